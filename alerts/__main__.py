@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from alerts.build import write
-from alerts.model import DASHBOARDS, RUNBOOKS
+from alerts.rules.model import DASHBOARDS, RUNBOOKS
 
 
 def main() -> None:

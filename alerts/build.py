@@ -1,4 +1,7 @@
-"""The files that Prometheus, Alertmanager and promtool read, as text; ``write`` puts them in their place."""
+"""The files that Prometheus, Alertmanager and promtool read, as text; ``write`` puts them in their place.
+
+An Alertmanager configuration to begin with: groups, inhibition, routes by team, gpucost as a receiver.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,159 @@ from pathlib import Path
 
 import yaml
 
-from alerts import alertmanager
 from alerts.cases import FILES
-from alerts.model import DASHBOARDS, RUNBOOKS, Alert, Case, Firing, RuleGroup
-from alerts.rules import ALERTS, GROUPS
+from alerts.rules import ALERTS, GROUPS, exporters, findings, queues, service
+from alerts.rules.model import (
+    DASHBOARDS,
+    RUNBOOKS,
+    AlertCase,
+    AlertRule,
+    AlertSeverity,
+    ExpectedAlert,
+    RuleGroup,
+)
+
+EXAMPLE_TEAMS = ("vision", "language")
+MOST_ALERTS = 200
+"""Alerts in one webhook: more than a person reads; Alertmanager says how many it left out."""
+
+_EXAMPLE_HEAD = """\
+# An example, written by `python -m alerts`: addresses, teams and receivers are yours to change.
+#
+# Every alert goes to gpucost, once: it tells each team's channels by its own settings, one message per group,
+# and one for a finding and its alert. What is critical for a team goes to the team's pager besides.
+# The file of the credentials holds a key of gpucost's (gpucost key add alertmanager --role alerts), no more.
+"""
+
+_BY_SERVICE = [
+    alert.name for alert in (*findings.GROUP.alerts, *service.LEDGER.alerts, *service.NOTIFY.alerts)
+]
+_BY_SERVICE += [
+    "GpuCostLoopStalled",
+    "GpuCostDetectorsSilent",
+    "GpuCostDetectorFailing",
+    "GpuCostFindingsCutOff",
+    "GpuCostTeamsCutOff",
+]
+_BUDGET = ("GpuCostBudgetPaceHigh", "GpuCostBudgetProjectedToExceed", "GpuCostTeamCostRise")
+_BY_COLLECTOR = [alert.name for alert in queues.GROUP.alerts]
+_BY_COLLECTOR += [each.name for each in exporters.COLLECTOR.alerts if each.name != "GpuCostCollectorStale"]
+_BY_COLLECTOR += ["GpuCostGpuExporterMissing"]
+
+
+def _any_of(names: list[str] | tuple[str, ...]) -> str:
+    return f'alertname=~"{"|".join(names)}"'
+
+
+def _inhibit(source: str, target: str, *equal: str) -> dict[str, object]:
+    rule: dict[str, object] = {"source_matchers": [source], "target_matchers": [target]}
+    return {**rule, "equal": list(equal)} if equal else rule
+
+
+def _gpucost() -> dict[str, object]:
+    return {
+        "url": "http://gpucost:8080/v1/alerts/alertmanager",
+        "send_resolved": True,
+        "max_alerts": MOST_ALERTS,
+        "http_config": {
+            "authorization": {"type": "Bearer", "credentials_file": "/etc/alertmanager/gpucost-key"},
+            "follow_redirects": False,
+        },
+    }
+
+
+def example_config() -> dict[str, object]:
+    """As Alertmanager reads it. Labels that an alert does not have are equal to each other."""
+    same = ("alertname", "cluster", "team", "finding", "channel", "cluster_queue", "node")
+    pagers = [
+        {
+            "receiver": f"pager-{team}",
+            "matchers": [f'team="{team}"', f'severity="{AlertSeverity.CRITICAL}"'],
+            "continue": True,
+        }
+        for team in EXAMPLE_TEAMS
+    ]
+    return {
+        "global": {"resolve_timeout": "5m"},
+        "route": {
+            "receiver": "gpucost",
+            "group_by": ["alertname", "team"],
+            # Long enough for all findings of one look to come together, short enough to be one evaluation.
+            "group_wait": "30s",
+            "group_interval": "5m",
+            "repeat_interval": "12h",
+            "routes": [
+                {
+                    "receiver": "dead-mans-switch",
+                    "matchers": ['alertname="GpuCostWatchdog"'],
+                    "group_wait": "0s",
+                    "group_interval": "1m",
+                    "repeat_interval": "1m",
+                },
+                *pagers,
+                {
+                    "receiver": "gpucost",
+                    "matchers": [f'severity="{AlertSeverity.CRITICAL}"'],
+                    "group_wait": "10s",
+                    "repeat_interval": "4h",
+                },
+                {
+                    "receiver": "gpucost",
+                    "matchers": [f'severity="{AlertSeverity.INFO}"'],
+                    "group_wait": "5m",
+                    "repeat_interval": "3d",
+                },
+                # After a route that goes on, the one at the top is asked no more.
+                {"receiver": "gpucost"},
+            ],
+        },
+        "inhibit_rules": [
+            _inhibit(
+                f'severity="{AlertSeverity.CRITICAL}"',
+                f'severity=~"{AlertSeverity.WARNING}|{AlertSeverity.INFO}"',
+                *same,
+            ),
+            _inhibit(f'severity="{AlertSeverity.WARNING}"', f'severity="{AlertSeverity.INFO}"', *same),
+            # What gpucost says of others is as old as gpucost is silent.
+            _inhibit(
+                'alertname="GpuCostServiceDown"', _any_of([*_BY_SERVICE, *_BUDGET, "GpuCostBudgetExceeded"])
+            ),
+            _inhibit(
+                'alertname="GpuCostLedgerDown"',
+                _any_of([*_BY_SERVICE[: len(findings.GROUP.alerts)], "GpuCostLedgerLag"]),
+            ),
+            _inhibit('alertname="GpuCostSourceDown"', 'alertname="GpuCostLedgerLag"', "cluster"),
+            _inhibit('alertname="GpuCostCollectorStale"', _any_of(_BY_COLLECTOR), "cluster"),
+            _inhibit(
+                'alertname="GpuCostGpuExportersGone"',
+                'alertname=~"GpuCostGpuExporterMissing|GpuCostUseCoverageLow"',
+                "cluster",
+            ),
+            _inhibit('alertname="GpuCostBudgetExceeded"', _any_of(_BUDGET[:2]), "team"),
+            _inhibit('alertname="GpuCostBudgetProjectedToExceed"', _any_of(_BUDGET[:1]), "team"),
+        ],
+        "receivers": [
+            {"name": "gpucost", "webhook_configs": [_gpucost()]},
+            *(
+                {
+                    "name": f"pager-{team}",
+                    "webhook_configs": [{"url": f"https://pager.example.com/{team}", "send_resolved": True}],
+                }
+                for team in EXAMPLE_TEAMS
+            ),
+            {
+                "name": "dead-mans-switch",
+                "webhook_configs": [
+                    {"url": "https://dead-mans-switch.example.com/gpucost", "send_resolved": False}
+                ],
+            },
+        ],
+    }
+
+
+def example_text() -> str:
+    return _EXAMPLE_HEAD + yaml.safe_dump(example_config(), sort_keys=False, width=110)
+
 
 HERE = Path(__file__).parent
 RULES = "gpucost.rules.yaml"
@@ -44,7 +196,7 @@ def rules_text(groups: Sequence[RuleGroup] = GROUPS) -> str:
     )
 
 
-def tests_text(cases: Sequence[Case], evaluation: str) -> str:
+def tests_text(cases: Sequence[AlertCase], evaluation: str) -> str:
     """For ``promtool test rules``, beside the folder's parent's rules."""
     return _yaml(
         {
@@ -56,10 +208,10 @@ def tests_text(cases: Sequence[Case], evaluation: str) -> str:
     )
 
 
-def _packed(cases: Sequence[Case]) -> list[list[Case]]:
+def _packed(cases: Sequence[AlertCase]) -> list[list[AlertCase]]:
     """Cases that have no metric in common, side by side: promtool evaluates every rule in every test, so a
     quarter of the tests takes a quarter of the time."""
-    packs: list[tuple[set[str], list[Case]]] = []
+    packs: list[tuple[set[str], list[AlertCase]]] = []
     for case in cases:
         names = {case.alert, *(series.partition("{")[0] for series in case.series)}
         for taken, pack in packs:
@@ -72,7 +224,7 @@ def _packed(cases: Sequence[Case]) -> list[list[Case]]:
     return [pack for _, pack in packs]
 
 
-def _test(cases: Sequence[Case]) -> dict[str, object]:
+def _test(cases: Sequence[AlertCase]) -> dict[str, object]:
     series = [item for case in cases for item in case.series.items()]
     return {
         "name": "\n".join(f"{case.alert}: {case.about}" for case in cases),
@@ -82,7 +234,7 @@ def _test(cases: Sequence[Case]) -> dict[str, object]:
     }
 
 
-def _asked(case: Case) -> list[dict[str, object]]:
+def _asked(case: AlertCase) -> list[dict[str, object]]:
     alert = ALERTS[case.alert]
     asked = [*((at, ()) for at in (*case.silent, *case.resolved)), *case.firing.items()]
     return [
@@ -95,7 +247,7 @@ def _asked(case: Case) -> list[dict[str, object]]:
     ]
 
 
-def _expected(alert: Alert, firing: Firing) -> dict[str, Mapping[str, str]]:
+def _expected(alert: AlertRule, firing: ExpectedAlert) -> dict[str, Mapping[str, str]]:
     return {
         "exp_labels": firing.labels,
         "exp_annotations": {
@@ -107,7 +259,7 @@ def _expected(alert: Alert, firing: Firing) -> dict[str, Mapping[str, str]]:
     }
 
 
-def head(alert: Alert) -> str:
+def head(alert: AlertRule) -> str:
     """What a runbook says of its rule: generated, so that it cannot say anything else."""
     severity = "as the finding's" if "{{" in alert.severity else str(alert.severity)
     lines = [f"| severity | {severity} |", "|---|---|"]
@@ -120,7 +272,7 @@ def head(alert: Alert) -> str:
     return "\n".join(("<!-- rule -->", *lines, "", "```promql", expr, "```", "<!-- /rule -->", ""))
 
 
-def runbook(alert: Alert, text: str) -> str:
+def runbook(alert: AlertRule, text: str) -> str:
     """``text`` of the page with its generated part as it should be. Raises ValueError where it has none."""
     if not _TABLE.search(text):
         raise ValueError(f"the runbook of {alert.name} has no part between <!-- rule --> and <!-- /rule -->")
@@ -129,7 +281,7 @@ def runbook(alert: Alert, text: str) -> str:
 
 def files(runbooks: str = RUNBOOKS, dashboards: str = DASHBOARDS) -> dict[Path, str]:
     """All generated files, by their path in this folder. Raises FileNotFoundError for a missing runbook."""
-    found = {Path(RULES): rules_text(), Path("alertmanager.example.yaml"): alertmanager.text()}
+    found = {Path(RULES): rules_text(), Path("alertmanager.example.yaml"): example_text()}
     for name, (evaluation, cases) in FILES.items():
         found[Path("tests") / f"{name}.yaml"] = tests_text(cases, evaluation)
     found = {path: based(text, runbooks, dashboards) for path, text in found.items()}

@@ -22,12 +22,12 @@ from random import Random
 from benchmarks.support.advised_cluster import GPU, NOW, cluster, settled
 from benchmarks.support.volcano_cluster import volcano_figures
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Decision
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.settings import AdvisorSettings
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.quota_use import workload_usage
+from gpucost.advisor.model.answers import SchedulingDecision
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.cluster.objects.jobs import JobManifest
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.quota import workload_usage
 from gpucost.kube.manifests import manifest_of, reread
 
 LIMITS = {"advice_p99_ms": 100.0, "simulation_24h_s": 5.0}
@@ -57,23 +57,23 @@ def manifest(queue: str, pods: int, gpus: int, at: int) -> JobManifest:
     )
 
 
-def knowledge(size: float, fair_sharing: bool = False) -> Knowledge:
+def knowledge(size: float, fair_sharing: bool = False) -> AdvisorContext:
     """Warm: what is worked out once for a state is."""
     # Without samples: waits are measured apart.
     settings = AdvisorSettings(horizon_hours=24.0, samples=0)
-    known = Knowledge(Overview(settled(cluster(size, fair_sharing))), reread, settings=settings)
+    known = AdvisorContext(ClusterOverview(settled(cluster(size, fair_sharing))), reread, settings=settings)
     known.warm()
     return known
 
 
-def asked(known: Knowledge, count: int) -> list[JobManifest]:
+def asked(known: AdvisorContext, count: int) -> list[JobManifest]:
     random = Random(11)
     queues = sorted(known.state.cluster_queue_by_name)
     shapes = ((1, 1), (1, 8), (2, 8), (4, 4))
     return [manifest(random.choice(queues), *random.choice(shapes), at) for at in range(count)]
 
 
-def timed(manifests: list[JobManifest], known: Knowledge, with_suggestions: bool = False) -> list[float]:
+def timed(manifests: list[JobManifest], known: AdvisorContext, with_suggestions: bool = False) -> list[float]:
     """CPU seconds of an advice on each."""
     times = []
     for each in manifests:
@@ -134,14 +134,16 @@ def main() -> None:
     )
 
 
-def _at_full_size(known: Knowledge, manifests: list[JobManifest]) -> dict[str, float]:
+def _at_full_size(known: AdvisorContext, manifests: list[JobManifest]) -> dict[str, float]:
     """The same under fair sharing, with suggestions, and the wait of some that wait."""
     fair = knowledge(1.0, fair_sharing=True)
     decisions = [advise(each, known, with_suggestions=False).decision for each in manifests]
     print("decisions:", {each.value: decisions.count(each) for each in sorted(set(decisions))})
     usual = replace(known, settings=AdvisorSettings(horizon_hours=24.0))
     usual.warm()
-    waiting = [each for each, found in zip(manifests, decisions, strict=True) if found is Decision.WAITS]
+    waiting = [
+        each for each, found in zip(manifests, decisions, strict=True) if found is SchedulingDecision.WAITS
+    ]
     return {
         "fair_sharing_p99_ms": round(percentile(timed(manifests, fair), 0.99), 2),
         "with_suggestions_p50_ms": round(percentile(timed(manifests[:20], known, True), 0.5), 1),

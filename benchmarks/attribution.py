@@ -24,12 +24,12 @@ import numpy as np
 import pandas as pd
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 
 LIMIT = 3.0
 START = Month(2026, 9).window.start_ms
@@ -44,7 +44,7 @@ def text(codes: np.ndarray, names: list[str]) -> pd.Series[str]:
     return pd.Series(pd.array(names, dtype="str").take(codes))
 
 
-def frames(unit_hours: int, nodes: int) -> tuple[Frames, Window]:
+def frames(unit_hours: int, nodes: int) -> tuple[ClusterFrames, Window]:
     """Every GPU is held by one pod after the other, each for 0.9 to 1 hour; seeded."""
     gpus = nodes * 8
     hours = unit_hours // gpus
@@ -87,7 +87,7 @@ def frames(unit_hours: int, nodes: int) -> tuple[Frames, Window]:
     observed = pd.DataFrame(
         {"cluster": ["c"], "start_ms": [START - DAY_MS], "end_ms": [window.end_ms + DAY_MS]}
     )
-    return Frames(allocations, facts, capacity, observed), window
+    return ClusterFrames(allocations, facts, capacity, observed), window
 
 
 def attribute_all(source: RecordedSource, window: Window, days: int) -> tuple[int, int]:

@@ -21,16 +21,16 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.support.busy_day import DAY, overview, world
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.registry import RULES
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import Window
-from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.service.settings.detectors import DetectorsSettings
 
 PRICE = Rate("flat", 6_880_000_000, "USD", 6_880_000_000, "model", "benchmark", "2026-11-21")
 LIMITS = {"part_of_interval": 0.1, "peak_mib": 3072}
@@ -40,9 +40,9 @@ def prices(_: NodeFacts, window: Window) -> Sequence[RateSpan]:
     return (RateSpan(window.start_ms, window.end_ms, PRICE),)
 
 
-def facts_of(frames: Frames, state: Overview) -> Facts:
-    history = History(frames, DAY, TeamRules.default())
-    return Facts("c", history, Prices(history, prices), Overview(state.state))
+def facts_of(frames: ClusterFrames, state: ClusterOverview) -> DetectorFacts:
+    history = ClusterHistory(frames, DAY, TeamRules.default())
+    return DetectorFacts("c", history, GpuTimePrices(history, prices), ClusterOverview(state.state))
 
 
 def main() -> None:
@@ -98,7 +98,7 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _by_rule(facts: Facts) -> dict[str, float]:
+def _by_rule(facts: DetectorFacts) -> dict[str, float]:
     """CPU seconds of each rule; what several share is paid by the first, but for the arrays."""
     begun = time.process_time()
     facts.history.activity  # noqa: B018  worked out once, told apart from the rules that use it
@@ -115,7 +115,7 @@ def _by_rule(facts: Facts) -> dict[str, float]:
     return parts
 
 
-def _profile(facts: Facts) -> None:
+def _profile(facts: DetectorFacts) -> None:
     profile = cProfile.Profile()
     profile.runcall(evaluate, facts, RuleSettings())
     pstats.Stats(profile).sort_stats("cumulative").print_stats(60)

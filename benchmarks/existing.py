@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.support.existing_cluster import CLUSTER, big_world, write_blocks
 from gpucost.attribution.attribute import attribute
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import book
 from tests.support.existing.world import T0
 from tests.support.frames import NamespaceTeams
@@ -61,7 +61,7 @@ def report(client: RecordingClient, window: Window) -> dict[str, float]:
     """Read and attribute; seconds in all, waiting, own, and of the processor; and what came out."""
     client.asked.clear()
     waited, began, cpu = client.stats.query_seconds, time.perf_counter(), time.process_time()
-    source = ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: window.end_ms)
+    source = UpstreamSource(client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: window.end_ms)
     frames = source.read(CLUSTER, window)
     days = tuple(window.split(DAY_MS))
     attribution = attribute(frames, days, rates=book().rates, teams=NamespaceTeams())

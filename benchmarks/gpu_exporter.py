@@ -34,8 +34,8 @@ from benchmarks.support import bare
 from benchmarks.support.gpu_holders import LOADS, REPLICAS, UUIDS, busy_node, snapshot
 from benchmarks.support.processes import cpu_s, resident_mib
 from gpucost.contract.gpu_metrics import COLLECTIONS
-from gpucost_exporter_base.exposition import Exposition
-from gpucost_gpu_exporter.families import SnapshotSource
+from gpucost_exporter_base.exposition import MetricExposition
+from gpucost_gpu_exporter.metric_families import SnapshotSource
 from tests.support.gpu_command import CommandNode, Running, eventually, moving
 
 LIMITS = {
@@ -153,7 +153,7 @@ def rendering(count: int) -> tuple[dict[str, float], dict[str, float]]:
     """Figures and ratios of rendering one snapshot, in CPU milliseconds."""
     latest = snapshot(30)
     source = SnapshotSource()
-    exposition = Exposition([source])
+    exposition = MetricExposition([source])
     fresh = iter(range(1, 10**9))
 
     def ours(accept: str) -> bytes:

@@ -23,10 +23,15 @@ from math import sqrt
 import numpy as np
 
 from benchmarks.support.servers import HEAVY, STEP_MS, STEPS_A_DAY, T0, Habits, ServedFleet, fleet
+from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.rule_settings import IdleAllocationSettings
-from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
+from gpucost.detectors.rules.idle_allocation.servers import (
+    GapEnd,
+    PastGaps,
+    ReturnHazard,
+    ServerGap,
+)
 from gpucost.domain.time import DAY_MS
 
 HISTORY, FIRST, LAST, EVERY = 14 * STEPS_A_DAY, 14 * STEPS_A_DAY, 28 * STEPS_A_DAY, 7 * STEPS_A_DAY
@@ -79,7 +84,7 @@ def score(given: ServedFleet, name: str) -> Score:
     settings = IdleAllocationSettings(serving_risk=0.999) if name == "240 min" else IdleAllocationSettings()
     for now in range(FIRST, LAST + 1, EVERY):
         facts = given.facts(max(0, now - HISTORY), now, SIGNALS[name])
-        for draft in idle_allocation.run(facts, Scoped(settings)).drafts:
+        for draft in idle_allocation_rule.run(facts, ScopedSettings(settings)).drafts:
             if draft.ended_ms is None:
                 server = int(draft.subject.name[1:])
                 again = bool(given.calls[server, now:].any())
@@ -100,7 +105,7 @@ def held_out(servers: int, seed: int, fleets: int, habits: Habits) -> Iterator[S
         yield from (whole.half(which) for which in (0, 1) if n or which)
 
 
-def walked(past: Sequence[Gap], present: Gap, ahead_ms: int) -> Hazard:
+def walked(past: Sequence[ServerGap], present: ServerGap, ahead_ms: int) -> ReturnHazard:
     """The hazard gap by gap, as ``PastGaps`` must say it from sums."""
     ahead, gaps, worked = max(ahead_ms, present.length_ms), 0, 0
     for each in past:
@@ -110,7 +115,7 @@ def walked(past: Sequence[Gap], present: Gap, ahead_ms: int) -> Hazard:
         if followed or each.end is not GapEnd.OPEN:
             gaps += 1
             worked += each.end is GapEnd.WORK and not followed
-    return Hazard(gaps, worked, present.length_ms, ahead)
+    return ReturnHazard(gaps, worked, present.length_ms, ahead)
 
 
 def speed(count: int = 20_000, looks: int = 200) -> float:
@@ -118,7 +123,10 @@ def speed(count: int = 20_000, looks: int = 200) -> float:
     random = np.random.default_rng(1)
     lengths = (random.lognormal(3, 2, count) * STEP_MS).astype(np.int64).tolist()
     ends = random.choice(list(GapEnd), count).tolist()
-    past = [Gap(n, 0, length, GapEnd(end)) for n, (length, end) in enumerate(zip(lengths, ends, strict=True))]
+    past = [
+        ServerGap(n, 0, length, GapEnd(end))
+        for n, (length, end) in enumerate(zip(lengths, ends, strict=True))
+    ]
     begun = time.perf_counter()
     by_sums = PastGaps(past)
     told = [by_sums.hazard(each, DAY_MS) for each in past[:looks]]

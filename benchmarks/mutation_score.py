@@ -37,7 +37,7 @@ _LEDGER = tuple(f"tests/ledger/test_{name}.py" for name in ("[!bfl]*", "ledger_[
 PACKAGES = {
     "access": (("gpucost/access",), ("tests/access",)),
     "attribution": (("gpucost/attribution",), ("tests/attribution",)),
-    "evidence": (("gpucost/telemetry/evidence.py",), ("tests/telemetry/test_evidence.py",)),
+    "evidence": (("gpucost/telemetry/evidence/evidence_rule.py",), ("tests/telemetry/test_evidence.py",)),
     "kueue": (("gpucost/advisor/kueue",), _KUEUE),
     "ledger": (("gpucost/ledger",), _LEDGER),
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),

@@ -31,15 +31,20 @@ from statistics import median
 from prometheus_client.exposition import choose_encoder
 
 from benchmarks.support import bare
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost_exporter_base.messages import TURN_BYTES, Request, Response, turns
-from gpucost_queue_collector.collector import REST, Collector
+from gpucost.kube.parse.collections import collections
+from gpucost_exporter_base.http_messages import (
+    TURN_BYTES,
+    EndpointRequest,
+    EndpointResponse,
+    turns,
+)
+from gpucost_queue_collector.collector import REST, QueueCollector
 
 LIMITS = {"events/s": 5000, "scrape/copy": 1.5, "peak_mb": 1500, "snapshot_ms": 50}
 AT_LEAST = frozenset({"events/s"})
 REFRESH_S = 5.0
-SCRAPE = Request("GET", "/metrics", "", {"accept": "text/plain"}, True)
+SCRAPE = EndpointRequest("GET", "/metrics", "", {"accept": "text/plain"}, True)
 REPEATS = 5
 
 
@@ -48,7 +53,7 @@ def main() -> None:
     sizes = (args.nodes, args.pods, args.workloads, args.queues)
     figures: dict[str, float] = dict(zip(("nodes", "pods", "workloads", "queues"), sizes, strict=True))
     with _api_server(sizes) as url:
-        collector = Collector(connect_url(url), collections())
+        collector = QueueCollector(connect_url(url), collections())
         began, cpu = time.perf_counter(), time.process_time()
         collector.start()
         assert collector.watch.wait(600), collector.watch.statuses()
@@ -81,8 +86,9 @@ def main() -> None:
     )
 
 
-def _events(collector: Collector, url: str, events: int, figures: dict[str, float]) -> dict[str, float]:
-    """A burst, followed to its end, with renewals as ``Collector.run`` has them and snapshots between."""
+def _events(collector: QueueCollector, url: str, events: int, figures: dict[str, float]) -> dict[str, float]:
+    """A burst, followed to its end, with renewals as ``QueueCollector.run`` has them and snapshots
+    between."""
     before = _pods_version(collector)
     began, cpu = time.perf_counter(), time.process_time()
     _burst(url, events)
@@ -100,7 +106,7 @@ def _events(collector: Collector, url: str, events: int, figures: dict[str, floa
     return {"events/s": events / (time.process_time() - cpu), "snapshot_ms": max(snapshots_ms)}
 
 
-def _scrapes(collector: Collector, url: str, pods: int, figures: dict[str, float]) -> dict[str, float]:
+def _scrapes(collector: QueueCollector, url: str, pods: int, figures: dict[str, float]) -> dict[str, float]:
     """Answers after one in a hundred pods changed, and copies of the same bytes, by turns."""
     scrapes, copies, zips, still = [], [], [], []
     for _ in range(REPEATS):
@@ -111,7 +117,7 @@ def _scrapes(collector: Collector, url: str, pods: int, figures: dict[str, float
         collector.refresh()
         gc.collect()
         sink = Sink()
-        answered: list[Response] = []
+        answered: list[EndpointResponse] = []
         scrapes.append(_timed(lambda sink=sink, answered=answered: _scrape(collector, sink, answered)))
         (response,) = answered
         body = response.body
@@ -125,7 +131,7 @@ def _scrapes(collector: Collector, url: str, pods: int, figures: dict[str, float
     return {"scrape/copy": median(scrapes) / median(copies)}
 
 
-def _scrape(collector: Collector, sink: Sink, answered: list[Response]) -> None:
+def _scrape(collector: QueueCollector, sink: Sink, answered: list[EndpointResponse]) -> None:
     answered.append(collector.answer(SCRAPE))
     sink.take(answered[-1])
 
@@ -137,7 +143,7 @@ class Sink:
         self.taken = 0
         self._buffer = bytearray(TURN_BYTES)
 
-    def take(self, response: Response) -> None:
+    def take(self, response: EndpointResponse) -> None:
         for part in turns(response.chunks):
             self._buffer[: len(part)] = part
             self.taken += len(part)
@@ -151,7 +157,7 @@ def _bare(body: bytes, figures: dict[str, float]) -> float:
     return figures["scrape_ms"] / figures["bare_ms"]
 
 
-def _pods_version(collector: Collector) -> int:
+def _pods_version(collector: QueueCollector) -> int:
     return collector.watch.version[0]
 
 

@@ -33,8 +33,8 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.reports.document import to_json
-from gpucost.service.reporting import Reporting
+from gpucost.reports.base.document import to_json
+from gpucost.service.reporting.report_service import ReportService
 from tests.support.postgres import postgres_server
 
 LIMIT = 2.0
@@ -116,7 +116,7 @@ def measure(url: str, lines: int) -> dict[str, float]:
                 return len(connection.execute(text(BARE), scope).all())
 
         def report() -> int:
-            answer = Reporting(ledger, "benchmark", {}).month(EVERYTHING, MONTH)
+            answer = ReportService(ledger, "benchmark", {}).month(EVERYTHING, MONTH)
             assert answer is not None
             return len(to_json(answer.report))
 

@@ -30,18 +30,18 @@ import pyarrow
 from gpucost.attribution.frames import empty_frame
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import ACTIVITY
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.service.loop import Loop
-from gpucost.service.settings import IngestSettings, Settings
-from gpucost.service.status import LoopStatus
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.ingest.loop import IngestLoop
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.model import IngestSettings, Settings
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 
 DAYS, WARM_DAYS = DEMO_MONTH.window.length_ms // DAY_MS, 20
 A_DAY = {"rss_mib_per_day": 2.0, "python_blocks_per_day": 100.0, "arrow_bytes_per_day": 1024.0}
@@ -88,7 +88,7 @@ def soak(folder: Path) -> tuple[list[tuple[float, int, int]], Truth, int, int]:
 
     with Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=now) as ledger:
         source = RecordedSource(folder / "recording")
-        Loop(
+        IngestLoop(
             build_pipeline(settings.ingest, source, ledger, rules, now),
             settings.ingest,
             LoopStatus(),

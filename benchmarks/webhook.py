@@ -45,17 +45,22 @@ from typing import Any
 
 from benchmarks.support.advised_cluster import FLAVORS, GPU, cluster, settled
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, Decision, Layer, Subject
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.settings import AdvisorSettings
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.process import WebhookProcess
+from gpucost.advisor.model.answers import (
+    Advice,
+    AdviceSubject,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.supervisor import WebhookProcess
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.jobs import JobManifest
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.service.advising import Advise, Advising, Engine
+from gpucost.service.advisor.advisor_service import AdviseFunction, AdvisorEngine, AdvisorService
 from gpucost.settings.tls import TlsFiles
 
 LIMITS = {"p99_ms": 200, "burst_p99_ms": 200, "still_not_advised": 0.05, "not_advised": 0.2}
@@ -80,7 +85,9 @@ def main() -> None:
         figures["stub_ms"] = args.stub_ms
     watched = Busy(_state(args.size))
     queues = len(watched.state.cluster_queues)
-    advising = Advising(watched, engine, TeamRules.default(), settings=AdvisorSettings(), has_webhook=True)
+    advising = AdvisorService(
+        watched, engine, TeamRules.default(), settings=AdvisorSettings(), has_webhook=True
+    )
     begun = time.perf_counter()
     advising.refresh()
     figures["prepare_s"] = time.perf_counter() - begun
@@ -135,18 +142,18 @@ class Busy:
     def version(self) -> int:
         return self.taken if self.is_busy else 0
 
-    def overview(self, cluster: str) -> Overview:
+    def overview(self, cluster: str) -> ClusterOverview:
         del cluster
         self.taken += 1
         # Another object, so that nothing of the one before is remembered.
-        return Overview(replace(self.state))
+        return ClusterOverview(replace(self.state))
 
 
 @contextmanager
-def _served(advising: Advising) -> Iterator[int]:
+def _served(advising: AdvisorService) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:
         tls = _certificate(Path(folder))
-        webhook = WebhookProcess(listener, Adviser(advising), advising.status, TOKEN, 150, 32, tls)
+        webhook = WebhookProcess(listener, AdmissionAdviser(advising), advising.status, TOKEN, 150, 32, tls)
         webhook.start()
         yield webhook.port
         webhook.close()
@@ -162,21 +169,23 @@ def _certificate(folder: Path) -> TlsFiles:
     return files
 
 
-def _engine(args: argparse.Namespace) -> Engine:
-    def no_explanation(kind: str, namespace: str, name: str, known: Knowledge) -> None:
+def _engine(args: argparse.Namespace) -> AdvisorEngine:
+    def no_explanation(kind: str, namespace: str, name: str, known: AdvisorContext) -> None:
         del kind, namespace, name, known
 
-    return Engine(_stub(args.stub_ms) if args.stub else advise, no_explanation, manifest_of, reread)
+    return AdvisorEngine(_stub(args.stub_ms) if args.stub else advise, no_explanation, manifest_of, reread)
 
 
-def _stub(stub_ms: float) -> Advise:
-    def stub(manifest: JobManifest, known: Knowledge, with_suggestions: bool = True) -> Advice:
+def _stub(stub_ms: float) -> AdviseFunction:
+    def stub(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True) -> Advice:
         del known, with_suggestions
         until = time.thread_time() + stub_ms / 1000
         while time.thread_time() < until:
             pass
-        subject = Subject("Job", manifest.namespace, manifest.name)
-        return Advice(subject, Decision.WAITS, Layer.QUOTA, "Stub", "waits", (), "kueue", "stub")
+        subject = AdviceSubject("Job", manifest.namespace, manifest.name)
+        return Advice(
+            subject, SchedulingDecision.WAITS, SchedulingLayer.QUOTA, "Stub", "waits", (), "kueue", "stub"
+        )
 
     return stub
 

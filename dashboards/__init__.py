@@ -11,7 +11,7 @@ from importlib import import_module
 
 from grafanalib.core import Dashboard
 
-BOARD_MODULES = ("fleet", "team", "job", "queues", "nodes", "self_")
+BOARD_MODULES = ("fleet", "team", "job", "queues", "nodes", "self_monitoring")
 """In the order in which people read them."""
 
 

@@ -10,9 +10,12 @@ import argparse
 from pathlib import Path
 
 from dashboards import boards
-from dashboards.currency import in_currency
-from dashboards.generate import GENERATED, modern
-from dashboards.modernise import encode
+from dashboards.grafana_json import (
+    GENERATED,
+    encode,
+    in_currency,
+    modern,
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

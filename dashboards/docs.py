@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dashboards import boards
-from dashboards.generate import modern
-from dashboards.modernise import Json
+from dashboards.grafana_json import Json, modern
 
 PAGE = Path(__file__).parent.parent / "docs" / "dashboards.md"
 BEGIN, END = "<!-- panels -->\n", "<!-- /panels -->\n"

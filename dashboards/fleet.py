@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard
 
-from dashboards import links, variables
-from dashboards.layout import Row, board
+from dashboards import panels
 from dashboards.panels import (
     BLUE,
     COUNT,
@@ -16,15 +15,28 @@ from dashboards.panels import (
     RED,
     USD,
     YELLOW,
-    Column,
+    PanelColumn,
+    PanelRow,
     bar_gauge,
+    board,
     query,
     stat,
     table,
     timeseries,
 )
-from dashboards.queries import CLUSTER, GPU_CLUSTER, rate_sum, ratio, share
-from dashboards.series import CAPACITY_WORDS, WASTE_WORDS, in_words, told, waste, waste_per_second
+from dashboards.series import (
+    CAPACITY_WORDS,
+    CLUSTER,
+    GPU_CLUSTER,
+    WASTE_WORDS,
+    in_words,
+    rate_sum,
+    ratio,
+    service_gauge,
+    share,
+    waste,
+    waste_per_second,
+)
 
 POD = f'{CLUSTER}, holder="pod"'
 TEAMS = 'owner_team!~"__un.*"'
@@ -45,23 +57,23 @@ SUBJECT = (
     *("pattern", "variant", "severity", "owner_team", "namespace", "subject_kind", "subject_name", "finding"),
 )
 FINDINGS = ("pattern", "severity", "finding_state")
-CAPACITY = told("gpucost_capacity_gpus", ("bucket",))
-_HELD = told("gpucost_capacity_gpus", ("bucket",), 'bucket="held"')
+CAPACITY = service_gauge("gpucost_capacity_gpus", ("bucket",))
+_HELD = service_gauge("gpucost_capacity_gpus", ("bucket",), 'bucket="held"')
 
 
 def dashboard() -> Dashboard:
     return board(
-        links.FLEET,
+        panels.FLEET,
         "Fleet",
         "How many GPUs there are, how many are held, how much of that is used, what it costs per hour, "
         "where it goes, and which findings cost the most.",
         [_now(), _capacity(), _use(), _money(), _waste(), _teams()],
-        [variables.datasource(), variables.cluster()],
+        [panels.datasource_variable(), panels.cluster_variable()],
     )
 
 
-def _now() -> Row:
-    return Row(
+def _now() -> PanelRow:
+    return PanelRow(
         "Now",
         [
             stat(
@@ -147,14 +159,14 @@ def _now() -> Row:
                 width=4,
                 decimals=1,
                 steps=((None, RED), (0.9, YELLOW), (0.99, GREEN)),
-                links=[links.board(links.SELF, "gpucost itself")],
+                links=[panels.dashboard_link(panels.SELF, "gpucost itself")],
             ),
         ],
     )
 
 
-def _capacity() -> Row:
-    return Row(
+def _capacity() -> PanelRow:
+    return PanelRow(
         "Capacity",
         [
             timeseries(
@@ -166,7 +178,7 @@ def _capacity() -> Row:
                 query(in_words(f"sum by (bucket) ({CAPACITY})", CAPACITY_WORDS), "{{bucket}}"),
                 stacked=True,
                 colours=BUCKET_COLOURS,
-                links=[links.board(links.NODES, "Nodes and GPUs")],
+                links=[panels.dashboard_link(panels.NODES, "Nodes and GPUs")],
             ),
             timeseries(
                 "GPUs held by team",
@@ -178,17 +190,17 @@ def _capacity() -> Row:
                     "{{owner_team}}",
                 ),
                 stacked=True,
-                links=[links.team(label="owner_team")],
+                links=[panels.team_link(label="owner_team")],
             ),
         ],
     )
 
 
-def _use() -> Row:
+def _use() -> PanelRow:
     held = rate_sum("gpucost_pod_gpu_held_seconds_total", POD)
     observed = rate_sum("gpucost_pod_gpu_observed_seconds_total", POD)
     busy = rate_sum("gpucost_pod_gpu_busy_seconds_total", POD)
-    return Row(
+    return PanelRow(
         "Use of held GPUs",
         [
             timeseries(
@@ -230,8 +242,8 @@ def _use() -> Row:
     )
 
 
-def _money() -> Row:
-    return Row(
+def _money() -> PanelRow:
+    return PanelRow(
         "Cost",
         [
             timeseries(
@@ -246,7 +258,7 @@ def _money() -> Row:
                 ),
                 width=16,
                 stacked=True,
-                links=[links.team(label="owner_team")],
+                links=[panels.team_link(label="owner_team")],
             ),
             bar_gauge(
                 "Cost this month by team",
@@ -258,15 +270,15 @@ def _money() -> Row:
                     f"sort_desc({_sum_by_team('gpucost_team_cost_usd')})",
                     "{{owner_team}}",
                 ),
-                links=[links.team(label="owner_team")],
+                links=[panels.team_link(label="owner_team")],
             ),
         ],
     )
 
 
-def _waste() -> Row:
+def _waste() -> PanelRow:
     wasted = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"'
-    return Row(
+    return PanelRow(
         "Waste",
         [
             timeseries(
@@ -306,17 +318,19 @@ def _waste() -> Row:
                 "its evidence with `gpucost findings`. A GPU can be in two findings, so the column does not "
                 "add up. A finding without a price is not here.",
                 USD,
-                [query(f"topk(20, {told('gpucost_finding_wasted_per_hour_usd', SUBJECT)})")],
+                [query(f"topk(20, {service_gauge('gpucost_finding_wasted_per_hour_usd', SUBJECT)})")],
                 [
-                    Column("pattern", "Pattern"),
-                    Column("variant", "Variant"),
-                    Column("severity", "Severity", width=90),
-                    Column("owner_team", "Team", link=links.team(cell="Team")),
-                    Column("namespace", "Namespace"),
-                    Column("subject_kind", "Kind"),
-                    Column("subject_name", "Subject"),
-                    Column("finding", "Finding", width=80),
-                    Column("A", "Wasted per hour", unit=USD, steps=((None, GREY), (10, YELLOW), (50, RED))),
+                    PanelColumn("pattern", "Pattern"),
+                    PanelColumn("variant", "Variant"),
+                    PanelColumn("severity", "Severity", width=90),
+                    PanelColumn("owner_team", "Team", link=panels.team_link(cell="Team")),
+                    PanelColumn("namespace", "Namespace"),
+                    PanelColumn("subject_kind", "Kind"),
+                    PanelColumn("subject_name", "Subject"),
+                    PanelColumn("finding", "Finding", width=80),
+                    PanelColumn(
+                        "A", "Wasted per hour", unit=USD, steps=((None, GREY), (10, YELLOW), (50, RED))
+                    ),
                 ],
                 sort_by="Wasted per hour",
                 width=16,
@@ -326,15 +340,18 @@ def _waste() -> Row:
                 "How many findings are not resolved, by pattern: open, acknowledged or muted, and those "
                 "that are exempt. Many of one pattern are best mended at their common cause.",
                 COUNT,
-                query(f"sort_desc(sum by (pattern) ({told('gpucost_findings', FINDINGS)}))", "{{pattern}}"),
+                query(
+                    f"sort_desc(sum by (pattern) ({service_gauge('gpucost_findings', FINDINGS)}))",
+                    "{{pattern}}",
+                ),
                 height=9,
             ),
         ],
     )
 
 
-def _teams() -> Row:
-    return Row(
+def _teams() -> PanelRow:
+    return PanelRow(
         "Teams",
         [
             table(
@@ -353,14 +370,18 @@ def _teams() -> Row:
                     query(share("observed", "held", "owner_team")),
                 ],
                 [
-                    Column("owner_team", "Team", link=links.team(cell="Team")),
-                    Column("A", "Cost this month", unit=USD),
-                    Column("B", "Budget", unit=USD),
-                    Column("C", "Cost per hour", unit=USD),
-                    Column("D", "GPUs held", unit=GPUS),
-                    Column("E", "Busy", unit=RATIO, steps=((None, RED), (0.3, YELLOW), (0.6, GREEN))),
-                    Column("F", "SM active", unit=RATIO, steps=((None, RED), (0.15, YELLOW), (0.4, GREEN))),
-                    Column("G", "Coverage", unit=RATIO, steps=((None, RED), (0.9, YELLOW), (0.99, GREEN))),
+                    PanelColumn("owner_team", "Team", link=panels.team_link(cell="Team")),
+                    PanelColumn("A", "Cost this month", unit=USD),
+                    PanelColumn("B", "Budget", unit=USD),
+                    PanelColumn("C", "Cost per hour", unit=USD),
+                    PanelColumn("D", "GPUs held", unit=GPUS),
+                    PanelColumn("E", "Busy", unit=RATIO, steps=((None, RED), (0.3, YELLOW), (0.6, GREEN))),
+                    PanelColumn(
+                        "F", "SM active", unit=RATIO, steps=((None, RED), (0.15, YELLOW), (0.4, GREEN))
+                    ),
+                    PanelColumn(
+                        "G", "Coverage", unit=RATIO, steps=((None, RED), (0.9, YELLOW), (0.99, GREEN))
+                    ),
                 ],
                 sort_by="Cost this month",
             ),
@@ -369,7 +390,7 @@ def _teams() -> Row:
 
 
 def _by_team(metric: str, *matchers: str) -> str:
-    return told(metric, ("owner_team",), *matchers)
+    return service_gauge(metric, ("owner_team",), *matchers)
 
 
 def _sum_by_team(metric: str, *matchers: str) -> str:

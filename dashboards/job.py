@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard, Panel, Template
 
-from dashboards import links, variables
-from dashboards.layout import Row, board
+from dashboards import panels
 from dashboards.panels import (
     BYTES,
     COUNT,
@@ -20,28 +19,35 @@ from dashboards.panels import (
     USD,
     WATTS,
     YELLOW,
-    Column,
+    PanelColumn,
+    PanelRow,
+    board,
     query,
     stat,
     table,
     timeline,
     timeseries,
 )
-from dashboards.queries import ratio
-from dashboards.series import COLLECTOR_ALIVE, grown, latest, of, or_zero, told
-from dashboards.work import (
+from dashboards.series import (
+    COLLECTOR_ALIVE,
     GANG,
     JOB,
     by_gpu,
+    grown,
     held_units,
     last_of_gangs,
+    latest,
     longest_partial,
+    of,
     of_job_pods,
     on_job_gpus,
+    or_zero,
+    ratio,
     ratio_by_gpu,
+    service_gauge,
     waiting,
 )
-from gpucost.contract.queue_metrics import Layer
+from gpucost.contract.queue_metrics import WaitLayer
 
 COSTS = ("namespace", "job_kind", "job_uid", "owner_team")
 LEGEND = "{{node}} {{gpu_uuid}} {{gpu_instance}}"
@@ -62,30 +68,30 @@ OF_JOB_IN_RANGE = f"and on (cluster, gang_uid) last_over_time({of('gpucost_gang_
 
 def dashboard() -> Dashboard:
     return board(
-        links.JOB,
+        panels.JOB,
         "Job",
         "What the GPUs of one job do, one by one, what it has cost so far, and what keeps it from getting "
         "on. Jobs of the same name in a namespace are shown together: choose a time range in which there "
         "was one. A job without pods in the range is not in the list, but links lead to it.",
         [_now(), _stalls(), _use(), _hardware()],
-        [variables.datasource(), variables.cluster(), _namespace(), _job()],
+        [panels.datasource_variable(), panels.cluster_variable(), _namespace(), _job()],
     )
 
 
 def _namespace() -> Template:
     infos = of("gpucost_pod_owner_info")
-    return variables.from_labels("namespace", "Namespace", f"label_values({infos}, namespace)", multi=False)
+    return panels.from_labels("namespace", "Namespace", f"label_values({infos}, namespace)", multi=False)
 
 
 def _job() -> Template:
     infos = of("gpucost_pod_owner_info", JOB[0], 'job_name!=""')
-    return variables.from_labels("job", "Job", f"label_values({infos}, job_name)", multi=False)
+    return panels.from_labels("job", "Job", f"label_values({infos}, job_name)", multi=False)
 
 
-def _now() -> Row:
+def _now() -> PanelRow:
     energy = of("gpucost_pod_gpu_energy_joules_total", 'holder="pod"', 'namespace=~"$namespace"')
     in_range = of_job_pods(f"increase({energy}[$__range])", span="$__range")
-    return Row(
+    return PanelRow(
         "Now",
         [
             stat(
@@ -96,7 +102,7 @@ def _now() -> Row:
                 "the whole.",
                 USD,
                 # Of two teams, each has its part.
-                query(f"sum({told('gpucost_job_cost_usd', COSTS, *JOB)})"),
+                query(f"sum({service_gauge('gpucost_job_cost_usd', COSTS, *JOB)})"),
                 width=3,
                 decimals=2,
             ),
@@ -145,7 +151,7 @@ def _now() -> Row:
                 query(or_zero(f"sum({WORK.units(['cluster'])})", COLLECTOR_ALIVE)),
                 width=3,
                 decimals=0,
-                links=[links.board(links.QUEUES, "Queues")],
+                links=[panels.dashboard_link(panels.QUEUES, "Queues")],
             ),
             stat(
                 "Waits for",
@@ -155,7 +161,7 @@ def _now() -> Row:
                 query(or_zero(f"max({WORK.seconds(['cluster'])})", COLLECTOR_ALIVE)),
                 width=3,
                 steps=WAIT_STEPS,
-                links=[links.board(links.QUEUES, "Queues")],
+                links=[panels.dashboard_link(panels.QUEUES, "Queues")],
             ),
             stat(
                 "Partial for",
@@ -171,9 +177,9 @@ def _now() -> Row:
     )
 
 
-def _stalls() -> Row:
-    waits = [query(_is(WORK.count(["cluster"], layer)), f"waits: {layer}") for layer in Layer]
-    return Row(
+def _stalls() -> PanelRow:
+    waits = [query(_is(WORK.count(["cluster"], layer)), f"waits: {layer}") for layer in WaitLayer]
+    return PanelRow(
         "Holding and waiting",
         [
             timeseries(
@@ -211,15 +217,15 @@ def _stalls() -> Row:
                     query(f"{last_of_gangs('gpucost_gang_min_members')} {OF_JOB_IN_RANGE}"),
                 ],
                 [
-                    Column("gang", "Gang"),
-                    Column("gang_kind", "Kind"),
-                    Column("cluster", "Cluster"),
-                    Column(
+                    PanelColumn("gang", "Gang"),
+                    PanelColumn("gang_kind", "Kind"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn(
                         "A", "Partial for", unit=SECONDS, steps=((None, GREY), (300, YELLOW), (1800, RED))
                     ),
-                    Column("B", "Members with a node", unit=COUNT),
-                    Column("C", "Members without", unit=COUNT),
-                    Column("D", "Members needed", unit=COUNT),
+                    PanelColumn("B", "Members with a node", unit=COUNT),
+                    PanelColumn("C", "Members without", unit=COUNT),
+                    PanelColumn("D", "Members needed", unit=COUNT),
                 ],
                 sort_by="Partial for",
                 height=5,
@@ -228,9 +234,9 @@ def _stalls() -> Row:
     )
 
 
-def _use() -> Row:
+def _use() -> PanelRow:
     used = latest("gpucost_gpu_memory_used_bytes", ("node", "gpu_uuid", "gpu_instance"))
-    return Row(
+    return PanelRow(
         "Use, GPU by GPU",
         [
             timeseries(
@@ -241,7 +247,7 @@ def _use() -> Row:
                 RATIO,
                 query(ratio_by_gpu("busy_seconds", "observed_seconds"), LEGEND),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "SM active by GPU",
@@ -251,7 +257,7 @@ def _use() -> Row:
                 RATIO,
                 query(ratio_by_gpu("sm_active_seconds", "sm_observed_seconds"), LEGEND),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Tensor cores active by GPU",
@@ -260,7 +266,7 @@ def _use() -> Row:
                 RATIO,
                 query(ratio_by_gpu("tensor_active_seconds", "tensor_observed_seconds"), LEGEND),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Memory by GPU",
@@ -269,7 +275,7 @@ def _use() -> Row:
                 "says that a smaller one would do.",
                 BYTES,
                 query(on_job_gpus(used, "node", "gpu_uuid", "gpu_instance"), LEGEND),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             _gpus(),
         ],
@@ -291,26 +297,26 @@ def _gpus() -> Panel:
             query(by_gpu("energy_joules", span=span)),
         ],
         [
-            Column("node", "Node", link=links.node(cell="Node")),
-            Column("gpu_uuid", "GPU"),
-            Column("gpu_instance", "MIG instance"),
-            Column("cluster", "Cluster"),
-            Column("A", "Held, of the range", unit=RATIO),
-            Column("B", "Busy", unit=RATIO, steps=BUSY_STEPS),
-            Column("C", "SM active", unit=RATIO, steps=SM_STEPS),
-            Column("D", "Mean power over the range", unit=WATTS),
+            PanelColumn("node", "Node", link=panels.node_link(cell="Node")),
+            PanelColumn("gpu_uuid", "GPU"),
+            PanelColumn("gpu_instance", "MIG instance"),
+            PanelColumn("cluster", "Cluster"),
+            PanelColumn("A", "Held, of the range", unit=RATIO),
+            PanelColumn("B", "Busy", unit=RATIO, steps=BUSY_STEPS),
+            PanelColumn("C", "SM active", unit=RATIO, steps=SM_STEPS),
+            PanelColumn("D", "Mean power over the range", unit=WATTS),
         ],
         sort_by="Held, of the range",
     )
 
 
-def _hardware() -> Row:
+def _hardware() -> PanelRow:
     throttled = of("gpucost_gpu_throttled_seconds_total")
     rate = f"sum by (cluster, node, gpu_uuid, reason) (rate({throttled}[$__rate_interval]))"
     xids = grown("gpucost_gpu_xid_events_total", ("node", "gpu_uuid", "xid"), "$__range")
     of_boards = on_job_gpus(f"({xids})", "node", "gpu_uuid", span="$__range")
     boards = f"group by (cluster, node, gpu_uuid) ({by_gpu('held_seconds', span='$__range')})"
-    return Row(
+    return PanelRow(
         "Hardware",
         [
             timeseries(
@@ -319,7 +325,7 @@ def _hardware() -> Row:
                 "rather than computing; a board far below its sisters may be throttled or ill.",
                 WATTS,
                 query(by_gpu("energy_joules", whole=True), BOARD_LEGEND),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Throttled by board",
@@ -329,7 +335,7 @@ def _hardware() -> Row:
                 RATIO,
                 query(on_job_gpus(rate, "node", "gpu_uuid"), f"{BOARD_LEGEND} {{{{reason}}}}"),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             table(
                 "XID errors of the job's GPUs in the range",
@@ -340,11 +346,11 @@ def _hardware() -> Row:
                 COUNT,
                 [query(f"{of_boards} or on (cluster, node, gpu_uuid) 0 * {boards}")],
                 [
-                    Column("node", "Node", link=links.node(cell="Node")),
-                    Column("gpu_uuid", "GPU"),
-                    Column("xid", "XID"),
-                    Column("cluster", "Cluster"),
-                    Column("A", "Errors", unit=COUNT, steps=((None, GREY), (1, RED))),
+                    PanelColumn("node", "Node", link=panels.node_link(cell="Node")),
+                    PanelColumn("gpu_uuid", "GPU"),
+                    PanelColumn("xid", "XID"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn("A", "Errors", unit=COUNT, steps=((None, GREY), (1, RED))),
                 ],
                 sort_by="Errors",
             ),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard
 
-from dashboards import links, variables
-from dashboards.layout import Row, board
+from dashboards import panels
 from dashboards.panels import (
     BLUE,
     BYTES,
@@ -18,23 +17,37 @@ from dashboards.panels import (
     STATE,
     WATTS,
     YELLOW,
-    Column,
+    PanelColumn,
+    PanelRow,
     bar_gauge,
+    board,
     query,
     stat,
     table,
     timeline,
     timeseries,
 )
-from dashboards.queries import CLUSTER, GPU_CLUSTER, NODE, rate_sum, ratio
-from dashboards.series import grown, latest, or_zero, told, waste_per_second
+from dashboards.series import (
+    CLUSTER,
+    GPU_CLUSTER,
+    NODE,
+    grown,
+    latest,
+    or_zero,
+    rate_sum,
+    ratio,
+    service_gauge,
+    waste_per_second,
+)
 
 HELD = f'{NODE}, holder="pod"'
 CHOSEN = 'node=~"$node"'
 WHOLE = 'resource="nvidia.com/gpu"'
 _POD = ("namespace", "pod", "pod_uid", "node", "resource")
 _NODE_UNITS = ("node", "resource")
-FRAGMENTED = told("gpucost_findings", ("pattern", "severity", "finding_state"), 'pattern="fragmentation"')
+FRAGMENTED = service_gauge(
+    "gpucost_findings", ("pattern", "severity", "finding_state"), 'pattern="fragmentation"'
+)
 XIDS = grown("gpucost_gpu_xid_events_total", ("node", "gpu_uuid", "xid"), "$__range", CHOSEN)
 BOARD = "cluster, node, gpu_uuid"
 _INFO = f'gpucost_gpu_info{{{NODE}, gpu_instance=""}}'
@@ -65,21 +78,21 @@ FREE_UNITS = f"clamp_min({UNITS} - {_held()}, 0)"
 
 def dashboard() -> Dashboard:
     return board(
-        links.NODES,
+        panels.NODES,
         "Nodes and GPUs",
         "Which GPUs are held, busy, free or ill, node by node; whether what is free can be used; MIG "
         "instances and memory.",
         [_now(), _allocation(), _fragmentation(), _health(), _use(), _mig()],
         [
-            variables.datasource(),
-            variables.cluster(),
-            variables.from_labels("node", "Node", f"label_values(gpucost_node_info{{{CLUSTER}}}, node)"),
+            panels.datasource_variable(),
+            panels.cluster_variable(),
+            panels.from_labels("node", "Node", f"label_values(gpucost_node_info{{{CLUSTER}}}, node)"),
         ],
     )
 
 
-def _now() -> Row:
-    return Row(
+def _now() -> PanelRow:
+    return PanelRow(
         "Now",
         [
             stat(
@@ -143,11 +156,11 @@ def _now() -> Row:
     )
 
 
-def _allocation() -> Row:
+def _allocation() -> PanelRow:
     held = rate_sum("gpucost_pod_gpu_held_seconds_total", HELD, BOARD)
     up = f"max by ({BOARD}) (gpucost_gpu_up{{{NODE}}})"
     busy = rate_sum("gpucost_gpu_busy_seconds_total", NODE, BOARD)
-    return Row(
+    return PanelRow(
         "Allocation",
         [
             timeline(
@@ -164,7 +177,7 @@ def _allocation() -> Row:
                     (0.67, BLUE),
                     (1, "dark-blue"),
                 ),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeline(
                 "Map of GPUs",
@@ -186,7 +199,7 @@ def _allocation() -> Row:
                     4: ("partly held, busy", "light-green"),
                 },
                 height=12,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             table(
                 "Nodes",
@@ -202,13 +215,13 @@ def _allocation() -> Row:
                     query(f"{UNITS} * 0 + on (cluster, node) group_left () {SCHEDULABLE}"),
                 ],
                 [
-                    Column("node", "Node", link=links.node(cell="Node")),
-                    Column("resource", "Resource"),
-                    Column("A", "Expected", unit=COUNT),
-                    Column("B", "Advertised", unit=COUNT),
-                    Column("C", "Held", unit=COUNT),
-                    Column("D", "Free", unit=COUNT),
-                    Column("E", "Takes work", unit=STATE, steps=((None, RED), (1, GREEN))),
+                    PanelColumn("node", "Node", link=panels.node_link(cell="Node")),
+                    PanelColumn("resource", "Resource"),
+                    PanelColumn("A", "Expected", unit=COUNT),
+                    PanelColumn("B", "Advertised", unit=COUNT),
+                    PanelColumn("C", "Held", unit=COUNT),
+                    PanelColumn("D", "Free", unit=COUNT),
+                    PanelColumn("E", "Takes work", unit=STATE, steps=((None, RED), (1, GREEN))),
                 ],
                 sort_by="Free",
             ),
@@ -216,8 +229,8 @@ def _allocation() -> Row:
     )
 
 
-def _fragmentation() -> Row:
-    return Row(
+def _fragmentation() -> PanelRow:
+    return PanelRow(
         "Fragmentation",
         [
             bar_gauge(
@@ -226,7 +239,7 @@ def _fragmentation() -> Row:
                 "take no work are in it.",
                 COUNT,
                 query(f"sort_desc({FREE_UNITS})", "{{node}} {{resource}}"),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Free GPUs by kind of node",
@@ -256,7 +269,7 @@ def _fragmentation() -> Row:
                 height=6,
                 decimals=0,
                 steps=((None, GREEN), (1, YELLOW)),
-                links=[links.board(links.FLEET, "Fleet: the findings")],
+                links=[panels.dashboard_link(panels.FLEET, "Fleet: the findings")],
             ),
             timeseries(
                 "Free GPUs while somebody waits",
@@ -286,8 +299,8 @@ def _free(held: str) -> str:
     return f"sum({free} * ({taken} {held.replace(' ', ' bool ')}))"
 
 
-def _health() -> Row:
-    return Row(
+def _health() -> PanelRow:
+    return PanelRow(
         "Health",
         [
             timeline(
@@ -299,7 +312,7 @@ def _health() -> Row:
                 values=OK,
                 steps=((None, RED), (1, GREEN)),
                 width=12,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Units not advertised by node",
@@ -312,7 +325,7 @@ def _health() -> Row:
                     "{{node}}",
                 ),
                 height=9,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             table(
                 "XID errors by board",
@@ -322,10 +335,10 @@ def _health() -> Row:
                 COUNT,
                 [query(f"sum by (node, gpu_uuid, xid) ({XIDS})")],
                 [
-                    Column("node", "Node", link=links.node(cell="Node")),
-                    Column("gpu_uuid", "GPU"),
-                    Column("xid", "XID", width=80),
-                    Column("A", "Errors", unit=COUNT, width=100),
+                    PanelColumn("node", "Node", link=panels.node_link(cell="Node")),
+                    PanelColumn("gpu_uuid", "GPU"),
+                    PanelColumn("xid", "XID", width=80),
+                    PanelColumn("A", "Errors", unit=COUNT, width=100),
                 ],
                 sort_by="Errors",
                 width=12,
@@ -343,12 +356,12 @@ def _health() -> Row:
     )
 
 
-def _use() -> Row:
+def _use() -> PanelRow:
     busy = rate_sum("gpucost_gpu_busy_seconds_total", NODE, BOARD)
     observed = rate_sum("gpucost_gpu_observed_seconds_total", NODE, BOARD)
     used = f"sum by ({BOARD}) (gpucost_gpu_memory_used_bytes{{{NODE}}})"
     total = f"sum by ({BOARD}) (gpucost_gpu_memory_total_bytes{{{NODE}}})"
-    return Row(
+    return PanelRow(
         "Use of each GPU",
         [
             timeseries(
@@ -358,7 +371,7 @@ def _use() -> Row:
                 RATIO,
                 query(f"({ratio(busy, observed)}) {NAMED}", "{{node}} GPU {{device_minor}}"),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Memory used by GPU",
@@ -366,7 +379,7 @@ def _use() -> Row:
                 "nothing. What a framework has reserved counts as used.",
                 BYTES,
                 query(f"({used}) {NAMED}", "{{node}} GPU {{device_minor}}"),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Memory used by node",
@@ -381,7 +394,7 @@ def _use() -> Row:
                     "{{node}}",
                 ),
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Power by node",
@@ -389,16 +402,16 @@ def _use() -> Row:
                 "but idle boards are plain to see. The rest of the node is not in it.",
                 WATTS,
                 query(rate_sum("gpucost_gpu_energy_joules_total", NODE, "node"), "{{node}}"),
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
         ],
     )
 
 
-def _mig() -> Row:
+def _mig() -> PanelRow:
     instance = "node, gpu_uuid, gpu_instance"
     mig = f'{NODE}, gpu_instance!=""'
-    return Row(
+    return PanelRow(
         "MIG",
         [
             timeseries(
@@ -423,7 +436,7 @@ def _mig() -> Row:
                 ),
                 width=8,
                 maximum=1,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
             timeseries(
                 "Parts of cut boards that no instance uses",
@@ -437,7 +450,7 @@ def _mig() -> Row:
                     "{{node}}",
                 ),
                 width=8,
-                links=[links.node(label="node")],
+                links=[panels.node_link(label="node")],
             ),
         ],
     )

@@ -21,6 +21,30 @@ Description: how to read the panel, then what it cannot show. Rates use ``$__rat
 There is no text panel: it could have no query, and every panel has one.
 Money: write the metrics and units of a ledger in US dollars (``…_usd``, ``USD``); ``currency`` makes others.
 What is absent while all is well (errors, XID events) reads 0 with ``series.or_zero``.
+
+Links between the boards: from team to job to GPU. The time range and the cluster go along.
+
+``cell`` names the column (its *title*) of a table row that holds the value; ``label`` a label of the series
+under the pointer. Exactly one of them is given::
+
+    Column("owner_team", "Team", link=links.team(cell="Team"))
+    timeseries(…, links=[links.team(label="owner_team")])
+
+Variables of the boards: each in one place, so that a link can hand them on by name.
+
+In queries: ``cluster_variable=~"$cluster"`` on series of the exporters (a target label),
+``gpu_cluster=~"$cluster"`` on those of the service, ``owner_team=~"$team"``, ``namespace=~"$namespace"``,
+``job_name=~"$job"``. "All" is ``.*``, which also matches series without the label: one cluster needs no
+target label ``cluster_variable``.
+
+A board from rows of panels: places are worked out here, so no board holds a coordinate.
+
+How a board module ends::
+
+    def dashboard() -> Dashboard:
+        return board(links.TEAM, "Team", "What a team uses, costs and wastes …",
+                     [Row("Cost", [stat(…), timeseries(…)]), Row("Use", […])],
+                     [variables.datasource(), variables.cluster(), variables.team()])
 """
 
 from __future__ import annotations
@@ -50,9 +74,9 @@ UNITS = frozenset({GPUS, COUNT, RATIO, SECONDS, AGO, BYTES, WATTS, ENERGY, PER_S
 GREEN, YELLOW, RED, GREY, BLUE = "green", "yellow", "red", "text", "blue"
 DATASOURCE = "${datasource}"
 
-Steps = Sequence[tuple[float | None, str]]
+ThresholdSteps = Sequence[tuple[float | None, str]]
 """Thresholds, lowest first: (from which value, colour); the first value is None."""
-Links = Sequence[Mapping[str, Any]]
+PanelLinks = Sequence[Mapping[str, Any]]
 
 
 def query(expr: str, legend: str = "", *, ref: str = "") -> core.Target:
@@ -61,14 +85,14 @@ def query(expr: str, legend: str = "", *, ref: str = "") -> core.Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PanelColumn:
     """A column of a table: the label ``field``, or the value of the query with that ref ("A")."""
 
     field: str
     title: str
     unit: str = ""
     link: Mapping[str, Any] | None = None
-    steps: Steps = ()
+    steps: ThresholdSteps = ()
     """Thresholds that colour the text of the cell."""
     width: int | None = None
 
@@ -81,9 +105,9 @@ def stat(
     width: int = 4,
     height: int = 4,
     decimals: int | None = None,
-    steps: Steps = ((None, BLUE),),
+    steps: ThresholdSteps = ((None, BLUE),),
     values: Mapping[float, tuple[str, str]] | None = None,
-    links: Links = (),
+    links: PanelLinks = (),
 ) -> core.Stat:
     """One number (or one per series), the last of the range, with its line below.
 
@@ -110,11 +134,11 @@ def timeseries(
     width: int = 12,
     height: int = 8,
     stacked: bool = False,
-    steps: Steps = (),
+    steps: ThresholdSteps = (),
     maximum: int | None = None,
     min_step: str | None = None,
     colours: Mapping[str, str] | None = None,
-    links: Links = (),
+    links: PanelLinks = (),
 ) -> core.TimeSeries:
     """Lines over time, from 0; ``stacked`` areas for parts of one whole.
 
@@ -155,10 +179,10 @@ def bar_gauge(
     *queries: core.Target,
     width: int = 8,
     height: int = 8,
-    steps: Steps = ((None, BLUE),),
+    steps: ThresholdSteps = ((None, BLUE),),
     minimum: float | None = 0,
     maximum: float | None = None,
-    links: Links = (),
+    links: PanelLinks = (),
 ) -> core.BarGauge:
     """A bar per series, at its last value: for comparing what stands side by side now."""
     return core.BarGauge(
@@ -178,7 +202,7 @@ def table(
     description: str,
     unit: str,
     queries: Sequence[core.Target],
-    columns: Sequence[Column],
+    columns: Sequence[PanelColumn],
     *,
     sort_by: str = "",
     width: int = 24,
@@ -214,9 +238,9 @@ def timeline(
     *queries: core.Target,
     width: int = 24,
     height: int = 9,
-    steps: Steps = ((None, BLUE),),
+    steps: ThresholdSteps = ((None, BLUE),),
     values: Mapping[float, tuple[str, str]] | None = None,
-    links: Links = (),
+    links: PanelLinks = (),
 ) -> core.StateTimeline:
     """A row per series, coloured by value over time: who or what was in which state when."""
     extra = {"fieldConfig": {"defaults": {"unit": unit, "links": [dict(link) for link in links]}}}
@@ -236,8 +260,8 @@ def _common(
     queries: Sequence[core.Target],
     width: int,
     height: int,
-    steps: Steps,
-    links: Links,
+    steps: ThresholdSteps,
+    links: PanelLinks,
 ) -> dict[str, Any]:
     if not (title and description and queries):
         raise ValueError(f"panel {title!r}: title, description and at least one query are needed")
@@ -271,7 +295,7 @@ def _instant(queries: Sequence[core.Target], *, table: bool = False) -> list[cor
     ]
 
 
-def _steps(steps: Steps) -> list[dict[str, Any]]:
+def _steps(steps: ThresholdSteps) -> list[dict[str, Any]]:
     return [{"color": colour, "value": value} for value, colour in steps]
 
 
@@ -297,7 +321,7 @@ def _override(name: str, *properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"matcher": {"id": "byName", "options": name}, "properties": [dict(one) for one in properties]}
 
 
-def _column_override(column: Column) -> dict[str, Any] | None:
+def _column_override(column: PanelColumn) -> dict[str, Any] | None:
     properties: list[dict[str, Any]] = []
     if column.unit:
         properties.append({"id": "unit", "value": column.unit})
@@ -309,3 +333,150 @@ def _column_override(column: Column) -> dict[str, Any] | None:
     if column.width:
         properties.append({"id": "custom.width", "value": column.width})
     return _override(column.title, *properties) if properties else None
+
+
+FLEET, TEAM, JOB = "gpucost-fleet", "gpucost-team", "gpucost-job"
+QUEUES, NODES, SELF = "gpucost-queues", "gpucost-nodes", "gpucost-self"
+UIDS = (FLEET, TEAM, JOB, QUEUES, NODES, SELF)
+
+_CONTEXT = f"var-datasource={DATASOURCE}&${{cluster:queryparam}}&${{__url_time_range}}"
+DataLink = dict[str, object]
+
+
+def team_link(*, cell: str = "", label: str = "") -> DataLink:
+    """To the Team board of the team in ``cell`` or ``label``."""
+    return _to(TEAM, f"Team {_plain(cell, label)}", {"team": _value(cell, label)})
+
+
+def job_link(*, name_cell: str, namespace_cell: str) -> DataLink:
+    """To the Job board of the job whose name and namespace stand in these columns of a table."""
+    values = {"namespace": _value(namespace_cell, ""), "job": _value(name_cell, "")}
+    return _to(JOB, "Job", values)
+
+
+def node_link(*, cell: str = "", label: str = "") -> DataLink:
+    """To the board *Nodes and GPUs*, with the node in ``cell`` or ``label`` only."""
+    return _to(NODES, f"GPUs of {_plain(cell, label)}", {"node": _value(cell, label)})
+
+
+def dashboard_link(uid: str, title: str) -> DataLink:
+    """To a whole board."""
+    return _to(uid, title, {})
+
+
+def _to(uid: str, title: str, values: dict[str, str]) -> DataLink:
+    variables = "".join(f"&var-{name}={value}" for name, value in values.items())
+    return {"title": title, "url": f"/d/{uid}?{_CONTEXT}{variables}"}
+
+
+def _value(cell: str, label: str) -> str:
+    """The value in a URL. Names come from users of the cluster, so it is encoded."""
+    return _plain(cell, label).replace("}", ":percentencode}")
+
+
+def _plain(cell: str, label: str) -> str:
+    if bool(cell) == bool(label):
+        raise ValueError(f"a link takes its value from a cell or from a label: {cell!r}, {label!r}")
+    return f'${{__data.fields["{cell}"]}}' if cell else f"${{__field.labels.{label}}}"
+
+
+ALL = "$__all"
+
+
+def datasource_variable() -> core.Template:
+    """Which Prometheus; every panel reads from it."""
+    return core.Template(name="datasource", label="Prometheus", type="datasource", query="prometheus")
+
+
+def cluster_variable() -> core.Template:
+    """Which clusters of the ledger; several or all."""
+    return from_labels("cluster", "Cluster", "label_values(gpucost_ledger_lag_seconds, gpu_cluster)")
+
+
+def team_variable(*, multi: bool = False) -> core.Template:
+    """Which team. What is nobody's (``__unallocated__``), or several teams', is no team."""
+    metric = 'gpucost_team_cost_usd{gpu_cluster=~"$cluster", owner_team!~"__.*"}'
+    return from_labels("team", "Team", f"label_values({metric}, owner_team)", multi=multi)
+
+
+def from_labels(name: str, label: str, query: str, *, multi: bool = True) -> core.Template:
+    """A variable with the values of ``query`` (``label_values(metric{…}, label)``) in the range shown.
+
+    ``multi``: several values, or all; else exactly one, the first unless a link gives it.
+    """
+    return core.Template(
+        name=name,
+        label=label,
+        query=query,
+        dataSource=DATASOURCE,
+        type="query",
+        default=ALL if multi else None,
+        includeAll=multi,
+        allValue=".*" if multi else None,
+        multi=multi,
+        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
+    )
+
+
+COLUMNS = 24
+TAG = "gpucost"
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRow:
+    """A heading and the panels below it, from left to right; a panel that does not fit begins a new line."""
+
+    title: str
+    panels: Sequence[core.Panel]
+
+
+def board(
+    uid: str,
+    title: str,
+    description: str,
+    rows: Sequence[PanelRow],
+    variables: Sequence[core.Template],
+    *,
+    since: str = "now-24h",
+) -> core.Dashboard:
+    """A board called ``gpucost / title`` over the last day unless ``since`` says otherwise.
+
+    Its links lead to all boards of gpucost, with the variables and the time range.
+    """
+    return core.Dashboard(
+        uid=uid,
+        title=f"gpucost / {title}",
+        description=description,
+        panels=_placed(rows),
+        templating=core.Templating(list(variables)),
+        links=[_all_boards()],
+        tags=[TAG],
+        time=core.Time(since, "now"),
+        timezone="utc",
+        refresh="1m",
+        editable=False,
+        sharedCrosshair=True,
+    )
+
+
+def _all_boards() -> core.DashboardLink:
+    return core.DashboardLink(type="dashboards", title="gpucost", tags=[TAG], includeVars=True, keepTime=True)
+
+
+def _placed(rows: Sequence[PanelRow]) -> list[core.Panel]:
+    placed: list[core.Panel] = []
+    top = 0
+    for row in rows:
+        placed.append(core.RowPanel(title=row.title, gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=top)))
+        top += 1
+        left = tallest = 0
+        for panel in row.panels:
+            size = panel.gridPos
+            if left + size.w > COLUMNS:
+                left, top, tallest = 0, top + tallest, 0
+            panel.gridPos = core.GridPos(h=size.h, w=size.w, x=left, y=top)
+            left += size.w
+            tallest = max(tallest, size.h)
+            placed.append(panel)
+        top += tallest
+    return placed

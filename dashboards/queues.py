@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard, Panel, Template
 
-from dashboards import links, variables
-from dashboards.layout import Row, board
+from dashboards import panels
 from dashboards.panels import (
     BLUE,
     COUNT,
@@ -17,16 +16,30 @@ from dashboards.panels import (
     SECONDS,
     STATE,
     YELLOW,
-    Column,
+    PanelColumn,
+    PanelRow,
     bar_gauge,
+    board,
     query,
     stat,
     table,
     timeseries,
 )
-from dashboards.queries import CLUSTER, ratio
-from dashboards.series import COLLECTOR_ALIVE, grown, latest, of, one_per, or_zero
-from dashboards.work import GANG, WAITING_LABELS, last_of_gangs, longest_partial, waiting
+from dashboards.series import (
+    CLUSTER,
+    COLLECTOR_ALIVE,
+    GANG,
+    WAITING_LABELS,
+    grown,
+    last_of_gangs,
+    latest,
+    longest_partial,
+    of,
+    one_per,
+    or_zero,
+    ratio,
+    waiting,
+)
 
 QUEUE = 'cluster_queue=~"$queue"'
 RESOURCE = 'resource=~"$resource"'
@@ -41,34 +54,34 @@ WORK = waiting(workloads_only=[QUEUE])
 
 def dashboard() -> Dashboard:
     return board(
-        links.QUEUES,
+        panels.QUEUES,
         "Queues",
         "Quota of Kueue's and Volcano's queues: what each has, uses, borrows and could lend; what waits, "
         "for how long and why; who is told to stop; which gangs hold GPUs and cannot get on.",
         [_now(), _quota(), _cohorts(), _waits(), _admission(), _local(), _gangs(), _volcano()],
-        [variables.datasource(), variables.cluster(), _queue(), _resource()],
+        [panels.datasource_variable(), panels.cluster_variable(), _queue(), _resource()],
     )
 
 
 def _queue() -> Template:
-    return variables.from_labels(
+    return panels.from_labels(
         "queue", "ClusterQueue", f"label_values(gpucost_cluster_queue_info{{{CLUSTER}}}, cluster_queue)"
     )
 
 
 def _resource() -> Template:
     """GPU resources only: quota has cores and bytes as well, and "all" must not add those up."""
-    found = variables.from_labels(
+    found = panels.from_labels(
         "resource", "Resource", f"label_values(gpucost_node_gpu_capacity{{{CLUSTER}}}, resource)"
     )
     found.allValue = None
     return found
 
 
-def _now() -> Row:
+def _now() -> PanelRow:
     oldest = latest("gpucost_cluster_queue_oldest_pending_timestamp_seconds", ["cluster_queue"], QUEUE)
     pending = latest("gpucost_cluster_queue_pending_workloads", ["cluster_queue", "reason"], QUEUE)
-    return Row(
+    return PanelRow(
         "Now",
         [
             stat(
@@ -125,9 +138,9 @@ def _now() -> Row:
     )
 
 
-def _quota() -> Row:
+def _quota() -> PanelRow:
     by_queue = "sum by (cluster_queue, resource) ({})"
-    return Row(
+    return PanelRow(
         "ClusterQueues: quota, borrowing, lending",
         [
             table(
@@ -145,17 +158,17 @@ def _quota() -> Row:
                     )
                 ],
                 [
-                    Column("cluster_queue", "Queue"),
-                    Column("flavor", "Flavor"),
-                    Column("resource", "Resource"),
-                    Column("cluster", "Cluster"),
-                    Column("A", "Nominal"),
-                    Column("B", "Reserved"),
-                    Column("C", "Used"),
-                    Column("D", "Borrowed", steps=((None, GREY), (1, BLUE))),
-                    Column("E", "Lendable now"),
-                    Column("F", "Borrows at most"),
-                    Column("G", "Lends at most"),
+                    PanelColumn("cluster_queue", "Queue"),
+                    PanelColumn("flavor", "Flavor"),
+                    PanelColumn("resource", "Resource"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn("A", "Nominal"),
+                    PanelColumn("B", "Reserved"),
+                    PanelColumn("C", "Used"),
+                    PanelColumn("D", "Borrowed", steps=((None, GREY), (1, BLUE))),
+                    PanelColumn("E", "Lendable now"),
+                    PanelColumn("F", "Borrows at most"),
+                    PanelColumn("G", "Lends at most"),
                 ],
                 sort_by="Nominal",
             ),
@@ -213,25 +226,25 @@ def _how_queues_stand() -> Panel:
             query(f"(time() - {oldest}) {of_queue}"),
         ],
         [
-            Column("cluster_queue", "Queue"),
-            Column("cohort", "Cohort"),
-            Column("strategy", "Strategy"),
-            Column("cluster", "Cluster"),
-            Column("A", "Admits", unit=STATE),
-            Column("reason", "Why not"),
-            Column("B", "With quota"),
-            Column("C", "Admitted"),
-            Column("D", "Pending"),
-            Column("E", "Longest wait", unit=SECONDS, steps=WAIT_STEPS),
+            PanelColumn("cluster_queue", "Queue"),
+            PanelColumn("cohort", "Cohort"),
+            PanelColumn("strategy", "Strategy"),
+            PanelColumn("cluster", "Cluster"),
+            PanelColumn("A", "Admits", unit=STATE),
+            PanelColumn("reason", "Why not"),
+            PanelColumn("B", "With quota"),
+            PanelColumn("C", "Admitted"),
+            PanelColumn("D", "Pending"),
+            PanelColumn("E", "Longest wait", unit=SECONDS, steps=WAIT_STEPS),
         ],
         sort_by="Pending",
     )
 
 
-def _cohorts() -> Row:
+def _cohorts() -> PanelRow:
     names = ("subtree_quota", "reserved", "used", "borrowed", "lendable")
     pending = latest("gpucost_cohort_pending_units", ("cohort", "resource", "reason"), RESOURCE)
-    return Row(
+    return PanelRow(
         "Cohorts",
         [
             table(
@@ -242,15 +255,15 @@ def _cohorts() -> Row:
                 GPUS,
                 [query(latest(f"gpucost_cohort_{name}", COHORT, RESOURCE)) for name in names],
                 [
-                    Column("cohort", "Cohort"),
-                    Column("flavor", "Flavor"),
-                    Column("resource", "Resource"),
-                    Column("cluster", "Cluster"),
-                    Column("A", "Quota of the tree"),
-                    Column("B", "Reserved"),
-                    Column("C", "Used"),
-                    Column("D", "Borrowed"),
-                    Column("E", "Lendable now"),
+                    PanelColumn("cohort", "Cohort"),
+                    PanelColumn("flavor", "Flavor"),
+                    PanelColumn("resource", "Resource"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn("A", "Quota of the tree"),
+                    PanelColumn("B", "Reserved"),
+                    PanelColumn("C", "Used"),
+                    PanelColumn("D", "Borrowed"),
+                    PanelColumn("E", "Lendable now"),
                 ],
                 sort_by="Quota of the tree",
                 width=16,
@@ -269,10 +282,10 @@ def _cohorts() -> Row:
     )
 
 
-def _waits() -> Row:
+def _waits() -> PanelRow:
     pending = latest("gpucost_cluster_queue_pending_workloads", ["cluster_queue", "reason"], QUEUE)
     oldest = latest("gpucost_cluster_queue_oldest_pending_timestamp_seconds", ["cluster_queue"], QUEUE)
-    return Row(
+    return PanelRow(
         "What waits, and why",
         [
             timeseries(
@@ -329,28 +342,28 @@ def _longest_waits() -> Panel:
         SECONDS,
         [query(WORK.count(by)), query(WORK.seconds(by)), query(WORK.units(by)), query(WORK.place(by))],
         [
-            Column("job_name", "Job", link=links.job(name_cell="Job", namespace_cell="Namespace")),
-            Column("namespace", "Namespace"),
-            Column("job_kind", "Kind"),
-            Column("queue", "LocalQueue"),
-            Column("layer", "Held by"),
-            Column("reason", "Reason"),
-            Column("cluster", "Cluster"),
-            Column("D", "Place", unit=COUNT),
-            Column("B", "Waits for", unit=SECONDS, steps=WAIT_STEPS),
-            Column("C", "GPUs asked", unit=GPUS),
+            PanelColumn("job_name", "Job", link=panels.job_link(name_cell="Job", namespace_cell="Namespace")),
+            PanelColumn("namespace", "Namespace"),
+            PanelColumn("job_kind", "Kind"),
+            PanelColumn("queue", "LocalQueue"),
+            PanelColumn("layer", "Held by"),
+            PanelColumn("reason", "Reason"),
+            PanelColumn("cluster", "Cluster"),
+            PanelColumn("D", "Place", unit=COUNT),
+            PanelColumn("B", "Waits for", unit=SECONDS, steps=WAIT_STEPS),
+            PanelColumn("C", "GPUs asked", unit=GPUS),
         ],
         sort_by="Waits for",
         height=10,
     )
 
 
-def _admission() -> Row:
+def _admission() -> PanelRow:
     waits = "sum by (cluster_queue) (max by (cluster, cluster_queue) (rate({}[$__rate_interval])))"
     seconds = waits.format(of("gpucost_cluster_queue_admission_wait_seconds_total", QUEUE))
     number = waits.format(of("gpucost_cluster_queue_admission_waits_total", QUEUE))
     stopped = grown("gpucost_workload_evictions_total", EVICTED, "$__range")
-    return Row(
+    return PanelRow(
         "Admission and preemption",
         [
             timeseries(
@@ -400,20 +413,20 @@ def _evicted() -> Panel:
         COUNT,
         [query(f"({times}) * on (cluster, workload_uid) group_left ({', '.join(labels[1:])}) {named} > 0")],
         [
-            Column("job_name", "Job", link=links.job(name_cell="Job", namespace_cell="Namespace")),
-            Column("namespace", "Namespace"),
-            Column("job_kind", "Kind"),
-            Column("owner_team", "Team", link=links.team(cell="Team")),
-            Column("cluster_queue", "Queue"),
-            Column("reason", "Reason"),
-            Column("cluster", "Cluster"),
-            Column("A", "Times"),
+            PanelColumn("job_name", "Job", link=panels.job_link(name_cell="Job", namespace_cell="Namespace")),
+            PanelColumn("namespace", "Namespace"),
+            PanelColumn("job_kind", "Kind"),
+            PanelColumn("owner_team", "Team", link=panels.team_link(cell="Team")),
+            PanelColumn("cluster_queue", "Queue"),
+            PanelColumn("reason", "Reason"),
+            PanelColumn("cluster", "Cluster"),
+            PanelColumn("A", "Times"),
         ],
         sort_by="Times",
     )
 
 
-def _local() -> Row:
+def _local() -> PanelRow:
     amount = (*LOCAL, "flavor", "resource")
     pending = latest("gpucost_local_queue_pending_units", (*LOCAL, "resource", "reason"), RESOURCE)
     oldest = latest("gpucost_local_queue_oldest_pending_timestamp_seconds", LOCAL)
@@ -421,7 +434,7 @@ def _local() -> Row:
     by = "cluster, namespace, queue"
     led = f"* on ({by}) group_left (cluster_queue) {info}"
     active = latest("gpucost_local_queue_active", (*LOCAL, "reason"))
-    return Row(
+    return PanelRow(
         "LocalQueues",
         [
             table(
@@ -440,15 +453,15 @@ def _local() -> Row:
                     query(f"(time() - {oldest}) {led}"),
                 ],
                 [
-                    Column("namespace", "Namespace"),
-                    Column("queue", "LocalQueue"),
-                    Column("cluster_queue", "ClusterQueue"),
-                    Column("cluster", "Cluster"),
-                    Column("A", "Takes work", unit=STATE),
-                    Column("B", "Reserved"),
-                    Column("C", "Used"),
-                    Column("D", "Waiting"),
-                    Column("E", "Longest wait", unit=SECONDS, steps=WAIT_STEPS),
+                    PanelColumn("namespace", "Namespace"),
+                    PanelColumn("queue", "LocalQueue"),
+                    PanelColumn("cluster_queue", "ClusterQueue"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn("A", "Takes work", unit=STATE),
+                    PanelColumn("B", "Reserved"),
+                    PanelColumn("C", "Used"),
+                    PanelColumn("D", "Waiting"),
+                    PanelColumn("E", "Longest wait", unit=SECONDS, steps=WAIT_STEPS),
                 ],
                 sort_by="Waiting",
             )
@@ -456,12 +469,12 @@ def _local() -> Row:
     )
 
 
-def _gangs() -> Row:
+def _gangs() -> PanelRow:
     infos = f"last_over_time({of('gpucost_gang_info')}[$__range])"
     info = one_per(f"max by (cluster, gang_uid, job_kind, job_name) ({infos})", "gang_uid")
     named = f"* on (cluster, gang_uid) group_left (job_kind, job_name) {info}"
     held = f"sum by (cluster, {', '.join(GANG)}) ({last_of_gangs('gpucost_gang_held_units', 'resource')})"
-    return Row(
+    return PanelRow(
         "Gangs",
         [
             timeseries(
@@ -489,18 +502,20 @@ def _gangs() -> Row:
                     ),
                 ],
                 [
-                    Column("job_name", "Job", link=links.job(name_cell="Job", namespace_cell="Namespace")),
-                    Column("namespace", "Namespace"),
-                    Column("gang", "Gang"),
-                    Column("gang_kind", "Kind"),
-                    Column("cluster", "Cluster"),
-                    Column(
+                    PanelColumn(
+                        "job_name", "Job", link=panels.job_link(name_cell="Job", namespace_cell="Namespace")
+                    ),
+                    PanelColumn("namespace", "Namespace"),
+                    PanelColumn("gang", "Gang"),
+                    PanelColumn("gang_kind", "Kind"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn(
                         "A", "Partial for", unit=SECONDS, steps=((None, GREY), (300, YELLOW), (1800, RED))
                     ),
-                    Column("B", "Holds", unit=GPUS),
-                    Column("C", "With a node"),
-                    Column("D", "Without"),
-                    Column("E", "Needs"),
+                    PanelColumn("B", "Holds", unit=GPUS),
+                    PanelColumn("C", "With a node"),
+                    PanelColumn("D", "Without"),
+                    PanelColumn("E", "Needs"),
                 ],
                 sort_by="Partial for",
                 width=16,
@@ -509,11 +524,11 @@ def _gangs() -> Row:
     )
 
 
-def _volcano() -> Row:
+def _volcano() -> PanelRow:
     names = ("deserved", "guarantee", "capability", "allocated", "pending_units")
     allocated = latest("gpucost_volcano_queue_allocated", VOLCANO, RESOURCE)
     groups = latest("gpucost_volcano_queue_pod_groups", ("volcano_queue", "phase"))
-    return Row(
+    return PanelRow(
         "Volcano",
         [
             table(
@@ -525,14 +540,14 @@ def _volcano() -> Row:
                 GPUS,
                 [query(latest(f"gpucost_volcano_queue_{name}", VOLCANO, RESOURCE)) for name in names],
                 [
-                    Column("volcano_queue", "Queue"),
-                    Column("resource", "Resource"),
-                    Column("cluster", "Cluster"),
-                    Column("A", "Deserved"),
-                    Column("B", "Guarantee"),
-                    Column("C", "Capability"),
-                    Column("D", "Allocated"),
-                    Column("E", "Waiting"),
+                    PanelColumn("volcano_queue", "Queue"),
+                    PanelColumn("resource", "Resource"),
+                    PanelColumn("cluster", "Cluster"),
+                    PanelColumn("A", "Deserved"),
+                    PanelColumn("B", "Guarantee"),
+                    PanelColumn("C", "Capability"),
+                    PanelColumn("D", "Allocated"),
+                    PanelColumn("E", "Waiting"),
                 ],
                 sort_by="Allocated",
             ),

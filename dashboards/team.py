@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from grafanalib.core import Dashboard, Panel
 
-from dashboards import links, variables
-from dashboards.layout import Row, board
+from dashboards import panels
 from dashboards.panels import (
     COUNT,
     GPUS,
@@ -16,24 +15,28 @@ from dashboards.panels import (
     SECONDS,
     USD,
     YELLOW,
-    Column,
+    PanelColumn,
+    PanelRow,
     bar_gauge,
+    board,
     query,
     stat,
     table,
     timeseries,
 )
-from dashboards.queries import GPU_CLUSTER, ratio
 from dashboards.series import (
     COLLECTOR_ALIVE,
+    GPU_CLUSTER,
     SERVICE_ALIVE,
+    WAITING_LABELS,
     WASTE_WORDS,
     in_words,
     or_zero,
-    told,
+    ratio,
+    service_gauge,
+    waiting_of_team,
     waste_per_second,
 )
-from dashboards.work import WAITING_LABELS, waiting_of_team
 
 TEAM = 'owner_team=~"$team"'
 WASTED = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"'
@@ -44,12 +47,12 @@ FINDING = ("pattern", "variant", "severity", "namespace", "subject_kind", "subje
 JOBS = ("namespace", "job_kind", "job_name", "job_uid")
 NAMED = 'job_name!=""'
 
-COST = f"sum({told('gpucost_team_cost_usd', ['owner_team'], TEAM)})"
-PER_HOUR = f"sum({told('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})"
-HELD = f"sum({told('gpucost_team_gpus', ['owner_team'], TEAM)})"
+COST = f"sum({service_gauge('gpucost_team_cost_usd', ['owner_team'], TEAM)})"
+PER_HOUR = f"sum({service_gauge('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})"
+HELD = f"sum({service_gauge('gpucost_team_gpus', ['owner_team'], TEAM)})"
 BUDGET = f"max(gpucost_team_budget_usd{{{TEAM}}})"
 HOURS_OVER = "24 * (day_of_month() - 1) + hour() + minute() / 60"
-SETTLED_END = told("gpucost_ledger_settled_end_timestamp_seconds", ())
+SETTLED_END = service_gauge("gpucost_ledger_settled_end_timestamp_seconds", ())
 UNSEEN_HOURS = f"clamp_max(clamp_min(time() - {SETTLED_END}, 0) / 3600, scalar({HOURS_OVER}))"
 """Of this month, over and in no settled window yet, by ``gpu_cluster``."""
 USUAL_PER_HOUR = (
@@ -65,18 +68,18 @@ MONTH_END = f"{COST} + ({TO_COME} or 0 * {COST})"
 
 def dashboard() -> Dashboard:
     return board(
-        links.TEAM,
+        panels.TEAM,
         "Team",
         "What one team's GPUs cost, how well they are used, what is wasted and how to have it back, and "
         "what the team waits for.",
         [_cost(), _use(), _waste(), _jobs(), _queue()],
-        [variables.datasource(), variables.cluster(), variables.team()],
+        [panels.datasource_variable(), panels.cluster_variable(), panels.team_variable()],
         since="now-7d",
     )
 
 
-def _cost() -> Row:
-    return Row(
+def _cost() -> PanelRow:
+    return PanelRow(
         "Cost",
         [
             stat(
@@ -132,7 +135,8 @@ def _cost() -> Row:
                 USD,
                 query(
                     or_zero(
-                        f"sum({told('gpucost_finding_wasted_per_hour_usd', FINDING, TEAM)})", SERVICE_ALIVE
+                        f"sum({service_gauge('gpucost_finding_wasted_per_hour_usd', FINDING, TEAM)})",
+                        SERVICE_ALIVE,
                     )
                 ),
                 decimals=2,
@@ -156,7 +160,8 @@ def _cost() -> Row:
                 "not settled yet.",
                 USD,
                 query(
-                    f"sum by (gpu_cluster) ({told('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})",
+                    "sum by (gpu_cluster) ("
+                    f"{service_gauge('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})",
                     "{{gpu_cluster}}",
                 ),
                 stacked=True,
@@ -165,8 +170,8 @@ def _cost() -> Row:
     )
 
 
-def _use() -> Row:
-    return Row(
+def _use() -> PanelRow:
+    return PanelRow(
         "Use",
         [
             stat(
@@ -204,7 +209,7 @@ def _use() -> Row:
                 query(_of_last_day("observed", "held")),
                 decimals=0,
                 steps=COVERAGE_STEPS,
-                links=[links.board(links.SELF, "gpucost itself")],
+                links=[panels.dashboard_link(panels.SELF, "gpucost itself")],
             ),
             stat(
                 "GPUs waiting",
@@ -213,7 +218,7 @@ def _use() -> Row:
                 GPUS,
                 query(or_zero(f"sum({waiting_of_team().units(['cluster'])})", COLLECTOR_ALIVE)),
                 decimals=0,
-                links=[links.board(links.QUEUES, "Queues")],
+                links=[panels.dashboard_link(panels.QUEUES, "Queues")],
             ),
             stat(
                 "Longest wait",
@@ -222,7 +227,7 @@ def _use() -> Row:
                 SECONDS,
                 query(or_zero(f"max({waiting_of_team().seconds(['cluster'])})", COLLECTOR_ALIVE)),
                 steps=((None, GREEN), (3600, YELLOW), (6 * 3600, RED)),
-                links=[links.board(links.QUEUES, "Queues")],
+                links=[panels.dashboard_link(panels.QUEUES, "Queues")],
             ),
             timeseries(
                 "GPUs held by cluster",
@@ -230,7 +235,7 @@ def _use() -> Row:
                 "not: a flat line over nights and weekends is worth a question.",
                 GPUS,
                 query(
-                    f"sum by (gpu_cluster) ({told('gpucost_team_gpus', ['owner_team'], TEAM)})",
+                    f"sum by (gpu_cluster) ({service_gauge('gpucost_team_gpus', ['owner_team'], TEAM)})",
                     "{{gpu_cluster}}",
                 ),
                 stacked=True,
@@ -251,8 +256,8 @@ def _use() -> Row:
     )
 
 
-def _waste() -> Row:
-    return Row(
+def _waste() -> PanelRow:
+    return PanelRow(
         "Waste and findings",
         [
             timeseries(
@@ -293,7 +298,7 @@ def _waste() -> Row:
                 "are known here (`api.metrics_findings`).",
                 COUNT,
                 query(
-                    f"sort_desc(sum by (pattern) ({told('gpucost_finding_active', FINDING, TEAM)}))",
+                    f"sort_desc(sum by (pattern) ({service_gauge('gpucost_finding_active', FINDING, TEAM)}))",
                     "{{pattern}}",
                 ),
                 width=6,
@@ -312,28 +317,30 @@ def _findings() -> Panel:
         "column does not add up.",
         USD,
         [
-            query(told("gpucost_finding_active", FINDING, TEAM)),
-            query(told("gpucost_finding_wasted_per_hour_usd", FINDING, TEAM)),
+            query(service_gauge("gpucost_finding_active", FINDING, TEAM)),
+            query(service_gauge("gpucost_finding_wasted_per_hour_usd", FINDING, TEAM)),
         ],
         [
-            Column("finding", "ID", width=70),
-            Column("pattern", "Pattern"),
-            Column("variant", "Variant"),
-            Column("severity", "Severity", width=90),
-            Column("namespace", "Namespace"),
-            Column("subject_kind", "Kind", width=80),
-            Column(
-                "subject_name", "Subject", link=links.job(name_cell="Subject", namespace_cell="Namespace")
+            PanelColumn("finding", "ID", width=70),
+            PanelColumn("pattern", "Pattern"),
+            PanelColumn("variant", "Variant"),
+            PanelColumn("severity", "Severity", width=90),
+            PanelColumn("namespace", "Namespace"),
+            PanelColumn("subject_kind", "Kind", width=80),
+            PanelColumn(
+                "subject_name",
+                "Subject",
+                link=panels.job_link(name_cell="Subject", namespace_cell="Namespace"),
             ),
-            Column("gpu_cluster", "Cluster"),
-            Column("B", "Wasted per hour", unit=USD, steps=((None, GREY), (10, YELLOW), (50, RED))),
+            PanelColumn("gpu_cluster", "Cluster"),
+            PanelColumn("B", "Wasted per hour", unit=USD, steps=((None, GREY), (10, YELLOW), (50, RED))),
         ],
         sort_by="Wasted per hour",
     )
 
 
-def _jobs() -> Row:
-    return Row(
+def _jobs() -> PanelRow:
+    return PanelRow(
         "Jobs",
         [
             table(
@@ -342,13 +349,15 @@ def _jobs() -> Row:
                 "Jobs that are not among the costliest of all teams (`api.metrics_jobs`) have no row of "
                 "their own, so the column is at most the team's cost.",
                 USD,
-                [query(f"topk(20, {told('gpucost_job_cost_usd', JOBS, TEAM, NAMED)})")],
+                [query(f"topk(20, {service_gauge('gpucost_job_cost_usd', JOBS, TEAM, NAMED)})")],
                 [
-                    Column("job_name", "Job", link=links.job(name_cell="Job", namespace_cell="Namespace")),
-                    Column("job_kind", "Kind"),
-                    Column("namespace", "Namespace"),
-                    Column("gpu_cluster", "Cluster"),
-                    Column("A", "Cost this month", unit=USD),
+                    PanelColumn(
+                        "job_name", "Job", link=panels.job_link(name_cell="Job", namespace_cell="Namespace")
+                    ),
+                    PanelColumn("job_kind", "Kind"),
+                    PanelColumn("namespace", "Namespace"),
+                    PanelColumn("gpu_cluster", "Cluster"),
+                    PanelColumn("A", "Cost this month", unit=USD),
                 ],
                 sort_by="Cost this month",
             )
@@ -356,10 +365,10 @@ def _jobs() -> Row:
     )
 
 
-def _queue() -> Row:
+def _queue() -> PanelRow:
     work = waiting_of_team()
     by = ("cluster", *WAITING_LABELS)
-    return Row(
+    return PanelRow(
         "Queue",
         [
             timeseries(
@@ -373,7 +382,7 @@ def _queue() -> Row:
                 width=8,
                 height=9,
                 stacked=True,
-                links=[links.board(links.QUEUES, "Queues")],
+                links=[panels.dashboard_link(panels.QUEUES, "Queues")],
             ),
             table(
                 "What the team waits for",
@@ -383,15 +392,17 @@ def _queue() -> Row:
                 SECONDS,
                 [query(work.count(by)), query(work.seconds(by)), query(work.units(by))],
                 [
-                    Column("job_name", "Job", link=links.job(name_cell="Job", namespace_cell="Namespace")),
-                    Column("namespace", "Namespace"),
-                    Column("queue", "Queue"),
-                    Column("layer", "Held by"),
-                    Column("reason", "Reason"),
-                    Column(
+                    PanelColumn(
+                        "job_name", "Job", link=panels.job_link(name_cell="Job", namespace_cell="Namespace")
+                    ),
+                    PanelColumn("namespace", "Namespace"),
+                    PanelColumn("queue", "Queue"),
+                    PanelColumn("layer", "Held by"),
+                    PanelColumn("reason", "Reason"),
+                    PanelColumn(
                         "B", "Waits for", unit=SECONDS, steps=((None, GREY), (3600, YELLOW), (21600, RED))
                     ),
-                    Column("C", "GPUs asked", unit=GPUS),
+                    PanelColumn("C", "GPUs asked", unit=GPUS),
                 ],
                 sort_by="Waits for",
                 width=16,
@@ -402,5 +413,8 @@ def _queue() -> Row:
 
 def _of_last_day(part: str, whole: str) -> str:
     metric, by = "gpucost_team_last_day_gpu_seconds", ["owner_team", "part"]
-    sums = [f"sum({told(metric, by, TEAM, matcher)})" for matcher in (f'part="{part}"', f'part="{whole}"')]
+    sums = [
+        f"sum({service_gauge(metric, by, TEAM, matcher)})"
+        for matcher in (f'part="{part}"', f'part="{whole}"')
+    ]
     return ratio(*sums)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from gpucost.ledger.key_ring import KEY_USES
+from gpucost.ledger.stores.api_keys import KEY_USES
 from gpucost.settings.logs import REQUESTS
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order

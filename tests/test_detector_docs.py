@@ -14,12 +14,12 @@ import pytest
 import typer.main
 
 from gpucost.cli.application import app
-from gpucost.detectors.findings import Pattern, Severity
-from gpucost.detectors.lifecycle import EXEMPT_LABEL
-from gpucost.detectors.registry import RULES
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.findings import FindingSeverity, WastePattern
 from gpucost.service.detector_docs import BEGIN, END, with_settings
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
 from tests.detectors.worlds import Case
 
 ROOT = Path(__file__).parents[1]
@@ -27,42 +27,42 @@ FOLDER = ROOT / "docs" / "detectors"
 INDEX = (FOLDER / "README.md").read_text("utf-8")
 CODE = ROOT / "gpucost" / "detectors" / "rules"
 
-VARIANTS: dict[Pattern, set[str]] = {
-    Pattern.IDLE_ALLOCATION: {"whole", "partly"},
-    Pattern.OVERSIZED_REQUEST: {
+VARIANTS: dict[WastePattern, set[str]] = {
+    WastePattern.IDLE_ALLOCATION: {"whole", "partly"},
+    WastePattern.OVERSIZED_REQUEST: {
         *("fits_smaller", "too_many_gpus", "serving_peak", "serving_memory"),
         *("low_efficiency", "memory_over_ask", "host_share"),
     },
-    Pattern.FRAGMENTATION: {"blocked", "blocked_many", "unusable", "jobs_spread", "gauge", "repack"},
-    Pattern.GANG_STALL: {"partial", "lost_rank", "deadlock", "straggler", "below_replicas"},
-    Pattern.MONOPOLY: {"tenant"},
-    Pattern.QUOTA_STARVATION: {"starved", "reserved"},
-    Pattern.NOT_ADVERTISED: {"none", "fewer"},
-    Pattern.RESERVED_UNUSED: {"unused"},
-    Pattern.PREEMPTION_WASTE: {"queue", "cycling", "below_threshold"},
-    Pattern.CPU_ONLY_PODS: {"blocked"},
-    Pattern.TOPOLOGY_SPREAD: {"spread"},
-    Pattern.UNHEALTHY_ALLOCATED: {"lost", "xid"},
+    WastePattern.FRAGMENTATION: {"blocked", "blocked_many", "unusable", "jobs_spread", "gauge", "repack"},
+    WastePattern.GANG_STALL: {"partial", "lost_rank", "deadlock", "straggler", "below_replicas"},
+    WastePattern.MONOPOLY: {"tenant"},
+    WastePattern.QUOTA_STARVATION: {"starved", "reserved"},
+    WastePattern.NOT_ADVERTISED: {"none", "fewer"},
+    WastePattern.RESERVED_UNUSED: {"unused"},
+    WastePattern.PREEMPTION_WASTE: {"queue", "cycling", "below_threshold"},
+    WastePattern.CPU_ONLY_PODS: {"blocked"},
+    WastePattern.TOPOLOGY_SPREAD: {"spread"},
+    WastePattern.UNHEALTHY_ALLOCATED: {"lost", "xid"},
 }
 """Of each rule. What its code can say is held against this below."""
 
 
-def page(pattern: Pattern) -> str:
+def page(pattern: WastePattern) -> str:
     return (FOLDER / f"{pattern.value}.md").read_text("utf-8")
 
 
-def modules(pattern: Pattern) -> list[Path]:
+def modules(pattern: WastePattern) -> list[Path]:
     """The rule's module and those of its own that stand beside it: idle_* of idle_allocation, and so on."""
     return [path for path in sorted(CODE.glob("*.py")) if path.name.startswith(pattern.value.split("_")[0])]
 
 
 def test_there_is_a_page_for_every_rule_and_none_for_another() -> None:
     found = {path.stem for path in FOLDER.glob("*.md")} - {"README"}
-    assert found == {pattern.value for pattern in RULES} == {pattern.value for pattern in Pattern}
+    assert found == {pattern.value for pattern in RULES} == {pattern.value for pattern in WastePattern}
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_the_settings_of_a_page_are_those_of_the_code(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_the_settings_of_a_page_are_those_of_the_code(pattern: WastePattern) -> None:
     text = page(pattern)
     assert text.count(BEGIN) == text.count(END) == 1
     assert text == with_settings(text, pattern), "run: python -m gpucost.service.detector_docs docs/detectors"
@@ -70,8 +70,8 @@ def test_the_settings_of_a_page_are_those_of_the_code(pattern: Pattern) -> None:
         assert f"| `{key}` | " in text.partition(BEGIN)[2]
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_a_page_explains_what_every_page_must(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_a_page_explains_what_every_page_must(pattern: WastePattern) -> None:
     heads = re.findall(r"^## (.*)$", page(pattern), re.MULTILINE)
     assert {"What to do", "What it cannot see", "Settings"} <= {*heads}
     assert {"Example", "An example"} & {*heads}
@@ -79,38 +79,38 @@ def test_a_page_explains_what_every_page_must(pattern: Pattern) -> None:
     assert {"Rule", "Rules", "The rule", "The rules"} & {*heads}
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_a_page_explains_every_variant(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_a_page_explains_every_variant(pattern: WastePattern) -> None:
     written = page(pattern).partition(BEGIN)[0]
     assert not [variant for variant in VARIANTS[pattern] if f"`{variant}`" not in written]
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_the_variants_are_those_that_the_code_can_say(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_the_variants_are_those_that_the_code_can_say(pattern: WastePattern) -> None:
     texts = {text for path in modules(pattern) for text in _texts(path)}
     assert VARIANTS[pattern] <= texts, "a variant that the code does not know"
     said = {text for path in modules(pattern) for text in _said(path)}
     assert said <= VARIANTS[pattern], "a variant that is not in the table above"
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_the_variants_are_those_that_the_cases_found(pattern: Pattern) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_the_variants_are_those_that_the_cases_found(pattern: WastePattern) -> None:
     assert {case.variant for case in _cases(pattern)} <= VARIANTS[pattern]
 
 
 def test_the_index_lists_every_rule_with_its_variants_and_bucket() -> None:
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (.*?) \| (.*?) \| .* \|$", INDEX, re.MULTILINE)
-    assert {name for name, link, _, _ in rows if name == link} == {pattern.value for pattern in Pattern}
+    assert {name for name, link, _, _ in rows if name == link} == {pattern.value for pattern in WastePattern}
     for name, _, variants, bucket in rows:
-        assert set(re.findall(r"`(\w+)`", variants)) == VARIANTS[Pattern(name)], name
+        assert set(re.findall(r"`(\w+)`", variants)) == VARIANTS[WastePattern(name)], name
         listed = set(re.findall(r"`(\w+)`", bucket))
-        assert listed == {*_claimed(Pattern(name))}, name
+        assert listed == {*_claimed(WastePattern(name))}, name
         assert bool(listed) is (bucket != "shown only"), name
 
 
 def test_the_index_says_the_severities_and_the_label() -> None:
     severities = [line for line in INDEX.splitlines() if re.match(r"\| `\w+` \| ", line)]
-    assert [line.split("`")[1] for line in severities] == [severity.value for severity in Severity]
+    assert [line.split("`")[1] for line in severities] == [severity.value for severity in FindingSeverity]
     assert EXEMPT_LABEL in INDEX
 
 
@@ -130,7 +130,7 @@ def test_the_examples_do_what_the_index_says_of_them(tmp_path: Path) -> None:
     (text,) = (each for each in EXAMPLES if "overrides:" in each)
     file = tmp_path / "settings.yaml"
     file.write_text(text, encoding="utf-8")
-    idle = load_settings(file).detectors.rules.of(Pattern.IDLE_ALLOCATION)
+    idle = load_settings(file).detectors.rules.of(WastePattern.IDLE_ALLOCATION)
     hours = [
         getattr(idle.at("research-vision", "night"), key).total_seconds() / 3600
         for key in ("interactive", "serving", "batch")
@@ -211,16 +211,16 @@ def _chosen(node: ast.expr) -> Iterator[str]:
         yield node.value
 
 
-def _claimed(pattern: Pattern) -> Iterator[str]:
+def _claimed(pattern: WastePattern) -> Iterator[str]:
     """Buckets that the rule claims for in the cases that it must find."""
     rule = RULES[pattern]
     for case in _cases(pattern):
         world = case.positive() if callable(case.positive) else case.positive
-        settings = Scoped(rule.settings.model_validate(case.settings))
+        settings = ScopedSettings(rule.settings.model_validate(case.settings))
         drafts = rule.run(world.facts(), settings).drafts
         yield from (each.waste.value for draft in drafts for each in draft.episodes)
 
 
-def _cases(pattern: Pattern) -> Sequence[Case]:
+def _cases(pattern: WastePattern) -> Sequence[Case]:
     cases: Sequence[Case] = import_module(f"tests.detectors.case_{pattern.value}").CASES
     return cases

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from gpucost.cli.application import app
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -25,38 +25,38 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from gpucost.access.keys import KeyRecord, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.advisor.advise import advise
-from gpucost.advisor.explain import explain
-from gpucost.advisor.settings import AdvisorSettings
+from gpucost.advisor.explanation.job_explanation import explain
+from gpucost.advisor.model.settings import AdvisorSettings
 from gpucost.api.app import create_app
-from gpucost.attribution.holders import storable_text
 from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.usage_lines import storable_text
 from gpucost.cli.application import app
-from gpucost.cli.state_source import Place, load
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cli.state.source import ClusterLocation, load
+from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.domain.buckets import NO_TEAM, UNALLOCATED
 from gpucost.domain.configfile import is_name
-from gpucost.domain.holders import NO_TEAM, UNALLOCATED
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.kube.manifests.writer import document_of
 from gpucost.ledger import Ledger
 from gpucost.notify.alertmanager import parse
-from gpucost.notify.channels import Service
+from gpucost.notify.channels import ChannelService
 from gpucost.notify.compose.alert import of_group
 from gpucost.notify.compose.digest import digest_message
 from gpucost.notify.compose.finding import of_life
-from gpucost.notify.compose.links import Links
+from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.month import month_message
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Conversation, Kind, Post
-from gpucost.reports.week import Week
-from gpucost.service.advising import Advising, Engine
-from gpucost.service.digesting import Digesting
-from gpucost.service.finding_records import life_of
-from gpucost.service.reporting import Reporting
-from gpucost.service.settings_api import ApiSettings
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
+from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
+from gpucost.service.detection.finding_records import life_of
+from gpucost.service.notifications.digests import DigestScheduler
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
 from gpucost.settings import logs
 from tests.api.advisor_worlds import StillCluster
 from tests.cli.findings_worlds import NOW_MS, Run, detect, ingest, prepare
@@ -118,10 +118,10 @@ class Poisoned:
 def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
     folder = tmp_path_factory.mktemp("poisoned")
     root, before = logging.getLogger(), logging.getLogger().level
-    written = {form: io.StringIO() for form in get_args(logs.Format)}
+    written = {form: io.StringIO() for form in get_args(logs.LogFormat)}
     handlers = []
-    for form in get_args(logs.Format):
-        logs.configure(form, "debug", logs.Redactor(), stream=written[form])
+    for form in get_args(logs.LogFormat):
+        logs.configure(form, "debug", logs.SecretRedactor(), stream=written[form])
         handlers.append(root.handlers[-1])
         handlers[-1].name = f"poisoned-{form}"
     try:
@@ -149,8 +149,15 @@ def say(folder: Path) -> None:
             ledger.acknowledge(EVERYTHING, record.id, POISONS[at], text)
             if at % 2:
                 ledger.mute(EVERYTHING, record.id, POISONS[at], later + 10**8, text)
-        talk = Conversation("ops", text[:500], text[:200], Kind.FINDING, text[:200], "1", NOW_MS)
-        ledger.tell([talk], [Post("ops", text[:500], Act.OPEN, Message(text, text), NOW_MS, NOW_MS)])
+        talk = Conversation("ops", text[:500], text[:200], NoticeKind.FINDING, text[:200], "1", NOW_MS)
+        ledger.tell(
+            [talk],
+            [
+                NoticeDelivery(
+                    "ops", text[:500], DeliveryAct.OPEN, NotificationMessage(text, text), NOW_MS, NOW_MS
+                )
+            ],
+        )
         for each in ledger.due_posts(NOW_MS, ("ops",), 10):
             ledger.post_dead(each.post.id, NOW_MS, text)
         ledger.close_month(month, author=text[:200], reason=text, min_coverage=Fraction(0))
@@ -160,7 +167,7 @@ def say(folder: Path) -> None:
             record = KeyRecord(
                 f"key-{at}",
                 hash_secret("s"),
-                Role.VIEWER,
+                AccessRole.VIEWER,
                 frozenset({word}),
                 frozenset({word}),
                 created_ms=NOW_MS,
@@ -340,11 +347,13 @@ SENT: dict[str, Callable[[Response], object]] = {
 }
 
 
-def known_cluster(folder: Path) -> Advising:
+def known_cluster(folder: Path) -> AdvisorService:
     """An advisor that knows the hostile cluster, by the real rules."""
-    loaded = load(str(folder / "dump.json"), OwnerKeys(), Place(None, "", ""), "2026-10-24T00:00:00Z", NOW_MS)
-    engine = Engine(advise, explain, manifest_of, reread, document_of)
-    found = Advising(
+    loaded = load(
+        str(folder / "dump.json"), OwnerKeys(), ClusterLocation(None, "", ""), "2026-10-24T00:00:00Z", NOW_MS
+    )
+    engine = AdvisorEngine(advise, explain, manifest_of, reread, document_of)
+    found = AdvisorService(
         StillCluster(loaded.state), engine, TeamRules.default(), settings=AdvisorSettings(samples=3)
     )
     found.refresh()
@@ -452,23 +461,23 @@ def test_no_page_runs_or_fetches_anything_in_a_browser(
         assert console_messages(page) == []
 
 
-HARMLESS: dict[Service, Callable[[Message], None]] = {
-    Service.SLACK: test_render_slack.harmless,
-    Service.TEAMS: test_render_teams.harmless,
-    Service.MATTERMOST: test_render_mattermost.harmless,
-    Service.EMAIL: test_render_email.harmless,
-    Service.APPRISE: test_render_plain.harmless,
+HARMLESS: dict[ChannelService, Callable[[NotificationMessage], None]] = {
+    ChannelService.SLACK: test_render_slack.harmless,
+    ChannelService.TEAMS: test_render_teams.harmless,
+    ChannelService.MATTERMOST: test_render_mattermost.harmless,
+    ChannelService.EMAIL: test_render_email.harmless,
+    ChannelService.APPRISE: test_render_plain.harmless,
 }
 OURS = ("https://gpucost.example.com", "https://grafana.example.com", "https://runbooks.example.com")
-LINKS = Links(*OURS)
+LINKS = MessageLinks(*OURS)
 
 
-def messages(poisoned: Poisoned) -> Iterator[Message]:
+def messages(poisoned: Poisoned) -> Iterator[NotificationMessage]:
     """What is told of the month, the week, a finding of each pattern, and alerts of any name."""
     with poisoned.ledger() as ledger:
-        reporting = Reporting(ledger, "test", {})
+        reporting = ReportService(ledger, "test", {})
         month = reporting.month(EVERYTHING, Month.parse(MONTH))
-        week = Digesting(reporting).week(Week.parse(WEEK))
+        week = DigestScheduler(reporting).week(IsoWeek.parse(WEEK))
         assert month is not None
         assert week is not None
         yield month_message(month.report, LINKS)
@@ -494,7 +503,7 @@ def messages(poisoned: Poisoned) -> Iterator[Message]:
 
 @pytest.mark.fault(63)
 def test_every_service_is_told_names_and_nothing_else(poisoned: Poisoned) -> None:
-    assert set(HARMLESS) == set(Service)
+    assert set(HARMLESS) == set(ChannelService)
     told = list(messages(poisoned))
     assert len(told) > 8
     for message in told:

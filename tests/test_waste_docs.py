@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from gpucost.attribution.waste import waste_parts
-from gpucost.contract.queue_metrics import Admitting
-from gpucost.detectors.evaluate import evaluate
+from gpucost.contract.queue_metrics import NodeAdmission
+from gpucost.detectors.engine.evaluation import evaluate
 from gpucost.detectors.rule_settings import RuleSettings
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import REST, Bucket, Waste
 from gpucost.domain.time import HOUR_MS
-from gpucost.domain.waste import REST, Waste
-from gpucost.ledger.digest import waste_digest
+from gpucost.ledger.db.digest import waste_digest
 from tests.attribution.test_waste import attributed
 from tests.detectors.worlds import World, at
 
@@ -99,8 +98,8 @@ def test_the_page_has_the_buckets_in_their_order_and_what_is_waste() -> None:
     assert {name for name, _, wasted in rows if wasted == "yes"} == {w.value for w in Waste if w.is_waste}
 
 
-@pytest.mark.parametrize("value", Admitting)
-def test_the_values_of_the_label_nodes_are_explained(value: Admitting) -> None:
+@pytest.mark.parametrize("value", NodeAdmission)
+def test_the_values_of_the_label_nodes_are_explained(value: NodeAdmission) -> None:
     page = (DOCS / "queue-collector.md").read_text("utf-8")
     (row,) = re.findall(r"^\| `nodes` \|.*$", page, re.MULTILINE)
     assert f"`{value}` (" in row

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alerts.cases import cost, exporters, findings, queues, service
-from alerts.model import Case
+from alerts.rules.model import AlertCase
 
-FILES: dict[str, tuple[str, tuple[Case, ...]]] = {
+FILES: dict[str, tuple[str, tuple[AlertCase, ...]]] = {
     "findings": ("1m", findings.CASES),
     "queues": ("1m", queues.CASES),
     "exporters": ("1m", (*exporters.COLLECTOR, *exporters.GPUS)),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
 from alerts.cases.helpers import always, lasts, samples
-from alerts.model import Case, Firing
+from alerts.rules import thresholds as t
+from alerts.rules.model import AlertCase, ExpectedAlert
 
 _STEP = 3_600
 _DAY = 24
@@ -18,8 +18,10 @@ _LABELS = {"team": "vision", "currency": "USD"}
 _MONTH_H = 31 * 24
 
 
-def _warning(description: str, dashboard: str = _TEAM, severity: str = "warning", **labels: str) -> Firing:
-    return Firing({"severity": severity, **_LABELS, **labels}, description, dashboard)
+def _warning(
+    description: str, dashboard: str = _TEAM, severity: str = "warning", **labels: str
+) -> ExpectedAlert:
+    return ExpectedAlert({"severity": severity, **_LABELS, **labels}, description, dashboard)
 
 
 _PACE = "GpuCostBudgetPaceHigh"
@@ -41,8 +43,8 @@ def _rises(low: object, high: object, steps: int) -> str:
 
 _RISES_AT = 8 * _DAY_S
 
-CASES: tuple[Case, ...] = (
-    Case(
+CASES: tuple[AlertCase, ...] = (
+    AlertCase(
         _PACE,
         "twice as fast as the budget allows, from the first of the month on, in two clusters together",
         {
@@ -62,7 +64,7 @@ CASES: tuple[Case, ...] = (
         resolved=(5 * _DAY_S + _STEP,),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _PACE,
         "a fifth too fast, and not more",
         {
@@ -72,7 +74,7 @@ CASES: tuple[Case, ...] = (
         silent=(5 * _DAY_S,),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _WILL,
         "at last day's pace all but a little of the budget, then more than it, then again less",
         {
@@ -94,7 +96,7 @@ CASES: tuple[Case, ...] = (
         resolved=(7 * _DAY_S,),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _WILL,
         "three days behind: what is in no window yet was spent as well, at the pace of before",
         {
@@ -114,7 +116,7 @@ CASES: tuple[Case, ...] = (
         },
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _PACE,
         "three days behind, likewise",
         {
@@ -133,7 +135,7 @@ CASES: tuple[Case, ...] = (
         },
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _WILL,
         "it has spent more than its budget and stopped two days ago; another has stopped below it",
         {
@@ -159,7 +161,7 @@ CASES: tuple[Case, ...] = (
         },
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _OVER,
         "just the budget, then a cent more; in the next month it begins anew. The ledger counts in euros",
         {
@@ -180,7 +182,7 @@ CASES: tuple[Case, ...] = (
         resolved=(20 * _STEP,),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _RISE,
         "three times as much as in the day before and the same time last week, for two windows",
         {
@@ -205,7 +207,7 @@ CASES: tuple[Case, ...] = (
         resolved=(_RISES_AT + 5 * _STEP,),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _RISE,
         "just twice; or ten times as much of little; or as much as last week at this time: no rise",
         {
@@ -218,7 +220,7 @@ CASES: tuple[Case, ...] = (
         silent=(_RISES_AT + lasts(_RISE), _RISES_AT + lasts(_RISE) + _STEP, _RISES_AT + 6 * 3_600),
         interval=_STEP,
     ),
-    Case(
+    AlertCase(
         _RISE,
         "a team that was not there before, in a cluster that was",
         {
@@ -249,8 +251,8 @@ _OVER_BUDGET = _warning(
     "Team vision has spent 100.2% of its budget in USD for this month. Nothing is refused because of it."
 )
 _MINUTES = samples((501, 20), ("stale", 1), ("_", 2), (501, 20), (400, 10))
-HELD: tuple[Case, ...] = (
-    Case(
+HELD: tuple[AlertCase, ...] = (
+    AlertCase(
         _OVER,
         "three scrapes of the service fail: what it last said is held, and what it says then counts",
         {
@@ -261,7 +263,7 @@ HELD: tuple[Case, ...] = (
         firing={minute * 60: (_OVER_BUDGET,) for minute in (19, 20, 21, 22, 23, 42)},
         resolved=(43 * 60,),
     ),
-    Case(
+    AlertCase(
         _OVER,
         "the budget is taken away while the service is there: nothing is held",
         {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
 from alerts.cases.helpers import BEGINS, always, around, pair, samples
-from alerts.model import Case, Firing
+from alerts.rules import thresholds as t
+from alerts.rules.model import AlertCase, ExpectedAlert
 
 _SELF = "gpucost-self?var-cluster={}"
 _BOARD = "gpucost-nodes?var-cluster=prod&var-node=gpu-1"
@@ -29,7 +29,7 @@ def _xid(code: int) -> str:
 
 _WINDOW = int(t.XID_WINDOW.value)
 
-COLLECTOR: tuple[Case, ...] = (
+COLLECTOR: tuple[AlertCase, ...] = (
     pair(
         "GpuCostCollectorReplicaMissing",
         "one of two replicas is gone, and comes back; the other cluster has all it should have",
@@ -83,12 +83,12 @@ COLLECTOR: tuple[Case, ...] = (
         f"No queue collector of cluster a {_UNREAD}",
         _SELF.format("a"),
     ),
-    Case(
+    AlertCase(
         "GpuCostCollectorStale",
         "there never was a collector; then one replica of two is enough",
         {'gpucost_state_up{instance="one"}': samples(("_", 30), (1, 60))},
         silent=(540,),
-        firing={600: (Firing(_STALE, f"No queue collector {_UNREAD}", _SELF.format("")),)},
+        firing={600: (ExpectedAlert(_STALE, f"No queue collector {_UNREAD}", _SELF.format("")),)},
         resolved=(1_800,),
     ),
     pair(
@@ -130,7 +130,7 @@ COLLECTOR: tuple[Case, ...] = (
     ),
 )
 
-GPUS: tuple[Case, ...] = (
+GPUS: tuple[AlertCase, ...] = (
     pair(
         "GpuCostGpuExportersGone",
         "both of a cluster's, and one is back",
@@ -189,7 +189,7 @@ GPUS: tuple[Case, ...] = (
         "hang; what its GPUs do is unknown.",
         _BOARD,
     ),
-    Case(
+    AlertCase(
         "GpuCostXidCritical",
         "79 comes for the first time, 31 (a program's) too; 48 counts on; a node that is new brings its "
         "counts along",
@@ -208,14 +208,14 @@ GPUS: tuple[Case, ...] = (
         silent=(4_740,),
         firing={
             4_800: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "79"},
                     "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 79 2 times in the last 1h.",
                     _BOARD,
                 ),
             ),
             4_800 + _WINDOW: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "48"},
                     "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 48 1 times in the last 1h.",
                     _BOARD,

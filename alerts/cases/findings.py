@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
 from alerts.cases.helpers import always, samples
-from alerts.model import Case, Firing
+from alerts.rules import thresholds as t
 from alerts.rules.findings import SAID
+from alerts.rules.model import AlertCase, ExpectedAlert
 
 _JOB = "gpucost-job?var-cluster=prod&var-namespace={}&var-job={}"
 _QUEUES = "gpucost-queues?var-cluster=prod&var-queue="
@@ -94,7 +94,7 @@ def _series(metric: str, pattern: str, severity: str, finding: int, more: str = 
     return f"{metric}{{{pairs}{more}}}"
 
 
-def _firing(pattern: str, severity: str, alert_severity: str, finding: int, money: str) -> Firing:
+def _firing(pattern: str, severity: str, alert_severity: str, finding: int, money: str) -> ExpectedAlert:
     _, _, variant, team, namespace, kind, name, said, dashboard = _SEEN[pattern]
     labels = {
         "severity": alert_severity,
@@ -108,10 +108,10 @@ def _firing(pattern: str, severity: str, alert_severity: str, finding: int, mone
         **({"team": team} if team else {}),
         **({"namespace": namespace} if namespace else {}),
     }
-    return Firing(labels, f"{said}{money} What to change: gpucost findings show {finding}", dashboard)
+    return ExpectedAlert(labels, f"{said}{money} What to change: gpucost findings show {finding}", dashboard)
 
 
-def _seen() -> list[Case]:
+def _seen() -> list[AlertCase]:
     cases = []
     for number, said in enumerate(SAID, start=1):
         severity, alert_severity, *_ = _SEEN[said.pattern.value]
@@ -121,7 +121,7 @@ def _seen() -> list[Case]:
             said.pattern.value, severity, alert_severity, number, " It wastes USD 55.04 an hour."
         )
         cases.append(
-            Case(
+            AlertCase(
                 said.name,
                 "fires with the first evaluation that sees it, and is over with the first that does not",
                 {
@@ -144,15 +144,15 @@ _WARNING = _firing(_IDLE, "high", "warning", 17, "")
 _CRITICAL = _firing(_IDLE, "critical", "critical", 17, "")
 _HIGH, _WORST = (_series("gpucost_finding_active", _IDLE, severity, 17) for severity in ("high", "critical"))
 
-CASES: tuple[Case, ...] = (
+CASES: tuple[AlertCase, ...] = (
     *_seen(),
-    Case(
+    AlertCase(
         _ALERT,
         "one that becomes worse is one alert, before and after; without a price there is no amount",
         {**_UP, _HIGH: samples((1, 10), ("stale", 1)), _WORST: samples(("_", 10), (1, 20))},
         firing={540: (_WARNING,), 600: (_CRITICAL,), 660: (_CRITICAL,)},
     ),
-    Case(
+    AlertCase(
         _ALERT,
         "medium and high are both a warning",
         {
@@ -162,7 +162,7 @@ CASES: tuple[Case, ...] = (
         },
         firing={540: (_firing(_IDLE, "medium", "warning", 17, ""),), 600: (_WARNING,)},
     ),
-    Case(
+    AlertCase(
         _ALERT,
         "the service is restarted, and the finding was solved before: what it last said is held, then gone",
         {
@@ -173,7 +173,7 @@ CASES: tuple[Case, ...] = (
         firing={540: (_CRITICAL,), 600: (_CRITICAL,), 780: (_CRITICAL,)},
         resolved=(840,),
     ),
-    Case(
+    AlertCase(
         _ALERT,
         "the ledger is down for long: held as long as somebody may remember, and no longer",
         {
@@ -183,7 +183,7 @@ CASES: tuple[Case, ...] = (
         firing={540: (_WARNING,), 600: (_WARNING,), 540 + _HELD - 60: (_WARNING,)},
         resolved=(540 + _HELD + 60,),
     ),
-    Case(
+    AlertCase(
         _ALERT,
         "another currency, and two services that say the same",
         {

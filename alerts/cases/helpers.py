@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from alerts.model import Case, Firing
 from alerts.rules import ALERTS
+from alerts.rules.model import AlertCase, ExpectedAlert
 
 BEGINS = 600
 """When the series of ``around`` turn."""
@@ -48,17 +48,17 @@ def pair(
     *,
     begins: int = BEGINS,
     resolved: int | None = None,
-    others: tuple[Firing, ...] = (),
-) -> Case:
+    others: tuple[ExpectedAlert, ...] = (),
+) -> AlertCase:
     """Silent a minute before ``begins``, and a minute before it has lasted long enough; firing then;
     over at ``resolved`` (ten minutes later and a bit)."""
     fires = begins + lasts(alert)
     labelled = {"severity": str(ALERTS[alert].severity), **labels}
-    return Case(
+    return AlertCase(
         alert,
         about,
         series,
         silent=tuple(sorted({begins - 60, fires - 60})),
-        firing={fires: (Firing(labelled, description, dashboard), *others)},
+        firing={fires: (ExpectedAlert(labelled, description, dashboard), *others)},
         resolved=(fires + 600 if resolved is None else resolved,),
     )

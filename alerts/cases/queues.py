@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
 from alerts.cases.helpers import BEGINS, always, around, pair, samples
-from alerts.model import Case
+from alerts.rules import thresholds as t
+from alerts.rules.model import AlertCase
 
 _PENDING = 'gpucost_cluster_queue_pending_workloads{cluster="prod", cluster_queue="nlp", reason="Pending"}'
 _QUOTA = 'cluster="prod", cluster_queue="nlp", flavor="h100", resource="nvidia.com/gpu"'
@@ -30,7 +30,7 @@ def _admitting(admitted_at: str, free: str) -> dict[str, str]:
     }
 
 
-CASES: tuple[Case, ...] = (
+CASES: tuple[AlertCase, ...] = (
     pair(
         "GpuCostQueuePendingLong",
         "a ClusterQueue, seen by two replicas of which one is late; it is empty in the end",
@@ -70,7 +70,7 @@ CASES: tuple[Case, ...] = (
         "waiting.",
         _DASHBOARD,
     ),
-    Case(
+    AlertCase(
         "GpuCostQueueBorrowingNearLimit",
         "all is borrowed, and nobody waits: that is what quota is for; and nothing may be borrowed",
         {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
 from alerts.cases.helpers import BEGINS, always, around, lasts, pair, samples
-from alerts.model import Case, Firing
+from alerts.rules import thresholds as t
+from alerts.rules.model import AlertCase, ExpectedAlert
 
 _SELF = "gpucost-self"
 _OF_PROD = "gpucost-self?var-cluster=prod"
@@ -22,14 +22,14 @@ def _last_seen(alert: str, limit: int) -> str:
     return samples((BEGINS - 60 - limit, long), (f"{long * 60}+60", 60))
 
 
-SERVICE: tuple[Case, ...] = (
-    Case(
+SERVICE: tuple[AlertCase, ...] = (
+    AlertCase(
         "GpuCostWatchdog",
         "always",
         {},
         firing={
             0: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "info"},
                     "Prometheus evaluates gpucost's rules, and Alertmanager gets them. Whoever waits for "
                     "this alert says "
@@ -49,7 +49,7 @@ SERVICE: tuple[Case, ...] = (
         "Prometheus still holds is made up for later.",
         _SELF,
     ),
-    Case(
+    AlertCase(
         "GpuCostServiceDown",
         "a restart of three scrapes is nothing",
         {'gpucost_build_info{version="1"}': samples((1, 30), ("stale", 1), ("_", 2), (1, 60))},
@@ -99,14 +99,14 @@ SERVICE: tuple[Case, ...] = (
         "right or wrong.",
         _OF_PROD,
     ),
-    Case(
+    AlertCase(
         "GpuCostDetectorFailing",
         "one failure is nothing, two within half an hour are; none since",
         {_FAILED: samples((0, 30), (1, 60), (2, 5), (3, 60))},
         silent=(2_400, 5_400, 5_640),
         firing={
             5_700: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "warning", **_PROD, "detector": "gang_stall"},
                     "gang_stall has failed about 2 times in 30m in cluster prod. Its findings stay as they "
                     "are, right or "
@@ -140,7 +140,7 @@ SERVICE: tuple[Case, ...] = (
         "pod's label says: name the real ones in the team rules.",
         _SELF,
     ),
-    Case(
+    AlertCase(
         "GpuCostWebhookFailsOpen",
         "one in ten is not more than one in ten; one in five is. What users cause does not count",
         {
@@ -151,7 +151,7 @@ SERVICE: tuple[Case, ...] = (
         silent=(7_200, 7_200 + lasts("GpuCostWebhookFailsOpen")),
         firing={
             7_260 + lasts("GpuCostWebhookFailsOpen"): (
-                Firing(
+                ExpectedAlert(
                     {"severity": "warning"},
                     "20% of the admission webhook's reviews got no advice: the service was too slow, too "
                     "busy, failed, or "
@@ -178,7 +178,7 @@ SERVICE: tuple[Case, ...] = (
     ),
 )
 
-LEDGER: tuple[Case, ...] = (
+LEDGER: tuple[AlertCase, ...] = (
     pair(
         "GpuCostLedgerDown",
         "the database is away",
@@ -209,7 +209,7 @@ LEDGER: tuple[Case, ...] = (
         "report yet.",
         _OF_PROD,
     ),
-    Case(
+    AlertCase(
         "GpuCostLedgerLag",
         "the service is away: its own alert says so",
         {f"gpucost_ledger_lag_seconds{{{_ON}}}": samples((20_000, 5), ("stale", 1))},
@@ -270,7 +270,7 @@ LEDGER: tuple[Case, ...] = (
     ),
 )
 
-NOTIFY: tuple[Case, ...] = (
+NOTIFY: tuple[AlertCase, ...] = (
     pair(
         "GpuCostNotifyWaiting",
         "just as long as it may, then longer",
@@ -290,15 +290,15 @@ NOTIFY: tuple[Case, ...] = (
 _GREW = samples((0, 4), (2, 60))
 _AT = 4 * 3_600
 
-DAYS: tuple[Case, ...] = (
-    Case(
+DAYS: tuple[AlertCase, ...] = (
+    AlertCase(
         "GpuCostWindowsLost",
         "none, then two, which is told for a day",
         {f"gpucost_windows_lost{{{_ON}}}": _GREW},
         silent=(_AT - 3_600,),
         firing={
             _AT: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "warning", **_PROD},
                     "2 windows of cluster prod are not in the ledger, and Prometheus no longer holds them. "
                     "They stay "
@@ -310,14 +310,14 @@ DAYS: tuple[Case, ...] = (
         resolved=(_AT + _DAY,),
         interval=3_600,
     ),
-    Case(
+    AlertCase(
         "GpuCostNotifyDeadLetters",
         "none, then two, which is told for a day",
         {'gpucost_notify_dead_letters{channel="mail"}': _GREW},
         silent=(_AT - 3_600,),
         firing={
             _AT: (
-                Firing(
+                ExpectedAlert(
                     {"severity": "warning", "channel": "mail"},
                     "2 messages to channel mail were given up. Nobody has read them.",
                     _SELF,
@@ -327,14 +327,14 @@ DAYS: tuple[Case, ...] = (
         resolved=(_AT + _DAY,),
         interval=3_600,
     ),
-    Case(
+    AlertCase(
         "GpuCostWasteNotAssessed",
         "a backlog that becomes smaller is none, however large",
         {f'gpucost_waste_windows{{{_ON}, assessment="missing"}}': samples(("900-4", 100))},
         silent=(_DAY + 3_600, 2 * _DAY),
         interval=3_600,
     ),
-    Case(
+    AlertCase(
         "GpuCostMonthNotClosed",
         "the fifth begins and the month before is open, until somebody closes it",
         {
@@ -344,7 +344,7 @@ DAYS: tuple[Case, ...] = (
         silent=(4 * 86_400 - 3_600, 4 * 86_400 + lasts("GpuCostMonthNotClosed") - 3_600),
         firing={
             4 * 86_400 + lasts("GpuCostMonthNotClosed"): (
-                Firing(
+                ExpectedAlert(
                     {"severity": "warning", "month": "1969-12"},
                     "1969-12 is not closed: its numbers may still change, and nobody can be billed by them.",
                     _SELF,

@@ -1,9 +1,12 @@
-"""All rules, in the order in which a group may use what another recorded."""
+"""All rules, one module per topic, in the order in which a group may use what another recorded; ``model``
+and ``thresholds`` are what they are made of. What must not live here: a number in an expression that has no
+name in ``thresholds``. Begin at model.
+"""
 
 from __future__ import annotations
 
-from alerts.model import Alert, RuleGroup
 from alerts.rules import cost, exporters, findings, queues, recording, service
+from alerts.rules.model import AlertRule, RuleGroup
 
 GROUPS: tuple[RuleGroup, ...] = (
     recording.GROUP,
@@ -16,4 +19,4 @@ GROUPS: tuple[RuleGroup, ...] = (
     service.LEDGER,
     service.NOTIFY,
 )
-ALERTS: dict[str, Alert] = {alert.name: alert for group in GROUPS for alert in group.alerts}
+ALERTS: dict[str, AlertRule] = {alert.name: alert for group in GROUPS for alert in group.alerts}

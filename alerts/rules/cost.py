@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
-from alerts.model import TEAM, TEAM_EVERYWHERE, Alert, Recording, RuleGroup, Severity
+from alerts.rules import thresholds as t
+from alerts.rules.model import (
+    TEAM,
+    TEAM_EVERYWHERE,
+    AlertRule,
+    AlertSeverity,
+    RecordingRule,
+    RuleGroup,
+)
 
 _SETTLED_END = "cluster:gpucost_ledger_settled_end_timestamp_seconds:max"
 _SPENT = "team:gpucost_team_cost:sum"
@@ -40,11 +47,11 @@ _DAY = (
 )
 _CALM = f'(({_DAY}) or 0 * {_NOW}{{team!~"__.*"}})'
 
-PACE = Alert(
+PACE = AlertRule(
     "GpuCostBudgetPaceHigh",
     f"{UNTIL_NOW} / on (team, currency) ({_BUDGET} > 0) "
     f"/ on () group_left () ({ELAPSED} / {TOTAL}) > {t.PACE} {_BEGUN}",
-    Severity.INFO,
+    AlertSeverity.INFO,
     "A team spends its monthly budget too fast.",
     "Team {{ $labels.team }} has spent {{ $value | humanize }} times what its budget allows for this part "
     "of the month.",
@@ -53,10 +60,10 @@ PACE = Alert(
     thresholds=(t.PACE, t.MONTH_BEGUN, t.HELD_WHILE_AWAY),
 )
 
-WILL_EXCEED = Alert(
+WILL_EXCEED = AlertRule(
     "GpuCostBudgetProjectedToExceed",
     f"{PROJECTED} / on (team, currency) ({_BUDGET} > 0) > {t.PROJECTED} {_BEGUN}",
-    Severity.WARNING,
+    AlertSeverity.WARNING,
     "At its pace of the last day, a team will exceed its monthly budget.",
     "Team {{ $labels.team }} will have spent {{ $value | humanizePercentage }} of its budget in "
     "{{ $labels.currency }} by "
@@ -66,10 +73,10 @@ WILL_EXCEED = Alert(
     thresholds=(t.PROJECTED, t.MONTH_BEGUN, t.HELD_WHILE_AWAY),
 )
 
-EXCEEDED = Alert(
+EXCEEDED = AlertRule(
     "GpuCostBudgetExceeded",
     f"{USED} > 1",
-    Severity.WARNING,
+    AlertSeverity.WARNING,
     "A team has spent more than its monthly budget.",
     "Team {{ $labels.team }} has spent {{ $value | humanizePercentage }} of its budget in "
     "{{ $labels.currency }} for this "
@@ -79,14 +86,14 @@ EXCEEDED = Alert(
     thresholds=(t.HELD_WHILE_AWAY,),
 )
 
-RISE = Alert(
+RISE = AlertRule(
     "GpuCostTeamCostRise",
     f"({_NOW} - on (cluster, team, currency) {_CALM} > {t.RISE_FLOOR}) "
     f"and on (cluster, team, currency) {_NOW} > {t.RISE} * {_CALM} "
     f"unless on (cluster, team, currency) {_NOW} <= {t.RISE} * ({_NOW} offset 1w) "
     "unless on (cluster) (cluster:gpucost_team_cost_per_hour:sum "
     "unless on (cluster) cluster:gpucost_team_cost_per_hour:sum offset 1d)",
-    Severity.WARNING,
+    AlertSeverity.WARNING,
     "A team's cost per hour has risen suddenly.",
     "Team {{ $labels.team }} in cluster {{ $labels.cluster }} costs {{ $labels.currency }} "
     '{{ $value | printf "%.2f" }} an hour more than in the 24 h before, '
@@ -99,11 +106,11 @@ RISE = Alert(
 GROUP = RuleGroup(
     "gpucost-cost",
     (
-        Recording(ELAPSED, "86400 * (day_of_month() - 1) + 3600 * hour() + 60 * minute()"),
-        Recording(TOTAL, "86400 * days_in_month()"),
-        Recording(USED, f"{_SPENT} / on (team, currency) ({_BUDGET} > 0)"),
-        Recording(UNTIL_NOW, _with_pace(_UNSEEN)),
-        Recording(PROJECTED, _with_pace(f"{_UNSEEN} + scalar({TOTAL} - {ELAPSED})")),
+        RecordingRule(ELAPSED, "86400 * (day_of_month() - 1) + 3600 * hour() + 60 * minute()"),
+        RecordingRule(TOTAL, "86400 * days_in_month()"),
+        RecordingRule(USED, f"{_SPENT} / on (team, currency) ({_BUDGET} > 0)"),
+        RecordingRule(UNTIL_NOW, _with_pace(_UNSEEN)),
+        RecordingRule(PROJECTED, _with_pace(f"{_UNSEEN} + scalar({TOTAL} - {ELAPSED})")),
         PACE,
         WILL_EXCEED,
         EXCEEDED,

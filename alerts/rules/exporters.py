@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
-from alerts.model import NODE, SELF_OF_CLUSTER, Alert, RuleGroup, Severity
+from alerts.rules import thresholds as t
+from alerts.rules.model import (
+    NODE,
+    SELF_OF_CLUSTER,
+    AlertRule,
+    AlertSeverity,
+    RuleGroup,
+)
 
 _OF = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 _DAY = t.REMEMBERED.duration
@@ -20,10 +26,10 @@ def _gone(metric: str) -> str:
 COLLECTOR = RuleGroup(
     "gpucost-queue-collector",
     (
-        Alert(
+        AlertRule(
             "GpuCostCollectorReplicaMissing",
             "count by (cluster) (gpucost_state_up == 1) < max by (cluster) (gpucost_state_replicas)",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A replica of the queue collector is missing.",
             f"{{{{ $value }}}} queue collectors{_OF} have a current view of the cluster, which is fewer "
             f"than should "
@@ -31,12 +37,12 @@ COLLECTOR = RuleGroup(
             SELF_OF_CLUSTER,
             t.SETTLED,
         ),
-        Alert(
+        AlertRule(
             "GpuCostCollectorStale",
             "max by (cluster) (gpucost_state_up) == 0 "
             f"or ({_gone('gpucost_state_up')}) "
             f"or absent(last_over_time(gpucost_state_up[{_DAY}]))",
-            Severity.CRITICAL,
+            AlertSeverity.CRITICAL,
             "No queue collector has a current view of the cluster.",
             f"No queue collector{_OF} reads pods and nodes, or none is scraped. What pods hold is only "
             f"known from "
@@ -45,10 +51,10 @@ COLLECTOR = RuleGroup(
             t.SETTLED,
             thresholds=(t.REMEMBERED,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostCollectorCollectionDown",
             "min by (cluster, collection) (gpucost_state_collection_up) == 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The queue collector cannot read a part of the cluster.",
             f"{{{{ $labels.collection }}}}{_OF} cannot be read. What was last known of them is shown, or "
             f"nothing "
@@ -56,10 +62,10 @@ COLLECTOR = RuleGroup(
             SELF_OF_CLUSTER,
             t.SETTLED,
         ),
-        Alert(
+        AlertRule(
             "GpuCostExporterPartDown",
             "min by (cluster, node, source) (gpucost_exporter_source_up) == 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A part of an exporter fails at every scrape.",
             "The part {{ $labels.source }} of {{ with $labels.node }}the GPU exporter on node "
             "{{ . }}{{ else }}the queue "
@@ -79,10 +85,10 @@ _WATCHED = f"max by (cluster, node) (gpucost_gpu_exporter_collections_total offs
 GPUS = RuleGroup(
     "gpucost-gpu-exporter",
     (
-        Alert(
+        AlertRule(
             "GpuCostGpuExportersGone",
             _gone(_COLLECTED),
-            Severity.CRITICAL,
+            AlertSeverity.CRITICAL,
             "No GPU exporter of the cluster is scraped any more.",
             f"Not one GPU exporter{_OF} is scraped, though some were in the last {t.REMEMBERED.shown}. "
             f"What GPUs do is "
@@ -91,14 +97,14 @@ GPUS = RuleGroup(
             t.SETTLED,
             thresholds=(t.REMEMBERED,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostGpuExporterMissing",
             "max by (cluster, node) (gpucost_node_gpu_capacity > 0) "
             "and on (cluster, node) max by (cluster, node) (gpucost_node_schedulable) == 1 "
             f"and on (cluster) max by (cluster) ({_COLLECTED}) "
             f"unless on (cluster, node) max by (cluster, node) ({_COLLECTED}) "
             "unless on (cluster, node) max by (cluster, node) (gpucost_node_end_timestamp_seconds)",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A GPU node has no GPU exporter.",
             f"Node {{{{ $labels.node }}}}{_OF} takes work and has GPUs, and no GPU exporter on it is "
             f"scraped. What its "
@@ -106,10 +112,10 @@ GPUS = RuleGroup(
             NODE,
             t.PATIENT,
         ),
-        Alert(
+        AlertRule(
             "GpuCostGpuExporterStale",
             f"time() - max by (cluster, node) ({_COLLECTED}) > {t.EXPORTER_STALE}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A GPU exporter answers with old counters.",
             f"The GPU exporter on node {{{{ $labels.node }}}}{_OF} has not brought its counters up to date "
             f"for "
@@ -118,10 +124,10 @@ GPUS = RuleGroup(
             t.BLIP,
             thresholds=(t.EXPORTER_STALE,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostNvmlDown",
             "max by (cluster, node) (gpucost_nvml_up) == 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The GPU driver of a node does not answer.",
             f"NVML on node {{{{ $labels.node }}}}{_OF} does not answer, or shows no GPU. Pods there that "
             f"need a GPU will "
@@ -129,11 +135,11 @@ GPUS = RuleGroup(
             NODE,
             t.SETTLED,
         ),
-        Alert(
+        AlertRule(
             "GpuCostXidCritical",
             f"({_NOW} - on {_BY_XID} {_THEN} > 0) "
             f"or ({_NOW} > 0 unless on {_BY_XID} {_THEN} and on (cluster, node) {_WATCHED})",
-            Severity.CRITICAL,
+            AlertSeverity.CRITICAL,
             "A GPU has reported an error that no program causes.",
             f"GPU {{{{ $labels.gpu_uuid }}}} on node {{{{ $labels.node }}}}{_OF} reported Xid "
             f"{{{{ $labels.xid }}}} "

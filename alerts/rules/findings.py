@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alerts import thresholds as t
-from alerts.model import Alert, Recording, RuleGroup
-from alerts.promql import held, money, of_service
-from gpucost.detectors.findings import Pattern
+from alerts.rules import thresholds as t
+from alerts.rules.model import (
+    AlertRule,
+    RecordingRule,
+    RuleGroup,
+    last_known,
+    money,
+    of_service,
+)
+from gpucost.detectors.findings import WastePattern
 from gpucost.service.metrics import FINDING_ACTIVE
 
 LAST = "finding:gpucost_finding_active:last"
@@ -61,10 +67,10 @@ _MONEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PatternText:
     """What is said of a pattern: ``summary``, and ``what``, which goes on from the subject's name."""
 
-    pattern: Pattern
+    pattern: WastePattern
     summary: str
     what: str
 
@@ -72,8 +78,8 @@ class Said:
     def name(self) -> str:
         return self.pattern.alert
 
-    def alert(self) -> Alert:
-        return Alert(
+    def alert(self) -> AlertRule:
+        return AlertRule(
             self.name,
             f'{LAST}{{pattern="{self.pattern.value}"}}',
             SEVERITY,
@@ -87,59 +93,61 @@ class Said:
 
 
 SAID = (
-    Said(Pattern.IDLE_ALLOCATION, "GPUs are held and do nothing.", "holds GPUs on which nothing runs"),
-    Said(
-        Pattern.OVERSIZED_REQUEST,
+    PatternText(
+        WastePattern.IDLE_ALLOCATION, "GPUs are held and do nothing.", "holds GPUs on which nothing runs"
+    ),
+    PatternText(
+        WastePattern.OVERSIZED_REQUEST,
         "More GPU is held than the work has use for.",
         "holds more GPU than its work has use for",
     ),
-    Said(
-        Pattern.FRAGMENTATION,
+    PatternText(
+        WastePattern.FRAGMENTATION,
         "Enough GPUs are free, and in the wrong places.",
         "is where free GPUs lie in the wrong places",
     ),
-    Said(
-        Pattern.GANG_STALL,
+    PatternText(
+        WastePattern.GANG_STALL,
         "Members of a gang hold GPUs and wait for the others.",
         "holds GPUs while it waits for members that do not run",
     ),
-    Said(
-        Pattern.MONOPOLY,
+    PatternText(
+        WastePattern.MONOPOLY,
         "One tenant has far more than its part while others wait.",
         "has far more than its part of the GPUs while others wait",
     ),
-    Said(
-        Pattern.QUOTA_STARVATION,
+    PatternText(
+        WastePattern.QUOTA_STARVATION,
         "Work waits beside free GPUs that would fit it.",
         "waits for quota beside free GPUs that would fit its work",
     ),
-    Said(
-        Pattern.NOT_ADVERTISED,
+    PatternText(
+        WastePattern.NOT_ADVERTISED,
         "A node does not offer the GPUs that it has.",
         "is Ready and does not offer all the GPUs that it has",
     ),
-    Said(
-        Pattern.RESERVED_UNUSED,
+    PatternText(
+        WastePattern.RESERVED_UNUSED,
         "Quota is hardly ever used, and nobody borrows it.",
         "has quota that it hardly ever uses and nobody borrows",
     ),
-    Said(
-        Pattern.PREEMPTION_WASTE,
+    PatternText(
+        WastePattern.PREEMPTION_WASTE,
         "Work is stopped again and again, and has to be done anew.",
         "loses work that was stopped and has to be done again",
     ),
-    Said(
-        Pattern.CPU_ONLY_PODS,
+    PatternText(
+        WastePattern.CPU_ONLY_PODS,
         "Pods without GPUs keep free GPUs from being used.",
         "has free GPUs that pods without GPUs leave no CPU or memory for",
     ),
-    Said(
-        Pattern.TOPOLOGY_SPREAD,
+    PatternText(
+        WastePattern.TOPOLOGY_SPREAD,
         "A job is spread over more of the network than it needs.",
         "is spread over more zones, racks or NVLink domains than it needs",
     ),
-    Said(
-        Pattern.UNHEALTHY_ALLOCATED,
+    PatternText(
+        WastePattern.UNHEALTHY_ALLOCATED,
         "A broken GPU is still held by a pod.",
         "has a broken GPU that a pod still holds",
     ),
@@ -148,10 +156,10 @@ SAID = (
 GROUP = RuleGroup(
     "gpucost-findings",
     (
-        Recording(LAST, held(of_service(FINDING_ACTIVE.name, *FINDING_ACTIVE.labels), LAST)),
-        Recording(
+        RecordingRule(LAST, last_known(of_service(FINDING_ACTIVE.name, *FINDING_ACTIVE.labels), LAST)),
+        RecordingRule(
             WASTED_LAST,
-            held(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
+            last_known(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
         ),
         *(said.alert() for said in SAID),
     ),

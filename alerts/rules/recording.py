@@ -7,8 +7,13 @@ restart of the service, as findings are.
 
 from __future__ import annotations
 
-from alerts.model import Recording, RuleGroup
-from alerts.promql import held, money, of_service
+from alerts.rules.model import (
+    RecordingRule,
+    RuleGroup,
+    last_known,
+    money,
+    of_service,
+)
 
 _NODES = (
     "max by (cluster, node, resource) (gpucost_node_gpu_allocatable) "
@@ -35,99 +40,101 @@ GROUP = RuleGroup(
     "gpucost-recording",
     (
         # Capacity and who holds it, in boards, as of the last settled window
-        Recording(
+        RecordingRule(
             "cluster_bucket:gpucost_capacity_gpus:max",
             of_service("gpucost_capacity_gpus", "gpu_cluster", "bucket"),
         ),
-        Recording(
+        RecordingRule(
             "cluster:gpucost_capacity_gpus:sum", "sum by (cluster) (cluster_bucket:gpucost_capacity_gpus:max)"
         ),
-        Recording(
+        RecordingRule(
             "cluster_team:gpucost_team_gpus:max", of_service("gpucost_team_gpus", "gpu_cluster", "owner_team")
         ),
         # Money
-        Recording(
+        RecordingRule(
             _COST_PER_HOUR,
-            held(money("gpucost_team_cost_per_hour", "gpu_cluster", "owner_team"), _COST_PER_HOUR),
+            last_known(money("gpucost_team_cost_per_hour", "gpu_cluster", "owner_team"), _COST_PER_HOUR),
         ),
-        Recording(
+        RecordingRule(
             "cluster:gpucost_team_cost_per_hour:sum",
             "sum by (cluster, currency) (cluster_team:gpucost_team_cost_per_hour:max)",
         ),
-        Recording(
+        RecordingRule(
             "team:gpucost_team_cost_per_hour:sum",
             'sum by (team, currency) (cluster_team:gpucost_team_cost_per_hour:max{team!~"__.*"})',
         ),
-        Recording(
+        RecordingRule(
             _COST,
-            held(
+            last_known(
                 f"sum by (team, currency) ({money('gpucost_team_cost', 'gpu_cluster', 'owner_team')})", _COST
             ),
         ),
-        Recording(_BUDGET, held(money("gpucost_team_budget", "owner_team"), _BUDGET)),
+        RecordingRule(_BUDGET, last_known(money("gpucost_team_budget", "owner_team"), _BUDGET)),
         # Costs are of the time before: what has been spent since is in no window yet
-        Recording(
+        RecordingRule(
             _SETTLED_END,
-            held(of_service("gpucost_ledger_settled_end_timestamp_seconds", "gpu_cluster"), _SETTLED_END),
+            last_known(
+                of_service("gpucost_ledger_settled_end_timestamp_seconds", "gpu_cluster"), _SETTLED_END
+            ),
         ),
         # The pace of a day, as numerator and denominator: hours in which a team has no series cost nothing.
-        Recording(
+        RecordingRule(
             "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d",
             f"sum_over_time({_COST_PER_HOUR}[1d])",
         ),
-        Recording(
+        RecordingRule(
             "currency:gpucost_team_cost_per_hour:count_over_time1d",
             "max by (currency) (count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d]))",
         ),
         # Where capacity went in the last day, as numerators and denominator. The total is the ledger's, and
         # does not begin anew with the service: several instances say the same, and what is less than before
         # is no reset, so its difference is what has grown.
-        Recording(
+        RecordingRule(
             _WASTE, of_service("gpucost_waste_gpu_seconds_total", "gpu_cluster", "owner_team", "bucket")
         ),
-        Recording(
+        RecordingRule(
             "cluster_team_bucket:gpucost_waste_gpu_seconds:increase1d",
             f"clamp_min(delta({_WASTE}[1d]), 0)",
         ),
-        Recording(
+        RecordingRule(
             "cluster_bucket:gpucost_waste_gpu_seconds:increase1d",
             "sum by (cluster, bucket) (cluster_team_bucket:gpucost_waste_gpu_seconds:increase1d)",
         ),
-        Recording(
+        RecordingRule(
             "cluster:gpucost_waste_gpu_seconds:increase1d",
             "sum by (cluster) (cluster_bucket:gpucost_waste_gpu_seconds:increase1d)",
         ),
         # How much of held time was measured, likewise
-        Recording(
+        RecordingRule(
             f"{_PART}:max",
             of_service("gpucost_team_last_day_gpu_seconds", "gpu_cluster", "owner_team", "part"),
         ),
-        Recording(
+        RecordingRule(
             "cluster:gpucost_team_last_day_gpu_seconds:sum_observed",
             f'sum by (cluster) ({_PART}:max{{part="observed"}})',
         ),
-        Recording(
+        RecordingRule(
             "cluster:gpucost_team_last_day_gpu_seconds:sum_held",
             f'sum by (cluster) ({_PART}:max{{part="held"}})',
         ),
         # What is free now, by resource name, and what waits: queue pressure is waiting over allocatable
-        Recording("node_resource:gpucost_node_gpu_allocatable:max", _NODES),
-        Recording("node_resource:gpucost_pod_gpu_request:sum", _PODS),
-        Recording(
+        RecordingRule("node_resource:gpucost_node_gpu_allocatable:max", _NODES),
+        RecordingRule("node_resource:gpucost_pod_gpu_request:sum", _PODS),
+        RecordingRule(
             "cluster_resource:gpucost_node_gpu_allocatable:sum",
             "sum by (cluster, resource) (node_resource:gpucost_node_gpu_allocatable:max)",
         ),
-        Recording("cluster_resource:gpucost_node_gpu_free:sum", _FREE),
-        Recording(
+        RecordingRule("cluster_resource:gpucost_node_gpu_free:sum", _FREE),
+        RecordingRule(
             "cluster_queue_resource:gpucost_cluster_queue_pending_units:sum",
             "sum by (cluster, cluster_queue, resource) (max by (cluster, cluster_queue, resource, reason) "
             "(gpucost_cluster_queue_pending_units))",
         ),
-        Recording(
+        RecordingRule(
             "cluster_resource:gpucost_cluster_queue_pending_units:sum",
             "sum by (cluster, resource) (cluster_queue_resource:gpucost_cluster_queue_pending_units:sum)",
         ),
-        Recording(
+        RecordingRule(
             "cluster_queue:gpucost_cluster_queue_pending_workloads:sum",
             "sum by (cluster, cluster_queue) (max by (cluster, cluster_queue, reason) "
             "(gpucost_cluster_queue_pending_workloads))",

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from alerts import thresholds as t
-from alerts.model import SELF, SELF_OF_CLUSTER, Alert, RuleGroup, Severity
-from alerts.promql import grew, of_service
+from alerts.rules import thresholds as t
+from alerts.rules.model import (
+    SELF,
+    SELF_OF_CLUSTER,
+    AlertRule,
+    AlertSeverity,
+    RuleGroup,
+    grown_within,
+    of_service,
+)
 
 _IN = "cluster {{ $labels.cluster }}"
 _GREW = t.GREW_WITHIN.duration
@@ -18,20 +25,20 @@ def _reviews(selector: str = "") -> str:
 SERVICE = RuleGroup(
     "gpucost-service",
     (
-        Alert(
+        AlertRule(
             "GpuCostWatchdog",
             "vector(1)",
-            Severity.INFO,
+            AlertSeverity.INFO,
             "Always firing: its absence is the alarm.",
             "Prometheus evaluates gpucost's rules, and Alertmanager gets them. Whoever waits for this "
             "alert says so "
             "when it stops.",
             SELF,
         ),
-        Alert(
+        AlertRule(
             "GpuCostServiceDown",
             "absent(gpucost_build_info)",
-            Severity.CRITICAL,
+            AlertSeverity.CRITICAL,
             "gpucost is not there.",
             "No gpucost service is scraped. Nothing flows into the ledger, no finding changes, and nothing "
             "is posted. "
@@ -39,33 +46,33 @@ SERVICE = RuleGroup(
             SELF,
             t.BLIP,
         ),
-        Alert(
+        AlertRule(
             "GpuCostLoopStalled",
             f"time() - max(gpucost_loop_last_turn_timestamp_seconds) > {t.LOOP_SILENT}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The loop that fills the ledger does not turn.",
             "The loop of gpucost's service last ended a turn {{ $value | humanizeDuration }} ago.",
             SELF,
             t.BLIP,
             thresholds=(t.LOOP_SILENT,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostConfigReloadFailed",
             "min(gpucost_config_last_reload_successful) == 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A changed configuration is not taken.",
             "What the files of gpucost's configuration say cannot be taken, so the service goes on with what "
             "they said before. It would not start with them.",
             SELF,
             t.BLIP,
         ),
-        Alert(
+        AlertRule(
             "GpuCostDetectorsSilent",
             f"time() - {of_service('gpucost_detectors_last_evaluation_timestamp_seconds', 'gpu_cluster')} "
             f"> {t.DETECTORS_SILENT} "
             f"or (0 * {of_service('gpucost_source_up', 'gpu_cluster')} unless on (cluster) "
             f"{of_service('gpucost_detectors_last_evaluation_timestamp_seconds', 'gpu_cluster')})",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The detectors do not look at a cluster.",
             f"No detector has looked at {_IN} "
             "{{ if $value }}for {{ $value | humanizeDuration }}{{ else }}since the service started{{ end }}. "
@@ -74,24 +81,24 @@ SERVICE = RuleGroup(
             t.PATIENT,
             thresholds=(t.DETECTORS_SILENT,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostDetectorFailing",
             of_service(
                 f"increase(gpucost_detector_errors_total[{t.DETECTOR_ERRORS_WITHIN.duration}])",
                 *("gpu_cluster", "detector"),
             )
             + f" > {t.DETECTOR_ERRORS}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "A detector fails again and again.",
             f'{{{{ $labels.detector }}}} has failed about {{{{ $value | printf "%.0f" }}}} times in '
             f"{t.DETECTOR_ERRORS_WITHIN.shown} in {_IN}. Its findings stay as they are, right or wrong.",
             SELF_OF_CLUSTER,
             thresholds=(t.DETECTOR_ERRORS, t.DETECTOR_ERRORS_WITHIN),
         ),
-        Alert(
+        AlertRule(
             "GpuCostFindingsCutOff",
             f"count(max by (gpu_cluster, finding) (gpucost_finding_active)) >= {t.FINDINGS_SHOWN}",
-            Severity.INFO,
+            AlertSeverity.INFO,
             "Not all findings have an alert.",
             "{{ $value }} findings are on /metrics, which is the most there may be (api.metrics_findings): "
             "cheaper ones "
@@ -100,20 +107,20 @@ SERVICE = RuleGroup(
             t.PATIENT,
             thresholds=(t.FINDINGS_SHOWN,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostTeamsCutOff",
             "max(gpucost_metrics_other_teams) > 0",
-            Severity.INFO,
+            AlertSeverity.INFO,
             "Not all teams have metrics of their own.",
             "{{ $value }} teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may "
             "be what a pod's label says: name the real ones in the team rules.",
             SELF,
             t.PATIENT,
         ),
-        Alert(
+        AlertRule(
             "GpuCostWebhookFailsOpen",
             f'{_reviews(f"""{{result=~"{_REASONS}"}}""")} / {_reviews()} > {t.OPEN_REVIEWS}',
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "Submissions are admitted without advice.",
             "{{ $value | humanizePercentage }} of the admission webhook's reviews got no advice: the "
             "service was too slow, "
@@ -122,10 +129,10 @@ SERVICE = RuleGroup(
             t.PATIENT,
             thresholds=(t.OPEN_REVIEWS, t.OPEN_REVIEWS_WITHIN),
         ),
-        Alert(
+        AlertRule(
             "GpuCostWebhookCertificateExpiring",
             f"min(gpucost_webhook_certificate_expiry_timestamp_seconds) - time() < {t.CERTIFICATE_LEFT}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The admission webhook's certificate ends soon.",
             "The certificate ends in {{ $value | humanizeDuration }} and has not been renewed. After that "
             "the API server trusts the webhook no more: submissions go on without advice.",
@@ -139,10 +146,10 @@ SERVICE = RuleGroup(
 LEDGER = RuleGroup(
     "gpucost-ledger",
     (
-        Alert(
+        AlertRule(
             "GpuCostLedgerDown",
             "max(gpucost_ledger_up) == 0",
-            Severity.CRITICAL,
+            AlertSeverity.CRITICAL,
             "The ledger's database cannot be read.",
             "gpucost runs and cannot read its ledger. No window is written, and reports fail. Windows wait "
             "in Prometheus "
@@ -150,19 +157,19 @@ LEDGER = RuleGroup(
             SELF,
             t.BLIP,
         ),
-        Alert(
+        AlertRule(
             "GpuCostSourceDown",
             f"{of_service('gpucost_source_up', 'gpu_cluster')} == 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "gpucost cannot read its source.",
             f"gpucost cannot read the series of {_IN} from Prometheus. Windows wait until it can.",
             SELF_OF_CLUSTER,
             t.PATIENT,
         ),
-        Alert(
+        AlertRule(
             "GpuCostLedgerLag",
             f"{of_service('gpucost_ledger_lag_seconds', 'gpu_cluster')} > {t.LAG}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The ledger is behind.",
             f"The settled windows of {_IN} are {{{{ $value | humanizeDuration }}}} behind. Costs and waste "
             f"of that time "
@@ -171,10 +178,10 @@ LEDGER = RuleGroup(
             t.PATIENT,
             thresholds=(t.LAG,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostWindowsLost",
-            grew("gpucost_windows_lost", 0, _GREW, "gpu_cluster"),
-            Severity.WARNING,
+            grown_within("gpucost_windows_lost", 0, _GREW, "gpu_cluster"),
+            AlertSeverity.WARNING,
             "Windows of the ledger are lost.",
             f"{{{{ $value }}}} windows of {_IN} are not in the ledger, and Prometheus no longer holds "
             f"them. They stay "
@@ -182,20 +189,20 @@ LEDGER = RuleGroup(
             SELF_OF_CLUSTER,
             thresholds=(t.GREW_WITHIN,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostSeriesRefused",
             f"{of_service('gpucost_source_refused_jobs', 'gpu_cluster')} > 0",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "Somebody writes series that are gpucost's to write.",
             f"{{{{ $value }}}} scrape jobs of {_IN} give series that gpucost reads and does not take from "
             "them. Nothing of it is in the ledger. Somebody forges GPU time, or a scrape job got another "
             "name.",
             SELF_OF_CLUSTER,
         ),
-        Alert(
+        AlertRule(
             "GpuCostLedgerCoverageLow",
             f"{of_service('gpucost_ledger_observed_ratio', 'gpu_cluster')} < {t.OBSERVED}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "Much of the last day was not observed.",
             f"{{{{ $value | humanizePercentage }}}} of the last 24 h of {_IN} were observed. The rest is "
             f"unknown, and "
@@ -204,11 +211,11 @@ LEDGER = RuleGroup(
             t.AN_HOUR,
             thresholds=(t.OBSERVED,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostUseCoverageLow",
             "cluster:gpucost_team_last_day_gpu_seconds:sum_observed "
             f"/ on (cluster) (cluster:gpucost_team_last_day_gpu_seconds:sum_held > 0) < {t.MEASURED}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "What held GPUs do is not measured well enough.",
             f"{{{{ $value | humanizePercentage }}}} of the GPU time that was held in the last 24 h of "
             f"{_IN} were "
@@ -217,10 +224,12 @@ LEDGER = RuleGroup(
             t.AN_HOUR,
             thresholds=(t.MEASURED,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostWasteNotAssessed",
-            grew('gpucost_waste_windows{assessment="missing"}', t.MISSING_WINDOWS, _GREW, "gpu_cluster"),
-            Severity.WARNING,
+            grown_within(
+                'gpucost_waste_windows{assessment="missing"}', t.MISSING_WINDOWS, _GREW, "gpu_cluster"
+            ),
+            AlertSeverity.WARNING,
             "Windows of the ledger are not looked at for waste.",
             f"{{{{ $value }}}} windows of {_IN} are in the ledger, and no detector has looked at them: in "
             f"the waste "
@@ -229,10 +238,10 @@ LEDGER = RuleGroup(
             t.TWO_HOURS,
             thresholds=(t.MISSING_WINDOWS, t.GREW_WITHIN),
         ),
-        Alert(
+        AlertRule(
             "GpuCostMonthNotClosed",
             f"max by (month) (gpucost_month_closed) == 0 and on () day_of_month() >= {t.CLOSED_BY}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "The last month is not closed.",
             "{{ $labels.month }} is not closed: its numbers may still change, and nobody can be billed by "
             "them.",
@@ -246,19 +255,19 @@ LEDGER = RuleGroup(
 NOTIFY = RuleGroup(
     "gpucost-notify",
     (
-        Alert(
+        AlertRule(
             "GpuCostNotifyDeadLetters",
-            grew("gpucost_notify_dead_letters", 0, _GREW, "channel"),
-            Severity.WARNING,
+            grown_within("gpucost_notify_dead_letters", 0, _GREW, "channel"),
+            AlertSeverity.WARNING,
             "Messages could not be delivered, and were given up.",
             "{{ $value }} messages to channel {{ $labels.channel }} were given up. Nobody has read them.",
             SELF,
             thresholds=(t.GREW_WITHIN,),
         ),
-        Alert(
+        AlertRule(
             "GpuCostNotifyWaiting",
             f"max by (channel) (gpucost_notify_oldest_seconds) > {t.POST_WAITS}",
-            Severity.WARNING,
+            AlertSeverity.WARNING,
             "Messages wait to be delivered.",
             "The oldest message to channel {{ $labels.channel }} has waited for "
             "{{ $value | humanizeDuration }}.",

@@ -5,26 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from gpucost.advisor.kueue.outlook import KueueView
-from gpucost.advisor.kueue.sandbox import Sandbox
-from gpucost.cluster.kueue import (
-    Assignment,
+from gpucost.advisor.kueue.admission import KueueView
+from gpucost.advisor.kueue.cycle_simulation import CycleSandbox
+from gpucost.cluster.objects.kueue import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
+    FlavorQuota,
     FlavorResource,
     LocalQueue,
-    Preemption,
-    Quota,
+    PodSetAssignment,
     ResourceFlavor,
     ResourceGroup,
     Workload,
 )
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Condition, Meta
-from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate
-from gpucost.cluster.quota_use import QuotaUse
-from gpucost.cluster.scheduling import KueueConfig, SchedulerConfigs
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodSet,
+    PodTemplate,
+)
+from gpucost.cluster.objects.scheduler_config import KueueConfig, SchedulerConfigs
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.quota import QuotaUse
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
 
 NOW = parse_instant("2026-10-24T01:00:00Z")
@@ -78,7 +83,7 @@ def _cohort(name: str) -> Cohort:
 def _queue(name: str, cohort: str, random: Random) -> ClusterQueue:
     each = GPUS_PER_QUEUE // 2
     quotas = {
-        FlavorResource(flavor, GPU): Quota(each if at < 2 else 0, random.choice((None, 8, 16)))
+        FlavorResource(flavor, GPU): FlavorQuota(each if at < 2 else 0, random.choice((None, 8, 16)))
         for at, flavor in enumerate(FLAVORS)
     }
     return ClusterQueue(
@@ -87,13 +92,13 @@ def _queue(name: str, cohort: str, random: Random) -> ClusterQueue:
         random.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
         (ResourceGroup((GPU,), FLAVORS),),
         quotas,
-        Preemption(
+        ClusterQueuePreemption(
             random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
             random.choice(("Never", "LowerPriority", "Any")),
             random.choice(("Never", "LowerPriority")),
         ),
         namespace_selector=(),
-        conditions={"Active": Condition(True, "Ready", "", NOW - DAY_MS)},
+        conditions={"Active": StatusCondition(True, "Ready", "", NOW - DAY_MS)},
     )
 
 
@@ -114,7 +119,7 @@ def _held(queues: list[ClusterQueue], nodes: list[Node], random: Random) -> tupl
             name = f"{queue.name}-h{at}"
             since = NOW - random.randrange(MINUTE_MS, 12 * HOUR_MS)
             template = PodTemplate({GPU: gpus}, {"pool": flavor})
-            yes = Condition(True, "QuotaReserved", "", since)
+            yes = StatusCondition(True, "QuotaReserved", "", since)
             held.append(
                 Workload(
                     _meta(name, queue.name, created_ms=since - HOUR_MS),
@@ -122,7 +127,7 @@ def _held(queues: list[ClusterQueue], nodes: list[Node], random: Random) -> tupl
                     "main",
                     random.choice((0, 0, 50, 100)),
                     cluster_queue=queue.name,
-                    assignments=(Assignment("main", {GPU: flavor}, {GPU: count * gpus}, count),),
+                    assignments=(PodSetAssignment("main", {GPU: flavor}, {GPU: count * gpus}, count),),
                     conditions={"QuotaReserved": yes, "Admitted": yes},
                 )
             )
@@ -150,7 +155,7 @@ def _placed(
 
 def _waiting(name: str, queue: ClusterQueue, random: Random) -> Workload:
     count, gpus = random.choice(((1, 8), (2, 8), (4, 4), (8, 1)))
-    no = Condition(False, "Pending", _LIKE_KUEUE, NOW - HOUR_MS)
+    no = StatusCondition(False, "Pending", _LIKE_KUEUE, NOW - HOUR_MS)
     return Workload(
         _meta(name, queue.name, created_ms=NOW - random.randrange(MINUTE_MS, 12 * HOUR_MS)),
         (PodSet("main", count, PodTemplate({GPU: gpus})),),
@@ -167,8 +172,8 @@ def _meta(
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     created_ms: int = NOW - DAY_MS,
-) -> Meta:
-    return Meta(uid or name, namespace, name, created_ms, labels or {}, annotations or {})
+) -> ObjectMeta:
+    return ObjectMeta(uid or name, namespace, name, created_ms, labels or {}, annotations or {})
 
 
 def settled(state: ClusterState) -> ClusterState:
@@ -177,7 +182,7 @@ def settled(state: ClusterState) -> ClusterState:
     view = KueueView(state, state.schedulers.kueue)
     workloads = dict(state.workloads)
     for tree in sorted({min(view.tree(name)) for name in view.snapshot.queues}):
-        box = Sandbox(view.snapshot, view.lines_of(tree))
+        box = CycleSandbox(view.snapshot, view.lines_of(tree))
         box.wake()
         changed, cycles = True, 0
         while changed and cycles < MOST_CYCLES_TO_SETTLE:
@@ -200,8 +205,8 @@ def _with_quota(workload: Workload, queue: str, usage: QuotaUse) -> Workload:
         return workload
     (flavor,) = {key.flavor for key in usage}
     total = {key.resource: amount for key, amount in usage.items()}
-    yes = Condition(True, "QuotaReserved", "", NOW - MINUTE_MS)
-    given = Assignment("main", dict.fromkeys(total, flavor), total, workload.pod_sets[0].count)
+    yes = StatusCondition(True, "QuotaReserved", "", NOW - MINUTE_MS)
+    given = PodSetAssignment("main", dict.fromkeys(total, flavor), total, workload.pod_sets[0].count)
     return replace(
         workload,
         cluster_queue=queue,
@@ -213,5 +218,5 @@ def _with_quota(workload: Workload, queue: str, usage: QuotaUse) -> Workload:
 def _without_quota(workload: Workload) -> Workload:
     if not workload.has_quota:
         return workload
-    no = Condition(False, "Pending", _LIKE_KUEUE, NOW - HOUR_MS)
+    no = StatusCondition(False, "Pending", _LIKE_KUEUE, NOW - HOUR_MS)
     return replace(workload, cluster_queue="", assignments=(), conditions={"QuotaReserved": no})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.simulator.exposition import exposition
 from tests.support.prometheus import create_blocks
@@ -16,7 +16,7 @@ PART_MS = 18 * HOUR_MS
 
 
 def build_blocks(
-    frames: Frames, window: Window, scrape_ms: int, data: Path, done: Callable[[float], None]
+    frames: ClusterFrames, window: Window, scrape_ms: int, data: Path, done: Callable[[float], None]
 ) -> None:
     """Write all scrapes of ``window`` into ``data``, one part after the other, never more than one at a time.
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.api.limits import ADVICE_PATH, LARGEST_MANIFEST
+from gpucost.api.server.errors import ADVICE_PATH, LARGEST_MANIFEST
 from tests.cli.state_worlds import cluster
 from tests.kube.pki import write_kubeconfig
 from tests.support.cluster.server import ClusterServer

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Ints
-from gpucost.attribution.frames import Frames, conform, empty_frame
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Meta
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodPhase, PodTemplate, Waiting
-from gpucost.cluster.state import ClusterState
+from gpucost.attribution.apportion import Ints
+from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
+from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodTemplate,
+    PodWaitReason,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
@@ -27,7 +32,7 @@ from gpucost.contract.frames import (
     QUOTAS,
     STALLS,
 )
-from gpucost.domain.jobs import Owner
+from gpucost.domain.jobs import OwnerReference
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 
 START = Month(2026, 9).window.start_ms
@@ -95,7 +100,7 @@ def _alike(value: str, count: int) -> pd.Series[str]:
     return pd.Series(pd.Categorical.from_codes(codes, pd.Index([value], dtype="str")))  # type: ignore[arg-type]
 
 
-def world(nodes: int, pods: int, torn: float = 0.2) -> Frames:
+def world(nodes: int, pods: int, torn: float = 0.2) -> ClusterFrames:
     held = Held.of(nodes, pods, torn)
     made = {spec.name: empty_frame(spec) for spec in FRAMES}
     made |= {
@@ -110,7 +115,7 @@ def world(nodes: int, pods: int, torn: float = 0.2) -> Frames:
         "health": conform(_health(), HEALTH),
         "observed": pd.DataFrame({"cluster": ["c"], "start_ms": [DAY.start_ms], "end_ms": [DAY.end_ms]}),
     }
-    return Frames(**made)
+    return ClusterFrames(**made)
 
 
 def _allocations(held: Held) -> pd.DataFrame:
@@ -263,14 +268,14 @@ def _health() -> pd.DataFrame:
     )  # fmt: skip
 
 
-def overview(frames: Frames) -> Overview:
+def overview(frames: ClusterFrames) -> ClusterOverview:
     """The state at the end of the day: all nodes, the pods that run, and those of the jobs that wait."""
     nodes, pods = {}, {}
     columns = (frames.capacity[name].tolist() for name in ("node", "allocatable", "schedulable"))
     products = frames.nodes["product"].tolist()
     for (name, units, schedulable), product in zip(zip(*columns, strict=True), products, strict=True):
         has = {GPU: units, "cpu": 96_000, "pods": 110}
-        meta = Meta(
+        meta = ObjectMeta(
             name, "", name, START, {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": product}, {}
         )
         ready = Node(meta, has, has, True, START, not schedulable, product, expected={GPU: BOARDS})
@@ -279,7 +284,7 @@ def overview(frames: Frames) -> Overview:
     names = ("pod", "namespace", "node", "job", "start_ms")
     template = PodTemplate({GPU: 1, "cpu": 8_000})
     for pod, namespace, node, job, start in zip(*(held[name].tolist() for name in names), strict=True):
-        own = Meta(pod, namespace, pod, start, {}, {}, Owner("batch/v1", "Job", job, job))
+        own = ObjectMeta(pod, namespace, pod, start, {}, {}, OwnerReference("batch/v1", "Job", job, job))
         pods[pod] = Pod(own, PodPhase.RUNNING, template, node, start, ready_ms=start)
     waits = frames.demand[frames.demand["end_ms"] >= DAY.end_ms]
     names = ("job", "namespace", "products", "pods", "units", "start_ms")
@@ -289,9 +294,15 @@ def overview(frames: Frames) -> Overview:
         selector = {} if not products_ or "|" in products_ else {"nvidia.com/gpu.product": products_}
         asked = PodTemplate({GPU: units, "cpu": 8_000 * units}, selector)
         for n in range(count):
-            own = Meta(
-                f"{job}-{n}", namespace, f"{job}-{n}", start, {}, {}, Owner("batch/v1", "Job", job, job)
+            own = ObjectMeta(
+                f"{job}-{n}",
+                namespace,
+                f"{job}-{n}",
+                start,
+                {},
+                {},
+                OwnerReference("batch/v1", "Job", job, job),
             )
-            waiting = Waiting("Unschedulable", "", start)
+            waiting = PodWaitReason("Unschedulable", "", start)
             pods[f"{job}-{n}"] = Pod(own, PodPhase.PENDING, asked, waiting=waiting)
-    return Overview(ClusterState(DAY.end_ms, nodes=nodes, pods=pods))
+    return ClusterOverview(ClusterState(DAY.end_ms, nodes=nodes, pods=pods))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gpucost_gpu_exporter.families import Snapshot
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
 from tests.support.gpu_command import CommandNode, command_node, node_api
 from tests.support.gpu_node import gpu_node, uid_of
 from tests.support.kube import pod
@@ -56,7 +56,7 @@ def busy_node(folder: Path) -> Iterator[CommandNode]:
         yield node
 
 
-def snapshot(seconds: int) -> Snapshot:
+def snapshot(seconds: int) -> ExporterSnapshot:
     """What an exporter in this process shows of such a node after so many seconds of made time."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

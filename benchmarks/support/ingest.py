@@ -22,11 +22,11 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.service.pipeline import Pipeline, Rules
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 
 PRICES = """
 version: 1
@@ -60,9 +60,9 @@ def main(
     client = RecordingClient(url)
     client.asked = []
     now = lambda: span.end_ms + DAY_MS  # noqa: E731  a clock that stands still: the trace is of 2017
-    source = PrometheusSource(client, PrometheusSettings(), now=now)
+    source = PrometheusSource(client, PrometheusSourceSettings(), now=now)
     book = PriceBook.parse(PRICES, "prices of the replay")
-    rules = Rules(
+    rules = AttributionRules(
         book.rates, TeamRules.parse(TEAMS, "teams of the replay"), ResourceCatalog(), ShareBasis.COMPUTE
     )
     with Ledger.open(f"sqlite:///{ledger_file}", now=now) as ledger:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.contract.frames import ALLOCATIONS, CAPACITY, HOLDER_COLUMNS, NODES, OBSERVED
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Window, parse_instant
 
@@ -74,7 +74,7 @@ class Philly:
             }
         )
 
-    def frames(self, days: int) -> Frames:
+    def frames(self, days: int) -> ClusterFrames:
         """What a collector would have recorded from the start until a while after ``days`` days."""
         watched = Window(START_MS, START_MS + days * DAY_MS + AFTERWARDS_MS)
         pods = self.pods()
@@ -96,7 +96,7 @@ class Philly:
             start_ms=pods["start_ms"],
             end_ms=pods["end_ms"].clip(upper=watched.end_ms),
         )
-        return Frames(
+        return ClusterFrames(
             allocations=conform(allocations, ALLOCATIONS),
             nodes=self._nodes(watched),
             capacity=self._capacity(watched),

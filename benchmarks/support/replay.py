@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from benchmarks.support.philly import CLUSTER
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger import Ledger

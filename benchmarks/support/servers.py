@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, CAPACITY, NODES, OBSERVED, SERVING
-from gpucost.detectors.activity import Floats
-from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.inputs.activity_table import Floats
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window, parse_instant
 
@@ -82,18 +82,18 @@ class ServedFleet:
                 all_of += between + int(len(at) > 0 and STEPS_A_DAY - 1 - int(at[-1]) >= least)
         return after / all_of if all_of else float("nan")
 
-    def facts(self, first: int, last: int, signal: str) -> Facts:
+    def facts(self, first: int, last: int, signal: str) -> DetectorFacts:
         """What is known at the end of step ``last`` of the steps from ``first`` on. ``signal``: ``none``,
         ``bytes`` or ``requests``; ``silent``: requests that are said to be none, so that only GPUs decide."""
         window = Window(T0 + first * STEP_MS, T0 + last * STEP_MS)
         names = [f"s{n:03d}" for n in range(len(self.calls))]
-        frames = Frames(
+        frames = ClusterFrames(
             **_held(names, window),
             activity=conform(_activity(names, self.busy[:, first:last], window), ACTIVITY),
             serving=self._serving(names, first, last, window, signal),
         )
-        history = History(frames, window, TeamRules.default())
-        return Facts("c", history, Prices(history, _price))
+        history = ClusterHistory(frames, window, TeamRules.default())
+        return DetectorFacts("c", history, GpuTimePrices(history, _price))
 
     def _serving(
         self, names: Sequence[str], first: int, last: int, window: Window, signal: str

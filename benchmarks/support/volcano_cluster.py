@@ -7,15 +7,20 @@ from dataclasses import replace
 from random import Random
 
 from gpucost.advisor.volcano.answer import volcano_answer
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.advisor.volcano.session import World
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Meta
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate
-from gpucost.cluster.scheduling import SchedulerConfigs, VolcanoConfig
-from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.advisor.volcano.session import VolcanoSession
+from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodSet,
+    PodTemplate,
+)
+from gpucost.cluster.objects.scheduler_config import SchedulerConfigs, VolcanoConfig
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
 
 NOW = parse_instant("2026-10-24T01:00:00Z")
@@ -73,7 +78,7 @@ def volcano_cluster(size: float = 1.0) -> ClusterState:
     )
 
 
-def asked_gangs(state: ClusterState, count: int) -> list[Gang]:
+def asked_gangs(state: ClusterState, count: int) -> list[VolcanoGang]:
     """New jobs in queues drawn at random."""
     random = Random(11)
     queues = sorted(name for name in state.volcano_queue_by_name if name.startswith("q"))
@@ -85,7 +90,7 @@ def asked_gangs(state: ClusterState, count: int) -> list[Gang]:
         tasks = (PodSet("main", pods, template),)
         queue = random.choice(queues)
         found.append(
-            Gang(
+            VolcanoGang(
                 queue,
                 f"asked-{at}",
                 queue,
@@ -105,10 +110,10 @@ def asked_gangs(state: ClusterState, count: int) -> list[Gang]:
 def volcano_figures(answers: int, size: float = 1.0) -> dict[str, float]:
     """CPU milliseconds of an answer at p50 and p99 under each configuration, and what a World costs first."""
     figures: dict[str, float] = {}
-    overview = Overview(volcano_cluster(size))
+    overview = ClusterOverview(volcano_cluster(size))
     for name, config in CONFIGS.items():
         start = time.process_time()
-        world = World(overview, config)
+        world = VolcanoSession(overview, config)
         world.warm()
         figures[f"volcano_{name}_prepare_s"] = round(time.process_time() - start, 2)
         times, decisions = list[float](), dict[str, int]()
@@ -162,5 +167,5 @@ def _pod(name: str, group: PodGroup, gpus: int, node: str, since: int) -> Pod:
 
 def _meta(
     name: str, namespace: str = "", created_ms: int = NOW - DAY_MS, annotations: dict[str, str] | None = None
-) -> Meta:
-    return Meta(f"{namespace}/{name}", namespace, name, created_ms, {}, annotations or {})
+) -> ObjectMeta:
+    return ObjectMeta(f"{namespace}/{name}", namespace, name, created_ms, {}, annotations or {})

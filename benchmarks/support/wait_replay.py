@@ -21,11 +21,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from benchmarks.support.helios_jobs import helios_jobs
-from gpucost.advisor.answers import WaitRange
-from gpucost.advisor.wait.fifo import Ask, Fifo, Nodes, Placement
-from gpucost.advisor.wait.runtimes import LearningRunTimes, PastRun
-from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
-from gpucost.advisor.wait.skill import PastWait, WaitSkill
+from gpucost.advisor.model.answers import WaitRange
+from gpucost.advisor.wait.fifo import FifoDiscipline, FifoJob, FifoNodes, FifoPlacement
+from gpucost.advisor.wait.forecast_skill import PastWait, WaitSkill
+from gpucost.advisor.wait.run_times import AdaptiveRunTimes, PastRun
+from gpucost.advisor.wait.simulation import (
+    QueueScene,
+    SimulatedRun,
+    WaitSampling,
+    simulate,
+)
 from gpucost.domain.time import DAY_MS, SECOND_MS
 
 RULES = ("fifo", "kueue")
@@ -65,7 +70,7 @@ class QueuedMonth:
     rule: str
     nodes: Mapping[str, int]
     start: npt.NDArray[np.int64]
-    places: Mapping[int, Placement]
+    places: Mapping[int, FifoPlacement]
 
     @classmethod
     def play(cls, jobs: pd.DataFrame, rule: str, load: float) -> QueuedMonth:
@@ -73,7 +78,7 @@ class QueuedMonth:
         jobs = jobs[kept].reset_index(drop=True)
         span = int(jobs["submit"].max() - jobs["submit"].min())
         nodes, start = dict[str, int](), np.zeros(len(jobs), dtype=np.int64)
-        places: dict[int, Placement] = {}
+        places: dict[int, FifoPlacement] = {}
         for vc, own in jobs.groupby("vc"):
             asked = float((own["gpus"] * own["run"]).sum()) / (load * span * GPUS_PER_NODE)
             nodes[str(vc)] = max(math.ceil(asked), math.ceil(own["gpus"].max() / GPUS_PER_NODE))
@@ -98,20 +103,20 @@ class QueuedMonth:
         submit, run, gpus, vc = (self.jobs[name].to_numpy() for name in ("submit", "run", "gpus", "vc"))
         ends = self.start + run
         ending, known = np.argsort(ends, kind="stable"), 0
-        run_times, found = LearningRunTimes(), dict[int, WaitRange]()
+        run_times, found = AdaptiveRunTimes(), dict[int, WaitRange]()
         for row in rows.tolist():
             now = submit[row]
             while known < len(ending) and ends[ending[known]] < now:
                 ended = ending[known]
                 run_times.learn(PastRun(vc[ended], "", int(gpus[ended]), int(run[ended]) * SECOND_MS))
                 known += 1
-            sampling = Sampling(samples, HORIZON_MS, seed=row)
+            sampling = WaitSampling(samples, HORIZON_MS, seed=row)
             wait = simulate(self._scene(row), run_times, sampling)
             if wait is not None and wait.simulated is not None:
                 found[row] = wait.simulated
         return found
 
-    def _scene(self, row: int) -> Scene:
+    def _scene(self, row: int) -> QueueScene:
         jobs = self.jobs.iloc[: row + 1]
         now = int(jobs["submit"].iloc[-1])
         start, own = self.start[: row + 1], (jobs["vc"] == jobs["vc"].iloc[-1]).to_numpy()
@@ -119,16 +124,16 @@ class QueuedMonth:
         queue = np.flatnonzero(own & (start > now))
         vc, gpus = str(jobs["vc"].iloc[-1]), jobs["gpus"].to_numpy()
 
-        def run_of(each: int, elapsed_s: int = 0) -> Run:
-            return Run(str(each), vc, "", int(gpus[each]), elapsed_s * SECOND_MS)
+        def run_of(each: int, elapsed_s: int = 0) -> SimulatedRun:
+            return SimulatedRun(str(each), vc, "", int(gpus[each]), elapsed_s * SECOND_MS)
 
         held = {str(each): self.places[each] for each in running.tolist()}
-        asks = [Ask(str(each), int(gpus[each])) for each in queue.tolist()]
-        return Scene(
+        asks = [FifoJob(str(each), int(gpus[each])) for each in queue.tolist()]
+        return QueueScene(
             str(row),
             [run_of(each, now - int(start[each])) for each in running.tolist()],
             [run_of(each) for each in queue.tolist()],
-            lambda: Fifo(_room(self.rule, self.nodes[vc]), held, asks, self.rule == "kueue"),
+            lambda: FifoDiscipline(_room(self.rule, self.nodes[vc]), held, asks, self.rule == "kueue"),
         )
 
     def told(self, simulated: Mapping[int, WaitRange]) -> dict[int, WaitRange]:
@@ -227,16 +232,16 @@ def _quantiles(ranges: list[WaitRange]) -> tuple[Seconds, Seconds, Seconds]:
     return found[:, 0], found[:, 1], found[:, 2]
 
 
-def _room(rule: str, nodes: int) -> Nodes:
+def _room(rule: str, nodes: int) -> FifoNodes:
     """Quota is one large node."""
-    return Nodes(1, nodes * GPUS_PER_NODE) if rule == "kueue" else Nodes(nodes, GPUS_PER_NODE)
+    return FifoNodes(1, nodes * GPUS_PER_NODE) if rule == "kueue" else FifoNodes(nodes, GPUS_PER_NODE)
 
 
-def _started(own: pd.DataFrame, rule: str, nodes: int) -> Iterator[tuple[int, int, Placement]]:
+def _started(own: pd.DataFrame, rule: str, nodes: int) -> Iterator[tuple[int, int, FifoPlacement]]:
     """Row, second and place of each, as they start."""
     runs = dict(zip(own.index.tolist(), own["run"].tolist(), strict=True))
-    asks = {str(row): Ask(str(row), int(gpus)) for row, gpus in zip(runs, own["gpus"], strict=True)}
-    discipline = Fifo(_room(rule, nodes), {}, (), rule == "kueue", asks)
+    asks = {str(row): FifoJob(str(row), int(gpus)) for row, gpus in zip(runs, own["gpus"], strict=True)}
+    discipline = FifoDiscipline(_room(rule, nodes), {}, (), rule == "kueue", asks)
     events = [(int(at), row, False) for row, at in zip(runs, own["submit"], strict=True)]
     heapq.heapify(events)
     while events:

@@ -23,18 +23,18 @@ sys.path.insert(0, str(HERE.parents[1]))
 from markdown_it import MarkdownIt  # noqa: E402  # after the path to the project
 from PIL import Image, ImageChops  # noqa: E402
 
-from gpucost.detectors.findings import Pattern  # noqa: E402
-from gpucost.detectors.lifecycle import State  # noqa: E402
+from gpucost.detectors.engine.lifecycle import FindingLifeState  # noqa: E402
+from gpucost.detectors.findings import WastePattern  # noqa: E402
 from gpucost.domain.time import HOUR_MS  # noqa: E402
 from gpucost.notify.compose.digest import digest_message  # noqa: E402
 from gpucost.notify.compose.finding import of_life  # noqa: E402
-from gpucost.notify.compose.links import Links  # noqa: E402
+from gpucost.notify.compose.links import MessageLinks  # noqa: E402
 from gpucost.notify.compose.month import month_message  # noqa: E402
-from gpucost.notify.message import Message  # noqa: E402
+from gpucost.notify.message import NotificationMessage  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
-from gpucost.reports.week import Week  # noqa: E402
-from gpucost.service.demo import Demo  # noqa: E402
-from gpucost.service.digesting import Digesting  # noqa: E402
+from gpucost.reports.digest.week_model import IsoWeek  # noqa: E402
+from gpucost.service.notifications.digests import DigestScheduler  # noqa: E402
+from gpucost.service.wiring.demo_month import DemoMonth  # noqa: E402
 from gpucost.service.wiring.ledger import build_reporting  # noqa: E402
 from gpucost.simulator.cluster import DEMO_MONTH  # noqa: E402
 from tests.support.chromium import screenshot  # noqa: E402
@@ -55,7 +55,7 @@ WEEK = "2026-W43"
 TEAMS = {"digest": "ranking", "platform": ""}
 FROM_THE_DEMO = {*TEAMS, "finding", "resolved", "month"}
 """These are the demo's own; the other messages are samples."""
-LINKS = Links(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
+LINKS = MessageLinks(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
 MENTIONS = {
     "slack": "<!subteam^S012>",
     "teams": "On Call <oncall@example.com>",
@@ -90,19 +90,21 @@ def main(names: list[str]) -> None:
         _write(PAGES[service](messages[sample]), HERE / f"{sample}-{service}.png")
 
 
-def _of_the_demo() -> dict[str, Message]:
+def _of_the_demo() -> dict[str, NotificationMessage]:
     """What ``gpucost serve`` would have told of the demo: digests of a week, the dearest idle allocation at
     the end of the month, before and after somebody did what the message says, and the month, closed."""
-    with tempfile.TemporaryDirectory() as folder, Demo.record(Path(folder)) as run:
+    with tempfile.TemporaryDirectory() as folder, DemoMonth.record(Path(folder)) as run:
         run.ingest(lambda *_: None)
         run.assess(lambda *_: None)
-        run.detect(Week.parse(WEEK).window.end_ms)
-        digesting = Digesting(build_reporting(run.ledger, run.teams), run.teams.budgets, LINKS)
-        weeks = {sample: digesting.week(Week.parse(WEEK), team) for sample, team in TEAMS.items()}
+        run.detect(IsoWeek.parse(WEEK).window.end_ms)
+        digesting = DigestScheduler(build_reporting(run.ledger, run.teams), run.teams.budgets, LINKS)
+        weeks = {sample: digesting.week(IsoWeek.parse(WEEK), team) for sample, team in TEAMS.items()}
         found = {sample: digest_message(week, LINKS) for sample, week in weeks.items() if week is not None}
-        lives = [life for life in run.detect().lives if life.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
+        lives = [
+            life for life in run.detect().lives if life.finding.draft.pattern is WastePattern.IDLE_ALLOCATION
+        ]
         idle = max(lives, key=lambda life: life.finding.wasted.nano or 0)
-        over = replace(idle, state=State.RESOLVED, closed_at_ms=idle.last_seen_ms + HOUR_MS)
+        over = replace(idle, state=FindingLifeState.RESOLVED, closed_at_ms=idle.last_seen_ms + HOUR_MS)
         for sample, life in (("finding", idle), ("resolved", over)):
             notice = of_life(life, record_id=63, episode=1, links=LINKS, currency=run.currency)
             found[sample] = notice.message
@@ -151,7 +153,7 @@ hr { border: 0; border-top: 1px solid #ddd;
 _DOTS = {"🔴": "#dd2e44", "🟠": "#f4900c", "🟢": "#4fae3f", "🔵": "#3f8ee0"}
 
 
-def _slack(message: Message) -> str:
+def _slack(message: NotificationMessage) -> str:
     payload = slack.render(message, mention=MENTIONS["slack"])
     return _page(_SLACK, _post("9:26 AM", "".join(map(_slack_block, payload["blocks"]))))
 
@@ -208,7 +210,7 @@ ul { margin: 0; padding-left: 20px; } .call { background: none; color: #5b5fc7; 
 """
 
 
-def _teams(message: Message) -> str:
+def _teams(message: NotificationMessage) -> str:
     payload = teams.render(message, mention=MENTIONS["teams"])
     card = payload["attachments"][0]["content"]
     body = "".join(map(_element, card["body"]))
@@ -262,7 +264,7 @@ a { color: #1c58d9; } .bare { border: 0; box-shadow: none; padding: 0; }
 """
 
 
-def _mattermost(message: Message) -> str:
+def _mattermost(message: NotificationMessage) -> str:
     payload = mattermost.render(message, mention=MENTIONS["mattermost"])
     told = _MARKDOWN.render(payload["text"])
     told = told.replace(MENTIONS["mattermost"], f'<span class="call">{MENTIONS["mattermost"]}</span>')
@@ -294,7 +296,7 @@ body { background: #fff; } .window { background: #16191d; border-radius: 8px; ov
 """
 
 
-def _email(message: Message) -> str:
+def _email(message: NotificationMessage) -> str:
     mail = email.render(message, mention=MENTIONS["email"])
     page = mail.html
     for picture in mail.pictures:
@@ -302,11 +304,11 @@ def _email(message: Message) -> str:
     return page
 
 
-def _plain(message: Message) -> str:
+def _plain(message: NotificationMessage) -> str:
     return _page(_TERMINAL, f'<div class="window"><pre>{html.escape(plain.render(message))}</pre></div>')
 
 
-PAGES: dict[str, Callable[[Message], str]] = {
+PAGES: dict[str, Callable[[NotificationMessage], str]] = {
     "slack": _slack,
     "teams": _teams,
     "mattermost": _mattermost,

@@ -5,6 +5,8 @@ thread; only the making of an answer takes a thread, of which there are few. Eve
 buffer a limit, and a connection counts from before its TLS handshake. Built on the standard library alone,
 see ``messages``: the server that prometheus_client brings has a thread for each connection and no end of
 either, knows no bearer token, and reads its certificate once.
+
+What /healthz and /readyz answer.
 """
 
 from __future__ import annotations
@@ -22,12 +24,20 @@ from functools import partial
 from itertools import chain
 
 from gpucost.domain.errors import InputError
-from gpucost.settings.tls import Certificate
-from gpucost_exporter_base.messages import METHODS, Request, Response, encode, parse, text, turns
+from gpucost.settings.tls import ListenerCertificate
+from gpucost_exporter_base.http_messages import (
+    METHODS,
+    EndpointRequest,
+    EndpointResponse,
+    encode,
+    parse,
+    text,
+    turns,
+)
 
 logger = logging.getLogger(__name__)
 
-Route = Callable[[Request], Response]
+Route = Callable[[EndpointRequest], EndpointResponse]
 
 _BACKLOG = 128
 # Of each connection, in the kernel, which would otherwise grow them to megabytes.
@@ -38,7 +48,7 @@ _NO_ROOM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EndpointLimits:
     """Bounds of the endpoint.
 
     ``head_s``: from the first wait (or, on a used connection, the first byte) to the end of a request's
@@ -56,7 +66,7 @@ class Limits:
     threads: int = 3
 
 
-class Endpoint:
+class HttpEndpoint:
     """Serves ``routes`` (path -> function) on ``host`` and ``port``; port 0 takes a free one.
 
     Routes are called in a few threads, several at a time. One that raises is answered with 500, one that
@@ -70,15 +80,15 @@ class Endpoint:
         host: str,
         port: int,
         routes: Mapping[str, Route],
-        limits: Limits | None = None,
+        limits: EndpointLimits | None = None,
         setting: str = "listen",
         host_setting: str = "",
-        certificate: Certificate | None = None,
+        certificate: ListenerCertificate | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._routes = dict(routes)
-        self._limits = limits or Limits()
+        self._limits = limits or EndpointLimits()
         self._setting, self._host_setting = setting, host_setting or setting
         self._certificate = certificate
         self._closed = threading.Event()
@@ -251,7 +261,9 @@ class Endpoint:
             limit.reschedule(min(limit.when() or 0.0, self._loop.time() + self._limits.head_s))
             return first + await reader.readuntil(b"\r\n\r\n")
 
-    async def _answer(self, request: Request, ahead: asyncio.Task[bytes]) -> tuple[bytes, Sequence[bytes]]:
+    async def _answer(
+        self, request: EndpointRequest, ahead: asyncio.Task[bytes]
+    ) -> tuple[bytes, Sequence[bytes]]:
         """The answer; ``ahead`` reads what comes behind the request. Raises EOFError when the client goes."""
         if request.method not in METHODS:
             return encode(request, text(405, "GET or HEAD"))
@@ -288,9 +300,35 @@ def _has_gone(ahead: asyncio.Task[bytes]) -> bool:
     return ahead.done() and (ahead.exception() is not None or not ahead.result())
 
 
-def _call(route: Route, request: Request) -> tuple[bytes, Sequence[bytes]]:
+def _call(route: Route, request: EndpointRequest) -> tuple[bytes, Sequence[bytes]]:
     try:
         return encode(request, route(request))
     except Exception:
         logger.exception("the route %s failed", request.path)
         return encode(request, text(500, "this failed; the log says why"))
+
+
+class HealthChecks:
+    """Named checks. Each returns what is wrong in words, or an empty string, and must not block."""
+
+    def __init__(self, checks: Mapping[str, Callable[[], str]]) -> None:
+        self._checks = dict(checks)
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong now, by the name of the check. A check that raises is itself a problem."""
+        found = {name: self._problem(name) for name in self._checks}
+        return {name: problem for name, problem in found.items() if problem}
+
+    def answer(self, request: EndpointRequest) -> EndpointResponse:  # noqa: ARG002 the form of a route
+        """The route: 200 and ``ok``, or 503 and a line for each problem."""
+        problems = self.problems()
+        if not problems:
+            return text(200, "ok")
+        return text(503, "\n".join(f"{name}: {problem}" for name, problem in problems.items()))
+
+    def _problem(self, name: str) -> str:
+        try:
+            return self._checks[name]()
+        except Exception as error:
+            logger.exception("the health check %s failed", name)
+            return f"the check failed: {error!r}"

@@ -19,9 +19,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from gpucost.contract.gpu_metrics import DUPLICATES, SOURCE_ERRORS, SOURCE_UP
-from gpucost.contract.spec import MetricSpec
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.messages import Request, Response, compress
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, compress
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _OPENMETRICS: _Format = (
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric and its samples: label values in the order of ``spec.labels``, and a number.
 
     Empty label values stay. A number that is missing is no sample.
@@ -61,7 +61,7 @@ class Family:
     samples: Sequence[Labelled]
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     """A part of an exporter that gives metrics.
 
     ``families`` reads what was collected and does not collect: it must not block. ``version`` is equal
@@ -75,10 +75,10 @@ class Source(Protocol):
     @property
     def version(self) -> object: ...
 
-    def families(self) -> Iterable[Family]: ...
+    def families(self) -> Iterable[MetricFamily]: ...
 
 
-def render(families: Iterable[Family], accept: str) -> tuple[bytes, str]:
+def render(families: Iterable[MetricFamily], accept: str) -> tuple[bytes, str]:
     """The text of ``families`` and its content type, in the format that the header ``Accept`` asks for.
 
     Families of one metric are put together. Of samples with equal labels the first is kept. Raises
@@ -97,14 +97,14 @@ def clean(value: str) -> str:
     return _UNSAFE.sub("\ufffd", value)
 
 
-class Exposition:
+class MetricExposition:
     """Renders several sources; one that raises is left out whole, reported and counted.
 
     May be called from several threads; they take turns, so sources need no lock for this. Raises
     InputError when two sources have one name.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[MetricSource]) -> None:
         names = [source.name for source in sources]
         for name in names:
             if names.count(name) > 1:
@@ -114,7 +114,7 @@ class Exposition:
         self._errors = dict.fromkeys(names, 0)
         self._duplicates = dict.fromkeys(names, 0)
         self._versions: tuple[object, ...] | None = None
-        self._rendered: dict[str, _Text] = {}
+        self._rendered: dict[str, _ExpositionText] = {}
         self._lock = threading.Lock()
 
     def render(self, accept: str) -> tuple[bytes, str]:
@@ -122,12 +122,12 @@ class Exposition:
         text, content_type = self._text(accept)
         return text.body, content_type
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: EndpointRequest) -> EndpointResponse:
         """The route of /metrics."""
         text, content_type = self._text(request.headers.get("accept", ""))
-        return Response(200, (text.body,), content_type, text.zipped)
+        return EndpointResponse(200, (text.body,), content_type, text.zipped)
 
-    def _text(self, accept: str) -> tuple[_Text, str]:
+    def _text(self, accept: str) -> tuple[_ExpositionText, str]:
         write, content_type = _format(accept)
         with self._lock:
             # Before the families are read: what is newer than its version is rendered once more.
@@ -137,7 +137,7 @@ class Exposition:
                 self._rendered.clear()
             text = self._rendered.get(content_type)
             if text is None:
-                text = _Text(write(self._page()))
+                text = _ExpositionText(write(self._page()))
                 if versions is not None and all(self._up.values()):
                     self._rendered[content_type] = text
         return text, content_type
@@ -164,17 +164,17 @@ class Exposition:
         page.add(_checked(self._self_families()))
         return page
 
-    def _self_families(self) -> Iterator[Family]:
+    def _self_families(self) -> Iterator[MetricFamily]:
         rows: tuple[tuple[MetricSpec, Mapping[str, float]], ...] = (
             (SOURCE_UP, self._up),
             (SOURCE_ERRORS, self._errors),
             (DUPLICATES, self._duplicates),
         )
         for spec, by_source in rows:
-            yield Family(spec, [((name,), value) for name, value in by_source.items()])
+            yield MetricFamily(spec, [((name,), value) for name, value in by_source.items()])
 
 
-class _Text:
+class _ExpositionText:
     """One rendering, compressed once however many ask for it."""
 
     def __init__(self, body: bytes) -> None:
@@ -196,7 +196,7 @@ class _Page:
         self._specs = {spec.family: spec for spec in reserved}
         self._samples: dict[str, dict[tuple[str, ...], float]] = {}
 
-    def add(self, families: Sequence[Family]) -> int:
+    def add(self, families: Sequence[MetricFamily]) -> int:
         """Add all, or raise InputError and add none. Returns how many samples had labels seen before."""
         specs = dict(self._specs)
         for family in families:
@@ -223,12 +223,12 @@ class _Page:
             yield metric
 
 
-def _checked(families: Iterable[Family]) -> list[Family]:
+def _checked(families: Iterable[MetricFamily]) -> list[MetricFamily]:
     """All of ``families``, read to the end, with clean label values."""
-    return [Family(family.spec, _clean_samples(family)) for family in families]
+    return [MetricFamily(family.spec, _clean_samples(family)) for family in families]
 
 
-def _clean_samples(family: Family) -> list[Labelled]:
+def _clean_samples(family: MetricFamily) -> list[Labelled]:
     width = len(family.spec.labels)
     samples: list[Labelled] = []
     for labels, value in family.samples:

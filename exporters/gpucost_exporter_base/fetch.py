@@ -31,7 +31,7 @@ class FetchFailure(StrEnum):
     TOO_LARGE = "too_large"
 
 
-class FetchError(Exception):
+class TextFetchError(Exception):
     """The text could not be fetched; ``status`` is the HTTP status where that is why, else 0."""
 
     def __init__(self, reason: FetchFailure, status: int = 0) -> None:
@@ -64,13 +64,13 @@ def fetch(
     try:
         return _get(connection, path, deadline, max_bytes, {"Accept": "text/plain", **(headers or {})})
     except TimeoutError as error:
-        raise FetchError(FetchFailure.TIMEOUT) from error
+        raise TextFetchError(FetchFailure.TIMEOUT) from error
     except ssl.SSLError as error:
-        raise FetchError(FetchFailure.TLS) from error
+        raise TextFetchError(FetchFailure.TLS) from error
     except OSError as error:
-        raise FetchError(FetchFailure.UNREACHABLE) from error
+        raise TextFetchError(FetchFailure.UNREACHABLE) from error
     except (http.client.HTTPException, ValueError) as error:
-        raise FetchError(FetchFailure.BAD_ANSWER) from error
+        raise TextFetchError(FetchFailure.BAD_ANSWER) from error
     finally:
         connection.close()
 
@@ -103,21 +103,21 @@ def _get(
     with http.client.HTTPResponse(connection.sock, method="GET") as response:
         # In place of its own file, of which only each wait has an end.
         response.fp.close()
-        response.fp = io.BufferedReader(_Incoming(connection.sock, deadline))
+        response.fp = io.BufferedReader(_BodyStream(connection.sock, deadline))
         response.begin()
         if response.status != http.client.OK:
-            raise FetchError(FetchFailure.HTTP_STATUS, response.status)
+            raise TextFetchError(FetchFailure.HTTP_STATUS, response.status)
         body = bytearray()
         while chunk := response.read1(_CHUNK):
             body += chunk
             if len(body) > max_bytes:
-                raise FetchError(FetchFailure.TOO_LARGE)
+                raise TextFetchError(FetchFailure.TOO_LARGE)
         if response.length:
-            raise FetchError(FetchFailure.BAD_ANSWER)
+            raise TextFetchError(FetchFailure.BAD_ANSWER)
     return body.decode("utf-8", errors="replace")
 
 
-class _Incoming(io.RawIOBase):
+class _BodyStream(io.RawIOBase):
     """What a socket receives until ``deadline``; then reading raises TimeoutError."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:

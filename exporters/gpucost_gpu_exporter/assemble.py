@@ -9,23 +9,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpucost.domain.errors import InputError, Remark
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.events import Object
-from gpucost.kube.reflector import Reflector
-from gpucost_exporter_base.endpoint import Endpoint, Route
-from gpucost_exporter_base.exposition import Exposition
-from gpucost_exporter_base.health import Health
-from gpucost_exporter_base.scrapes import METRICS, listening
-from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
-from gpucost_gpu_exporter.dra import DraDevice
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.parse.events import Object
+from gpucost.kube.watch.reflector import Reflector
+from gpucost_exporter_base.endpoint import HealthChecks, HttpEndpoint, Route
+from gpucost_exporter_base.exposition import MetricExposition
+from gpucost_exporter_base.scrape_access import METRICS, listening
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint, DcgmSecondSource
 from gpucost_gpu_exporter.driver_link import FIRST_REPLY_S, DriverLink
-from gpucost_gpu_exporter.exporter import Clock, Exporter
-from gpucost_gpu_exporter.holders import Holders, NoPodNames, PodNames
+from gpucost_gpu_exporter.exporter import ExporterClock, GpuExporter
+from gpucost_gpu_exporter.holders import DeviceHolders, NoPodNames, PodNames
 from gpucost_gpu_exporter.kubelet.client import PodResources
-from gpucost_gpu_exporter.pods import NodePods, NodeSlices, pod_reflector, slice_reflector
-from gpucost_gpu_exporter.processes import ProcessOwners, pid_view
-from gpucost_gpu_exporter.second import DcgmSecond
+from gpucost_gpu_exporter.metering.process_owners import ProcessOwners, pid_view
+from gpucost_gpu_exporter.model.holdings import DraDevice
+from gpucost_gpu_exporter.node_pods import (
+    NodePods,
+    NodeSlices,
+    pod_reflector,
+    slice_reflector,
+)
 from gpucost_gpu_exporter.settings import ExporterSettings
 from gpucost_gpu_exporter.state_file import StateFile
 
@@ -45,11 +48,11 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-REAL_CLOCK = Clock(boot_ns, wall_ms)
+REAL_CLOCK = ExporterClock(boot_ns, wall_ms)
 
 
 class WatchedPods:
-    """The pod watch and the ResourceSlices of the node, as ``Holders`` wants them."""
+    """The pod watch and the ResourceSlices of the node, as ``DeviceHolders`` wants them."""
 
     def __init__(self, pods: NodePods, slices: NodeSlices) -> None:
         self._pods = pods
@@ -77,13 +80,13 @@ class WatchedPods:
 
 
 @dataclass(slots=True)
-class Assembled:
+class GpuExporterProcess:
     """An exporter with its threads and its endpoint, None where it does not listen and is not started.
     ``start`` and ``close`` each once."""
 
-    exporter: Exporter
-    holders: Holders
-    endpoint: Endpoint | None
+    exporter: GpuExporter
+    holders: DeviceHolders
+    endpoint: HttpEndpoint | None
     settings: ExporterSettings
     reflectors: tuple[Reflector[Object], ...] = ()
     dcgm: DcgmEndpoint | None = None
@@ -143,10 +146,10 @@ def assemble(
     settings: ExporterSettings,
     environ: Mapping[str, str],
     state_file: StateFile,
-    clock: Clock = REAL_CLOCK,
+    clock: ExporterClock = REAL_CLOCK,
     *,
     listens: bool = True,
-) -> Assembled:
+) -> GpuExporterProcess:
     """All parts of an exporter with these settings, none started yet; ``state_file`` is read.
 
     Raises InputError for an address that cannot be used, and where scrapes would be open (``listening``).
@@ -166,8 +169,8 @@ def assemble(
             environment=environ,
         )
 
-    holders = Holders(kubelet, pods, clock.boot_ns)
-    exporter = Exporter(
+    holders = DeviceHolders(kubelet, pods, clock.boot_ns)
+    exporter = GpuExporter(
         settings.node_name,
         clock,
         driver,
@@ -175,16 +178,16 @@ def assemble(
         state_file,
         ProcessOwners(settings.proc_root) if is_split else None,
         view.code if settings.processes else "off",
-        DcgmSecond(dcgm) if dcgm else None,
+        DcgmSecondSource(dcgm) if dcgm else None,
     )
     holders.on_change(exporter.wake)
     wakes += [holders.wake, exporter.wake]
     routes = _routes(exporter, settings, clock)
     endpoint = listening(settings, settings.listen_port, routes) if listens else None
-    return Assembled(exporter, holders, endpoint, settings, reflectors, dcgm)
+    return GpuExporterProcess(exporter, holders, endpoint, settings, reflectors, dcgm)
 
 
-def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Mapping[str, Route]:
+def _routes(exporter: GpuExporter, settings: ExporterSettings, clock: ExporterClock) -> Mapping[str, Route]:
     longest_look_s = max(settings.driver_timeout.total_seconds(), FIRST_REPLY_S) + 2 * FIRST_PODS_S
     stale_s = STALE_AFTER_INTERVALS * settings.interval.total_seconds() + longest_look_s
     started_ns = clock.boot_ns()
@@ -198,9 +201,9 @@ def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Map
         return "no collection yet" if exporter.collected_ns is None else alive()
 
     return {
-        METRICS: Exposition([exporter.source]).answer,
-        "/healthz": Health({"collection": alive}).answer,
-        "/readyz": Health({"collection": ready}).answer,
+        METRICS: MetricExposition([exporter.source]).answer,
+        "/healthz": HealthChecks({"collection": alive}).answer,
+        "/readyz": HealthChecks({"collection": ready}).answer,
     }
 
 
@@ -213,7 +216,7 @@ def _pods(
     if is_off or settings.kubernetes == "off":
         return NoPodNames(), (), wakes
     if not settings.node:  # the host's name is in a pod the pod's, which no pod runs on
-        raise InputError("node", Remark("missing"), "the name of the node, from spec.nodeName")
+        raise InputError("node", ErrorRemark("missing"), "the name of the node, from spec.nodeName")
     transport = _transport(settings, environ)
 
     def changed() -> None:
@@ -236,7 +239,7 @@ def _transport(settings: ExporterSettings, environ: Mapping[str, str]) -> HttpTr
         raise InputError("kubernetes_url", error.value, error.allowed) from error
 
 
-def _dcgm(settings: ExporterSettings, clock: Clock) -> DcgmEndpoint | None:
+def _dcgm(settings: ExporterSettings, clock: ExporterClock) -> DcgmEndpoint | None:
     if not settings.dcgm_url:
         return None
     interval_s = settings.dcgm_interval.total_seconds()

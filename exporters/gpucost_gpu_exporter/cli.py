@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from gpucost.domain.errors import InputError
-from gpucost_gpu_exporter.assemble import FIRST_PODS_S, Assembled, assemble, boot_id
+from gpucost_gpu_exporter.assemble import FIRST_PODS_S, GpuExporterProcess, assemble, boot_id
 from gpucost_gpu_exporter.settings import (
     PAGE,
     PREFIX,
@@ -21,7 +21,7 @@ from gpucost_gpu_exporter.settings import (
     named_by_variable,
 )
 from gpucost_gpu_exporter.state_file import StateFile
-from gpucost_gpu_exporter.table import render
+from gpucost_gpu_exporter.text_report import render
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def _once(settings: ExporterSettings, asked: float | None) -> int:
     return 0
 
 
-def _look(assembled: Assembled, seconds: float) -> str:
+def _look(assembled: GpuExporterProcess, seconds: float) -> str:
     for reflector in assembled.reflectors:
         reflector.start()
     if assembled.dcgm:

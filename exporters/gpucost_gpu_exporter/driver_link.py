@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from gpucost.domain.errors import SourceError
-from gpucost_gpu_exporter.readings import NodeReading
+from gpucost_gpu_exporter.model.readings import NodeReading
 
 # -P: the folder that the exporter is started in is no place to import from.
 COMMAND = (sys.executable, "-P", "-m", "gpucost_gpu_exporter.driver")

@@ -13,19 +13,37 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpucost_gpu_exporter.conditions import NODE, Lack, Lacks, lacks_of
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmSecondSource
 from gpucost_gpu_exporter.driver_link import DriverDown, DriverLink
-from gpucost_gpu_exporter.families import BoardView, SelfCounts, Snapshot, SnapshotSource
-from gpucost_gpu_exporter.holders import Holders
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding
-from gpucost_gpu_exporter.meter import NO_SECOND, Held, Meter, Second
-from gpucost_gpu_exporter.processes import Owner, ProcessOwners
-from gpucost_gpu_exporter.quantities import SECOND_NS
-from gpucost_gpu_exporter.readings import BoardReading, NodeReading
-from gpucost_gpu_exporter.second import DcgmSecond
-from gpucost_gpu_exporter.state_file import State, StateFile
-from gpucost_gpu_exporter.topology import Topology
-from gpucost_gpu_exporter.wording import sentences
+from gpucost_gpu_exporter.holders import DeviceHolders
+from gpucost_gpu_exporter.metering.meter import (
+    NO_SECOND,
+    GpuMeter,
+    HoldingsOfDevice,
+    SecondSource,
+)
+from gpucost_gpu_exporter.metering.missing_parts import (
+    NODE,
+    MissingPart,
+    MissingParts,
+    missing_parts_of,
+)
+from gpucost_gpu_exporter.metering.process_owners import ProcessOwner, ProcessOwners
+from gpucost_gpu_exporter.metric_families import (
+    ExporterSnapshot,
+    GpuView,
+    SelfCounts,
+    SnapshotSource,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    DeviceHolding,
+    DeviceKey,
+    GpuTopology,
+)
+from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading
+from gpucost_gpu_exporter.state_file import ExporterState, StateFile
+from gpucost_gpu_exporter.text_report import sentences
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +56,14 @@ MAX_BRIDGE_NS = 3_600 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ExporterClock:
     """``boot_ns`` counts from the boot of the node, also over a suspend; ``wall_ms`` is UTC since 1970."""
 
     boot_ns: Callable[[], int]
     wall_ms: Callable[[], int]
 
 
-class Exporter:
+class GpuExporter:
     """One node's exporter.
 
     ``processes`` is None when the driver's PIDs cannot be understood; ``why_no_processes`` is the reason.
@@ -54,13 +72,13 @@ class Exporter:
     def __init__(
         self,
         node: str,
-        clock: Clock,
+        clock: ExporterClock,
         driver: Callable[[Mapping[str, int]], DriverLink],
-        holders: Holders,
+        holders: DeviceHolders,
         state_file: StateFile,
         processes: ProcessOwners | None = None,
         why_no_processes: str = "",
-        dcgm: DcgmSecond | None = None,
+        dcgm: DcgmSecondSource | None = None,
     ) -> None:
         self.source = SnapshotSource()
         self._node = node
@@ -70,7 +88,7 @@ class Exporter:
         self._processes = processes
         self._why_no_processes = why_no_processes
         self._dcgm = dcgm
-        self._lacks = Lacks()
+        self._lacks = MissingParts()
         self._errors: Counter[tuple[str, str]] = Counter()
         self._dropped: Counter[tuple[str, str]] = Counter()
         self._collections = 0
@@ -85,16 +103,16 @@ class Exporter:
         if not is_recent:
             for board in saved.boards.values():
                 board.forget_totals()
-        self._meter = Meter(saved.accounts, saved.boards, saved.at_ns if is_recent else None)
+        self._meter = GpuMeter(saved.accounts, saved.boards, saved.at_ns if is_recent else None)
         self._before = saved.holdings
-        self._holdings: tuple[Holding, ...] | None = None
+        self._holdings: tuple[DeviceHolding, ...] | None = None
         self._is_bridging = is_recent
         boards = tuple(board.seen for board in saved.boards.values())
-        self._topology = Topology.from_reading(NodeReading("", boards))
+        self._topology = GpuTopology.from_reading(NodeReading("", boards))
         self._driver_version = ""
         self._driver = driver(saved.resume)
 
-    def collect(self) -> Snapshot:
+    def collect(self) -> ExporterSnapshot:
         """One step: look, add the time since the last step to who held the GPUs, then see who does now."""
         reading, problem = self._look()
         now_ns, now_ms = self._clock.boot_ns(), self._clock.wall_ms()
@@ -102,7 +120,7 @@ class Exporter:
             self._dcgm.look()
             reading = self._dcgm.filled(reading, now_ns) if reading else None
         if reading is not None:
-            self._topology = Topology.from_reading(self._with_gone(reading), self._topology)
+            self._topology = GpuTopology.from_reading(self._with_gone(reading), self._topology)
             self._driver_version = reading.driver_version
         found = self._holders.current(now_ns, self._topology)
         holdings = None if found is None else found.holdings
@@ -167,33 +185,33 @@ class Exporter:
     def _with_gone(self, reading: NodeReading) -> NodeReading:
         """``reading`` and the boards it does not show any more: they are held until their pods end."""
         shown = {board.uuid for board in reading.boards}
-        gone = [BoardReading(uuid, lost="GONE") for uuid in self._meter.boards if uuid not in shown]
+        gone = [GpuReading(uuid, lost="GONE") for uuid in self._meter.boards if uuid not in shown]
         return replace(reading, boards=(*reading.boards, *gone)) if gone else reading
 
-    def _held_since(self, now_held: Sequence[Holding] | None) -> Held:
+    def _held_since(self, now_held: Sequence[DeviceHolding] | None) -> HoldingsOfDevice:
         """Who held the GPUs since the last step: those seen then; over a restart, only who can prove it."""
         if not self._is_bridging:
             return _by_device(self._holdings)
         self._is_bridging = False
         before, after = _grouped(self._before), _grouped(now_held or ())
 
-        def unchanged(device: DeviceKey) -> Sequence[Holding] | None:
+        def unchanged(device: DeviceKey) -> Sequence[DeviceHolding] | None:
             same = before.get(device) == after.get(device)
             is_proven = same and all(held.pod.uid for held in after.get(device, ()))
             return after.get(device) if is_proven else None
 
         return unchanged
 
-    def _owner(self, now_ns: int) -> Callable[[int], Owner]:
+    def _owner(self, now_ns: int) -> Callable[[int], ProcessOwner]:
         processes = self._processes
 
-        def owner(pid: int) -> Owner:
+        def owner(pid: int) -> ProcessOwner:
             assert processes is not None  # processes are asked of the driver only then
             return processes.owner(pid, now_ns)
 
         return owner
 
-    def _second(self, now_ns: int) -> Second:
+    def _second(self, now_ns: int) -> SecondSource:
         return self._dcgm.second(now_ns) if self._dcgm else NO_SECOND
 
     def _count(self, reading: NodeReading | None) -> None:
@@ -204,8 +222,10 @@ class Exporter:
             self._errors.update(("gpu", code) for uuid, code in lost.items() if uuid not in self._lost)
             self._lost = frozenset(lost)
 
-    def _publish(self, now_ns: int, now_ms: int, reading: NodeReading | None, problem: str) -> Snapshot:
-        state = State(
+    def _publish(
+        self, now_ns: int, now_ms: int, reading: NodeReading | None, problem: str
+    ) -> ExporterSnapshot:
+        state = ExporterState(
             now_ns,
             self._meter.accounts,
             self._meter.boards,
@@ -214,14 +234,14 @@ class Exporter:
         )
         self._state_file.save(state)
         self._version += 1
-        snapshot = Snapshot(
+        snapshot = ExporterSnapshot(
             version=self._version,
             node=self._node,
             at_ms=now_ms,
             is_up=reading is not None,
             driver_version=self._driver_version,
             accounts=self._meter.accounts.copy(),
-            boards=tuple(BoardView.of(board) for board in self._meter.boards.values()),
+            boards=tuple(GpuView.of(board) for board in self._meter.boards.values()),
             holdings=self._holdings or (),
             lacks=self._lacks.update(self._missing(problem), now_ms),
             counts=self._counts(),
@@ -240,18 +260,18 @@ class Exporter:
     def _counts(self) -> SelfCounts:
         return SelfCounts(self._collections, self._all_errors(), self._all_dropped(), self._driver.restarts)
 
-    def _missing(self, problem: str) -> Iterator[Lack]:
+    def _missing(self, problem: str) -> Iterator[MissingPart]:
         if problem:
-            yield Lack(NODE, "driver", problem)
+            yield MissingPart(NODE, "driver", problem)
         for board in self._meter.boards.values():
-            yield from lacks_of(board)
+            yield from missing_parts_of(board)
         yield from self._holders.lacks()
         if self._why_no_processes:
-            yield Lack(NODE, "host_pids", self._why_no_processes)
+            yield MissingPart(NODE, "host_pids", self._why_no_processes)
         if self._dcgm:
             yield from self._dcgm.lacks()
         if self._state_file.problem:
-            yield Lack(NODE, "state_file", self._state_file.problem)
+            yield MissingPart(NODE, "state_file", self._state_file.problem)
 
     def _all_errors(self) -> dict[tuple[str, str], int]:
         errors = dict(self._errors)
@@ -268,14 +288,14 @@ class Exporter:
         return dict(self._dropped) | nvml | {("dcgm", reason): count for reason, count in dcgm.items()}
 
 
-def _grouped(holdings: Sequence[Holding]) -> dict[DeviceKey, list[Holding]]:
-    grouped: dict[DeviceKey, list[Holding]] = {}
+def _grouped(holdings: Sequence[DeviceHolding]) -> dict[DeviceKey, list[DeviceHolding]]:
+    grouped: dict[DeviceKey, list[DeviceHolding]] = {}
     for held in holdings:
         grouped.setdefault(held.device, []).append(held)
     return grouped
 
 
-def _by_device(holdings: Sequence[Holding] | None) -> Held:
+def _by_device(holdings: Sequence[DeviceHolding] | None) -> HoldingsOfDevice:
     if holdings is None:
         return lambda _device: None
     grouped = _grouped(holdings)

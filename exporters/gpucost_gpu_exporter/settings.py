@@ -11,10 +11,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from gpucost.domain.configfile import wrong
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.settings import environment
 from gpucost.settings.types import Duration, ExistingFile, LogLevel, Names, UrlOrEmpty, between
-from gpucost_exporter_base.scrapes import ScrapeSettings
+from gpucost_exporter_base.scrape_access import ScrapeSettings
 
 PREFIX = "GPUCOST_GPU_EXPORTER_"
 PAGE = "docs/gpu-exporter.md"
@@ -109,7 +109,7 @@ class ExporterSettings(ScrapeSettings):
     @model_validator(mode="after")
     def _url_with_kind(self) -> Self:
         if (self.kubernetes == "url") != bool(self.kubernetes_url):
-            found = self.kubernetes_url or Remark("missing")
+            found = self.kubernetes_url or ErrorRemark("missing")
             raise wrong(found, "an address when kubernetes is url, and none otherwise", "kubernetes_url")
         return self
 

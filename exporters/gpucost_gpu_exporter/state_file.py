@@ -1,4 +1,6 @@
-"""What outlives the exporter's process: counters, boards and who held what, in one file.
+"""The kept state as JSON, and back: what parses and yet cannot have been written is refused. Pure.
+
+What outlives the exporter's process: counters, boards and who held what, in one file.
 
 It is written before the counters are shown, so that a killed process never comes back with less than
 somebody has read: a counter that falls by little looks to Prometheus like one that began anew, and all of
@@ -14,13 +16,135 @@ import json
 import logging
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from gpucost_gpu_exporter.state_json import VERSION, State, from_json, to_json
+from gpucost_gpu_exporter.metering.accounts import GpuAccounts
+from gpucost_gpu_exporter.metering.gpu_state import GpuState
+from gpucost_gpu_exporter.model.holdings import DeviceHolding, DeviceKey, PodRef
+from gpucost_gpu_exporter.model.readings import GpuReading
 
-__all__ = ["VERSION", "State", "StateFile"]
+VERSION = 1
+# Nanoseconds of three centuries: whatever is beyond it was not counted.
+_LARGEST = 2**63 - 1
+
+
+@dataclass(slots=True)
+class ExporterState:
+    """``at_ns`` is the time since boot of the last look; ``resume`` is the driver's sample times by UUID."""
+
+    at_ns: int | None = None
+    accounts: GpuAccounts = field(default_factory=GpuAccounts)
+    boards: dict[str, GpuState] = field(default_factory=dict)
+    holdings: tuple[DeviceHolding, ...] = ()
+    resume: dict[str, int] = field(default_factory=dict)
+
+
+def to_json(state: ExporterState, boot_id: str) -> dict[str, Any]:
+    """Plain dicts, lists, numbers and strings; ``from_json`` is the inverse."""
+    return {
+        "version": VERSION,
+        "boot_id": boot_id,
+        "at_ns": state.at_ns,
+        "accounts": state.accounts.to_json(),
+        "boards": {uuid: board.to_json() for uuid, board in state.boards.items()},
+        "holdings": [
+            [*held.pod, *held.device, str(held.share), held.resource, held.containers]
+            for held in state.holdings
+        ],
+        "resume": state.resume,
+    }
+
+
+def from_json(found: Mapping[str, Any]) -> ExporterState:
+    """Raises ValueError, LookupError, TypeError, AttributeError or ArithmeticError for any other."""
+    if found["version"] != VERSION:
+        raise ValueError("unknown version")
+    state = ExporterState(
+        at_ns=found["at_ns"],
+        accounts=_accounts(found["accounts"]),
+        boards={uuid: _board(uuid, board) for uuid, board in found["boards"].items()},
+        holdings=tuple(map(_holding, found["holdings"])),
+        resume=dict(found["resume"]),
+    )
+    _numbers(() if state.at_ns is None else (state.at_ns,))
+    _numbers(state.resume.values())
+    return state
+
+
+def _accounts(found: Mapping[str, Any]) -> GpuAccounts:
+    accounts = GpuAccounts.from_json(found)
+    for amounts in (*accounts.gpus.values(), *accounts.rows.values(), *accounts.retired.values()):
+        _numbers(amounts.values())
+    for life in accounts.pods.values():
+        _numbers(life.times)
+    _numbers((*accounts.throttled_ns.values(), *accounts.xids.values()))
+    for key in (*accounts.gpus, *accounts.retired, *accounts.pods):
+        _texts(key)
+    for row in accounts.rows:
+        _texts((*row.who.pod, *row.device))
+    _texts(uuid for uuid, _ in (*accounts.throttled_ns, *accounts.xids))
+    _texts(reason for _, reason in accounts.throttled_ns)
+    _numbers(xid for _, xid in accounts.xids)
+    return accounts
+
+
+def _board(uuid: str, found: Mapping[str, Any]) -> GpuState:
+    board = GpuState.from_json(found)
+    if board.devices or board.seen.uuid != uuid:
+        raise ValueError("another board")
+    _texts((board.lost, board.energy_source, *board.throttled_ns))
+    idle = board.idle
+    _numbers((board.answered_ns, board.energy_ns, board.epoch, idle.stretch_ns, idle.stretch_mj))
+    _numbers(board.throttled_ns.values())
+    _numbers(number for number in (board.energy_mj, idle.milliwatts) if number is not None)
+    _seen(board.seen)
+    return board
+
+
+def _seen(board: GpuReading) -> None:
+    """What is shown of a board, and in how many parts it is cut, before the driver has answered again."""
+    _texts((board.uuid, board.product, board.pci_bus_id, board.lost))
+    for missing in (board.missing, *(instance.missing for instance in board.instances)):
+        _texts((*missing, *missing.values()))
+    if type(board.mig) is not bool:
+        raise ValueError("mig is neither true nor false")
+    totals = (board.minor, board.memory_used_bytes, board.memory_total_bytes, board.energy_mj)
+    _numbers(number for number in totals if number is not None)
+    for instance in board.instances:
+        _numbers((instance.gpu_instance, instance.slices, instance.of_slices))
+        if not 0 < instance.slices <= instance.of_slices:
+            raise ValueError("an instance larger than its board")
+
+
+def _holding(found: Any) -> DeviceHolding:
+    namespace, pod, uid, uuid, gi, share, resource, names = found
+    _texts((namespace, pod, uid, uuid, gi, share, resource, *names))
+    held = DeviceHolding(
+        PodRef(namespace, pod, uid), DeviceKey(uuid, gi), Fraction(share), resource, tuple(names)
+    )
+    if not 0 < held.share <= 1:
+        raise ValueError("a share that is none")
+    return held
+
+
+def _numbers(values: Iterable[object]) -> None:
+    for value in values:
+        if type(value) is not int or not 0 <= value <= _LARGEST:
+            raise ValueError("a number out of range")
+
+
+def _texts(values: Iterable[object]) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError("a name that is no text")
+
+
+__all__ = ["VERSION", "ExporterState", "StateFile"]
 
 logger = logging.getLogger(__name__)
 
@@ -77,31 +201,31 @@ class StateFile:
         self._try_to_write(self._path)
         return True
 
-    def load(self) -> State:
+    def load(self) -> ExporterState:
         """What was kept, or an empty state: at the first start, after a boot, and when it is broken.
 
         Nothing is believed that could not be replaced: it would be there again after the next start, by then
         less than what was shown.
         """
         if self._path is None or self.problem:
-            return State()
+            return ExporterState()
         try:
             found = json.loads(_read(self._path))
-            return from_json(found) if found["boot_id"] == self._boot_id else State()
+            return from_json(found) if found["boot_id"] == self._boot_id else ExporterState()
         except FileNotFoundError:
-            return State()
+            return ExporterState()
         except OSError as error:
             self._failed("not_readable", error)
-            return State()
+            return ExporterState()
         except _SENSELESS as error:
             logger.warning(
                 "state file is broken and put aside, counters begin at 0: %s", type(error).__name__
             )
             with suppress(OSError):  # it is written over all the same
                 self._path.replace(self._path.with_name("state.json.broken"))
-            return State()
+            return ExporterState()
 
-    def save(self, state: State) -> None:
+    def save(self, state: ExporterState) -> None:
         """Replace the file. A failure is no reason to stop: ``problem`` says it, and metrics show it."""
         if self._path is None or not self._boot_id:
             return

@@ -9,24 +9,28 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connect.connection import connect, connect_url
 from gpucost.kube.connect.httpx_transport import HttpxTransport
-from gpucost.kube.watch import ClusterWatch
-from gpucost_exporter_base.endpoint import Endpoint
-from gpucost_exporter_base.health import Health
-from gpucost_exporter_base.scrapes import METRICS, listening
-from gpucost_queue_collector.collector import LONGEST_SILENCE_S, Collector, Part, Rules
-from gpucost_queue_collector.journal import Journal
-from gpucost_queue_collector.rows import Rows
+from gpucost.kube.parse.collections import ApiCollection, collections
+from gpucost.kube.watch.cluster_watch import ClusterWatch
+from gpucost_exporter_base.endpoint import HealthChecks, HttpEndpoint
+from gpucost_exporter_base.scrape_access import METRICS, listening
+from gpucost_queue_collector.collector import (
+    LONGEST_SILENCE_S,
+    QueueCollector,
+    SeriesPart,
+    SeriesRules,
+)
+from gpucost_queue_collector.journal import CollectionJournal
+from gpucost_queue_collector.rows import SeriesRows
 from gpucost_queue_collector.scheduler_metrics import (
     SCHEDULER_SPECS,
-    Scheduler,
     SchedulerEndpoint,
     SchedulerFacts,
+    SchedulerKind,
     SchedulerMetrics,
     write_scheduler,
 )
@@ -37,12 +41,12 @@ FIRST_STATE_S = 60.0
 
 
 @dataclass(slots=True)
-class Assembled:
+class QueueCollectorProcess:
     """A collector with its thread and its endpoint. ``start`` and ``close`` each once."""
 
     transport: HttpxTransport
-    collector: Collector
-    endpoint: Endpoint
+    collector: QueueCollector
+    endpoint: HttpEndpoint
     settings: CollectorSettings
     schedulers: tuple[SchedulerMetrics, ...] = ()
     threads: list[threading.Thread] = field(default_factory=list)
@@ -73,26 +77,26 @@ class Assembled:
         # What is known now will mostly stay: the garbage collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        self.collector.run(self.settings.refresh.total_seconds(), Journal(self.collector).tell)
+        self.collector.run(self.settings.refresh.total_seconds(), CollectionJournal(self.collector).tell)
 
 
-def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembled:
+def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> QueueCollectorProcess:
     """All parts of a collector with these settings, none started yet. Raises InputError."""
     keys = owner_keys(settings)
     catalog = ResourceCatalog.with_whole(settings.extra_resources)
-    rules = Rules(catalog, keys, settings.node_labels, settings.replicas, settings.most_per_namespace)
+    rules = SeriesRules(catalog, keys, settings.node_labels, settings.replicas, settings.most_per_namespace)
     way = transport(settings, environ)
     schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
     further = [_part(schedulers)] if schedulers else []
-    collector = Collector(way, collections(keys.all), rules, further=further)
+    collector = QueueCollector(way, collections(keys.all), rules, further=further)
     health = {"series": lambda: _staleness(collector)}
     routes = {
         METRICS: collector.answer,
-        "/healthz": Health({}).answer,
-        "/readyz": Health(health).answer,
+        "/healthz": HealthChecks({}).answer,
+        "/readyz": HealthChecks(health).answer,
     }
     endpoint = listening(settings, settings.listen_port, routes)
-    return Assembled(way, collector, endpoint, settings, schedulers)
+    return QueueCollectorProcess(way, collector, endpoint, settings, schedulers)
 
 
 @contextmanager
@@ -108,7 +112,7 @@ def watching(settings: CollectorSettings, environ: Mapping[str, str]) -> Iterato
             watch.close()
 
 
-def _parsed_only(collection: Collection) -> Collection:
+def _parsed_only(collection: ApiCollection) -> ApiCollection:
     def parse(found: Mapping[str, Any]) -> None:
         collection.parse(found)
 
@@ -128,7 +132,10 @@ def transport(settings: CollectorSettings, environ: Mapping[str, str]) -> HttpxT
 
 
 def _scheduler_endpoints(settings: CollectorSettings) -> Iterator[SchedulerEndpoint]:
-    urls = ((Scheduler.KUEUE, settings.kueue_metrics_url), (Scheduler.VOLCANO, settings.volcano_metrics_url))
+    urls = (
+        (SchedulerKind.KUEUE, settings.kueue_metrics_url),
+        (SchedulerKind.VOLCANO, settings.volcano_metrics_url),
+    )
     for scheduler, url in urls:
         if url:
             yield SchedulerEndpoint(
@@ -140,14 +147,14 @@ def _scheduler_endpoints(settings: CollectorSettings) -> Iterator[SchedulerEndpo
             )
 
 
-def _part(schedulers: Sequence[SchedulerMetrics]) -> Part:
-    def facts(overview: Overview) -> Mapping[str, SchedulerFacts]:
+def _part(schedulers: Sequence[SchedulerMetrics]) -> SeriesPart:
+    def facts(overview: ClusterOverview) -> Mapping[str, SchedulerFacts]:
         queues = overview.state.cluster_queue_by_name
         found = (each.facts for each in schedulers)
         return {each.scheduler.value: each.within(queues) for each in found}
 
-    return Part("schedulers", Rows(SCHEDULER_SPECS, write_scheduler), facts)
+    return SeriesPart("schedulers", SeriesRows(SCHEDULER_SPECS, write_scheduler), facts)
 
 
-def _staleness(collector: Collector) -> str:
+def _staleness(collector: QueueCollector) -> str:
     return "" if collector.is_current else "the view of pods and nodes is not current"

@@ -1,44 +1,45 @@
-"""The collector: everything it exports is a function of the cluster's state and of what ended of late."""
+"""Series about the collector itself: whether its view is current, and what went wrong.
+
+The collector: everything it exports is a function of the cluster's state and of what ended of late.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import OwnerKeys
-from gpucost.cluster.problems import ProblemCode
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.views.problems import StateProblemCode
+from gpucost.contract import queue_metrics as m
+from gpucost.contract.gpu_metrics import SOURCE_ERRORS, SOURCE_UP
+from gpucost.contract.metric_spec import MetricSpec
+from gpucost.contract.metrics import STATE_UP
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.kube.collections import Collection
-from gpucost.kube.connect.transport import Transport
-from gpucost.kube.reflector import ReflectorSettings
-from gpucost.kube.watch import SETTINGS as WATCH_SETTINGS
-from gpucost.kube.watch import Clocks, ClusterWatch, OnChange
-from gpucost_exporter_base.messages import Request, Response
-from gpucost_queue_collector import (
-    gang_series,
-    node_series,
-    pod_series,
-    queue_series,
-    self_series,
-    workload_series,
-)
-from gpucost_queue_collector.claims import ClaimMemory
-from gpucost_queue_collector.ended import Ended
-from gpucost_queue_collector.gang_series import Stalls, write_gang
-from gpucost_queue_collector.namespace_limit import NamespaceLimit
+from gpucost.kube.connect.transport import KubeTransport
+from gpucost.kube.parse.collections import ApiCollection
+from gpucost.kube.watch.cluster_watch import SETTINGS as WATCH_SETTINGS
+from gpucost.kube.watch.cluster_watch import ClusterWatch, OnChange, WatchClocks
+from gpucost.kube.watch.reflector import ReflectorSettings
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
+from gpucost_queue_collector import node_series, pod_series, queue_series, workload_series
 from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node
-from gpucost_queue_collector.page import Page
+from gpucost_queue_collector.object_memory import ClaimMemory, EndedObjects
+from gpucost_queue_collector.page import MetricsPage
 from gpucost_queue_collector.pod_series import (
     WAITING_LIMIT,
+    GangStalls,
     HeldPod,
     held_pods,
     waiting_pods,
+    write_gang,
     write_held,
     write_waiting,
 )
@@ -49,8 +50,7 @@ from gpucost_queue_collector.queue_series import (
     write_local_queue,
     write_volcano_queue,
 )
-from gpucost_queue_collector.rows import Rows
-from gpucost_queue_collector.self_series import Self, write_problems, write_self
+from gpucost_queue_collector.rows import NamespaceLimit, SeriesRows, line
 from gpucost_queue_collector.workload_series import (
     JOB_LIMIT,
     WAITING_JOB,
@@ -61,6 +61,73 @@ from gpucost_queue_collector.workload_series import (
     write_waiting_job,
     write_workload,
 )
+
+SPECS = (
+    STATE_UP,
+    m.STATE_REPLICAS,
+    m.STATE_REFRESHED,
+    m.COLLECTION_UP,
+    m.COLLECTION_OBJECTS,
+    m.COLLECTION_SEEN,
+    m.COLLECTION_ERRORS,
+    SOURCE_UP,
+    SOURCE_ERRORS,
+    m.STATE_OTHERS,
+)
+NO_VERSION = "none"
+
+
+class CollectorSelf(NamedTuple):
+    """``counts`` are objects by collection, ``errors`` by collection and reason; ``failures`` count by part
+    of the series, ``failed`` are the parts that could not be renewed the last time; ``others`` count what has
+    no series of its own, by part."""
+
+    is_current: bool
+    replicas: int
+    refreshed_ms: int | None
+    collections: Mapping[str, CollectionStatus]
+    counts: Mapping[str, int]
+    errors: Mapping[tuple[str, str], int]
+    failures: Mapping[str, int]
+    failed: Collection[str]
+    others: Mapping[str, int] = MappingProxyType({})
+
+
+def write_self(found: CollectorSelf) -> Sequence[bytes]:
+    """One text for each of SPECS."""
+    by_name = found.collections.items()
+    seen = ((name, each.seen_ms) for name, each in by_name)
+    refreshed_ms = found.refreshed_ms
+    return (
+        line(STATE_UP, (), found.is_current),
+        line(m.STATE_REPLICAS, (), found.replicas),
+        b"" if refreshed_ms is None else line(m.STATE_REFRESHED, (), refreshed_ms / 1000),
+        _lines(m.COLLECTION_UP, (((name, _version(each)), _is_up(each)) for name, each in by_name)),
+        _lines(m.COLLECTION_OBJECTS, (((name,), n) for name, n in found.counts.items())),
+        _lines(m.COLLECTION_SEEN, (((name,), at / 1000) for name, at in seen if at is not None)),
+        _lines(m.COLLECTION_ERRORS, found.errors.items()),
+        _lines(SOURCE_UP, (((part,), part not in found.failed) for part in found.failures)),
+        _lines(SOURCE_ERRORS, (((part,), n) for part, n in found.failures.items())),
+        _lines(m.STATE_OTHERS, (((part,), n) for part, n in found.others.items())),
+    )
+
+
+def write_problems(count: tuple[str, int]) -> Sequence[bytes]:
+    """The text of STATE_PROBLEMS."""
+    return (line(m.STATE_PROBLEMS, count[:1], count[1]),)
+
+
+def _lines(spec: MetricSpec, samples: Iterable[tuple[tuple[str, ...], float]]) -> bytes:
+    return b"".join(line(spec, values, number) for values, number in samples)
+
+
+def _version(status: CollectionStatus) -> str:
+    return NO_VERSION if status.absent else status.version
+
+
+def _is_up(status: CollectionStatus) -> bool:
+    return status.synced and not status.problem
+
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +155,7 @@ def pause_s(interval_s: float, took_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SeriesRules:
     """What of the settings decides what series say."""
 
     catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
@@ -99,17 +166,17 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SeriesPart:
     """Series of one kind: ``facts`` are the rows by key, worked out at each refresh; with a ``limit`` no more
     of a namespace than the settings allow."""
 
     name: str
-    rows: Rows[Any]
-    facts: Callable[[Overview], Mapping[str, Any]]
+    rows: SeriesRows[Any]
+    facts: Callable[[ClusterOverview], Mapping[str, Any]]
     limit: NamespaceLimit[Any] | None = None
 
 
-class Collector:
+class QueueCollector:
     """Watches ``collections`` over ``transport``; its page has the series as of the last ``refresh``.
 
     ``start`` begins to watch; ``refresh`` is for one thread, ``run`` does it again and again until ``close``.
@@ -118,15 +185,15 @@ class Collector:
 
     def __init__(
         self,
-        transport: Transport,
-        collections: Sequence[Collection],
-        rules: Rules | None = None,
-        clocks: Clocks | None = None,
+        transport: KubeTransport,
+        collections: Sequence[ApiCollection],
+        rules: SeriesRules | None = None,
+        clocks: WatchClocks | None = None,
         settings: ReflectorSettings = WATCH_SETTINGS,
-        further: Iterable[Part] = (),
+        further: Iterable[SeriesPart] = (),
     ) -> None:
-        self._rules, self._clocks = rules or Rules(), clocks or Clocks()
-        self._ended, self._claims = Ended(self._clocks.now_ms), ClaimMemory(self._clocks.now_ms)
+        self._rules, self._clocks = rules or SeriesRules(), clocks or WatchClocks()
+        self._ended, self._claims = EndedObjects(self._clocks.now_ms), ClaimMemory(self._clocks.now_ms)
         listeners: Mapping[str, OnChange] = {
             "pods": self._ended.pod_changed,
             "nodes": self._ended.node_changed,
@@ -135,9 +202,9 @@ class Collector:
         self.watch = ClusterWatch(transport, collections, listeners, settings, self._clocks)
         self._gpu_nodes = GpuNodes(self._rules.catalog, self._rules.node_labels)
         self._held: Mapping[str, HeldPod] = {}
-        self._stalls = Stalls()
+        self._stalls = GangStalls()
         self._workloads: Mapping[str, ShownWorkload] = {}
-        self._self = Rows(self_series.SPECS, write_self)
+        self._self = SeriesRows(SPECS, write_self)
         self._parts = (*self._make_parts(), *further)
         self._failures: Counter[str] = Counter({part.name: 0 for part in self._parts})
         self._failed: frozenset[str] = frozenset()
@@ -152,7 +219,7 @@ class Collector:
         self._refreshed_s: float | None = None
         """When series were last brought up to date."""
         rows = (self._self, *(part.rows for part in self._parts))
-        self.page = Page([each.table for each in rows])
+        self.page = MetricsPage([each.table for each in rows])
 
     def start(self) -> None:
         """Begin to watch; once."""
@@ -177,7 +244,7 @@ class Collector:
             took_s = self._clocks.monotonic_s() - began_s
             self._closed.wait(pause_s(interval_s, took_s))
 
-    def refresh(self) -> Overview:
+    def refresh(self) -> ClusterOverview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
         # Before the snapshot: a page of what was known before the server was heard again is an old one.
         now_ms, begun_s = self._clocks.now_ms(), self._clocks.monotonic_s()
@@ -205,14 +272,14 @@ class Collector:
         self._told = None
         return overview
 
-    def overview(self) -> Overview:
+    def overview(self) -> ClusterOverview:
         """The cluster as it is known now, with what ended of late."""
         # What is remembered is taken after the state: it knows all that the state ever had.
         state = self.watch.snapshot()
         ended, history = self._ended.pods(), self._claims.history()
-        return Overview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
+        return ClusterOverview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
 
-    def _limited(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _limited(self, part: SeriesPart, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         if part.limit is None:
             return facts
         rows, beyond = part.limit.rows(facts, self._rules.most_per_namespace)
@@ -225,13 +292,13 @@ class Collector:
         self._others[part.name] = beyond
         return rows
 
-    def _report(self, part: Part) -> None:
+    def _report(self, part: SeriesPart) -> None:
         """To be called in an except clause."""
         self._failures[part.name] += 1
         if part.name not in self._failed:  # once, not at every refresh
             logger.exception("the series of %s could not be made; the old ones stay", part.name)
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: EndpointRequest) -> EndpointResponse:
         """The route of /metrics. The heartbeat is as of now, not of the last refresh; what else the collector
         says of itself as of at most SELF_INTERVAL_S ago."""
         with self._telling:
@@ -251,53 +318,55 @@ class Collector:
         is_shown = is_fresh and self._shows_current and not self._failed & NEEDED
         return is_shown and self._needed <= self.watch.current(LONGEST_SILENCE_S)
 
-    def _make_parts(self) -> Iterator[Part]:
-        yield Part(PODS, Rows(pod_series.HELD, write_held), self._held_pods)
-        yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods, WAITING_LIMIT)
-        yield Part(NODES, Rows(node_series.SPECS, write_node), self._nodes)
-        workloads = Rows(workload_series.SPECS, write_workload)
-        yield Part("workloads", workloads, self._shown_workloads, WORKLOAD_LIMIT)
-        yield Part("waiting_jobs", Rows(WAITING_JOB, write_waiting_job), waiting_jobs, JOB_LIMIT)
-        yield Part(
-            "gangs",
-            Rows(gang_series.SPECS, write_gang),
-            lambda o: self._stalls.find(o.gangs, o.state.at_ms),
-            gang_series.LIMIT,
+    def _make_parts(self) -> Iterator[SeriesPart]:
+        yield SeriesPart(PODS, SeriesRows(pod_series.HELD, write_held), self._held_pods)
+        yield SeriesPart(
+            "waiting_pods", SeriesRows(pod_series.WAITING, write_waiting), waiting_pods, WAITING_LIMIT
         )
-        yield Part(
+        yield SeriesPart(NODES, SeriesRows(node_series.SPECS, write_node), self._nodes)
+        workloads = SeriesRows(workload_series.SPECS, write_workload)
+        yield SeriesPart("workloads", workloads, self._shown_workloads, WORKLOAD_LIMIT)
+        yield SeriesPart("waiting_jobs", SeriesRows(WAITING_JOB, write_waiting_job), waiting_jobs, JOB_LIMIT)
+        yield SeriesPart(
+            "gangs",
+            SeriesRows(pod_series.SPECS, write_gang),
+            lambda o: self._stalls.find(o.gangs, o.state.at_ms),
+            pod_series.LIMIT,
+        )
+        yield SeriesPart(
             "cluster_queues",
-            Rows(queue_series.CLUSTER_QUEUE, write_cluster_queue),
+            SeriesRows(queue_series.CLUSTER_QUEUE, write_cluster_queue),
             lambda o: o.queues.cluster_queues,
         )
-        yield Part("cohorts", Rows(queue_series.COHORT, write_cohort), lambda o: o.queues.cohorts)
-        yield Part(
+        yield SeriesPart("cohorts", SeriesRows(queue_series.COHORT, write_cohort), lambda o: o.queues.cohorts)
+        yield SeriesPart(
             "local_queues",
-            Rows(queue_series.LOCAL_QUEUE, write_local_queue),
+            SeriesRows(queue_series.LOCAL_QUEUE, write_local_queue),
             lambda o: {"/".join(name): view for name, view in o.queues.local_queues.items()},
             LOCAL_LIMIT,
         )
-        yield Part(
+        yield SeriesPart(
             "volcano_queues",
-            Rows(queue_series.VOLCANO_QUEUE, write_volcano_queue),
+            SeriesRows(queue_series.VOLCANO_QUEUE, write_volcano_queue),
             lambda o: o.volcano_queues,
         )
-        yield Part("problems", Rows((STATE_PROBLEMS,), write_problems), _problems)
+        yield SeriesPart("problems", SeriesRows((STATE_PROBLEMS,), write_problems), _problems)
 
-    def _held_pods(self, overview: Overview) -> Mapping[str, HeldPod]:
+    def _held_pods(self, overview: ClusterOverview) -> Mapping[str, HeldPod]:
         self._held = held_pods(overview, self._held)
         self._claims.remember(overview)
         return self._held
 
-    def _shown_workloads(self, overview: Overview) -> Mapping[str, ShownWorkload]:
+    def _shown_workloads(self, overview: ClusterOverview) -> Mapping[str, ShownWorkload]:
         self._workloads = shown_workloads(overview, self._workloads)
         return self._workloads
 
-    def _nodes(self, overview: Overview) -> Mapping[str, GpuNode]:
+    def _nodes(self, overview: ClusterOverview) -> Mapping[str, GpuNode]:
         nodes = overview.state.nodes.values()
         return self._gpu_nodes.find(nodes, self._ended.nodes(nodes), overview.published)
 
-    def _about_itself(self) -> Self:
-        return Self(
+    def _about_itself(self) -> CollectorSelf:
+        return CollectorSelf(
             self.is_current,
             self._rules.replicas,
             self.refreshed_ms,
@@ -310,7 +379,7 @@ class Collector:
         )
 
 
-def _needed_for_claims(overview: Overview) -> frozenset[str]:
+def _needed_for_claims(overview: ClusterOverview) -> frozenset[str]:
     """Collections that pods with claims are not rightly shown without: slices name the devices."""
     bound = [
         pod for pod in overview.state.pods.values() if pod.is_bound and (pod.claims or pod.backing_claim)
@@ -323,6 +392,6 @@ def _needed_for_claims(overview: Overview) -> frozenset[str]:
     return frozenset(needed)
 
 
-def _problems(overview: Overview) -> Mapping[str, tuple[str, int]]:
+def _problems(overview: ClusterOverview) -> Mapping[str, tuple[str, int]]:
     counts = Counter(problem.code.value for problem in overview.problems)
-    return {code: (code, counts[code]) for code in ProblemCode}
+    return {code: (code, counts[code]) for code in StateProblemCode}

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from gpucost.cluster.fit import is_evaluated, matches
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import POD_SET, Ownership
-from gpucost.cluster.pods import Pod, PodSet, PodTemplate
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod, PodSet, PodTemplate
+from gpucost.cluster.views.node_fit import is_evaluated, matches
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import POD_SET, PodOwnership
 from gpucost.contract import queue_metrics as m
-from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, Admitting, Layer
-from gpucost.contract.spec import MetricSpec
-from gpucost.domain.jobs import Job
-from gpucost_queue_collector.lines import line
+from gpucost.contract.metric_spec import MetricSpec
+from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, NodeAdmission, WaitLayer
+from gpucost.domain.jobs import JobReference
+from gpucost_queue_collector.rows import line
 
 WORKLOAD_SETS = (m.WORKLOAD_SET_PODS, m.WORKLOAD_SET_MIN, m.WORKLOAD_SET_UNITS)
 JOB_SETS = (m.JOB_SET_PODS, m.JOB_SET_MIN, m.JOB_SET_UNITS)
@@ -30,12 +30,12 @@ SET_LABELS = (
 )
 
 
-class Wanted(NamedTuple):
+class PodGpuDemand(NamedTuple):
     """GPU ``units`` of one resource for one pod, and which nodes would take it."""
 
     resource: str
     units: int
-    nodes: Admitting
+    nodes: NodeAdmission
     products: tuple[str, ...] = ()
 
 
@@ -45,18 +45,18 @@ class WaitingSet(NamedTuple):
     name: str
     pods: int
     min_pods: int
-    wants: tuple[Wanted, ...]
+    wants: tuple[PodGpuDemand, ...]
 
 
 @dataclass(frozen=True)
-class Demand:
+class WaitingDemand:
     """What the waiting workloads and jobs of one state want. Equal templates are looked at once."""
 
-    overview: Overview
-    _answers: dict[object, tuple[Admitting, tuple[str, ...]]] = field(default_factory=dict)
+    overview: ClusterOverview
+    _answers: dict[object, tuple[NodeAdmission, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> PodOwnership:
         return self.overview.ownership
 
     def of_workload(self, workload: Workload) -> tuple[WaitingSet, ...]:
@@ -68,7 +68,7 @@ class Demand:
         found = []
         for each in workload.pod_sets:
             pods = max(0, each.count - workload.reclaimable.get(each.name, 0))
-            if layer is not Layer.QUOTA:
+            if layer is not WaitLayer.QUOTA:
                 names = (each.name, "") if len(workload.pod_sets) == 1 else (each.name,)
                 pods = min(pods, sum(pod.meta.labels.get(POD_SET, "") in names for pod in waiting))
             wants = self._wants(each.template, self._asked(workload, each))
@@ -77,15 +77,15 @@ class Demand:
                 found.append(WaitingSet(each.name, pods, max(1, min(fewest, size)), wants))
         return tuple(found)
 
-    def pods_of(self, job: Job) -> Sequence[Pod]:
+    def pods_of(self, job: JobReference) -> Sequence[Pod]:
         """Pods without a node of a job that no workload stands for."""
         return self._by_job.get(job, ())
 
-    def of_job(self, job: Job) -> tuple[WaitingSet, ...]:
+    def of_job(self, job: JobReference) -> tuple[WaitingSet, ...]:
         """Its pods without a node, alike ones together, named by their labels; of several with one name the
         others are numbered, in order of their rules."""
         need = self._gang_need.get(job, 1)
-        alike: dict[tuple[str, str, tuple[Wanted, ...]], int] = {}
+        alike: dict[tuple[str, str, tuple[PodGpuDemand, ...]], int] = {}
         for pod in self.pods_of(job):
             wants = self._wants(pod.template, self.overview.units.of(pod))
             name = next((pod.meta.labels[key] for key in SET_LABELS if pod.meta.labels.get(key)), "")
@@ -117,9 +117,9 @@ class Demand:
         return sum(each.count for each in workload.pod_sets)
 
     @cached_property
-    def _gang_need(self) -> Mapping[Job, int]:
+    def _gang_need(self) -> Mapping[JobReference, int]:
         """By job, how many more its neediest gang needs."""
-        found: dict[Job, int] = {}
+        found: dict[JobReference, int] = {}
         for gang in self.overview.gangs:
             if gang.pending:
                 found[gang.job] = max(found.get(gang.job, 1), gang.min_members - gang.running)
@@ -136,19 +136,19 @@ class Demand:
         return _grouped((self.ownership.of(pod).workload_uid, pod) for pod in self._waiting)
 
     @cached_property
-    def _by_job(self) -> Mapping[Job, Sequence[Pod]]:
+    def _by_job(self) -> Mapping[JobReference, Sequence[Pod]]:
         belongings = ((self.ownership.of(pod), pod) for pod in self._waiting)
         return _grouped((of.job, pod) for of, pod in belongings if not of.workload_uid)
 
-    def _wants(self, template: PodTemplate, asked: Resources) -> tuple[Wanted, ...]:
+    def _wants(self, template: PodTemplate, asked: Resources) -> tuple[PodGpuDemand, ...]:
         return tuple(
-            Wanted(resource, amount, *self._admitting(template, resource))
+            PodGpuDemand(resource, amount, *self._admitting(template, resource))
             for resource, amount in sorted(asked.items())
         )
 
-    def _admitting(self, template: PodTemplate, resource: str) -> tuple[Admitting, tuple[str, ...]]:
+    def _admitting(self, template: PodTemplate, resource: str) -> tuple[NodeAdmission, tuple[str, ...]]:
         if not is_evaluated(template):
-            return Admitting.UNKNOWN, ()
+            return NodeAdmission.UNKNOWN, ()
         selector = tuple(sorted(template.node_selector.items()))
         key = selector, template.affinity, template.tolerations, resource
         found = self._answers.get(key)
@@ -156,17 +156,17 @@ class Demand:
             found = self._answers[key] = self._look(template, resource)
         return found
 
-    def _look(self, template: PodTemplate, resource: str) -> tuple[Admitting, tuple[str, ...]]:
+    def _look(self, template: PodTemplate, resource: str) -> tuple[NodeAdmission, tuple[str, ...]]:
         """One node of a product is enough."""
         by_product = self._nodes.get(resource, {})
         admitted = {
             product for product, nodes in by_product.items() if any(matches(node, template) for node in nodes)
         }
         if not admitted:
-            return Admitting.NONE, ()
+            return NodeAdmission.NONE, ()
         if len(admitted) == len(by_product):
-            return Admitting.ALL, ()
-        return Admitting.SOME, tuple(sorted(admitted - {""}))
+            return NodeAdmission.ALL, ()
+        return NodeAdmission.SOME, tuple(sorted(admitted - {""}))
 
     @cached_property
     def _nodes(self) -> Mapping[str, Mapping[str, Sequence[Node]]]:

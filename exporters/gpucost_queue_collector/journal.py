@@ -6,18 +6,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from gpucost.cluster.state import CollectionStatus
-from gpucost_queue_collector.collector import Collector
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost_queue_collector.collector import QueueCollector
 
 logger = logging.getLogger(__name__)
 
-REFLECTORS = logging.getLogger("gpucost.kube.reflector")
+REFLECTORS = logging.getLogger("gpucost.kube.watch.reflector")
 ONE_OUTAGE_S = 60.0
 NAMED = 6
 """Collections that are named for each reason; the others are counted."""
 
 
-class FirstOfEach(logging.Filter):
+class FirstFailureFilter(logging.Filter):
     """Of the reflectors' messages, the first failure for each reason within ``ONE_OUTAGE_S``, with the
     server's words, and mistakes of ours. The rest is in the journal's summary."""
 
@@ -37,10 +37,10 @@ class FirstOfEach(logging.Filter):
         return True
 
 
-class Journal:
+class CollectionJournal:
     """Logs what has changed since it was last asked to ``tell``; for one thread."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: QueueCollector) -> None:
         self._collector = collector
         self._told: object = None
         self._is_current: bool | None = None

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.units import expected_units, of_node
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.views.gpu_units import expected_units, of_node
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import (
     NODE_BOARDS,
     NODE_END,
@@ -22,10 +23,9 @@ from gpucost.contract.metrics import (
     NODE_START,
     node_label_name,
 )
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost_queue_collector.ended import EndedNode
-from gpucost_queue_collector.lines import line, open_labels, sample
+from gpucost_queue_collector.object_memory import EndedNode
+from gpucost_queue_collector.rows import line, open_labels, sample
 
 SPECS = NODE_METRICS
 

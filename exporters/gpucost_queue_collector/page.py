@@ -18,20 +18,20 @@ import threading
 from collections.abc import Iterator, KeysView, Sequence
 from contextlib import contextmanager
 
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import METRICS
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.exposition import Family, render
-from gpucost_exporter_base.messages import Request, Response, compress
+from gpucost_exporter_base.exposition import MetricFamily, render
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, compress
 
 ROWS_PER_BLOCK = 64
 """Of fewer, compressing costs more for each row; of more, each changed row makes more be done again."""
 
 
-class Table:
+class SeriesTable:
     """Rows of one kind of object by key: for each of ``specs`` the lines it gives, if any.
 
-    For one thread at a time. What it holds comes into the page at the end of ``Page.update``.
+    For one thread at a time. What it holds comes into the page at the end of ``MetricsPage.update``.
     """
 
     def __init__(self, specs: Sequence[MetricSpec], rows_per_block: int = ROWS_PER_BLOCK) -> None:
@@ -97,14 +97,14 @@ class Table:
                 self._dirty.add((number, column))
 
 
-class Page:
+class MetricsPage:
     """The metrics of ``tables`` in the order of the contract, as a scrape gets them.
 
     A scrape sees all of an update or nothing; neither waits for the other. Raises InputError for a metric
     that two tables have, or that is not of the contract.
     """
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[SeriesTable]) -> None:
         self._tables = tuple(tables)
         self._places = _places(self._tables)
         self._columns: list[tuple[Sequence[_Piece], ...]] = [((),) * len(table.specs) for table in tables]
@@ -123,7 +123,7 @@ class Page:
             yield
             self._publish()
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: EndpointRequest) -> EndpointResponse:
         """The route of /metrics. As long as nothing changes, it answers with the very same chunks."""
         end, content_type = render((), request.headers.get("accept", ""))
         version = self._version
@@ -131,7 +131,7 @@ class Page:
             text = version.texts.get(content_type)
             if text is None:
                 text = version.texts[content_type] = self._text(version, content_type, end)
-        return Response(200, text.chunks, content_type, text.zipped)
+        return EndpointResponse(200, text.chunks, content_type, text.zipped)
 
     def _publish(self) -> None:
         changed = False
@@ -146,7 +146,7 @@ class Page:
     def _assembled(self) -> _Version:
         return _Version([self._columns[table][column] for _, table, column in self._places])
 
-    def _text(self, version: _Version, content_type: str, end: bytes) -> _Text:
+    def _text(self, version: _Version, content_type: str, end: bytes) -> _PageText:
         headers = self._headers.get(content_type)
         if headers is None:
             specs = [spec for spec, _, _ in self._places]
@@ -156,7 +156,7 @@ class Page:
             parts.append(header)
             parts.extend(pieces)
         parts.append(_Piece((end,)))
-        return _Text(parts, self._building)
+        return _PageText(parts, self._building)
 
 
 class _Piece:
@@ -182,7 +182,7 @@ class _Piece:
         return self._zipped
 
 
-class _Text:
+class _PageText:
     """The page at one time in one format."""
 
     def __init__(self, parts: Sequence[_Piece], lock: threading.Lock) -> None:
@@ -206,13 +206,13 @@ class _Version:
 
     def __init__(self, families: Sequence[Sequence[_Piece]]) -> None:
         self.families = families
-        self.texts: dict[str, _Text] = {}
+        self.texts: dict[str, _PageText] = {}
 
 
 _Headers = list[_Piece]
 
 
-def _places(tables: Sequence[Table]) -> list[tuple[MetricSpec, int, int]]:
+def _places(tables: Sequence[SeriesTable]) -> list[tuple[MetricSpec, int, int]]:
     """Each metric with its table and its place there, in the order of the contract."""
     order = {spec.name: number for number, spec in enumerate(METRICS)}
     places: dict[str, tuple[MetricSpec, int, int]] = {}
@@ -228,4 +228,4 @@ def _places(tables: Sequence[Table]) -> list[tuple[MetricSpec, int, int]]:
 
 def _headers(specs: Sequence[MetricSpec], content_type: str, end: bytes) -> _Headers:
     """What comes before each metric's lines, as prometheus_client writes it."""
-    return [_Piece((render([Family(spec, ())], content_type)[0].removesuffix(end),)) for spec in specs]
+    return [_Piece((render([MetricFamily(spec, ())], content_type)[0].removesuffix(end),)) for spec in specs]

@@ -1,18 +1,26 @@
-"""Series of pods: the intervals in which they hold GPUs, whose they are, and who waits."""
+"""Series of pods: the intervals in which they hold GPUs, whose they are, and who waits.
+
+Series of gangs: what they need, what runs, and since when one is partial.
+
+While a gang stays partial its since never gets earlier, and becomes later only where its pods show that it
+was whole in between: what told of the loss may be forgotten long before the gang is whole again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import Belonging, Ownership
-from gpucost.cluster.pods import DISRUPTIONS, Pod
-from gpucost.cluster.waiting import pod_reason, pod_since_ms
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.pods import DISRUPTIONS, Pod
+from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import PodAffiliation, PodOwnership
+from gpucost.cluster.views.wait_causes import pod_reason, pod_since_ms
+from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import (
     POD_GPU_END,
     POD_GPU_REQUEST,
@@ -21,8 +29,8 @@ from gpucost.contract.metrics import (
     POD_RESOURCE_LABELS,
 )
 from gpucost.contract.queue_metrics import POD_DISRUPTED, POD_GPU_WAITING, POD_GPU_WAITING_SINCE
-from gpucost_queue_collector.lines import labels, line, sample
-from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
+from gpucost.domain.jobs import JobKind, JobReference
+from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
 HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO, POD_DISRUPTED)
 WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
@@ -34,7 +42,7 @@ class HeldPod(NamedTuple):
 
     pod: Pod
     units: Resources
-    belonging: Belonging
+    belonging: PodAffiliation
     starts: Mapping[str, int] = MappingProxyType({})
 
 
@@ -54,7 +62,7 @@ class OtherPods(NamedTuple):
     since_ms: int
 
 
-def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
+def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
     """By uid. Owners that have gone are as ``before``. Units of extended resources stay under their name: the
     node may have lost them since."""
     units, ownership = overview.units, overview.ownership
@@ -75,7 +83,7 @@ def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, He
     return {uid: held for uid, held in found.items() if _has_held(held.pod) or uid in before}
 
 
-def _belonging(known: HeldPod | None, pod: Pod, ownership: Ownership) -> Belonging:
+def _belonging(known: HeldPod | None, pod: Pod, ownership: PodOwnership) -> PodAffiliation:
     """As ``known`` where the pod's owners have gone before it, as they do when deleted.
 
     A pod keeps the place in Kueue that it was bound with: while it is told to stop, its workload loses the
@@ -101,7 +109,7 @@ def _belonging(known: HeldPod | None, pod: Pod, ownership: Ownership) -> Belongi
     )
 
 
-def _is_given(pod: Pod, ownership: Ownership) -> bool:
+def _is_given(pod: Pod, ownership: PodOwnership) -> bool:
     """Whether its workload's quota is what it was bound with, not some that was reserved later."""
     workload = ownership.workload_of(pod)
     reserved_ms = workload.reserved_ms if workload is not None else None
@@ -113,7 +121,7 @@ def _has_held(pod: Pod) -> bool:
     return pod.ended_ms != pod.bound_ms
 
 
-def waiting_pods(overview: Overview) -> dict[str, WaitingPod]:
+def waiting_pods(overview: ClusterOverview) -> dict[str, WaitingPod]:
     """By uid."""
     pods = (pod for pod in overview.state.pods.values() if pod.bound_ms is None and not pod.has_ended)
     return {pod.meta.uid: WaitingPod(pod, wanted) for pod in pods if (wanted := overview.units.of(pod))}
@@ -194,3 +202,83 @@ def write_waiting(waiting: WaitingPod | OtherPods) -> Sequence[bytes]:
     why = pod_reason(pod)
     wanted = [line(POD_GPU_WAITING, (*identity, resource, why), n) for resource, n in waiting.units.items()]
     return b"".join(wanted), line(POD_GPU_WAITING_SINCE, identity, pod_since_ms(pod) / 1000)
+
+
+SPECS = (
+    m.GANG_INFO,
+    m.GANG_MIN_MEMBERS,
+    m.GANG_RUNNING,
+    m.GANG_PENDING,
+    m.GANG_HELD_UNITS,
+    m.GANG_PARTIAL_SINCE,
+)
+
+
+class GangStalls:
+    """Remembers since when gangs are partial, for as long as they are."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def find(self, gangs: Iterable[PodGang], at_ms: int) -> Mapping[str, PodGang]:
+        """By uid, as they are at ``at_ms``. Where nothing says since when one is partial, it is since it was
+        first found so."""
+        found = {gang.uid: gang for gang in gangs}
+        self._since = {
+            uid: _since(gang, self._since.get(uid), at_ms) for uid, gang in found.items() if gang.is_partial
+        }
+        for uid, since_ms in self._since.items():
+            if found[uid].partial_since_ms != since_ms:
+                found[uid] = replace(found[uid], partial_since_ms=since_ms)
+        return found
+
+
+def _since(gang: PodGang, before_ms: int | None, at_ms: int) -> int:
+    since_ms = gang.partial_since_ms
+    if before_ms is None:
+        return at_ms if since_ms is None else since_ms
+    return since_ms if since_ms is not None and since_ms > before_ms and gang.was_whole else before_ms
+
+
+def _other_gangs(gangs: Sequence[PodGang]) -> Mapping[str, PodGang]:
+    """Sums. That some of them are partial is not said: which, nobody could tell."""
+    first, held = gangs[0], Counter[str]()
+    for each in gangs:
+        held.update(each.held)
+    uid = others_uid(first.namespace)
+    one = replace(
+        first,
+        name=OTHERS,
+        uid=uid,
+        job=JobReference(JobKind.OTHER, OTHERS, uid),
+        queue="",
+        min_members=sum(each.min_members for each in gangs),
+        running=sum(each.running for each in gangs),
+        pending=sum(each.pending for each in gangs),
+        held=dict(sorted(held.items())),
+        is_partial=False,
+        partial_since_ms=None,
+    )
+    return {uid: one}
+
+
+# Those that hold GPUs first: what they waste when they are partial is somebody's.
+LIMIT = NamespaceLimit[PodGang](
+    lambda gang: gang.namespace, lambda gang: (int(not any(gang.held.values())), gang.uid), _other_gangs
+)
+
+
+def write_gang(gang: PodGang) -> Sequence[bytes]:
+    """One text for each of SPECS."""
+    identity = (gang.namespace, gang.name, gang.uid, gang.kind.value)
+    written = labels(m.GANG_LABELS, identity)
+    since_ms = gang.partial_since_ms
+    held = (line(m.GANG_HELD_UNITS, (*identity, resource), n) for resource, n in gang.held.items())
+    return (
+        line(m.GANG_INFO, (*identity, gang.job.kind.value, gang.job.name, gang.job.uid, gang.queue), 1),
+        sample(m.GANG_MIN_MEMBERS, written, gang.min_members),
+        sample(m.GANG_RUNNING, written, gang.running),
+        sample(m.GANG_PENDING, written, gang.pending),
+        b"".join(held),
+        b"" if since_ms is None else sample(m.GANG_PARTIAL_SINCE, written, since_ms / 1000),
+    )

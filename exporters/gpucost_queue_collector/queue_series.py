@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpucost.cluster.kueue import FlavorResource, LocalQueue
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.pending import Pending
-from gpucost.cluster.quantities import base_units
-from gpucost.cluster.queues import ClusterQueueView, CohortView, LocalQueueView
-from gpucost.cluster.volcano_queues import VolcanoQueueView
+from gpucost.cluster.objects.kueue import FlavorResource, LocalQueue
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.quantities import base_units
+from gpucost.cluster.views.queues import (
+    ClusterQueueView,
+    CohortView,
+    LocalQueueView,
+    PendingWorkloads,
+)
+from gpucost.cluster.views.volcano_queues import VolcanoQueueView
 from gpucost.contract import queue_metrics as m
-from gpucost.contract.spec import MetricSpec
-from gpucost_queue_collector.lines import line
-from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
+from gpucost.contract.metric_spec import MetricSpec
+from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, line, others_uid
 
 # What a metric is of a view's quotas.
 _OF_CLUSTER_QUEUE: Mapping[MetricSpec, str] = {
@@ -126,7 +129,7 @@ def _others(views: Sequence[LocalQueueView]) -> Mapping[str, LocalQueueView]:
         reason="",
         reserved=reserved,
         used=used,
-        pending=Pending(workloads, units, oldest_ms) if waiting else None,
+        pending=PendingWorkloads(workloads, units, oldest_ms) if waiting else None,
         from_status=views[0].from_status,
     )
     return {"/".join((meta.namespace, OTHERS)): one}
@@ -207,7 +210,7 @@ def _pending(
     units: MetricSpec,
     oldest: MetricSpec,
     name: tuple[str, ...],
-    pending: Pending | None,
+    pending: PendingWorkloads | None,
 ) -> tuple[bytes, bytes, bytes]:
     if pending is None:
         return b"", b"", b""

@@ -27,11 +27,10 @@ from gpucost.contract.queue_metrics import (
     SCHEDULER_UP,
 )
 from gpucost.domain.errors import InputError
-from gpucost.kube.connect.credentials import TokenFile
-from gpucost.kube.connect.secure import is_loopback, tls_context
+from gpucost.kube.connect.credentials import TokenFile, is_loopback, tls_context
 from gpucost.kube.connect.transport import TransportError
-from gpucost_exporter_base.fetch import FetchError, address, fetch
-from gpucost_queue_collector.lines import line
+from gpucost_exporter_base.fetch import TextFetchError, address, fetch
+from gpucost_queue_collector.rows import line
 
 MAX_BYTES = 64 << 20
 """Of one answer: 500 ClusterQueues with five priority classes give about 30 MB."""
@@ -51,7 +50,7 @@ _ROLES = ("leader", "standalone", "")
 _LOGGER = logging.getLogger(__name__)
 
 
-class Scheduler(StrEnum):
+class SchedulerKind(StrEnum):
     """Whose metrics they are. The values of the label ``scheduler``; also the prefix of all their names."""
 
     KUEUE = "kueue"
@@ -78,7 +77,7 @@ class SchedulerFacts:
     empty where nothing says it; Volcano never does.
     """
 
-    scheduler: Scheduler
+    scheduler: SchedulerKind
     version: str = ""
     up: bool = False
     problem: str = "not_read"
@@ -98,7 +97,7 @@ class SchedulerEndpoint:
     then whoever answers gets the token.
     """
 
-    scheduler: Scheduler
+    scheduler: SchedulerKind
     url: str
     token_file: Path | None = None
     ca_file: Path | None = None
@@ -164,7 +163,7 @@ class SchedulerMetrics:
         scheduler = self._endpoint.scheduler
         try:
             facts = read_metrics(scheduler, self._text())
-        except FetchError as error:
+        except TextFetchError as error:
             self._failed("refused" if error.status in {401, 403} else error.reason.value)
         except TransportError as error:  # the token or the authority
             self._failed(error.reason)
@@ -199,7 +198,7 @@ class SchedulerMetrics:
         self._facts = replace(self._facts, up=False, problem=problem)
 
 
-def read_metrics(scheduler: Scheduler, text: str) -> SchedulerFacts:
+def read_metrics(scheduler: SchedulerKind, text: str) -> SchedulerFacts:
     """The facts in a text of metrics. Raises NotMetrics, also for more than MAX_LINES.
 
     Only lines that are used are parsed: they are a few in a hundred, and the parser is slow. One that is
@@ -207,7 +206,7 @@ def read_metrics(scheduler: Scheduler, text: str) -> SchedulerFacts:
     """
     if not re.search(rf"^{scheduler}_", text, re.MULTILINE):
         raise NotMetrics
-    used = _USED.findall(text) if scheduler is Scheduler.KUEUE else []
+    used = _USED.findall(text) if scheduler is SchedulerKind.KUEUE else []
     if len(used) > MAX_LINES:
         raise NotMetrics
     version, waits = "", _Waits()

@@ -12,7 +12,7 @@ from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError
 from gpucost.settings import environment
 from gpucost.settings.types import Duration, ExistingFile, LogLevel, Names, UrlOrEmpty, between
-from gpucost_exporter_base.scrapes import ScrapeSettings
+from gpucost_exporter_base.scrape_access import ScrapeSettings
 
 PREFIX = "GPUCOST_QUEUE_COLLECTOR_"
 PAGE = "docs/queue-collector.md"

@@ -6,27 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpucost.cluster.kueue import Workload, WorkloadState
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.quota_use import workload_units
-from gpucost.cluster.state import ClusterState
-from gpucost.cluster.waiting import Hold
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.quota import workload_units
+from gpucost.cluster.views.wait_causes import WaitCause
 from gpucost.contract import queue_metrics as m
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.contract.queue_metrics import Admitting, Layer
-from gpucost.contract.spec import MetricSpec
-from gpucost.domain.jobs import Job, JobKind
+from gpucost.contract.queue_metrics import NodeAdmission, WaitLayer
+from gpucost.domain.jobs import JobKind, JobReference
 from gpucost_queue_collector.demand_series import (
     JOB_SETS,
     WORKLOAD_SETS,
-    Demand,
+    PodGpuDemand,
+    WaitingDemand,
     WaitingSet,
-    Wanted,
     write_sets,
 )
-from gpucost_queue_collector.lines import labels, line, sample
-from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
+from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
 SPECS = (
     m.WORKLOAD_INFO,
@@ -63,12 +62,12 @@ class ShownWorkload(NamedTuple):
 
     workload: Workload
     cluster_queue: str
-    job: Job
+    job: JobReference
     team: str
     units: Resources
     queued_ms: int | None
     position: int | None
-    hold: Hold | None
+    hold: WaitCause | None
     wants: tuple[WaitingSet, ...] = ()
 
 
@@ -76,8 +75,8 @@ class WaitingJob(NamedTuple):
     """A job without a workload that waits. ``queue`` and ``team`` are those of one of its waiting pods,
     ``pod_group`` the PodGroup it names; empty before there are pods."""
 
-    job: Job
-    hold: Hold
+    job: JobReference
+    hold: WaitCause
     namespace: str = ""
     pod_group: str = ""
     queue: str = ""
@@ -101,10 +100,12 @@ class OtherWorkloads(NamedTuple):
     wants: tuple[WaitingSet, ...]
 
 
-def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> dict[str, ShownWorkload]:
+def shown_workloads(
+    overview: ClusterOverview, before: Mapping[str, ShownWorkload]
+) -> dict[str, ShownWorkload]:
     """By uid: all that have not been finished for long. ``before`` is what was shown last."""
     state, since_ms = overview.state, overview.state.at_ms - LINGER_MS
-    demand = Demand(overview)
+    demand = WaitingDemand(overview)
     return {
         uid: ShownWorkload(
             workload,
@@ -122,7 +123,7 @@ def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> 
     }
 
 
-def _job(found: Job, before: ShownWorkload | None) -> Job:
+def _job(found: JobReference, before: ShownWorkload | None) -> JobReference:
     """As before, where the job has gone before its workload, and so can no longer be checked."""
     is_gone = before is not None and found.uid.endswith(f":{before.job.uid}")
     return before.job if before is not None and is_gone else found
@@ -211,7 +212,7 @@ def _together(sets: Iterable[WaitingSet]) -> tuple[WaitingSet, ...]:
         for wanted in each.wants:
             units[wanted.resource] += each.pods * wanted.units
     return tuple(
-        WaitingSet(resource, count, 1, (Wanted(resource, 1, Admitting.UNKNOWN),))
+        WaitingSet(resource, count, 1, (PodGpuDemand(resource, 1, NodeAdmission.UNKNOWN),))
         for resource, count in sorted(units.items())
     )
 
@@ -248,13 +249,13 @@ def _write_others(others: OtherWorkloads) -> Sequence[bytes]:
     )
 
 
-def waiting_jobs(overview: Overview) -> dict[str, WaitingJob]:
+def waiting_jobs(overview: ClusterOverview) -> dict[str, WaitingJob]:
     """Jobs without a workload that wait, by uid."""
-    demand = Demand(overview)
+    demand = WaitingDemand(overview)
     return {job.uid: _waiting_job(job, hold, demand) for job, hold in overview.job_holds.items()}
 
 
-def _waiting_job(job: Job, hold: Hold, demand: Demand) -> WaitingJob:
+def _waiting_job(job: JobReference, hold: WaitCause, demand: WaitingDemand) -> WaitingJob:
     pods = demand.pods_of(job)
     if not pods:
         known = demand.overview.state.jobs.get(job.uid)
@@ -267,15 +268,15 @@ def _waiting_job(job: Job, hold: Hold, demand: Demand) -> WaitingJob:
 
 def _other_jobs(found: Sequence[WaitingJob]) -> Mapping[str, WaitingJob]:
     """One for each layer."""
-    layers: dict[Layer, list[WaitingJob]] = {}
+    layers: dict[WaitLayer, list[WaitingJob]] = {}
     for each in found:
         layers.setdefault(each.hold.layer, []).append(each)
     jobs = dict[str, WaitingJob]()
     for layer, mine in layers.items():
         namespace, uid = mine[0].namespace, others_uid(mine[0].namespace, layer.value)
-        hold = Hold(layer, "", "", min(each.hold.since_ms for each in mine))
+        hold = WaitCause(layer, "", "", min(each.hold.since_ms for each in mine))
         sets = _together(wants for each in mine for wants in each.wants)
-        job = Job(JobKind.OTHER, OTHERS, uid)
+        job = JobReference(JobKind.OTHER, OTHERS, uid)
         jobs[uid] = WaitingJob(job, hold, namespace, wants=sets, jobs=len(mine))
     return jobs
 

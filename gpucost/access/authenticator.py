@@ -14,11 +14,11 @@ from gpucost.access.keys import KeyRecord
 from gpucost.access.principal import Principal
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """The token is not accepted. The text is for the log; whoever asks is never told why."""
 
 
-class NotGranted(Denied):
+class NotGranted(AccessDenied):
     """The token is good, and its owner is known: but no grant of the settings fits. Who asks may be told."""
 
 
@@ -71,7 +71,7 @@ class Authenticator:
             principal = checker.check(token, now_ms)
             if principal is not None:
                 return principal
-        raise Denied("no issuer knows this token")
+        raise AccessDenied("no issuer knows this token")
 
     def must_ask(self, token: str) -> bool:
         """Whether ``authenticate`` would wait for an issuer or the API server now: never for an API key, nor
@@ -98,9 +98,9 @@ class Authenticator:
             # A wrong secret as well: if only ids that nobody has were looked for again, the time would tell.
             store, record = self._found(key_id, secret, anew=True)
         if store is None or record is None:
-            raise Denied("no such key")
+            raise AccessDenied("no such key")
         if not record.is_valid(now_ms):
-            raise Denied(f"the key {record.id} has expired or was revoked")
+            raise AccessDenied(f"the key {record.id} has expired or was revoked")
         store.used(record.id, now_ms)
         return record.principal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpucost.access.principal import Method, Principal, Role, scope_of
+from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal, scope_of
 from gpucost.domain.configfile import is_name
 
 TEAM = "{team}"
@@ -15,7 +15,7 @@ _NOBODYS = "__"  # what the ledger calls time that is nobody's begins so: it is 
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class AccessGrant:
     """One grant of the settings.
 
     ``users`` and ``groups`` say whose it is (``*`` at the end of a group stands for anything); without both
@@ -26,7 +26,7 @@ class Grant:
     users: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     team_groups: str = ""
-    role: Role = Role.VIEWER
+    role: AccessRole = AccessRole.VIEWER
     teams: frozenset[str] = frozenset()
     clusters: frozenset[str] | None = None
 
@@ -43,12 +43,12 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
+class GroupGrants:
     """In the order of the settings: the first that fits decides."""
 
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[AccessGrant, ...] = ()
 
-    def principal(self, name: str, groups: Sequence[str], method: Method) -> Principal | None:
+    def principal(self, name: str, groups: Sequence[str], method: AuthenticationMethod) -> Principal | None:
         """None for somebody whom no grant fits. A grant that is bound to teams and leads to none fits nobody.
 
         The id is ``METHOD:NAME``, as in ``oidc:ada``. No API key has a colon in its id, so whoever names

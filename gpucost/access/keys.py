@@ -8,7 +8,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from gpucost.access.principal import LOOPBACK, Principal, Role, scope_of
+from gpucost.access.principal import LOOPBACK, AccessRole, Principal, scope_of
 
 PREFIX = "gpc_"
 KEY_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -27,7 +27,7 @@ class KeyRecord:
 
     id: str
     sha256: str
-    role: Role
+    role: AccessRole
     teams: frozenset[str] = frozenset()
     clusters: frozenset[str] | None = None
     expires_ms: int | None = None

@@ -8,7 +8,7 @@ from enum import StrEnum
 from gpucost.domain.scope import EVERYTHING, Scope
 
 
-class Role(StrEnum):
+class AccessRole(StrEnum):
     """What a principal may do.
 
     ``viewer`` reads what its teams did. ``team-admin`` also answers their findings (acknowledge, mute,
@@ -27,10 +27,10 @@ class Role(StrEnum):
     @property
     def has_teams(self) -> bool:
         """Whether it is bound to teams; the others see all of them, or none."""
-        return self in (Role.VIEWER, Role.TEAM_ADMIN)
+        return self in (AccessRole.VIEWER, AccessRole.TEAM_ADMIN)
 
 
-class Method(StrEnum):
+class AuthenticationMethod(StrEnum):
     """How somebody showed who it is."""
 
     OFF = "off"
@@ -45,15 +45,15 @@ class Principal:
     in the audit trail. ``scope`` bounds what it reads, and what it changes."""
 
     id: str
-    role: Role
+    role: AccessRole
     scope: Scope
-    method: Method = Method.KEY
+    method: AuthenticationMethod = AuthenticationMethod.KEY
 
 
-LOOPBACK = Principal("loopback", Role.ADMIN, EVERYTHING, Method.OFF)
+LOOPBACK = Principal("loopback", AccessRole.ADMIN, EVERYTHING, AuthenticationMethod.OFF)
 """Whoever asks where authentication is off."""
 
 
-def scope_of(role: Role, teams: frozenset[str], clusters: frozenset[str] | None) -> Scope:
+def scope_of(role: AccessRole, teams: frozenset[str], clusters: frozenset[str] | None) -> Scope:
     """What a role with these teams may see. ``clusters`` None is every cluster."""
     return Scope(teams if role.has_teams else None, clusters)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucost.advisor.answers import Advice, Decision, Layer
-from gpucost.advisor.asked import asking_of_manifest
-from gpucost.advisor.asking import Asking
-from gpucost.advisor.headline import headline
-from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.estimate.placement_layer import NOT_READ, placement_answer, started
+from gpucost.advisor.estimate.queue_wait import wait_of
+from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_named
-from gpucost.advisor.layers import LayerResult
-from gpucost.advisor.placing import NOT_READ, placement_answer, started
-from gpucost.advisor.price import price_of
+from gpucost.advisor.model.answers import (
+    Advice,
+    LayerResult,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.advisor.model.headline import headline
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.request.scheduling_request import SchedulingRequest, request_from_manifest
 from gpucost.advisor.suggest.ranking import suggestions
 from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
-from gpucost.advisor.waits import wait_of
-from gpucost.cluster.manifest import JobManifest
+from gpucost.cluster.objects.jobs import JobManifest
 
 KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
 INCOMPLETE = "Incomplete"
 NO_PODS = "NoPods"
 
 
-def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = True) -> Advice:
+def advise(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True) -> Advice:
     """What happens if it is submitted now. Never raises for what a manifest can hold."""
-    asking = asking_of_manifest(manifest, known)
+    asking = request_from_manifest(manifest, known)
     advice = advise_asking(asking, known)
     if not with_suggestions:
         return advice
@@ -34,7 +37,7 @@ def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = Tru
     return replace(advice, suggestions=found, assumptions=assumptions)
 
 
-def _stopped(what: str, known: Knowledge) -> tuple[str, ...]:
+def _stopped(what: str, known: AdvisorContext) -> tuple[str, ...]:
     """Says so, once it is late."""
     if not known.is_late():
         return ()
@@ -42,21 +45,25 @@ def _stopped(what: str, known: Knowledge) -> tuple[str, ...]:
     return (f"{what} stopped" + ("" if seconds is None else f" after {seconds:g} s"),)
 
 
-def ask_again(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advice:
+def ask_again(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> Advice:
     """For suggestions: the same without further ones, and without its wait where nobody asks for that."""
-    return advise_asking(asking_of_manifest(manifest, known), known, with_wait)
+    return advise_asking(request_from_manifest(manifest, known), known, with_wait)
 
 
-def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> Advice:
+def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: bool = True) -> Advice:
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
-    is_asked = with_wait and found.decision is Decision.WAITS and not found.until
+    is_asked = with_wait and found.decision is SchedulingDecision.WAITS and not found.until
     wait = wait_of(asking, found, known) if is_asked else None
     late = _stopped("the simulation of the wait", known) if is_asked and known.settings.samples else ()
     price, unpriced = price_of(asking, found, known)
-    if found.decision is Decision.NEVER:
+    if found.decision is SchedulingDecision.NEVER:
         price = None
-    why = found.why if price is not None or found.decision is Decision.NEVER else (*found.why, *unpriced)
+    why = (
+        found.why
+        if price is not None or found.decision is SchedulingDecision.NEVER
+        else (*found.why, *unpriced)
+    )
     return Advice(
         subject=asking.subject,
         decision=found.decision,
@@ -81,22 +88,26 @@ def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> A
     )
 
 
-def _through_layers(asking: Asking, known: Knowledge) -> tuple[LayerResult, str, str]:
+def _through_layers(asking: SchedulingRequest, known: AdvisorContext) -> tuple[LayerResult, str, str]:
     """The first layer that holds it, with what those before it said; the scheduler, and its rules."""
     if asking.unknown:
         says = "; ".join(asking.unknown)
-        return LayerResult(Decision.UNKNOWN, Layer.QUOTA, INCOMPLETE, says), DEFAULT, ""
+        return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, INCOMPLETE, says), DEFAULT, ""
     if not any(each.count for each in asking.pod_sets):
-        return LayerResult(Decision.NOW, Layer.NONE, NO_PODS, "wants no pods"), DEFAULT, ""
+        return (
+            LayerResult(SchedulingDecision.NOW, SchedulingLayer.NONE, NO_PODS, "wants no pods"),
+            DEFAULT,
+            "",
+        )
     if asking.refused is not None:
-        return LayerResult(Decision.NEVER, Layer.QUOTA, *asking.refused), DEFAULT, ""
+        return LayerResult(SchedulingDecision.NEVER, SchedulingLayer.QUOTA, *asking.refused), DEFAULT, ""
     if asking.workloads:
         rules = rules_named(known.overview)
         quota = _unread_quota(asking, known) or kueue_answer(known.kueue, known.overview, asking.workloads)
         quota = started(known, asking, quota)
-        if quota.decision is Decision.WAITS:
+        if quota.decision is SchedulingDecision.WAITS:
             return _never_placed(quota, asking, known) or quota, KUEUE, rules
-        if quota.decision is not Decision.NOW:
+        if quota.decision is not SchedulingDecision.NOW:
             return quota, KUEUE, rules
         if asking.gang is not None:
             gang = volcano_answer(asking.gang, known.world)
@@ -108,7 +119,7 @@ def _through_layers(asking: Asking, known: Knowledge) -> tuple[LayerResult, str,
     return placement_answer(known, asking), DEFAULT, ""
 
 
-def _unread_quota(asking: Asking, known: Knowledge) -> LayerResult | None:
+def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
     """Whether quota would be a guess, because nobody could read who holds it."""
     state = known.state
     local = state.local_queue_by_name.get((asking.subject.namespace, asking.workloads[-1].queue))
@@ -118,13 +129,13 @@ def _unread_quota(asking: Asking, known: Knowledge) -> LayerResult | None:
     if not unread:
         return None
     says = f"{' and '.join(unread)} of Kueue could not be read: who has the quota is not known"
-    return LayerResult(Decision.UNKNOWN, Layer.QUOTA, NOT_READ, says)
+    return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, NOT_READ, says)
 
 
-def _never_placed(quota: LayerResult, asking: Asking, known: Knowledge) -> LayerResult | None:
+def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
     """One that waits for quota in vain: no node would take its pods in any flavor, not even an empty one."""
     nodes = placement_answer(known, asking)
-    if nodes.decision is not Decision.NEVER:
+    if nodes.decision is not SchedulingDecision.NEVER:
         return None
     return replace(_joined(quota, nodes), why=(*nodes.why, f"quota: {quota.says}", *quota.why), pod_sets=())
 
@@ -167,7 +178,7 @@ def _of_volcano(found: VolcanoAnswer) -> LayerResult:
 
 def _first_line(found: LayerResult) -> tuple[str, ...]:
     """What holds it, as a line of the why."""
-    if found.layer is Layer.NONE or not found.says:
+    if found.layer is SchedulingLayer.NONE or not found.says:
         return ()
-    label = {Layer.QUOTA: "quota", Layer.DEVICE: "device"}.get(found.layer, "placement")
+    label = {SchedulingLayer.QUOTA: "quota", SchedulingLayer.DEVICE: "device"}.get(found.layer, "placement")
     return (f"{label}: {found.says}",)

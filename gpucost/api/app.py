@@ -11,31 +11,31 @@ from starlette.types import ASGIApp
 
 import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
-from gpucost.api import (
-    errors,
-    metrics,
-    routes_advisor,
-    routes_alerts,
-    routes_allocations,
-    routes_findings,
-    routes_jobs,
-    routes_keys,
-    routes_reports,
-    routes_service,
-    routes_waste,
+from gpucost.api.metrics import collector
+from gpucost.api.routes import (
+    advisor,
+    alerts,
+    allocations,
+    findings,
+    jobs,
+    keys,
+    reports,
+    service,
+    waste,
 )
-from gpucost.api.outermost import Outermost
-from gpucost.api.services import Services
+from gpucost.api.server import errors
+from gpucost.api.server.middleware import OuterMiddleware
+from gpucost.api.server.operations_status import OperationsStatus
+from gpucost.api.server.services import ApiServices
 from gpucost.ledger import Ledger
-from gpucost.ledger.key_ring import LedgerKeys
-from gpucost.reports.inputs import TeamAccount
-from gpucost.service.advising import Advising
-from gpucost.service.detect_status import DetectStatus
-from gpucost.service.operations_status import OperationsStatus
-from gpucost.service.reporting import Reporting
-from gpucost.service.settings_api import ApiSettings
-from gpucost.service.status import LoopStatus
-from gpucost.service.telling.status import TellingStatus
+from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.reports.month.inputs import TeamAccount
+from gpucost.service.advisor.advisor_service import AdvisorService
+from gpucost.service.detection.loop import DetectorStatus
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.notifications.loop import NotificationStatus
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
 
 _NO_QUOTAS: Mapping[str, Fraction] = MappingProxyType({})
 _NO_BUDGETS: Mapping[str, int] = MappingProxyType({})
@@ -46,7 +46,7 @@ class GpuCostApi(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         known = self.state.services
-        return Outermost(super().build_middleware_stack(), known.settings, known.operations)
+        return OuterMiddleware(super().build_middleware_stack(), known.settings, known.operations)
 
 
 def create_app(
@@ -55,12 +55,12 @@ def create_app(
     *,
     now: Callable[[], int],
     status: LoopStatus | None = None,
-    detectors: DetectStatus | None = None,
+    detectors: DetectorStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
     budgets: Mapping[str, int] = _NO_BUDGETS,
     accounts: Mapping[str, TeamAccount] | None = None,
-    advising: Advising | None = None,
-    telling: TellingStatus | None = None,
+    advising: AdvisorService | None = None,
+    telling: NotificationStatus | None = None,
     authenticator: Authenticator | None = None,
     operations: OperationsStatus | None = None,
     named_teams: frozenset[str] = frozenset(),
@@ -87,37 +87,37 @@ def create_app(
         max_body_size=settings.max_body_bytes,
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {})
-    app.state.services = Services(
+    reporting = ReportService(ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {})
+    app.state.services = ApiServices(
         ledger,
         reporting,
         settings,
         authenticator,
         now,
         status or LoopStatus(),
-        detectors or DetectStatus(),
+        detectors or DetectorStatus(),
         advising,
         budgets,
         telling,
         operations or OperationsStatus(),
         named_teams,
     )
-    app.state.registry = metrics.registry(app.state.services)
+    app.state.registry = collector.registry(app.state.services)
     errors.install(app)
     for router in (
-        routes_reports.router,
-        routes_allocations.router,
-        routes_waste.router,
-        routes_service.public,
-        routes_service.router,
-        routes_jobs.router,
-        routes_findings.router,
-        routes_findings.changes,
-        routes_advisor.router,
-        routes_advisor.questions,
-        routes_alerts.router,
-        routes_keys.router,
-        routes_keys.changes,
+        reports.router,
+        allocations.router,
+        waste.router,
+        service.public,
+        service.router,
+        jobs.router,
+        findings.router,
+        findings.changes,
+        advisor.router,
+        advisor.questions,
+        alerts.router,
+        keys.router,
+        keys.changes,
     ):
         app.include_router(router)
     return app

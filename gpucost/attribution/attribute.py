@@ -8,28 +8,47 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Ints
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.held import HeldResources, Intervals, plain_slots, queued_slots
-from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
-from gpucost.attribution.lines import Cells, Dealer, Parts, sum_parts
-from gpucost.attribution.pieces import PieceBuilder, Pieces
-from gpucost.attribution.result import UNIT_NAMES, Attribution
-from gpucost.attribution.shortfalls import not_conserved, overcommitted, uncounted, unpriced, unshared
-from gpucost.attribution.signals import MEASURES, join_signals
+from gpucost.attribution.apportion import Ints
+from gpucost.attribution.conservation import (
+    not_conserved,
+    overcommitted,
+    uncounted,
+    unpriced,
+    unshared,
+)
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.lines import (
+    MEASURES,
+    AllocationIntervals,
+    HeldResources,
+    LineCells,
+    LineParts,
+    SlotApportioner,
+    join_signals,
+    plain_slots,
+    queued_slots,
+    sum_parts,
+)
+from gpucost.attribution.segments import NodeSegments, SegmentBuilder
 from gpucost.attribution.sweep import (
     CODE_OF_BUCKET,
-    Buckets,
-    KindPieces,
+    KindSegments,
+    SlotBuckets,
     kind_pieces,
     leftovers,
     plain_lines,
     sweep,
 )
-from gpucost.domain.errors import InputError
+from gpucost.attribution.usage_lines import (
+    HOLDER_NAMES,
+    UNIT_NAMES,
+    AllocationHolders,
+    Attribution,
+    TeamLookup,
+)
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
 
@@ -38,11 +57,11 @@ _ORDER = ["pod_uid", "count", *(name for name in HOLDER_NAMES if name != "pod_ui
 
 
 def attribute(
-    frames: Frames,
+    frames: ClusterFrames,
     windows: Sequence[Window],
     *,
     rates: RateLookup,
-    teams: Teams,
+    teams: TeamLookup,
     catalog: ResourceCatalog | None = None,
     basis: ShareBasis = ShareBasis.COMPUTE,
 ) -> Attribution:
@@ -58,14 +77,14 @@ def attribute(
     scope = Window(windows[0].start_ms, windows[-1].end_ms)
     changes = teams.changes(scope)
     allocations, refused = _inside(frames.allocations, scope)
-    holders = Holders(allocations, teams, (scope.start_ms, *changes))
-    builder = PieceBuilder(windows, rates, catalog or ResourceCatalog(), basis, changes)
+    holders = AllocationHolders(allocations, teams, (scope.start_ms, *changes))
+    builder = SegmentBuilder(windows, rates, catalog or ResourceCatalog(), basis, changes)
     pieces = builder.build(frames, HeldResources(allocations))
     kinds = kind_pieces(pieces, scope.start_ms)
     units, unit_of = _units(pieces, kinds, basis)
-    cells = Cells(pieces, kinds, unit_of)
+    cells = LineCells(pieces, kinds, unit_of)
     intervals = _intervals(allocations, pieces, kinds, scope)
-    dealer = Dealer(pieces, kinds, cells, holders.of_bucket())
+    dealer = SlotApportioner(pieces, kinds, cells, holders.of_bucket())
     parts, uncertain = _parts(intervals, dealer, holders, allocations[_ORDER])
     lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
@@ -84,14 +103,14 @@ def attribute(
 
 
 def _parts(
-    intervals: Intervals, dealer: Dealer, holders: Holders, order: pd.DataFrame
-) -> tuple[Parts, pd.DataFrame]:
+    intervals: AllocationIntervals, dealer: SlotApportioner, holders: AllocationHolders, order: pd.DataFrame
+) -> tuple[LineParts, pd.DataFrame]:
     """All parts of lines, and (window, unit, board_ms) of what was held where nobody counted the units."""
     kinds, cells = dealer.kinds, dealer.cells
     columns = (intervals.line, intervals.start, intervals.end, intervals.count)
     plain = plain_lines(kinds, *columns)
     stretches = sweep(kinds, *columns, plain)
-    buckets = Buckets.of(dealer.pieces, kinds)
+    buckets = SlotBuckets.of(dealer.pieces, kinds)
     simple = plain_slots(intervals.where(plain[intervals.line]), kinds)
     queued = queued_slots(intervals.where(~plain[intervals.line]), kinds, stretches, order)
     whole = dealer.held(simple, holders.of(simple.row, simple.start))
@@ -107,7 +126,7 @@ def _parts(
     return parts + sliced, pd.DataFrame(uncertain)
 
 
-def _window_of(problem: Problem, edges: Ints) -> int:
+def _window_of(problem: DataProblem, edges: Ints) -> int:
     """The position of the window that a problem of the source is about: the first, where nothing says."""
     if problem.at_ms is None:
         return 0
@@ -124,13 +143,13 @@ def _check_windows(windows: tuple[Window, ...]) -> None:
             )
 
 
-def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[Problem]]:
+def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[DataProblem]]:
     """The rows that touch the scope, and a problem for each that makes no sense: those are not counted."""
     start, end, count = frame["start_ms"], frame["end_ms"], frame["count"]
     nonsense = (start > end) | (start < EARLIEST_MS) | (end > LATEST_MS) | (count < 1)
     problems = [
-        Problem(
-            ProblemCode.INTERVAL_REFUSED,
+        DataProblem(
+            DataProblemCode.INTERVAL_REFUSED,
             str(row.cluster),
             str(row.pod_uid),
             f"{row.count} x {row.resource} from {row.start_ms} to {row.end_ms} ms is not an interval",
@@ -141,14 +160,16 @@ def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[Prob
     return frame[inside].reset_index(drop=True), problems
 
 
-def _intervals(allocations: pd.DataFrame, pieces: Pieces, kinds: KindPieces, scope: Window) -> Intervals:
+def _intervals(
+    allocations: pd.DataFrame, pieces: NodeSegments, kinds: KindSegments, scope: Window
+) -> AllocationIntervals:
     """Allocations whose resource has a known share, clipped to the scope."""
     node = _positions(allocations[["cluster", "node"]], pieces.nodes)
     resource = _positions(allocations[["resource"]], [(name,) for name in kinds.resources])
     known = np.unique(kinds.line_of(kinds.key))
     line = np.where(resource >= 0, kinds.line(node, resource), -1)
     start, end = allocations["start_ms"].to_numpy(), allocations["end_ms"].to_numpy()
-    return Intervals(
+    return AllocationIntervals(
         np.arange(len(allocations)),
         line,
         np.maximum(start, scope.start_ms),
@@ -178,7 +199,7 @@ def _codes(column: pd.Series[str], uniques: pd.Index[str]) -> Ints:
     return uniques.get_indexer(values).astype(np.int64)[codes]
 
 
-def _units(pieces: Pieces, kinds: KindPieces, basis: ShareBasis) -> tuple[pd.DataFrame, Ints]:
+def _units(pieces: NodeSegments, kinds: KindSegments, basis: ShareBasis) -> tuple[pd.DataFrame, Ints]:
     """The units frame, and the unit of every kind piece."""
     pair = pieces.place[kinds.piece] * len(kinds.unit_kinds) + kinds.unit_kind
     distinct, unit_of = np.unique(pair, return_inverse=True)
@@ -207,7 +228,7 @@ def _units(pieces: Pieces, kinds: KindPieces, basis: ShareBasis) -> tuple[pd.Dat
 
 
 def _with_signals(
-    lines: pd.DataFrame, units: pd.DataFrame, holders: Holders, signals: pd.DataFrame, edges: Ints
+    lines: pd.DataFrame, units: pd.DataFrame, holders: AllocationHolders, signals: pd.DataFrame, edges: Ints
 ) -> pd.DataFrame:
     for name in MEASURES:
         lines[name] = pd.Series(pd.NA, index=lines.index, dtype="Int64")

@@ -1,26 +1,34 @@
 """The proof: capacity computed a second time, from nodes and prices alone, beside the sum of all lines.
 
 Nothing here looks at allocations, layouts or pieces, so that an error there cannot hide here.
+
+What attribution could not compute, or only in part, told per window and with the board time it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from json import loads
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.apportion import Ints
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.segments import NodeSegments
+from gpucost.attribution.sweep import BUCKETS, CODE_OF_BUCKET
+from gpucost.attribution.usage_lines import AllocationHolders
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.gpu import parse_product
-from gpucost.domain.holders import Bucket
 from gpucost.domain.rates import NodeFacts, RateLookup
 from gpucost.domain.time import HOUR_MS, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConservationDifference:
     """How far lines are from capacity: absolute differences, added over all nodes.
 
     ``nodes`` names those that differ. ``uncounted`` ones (cluster/node) have no board count for some of the
@@ -37,7 +45,9 @@ class Difference:
         return self.board_ms == 0 and self.nano == 0
 
 
-def difference(by_bucket: pd.DataFrame, frames: Frames, scope: Window, rates: RateLookup) -> Difference:
+def difference(
+    by_bucket: pd.DataFrame, frames: ClusterFrames, scope: Window, rates: RateLookup
+) -> ConservationDifference:
     """Compare lines with capacity, node by node.
 
     ``by_bucket`` has cluster, node, model, bucket, board_ms and nano (as Ledger.aggregate returns them);
@@ -62,10 +72,12 @@ def difference(by_bucket: pd.DataFrame, frames: Frames, scope: Window, rates: Ra
         if (ms, cost) != (its_ms, its_cost):
             off[key] = (abs(ms - its_ms), abs(cost - its_cost))
     total_ms, total_nano = sum(ms for ms, _ in off.values()), sum(cost for _, cost in off.values())
-    return Difference(total_ms, total_nano, tuple(off), tuple(sorted(uncounted)))
+    return ConservationDifference(total_ms, total_nano, tuple(off), tuple(sorted(uncounted)))
 
 
-def capacity(frames: Frames, scope: Window, rates: RateLookup) -> tuple[dict[str, tuple[int, int]], set[str]]:
+def capacity(
+    frames: ClusterFrames, scope: Window, rates: RateLookup
+) -> tuple[dict[str, tuple[int, int]], set[str]]:
     """(cluster/node -> board milliseconds and nano-units where there is a price, nodes nobody counted)."""
     total: dict[str, tuple[int, int]] = {}
     uncounted: set[str] = set()
@@ -101,3 +113,92 @@ def _earned(row: dict[Hashable, Any], time: Window, rates: RateLookup) -> Iterat
         if span.rate is not None:
             price = span.rate.nano_per_board_hour
             yield price * span.end_ms // HOUR_MS - price * span.start_ms // HOUR_MS
+
+
+Located = tuple[int, DataProblem]
+
+
+def overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: AllocationHolders) -> list[Located]:
+    """Units held beyond what a node has, per pod."""
+    over = lines[lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]]
+    total = over.groupby(["window", "unit", "holder"], as_index=False)["board_ms"].sum()
+    found = []
+    for window, unit, holder, ms in total.to_numpy().tolist():
+        place, who = units.iloc[unit], holders.frame.iloc[holder]
+        detail = f"{who['namespace']}/{who['pod']} held {place['resource']} beyond what the node has"
+        found.append(
+            (window, DataProblem(DataProblemCode.OVERCOMMITTED, place["cluster"], place["node"], detail, ms))
+        )
+    return found
+
+
+def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
+    """Time held where nothing says how many units there are: billed, but what was free cannot be known.
+
+    ``held`` has window, unit and board_ms of that time.
+    """
+    found = []
+    total = held.groupby(["window", "unit"], as_index=False)["board_ms"].sum()
+    for window, unit, ms in total.to_numpy().tolist():
+        place = units.iloc[unit]
+        detail = f"count unknown: nothing says how many {place['resource']} the node had while pods held some"
+        found.append(
+            (window, DataProblem(DataProblemCode.COUNT_UNKNOWN, place["cluster"], place["node"], detail, ms))
+        )
+    return found
+
+
+def unshared(
+    allocations: pd.DataFrame, attributed: Ints, pieces: NodeSegments, windows: Sequence[Window]
+) -> list[Located]:
+    """Pods whose units stand for nobody knows what share of a board: their time is on no line, so it is told.
+
+    ``attributed`` are the rows of ``allocations`` that are on lines.
+    """
+    blind = {(p.cluster, p.subject) for _, p in pieces.problems if p.code is DataProblemCode.UNIT_UNKNOWN}
+    left_out = allocations[~np.isin(np.arange(len(allocations)), attributed)]
+    found = []
+    for row in left_out.to_dict("records"):
+        if (row["cluster"], row["node"]) not in blind:
+            continue
+        for at, window in enumerate(windows):
+            if held_ms := window.overlap_ms(row["start_ms"], row["end_ms"]):
+                what = f"{row['count']} x {row['resource']} on {row['node']} for {held_ms} ms"
+                detail = f"{row['namespace']}/{row['pod']} held {what}: share of a board unknown, not billed"
+                found.append(
+                    (at, DataProblem(DataProblemCode.UNIT_UNKNOWN, row["cluster"], row["pod_uid"], detail))
+                )
+    return found
+
+
+def not_conserved(
+    lines: pd.DataFrame, units: pd.DataFrame, frames: ClusterFrames, scope: Window, rates: RateLookup
+) -> list[Located]:
+    """Every attribution proves itself: nodes whose lines are not what their boards and prices come to."""
+    sums = lines.groupby(["unit", "bucket"])[["board_ms", "nano"]].sum().reset_index()
+    names = pd.Series([bucket.value for bucket in BUCKETS], dtype="str")
+    by_bucket = sums.assign(bucket=names.take(sums["bucket"].to_numpy()).to_numpy())
+    by_bucket = by_bucket.join(units[["cluster", "node", "model"]], on="unit")
+    found = difference(by_bucket, frames, scope, rates)
+    detail = f"lines and capacity differ: {found.board_ms} board ms, {found.nano} nano-units in all"
+    places = (key.partition("/") for key in found.nodes)
+    return [
+        (0, DataProblem(DataProblemCode.NOT_CONSERVED, cluster, node, detail)) for cluster, _, node in places
+    ]
+
+
+def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: NodeSegments) -> list[Located]:
+    """Board time without a price, per model and instance type; never a default in its place."""
+    capacity = lines["bucket"] != CODE_OF_BUCKET[Bucket.OVERCOMMITTED]
+    part = lines.loc[(lines["rate"] < 0) & capacity, ["window", "unit", "board_ms"]]
+    key = ["cluster", "model", "instance_type"]
+    named = part.join(units[key], on="unit")
+    found = []
+    total = named.groupby(["window", *key])["board_ms"].sum().reset_index()
+    for row in total.to_dict("records"):
+        what = (row["cluster"], row["model"], row["instance_type"])
+        reason = pieces.no_price.get(what, "nothing says what this node is, so no price can be looked up")
+        subject = row["model"] or "unknown model"
+        problem = DataProblem(DataProblemCode.PRICE_MISSING, row["cluster"], subject, reason, row["board_ms"])
+        found.append((row["window"], problem))
+    return found

@@ -26,10 +26,9 @@ from gpucost.contract.frames import (
     ColumnType,
     FrameSpec,
 )
-from gpucost.domain.errors import InputError
-from gpucost.domain.problems import Problem
+from gpucost.domain.errors import DataProblem, InputError
 
-Column: TypeAlias = "pd.Series[Any]"
+ColumnSeries: TypeAlias = "pd.Series[Any]"
 
 
 def empty_frame(spec: FrameSpec) -> pd.DataFrame:
@@ -57,7 +56,7 @@ def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _convert(series: Column, field_name: str, type_: ColumnType) -> Column:
+def _convert(series: ColumnSeries, field_name: str, type_: ColumnType) -> ColumnSeries:
     if series.dtype.name == type_.value or (type_ is ColumnType.TEXT and series.dtype.name == "category"):
         converted = series  # categories are text in a smaller form
     elif type_ is ColumnType.INTEGER:
@@ -78,7 +77,7 @@ def _convert(series: Column, field_name: str, type_: ColumnType) -> Column:
     return converted
 
 
-def _to_integer(series: Column, field_name: str) -> Column:
+def _to_integer(series: ColumnSeries, field_name: str) -> ColumnSeries:
     if series.isna().any():
         raise InputError(field_name, None, "whole numbers, none missing")
     try:
@@ -91,7 +90,7 @@ def _to_integer(series: Column, field_name: str) -> Column:
 
 
 @dataclass(frozen=True)
-class Frames:
+class ClusterFrames:
     """All that a source knows of one cluster and stretch of time, and what it could not make sense of.
 
     From ``activity`` on, frames are for detectors only: a source leaves them empty unless it is asked.
@@ -112,6 +111,6 @@ class Frames:
     evictions: pd.DataFrame = field(default_factory=lambda: empty_frame(EVICTIONS))
     quotas: pd.DataFrame = field(default_factory=lambda: empty_frame(QUOTAS))
     health: pd.DataFrame = field(default_factory=lambda: empty_frame(HEALTH))
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DataProblem, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

@@ -1,21 +1,187 @@
-"""From slots held and slots left over to usage lines: dealing, pricing, and one row per natural key."""
+"""From slots held and slots left over to usage lines: dealing, pricing, and one row per natural key.
+
+Which slots each holder had, and when.
+
+On plain lines (sweep.py) an interval is cut at pieces only: one board is like another. Slices, replicas and
+over-committed boards go through stretches of constant occupation, where holders take slots in the order of
+their uids: arbitrary, but the same in every window and from every source, which may clip intervals.
+
+Utilisation joins attribution: what was measured on a pod is laid on the lines of the time it held.
+
+A signal row covers some time of one pod on one node. It is spread over the windows it touches by time, and
+within a window over the pod's lines by board time. Where no row is, the line's measures stay null: time
+that was not observed is not time at 0 %.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Ints, deal_ms, deal_nano
-from gpucost.attribution.held import HeldSlots
-from gpucost.attribution.pieces import Pieces
-from gpucost.attribution.sweep import CODE_OF_BUCKET, KindPieces, Leftovers
-from gpucost.domain.holders import Bucket
+from gpucost.attribution.apportion import (
+    Flags,
+    Ints,
+    deal_ms,
+    deal_nano,
+)
+from gpucost.attribution.segments import NodeSegments, union
+from gpucost.attribution.sweep import CODE_OF_BUCKET, HeldIntervals, KindSegments, UnheldSlots, expand
+from gpucost.contract.frames import PEAKS, SIGNAL_MEASURES
+from gpucost.domain.buckets import Bucket
 
 
 @dataclass(frozen=True)
-class Parts:
+class AllocationIntervals:
+    """Allocations inside the scope: parallel arrays, ``row`` being the position in the allocations frame."""
+
+    row: Ints
+    line: Ints
+    start: Ints
+    end: Ints
+    count: Ints
+
+    def where(self, flags: Flags) -> AllocationIntervals:
+        return AllocationIntervals(
+            self.row[flags],
+            self.line[flags],
+            self.start[flags],
+            self.end[flags],
+            self.count[flags],
+        )
+
+
+@dataclass(frozen=True)
+class HeldResources:
+    """Which resources pods hold on each node, and when (pieces.Held)."""
+
+    allocations: pd.DataFrame
+
+    @cached_property
+    def resources(self) -> dict[tuple[str, str], frozenset[str]]:
+        pairs = self.allocations[["cluster", "node", "resource"]].drop_duplicates()
+        held: dict[tuple[str, str], set[str]] = {}
+        for cluster, node, resource in pairs.itertuples(index=False):
+            held.setdefault((cluster, node), set()).add(resource)
+        return {key: frozenset(resources) for key, resources in held.items()}
+
+    def when(self, key: tuple[str, str], resource: str) -> list[tuple[int, int]]:
+        rows = self.allocations.take(self._rows[key])
+        rows = rows[rows["resource"] == resource]
+        starts, ends = union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
+        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Ints]:
+        groups = self.allocations.groupby(["cluster", "node"], observed=True, sort=False)
+        order = np.argsort(groups.ngroup().to_numpy(), kind="stable")
+        sizes = groups.size()
+        ends = np.cumsum(sizes.to_numpy())
+        keys = [(str(cluster), str(node)) for cluster, node in sizes.index.tolist()]
+        return dict(zip(keys, np.split(order, ends[:-1]), strict=True)) if keys else {}
+
+
+@dataclass(frozen=True)
+class HeldSlots:
+    """Slots held in a stretch; ``over`` marks those beyond what exists (over-commitment)."""
+
+    row: Ints
+    kind_piece: Ints
+    start: Ints
+    end: Ints
+    slot_from: Ints
+    slot_to: Ints
+    over: Flags
+
+
+def plain_slots(intervals: AllocationIntervals, kinds: KindSegments) -> HeldSlots:
+    """Slots of intervals on plain lines."""
+    first = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.start), side="right") - 1
+    origin = np.full(len(first), kinds.origin)
+    first = np.maximum(first, np.searchsorted(kinds.key, kinds.key_of(intervals.line, origin), side="left"))
+    past = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.end), side="left")
+    per_interval = np.maximum(past - first, 0)
+    who = np.repeat(np.arange(len(intervals.row)), per_interval)
+    at = expand(first, per_interval)
+    return HeldSlots(
+        intervals.row[who],
+        at,
+        np.maximum(intervals.start[who], kinds.start_of(at)),
+        np.minimum(intervals.end[who], kinds.end[at]),
+        np.zeros(len(at), np.int64),
+        intervals.count[who],
+        np.zeros(len(at), bool),
+    )
+
+
+def _both(one: HeldSlots, other: HeldSlots) -> HeldSlots:
+    return HeldSlots(
+        np.concatenate([one.row, other.row]),
+        np.concatenate([one.kind_piece, other.kind_piece]),
+        np.concatenate([one.start, other.start]),
+        np.concatenate([one.end, other.end]),
+        np.concatenate([one.slot_from, other.slot_from]),
+        np.concatenate([one.slot_to, other.slot_to]),
+        np.concatenate([one.over, other.over]),
+    )
+
+
+def queued_slots(
+    intervals: AllocationIntervals, kinds: KindSegments, stretches: HeldIntervals, ids: pd.DataFrame
+) -> HeldSlots:
+    """Slots of intervals on the other lines. ``ids`` are the allocations' columns that order holders."""
+    first = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.start), side="left")
+    past = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.end), side="left")
+    who = np.repeat(np.arange(len(intervals.row)), past - first)
+    stretch = expand(first, past - first)
+    order = np.lexsort((_place(intervals, ids)[who], stretch))
+    who, stretch = who[order], stretch[order]
+    at = stretches.kind_piece[stretch]
+    count = intervals.count[who]
+    upto = np.cumsum(count)
+    before_stretch = np.repeat(*_group_starts(stretch, upto - count))
+    upto = upto - before_stretch
+    since = upto - count
+    units = np.where(kinds.elastic[at], np.iinfo(np.int64).max, kinds.units[at])
+
+    def part(low: Ints, high: Ints, over: bool) -> HeldSlots:
+        real = low < high
+        here = at[real]
+        return HeldSlots(
+            intervals.row[who[real]],
+            here,
+            stretches.start[stretch[real]],
+            stretches.end[stretch[real]],
+            kinds.base[here] + low[real] * kinds.width[here],
+            kinds.base[here] + high[real] * kinds.width[here],
+            np.full(len(here), over),
+        )
+
+    within = part(np.minimum(since, units), np.minimum(upto, units), over=False)
+    return _both(within, part(np.maximum(since, units), np.maximum(upto, units), over=True))
+
+
+def _place(intervals: AllocationIntervals, ids: pd.DataFrame) -> Ints:
+    """The place of each interval in the queue."""
+    table = ids.iloc[intervals.row].astype("str").reset_index(drop=True)
+    order = table.sort_values(list(table.columns), kind="stable").index.to_numpy()
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _group_starts(group: Ints, value: Ints) -> tuple[Ints, Ints]:
+    """The first ``value`` of every run of equal ``group``, and how long each run is."""
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.zeros(0, np.int64)
+    return value[first], np.diff(np.append(first, len(group)))
+
+
+@dataclass(frozen=True)
+class LineParts:
     """Parts of lines, parallel arrays: ``cell`` stands for (window, unit, rate), see Cells."""
 
     cell: Ints
@@ -26,8 +192,8 @@ class Parts:
     first_ms: Ints
     last_ms: Ints
 
-    def __add__(self, other: Parts) -> Parts:
-        return Parts(
+    def __add__(self, other: LineParts) -> LineParts:
+        return LineParts(
             *(np.concatenate([mine, its]) for mine, its in zip(self.arrays, other.arrays, strict=True))
         )
 
@@ -37,10 +203,10 @@ class Parts:
         return (self.cell, self.holder, self.bucket, *numbers)
 
 
-class Cells:
+class LineCells:
     """Numbers the distinct (window, unit, rate) of all kind pieces; ``of_kind_piece`` says which is whose."""
 
-    def __init__(self, pieces: Pieces, kinds: KindPieces, unit_of: Ints) -> None:
+    def __init__(self, pieces: NodeSegments, kinds: KindSegments, unit_of: Ints) -> None:
         triple = [pieces.window[kinds.piece], unit_of, pieces.rate[kinds.piece]]
         order = np.lexsort(triple[::-1])
         ordered = np.stack([column[order] for column in triple]) if len(order) else np.zeros((3, 0), np.int64)
@@ -51,26 +217,26 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Dealer:
+class SlotApportioner:
     """Turns slots into parts of lines, for one set of pieces.
 
     ``nobody`` is the holder of each bucket that no pod is in.
     """
 
-    pieces: Pieces
-    kinds: KindPieces
-    cells: Cells
+    pieces: NodeSegments
+    kinds: KindSegments
+    cells: LineCells
     nobody: Ints
 
-    def held(self, held: HeldSlots, holder: Ints) -> Parts:
+    def held(self, held: HeldSlots, holder: Ints) -> LineParts:
         """Parts of pods; what is over-committed costs nothing, since capacity is paid for once."""
         board_ms, nano = self._deal(held)
         bucket = np.where(held.over, CODE_OF_BUCKET[Bucket.OVERCOMMITTED], CODE_OF_BUCKET[Bucket.HELD])
         nano = np.where(held.over, 0, nano)
         cell = self.cells.of_kind_piece[held.kind_piece]
-        return Parts(cell, holder, bucket, board_ms, nano, held.start, held.end)
+        return LineParts(cell, holder, bucket, board_ms, nano, held.start, held.end)
 
-    def left_over(self, free: Leftovers) -> Parts:
+    def left_over(self, free: UnheldSlots) -> LineParts:
         """Parts of nobody where there are stretches, summed per kind piece: they are many and short."""
         board_ms, nano = self._deal(free)
         at = free.kind_piece
@@ -80,7 +246,7 @@ class Dealer:
         sums = np.add.reduceat(board_ms, runs), np.add.reduceat(nano, runs)
         return self._of_nobody(at[runs], free.bucket[runs], *sums)
 
-    def rest(self, plain: Ints, held: Parts, at: Ints, bucket: Ints) -> Parts:
+    def rest(self, plain: Ints, held: LineParts, at: Ints, bucket: Ints) -> LineParts:
         """Parts of nobody on plain lines: capacity of their kind pieces less what was ``held`` ``at`` them.
 
         ``bucket`` is the bucket of every kind piece.
@@ -97,12 +263,12 @@ class Dealer:
         free = np.flatnonzero(board_ms)
         return self._of_nobody(plain[free], bucket[plain[free]], board_ms[free], nano[free])
 
-    def _of_nobody(self, at: Ints, bucket: Ints, board_ms: Ints, nano: Ints) -> Parts:
+    def _of_nobody(self, at: Ints, bucket: Ints, board_ms: Ints, nano: Ints) -> LineParts:
         """Nobody has no first and last instant: the times are those of the kind piece."""
         cell, times = self.cells.of_kind_piece[at], (self.kinds.start_of(at), self.kinds.end[at])
-        return Parts(cell, self.nobody[bucket], bucket, board_ms, nano, *times)
+        return LineParts(cell, self.nobody[bucket], bucket, board_ms, nano, *times)
 
-    def _deal(self, slots: HeldSlots | Leftovers) -> tuple[Ints, Ints]:
+    def _deal(self, slots: HeldSlots | UnheldSlots) -> tuple[Ints, Ints]:
         rates = [*(rate.nano_per_board_hour for rate in self.pieces.rates), 0]
         price_of = np.array(rates, dtype=np.int64)[self.pieces.rate[self.kinds.piece]]
         den, price = self.kinds.den[slots.kind_piece], price_of[slots.kind_piece]
@@ -110,7 +276,7 @@ class Dealer:
         return deal_ms(*where), deal_nano(*where, price)
 
 
-def sum_parts(parts: Parts, cells: Cells, holders: int) -> pd.DataFrame:
+def sum_parts(parts: LineParts, cells: LineCells, holders: int) -> pd.DataFrame:
     """One row per (window, unit, holder, rate, bucket) with its measures; no price, no cost (null)."""
     key = (parts.cell * (holders + 1) + parts.holder) * len(Bucket) + parts.bucket
     order = np.argsort(key)
@@ -140,3 +306,117 @@ def sum_parts(parts: Parts, cells: Cells, holders: int) -> pd.DataFrame:
             "last_ms": last_ms,
         }
     )
+
+
+MEASURES = SIGNAL_MEASURES
+# The time each amount was measured over.
+_AMOUNTS: Mapping[str, tuple[str, ...]] = {
+    "observed_ms": ("busy_ms",),
+    "sm_observed_ms": ("sm_active_ms",),
+    "tensor_observed_ms": ("tensor_active_ms",),
+    "memory_observed_ms": ("memory_total_mib_s", "memory_used_mib_s"),
+    "energy_observed_ms": ("energy_mj",),
+}
+_CEILING = {
+    "busy_ms": "observed_ms",
+    "sm_active_ms": "sm_observed_ms",
+    "tensor_active_ms": "tensor_observed_ms",
+    "memory_used_mib_s": "memory_total_mib_s",
+}
+# Where what is above the ceiling goes: on a shared board a pod may do more than its part of it.
+_OVER = {"busy_ms": "busy_over_ms", "sm_active_ms": "sm_over_ms", "tensor_active_ms": "tensor_over_ms"}
+_MEASURED = tuple(name for name in MEASURES if name not in _OVER.values())
+_KEY = ["cluster", "node", "pod_uid", "window"]
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def join_signals(lines: pd.DataFrame, signals: pd.DataFrame, edges: Ints) -> pd.DataFrame:
+    """The MEASURES of each line (same index as ``lines``), as nullable integers.
+
+    ``lines`` has cluster, node, pod_uid, window and board_ms of held lines; ``edges`` are the window edges.
+    No measure exceeds what it is a part of: observed time is at most held time (what was measured over the
+    part that is cut goes with it), active time at most observed, with the rest beside it as time over.
+    """
+    per_window = _spread_over_windows(signals, edges)
+    held = lines.groupby(_KEY, observed=True)["board_ms"].transform("sum").to_numpy("float64")
+    joined = lines[_KEY].merge(per_window, how="left", on=_KEY, validate="many_to_one")
+    measured = {name: joined[name].to_numpy("float64") for name in _MEASURED if name in joined}
+    share = lines["board_ms"].to_numpy("float64") / np.where(held > 0, held, np.nan)
+    found = {name: measured[name] for name in PEAKS if name in measured}
+    for time, amounts in _AMOUNTS.items():
+        seen = _time(measured, time)
+        part = share if seen is None else share * _kept(held, seen)
+        if time in measured:
+            found[time] = measured[time] * part
+        for name in (name for name in amounts if name in measured):
+            limit = seen if name in _OVER else measured.get(_CEILING.get(name, ""))
+            found |= _within(name, measured[name], limit, part)
+    return _whole_numbers(found, lines)
+
+
+def _time(measured: Mapping[str, Floats], name: str) -> Floats | None:
+    """The time ``name``; a recording without one of its own read the tensor signal with the SM signal."""
+    if name == "tensor_observed_ms" and "sm_observed_ms" in measured:
+        own = measured.get(name)
+        sm = measured["sm_observed_ms"]
+        return sm if own is None else np.where(np.isnan(own), sm, own)
+    return measured.get(name)
+
+
+def _kept(held: Floats, seen: Floats) -> Floats:
+    """The part of the observed time that fits into the held time: scrapes do not fall on a pod's ends."""
+    return np.divide(held, seen, out=np.ones(len(seen)), where=seen > held)
+
+
+def _within(name: str, amount: Floats, limit: Floats | None, part: Floats) -> dict[str, Floats]:
+    """The amount up to its limit and, where there is a place for it, what is over."""
+    amount = np.maximum(amount, 0.0)
+    if limit is None:
+        return {name: amount * part}
+    over = np.where(np.isnan(limit), 0.0, np.maximum(amount - limit, 0.0))
+    found = {name: (amount - over) * part}
+    if name in _OVER:
+        found[_OVER[name]] = over * part
+    return found
+
+
+def _whole_numbers(found: Mapping[str, Floats], lines: pd.DataFrame) -> pd.DataFrame:
+    """Rounded, and under their ceilings after rounding too; nothing over is null."""
+    board_ms = lines["board_ms"].to_numpy("float64")
+    columns: dict[str, Floats] = {}
+    for name in (*_AMOUNTS, *MEASURES):
+        if name in found and name not in columns:
+            limit = board_ms if name in _AMOUNTS else columns.get(_CEILING.get(name, ""))
+            value = np.rint(np.maximum(found[name], 0.0))
+            columns[name] = value if limit is None else np.where(value > limit, limit, value)
+    result = pd.DataFrame(index=lines.index)
+    for name in MEASURES:
+        values = columns.get(name, np.full(len(lines), np.nan))
+        missing = np.isnan(values) | ((values == 0) & (name in _OVER.values()))
+        numbers = np.where(missing, 0.0, values).astype(np.int64)
+        result[name] = pd.arrays.IntegerArray(numbers, missing)
+    return result
+
+
+def _spread_over_windows(signals: pd.DataFrame, edges: Ints) -> pd.DataFrame:
+    """The measures that have a value anywhere, per pod, node and window."""
+    inside = signals[(signals["start_ms"] < edges[-1]) & (signals["end_ms"] > edges[0])].reset_index(
+        drop=True
+    )
+    names = [name for name in _MEASURED if inside[name].notna().any()]
+    start, end = inside["start_ms"].to_numpy(), inside["end_ms"].to_numpy()
+    first = np.maximum(np.searchsorted(edges, start, side="right") - 1, 0)
+    last = np.minimum(np.searchsorted(edges, end, side="left"), len(edges) - 1)
+    row = np.repeat(np.arange(len(inside)), last - first)
+    window = expand(first, last - first)
+    overlap = np.minimum(end[row], edges[window + 1]) - np.maximum(start[row], edges[window])
+    weight = overlap / (end - start)[row]
+    spread = inside.loc[row, ["cluster", "node", "pod_uid", *names]].reset_index(drop=True)
+    added = [name for name in names if name not in PEAKS]
+    spread[added] = spread[added].mul(weight, axis=0)
+    spread["window"] = window
+    grouped = spread.groupby(_KEY, observed=True)
+    peaks = grouped[[name for name in names if name in PEAKS]].max()
+    found: pd.DataFrame = pd.concat([grouped[added].sum(min_count=1), peaks], axis=1).reset_index()
+    return found

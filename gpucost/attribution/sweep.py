@@ -12,11 +12,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from gpucost.attribution.deal import Flags, Ints
-from gpucost.attribution.layout import REMAINDER, KindLayout, Layout
-from gpucost.attribution.pieces import Pieces
+from gpucost.attribution.apportion import Flags, Ints
+from gpucost.attribution.segments import (
+    REMAINDER,
+    KindLayout,
+    NodeLayout,
+    NodeSegments,
+)
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.gpu import UnitKind
-from gpucost.domain.holders import Bucket
 
 # Codes of buckets in arrays, in the order of the enum.
 CODE_OF_BUCKET = {bucket: code for code, bucket in enumerate(Bucket)}
@@ -28,7 +32,7 @@ _TIME_MASK = (1 << _TIME_BITS) - 1
 
 
 @dataclass(frozen=True)
-class KindPieces:
+class KindSegments:
     """Pieces x the kinds of their layout, sorted by (node, resource), then time; parallel int64 arrays.
 
     ``key`` is ``line << 40 | start - origin``, where ``line`` numbers the (node, resource) pairs.
@@ -63,7 +67,7 @@ class KindPieces:
 
 
 @dataclass(frozen=True)
-class Stretches:
+class HeldIntervals:
     """Where the number of held units is constant, sorted; ``kind_piece`` is a position in KindPieces."""
 
     key: Ints
@@ -73,7 +77,7 @@ class Stretches:
     held: Ints
 
 
-def kind_pieces(pieces: Pieces, origin: int) -> KindPieces:
+def kind_pieces(pieces: NodeSegments, origin: int) -> KindSegments:
     """Every piece once per kind of its layout, and once for the remainder of its boards."""
     kinds_of = [(*layout.kinds, *_remainder(layout)) for layout in pieces.layouts]
     flat = [kind for kinds in kinds_of for kind in kinds]
@@ -106,7 +110,7 @@ def kind_pieces(pieces: Pieces, origin: int) -> KindPieces:
     order = np.argsort(key)
     piece, row = piece[order], row[order]
     unit_kind, _, units, available, width, base, den, elastic, uncounted = table[row].T
-    return KindPieces(
+    return KindSegments(
         origin=origin,
         resources=resources,
         unit_kinds=tuple(unit_kinds),
@@ -131,7 +135,7 @@ def expand(first: Ints, count: Ints) -> Ints:
     return numbers
 
 
-def plain_lines(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) -> Flags:
+def plain_lines(kinds: KindSegments, line: Ints, start: Ints, end: Ints, count: Ints) -> Flags:
     """Which (node, resource) lines are plain; indexed by line."""
     lines = int(max(kinds.line_of(kinds.key).max(initial=-1), line.max(initial=-1))) + 1
     plain = np.ones(lines, bool)
@@ -148,7 +152,9 @@ def plain_lines(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: In
     return plain
 
 
-def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints, plain: Flags) -> Stretches:
+def sweep(
+    kinds: KindSegments, line: Ints, start: Ints, end: Ints, count: Ints, plain: Flags
+) -> HeldIntervals:
     """Held units over time on the lines that are not ``plain``.
 
     ``start``, ``end`` and ``count`` are intervals ``[start, end)`` of ``count`` units on their ``line``.
@@ -171,11 +177,11 @@ def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints, pl
     following = np.append(begin[1:], 0)
     until = np.where(same_line, np.minimum(until, following), until)
     real = begin < until
-    return Stretches(key[real], kind_piece[real], begin[real], until[real], held[real])
+    return HeldIntervals(key[real], kind_piece[real], begin[real], until[real], held[real])
 
 
 @dataclass(frozen=True)
-class Buckets:
+class SlotBuckets:
     """Per kind piece: the bucket of slots that could be handed out, and of those that are missing.
 
     Unknown while nobody observed; else unavailable where slots are missing or the node cannot be scheduled
@@ -186,7 +192,7 @@ class Buckets:
     missing: Ints
 
     @classmethod
-    def of(cls, pieces: Pieces, kinds: KindPieces) -> Buckets:
+    def of(cls, pieces: NodeSegments, kinds: KindSegments) -> SlotBuckets:
         observed, schedulable = pieces.observed[kinds.piece], pieces.schedulable[kinds.piece]
         codes = [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts]
         of_layout = np.array(codes, dtype=np.int64)
@@ -199,7 +205,7 @@ class Buckets:
 
 
 @dataclass(frozen=True)
-class Leftovers:
+class UnheldSlots:
     """What nobody held: parts of stretches by bucket, each a range of slots; sorted by ``kind_piece``."""
 
     bucket: Ints
@@ -210,7 +216,9 @@ class Leftovers:
     slot_to: Ints
 
 
-def leftovers(kinds: KindPieces, stretches: Stretches, buckets: Buckets) -> tuple[Leftovers, Leftovers]:
+def leftovers(
+    kinds: KindSegments, stretches: HeldIntervals, buckets: SlotBuckets
+) -> tuple[UnheldSlots, UnheldSlots]:
     """Free slots: (those that could be handed out, those that are missing from what the node advertises)."""
     units, base, width = kinds.units, kinds.base, kinds.width
     held = np.minimum(stretches.held, units[stretches.kind_piece])
@@ -218,10 +226,10 @@ def leftovers(kinds: KindPieces, stretches: Stretches, buckets: Buckets) -> tupl
     at = stretches.kind_piece[free]
     missing = np.minimum(units[at] - held[free], (units - kinds.available)[at])
 
-    def part(which: Ints, low: Ints, high: Ints, bucket: Ints) -> Leftovers:
+    def part(which: Ints, low: Ints, high: Ints, bucket: Ints) -> UnheldSlots:
         here, stretch = at[which], free[which]
         slots = (base[here] + low[which] * width[here], base[here] + high[which] * width[here])
-        return Leftovers(bucket[here], here, stretches.start[stretch], stretches.end[stretch], *slots)
+        return UnheldSlots(bucket[here], here, stretches.start[stretch], stretches.end[stretch], *slots)
 
     low, middle, high = held[free], units[at] - missing, units[at]
     return (
@@ -230,7 +238,7 @@ def leftovers(kinds: KindPieces, stretches: Stretches, buckets: Buckets) -> tupl
     )
 
 
-def _remainder(layout: Layout) -> tuple[KindLayout, ...]:
+def _remainder(layout: NodeLayout) -> tuple[KindLayout, ...]:
     slots = layout.slots - layout.remainder_base
     if slots == 0:
         return ()

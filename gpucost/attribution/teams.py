@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from gpucost.domain.buckets import NO_TEAM, RESERVED
 from gpucost.domain.configfile import (
     MISSING,
-    Amount,
     ConfigModel,
+    DatedConfigModel,
+    NanoAmount,
     Text,
     Version,
     dotted,
@@ -24,11 +26,9 @@ from gpucost.domain.configfile import (
     load_yaml,
     wrong,
 )
-from gpucost.domain.errors import Remark
-from gpucost.domain.holders import NO_TEAM, RESERVED
+from gpucost.domain.errors import ErrorRemark
 from gpucost.domain.money import NANO
 from gpucost.domain.time import Window
-from gpucost.domain.validity import Validity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,18 +54,20 @@ TeamName = Annotated[Text, AfterValidator(_not_reserved)]
 Patterns = Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=1000)]
 
 
-class Team(ConfigModel):
+class TeamProfile(ConfigModel):
     """A team, and what reports need to know of it beyond its name."""
 
     name: TeamName = Field(description="text, the team's name")
     cost_centre: Text | None = Field(None, description="text, the cost centre of the team")
-    quota_gpus: Amount | None = Field(None, description="boards the team is entitled to, such as 16 or 2.5")
-    monthly_budget: Amount | None = Field(
+    quota_gpus: NanoAmount | None = Field(
+        None, description="boards the team is entitled to, such as 16 or 2.5"
+    )
+    monthly_budget: NanoAmount | None = Field(
         None, description="what a month may cost, in the currency of the price book, such as 120000"
     )
 
 
-class Rule(Validity):
+class TeamRule(DatedConfigModel):
     """One rule: all its conditions must hold. An empty value fits no pattern."""
 
     team: TeamName | None = Field(None, description="text, the name of the team that the rule gives")
@@ -80,9 +82,9 @@ class Rule(Validity):
     user: Patterns | None = Field(None, description=_PATTERNS)
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Rule:
+    def _is_complete(self) -> TeamRule:
         if (self.team is None) == (self.team_from is None):
-            found = MISSING if self.team is None else Remark("both are given")
+            found = MISSING if self.team is None else ErrorRemark("both are given")
             raise wrong(found, "exactly one of team and team_from", "team")
         return self
 
@@ -111,8 +113,8 @@ class TeamFile(ConfigModel):
     """A whole file of team rules. With ``teams``, every team that a rule names must be among them."""
 
     version: Version = Field(description="1, the version of this format")
-    teams: tuple[Team, ...] = Field((), description="a list of teams")
-    rules: tuple[Rule, ...] = Field(description="a list of rules; the first that applies decides")
+    teams: tuple[TeamProfile, ...] = Field((), description="a list of teams")
+    rules: tuple[TeamRule, ...] = Field(description="a list of rules; the first that applies decides")
 
     @model_validator(mode="after")
     def _is_consistent(self) -> TeamFile:
@@ -129,13 +131,13 @@ class TeamFile(ConfigModel):
         return self
 
     def _refuse_identical(self) -> None:
-        groups: dict[object, list[tuple[int, Rule]]] = defaultdict(list)
+        groups: dict[object, list[tuple[int, TeamRule]]] = defaultdict(list)
         for n, rule in enumerate(self.rules):
             # Rules that copy different columns are a fallback; two fixed teams under one condition are not.
             group = groups[(frozenset(rule.conditions.items()), rule.team_from)]
             for m, other in group:
                 if rule.coincides(other):
-                    found = Remark(f"the same conditions as rules[{m}] at the same time")
+                    found = ErrorRemark(f"the same conditions as rules[{m}] at the same time")
                     raise wrong(found, "other conditions, or validities that do not overlap", "rules", n)
             group.append((n, rule))
 
@@ -154,10 +156,10 @@ class TeamRules:
     @classmethod
     def default(cls) -> TeamRules:
         """The team label where there is one, else no team."""
-        return cls(TeamFile(version=1, rules=(Rule(team_from="team_label"),)))
+        return cls(TeamFile(version=1, rules=(TeamRule(team_from="team_label"),)))
 
     @property
-    def teams(self) -> tuple[Team, ...]:
+    def teams(self) -> tuple[TeamProfile, ...]:
         return self.file.teams
 
     @property
@@ -207,5 +209,5 @@ class TeamRules:
         return tuple(sorted(edge for edge in edges if window.start_ms < edge < window.end_ms))
 
 
-def _placed(rules: Iterable[Rule], holder: Mapping[str, str]) -> str:
+def _placed(rules: Iterable[TeamRule], holder: Mapping[str, str]) -> str:
     return next((team for rule in rules if (team := rule.gives(holder))), NO_TEAM)

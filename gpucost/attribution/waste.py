@@ -16,11 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpucost.attribution.deal import Ints
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.apportion import Ints
 from gpucost.attribution.sweep import CODE_OF_BUCKET, expand
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.waste import ORDER, Waste
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.domain.buckets import (
+    HOLDER_OF_BUCKET,
+    ORDER,
+    Bucket,
+    Waste,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 _WASTES = tuple(Waste)

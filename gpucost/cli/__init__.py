@@ -15,7 +15,7 @@ def main() -> None:
     """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C while it starts ends it with
     130, without a word."""
     try:
-        from gpucost.cli.interrupts import ending_at_once
+        from gpucost.cli.terminal.exit_codes import ending_at_once
 
         with ending_at_once():
             from gpucost.cli.application import run

@@ -10,18 +10,15 @@ import typer
 from typer.core import TyperGroup
 
 import gpucost
-from gpucost.cli import (
-    advise,
-    advisor,
+from gpucost.cli.advise import advise_command, advisor_command, explain_command
+from gpucost.cli.commands import (
     compare,
     config,
     demo,
     digest,
     doctor,
-    explain,
     findings,
     ingest,
-    job,
     key,
     ledger,
     login,
@@ -30,15 +27,14 @@ from gpucost.cli import (
     prices,
     reports,
     serve,
-    state,
-    waste,
 )
-from gpucost.cli.context import Context
-from gpucost.cli.exits import EPILOG, reported
-from gpucost.cli.output import tolerate_narrow_encodings
+from gpucost.cli.state import state_command
+from gpucost.cli.terminal.context import CommandContext
+from gpucost.cli.terminal.exit_codes import EPILOG, reported
+from gpucost.cli.terminal.output import tolerate_narrow_encodings
 
 
-class Guarded(TyperGroup):
+class CommandGroup(TyperGroup):
     """Every command runs inside ``reported``."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -47,7 +43,7 @@ class Guarded(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Guarded,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -80,25 +76,25 @@ def options(
 ) -> None:
     """Global options; they stand before the command."""
     del version
-    ctx.obj = Context(config, debug, server)
+    ctx.obj = CommandContext(config, debug, server)
 
 
 app.command("ingest")(ingest.ingest)
 app.command("doctor")(doctor.doctor)
 app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
-app.command("job")(job.job)
-app.command("waste")(waste.waste)
+app.command("job")(reports.job)
+app.command("waste")(reports.waste)
 app.command("digest")(digest.digest)
 app.add_typer(compare.app, name="compare")
 app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(state.app, name="state")
-app.command("advise")(advise.advise)
-app.command("explain")(explain.explain)
-app.add_typer(advisor.app, name="advisor")
+app.add_typer(state_command.app, name="state")
+app.command("advise")(advise_command.advise)
+app.command("explain")(explain_command.explain)
+app.add_typer(advisor_command.app, name="advisor")
 app.add_typer(notify.app, name="notify")
 app.add_typer(key.app, name="key")
 app.command("login")(login.login)

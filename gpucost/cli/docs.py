@@ -8,7 +8,7 @@ from typing import Any
 import typer.main
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import MEANINGS
+from gpucost.cli.terminal.exit_codes import MEANINGS
 
 _HEAD = """# Command line
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Field(StrEnum):
-    """What a value is, whatever it is called. Values are in the base units that ``Unit`` names."""
+class DcgmField(StrEnum):
+    """What a value is, whatever it is called. Values are in the base units that ``DcgmUnit`` names."""
 
     BUSY = "busy"
     GRAPHICS = "graphics"
@@ -36,7 +36,7 @@ class Field(StrEnum):
     XID = "xid"
 
 
-class Unit(StrEnum):
+class DcgmUnit(StrEnum):
     """The unit a name is printed in. Base units: ratio, bytes, millijoules (as NVML counts), watts."""
 
     RATIO = "ratio"
@@ -50,7 +50,7 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class UnitScale:
     """``per`` of the unit are one base unit; printed values above ``highest`` are corrupt."""
 
     per: float
@@ -58,61 +58,61 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class DcgmName:
     """What a printed name means. ``unit`` is None where only the values tell."""
 
-    field: Field
-    unit: Unit | None
+    field: DcgmField
+    unit: DcgmUnit | None
 
 
 # Activity of a MIG slice is seen a little above 1 (NVIDIA/DCGM#152), corrupt percentages far above 100
 # (dcgm-exporter#418). 4 TiB of memory, 5 kW and ten years at 3 kW are above any board.
-SCALES: Mapping[Unit, Scale] = {
-    Unit.RATIO: Scale(1, 1.05),
-    Unit.PERCENT: Scale(100, 100),
-    Unit.BYTES: Scale(1, 2**42),
-    Unit.MEBIBYTES: Scale(2**-20, 2**22),
-    Unit.MILLIJOULES: Scale(1, 1e15),
-    Unit.JOULES: Scale(1e-3, 1e12),
-    Unit.WATTS: Scale(1, 5000),
-    Unit.CODE: Scale(1, 999),
+SCALES: Mapping[DcgmUnit, UnitScale] = {
+    DcgmUnit.RATIO: UnitScale(1, 1.05),
+    DcgmUnit.PERCENT: UnitScale(100, 100),
+    DcgmUnit.BYTES: UnitScale(1, 2**42),
+    DcgmUnit.MEBIBYTES: UnitScale(2**-20, 2**22),
+    DcgmUnit.MILLIJOULES: UnitScale(1, 1e15),
+    DcgmUnit.JOULES: UnitScale(1e-3, 1e12),
+    DcgmUnit.WATTS: UnitScale(1, 5000),
+    DcgmUnit.CODE: UnitScale(1, 999),
 }
 
-NAMES: Mapping[str, Name] = {
-    "DCGM_FI_DEV_GPU_UTIL": Name(Field.BUSY, Unit.PERCENT),
-    "DCGM_GPU_UTILIZATION": Name(Field.BUSY, Unit.PERCENT),
-    "DCGM_FI_DEV_GPU_UTIL_RATIO": Name(Field.BUSY, None),
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Name(Field.GRAPHICS, Unit.RATIO),
-    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": Name(Field.GRAPHICS, Unit.RATIO),
-    "DCGM_FI_PROF_SM_ACTIVE": Name(Field.SM, Unit.RATIO),
-    "DCGM_FI_PROF_SM_UTIL_RATIO": Name(Field.SM, Unit.RATIO),
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Name(Field.TENSOR, Unit.RATIO),
-    "DCGM_FI_PROF_TENSOR_UTIL_RATIO": Name(Field.TENSOR, Unit.RATIO),
-    "DCGM_FI_DEV_FB_USED": Name(Field.MEMORY_USED, Unit.MEBIBYTES),
-    "DCGM_FB_USED": Name(Field.MEMORY_USED, Unit.MEBIBYTES),
-    "DCGM_FI_DEV_FB_USED_BYTES": Name(Field.MEMORY_USED, Unit.BYTES),
-    "DCGM_FI_DEV_FB_FREE": Name(Field.MEMORY_FREE, Unit.MEBIBYTES),
-    "DCGM_FB_FREE": Name(Field.MEMORY_FREE, Unit.MEBIBYTES),
-    "DCGM_FI_DEV_FB_FREE_BYTES": Name(Field.MEMORY_FREE, Unit.BYTES),
-    "DCGM_FI_DEV_FB_RESERVED": Name(Field.MEMORY_RESERVED, Unit.MEBIBYTES),
-    "DCGM_FI_DEV_FB_RESERVED_BYTES": Name(Field.MEMORY_RESERVED, Unit.BYTES),
-    "DCGM_FI_DEV_FB_TOTAL": Name(Field.MEMORY_TOTAL, Unit.MEBIBYTES),
-    "DCGM_FB_TOTAL": Name(Field.MEMORY_TOTAL, Unit.MEBIBYTES),
-    "DCGM_FI_DEV_FB_CAPACITY_BYTES": Name(Field.MEMORY_TOTAL, Unit.BYTES),
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Name(Field.ENERGY, Unit.MILLIJOULES),
-    "DCGM_TOTAL_ENERGY_CONSUMPTION": Name(Field.ENERGY, Unit.MILLIJOULES),
-    "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": Name(Field.ENERGY, Unit.JOULES),
-    "DCGM_FI_DEV_POWER_USAGE": Name(Field.POWER, Unit.WATTS),
-    "DCGM_POWER_USAGE": Name(Field.POWER, Unit.WATTS),
-    "DCGM_FI_DEV_BOARD_POWER_WATTS": Name(Field.POWER, Unit.WATTS),
-    "DCGM_FI_DEV_XID_ERRORS": Name(Field.XID, Unit.CODE),
-    "DCGM_XID_ERRORS": Name(Field.XID, Unit.CODE),
-    "DCGM_FI_DEV_XID_ERROR": Name(Field.XID, Unit.CODE),
+NAMES: Mapping[str, DcgmName] = {
+    "DCGM_FI_DEV_GPU_UTIL": DcgmName(DcgmField.BUSY, DcgmUnit.PERCENT),
+    "DCGM_GPU_UTILIZATION": DcgmName(DcgmField.BUSY, DcgmUnit.PERCENT),
+    "DCGM_FI_DEV_GPU_UTIL_RATIO": DcgmName(DcgmField.BUSY, None),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": DcgmName(DcgmField.GRAPHICS, DcgmUnit.RATIO),
+    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": DcgmName(DcgmField.GRAPHICS, DcgmUnit.RATIO),
+    "DCGM_FI_PROF_SM_ACTIVE": DcgmName(DcgmField.SM, DcgmUnit.RATIO),
+    "DCGM_FI_PROF_SM_UTIL_RATIO": DcgmName(DcgmField.SM, DcgmUnit.RATIO),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": DcgmName(DcgmField.TENSOR, DcgmUnit.RATIO),
+    "DCGM_FI_PROF_TENSOR_UTIL_RATIO": DcgmName(DcgmField.TENSOR, DcgmUnit.RATIO),
+    "DCGM_FI_DEV_FB_USED": DcgmName(DcgmField.MEMORY_USED, DcgmUnit.MEBIBYTES),
+    "DCGM_FB_USED": DcgmName(DcgmField.MEMORY_USED, DcgmUnit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_USED_BYTES": DcgmName(DcgmField.MEMORY_USED, DcgmUnit.BYTES),
+    "DCGM_FI_DEV_FB_FREE": DcgmName(DcgmField.MEMORY_FREE, DcgmUnit.MEBIBYTES),
+    "DCGM_FB_FREE": DcgmName(DcgmField.MEMORY_FREE, DcgmUnit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_FREE_BYTES": DcgmName(DcgmField.MEMORY_FREE, DcgmUnit.BYTES),
+    "DCGM_FI_DEV_FB_RESERVED": DcgmName(DcgmField.MEMORY_RESERVED, DcgmUnit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_RESERVED_BYTES": DcgmName(DcgmField.MEMORY_RESERVED, DcgmUnit.BYTES),
+    "DCGM_FI_DEV_FB_TOTAL": DcgmName(DcgmField.MEMORY_TOTAL, DcgmUnit.MEBIBYTES),
+    "DCGM_FB_TOTAL": DcgmName(DcgmField.MEMORY_TOTAL, DcgmUnit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_CAPACITY_BYTES": DcgmName(DcgmField.MEMORY_TOTAL, DcgmUnit.BYTES),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": DcgmName(DcgmField.ENERGY, DcgmUnit.MILLIJOULES),
+    "DCGM_TOTAL_ENERGY_CONSUMPTION": DcgmName(DcgmField.ENERGY, DcgmUnit.MILLIJOULES),
+    "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": DcgmName(DcgmField.ENERGY, DcgmUnit.JOULES),
+    "DCGM_FI_DEV_POWER_USAGE": DcgmName(DcgmField.POWER, DcgmUnit.WATTS),
+    "DCGM_POWER_USAGE": DcgmName(DcgmField.POWER, DcgmUnit.WATTS),
+    "DCGM_FI_DEV_BOARD_POWER_WATTS": DcgmName(DcgmField.POWER, DcgmUnit.WATTS),
+    "DCGM_FI_DEV_XID_ERRORS": DcgmName(DcgmField.XID, DcgmUnit.CODE),
+    "DCGM_XID_ERRORS": DcgmName(DcgmField.XID, DcgmUnit.CODE),
+    "DCGM_FI_DEV_XID_ERROR": DcgmName(DcgmField.XID, DcgmUnit.CODE),
 }
 
 # Of the whole board even on the row of a MIG slice.
-BOARD_FIELDS = frozenset({Field.ENERGY, Field.POWER})
-RATIO_FIELDS = frozenset({Field.BUSY, Field.GRAPHICS, Field.SM, Field.TENSOR})
+BOARD_FIELDS = frozenset({DcgmField.ENERGY, DcgmField.POWER})
+RATIO_FIELDS = frozenset({DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR})
 
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
@@ -130,7 +130,7 @@ def is_blank(value: float) -> bool:
     return value in _BLANK_INT32 or value in _BLANK_FP64 or value == _BLANK_INT64
 
 
-def unit_of(spelled: Iterable[str]) -> Unit | None:
+def unit_of(spelled: Iterable[str]) -> DcgmUnit | None:
     """The unit of one name's values in one scrape, as printed; None when they do not tell.
 
     A fraction up to 1.05 is a ratio, for a percentage is a whole number; else a value above 1.05 is a
@@ -140,11 +140,11 @@ def unit_of(spelled: Iterable[str]) -> Unit | None:
     both units, and a guess would be wrong by a factor of 100.
     """
     values = {text: float(text) for text in spelled}
-    ratio, percent = SCALES[Unit.RATIO].highest, SCALES[Unit.PERCENT].highest
+    ratio, percent = SCALES[DcgmUnit.RATIO].highest, SCALES[DcgmUnit.PERCENT].highest
     if any(0 < value <= ratio and not value.is_integer() for value in values.values()):
-        return Unit.RATIO
+        return DcgmUnit.RATIO
     if any(ratio < value <= percent for value in values.values()):
-        return Unit.PERCENT
+        return DcgmUnit.PERCENT
     if any("." in text and value <= ratio for text, value in values.items()):
-        return Unit.RATIO
+        return DcgmUnit.RATIO
     return None

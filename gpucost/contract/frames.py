@@ -18,7 +18,7 @@ class ColumnType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FrameColumn:
     """One column: ``unit`` is its unit (``ms``, ``units``, ``boards``, or empty for names).
 
     One that ``may_lack`` was added after the first release: where it is missing, all of it is null.
@@ -35,27 +35,27 @@ class Column:
 class FrameSpec:
     name: str
     help: str
-    columns: tuple[Column, ...]
+    columns: tuple[FrameColumn, ...]
 
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
 
-def _text(name: str, help_: str) -> Column:
-    return Column(name, ColumnType.TEXT, "", help_)
+def _text(name: str, help_: str) -> FrameColumn:
+    return FrameColumn(name, ColumnType.TEXT, "", help_)
 
 
-def _int(name: str, unit: str, help_: str) -> Column:
-    return Column(name, ColumnType.INTEGER, unit, help_)
+def _int(name: str, unit: str, help_: str) -> FrameColumn:
+    return FrameColumn(name, ColumnType.INTEGER, unit, help_)
 
 
-def _real(name: str, unit: str, help_: str) -> Column:
-    return Column(name, ColumnType.REAL, unit, help_)
+def _real(name: str, unit: str, help_: str) -> FrameColumn:
+    return FrameColumn(name, ColumnType.REAL, unit, help_)
 
 
-def _later(name: str, unit: str, help_: str) -> Column:
-    return Column(name, ColumnType.REAL, unit, help_, may_lack=True)
+def _later(name: str, unit: str, help_: str) -> FrameColumn:
+    return FrameColumn(name, ColumnType.REAL, unit, help_, may_lack=True)
 
 
 _CLUSTER = _text("cluster", "name of the Kubernetes cluster")
@@ -64,7 +64,7 @@ _START = _int("start_ms", "ms", "first instant, inclusive")
 _END = _int("end_ms", "ms", "first instant after, exclusive")
 
 # What a report can be grouped by, and what a team rule can look at. Order is the order of a holder's key.
-HOLDER_COLUMNS: tuple[Column, ...] = (
+HOLDER_COLUMNS: tuple[FrameColumn, ...] = (
     _text("namespace", "namespace of the pod"),
     _text("pod", "name of the pod"),
     _text("pod_uid", "uid of the pod: the subject, since names are reused"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from gpucost.contract.spec import Exporter, MetricSpec, MetricType
+from gpucost.contract.metric_spec import MetricExporter, MetricSpec, MetricType
 
 
-class Holder(StrEnum):
+class HolderKind(StrEnum):
     """The label ``holder``: a pod, or one of those that are nobody."""
 
     POD = "pod"
@@ -19,7 +19,7 @@ class Holder(StrEnum):
     UNKNOWN = "__unknown__"
 
 
-class Method(StrEnum):
+class AttributionMethod(StrEnum):
     """The label ``method``: how a holder's part of what was measured on the GPU was found."""
 
     EXACT = "exact"
@@ -61,11 +61,11 @@ GPU_RULES = """\
 
 
 def _gauge(name: str, unit: str, labels: tuple[str, ...], help_: str) -> MetricSpec:
-    return MetricSpec(name, MetricType.GAUGE, unit, labels, help_, Exporter.GPU_EXPORTER)
+    return MetricSpec(name, MetricType.GAUGE, unit, labels, help_, MetricExporter.GPU_EXPORTER)
 
 
 def _counter(name: str, unit: str, labels: tuple[str, ...], help_: str) -> MetricSpec:
-    return MetricSpec(name, MetricType.COUNTER, unit, labels, help_, Exporter.GPU_EXPORTER)
+    return MetricSpec(name, MetricType.COUNTER, unit, labels, help_, MetricExporter.GPU_EXPORTER)
 
 
 GPU_INFO = _gauge(
@@ -142,7 +142,7 @@ POD_COUNTED_SINCE = _gauge(
 )
 
 
-class Measure(StrEnum):
+class GpuMeasure(StrEnum):
     """What is counted, on each GPU and for each holder: the middle of the counters' names."""
 
     HELD = "held_seconds"
@@ -155,52 +155,52 @@ class Measure(StrEnum):
     ENERGY = "energy_joules"
 
 
-_MEANING: Mapping[Measure, str] = {
-    Measure.HELD: "Seconds {of} x share of the board, as long as the exporter watched or could prove it.",
-    Measure.OBSERVED: "Board seconds {of} for which the busy signal was observed.",
-    Measure.BUSY: "Board seconds {of} with at least one kernel running (NVML utilization.gpu samples; on MIG "
-    "graphics activity of GPM or DCGM_FI_PROF_GR_ENGINE_ACTIVE).",
-    Measure.SM_OBSERVED: "Board seconds {of} for which the SM signal was observed.",
-    Measure.SM_ACTIVE: "Board seconds {of} weighted by the share of SMs active (GPM SM_UTIL or "
+_MEANING: Mapping[GpuMeasure, str] = {
+    GpuMeasure.HELD: "Seconds {of} x share of the board, as long as the exporter watched or could prove it.",
+    GpuMeasure.OBSERVED: "Board seconds {of} for which the busy signal was observed.",
+    GpuMeasure.BUSY: "Board seconds {of} with at least one kernel running (NVML utilization.gpu samples; on "
+    "MIG graphics activity of GPM or DCGM_FI_PROF_GR_ENGINE_ACTIVE).",
+    GpuMeasure.SM_OBSERVED: "Board seconds {of} for which the SM signal was observed.",
+    GpuMeasure.SM_ACTIVE: "Board seconds {of} weighted by the share of SMs active (GPM SM_UTIL or "
     "DCGM_FI_PROF_SM_ACTIVE).",
-    Measure.TENSOR_OBSERVED: "Board seconds {of} for which the tensor signal was observed.",
-    Measure.TENSOR_ACTIVE: "Board seconds {of} weighted by the share of tensor pipes active (GPM ANY_TENSOR "
-    "or DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).",
-    Measure.ENERGY: "Energy {of} (NVML total energy consumption of the board).",
+    GpuMeasure.TENSOR_OBSERVED: "Board seconds {of} for which the tensor signal was observed.",
+    GpuMeasure.TENSOR_ACTIVE: "Board seconds {of} weighted by the share of tensor pipes active (GPM "
+    "ANY_TENSOR or DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).",
+    GpuMeasure.ENERGY: "Energy {of} (NVML total energy consumption of the board).",
 }
-_OF_GPU = {Measure.HELD: "the GPU was there"}
-_OF_HOLDER = {Measure.HELD: "held"}
+_OF_GPU = {GpuMeasure.HELD: "the GPU was there"}
+_OF_HOLDER = {GpuMeasure.HELD: "held"}
 # On the GPU itself, what is held, by whomever, is the time it was there.
-_GPU_NAMES = {Measure.HELD: "present_seconds"}
+_GPU_NAMES = {GpuMeasure.HELD: "present_seconds"}
 
 
-def _unit(measure: Measure) -> str:
+def _unit(measure: GpuMeasure) -> str:
     return measure.rpartition("_")[2]
 
 
-def _of_gpu(measure: Measure) -> MetricSpec:
+def _of_gpu(measure: GpuMeasure) -> MetricSpec:
     name = f"gpucost_gpu_{_GPU_NAMES.get(measure, measure)}_total"
-    labels = ("node", "gpu_uuid") if measure is Measure.ENERGY else DEVICE_LABELS
+    labels = ("node", "gpu_uuid") if measure is GpuMeasure.ENERGY else DEVICE_LABELS
     return _counter(
         name, _unit(measure), labels, _MEANING[measure].format(of=_OF_GPU.get(measure, "of the GPU"))
     )
 
 
-def _of_holder(measure: Measure) -> MetricSpec:
+def _of_holder(measure: GpuMeasure) -> MetricSpec:
     meaning = _MEANING[measure].format(of=_OF_HOLDER.get(measure, "of the holder"))
     return _counter(f"gpucost_pod_gpu_{measure}_total", _unit(measure), HOLDER_LABELS, meaning)
 
 
-GPU_COUNTERS: Mapping[Measure, MetricSpec] = {measure: _of_gpu(measure) for measure in Measure}
-HOLDER_COUNTERS: Mapping[Measure, MetricSpec] = {measure: _of_holder(measure) for measure in Measure}
-POD_HELD = HOLDER_COUNTERS[Measure.HELD]
-POD_OBSERVED = HOLDER_COUNTERS[Measure.OBSERVED]
-POD_BUSY = HOLDER_COUNTERS[Measure.BUSY]
-POD_SM_OBSERVED = HOLDER_COUNTERS[Measure.SM_OBSERVED]
-POD_SM_ACTIVE = HOLDER_COUNTERS[Measure.SM_ACTIVE]
-POD_TENSOR_OBSERVED = HOLDER_COUNTERS[Measure.TENSOR_OBSERVED]
-POD_TENSOR_ACTIVE = HOLDER_COUNTERS[Measure.TENSOR_ACTIVE]
-POD_ENERGY = HOLDER_COUNTERS[Measure.ENERGY]
+GPU_COUNTERS: Mapping[GpuMeasure, MetricSpec] = {measure: _of_gpu(measure) for measure in GpuMeasure}
+HOLDER_COUNTERS: Mapping[GpuMeasure, MetricSpec] = {measure: _of_holder(measure) for measure in GpuMeasure}
+POD_HELD = HOLDER_COUNTERS[GpuMeasure.HELD]
+POD_OBSERVED = HOLDER_COUNTERS[GpuMeasure.OBSERVED]
+POD_BUSY = HOLDER_COUNTERS[GpuMeasure.BUSY]
+POD_SM_OBSERVED = HOLDER_COUNTERS[GpuMeasure.SM_OBSERVED]
+POD_SM_ACTIVE = HOLDER_COUNTERS[GpuMeasure.SM_ACTIVE]
+POD_TENSOR_OBSERVED = HOLDER_COUNTERS[GpuMeasure.TENSOR_OBSERVED]
+POD_TENSOR_ACTIVE = HOLDER_COUNTERS[GpuMeasure.TENSOR_ACTIVE]
+POD_ENERGY = HOLDER_COUNTERS[GpuMeasure.ENERGY]
 
 NVML_UP = _gauge("gpucost_nvml_up", "", ("node",), "1 while NVML answers and shows at least one GPU, else 0.")
 MISSING_SINCE = _gauge(
@@ -245,7 +245,7 @@ SOURCE_UP = MetricSpec(
     ("source",),
     "1 when the last rendering had everything of this part of the exporter, 0 when the part failed: the GPU "
     "exporter leaves it out then, the queue collector shows it as it was.",
-    Exporter.BOTH,
+    MetricExporter.BOTH,
 )
 SOURCE_ERRORS = MetricSpec(
     "gpucost_exporter_source_errors_total",
@@ -253,7 +253,7 @@ SOURCE_ERRORS = MetricSpec(
     "",
     ("source",),
     "Renderings for which this part of the exporter failed.",
-    Exporter.BOTH,
+    MetricExporter.BOTH,
 )
 DUPLICATES = _counter(
     "gpucost_exporter_duplicate_samples_total",

@@ -1,6 +1,7 @@
 """What was found in a Prometheus, as facts: what ``gpucost doctor`` reads, and what its diagnosis is made of.
 
-A fact that could not be read is None, and its question stands in ``Probe.unread``: not known is not absent.
+A fact that could not be read is None, and its question stands in ``ServerProbe.unread``: not known is not
+absent.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ VOLCANO_QUEUES = ("volcano_queue_weight", "volcano_queue_share", "volcano_queue_
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnansweredQuery:
     """A question that the server did not answer, and what it said."""
 
     what: str
@@ -50,7 +51,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeriesPresence:
     """When a kind of series was there: the seconds in which its first and its last sample ended, and in how
     many hours of the month there was one."""
 
@@ -60,7 +61,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrapes:
+class ScrapeJob:
     """A scrape job: its targets at the probe's instant, those that are down, and the time between scrapes."""
 
     job: str
@@ -70,7 +71,7 @@ class Scrapes:
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class ScrapeGaps:
     """Scrapes of kube-state-metrics in the month, in cells of ``cell_ms``: how much of it has none."""
 
     asked_ms: int
@@ -81,7 +82,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubles:
+class DuplicateSeries:
     """Series of ``exporter`` for the same subject: how many subjects, and the labels that tell them apart."""
 
     exporter: str
@@ -100,7 +101,7 @@ class UnbelievedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class ForeignJob:
     """A scrape job of which some series are refused, and what they claim in a window: GPUs times
     milliseconds, None where they name no GPU. ``what`` they would be, ``setting`` says whose are believed,
     ``believed`` are the jobs that are; ``namespaces`` are those of its targets, as far as ``up`` says."""
@@ -219,18 +220,18 @@ class ClusterProbe:
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
-    seen: Mapping[str, Seen] | None = None
+    seen: Mapping[str, SeriesPresence] | None = None
     pods: PodSeries | None = None
     nodes: NodeSeries | None = None
     gpus: GpuSeries | None = None
     gpus_unread: bool = False
-    doubles: tuple[Doubles, ...] = ()
-    scrapes: tuple[Scrapes, ...] = ()
-    gaps: Gaps | None = None
+    doubles: tuple[DuplicateSeries, ...] = ()
+    scrapes: tuple[ScrapeJob, ...] = ()
+    gaps: ScrapeGaps | None = None
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unbelieved: tuple[UnbelievedJob, ...] = ()
-    strangers: tuple[Stranger, ...] = ()
+    strangers: tuple[ForeignJob, ...] = ()
     trial: TrialReading | None = None
     at_ms: int | None = None
 
@@ -240,7 +241,7 @@ class ClusterProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ServerProbe:
     """One server, looked at ``at_ms`` for the ``month``, of which the past part is ``asked``.
 
     ``retention`` is what the server says of itself (``15d``), None where it does not say; ``targets`` are all
@@ -255,7 +256,7 @@ class Probe:
     retention: str | None = None
     targets: int = 0
     clusters: tuple[ClusterProbe, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnansweredQuery, ...] = ()
 
     @property
     def is_of_later(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gpucost.contract.gpu_metrics import POD_LABELS
-from gpucost.contract.spec import MetricSpec, MetricType
+from gpucost.contract.metric_spec import MetricSpec, MetricType
 
 # What a table cannot say.
 QUEUE_RULES = """\
@@ -39,7 +39,7 @@ QUEUE_RULES = """\
 """
 
 
-class Layer(StrEnum):
+class WaitLayer(StrEnum):
     """What holds a waiting workload. The values of the label ``layer``."""
 
     QUOTA = "quota"
@@ -55,7 +55,7 @@ class GangKind(StrEnum):
     JOB = "job"
 
 
-class Admitting(StrEnum):
+class NodeAdmission(StrEnum):
     """Which nodes with its resource would take a pod, by labels and taints. Values of the label ``nodes``."""
 
     ALL = "all"

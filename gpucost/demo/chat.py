@@ -28,7 +28,7 @@ pre{{background:#f4f4f4;padding:.5rem;margin:.3rem 0;overflow-x:auto;font-size:1
 
 
 @dataclass
-class Said:
+class ChatPost:
     """One message. ``thread`` is the id of the one it answers; ``edits`` how often it was replaced."""
 
     id: str
@@ -43,22 +43,22 @@ class Said:
 
 
 @dataclass
-class Room:
+class ChatRoom:
     """What was said. All methods may be called from any thread."""
 
     token: str
-    _said: list[Said] = field(default_factory=list)
+    _said: list[ChatPost] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _count: int = 0
 
-    def post(self, payload: Mapping[str, Any]) -> Said:
+    def post(self, payload: Mapping[str, Any]) -> ChatPost:
         with self._lock:
             self._count += 1
-            said = Said(f"1700000000.{self._count:06d}", payload, str(payload.get("thread_ts") or ""))
+            said = ChatPost(f"1700000000.{self._count:06d}", payload, str(payload.get("thread_ts") or ""))
             self._said = [*self._said, said][-_MOST_SAID:]
             return said
 
-    def update(self, payload: Mapping[str, Any]) -> Said | None:
+    def update(self, payload: Mapping[str, Any]) -> ChatPost | None:
         with self._lock:
             said = next((each for each in self._said if each.id == payload.get("ts")), None)
             if said is not None:
@@ -66,7 +66,7 @@ class Room:
             return said
 
     @property
-    def said(self) -> tuple[Said, ...]:
+    def said(self) -> tuple[ChatPost, ...]:
         """The latest 500 messages, oldest first."""
         with self._lock:
             return tuple(self._said)
@@ -88,7 +88,7 @@ class ChatServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, room: Room, port: int = 0) -> None:
+    def __init__(self, room: ChatRoom, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.room = room
 
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def _article(said: Said, answers: list[Said]) -> str:
+def _article(said: ChatPost, answers: list[ChatPost]) -> str:
     # The first line is for lock screens. Nothing is let through but what is made here.
     shown = html.escape("\n".join(said.lines[1:] or said.lines))
     shown = _LINK.sub(r'<a href="\1">\2</a>', _BOLD.sub(r"<b>\1</b>", _CODE.sub(r"<pre>\1</pre>", shown)))

@@ -12,27 +12,59 @@ from gpucost.contract.gpu_metrics import (
     DUPLICATES,
     SOURCE_ERRORS,
     SOURCE_UP,
-    Holder,
-    Measure,
-    Method,
+    AttributionMethod,
+    GpuMeasure,
+    HolderKind,
 )
-from gpucost.contract.openmetrics import EOF, header, series_name
-from gpucost.contract.spec import MetricSpec
-from gpucost.demo.gpu_boards import SLICES, SimulatedBoard, SimulatedGpu, boards_of
-from gpucost.demo.gpu_counts import Amounts, GpuCounts, HeldTime, PodCount
-from gpucost.demo.incident import Incident
+from gpucost.contract.metric_spec import (
+    EOF,
+    MetricSpec,
+    header,
+    series_name,
+)
+from gpucost.demo.gpu_counters import (
+    SLICES,
+    Amounts,
+    GpuCounts,
+    GpuHeldTime,
+    PodCount,
+    SimulatedDevice,
+    SimulatedGpu,
+    boards_of,
+)
+from gpucost.demo.incident import IdleIncident
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.inventory import Node
-from gpucost.simulator.staged import XID
-from gpucost_exporter_base.exposition import Family
-from gpucost_gpu_exporter.accounts import Accounts, PodLife, Row
-from gpucost_gpu_exporter.boards import Device
-from gpucost_gpu_exporter.conditions import Lack
-from gpucost_gpu_exporter.families import BoardView, SelfCounts, Snapshot, SnapshotSource
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
-from gpucost_gpu_exporter.quantities import dyadic
-from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, Signal, Source
-from gpucost_gpu_exporter.split import UNALLOCATED, UNPARTITIONED, Who
+from gpucost.simulator.injected_patterns import XID
+from gpucost.simulator.inventory import SimulatedNode
+from gpucost_exporter_base.exposition import MetricFamily
+from gpucost_gpu_exporter.metering.accounts import (
+    UNALLOCATED,
+    UNPARTITIONED,
+    CounterRow,
+    GpuAccounts,
+    GpuUser,
+    PodLife,
+)
+from gpucost_gpu_exporter.metering.gpu_state import MeteredDevice
+from gpucost_gpu_exporter.metering.missing_parts import MissingPart
+from gpucost_gpu_exporter.metric_families import (
+    ExporterSnapshot,
+    GpuView,
+    SelfCounts,
+    SnapshotSource,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    DeviceHolding,
+    DeviceKey,
+    PodRef,
+    dyadic,
+)
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
+    InstanceReading,
+    SignalSource,
+)
 
 _DRIVER = "580.95.05"
 _NS = 1_000_000
@@ -47,24 +79,24 @@ _DAY_MS = 86_400_000
 # What the exporter's endpoint says of its only part.
 _PART = (SnapshotSource.name,)
 _ITSELF = (
-    Family(SOURCE_UP, [(_PART, 1.0)]),
-    Family(SOURCE_ERRORS, [(_PART, 0.0)]),
-    Family(DUPLICATES, [(_PART, 0.0)]),
+    MetricFamily(SOURCE_UP, [(_PART, 1.0)]),
+    MetricFamily(SOURCE_ERRORS, [(_PART, 0.0)]),
+    MetricFamily(DUPLICATES, [(_PART, 0.0)]),
 )
 
 
 class GpuPages:
     """One page per node that measures at all: what a scrape of its exporter gets at an instant."""
 
-    def __init__(self, cluster: SimulatedCluster, incident: Incident | None = None) -> None:
+    def __init__(self, cluster: SimulatedCluster, incident: IdleIncident | None = None) -> None:
         self._cluster, self._incident = cluster, incident
         self._counts = GpuCounts(cluster)
         self._boards = {node.name: boards_of(cluster.seed, node) for node in cluster.nodes}
         self._pods = {
-            uid: (Pod(pod.submission.job.namespace, name, uid), pod.node)
+            uid: (PodRef(pod.submission.job.namespace, name, uid), pod.node)
             for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True)
         }
-        self._held_time = HeldTime(cluster)
+        self._held_time = GpuHeldTime(cluster)
         self._health: dict[str, list[Mapping[Hashable, Any]]] = {}
         for row in cluster.frames.health.to_dict("records"):
             self._health.setdefault(row["node"], []).append(row)
@@ -80,7 +112,7 @@ class GpuPages:
         pages = {}
         for node in self._cluster.nodes:
             if node.start_ms <= at_ms < node.end_ms and node.signal_coverage:
-                look = _Look(
+                look = _NodeInstant(
                     self._health.get(node.name, []), node, self._boards[node.name], at_ms,
                     of_pods.get(node.name, []),
                     {gpu: amounts for (name, gpu), amounts in retired.items() if name == node.name},
@@ -91,17 +123,17 @@ class GpuPages:
             pages[self._incident.node.name] = self.of_incident(self._incident, at_ms)
         return pages
 
-    def of_incident(self, incident: Incident, at_ms: int) -> str:
+    def of_incident(self, incident: IdleIncident, at_ms: int) -> str:
         """The page of the incident's node."""
-        pod, node = Pod(*incident.pod), incident.node
-        look = _Look(
+        pod, node = PodRef(*incident.pod), incident.node
+        look = _NodeInstant(
             [], node, boards_of(incident.seed, node), at_ms, incident.counts(at_ms), {},
             incident.held(at_ms), {pod.uid: (pod, node.name)},
             lambda gpu, instant_ms: incident.held_ns(gpu.text, instant_ms),
         )  # fmt: skip
         return self._page(look.snapshot())
 
-    def _page(self, snapshot: Snapshot) -> str:
+    def _page(self, snapshot: ExporterSnapshot) -> str:
         """As the exporter would write it, with the names of series kept: they are most of the work."""
         source = SnapshotSource()
         source.latest = snapshot
@@ -128,21 +160,21 @@ class GpuPages:
 
 
 @dataclass
-class _Look:
+class _NodeInstant:
     """One node at one instant."""
 
     health: Sequence[Mapping[Hashable, Any]]
-    node: Node
-    boards: Sequence[SimulatedBoard]
+    node: SimulatedNode
+    boards: Sequence[SimulatedDevice]
     at_ms: int
     counts: Sequence[PodCount]
     retired: Mapping[str, Amounts]
     held: Sequence[tuple[str, str, str]]
-    pods: Mapping[str, tuple[Pod, str]]
+    pods: Mapping[str, tuple[PodRef, str]]
     held_ns: Callable[[SimulatedGpu, int], Fraction | int]
-    accounts: Accounts = field(default_factory=Accounts)
+    accounts: GpuAccounts = field(default_factory=GpuAccounts)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ExporterSnapshot:
         by_gpu: dict[str, list[PodCount]] = {}
         for count in self.counts:
             by_gpu.setdefault(count.gpu, []).append(count)
@@ -163,7 +195,7 @@ class _Look:
         views = [
             self._view(board, by_gpu, board.uuid in lost, epochs.get(board.uuid, 0)) for board in self.boards
         ]
-        return Snapshot(
+        return ExporterSnapshot(
             version=self.at_ms,
             node=self.node.name,
             at_ms=self.at_ms,
@@ -176,26 +208,28 @@ class _Look:
             counts=self._self_counts(),
         )
 
-    def _account(self, board: SimulatedBoard, by_gpu: Mapping[str, Sequence[PodCount]]) -> None:
+    def _account(self, board: SimulatedDevice, by_gpu: Mapping[str, Sequence[PodCount]]) -> None:
         accounts, lived_ns = self.accounts, (self.at_ms - self.node.start_ms) * _NS
         energy_mj = 0
         active_ns = 0
         for gpu in board.gpus:
             mine = [_whole(count) for count in by_gpu.get(gpu.text, ())]
             gone = _in_quanta(self.retired.get(gpu.text, {}))
-            used = {measure: gone.get(measure, 0) for measure in Measure}
+            used = {measure: gone.get(measure, 0) for measure in GpuMeasure}
             for count in mine:
                 for measure, amount in count.amounts.items():
                     used[measure] += amount
             # Rounded once: the difference of two rounded times goes to and fro by a nanosecond.
             free_ns = (lived_ns * gpu.part - self.held_ns(gpu, self.at_ms)) // _QUANTUM_NS * _QUANTUM_NS
             totals = self._totals(gpu, used, free_ns)
-            energy_mj += totals.pop(Measure.ENERGY)
-            active_ns += totals.get(Measure.SM_ACTIVE, 0)
+            energy_mj += totals.pop(GpuMeasure.ENERGY)
+            active_ns += totals.get(GpuMeasure.SM_ACTIVE, 0)
             accounts.gpus[gpu.key] = totals
-            method = Method.WEIGHTED if gpu.replicas > 1 else Method.EXACT
+            method = AttributionMethod.WEIGHTED if gpu.replicas > 1 else AttributionMethod.EXACT
             rows = {
-                Row(Who(Holder.POD, self.pods[count.pod_uid][0]), gpu.key, method): _ticks(count.amounts)
+                CounterRow(GpuUser(HolderKind.POD, self.pods[count.pod_uid][0]), gpu.key, method): _ticks(
+                    count.amounts
+                )
                 for count in mine
             }
             if gone:
@@ -204,43 +238,47 @@ class _Look:
             for amounts in (*rows.values(), accounts.retired.get(gpu.key, {})):
                 for measure in rest:
                     rest[measure] -= amounts.get(measure, 0)
-            rest[Measure.ENERGY] = dyadic(Measure.ENERGY, int(gpu.idle_watts * free_ns) // _NS)
+            rest[GpuMeasure.ENERGY] = dyadic(GpuMeasure.ENERGY, int(gpu.idle_watts * free_ns) // _NS)
             accounts.rows |= rows
-            accounts.rows[Row(UNALLOCATED, gpu.key, Method.EXACT)] = rest
+            accounts.rows[CounterRow(UNALLOCATED, gpu.key, AttributionMethod.EXACT)] = rest
         whole = DeviceKey(board.uuid)
         if board.unpartitioned:
             left = int(lived_ns * board.unpartitioned)
-            accounts.gpus[whole] = {Measure.HELD: left}
-            accounts.rows[Row(UNPARTITIONED, whole, Method.NONE)] = _ticks({Measure.HELD: left})
-        accounts.gpus.setdefault(whole, {})[Measure.ENERGY] = energy_mj
+            accounts.gpus[whole] = {GpuMeasure.HELD: left}
+            accounts.rows[CounterRow(UNPARTITIONED, whole, AttributionMethod.NONE)] = _ticks(
+                {GpuMeasure.HELD: left}
+            )
+        accounts.gpus.setdefault(whole, {})[GpuMeasure.ENERGY] = energy_mj
         capped = _CAPPED[int(board.uuid[-2:], 16) % len(_CAPPED)]
         accounts.throttled_ns[board.uuid, "sw_power_cap"] = active_ns * capped // 100
         is_hot = self.node.name == _THERMAL_NODE and board.minor == 0
         accounts.throttled_ns[board.uuid, "hw_thermal"] = active_ns // 50 if is_hot else 0
 
-    def _totals(self, gpu: SimulatedGpu, used: Mapping[Measure, int], free_ns: int) -> dict[Measure, int]:
+    def _totals(
+        self, gpu: SimulatedGpu, used: Mapping[GpuMeasure, int], free_ns: int
+    ) -> dict[GpuMeasure, int]:
         """What the GPU itself counted: what pods used, and the time in which nobody held it."""
         seen_ns = int(free_ns * gpu.coverage)
-        totals = {Measure.HELD: used[Measure.HELD] + free_ns}
+        totals = {GpuMeasure.HELD: used[GpuMeasure.HELD] + free_ns}
         if gpu.has_busy:
             totals |= {
-                Measure.OBSERVED: used[Measure.OBSERVED] + seen_ns,
-                Measure.BUSY: used[Measure.BUSY],
+                GpuMeasure.OBSERVED: used[GpuMeasure.OBSERVED] + seen_ns,
+                GpuMeasure.BUSY: used[GpuMeasure.BUSY],
             }
         if gpu.has_sm:
             totals |= {
-                Measure.SM_OBSERVED: used[Measure.SM_OBSERVED] + seen_ns,
-                Measure.SM_ACTIVE: used[Measure.SM_ACTIVE],
-                Measure.TENSOR_OBSERVED: used[Measure.TENSOR_OBSERVED] + seen_ns,
-                Measure.TENSOR_ACTIVE: used[Measure.TENSOR_ACTIVE],
+                GpuMeasure.SM_OBSERVED: used[GpuMeasure.SM_OBSERVED] + seen_ns,
+                GpuMeasure.SM_ACTIVE: used[GpuMeasure.SM_ACTIVE],
+                GpuMeasure.TENSOR_OBSERVED: used[GpuMeasure.TENSOR_OBSERVED] + seen_ns,
+                GpuMeasure.TENSOR_ACTIVE: used[GpuMeasure.TENSOR_ACTIVE],
             }
-        totals[Measure.ENERGY] = used[Measure.ENERGY] + int(gpu.idle_watts * free_ns) // _NS
+        totals[GpuMeasure.ENERGY] = used[GpuMeasure.ENERGY] + int(gpu.idle_watts * free_ns) // _NS
         return totals
 
     def _view(
-        self, board: SimulatedBoard, by_gpu: Mapping[str, Sequence[PodCount]], is_lost: bool, epoch: int
-    ) -> BoardView:
-        read: dict[DeviceKey, BoardReading | InstanceReading] = {}
+        self, board: SimulatedDevice, by_gpu: Mapping[str, Sequence[PodCount]], is_lost: bool, epoch: int
+    ) -> GpuView:
+        read: dict[DeviceKey, GpuReading | InstanceReading] = {}
         for gpu in board.gpus:
             used = sum(count.memory_bytes for count in by_gpu.get(gpu.text, ()))
             if gpu.profile:
@@ -252,12 +290,12 @@ class _Look:
                 read[gpu.key] = self._reading(board, (), min(used, gpu.memory_bytes), gpu.memory_bytes)
         instances = tuple(each for each in read.values() if isinstance(each, InstanceReading))
         seen = self._reading(board, instances) if board.is_mig else read[DeviceKey(board.uuid)]
-        assert isinstance(seen, BoardReading)
-        return BoardView(
+        assert isinstance(seen, GpuReading)
+        return GpuView(
             seen,
             "GPU_IS_LOST" if is_lost else "",
             epoch,
-            tuple(Device(gpu.key, gpu.part, read[gpu.key]) for gpu in board.gpus),
+            tuple(MeteredDevice(gpu.key, gpu.part, read[gpu.key]) for gpu in board.gpus),
             {gpu.key: _sources(gpu) for gpu in board.gpus},
             {
                 gpu.key: {"pod": sum(count.memory_bytes > 0 for count in by_gpu.get(gpu.text, ()))}
@@ -267,31 +305,31 @@ class _Look:
 
     def _reading(
         self,
-        board: SimulatedBoard,
+        board: SimulatedDevice,
         instances: tuple[InstanceReading, ...],
         used: int | None = None,
         total: int | None = None,
-    ) -> BoardReading:
+    ) -> GpuReading:
         bus = f"00000000:{0x10 + board.minor:02X}:00.0"
-        return BoardReading(
+        return GpuReading(
             board.uuid, board.minor, board.product, bus, mig=board.is_mig,
             memory_used_bytes=used, memory_total_bytes=total, instances=instances,
         )  # fmt: skip
 
-    def _holdings(self) -> Iterator[Holding]:
+    def _holdings(self) -> Iterator[DeviceHolding]:
         gpus = {gpu.text: gpu for board in self.boards for gpu in board.gpus}
         for uid, text, resource in self.held:
             gpu = gpus[text]
-            yield Holding(self.pods[uid][0], gpu.key, Fraction(1, gpu.replicas), resource, ("main",))
+            yield DeviceHolding(self.pods[uid][0], gpu.key, Fraction(1, gpu.replicas), resource, ("main",))
 
-    def _lacks(self) -> Iterator[Lack]:
+    def _lacks(self) -> Iterator[MissingPart]:
         for board in self.boards:
             for gpu in board.gpus:
                 if not gpu.has_busy:
-                    yield Lack(gpu.key, Signal.BUSY.value, "NOT_SUPPORTED")
+                    yield MissingPart(gpu.key, GpuSignal.BUSY.value, "NOT_SUPPORTED")
                 if not gpu.has_sm:
-                    yield Lack(gpu.key, Signal.SM.value, "NOT_SUPPORTED")
-                    yield Lack(gpu.key, Signal.TENSOR.value, "NOT_SUPPORTED")
+                    yield MissingPart(gpu.key, GpuSignal.SM.value, "NOT_SUPPORTED")
+                    yield MissingPart(gpu.key, GpuSignal.TENSOR.value, "NOT_SUPPORTED")
 
     def _self_counts(self) -> SelfCounts:
         lived_ms = self.at_ms - self.node.start_ms
@@ -315,19 +353,19 @@ def _whole(count: PodCount) -> PodCount:
     return replace(count, amounts=_in_quanta(count.amounts))
 
 
-def _in_quanta(amounts: Amounts) -> dict[Measure, int]:
+def _in_quanta(amounts: Amounts) -> dict[GpuMeasure, int]:
     """Times in whole ticks, so that what is left of a GPU's never falls by a tick."""
     return {
-        measure: amount if measure is Measure.ENERGY else amount // _QUANTUM_NS * _QUANTUM_NS
+        measure: amount if measure is GpuMeasure.ENERGY else amount // _QUANTUM_NS * _QUANTUM_NS
         for measure, amount in amounts.items()
     }
 
 
-def _ticks(amounts: Amounts) -> dict[Measure, int]:
+def _ticks(amounts: Amounts) -> dict[GpuMeasure, int]:
     return {measure: dyadic(measure, amount) for measure, amount in amounts.items()}
 
 
-def _sources(gpu: SimulatedGpu) -> Mapping[Signal, str]:
-    busy = Source.NVML_SAMPLES if gpu.has_busy else Source.NONE
-    gpm = Source.GPM if gpu.has_sm else Source.NONE
-    return {Signal.BUSY: busy, Signal.SM: gpm, Signal.TENSOR: gpm}
+def _sources(gpu: SimulatedGpu) -> Mapping[GpuSignal, str]:
+    busy = SignalSource.NVML_SAMPLES if gpu.has_busy else SignalSource.NONE
+    gpm = SignalSource.GPM if gpu.has_sm else SignalSource.NONE
+    return {GpuSignal.BUSY: busy, GpuSignal.SM: gpm, GpuSignal.TENSOR: gpm}

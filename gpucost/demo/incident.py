@@ -1,8 +1,8 @@
 """An idle allocation on command: a training job that does nothing until it is told to end, on its own node.
 
 The node is there all the time. When the job appears, it has been there for ``BEFORE_MS`` already: a detector
-that waits for five minutes need not be waited for. ``Incident.since_ms`` says from when its history is to be
-added to what was scraped (``stack``).
+that waits for five minutes need not be waited for. ``IdleIncident.since_ms`` says from when its history is
+to be added to what was scraped (``stack``).
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TypeVar
 
-from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.nodes import Node as NodeObject
-from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate, Toleration
-from gpucost.cluster.state import ClusterState
-from gpucost.contract.gpu_metrics import Measure
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.nodes import Node as NodeObject
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodSet,
+    PodTemplate,
+    Toleration,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.contract.gpu_metrics import GpuMeasure
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.demo.gpu_counts import PodCount
-from gpucost.domain.jobs import JobKind, Owner
+from gpucost.demo.gpu_counters import PodCount
+from gpucost.domain.jobs import JobKind, OwnerReference
 from gpucost.domain.time import MINUTE_MS
-from gpucost.simulator.boards import board_uuid
-from gpucost.simulator.inventory import GPU, POOLS, Node
-from gpucost.simulator.plants import GIB
+from gpucost.simulator.injected_patterns import GIB
+from gpucost.simulator.inventory import GPU, POOLS, SimulatedNode
+from gpucost.simulator.scheduler import board_uuid
 from gpucost.simulator.state import node_object
-from gpucost.simulator.state_names import POOL, TAINT, meta
+from gpucost.simulator.state_workloads import POOL, TAINT, meta
 
 TEAM, NAMESPACE, JOB, NODE = "vision", "vision", "finetune-forgotten", "h100-spare-01"
 UNITS = 4
@@ -37,20 +43,20 @@ T = TypeVar("T", Pod, JobObject, NodeObject)
 
 
 @dataclass
-class Incident:
+class IdleIncident:
     """``begin`` and ``end`` may be called from any thread, each once."""
 
     seed: int
-    node: Node
+    node: SimulatedNode
     _told: Lock = field(default_factory=Lock)
     _since_ms: int | None = None
     _ended_ms: int | None = None
 
     @classmethod
-    def on(cls, seed: int, start_ms: int, end_ms: int) -> Incident:
+    def on(cls, seed: int, start_ms: int, end_ms: int) -> IdleIncident:
         """On a node that is there from ``start_ms`` to ``end_ms``."""
         pool = next(each for each in POOLS if each.name == "h100")
-        node = Node(
+        node = SimulatedNode(
             NODE, pool.name, pool.product, pool.boards, pool.instance_type, pool.capacity_type,
             "us-east-1a", pool.offers, start_ms, end_ms,
         )  # fmt: skip
@@ -98,10 +104,10 @@ class Incident:
             return []
         held_ns = (min(at_ms, self._ended_ms or at_ms) - since_ms) * 1_000_000
         amounts = {
-            **dict.fromkeys((Measure.HELD, Measure.OBSERVED, Measure.SM_OBSERVED), held_ns),
-            **dict.fromkeys((Measure.BUSY, Measure.SM_ACTIVE, Measure.TENSOR_ACTIVE), 0),
-            Measure.TENSOR_OBSERVED: held_ns,
-            Measure.ENERGY: _IDLE_WATTS * held_ns // 1_000_000,
+            **dict.fromkeys((GpuMeasure.HELD, GpuMeasure.OBSERVED, GpuMeasure.SM_OBSERVED), held_ns),
+            **dict.fromkeys((GpuMeasure.BUSY, GpuMeasure.SM_ACTIVE, GpuMeasure.TENSOR_ACTIVE), 0),
+            GpuMeasure.TENSOR_OBSERVED: held_ns,
+            GpuMeasure.ENERGY: _IDLE_WATTS * held_ns // 1_000_000,
         }
         memory = int(0.6 * GIB) if self._is_there(at_ms) else 0
         return [PodCount(self._uid, gpu, since_ms, amounts, memory) for gpu in self._gpus]
@@ -138,7 +144,7 @@ class Incident:
 
     def _pod(self, ended_ms: int | None) -> Pod:
         job, since_ms = self._job(), self._since_ms or 0
-        owner = Owner(job.api_version, job.kind, JOB, job.meta.uid)
+        owner = OwnerReference(job.api_version, job.kind, JOB, job.meta.uid)
         phase = PodPhase.RUNNING if ended_ms is None else PodPhase.SUCCEEDED
         return Pod(
             meta(self.seed, "pod", NAMESPACE, f"{JOB}-0", since_ms, _LABELS, owner=owner),

@@ -1,38 +1,197 @@
 """The demo's stack: exporters, Prometheus with rules, Alertmanager and a chat room, each on loopback.
 
-gpucost itself is not started here: ``Stack.settings_text`` are the settings that ``gpucost serve`` needs to
-read from this Prometheus and to post into this room; Alertmanager posts to ``service_url``.
+gpucost itself is not started here: ``DemoStack.settings_text`` are the settings that ``gpucost serve`` needs
+to read from this Prometheus and to post into this room; Alertmanager posts to ``service_url``.
+
+Pages scraped at known instants -> one OpenMetrics text with times, as promtool reads it. Pure.
+
+Programs of the demo: found, started, waited for, and always ended again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
+import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
+from urllib.request import urlopen
 
-from gpucost.demo.backfill import Backfill
-from gpucost.demo.chat import ROOM, ChatServer, Room
+from gpucost.contract.metric_spec import EOF, escape
+from gpucost.demo.chat import ROOM, ChatRoom, ChatServer
 from gpucost.demo.exporters import (
     COLLECTOR,
     COLLECTOR_JOB,
     GPU_JOB,
     SERVERS_JOB,
     SERVICE_JOB,
-    Exporters,
-    Target,
+    ScrapeTarget,
+    SimulatedExporters,
 )
-from gpucost.demo.incident import Incident
-from gpucost.demo.processes import Program, create_blocks, running
+from gpucost.demo.incident import IdleIncident
+from gpucost.domain.errors import GpuCostError, InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+
+# Debian's package of each program.
+_PACKAGES = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+}
+PROGRAMS = tuple(_PACKAGES)
+_READY_S, _END_S, _PAUSE_S = 60.0, 20.0, 0.05
+_TAIL = 2_000
+
+
+class NotStarted(GpuCostError):
+    """A program that ended at once, or did not get ready; the message has the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProgram:
+    """``ready`` is the URL that answers 200 once it is."""
+
+    name: str
+    arguments: Sequence[str]
+    ready: str
+    log: Path
+
+
+def found(name: str) -> str:
+    """The path of a program. Raises InputError, naming Debian's package, where there is none."""
+    path = shutil.which(name)
+    if path is None:
+        package = _PACKAGES.get(name, name)
+        raise InputError("program", name, f"an installed one (Debian: apt-get install {package})")
+    return path
+
+
+@contextmanager
+def running(program: ChildProgram) -> Iterator[None]:
+    """Start a program, wait until it is ready, and end it. Raises InputError and NotStarted.
+
+    A group of its own: Ctrl-C comes to us, and we end it in order.
+    """
+    command = [found(program.name), *program.arguments]
+    with (
+        program.log.open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as process,
+    ):
+        try:
+            _wait(program, process)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(program: ChildProgram, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise NotStarted(f"{program.name} ended at once: {_tail(program.log)}")
+        try:
+            with urlopen(program.ready, timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(_PAUSE_S)
+    raise NotStarted(f"{program.name} was not ready after {_READY_S:.0f} s: {_tail(program.log)}")
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-_TAIL:].strip() or "its log is empty"
+
+
+def create_blocks(text: Iterator[str], data: Path) -> None:
+    """Blocks of one OpenMetrics text in Prometheus' folder ``data``. Raises InputError and NotStarted."""
+    data.mkdir(parents=True, exist_ok=True)
+    source = data.parent / f"{data.name}.openmetrics"
+    with source.open("w", encoding="utf-8") as file:
+        file.writelines(text)
+    arguments = ["tsdb", "create-blocks-from", "openmetrics", "--quiet", str(source), str(data)]
+    done = subprocess.run([found("promtool"), *arguments], capture_output=True, text=True, check=False)
+    source.unlink()
+    if done.returncode:
+        raise NotStarted(f"promtool refused the samples: {(done.stderr or done.stdout)[-_TAIL:]}")
+
+
+_EMPTY = re.compile(r'(?<=[{,])[a-zA-Z_][a-zA-Z0-9_]*="",?')
+_UP = "up"
+
+
+class MetricBackfill:
+    """Add pages in order of time, then take ``text``: a family stands in it once, as the format wants it.
+
+    ``with_up``: with the series ``up`` that a scrape leaves, 1.
+    """
+
+    def __init__(self, *, with_up: bool = True) -> None:
+        self._with_up = with_up
+        self._headers: dict[str, str] = {}
+        self._lines: dict[str, list[str]] = {}
+        self._series: dict[str, dict[str, str]] = {}
+
+    def add(self, page: str, target_labels: Mapping[str, str], at_ms: int) -> None:
+        """One scrape; labels without a value are left out, as Prometheus does."""
+        prefix = ",".join(f'{name}="{escape(value)}"' for name, value in target_labels.items())
+        time = f" {at_ms // 1000}.{at_ms % 1000:03d}\n"
+        series = self._series.setdefault(prefix, {})
+        family, header, lines = "", list[str](), list[str]()
+        for line in page.splitlines():
+            if line.startswith("#"):
+                if line == EOF.rstrip():
+                    break
+                name = line.split(" ", 3)[2]
+                if name != family:
+                    family, header = name, []
+                    lines = self._lines.setdefault(name, [])
+                header.append(line)
+                if name not in self._headers or len(header) > 1:
+                    self._headers.setdefault(name, "")
+                    if line not in self._headers[name]:
+                        self._headers[name] += f"{line}\n"
+                continue
+            labelled, _, value = line.rpartition(" ")
+            named = series.get(labelled)
+            if named is None:
+                named = series[labelled] = _named(labelled, prefix)
+            lines.append(f"{named} {value}{time}")
+        if self._with_up:
+            self._up(prefix, time)
+
+    def text(self) -> Iterator[str]:
+        """All of it, with the closing EOF."""
+        for name, lines in self._lines.items():
+            if lines:
+                yield self._headers[name]
+                yield from lines
+        yield EOF
+
+    def _up(self, prefix: str, time: str) -> None:
+        self._headers.setdefault(_UP, f"# TYPE {_UP} gauge\n")
+        self._lines.setdefault(_UP, []).append(f"{_UP}{{{prefix}}} 1{time}")
+
+
+def _named(labelled: str, prefix: str) -> str:
+    """The series with the labels of its target, without those that are empty."""
+    name, brace, rest = labelled.partition("{")
+    own = _EMPTY.sub("", brace + rest)[1:-1].rstrip(",") if brace else ""
+    return f"{name}{{{prefix}{',' if own else ''}{own}}}"
+
 
 SCRAPE_S = 5
 DATA = "prometheus"
@@ -42,19 +201,19 @@ _TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ScrapeHistory:
     """How much was scraped before the demo begins, and how often, in ms."""
 
     length_ms: int = 3 * HOUR_MS
     step_ms: int = MINUTE_MS
 
 
-SHORT = History(30 * MINUTE_MS, 30 * SECOND_MS)
+SHORT = ScrapeHistory(30 * MINUTE_MS, 30 * SECOND_MS)
 """Enough for the detectors, and made in seconds."""
 
 
 @dataclass(frozen=True)
-class Stack:
+class DemoStack:
     """Addresses of what runs, and the folder with its files and logs."""
 
     folder: Path
@@ -62,9 +221,9 @@ class Stack:
     alertmanager: str
     chat: ChatServer
     exporters: PageServer
-    history: History
+    history: ScrapeHistory
 
-    def begin(self, incident: Incident) -> None:
+    def begin(self, incident: IdleIncident) -> None:
         """The incident's job appears, with the minutes that it is old already. Prometheus looks for new
         blocks once a minute. Raises NotStarted where it does not take them."""
         now_ms = time.time_ns() // 1_000_000
@@ -112,13 +271,13 @@ class Stack:
 
 @contextmanager
 def stack(
-    exporters: Exporters,
+    exporters: SimulatedExporters,
     folder: Path,
     service_url: str,
-    ports: Ports,
-    history: History,
+    ports: LoopbackPorts,
+    history: ScrapeHistory,
     rule_files: Sequence[Path] = (),
-) -> Iterator[Stack]:
+) -> Iterator[DemoStack]:
     """Start all of it, and end it in order. Raises InputError, naming the Debian package, for a program that
     is not there, and NotStarted for one that does not get ready."""
     _write(folder / PRICES_NAME, demo_prices_text())
@@ -128,17 +287,17 @@ def stack(
     create_blocks(_samples(exporters, history, now_ms), data)
     with ExitStack() as opened:
         pages = opened.enter_context(_serving(PageServer(exporters)))
-        chat = opened.enter_context(_serving(ChatServer(Room(secrets.token_urlsafe(16)))))
+        chat = opened.enter_context(_serving(ChatServer(ChatRoom(secrets.token_urlsafe(16)))))
         hosts = [f"127.0.0.1:{port}" for port in (ports.prometheus, ports.alertmanager)]
         _write(folder / "alertmanager.yml", _alertmanager_config(service_url))
         _write(folder / "prometheus.yml", _prometheus_config(pages, service_url, hosts[1], rule_files))
         opened.enter_context(running(_alertmanager(folder, hosts[1])))
         opened.enter_context(running(_prometheus(folder, data, hosts[0])))
-        yield Stack(folder, f"http://{hosts[0]}", f"http://{hosts[1]}", chat, pages, history)
+        yield DemoStack(folder, f"http://{hosts[0]}", f"http://{hosts[1]}", chat, pages, history)
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class LoopbackPorts:
     """Free loopback ports."""
 
     prometheus: int
@@ -150,18 +309,18 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, exporters: Exporters) -> None:
+    def __init__(self, exporters: SimulatedExporters) -> None:
         super().__init__(("127.0.0.1", 0), _PageHandler)
         self._exporters = exporters
         self._lock = threading.Lock()
         self._at_ms = 0
-        self._pages: dict[str, tuple[Target, str]] = {}
+        self._pages: dict[str, tuple[ScrapeTarget, str]] = {}
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[ScrapeTarget, ...]:
         return tuple(target for target, _ in self._current().values())
 
     def page(self, path: str) -> str | None:
@@ -172,13 +331,13 @@ class PageServer(ThreadingHTTPServer):
         """OpenMetrics text of the incident's job in ``[from_ms, to_ms)``."""
         with self._lock:
             pages = dict(self._exporters.pages(to_ms))
-            backfill = Backfill(with_up=False)
+            backfill = MetricBackfill(with_up=False)
             for at_ms in range(from_ms, to_ms, _INCIDENT_STEP_MS):
                 for target, page in self._exporters.incident_pages(pages[COLLECTOR], at_ms):
                     backfill.add(page, target.labels(self._exporters.cluster.name), at_ms)
             return backfill.text()
 
-    def _current(self) -> dict[str, tuple[Target, str]]:
+    def _current(self) -> dict[str, tuple[ScrapeTarget, str]]:
         """Made anew once a second at most: all targets are scraped within one interval."""
         with self._lock:
             now_ms = time.time_ns() // 1_000_000
@@ -221,13 +380,13 @@ class _PageHandler(BaseHTTPRequestHandler):
         """Nothing: Prometheus says what it could not read."""
 
 
-def path_of(target: Target) -> str:
+def path_of(target: ScrapeTarget) -> str:
     """Where a target's page is."""
     return f"/{target.job}/{target.instance}/metrics"
 
 
-def _samples(exporters: Exporters, history: History, now_ms: int) -> Iterator[str]:
-    backfill = Backfill()
+def _samples(exporters: SimulatedExporters, history: ScrapeHistory, now_ms: int) -> Iterator[str]:
+    backfill = MetricBackfill()
     last_ms = now_ms - SCRAPE_S * 1000
     for at_ms in range(last_ms - history.length_ms, last_ms + 1, history.step_ms):
         for target, page in exporters.pages(at_ms):
@@ -287,20 +446,20 @@ def _alertmanager_config(service_url: str) -> str:
     )  # fmt: skip
 
 
-def _prometheus(folder: Path, data: Path, host: str) -> Program:
+def _prometheus(folder: Path, data: Path, host: str) -> ChildProgram:
     arguments = [
         f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={data}",
         f"--web.listen-address={host}", "--log.level=warn",
     ]  # fmt: skip
-    return Program("prometheus", arguments, f"http://{host}/-/ready", folder / "prometheus.log")
+    return ChildProgram("prometheus", arguments, f"http://{host}/-/ready", folder / "prometheus.log")
 
 
-def _alertmanager(folder: Path, host: str) -> Program:
+def _alertmanager(folder: Path, host: str) -> ChildProgram:
     arguments = [
         f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder / 'alertmanager'}",
         f"--web.listen-address={host}", "--cluster.listen-address=", "--log.level=warn",
     ]  # fmt: skip
-    return Program(
+    return ChildProgram(
         "prometheus-alertmanager", arguments, f"http://{host}/-/ready", folder / "alertmanager.log"
     )
 

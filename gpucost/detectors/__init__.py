@@ -1,8 +1,7 @@
-"""Anti-patterns: what wastes GPUs, who can get them back, and how. Pure: facts in, findings out.
+"""Anti-patterns: what wastes GPUs, who can get them back, and how.
 
-``rules`` has one module per anti-pattern: ``run(facts, settings) -> Detection``; the settings of all of them
-stand in ``rule_settings``, which needs no pandas. What
-rules share is here: ``facts`` (what they look at), ``findings`` (what they say), ``unmet`` (who waited while
-what was free), ``resolve`` (every board-second in one bucket), ``evaluate`` (all rules on one set of facts),
-``lifecycle`` (a finding's life over many evaluations). What must not live here: I/O, clocks, SQL.
+Pure: facts in, findings out.
+Here stands what all share: ``findings`` (what rules say), ``allocation_pieces`` and ``request_patches``
+(rows, amounts and commands), ``detector_settings``. Below: engine > rules > inputs. Must not: I/O, clocks,
+SQL. Begin with ``findings``, then rules/not_advertised, then engine/registry.
 """

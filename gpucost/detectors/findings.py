@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.domain.waste import Waste
 
 
-class Pattern(StrEnum):
+class WastePattern(StrEnum):
     """The anti-patterns; a rule's module and its settings have the same name."""
 
     IDLE_ALLOCATION = "idle_allocation"
@@ -33,7 +33,7 @@ class Pattern(StrEnum):
         return "GpuCost" + "".join(word.capitalize() for word in self.value.split("_"))
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     """By what a finding wasted in 24 hours: below 1 GPU-hour, 1, 8, 24, and 5 % of the cluster."""
 
     INFO = "info"
@@ -44,7 +44,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(Severity).index(self)
+        return list(FindingSeverity).index(self)
 
 
 class SubjectKind(StrEnum):
@@ -56,7 +56,7 @@ class SubjectKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Subject:
+class FindingSubject:
     """What a finding is about. ``uid`` tells two of one name apart; empty where the name is enough."""
 
     kind: SubjectKind
@@ -70,7 +70,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FindingEvidence:
     """One number or fact. ``shown_by`` is the query, or the object and field, where anybody can see it."""
 
     name: str
@@ -80,7 +80,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class FindingAction:
     """One thing to do. ``patch`` is YAML or a command, ready to be used as written; empty where only a person
     can say it. ``frees_boards`` is what it gives back."""
 
@@ -90,7 +90,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class WasteEpisode:
     """A claim on board time for the waste ledger: ``boards`` boards, or parts of them, in ``[start, end)``.
 
     It is about time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, about time that
@@ -136,12 +136,12 @@ class TeamView:
     namespaces, teams, or totals that are not the team's own."""
 
     summary: str
-    evidence: tuple[Evidence, ...]
-    action: Action
+    evidence: tuple[FindingEvidence, ...]
+    action: FindingAction
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class FindingDraft:
     """What a rule found, before anybody knows what is left of its claims.
 
     ``team`` is who could act on it, empty for the platform's own. ``ended_ms`` is None while it goes on.
@@ -153,24 +153,24 @@ class Draft:
     for what claims episodes, and for views without such a number.
     """
 
-    pattern: Pattern
+    pattern: WastePattern
     variant: str
-    subject: Subject
+    subject: FindingSubject
     since_ms: int
     summary: str
-    evidence: tuple[Evidence, ...]
-    action: Action
+    evidence: tuple[FindingEvidence, ...]
+    action: FindingAction
     formula: str
     team: str = ""
     queue: str = ""
     user: str = ""
     ended_ms: int | None = None
-    episodes: tuple[Episode, ...] = ()
+    episodes: tuple[WasteEpisode, ...] = ()
     view: tuple[ViewTime, ...] | None = None
     checked: tuple[str, ...] = ()
     labels: Mapping[str, str] | None = None
     """Kubernetes labels of the subject, where known: an exemption may stand in one."""
-    at_least: Severity = Severity.INFO
+    at_least: FindingSeverity = FindingSeverity.INFO
     team_view: TeamView | None = None
     boards_now: float | None = None
 
@@ -190,27 +190,27 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldFinding:
     """What a rule did not say, and why: a guard, or too little data. ``because`` completes "not found,
     because …" in words for people. An empty ``variant`` is all of the rule's."""
 
-    pattern: Pattern
-    subject: Subject
+    pattern: WastePattern
+    subject: FindingSubject
     because: str
     lacks_data: bool = False
     variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Detection:
+class RuleDetection:
     """What one rule said of one set of facts."""
 
-    drafts: tuple[Draft, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
+    drafts: tuple[FindingDraft, ...] = ()
+    withheld: tuple[WithheldFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wasted:
+class FindingWaste:
     """Board time and money. ``nano`` is None where any of it has no price. ``counted`` says whether it is in
     the waste ledger under this finding; else it is a view, and must not be added up."""
 
@@ -230,9 +230,9 @@ class Finding:
 
     ``nano_per_hour`` is None without a price, and where no boards are claimed now."""
 
-    draft: Draft
-    severity: Severity
-    wasted: Wasted
+    draft: FindingDraft
+    severity: FindingSeverity
+    wasted: FindingWaste
     boards_now: float
     nano_per_hour: int | None
 

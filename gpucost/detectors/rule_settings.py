@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import Field
 
-from gpucost.cluster.mig_fit import MEMORY_ROOM
-from gpucost.detectors.findings import Pattern
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.cluster.views.node_fit import MEMORY_ROOM
+from gpucost.detectors.detector_settings import DetectorSettings, ScopedSettings
+from gpucost.detectors.findings import WastePattern
 from gpucost.settings.types import Duration, Names
 
 _ZERO = timedelta(0)
@@ -362,19 +362,19 @@ class MonopolySettings(DetectorSettings):
     cluster is there for them. None by default."""
 
 
-MODELS: Mapping[Pattern, type[DetectorSettings]] = {
-    Pattern.NOT_ADVERTISED: NotAdvertisedSettings,
-    Pattern.UNHEALTHY_ALLOCATED: UnhealthyAllocatedSettings,
-    Pattern.GANG_STALL: GangStallSettings,
-    Pattern.PREEMPTION_WASTE: PreemptionWasteSettings,
-    Pattern.IDLE_ALLOCATION: IdleAllocationSettings,
-    Pattern.OVERSIZED_REQUEST: OversizedRequestSettings,
-    Pattern.QUOTA_STARVATION: QuotaStarvationSettings,
-    Pattern.FRAGMENTATION: FragmentationSettings,
-    Pattern.CPU_ONLY_PODS: CpuOnlyPodsSettings,
-    Pattern.TOPOLOGY_SPREAD: TopologySpreadSettings,
-    Pattern.RESERVED_UNUSED: ReservedUnusedSettings,
-    Pattern.MONOPOLY: MonopolySettings,
+MODELS: Mapping[WastePattern, type[DetectorSettings]] = {
+    WastePattern.NOT_ADVERTISED: NotAdvertisedSettings,
+    WastePattern.UNHEALTHY_ALLOCATED: UnhealthyAllocatedSettings,
+    WastePattern.GANG_STALL: GangStallSettings,
+    WastePattern.PREEMPTION_WASTE: PreemptionWasteSettings,
+    WastePattern.IDLE_ALLOCATION: IdleAllocationSettings,
+    WastePattern.OVERSIZED_REQUEST: OversizedRequestSettings,
+    WastePattern.QUOTA_STARVATION: QuotaStarvationSettings,
+    WastePattern.FRAGMENTATION: FragmentationSettings,
+    WastePattern.CPU_ONLY_PODS: CpuOnlyPodsSettings,
+    WastePattern.TOPOLOGY_SPREAD: TopologySpreadSettings,
+    WastePattern.RESERVED_UNUSED: ReservedUnusedSettings,
+    WastePattern.MONOPOLY: MonopolySettings,
 }
 """In the order in which the rules run."""
 
@@ -383,17 +383,17 @@ MODELS: Mapping[Pattern, type[DetectorSettings]] = {
 class RuleSettings:
     """The settings of every rule; one that is not named has its defaults."""
 
-    given: Mapping[Pattern, Scoped[Any]] = field(default_factory=dict)
+    given: Mapping[WastePattern, ScopedSettings[Any]] = field(default_factory=dict)
 
-    def of(self, pattern: Pattern) -> Scoped[Any]:
+    def of(self, pattern: WastePattern) -> ScopedSettings[Any]:
         found = self.given.get(pattern)
-        return Scoped(MODELS[pattern]()) if found is None else found
+        return ScopedSettings(MODELS[pattern]()) if found is None else found
 
-    def only(self, patterns: Collection[Pattern]) -> RuleSettings:
+    def only(self, patterns: Collection[WastePattern]) -> RuleSettings:
         """These settings with every other rule switched off."""
         return RuleSettings(
             {
-                pattern: self.of(pattern) if pattern in patterns else Scoped(model(enabled=False))
+                pattern: self.of(pattern) if pattern in patterns else ScopedSettings(model(enabled=False))
                 for pattern, model in MODELS.items()
             }
         )

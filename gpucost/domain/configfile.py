@@ -4,6 +4,8 @@ The reader is stricter than YAML: one document, plain mappings, lists and scalar
 aliases, merge keys or tags. Numbers keep what was written: ``6.88`` arrives as Decimal, never as float,
 and whatever is not plain decimal notation (``.inf``, ``1e3``, ``1:30``, ``0x10``) arrives as text, for the
 model to refuse. Days and instants stay text as well. Only ``true`` and ``false`` are booleans.
+
+From when to when a row of a configuration file holds: half-open, UTC, open on either side.
 """
 
 from __future__ import annotations
@@ -13,20 +15,20 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, TypeVar, get_args
+from typing import Annotated, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from gpucost.domain.errors import ConfigError, InputError, Remark
+from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 from gpucost.domain.money import parse_nano
-from gpucost.domain.time import parse_day_or_instant
+from gpucost.domain.time import iso, parse_day_or_instant
 
 MAX_CHARS = 512 * 1024
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
 _TAG = "tag:yaml.org,2002:"
@@ -38,7 +40,7 @@ _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,253}\Z")
 _OURS = "gpucost"
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
-MISSING = Remark("missing")
+MISSING = ErrorRemark("missing")
 
 
 class ConfigModel(BaseModel):
@@ -93,7 +95,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Version = Annotated[int, Field(ge=1, le=1)]
 Instant = Annotated[int, checked(parse_day_or_instant)]
 """A day or an RFC 3339 instant, as milliseconds."""
-Amount = Annotated[int, BeforeValidator(_amount)]
+NanoAmount = Annotated[int, BeforeValidator(_amount)]
 """A decimal number of at least 0, as an integer count of 1e-9."""
 
 
@@ -109,14 +111,14 @@ def load_yaml(text: str, file: str, model: type[M]) -> M:
         raise config_error(error, file, model, lines) from None
 
 
-def read_yaml(text: str, file: str) -> tuple[object, Mapping[Path, int]]:
+def read_yaml(text: str, file: str) -> tuple[object, Mapping[KeyPath, int]]:
     """The plain values of a document, unchecked, and the line of each key path. Raises ConfigError."""
     document = _Document(file)
     return document.read(text), document.lines
 
 
 def config_error(
-    error: ValidationError, file: str, model: type[BaseModel], lines: Mapping[Path, int] | None = None
+    error: ValidationError, file: str, model: type[BaseModel], lines: Mapping[KeyPath, int] | None = None
 ) -> ConfigError:
     """The first of pydantic's complaints in plain words: key path, value, what is allowed.
 
@@ -128,22 +130,22 @@ def config_error(
     return ConfigError(file, dotted(path), value, allowed, line)
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """``("prices", 3, "per_hour")`` -> ``prices[3].per_hour``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".") or "(top level)"
 
 
-def _line(path: Path, lines: Mapping[Path, int]) -> int | None:
+def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
     return next((lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines), None)
 
 
-def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[Path, object, str]:
+def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, object, str]:
     path, kind, context = details["loc"], details["type"], details.get("ctx", {})
     if kind == _OURS:
         return (*path, *context["key"]), context["value"], context["allowed"]
     if kind == "extra_forbidden":
-        return path, Remark("unknown key"), _keys(_descend(model, path[:-1])[0], str(path[-1]))
+        return path, ErrorRemark("unknown key"), _keys(_descend(model, path[:-1])[0], str(path[-1]))
     owner, description = _descend(model, path)
     if kind == "missing":
         return path, MISSING, description
@@ -165,7 +167,7 @@ def _keys(model: type[BaseModel], found: str) -> str:
     return (f"{close[0]} (did you mean this?), or another of: " if close else "") + ", ".join(names)
 
 
-def _descend(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], str]:
+def _descend(model: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel], str]:
     """The model that owns the end of ``path``, and the description of the last field on the way."""
     description = ""
     for part in path:
@@ -188,7 +190,7 @@ class _Document:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.lines: dict[Path, int] = {}
+        self.lines: dict[KeyPath, int] = {}
         self._seen: set[int] = set()
 
     def read(self, text: str) -> object:
@@ -201,17 +203,17 @@ class _Document:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or "a character that text cannot hold"
             line = mark.line + 1 if mark else None
-            raise ConfigError(self.file, "syntax", Remark(problem), "one YAML document", line) from None
+            raise ConfigError(self.file, "syntax", ErrorRemark(problem), "one YAML document", line) from None
         except RecursionError:
             raise ConfigError(
-                self.file, "syntax", Remark("too deep"), "a few levels of lists and mappings"
+                self.file, "syntax", ErrorRemark("too deep"), "a few levels of lists and mappings"
             ) from None
         return {} if node is None else self._value(node, ())
 
-    def _value(self, node: Node, path: Path) -> object:
+    def _value(self, node: Node, path: KeyPath) -> object:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if id(node) in self._seen:
-            raise self._error(node, path, Remark("an alias"), "the value itself, written out again")
+            raise self._error(node, path, ErrorRemark("an alias"), "the value itself, written out again")
         self._seen.add(id(node))
         if isinstance(node, MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, path)
@@ -221,21 +223,21 @@ class _Document:
             return _scalar(node)
         raise self._error(node, path, node.tag, "plain YAML without tags")
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, object]:
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, object]:
         values: dict[str, object] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode) or key_node.tag == f"{_TAG}merge":
                 raise self._error(
-                    key_node, path, Remark("a key that is no text"), "keys of plain text, no merge (<<)"
+                    key_node, path, ErrorRemark("a key that is no text"), "keys of plain text, no merge (<<)"
                 )
             key = key_node.value
             if key in values:
-                raise self._error(key_node, (*path, key), Remark("duplicate key"), "every key once")
+                raise self._error(key_node, (*path, key), ErrorRemark("duplicate key"), "every key once")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             values[key] = self._value(value_node, (*path, key))
         return values
 
-    def _error(self, node: Node, path: Path, value: object, allowed: str) -> ConfigError:
+    def _error(self, node: Node, path: KeyPath, value: object, allowed: str) -> ConfigError:
         return ConfigError(self.file, dotted(path), value, allowed, node.start_mark.line + 1)
 
 
@@ -250,3 +252,49 @@ def _scalar(node: ScalarNode) -> object:
     if kind == "float" and _DECIMAL.match(text):
         return Decimal(text)
     return text
+
+
+BEGINNING = -(2**62)
+END = 2**62
+
+_TIMES = "a day such as 2026-10-01 (midnight UTC) or an RFC 3339 instant with a zone"
+
+
+class DatedConfigModel(ConfigModel):
+    """A model with ``valid_from`` and ``valid_to``; left out, that side is open."""
+
+    valid_from: Instant | None = Field(None, description=f"{_TIMES}; inclusive")
+    valid_to: Instant | None = Field(None, description=f"{_TIMES}; exclusive")
+
+    @model_validator(mode="after")
+    def _has_time(self) -> Self:
+        if self.start_ms >= self.end_ms:
+            raise wrong(iso(self.end_ms), f"a time after valid_from, {iso(self.start_ms)}", "valid_to")
+        return self
+
+    @property
+    def start_ms(self) -> int:
+        return BEGINNING if self.valid_from is None else self.valid_from
+
+    @property
+    def end_ms(self) -> int:
+        return END if self.valid_to is None else self.valid_to
+
+    @property
+    def edges(self) -> frozenset[int]:
+        """The instants at which it starts or ends, where it does."""
+        return frozenset(edge for edge in (self.valid_from, self.valid_to) if edge is not None)
+
+    @property
+    def validity(self) -> str:
+        """``from 2026-10-01T00:00:00Z to 2027-01-01T00:00:00Z``; ``always`` where open on both sides."""
+        start = "" if self.valid_from is None else f"from {iso(self.valid_from)}"
+        end = "" if self.valid_to is None else f"to {iso(self.valid_to)}"
+        return f"{start} {end}".strip() or "always"
+
+    def holds_at(self, instant_ms: int) -> bool:
+        return self.start_ms <= instant_ms < self.end_ms
+
+    def coincides(self, other: DatedConfigModel) -> bool:
+        """Whether both hold at some instant."""
+        return max(self.start_ms, other.start_ms) < min(self.end_ms, other.end_ms)

@@ -19,9 +19,14 @@ GpuCostError
     ├── MonthClosed         a closed month does not change; file an adjustment
     ├── LedgerDamaged       the database cannot read what it stored; a backup can
     └── LedgerUnavailable   disk full, locked, connection lost (retry is safe)
+
+Facts that a number could not be computed from: printed beside it, never replaced by 0 or a default.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 class GpuCostError(Exception):
@@ -31,7 +36,7 @@ class GpuCostError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-class Remark(str):
+class ErrorRemark(str):
     """What is wrong where there is no value to show: ``missing``, ``unknown key``."""
 
     __slots__ = ()
@@ -47,7 +52,7 @@ class InputError(GpuCostError):
         self.field = field
         self.value = value
         self.allowed = allowed
-        found = str(value) if isinstance(value, Remark) else f"{shorten(value)} is not allowed"
+        found = str(value) if isinstance(value, ErrorRemark) else f"{shorten(value)} is not allowed"
         super().__init__(f"{field}: {found}; allowed: {allowed}")
 
 
@@ -133,3 +138,43 @@ def shorten(value: object, limit: int = 120) -> str:
     except ValueError:  # Python writes out no integer of more than 4300 digits
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+class DataProblemCode(StrEnum):
+    PRICE_MISSING = "price_missing"
+    PRICE_DOUBTFUL = "price_doubtful"
+    COUNT_UNKNOWN = "count_unknown"
+    UNIT_UNKNOWN = "unit_unknown"
+    NODE_UNKNOWN = "node_unknown"
+    OVERCOMMITTED = "overcommitted"
+    CAPACITY_EXCEEDS_BOARDS = "capacity_exceeds_boards"
+    INTERVAL_REFUSED = "interval_refused"
+    END_UNKNOWN = "end_unknown"
+    TEAM_UNKNOWN = "team_unknown"
+    NOT_OBSERVED = "not_observed"
+    DUPLICATE_SOURCE = "duplicate_source"
+    SERIES_REFUSED = "series_refused"
+    NOT_CONSERVED = "not_conserved"
+    # Of sources that see less than the objects: how far a number may be off.
+    END_BOUNDED = "end_bounded"
+    SHORT_UNSEEN = "short_unseen"
+    USE_SAMPLED = "use_sampled"
+    USE_UNSPLIT = "use_unsplit"
+    USE_DROPPED = "use_dropped"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataProblem:
+    """One problem: ``subject`` is what it is about (a node, a pod uid, a model), ``detail`` a sentence.
+
+    ``board_ms`` is the board time touched, or None where it cannot be said; of a bound, the most by which a
+    number may be off. ``at_ms`` is an instant of what it is about, where a source says which: it then stands
+    with the window of that instant, however many are read at once.
+    """
+
+    code: DataProblemCode
+    cluster: str
+    subject: str
+    detail: str
+    board_ms: int | None = None
+    at_ms: int | None = field(default=None, compare=False)

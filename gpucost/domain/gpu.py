@@ -47,7 +47,7 @@ class UnitKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class GpuProduct:
     """A product label taken apart. ``model`` is canonical where known, else the cleaned label."""
 
     model: str
@@ -105,11 +105,11 @@ _MODELS = tuple((re.compile(pattern + r"\Z"), model) for pattern, model in _MODE
 KNOWN_MODELS = frozenset(model for _, model in _MODEL_PATTERNS)
 
 _PROFILE = re.compile(r"(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb(?P<media>[+.]me)?\Z")
-# Of the device plugin, and of what NVIDIA's DRA driver publishes (gpucost.cluster.devices).
+# Of the device plugin, and of what NVIDIA's DRA driver publishes (gpucost.cluster.views.device_claims).
 _MIG_RESOURCE = re.compile(r"(?:gpu\.)?nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
 
 
-def parse_product(label: str) -> Product:
+def parse_product(label: str) -> GpuProduct:
     """``NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED`` -> (H100, 1g.10gb, shared).
 
     Matches without regard to case, to blanks or dashes, or to the ``NVIDIA`` prefix old drivers lack.
@@ -124,9 +124,9 @@ def parse_product(label: str) -> Product:
     bare = re.sub(r"^(NVIDIA-)?(TESLA-)?", "", base.upper())
     for pattern, model in _MODELS:
         if pattern.match(bare):
-            return Product(model, profile, shared)
+            return GpuProduct(model, profile, shared)
     by_name = {model.upper(): model for model in KNOWN_MODELS}
-    return Product(by_name.get(bare, base), profile, shared)
+    return GpuProduct(by_name.get(bare, base), profile, shared)
 
 
 def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) -> Fraction:

@@ -87,7 +87,7 @@ _CLASS_BY_KIND = {
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerReference:
     """One link of an owner chain; ``api_version`` as in Kubernetes (``batch/v1``, ``v1``)."""
 
     api_version: str
@@ -102,7 +102,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobReference:
     """The job a pod belongs to. ``uid`` is what reports group by: names are reused, uids are not."""
 
     kind: JobKind
@@ -119,10 +119,10 @@ def api_version_of(kind: str) -> str:
 
 def job_kind(api_version: str, kind: str) -> JobKind:
     """The kind of one owner; ``JobKind.OTHER`` for kinds gpucost does not know."""
-    return _BY_GROUP_KIND.get((Owner(api_version, kind, "", "").group, kind), JobKind.OTHER)
+    return _BY_GROUP_KIND.get((OwnerReference(api_version, kind, "", "").group, kind), JobKind.OTHER)
 
 
-def resolve_job(owners: Sequence[Owner]) -> Job:
+def resolve_job(owners: Sequence[OwnerReference]) -> JobReference:
     """The job that a chain of owners stands for.
 
     ``owners`` runs from the pod itself outwards (pod, ReplicaSet, Deployment). The outermost owner of a
@@ -135,14 +135,14 @@ def resolve_job(owners: Sequence[Owner]) -> Job:
     kinds = [job_kind(owner.api_version, owner.kind) for owner in owners]
     known = [i for i, kind in enumerate(kinds) if kind is not JobKind.OTHER]
     if not known:
-        return Job(JobKind.OTHER, owners[-1].name, owners[-1].uid)
+        return JobReference(JobKind.OTHER, owners[-1].name, owners[-1].uid)
     outermost = known[-1]
     if kinds[outermost] is JobKind.CRON_JOB and outermost > 0:
         run = owners[outermost - 1]
-        return Job(JobKind.CRON_JOB, run.name, run.uid)
+        return JobReference(JobKind.CRON_JOB, run.name, run.uid)
     if kinds[outermost] is JobKind.POD and len(owners) > outermost + 1:
-        return Job(JobKind.OTHER, owners[-1].name, owners[-1].uid)
-    return Job(kinds[outermost], owners[outermost].name, owners[outermost].uid)
+        return JobReference(JobKind.OTHER, owners[-1].name, owners[-1].uid)
+    return JobReference(kinds[outermost], owners[outermost].name, owners[outermost].uid)
 
 
 def workload_class(kind: JobKind) -> WorkloadClass:

@@ -1,35 +1,40 @@
 """The ledger: its tables, their migrations, and the only reader and writer of them.
 
-What may live here: SQL. What must not: rules about money (attribution and reports have them). Every read
-of what somebody used takes a Scope; every write is one transaction: all of a window or nothing.
+What lives here: SQL, by topic: db (tables), usage (lines and months), waste, stores (findings, keys,
+messages, predictions), retention. What must not: rules about money (attribution and reports have them).
+Every read of usage takes a Scope; every write is one transaction: all of a window or nothing.
+Begin at ledger.Ledger, the facade; each of its methods is one call into a wing.
 """
 
-from gpucost.ledger.errors import CloseRefused, FoldRefused, LateLines, LedgerTooNew, MonthOpen
-from gpucost.ledger.foretold import Foretold
-from gpucost.ledger.ledger import Ledger
-from gpucost.ledger.query import DIMENSIONS, MEASURES
-from gpucost.ledger.records import (
+from gpucost.ledger.db.records import (
     Adjustment,
-    Assessed,
+    AssessmentCounts,
     AuditEntry,
+    CloseRefused,
     FindingEvent,
     FindingRecord,
     FindingState,
-    FoldedMonth,
-    Forgotten,
+    FoldRefused,
     IngestResult,
+    LateLines,
     LedgerState,
+    LedgerTooNew,
     MonthInfo,
+    MonthOpen,
+    MonthRollup,
     ProposedAdjustment,
+    PruningResult,
     VerifyFinding,
     WasteOfWindow,
     WindowInfo,
     WindowVersion,
 )
-from gpucost.ledger.runs import JobRun
-from gpucost.ledger.uses import JobUse
-from gpucost.ledger.waste import WASTE_MEASURES
-from gpucost.ledger.waste_writer import WASTE_LINES
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.ledger.usage.query import DIMENSIONS, MEASURES
+from gpucost.ledger.usage.run_history import JobRun, JobUse
+from gpucost.ledger.waste.waste_reader import WASTE_MEASURES
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 
 __all__ = [
     "DIMENSIONS",
@@ -37,16 +42,13 @@ __all__ = [
     "WASTE_LINES",
     "WASTE_MEASURES",
     "Adjustment",
-    "Assessed",
+    "AssessmentCounts",
     "AuditEntry",
     "CloseRefused",
     "FindingEvent",
     "FindingRecord",
     "FindingState",
     "FoldRefused",
-    "FoldedMonth",
-    "Foretold",
-    "Forgotten",
     "IngestResult",
     "JobRun",
     "JobUse",
@@ -56,8 +58,11 @@ __all__ = [
     "LedgerTooNew",
     "MonthInfo",
     "MonthOpen",
+    "MonthRollup",
     "ProposedAdjustment",
+    "PruningResult",
     "VerifyFinding",
+    "WaitPrediction",
     "WasteOfWindow",
     "WindowInfo",
     "WindowVersion",

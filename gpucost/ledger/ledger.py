@@ -9,36 +9,15 @@ from typing import Self
 
 import pandas as pd
 
-from gpucost.attribution.result import Attribution
-from gpucost.domain.errors import LedgerDamaged
-from gpucost.domain.problems import Problem
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.domain.errors import DataProblem, LedgerDamaged
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
-from gpucost.ledger import (
-    findings,
-    foretold,
-    months,
-    query,
-    reader,
-    runs,
-    uses,
-    verification,
-    waste,
-    waste_totals,
-    waste_writer,
-    writer,
-)
-from gpucost.ledger.database import Database
-from gpucost.ledger.foretold import MOST_FORETOLD, Foretold
-from gpucost.ledger.integrity import Integrity, integrity
-from gpucost.ledger.key_ring import KeyRing
-from gpucost.ledger.lines import Lines
-from gpucost.ledger.notice_board import NoticeBoard
-from gpucost.ledger.prepare import Facts, prepare
-from gpucost.ledger.records import (
+from gpucost.ledger.db.database import LedgerDatabase
+from gpucost.ledger.db.records import (
     Adjustment,
-    Assessed,
+    AssessmentCounts,
     AuditEntry,
     FindingEvent,
     FindingRecord,
@@ -49,23 +28,44 @@ from gpucost.ledger.records import (
     WindowInfo,
     WindowVersion,
 )
-from gpucost.ledger.retention import Retention
-from gpucost.ledger.runs import MOST_RUNS, JobRun
-from gpucost.ledger.uses import MOST_USES, JobUse
-from gpucost.ledger.waste_totals import FinalWaste
+from gpucost.ledger.retention import verification
+from gpucost.ledger.retention.rollup import RetentionStore
+from gpucost.ledger.retention.verification import IntegrityReport, integrity
+from gpucost.ledger.stores import findings, predictions
+from gpucost.ledger.stores.api_keys import KeyRing
+from gpucost.ledger.stores.notifications import NotificationStore
+from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
+from gpucost.ledger.usage import (
+    months,
+    query,
+    reader,
+    run_history,
+    writer,
+)
+from gpucost.ledger.usage import run_history as uses
+from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
+from gpucost.ledger.usage.run_history import (
+    MOST_RUNS,
+    MOST_USES,
+    JobRun,
+    JobUse,
+)
+from gpucost.ledger.waste import waste_reader, waste_writer
+from gpucost.ledger.waste import waste_reader as waste_totals
+from gpucost.ledger.waste.waste_reader import FinalWaste
 
 # Who writes notices waits for others who do, and for no writer of windows. No cluster is called so.
 _NOTICES = "(notices)"
 
 
-class Ledger(Retention, NoticeBoard, KeyRing):
+class Ledger(RetentionStore, NotificationStore, KeyRing):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
     connection lost); nothing was half-written then, and the same call may simply be made again.
     """
 
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+    def __init__(self, database: LedgerDatabase, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
 
@@ -78,7 +78,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         ``create``, a ledger that is not there stays so. Raises InputError for another URL, LedgerUnavailable
         when it is not there or cannot be used, LedgerTooNew when a newer gpucost has migrated it.
         """
-        return cls(Database.open(url, wait_ms, create=create), now)
+        return cls(LedgerDatabase.open(url, wait_ms, create=create), now)
 
     def close(self) -> None:
         self._database.close()
@@ -103,7 +103,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         rates: Mapping[str, Rate],
         source: str,
         code_version: str,
-        problems: Iterable[Problem] = (),
+        problems: Iterable[DataProblem] = (),
         progress: pd.DataFrame | None = None,
         settle: bool = False,
         reason: str = "",
@@ -119,10 +119,12 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         Raises InputError for lines that cannot be right (named), LedgerConflict for a line given twice, a
         window that overlaps another, or a rate_id with two values, LateLines for a closed month.
         """
-        found = Lines.of_frame(cluster, window, lines, rates)
-        origin = writer.Origin(source, code_version, reason, author, self._now())
+        found = WindowLines.of_frame(cluster, window, lines, rates)
+        origin = writer.IngestOrigin(source, code_version, reason, author, self._now())
         settled = {window} if settle else set()
-        [result] = self._ingest(cluster, found, [Facts(observed_ms, problems, progress)], origin, settled)
+        [result] = self._ingest(
+            cluster, found, [WindowContext(observed_ms, problems, progress)], origin, settled
+        )
         return result
 
     def ingest_batch(
@@ -147,18 +149,18 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         """
         problems = attribution.problems_by_window()
         facts = [
-            Facts(observed_ms[window], of_window, (progress or {}).get(window))
+            WindowContext(observed_ms[window], of_window, (progress or {}).get(window))
             for window, of_window in zip(attribution.windows, problems, strict=True)
         ]
-        origin = writer.Origin(source, code_version, reason, author, self._now())
-        return self._ingest(cluster, Lines.of_attribution(attribution), facts, origin, settled)
+        origin = writer.IngestOrigin(source, code_version, reason, author, self._now())
+        return self._ingest(cluster, WindowLines.of_attribution(attribution), facts, origin, settled)
 
     def _ingest(
         self,
         cluster: str,
-        lines: Lines,
-        facts: Sequence[Facts],
-        origin: writer.Origin,
+        lines: WindowLines,
+        facts: Sequence[WindowContext],
+        origin: writer.IngestOrigin,
         settled: Collection[Window],
     ) -> tuple[IngestResult, ...]:
         prepared = prepare(cluster, lines, facts)
@@ -238,7 +240,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         more than their line or of no line of capacity; LedgerConflict when a window has other lines than were
         assessed, or other waste that is final; MonthClosed for a change in a closed month.
         """
-        origin = waste_writer.Origin(code_version, reason, author, self._now())
+        origin = waste_writer.AssessmentOrigin(code_version, reason, author, self._now())
         with self._database.write(cluster) as connection:
             return waste_writer.write(connection, cluster, assessments, origin)
 
@@ -285,7 +287,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         scope with teams sees their held time. Raises InputError as ``aggregate`` does.
         """
         with self._database.read() as connection:
-            return waste.waste(connection, scope, window, dims, filters or {}, step_ms)
+            return waste_reader.waste(connection, scope, window, dims, filters or {}, step_ms)
 
     def job_window(self, scope: Scope, job_uid: str) -> Window | None:
         """From the first to the last ledger window with a line of this job; None when the scope sees none."""
@@ -305,7 +307,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         Nobody is named who has no job uid.
         """
         with self._database.read() as connection:
-            return runs.runs(connection, scope, cluster, window, most)
+            return run_history.runs(connection, scope, cluster, window, most)
 
     def uses(
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
@@ -322,7 +324,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         with self._database.read() as connection:
             return query.progress(connection, scope, window, job_uid)
 
-    def problems(self, scope: Scope, window: Window) -> tuple[Problem, ...]:
+    def problems(self, scope: Scope, window: Window) -> tuple[DataProblem, ...]:
         """Problems recorded with the windows inside ``window``, each once, their board_ms added, sorted.
 
         A scope with teams sees those about its own pods and jobs.
@@ -381,12 +383,14 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         Those of closed months are left out: they stay as they are.
         """
         with self._database.read() as connection:
-            return waste.unassessed(connection, cluster, span)
+            return waste_reader.unassessed(connection, cluster, span)
 
-    def assessed(self, window: Window, cluster: str | None = None, *, scope: Scope = EVERYTHING) -> Assessed:
+    def assessed(
+        self, window: Window, cluster: str | None = None, *, scope: Scope = EVERYTHING
+    ) -> AssessmentCounts:
         """How many of the windows that meet ``window`` have waste that fits their lines."""
         with self._database.read() as connection:
-            return waste.assessed(connection, scope, window, cluster)
+            return waste_reader.assessed(connection, scope, window, cluster)
 
     def final_waste(self, cluster: str, known: Collection[int], *, most: int) -> FinalWaste:
         """Where capacity went in at most ``most`` windows whose waste is final, the oldest first, without
@@ -419,14 +423,14 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         with self._database.read() as connection:
             return verification.verify(connection, month)
 
-    def integrity(self) -> Integrity:
+    def integrity(self) -> IntegrityReport:
         """What the database itself finds wrong with its pages and indexes: SQLite's integrity and foreign key
         checks, PostgreSQL's amcheck where it is there and allowed. Reads everything."""
         try:
             with self._database.read() as connection:
                 return integrity(connection)
         except LedgerDamaged as error:
-            return Integrity((str(error),))
+            return IntegrityReport((str(error),))
 
     def history(self, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
         """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams of its
@@ -480,7 +484,7 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         ``since_ms``: last seen then or later. ``after`` is (nano, id) of the last one of the page before. A
         scope with teams sees theirs; findings without a team are for those who see everything.
         """
-        filters = findings.Filters(cluster, states, patterns, teams, severities, since_ms, subject_uid)
+        filters = findings.FindingFilters(cluster, states, patterns, teams, severities, since_ms, subject_uid)
         with self._database.read() as connection:
             return findings.find(connection, scope, filters, limit, after)
 
@@ -522,14 +526,14 @@ class Ledger(Retention, NoticeBoard, KeyRing):
 
     # --- waits that were foretold --------------------------------------------------------------------
 
-    def foretell(self, cluster: str, given: Sequence[Foretold]) -> int:
+    def foretell(self, cluster: str, given: Sequence[WaitPrediction]) -> int:
         """Write down waits as they were foretold; how many are new. Who has one already keeps it.
 
         What was asked more than 90 days ago is deleted by the way. Names are cut to what a database can
         store. Raises InputError for a uid that is empty or no text, and for numbers below 0.
         """
         with self._database.write(cluster) as connection:
-            return foretold.write(connection, cluster, given, self._now())
+            return predictions.write(connection, cluster, given, self._now())
 
     def score_foretold(
         self, cluster: str, *, started_ms: Mapping[str, int], gone_ms: Mapping[str, int]
@@ -537,9 +541,9 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         """Write down when those that were foretold a wait, by uid, started, or left without a start. What is
         written stays. How many changed."""
         with self._database.write(cluster) as connection:
-            return foretold.score(connection, cluster, started_ms, gone_ms)
+            return predictions.score(connection, cluster, started_ms, gone_ms)
 
-    def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[Foretold, ...]:
+    def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[WaitPrediction, ...]:
         """All that still wait, and of the others the ``most`` (1 to 5,000) that asked last; oldest first."""
         with self._database.read() as connection:
-            return foretold.read(connection, cluster, most)
+            return predictions.read(connection, cluster, most)

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpucost.domain.errors import InputError, Remark
-from gpucost.domain.json_bound import most_values_of
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.text import most_values_of
 from gpucost.domain.time import parse_instant
-from gpucost.notify.hashes import short_hash
+from gpucost.notify.notices import short_hash
 
 MAX_BYTES = 4 << 20
 """A larger body is refused, and its group is lost until Alertmanager sends it anew: it repeats what was
@@ -42,7 +42,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class AlertmanagerAlert:
     """One alert. ``starts_ms`` and ``ends_ms`` are None where nothing is said; an end may be in the future,
     for one that fires. ``fingerprint`` tells its labels from others."""
 
@@ -62,7 +62,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class AlertGroup:
+class AlertmanagerGroup:
     """What was sent. ``truncated`` is how many alerts of the group are not among ``alerts``."""
 
     group_key: str
@@ -73,13 +73,13 @@ class AlertGroup:
     common_annotations: Mapping[str, str]
     external_url: str
     truncated: int
-    alerts: tuple[Alert, ...]
+    alerts: tuple[AlertmanagerAlert, ...]
 
     @property
-    def firing(self) -> tuple[Alert, ...]:
+    def firing(self) -> tuple[AlertmanagerAlert, ...]:
         return tuple(each for each in self.alerts if each.is_firing)
 
-    def without(self, is_told: Callable[[Alert], bool]) -> AlertGroup:
+    def without(self, is_told: Callable[[AlertmanagerAlert], bool]) -> AlertmanagerGroup:
         """The group without the alerts that are told elsewhere. It is over where none that is left fires.
         What was cut off may be of either kind, and stays counted."""
         rest = tuple(each for each in self.alerts if not is_told(each))
@@ -92,27 +92,29 @@ class AlertGroup:
 def decoded(content: bytes) -> Any:
     """The JSON of a body. Raises InputError naming ``body``."""
     if most_values_of(content) > MOST_VALUES:
-        raise InputError("body", Remark("too many values"), f"at most {MOST_VALUES:,} commas and brackets")
+        raise InputError(
+            "body", ErrorRemark("too many values"), f"at most {MOST_VALUES:,} commas and brackets"
+        )
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError("body", Remark("not JSON"), "the payload of Alertmanager's webhook") from error
+        raise InputError("body", ErrorRemark("not JSON"), "the payload of Alertmanager's webhook") from error
 
 
-def parse(payload: object) -> AlertGroup:
+def parse(payload: object) -> AlertmanagerGroup:
     """A decoded JSON document. Raises InputError naming the field, the value and what is allowed."""
     body = _mapping(payload, "payload")
     version = body.get("version")
     if version != "4":
-        raise InputError("version", Remark("missing") if version is None else version, '"4"')
+        raise InputError("version", ErrorRemark("missing") if version is None else version, '"4"')
     alerts = body.get("alerts")
     if not isinstance(alerts, list):
         raise InputError("alerts", _found(alerts), "a list of alerts")
     read = tuple(_alert(each, f"alerts[{n}]") for n, each in enumerate(alerts[:MOST_ALERTS]))
     key = _text(body, "groupKey")
     if not key:
-        raise InputError("groupKey", Remark("missing"), "the key of the group")
-    return AlertGroup(
+        raise InputError("groupKey", ErrorRemark("missing"), "the key of the group")
+    return AlertmanagerGroup(
         group_key=key,
         is_firing=_is_firing(body, "status"),
         receiver=_text(body, "receiver"),
@@ -125,10 +127,10 @@ def parse(payload: object) -> AlertGroup:
     )
 
 
-def _alert(value: object, place: str) -> Alert:
+def _alert(value: object, place: str) -> AlertmanagerAlert:
     found = _mapping(value, place)
     labels = _pairs(found, "labels", place)
-    return Alert(
+    return AlertmanagerAlert(
         is_firing=_is_firing(found, "status", place),
         labels=labels,
         annotations=_pairs(found, "annotations", place),
@@ -151,7 +153,7 @@ def _mapping(value: object, field: str) -> Mapping[str, object]:
 
 
 def _found(value: object) -> object:
-    return Remark("missing") if value is None else value
+    return ErrorRemark("missing") if value is None else value
 
 
 def _at(place: str, key: str) -> str:
@@ -197,7 +199,7 @@ def _pairs(found: Mapping[str, object], key: str, place: str = "") -> Mapping[st
     if not isinstance(value, dict):
         raise InputError(field, value, "an object of names and texts")
     if len(value) > MOST_PAIRS:
-        raise InputError(field, Remark(f"{len(value):,} names"), f"at most {MOST_PAIRS} names")
+        raise InputError(field, ErrorRemark(f"{len(value):,} names"), f"at most {MOST_PAIRS} names")
     for name, text in value.items():
         if len(name) > LONGEST_NAME:
             raise InputError(field, name, f"names of at most {LONGEST_NAME:,} characters")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import SecretStr
 
 
-class Service(StrEnum):
+class ChannelService(StrEnum):
     SLACK = "slack"
     TEAMS = "teams"
     MATTERMOST = "mattermost"
@@ -17,7 +17,7 @@ class Service(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mailbox:
+class MailServer:
     """The SMTP server that mail is given to. ``security`` is ``starttls``, ``tls`` or ``none``."""
 
     host: str
@@ -29,7 +29,7 @@ class Mailbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class NotificationChannel:
     """One place to tell things.
 
     - Slack and Mattermost: ``url`` is an incoming webhook, whose messages cannot be changed afterwards; or,
@@ -47,12 +47,12 @@ class Channel:
     """
 
     name: str
-    service: Service
+    service: ChannelService
     url: SecretStr | None = None
     token: SecretStr | None = None
     room: str = ""
     recipients: tuple[str, ...] = ()
-    mailbox: Mailbox | None = None
+    mailbox: MailServer | None = None
     mention: str = ""
     sees_all: bool = False
     allow_http: bool = False
@@ -61,4 +61,4 @@ class Channel:
     @property
     def updates(self) -> bool:
         """Whether a posted message can be replaced in place."""
-        return self.token is not None and self.service in (Service.SLACK, Service.MATTERMOST)
+        return self.token is not None and self.service in (ChannelService.SLACK, ChannelService.MATTERMOST)

@@ -1,16 +1,23 @@
 """The neutral message: what is said, without a word of how any service writes it.
 
 Every text is plain and may hold anything a user could put into a name: renderers escape it and cut it to
-what their service takes. Line breaks are kept in ``Section.text`` and ``Section.code`` only.
+what their service takes. Line breaks are kept in ``MessageSection.text`` and ``MessageSection.code`` only.
+
+Messages as JSON and back: what the outbox keeps of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from pydantic import TypeAdapter, ValidationError
 
-class Tone(StrEnum):
+from gpucost.domain.errors import GpuCostError
+
+
+class MessageTone(StrEnum):
     """How it is coloured."""
 
     INFO = "info"
@@ -20,7 +27,7 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class MessageFact:
     """One name with its value, such as ``Costs`` and ``USD 98.40 a day``."""
 
     name: str
@@ -28,7 +35,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MessageLink:
     """Where to read on. ``url`` is http or https and comes from the settings, with values quoted; a renderer
     leaves out any other."""
 
@@ -37,9 +44,9 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of a chart: its label, its parts in the order of ``Chart.series``, and its value in words. A
-    part that is not known is None, and drawn as a gap."""
+class ChartBar:
+    """One bar of a chart: its label, its parts in the order of ``MessageChart.series``, and its value in
+    words. A part that is not known is None, and drawn as a gap."""
 
     label: str
     parts: tuple[int | None, ...]
@@ -47,7 +54,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class MessageChart:
     """Stacked bars. ``series`` name the parts of every bar; ``colours`` are their keys, one for each: names
     of waste buckets, of capacity buckets, or ``accent``, ``before``. ``unit`` is that of the parts in words.
 
@@ -58,25 +65,25 @@ class Chart:
     unit: str
     series: tuple[str, ...]
     colours: tuple[str, ...]
-    bars: tuple[Bar, ...]
+    bars: tuple[ChartBar, ...]
     upright: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MessageSection:
     """A part of a message. ``code`` is to be copied as it stands (a patch, a command)."""
 
     title: str = ""
     text: str = ""
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[MessageFact, ...] = ()
     items: tuple[str, ...] = ()
     code: str = ""
-    chart: Chart | None = None
-    links: tuple[Link, ...] = ()
+    chart: MessageChart | None = None
+    links: tuple[MessageLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class NotificationMessage:
     """One message. ``summary`` is the one sentence a lock screen shows; ``footer`` says where it comes from.
 
     ``mentions`` asks for the mention that the channel's settings name (who is on call); a message can name
@@ -85,9 +92,44 @@ class Message:
 
     title: str
     summary: str
-    tone: Tone = Tone.INFO
-    facts: tuple[Fact, ...] = ()
-    sections: tuple[Section, ...] = ()
-    links: tuple[Link, ...] = ()
+    tone: MessageTone = MessageTone.INFO
+    facts: tuple[MessageFact, ...] = ()
+    sections: tuple[MessageSection, ...] = ()
+    links: tuple[MessageLink, ...] = ()
     footer: str = ""
     mentions: bool = False
+
+
+MESSAGE_VERSION = 1
+_MESSAGE = TypeAdapter(NotificationMessage)
+
+
+class UnreadableMessage(GpuCostError):
+    """The text was not written by this version of ``message_to_json``."""
+
+
+def message_to_json(message: NotificationMessage) -> str:
+    """Compact text, the same for equal messages. What no database can store is replaced by ``?``."""
+    text = _compact({"version": MESSAGE_VERSION, "message": asdict(message)})
+    return text.encode(errors="replace").decode()
+
+
+def message_from_json(text: str) -> NotificationMessage:
+    """The message that ``message_to_json`` wrote. Raises UnreadableMessage for anything else: another
+    version, a field too many or too few, a value of another type."""
+    try:
+        found = json.loads(text)
+        version, written = found["version"], found["message"]
+        if version != MESSAGE_VERSION:
+            raise UnreadableMessage(f"version {version!r} of a message; this gpucost reads {MESSAGE_VERSION}")
+        message = _MESSAGE.validate_python(written)
+    except (ValidationError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnreadableMessage(f"no message: {type(error).__name__}") from None
+    # Pydantic forgives unknown fields and converts types; what it made must be what was written.
+    if message_to_json(message) != _compact(found):
+        raise UnreadableMessage("no message as it is written here: fields or types differ")
+    return message
+
+
+def _compact(found: object) -> str:
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

@@ -3,17 +3,20 @@
 A *notice* is news about one thing, known by its key. A *conversation* is what one channel was told of that
 thing so far; there is one per channel and key, so that nothing is said twice, and a restart says nothing
 again. A *post* is one message on its way to one channel.
+
+Short names for long texts: versions of notices, keys of groups.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpucost.notify.message import Message
+from gpucost.notify.message import NotificationMessage
 
 
-class Kind(StrEnum):
+class NoticeKind(StrEnum):
     """What a notice is about. ``routes`` may ask for kinds."""
 
     FINDING = "finding"
@@ -23,7 +26,7 @@ class Kind(StrEnum):
     MONTH = "month"
 
 
-class Stage(StrEnum):
+class NoticeStage(StrEnum):
     """Where the thing stands."""
 
     OPEN = "open"
@@ -32,7 +35,7 @@ class Stage(StrEnum):
     """Told and done: digests, closed months."""
 
 
-class Rank(StrEnum):
+class NoticeRank(StrEnum):
     """How much it matters, from least to most. Findings' own severities have the same names."""
 
     INFO = "info"
@@ -43,7 +46,7 @@ class Rank(StrEnum):
 
     @property
     def order(self) -> int:
-        return list(Rank).index(self)
+        return list(NoticeRank).index(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,15 @@ class Notice:
 
     key: str
     group: str
-    kind: Kind
-    stage: Stage
-    rank: Rank
+    kind: NoticeKind
+    stage: NoticeStage
+    rank: NoticeRank
     team: str
     cluster: str
     since_ms: int
     version: str
-    message: Message
-    full: Message | None = None
+    message: NotificationMessage
+    full: NotificationMessage | None = None
     acknowledged: bool = False
     name: str = ""
 
@@ -89,7 +92,7 @@ class Conversation:
     channel: str
     key: str
     group: str
-    kind: Kind
+    kind: NoticeKind
     team: str
     version: str
     posted_ms: int
@@ -99,7 +102,7 @@ class Conversation:
     reference: str = ""
 
 
-class Act(StrEnum):
+class DeliveryAct(StrEnum):
     """What a post does."""
 
     OPEN = "open"
@@ -111,7 +114,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class NoticeDelivery:
     """One message on its way. ``id`` is 0 before it is stored. ``due_ms`` is when it may be tried, ``tries``
     how often it was. ``trouble`` is the last failure in words, without secrets. An
     ``urgent`` one goes before those of the channel that are not.
@@ -119,11 +122,16 @@ class Post:
 
     channel: str
     key: str
-    act: Act
-    message: Message
+    act: DeliveryAct
+    message: NotificationMessage
     created_ms: int
     due_ms: int
     id: int = 0
     tries: int = 0
     trouble: str = ""
     urgent: bool = False
+
+
+def short_hash(*parts: str) -> str:
+    """16 hex digits that stand for ``parts``, in their order; also for text that is no proper Unicode."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:16]

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from gpucost.notify import text
-from gpucost.notify.message import Bar, Chart
+from gpucost.notify.message import ChartBar, MessageChart
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,13 +51,13 @@ def colour(key: str) -> str:
     return colours.get(f"w-{key}") or colours.get(key) or colours["others"]
 
 
-def described(chart: Chart) -> str:
+def described(chart: MessageChart) -> str:
     """``chart`` in words, for who cannot see it."""
     bars = "; ".join(f"{text.shown(bar.label)}: {_value(bar, chart)}" for bar in chart.bars[:MOST_BARS])
     return f"{text.shown(chart.title)}, in {text.shown(chart.unit)}. {bars}{_more(chart)}"
 
 
-def text_bars(chart: Chart, *, width: int = 34) -> str:
+def text_bars(chart: MessageChart, *, width: int = 34) -> str:
     """``chart`` as lines of at most ``width`` characters (30 at least), one bar each; a key of the series
     where there are several. Columns lie on their side. Not escaped for any service."""
     bars = chart.bars[:MOST_BARS]
@@ -79,7 +79,7 @@ def text_bars(chart: Chart, *, width: int = 34) -> str:
     return "\n".join([*lines, _more(chart).strip()]).rstrip()
 
 
-def png(chart: Chart, *, scale: int = 2) -> bytes:
+def png(chart: MessageChart, *, scale: int = 2) -> bytes:
     """``chart`` as a PNG of 640 x ``scale`` pixels in width. The same bytes for the same chart and version of
     Pillow. ImportError where Pillow is not installed."""
     from PIL import Image
@@ -93,7 +93,7 @@ def png(chart: Chart, *, scale: int = 2) -> bytes:
 class _Canvas:
     """One chart being drawn; lengths are in CSS pixels, from the top left."""
 
-    def __init__(self, chart: Chart, scale: int) -> None:
+    def __init__(self, chart: MessageChart, scale: int) -> None:
         from PIL import Image, ImageDraw
 
         self.chart, self.scale, self.colours = chart, scale, palette()
@@ -157,7 +157,9 @@ class _Canvas:
                 self.write(middle, base + 6, label, self.colours["muted"], _TEXT_SIZE, anchor="ma")
         self.box(_MARGIN, base, _WIDTH - _MARGIN, base + 1, self.colours["muted"])
 
-    def _spans(self, bar: Bar, most: int, start: float, end: float) -> list[tuple[float, float, str | None]]:
+    def _spans(
+        self, bar: ChartBar, most: int, start: float, end: float
+    ) -> list[tuple[float, float, str | None]]:
         """(from, to, key of the colour or None for the unknown) of the parts of ``bar``. A part that is more
         than nothing is seen; a gap takes the room that is left, or a little."""
         spans: list[tuple[float, float, str | None]] = []
@@ -273,7 +275,7 @@ def _short(words: str, limit: int) -> str:
     return seen if len(seen) <= limit else f"{seen[: limit - 1]}…"
 
 
-def _value(bar: Bar, chart: Chart) -> str:
+def _value(bar: ChartBar, chart: MessageChart) -> str:
     """A bar in words: as it was given, else its sum, or that it is not known."""
     if bar.shown:
         return text.shown(bar.shown[: text.VALUE])
@@ -283,26 +285,26 @@ def _value(bar: Bar, chart: Chart) -> str:
     return f"{whole:,} {text.shown(chart.unit[: text.NAME])}".strip()
 
 
-def _most(chart: Chart) -> int:
+def _most(chart: MessageChart) -> int:
     """The longest bar, at least 1."""
     return max([1, *(sum(max(part or 0, 0) for part in bar.parts) for bar in chart.bars[:MOST_BARS])])
 
 
-def _has_gap(chart: Chart) -> bool:
+def _has_gap(chart: MessageChart) -> bool:
     return any(part is None for bar in chart.bars[:MOST_BARS] for part in bar.parts)
 
 
-def _more(chart: Chart) -> str:
+def _more(chart: MessageChart) -> str:
     left = len(chart.bars) - MOST_BARS
     return f" … and {left:,} more, not drawn." if left > 0 else ""
 
 
-def _glyph(chart: Chart, at: int) -> str:
+def _glyph(chart: MessageChart, at: int) -> str:
     unknown = at < len(chart.colours) and chart.colours[at] == UNKNOWN
     return _GAP_GLYPH if unknown else _GLYPHS[at % len(_GLYPHS)]
 
 
-def _glyphs(chart: Chart, bar: Bar, most: int, room: int) -> str:
+def _glyphs(chart: MessageChart, bar: ChartBar, most: int, room: int) -> str:
     """The parts of ``bar`` side by side, ending where the running sum does, so that no rounding adds up."""
     drawn, so_far = "", 0
     for at, part in enumerate(bar.parts):

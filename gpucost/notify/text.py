@@ -1,22 +1,26 @@
-"""The one place where text is made harmless and cut, per service.
+r"""The one place where text is made harmless and cut, per service.
 
 A message's texts may hold anything that fits into a name. What is written here pings nobody, links nowhere,
 formats nothing, and hides nothing: control characters, right-to-left marks and zero-width characters are
-written as ``\\u202e``, and an address in a text loses its link (``https[:]//``). A bare
+written as ``\u202e``, and an address in a text loses its link (``https[:]//``). A bare
 ``example.com/x`` does not: resources and images are called so. What is cut ends in a mark.
 
 Lengths are UTF-16 units, which is what JavaScript services count; never less than characters.
+
+What fits: a message's parts are written in order until a service's limit, and what is left out is said.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
-from gpucost.notify.message import Link
-from gpucost.reports import display
+from gpucost.domain.text import counted
+from gpucost.notify.message import MessageLink, NotificationMessage
+from gpucost.reports.base import display
 
 CUT = "… (cut)"
 EMPTY = display.MISSING
@@ -69,7 +73,7 @@ def _first(text: str, units: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class TextMarkup:
     """How one service takes text. Each match of ``special`` is written as ``replace`` says, all else as it
     stands; a cut never falls into a match."""
 
@@ -176,32 +180,34 @@ def _uncalled(match: re.Match[str]) -> str:
     return "‹" if match[0] == "<" else f"{match[0]}{_BREAK}"
 
 
-PLAIN = Writing(re.compile(_ADDRESS), lambda match: _unlinked(match) or match[0])
+PLAIN = TextMarkup(re.compile(_ADDRESS), lambda match: _unlinked(match) or match[0])
 """For plain readers, subjects and mail; HTML is escaped by its template on top."""
-SLACK_PLAIN = Writing(
+SLACK_PLAIN = TextMarkup(
     re.compile(rf"{_ADDRESS}|(?<!\w)@(?=\w)|[&<>]"),
     lambda match: _unlinked(match) or (f"@{_BREAK}" if match[0] == "@" else _entity(match)),
 )
 """For Slack's ``plain_text`` and the fallback text, in which nothing formats."""
-SLACK = Writing(re.compile(rf"{_ADDRESS}|{_EMOJI}|(?<!\w)@(?=\w)|[&<>*~`]|{_EDGE}", re.I), _slack)
+SLACK = TextMarkup(re.compile(rf"{_ADDRESS}|{_EMOJI}|(?<!\w)@(?=\w)|[&<>*~`]|{_EDGE}", re.I), _slack)
 """For Slack's ``mrkdwn``."""
-SLACK_CODE = Writing(re.compile(r"[&<>]|`(?=`)"), _slack_code)
-TEAMS = Writing(
+SLACK_CODE = TextMarkup(re.compile(r"[&<>]|`(?=`)"), _slack_code)
+TEAMS = TextMarkup(
     re.compile(rf"{_ADDRESS}|{_START}|{_ENTITY}|[<>*~`\[\]\\]|\{{(?=\{{)|\$(?=\{{)|{_EDGE}", re.M), _markdown
 )
 """For TextBlocks and facts of adaptive cards: a subset of markdown, ``{{DATE(…)}}``, templates' ``${…}``."""
-VERBATIM = Writing(re.compile(r"(?!)"), lambda match: match[0])
+VERBATIM = TextMarkup(re.compile(r"(?!)"), lambda match: match[0])
 """For what is shown as it stands: code of an adaptive card, of a mail, of a plain reader."""
-MATTERMOST = Writing(
+MATTERMOST = TextMarkup(
     re.compile(rf"{_ADDRESS}|{_START}|{_EMOJI}|{_ENTITY}|[<>*~`|#@$\[\]\\]|{_EDGE}", re.M | re.I), _mattermost
 )
 # Mattermost reads Slack's <!channel> and <url|text> even in code.
-MATTERMOST_CODE = Writing(re.compile(r"<(?=[!@#]|\w+:)"), _mattermost_code)
+MATTERMOST_CODE = TextMarkup(re.compile(r"<(?=[!@#]|\w+:)"), _mattermost_code)
 
 
-CHAT = Writing(re.compile(rf"{_ADDRESS}|{_CALL}", re.I), lambda match: _unlinked(match) or _uncalled(match))
+CHAT = TextMarkup(
+    re.compile(rf"{_ADDRESS}|{_CALL}", re.I), lambda match: _unlinked(match) or _uncalled(match)
+)
 """For text in a chat of which nothing is known: what calls somebody in any of them is taken apart."""
-CHAT_CODE = Writing(re.compile(_CALL), _uncalled)
+CHAT_CODE = TextMarkup(re.compile(_CALL), _uncalled)
 
 
 def fence(code: str) -> str:
@@ -210,7 +216,7 @@ def fence(code: str) -> str:
     return "`" * max(3, longest + 1)
 
 
-def address(link: Link) -> str | None:
+def address(link: MessageLink) -> str | None:
     """The address of ``link`` with whatever could end it quoted; None for what is no plain http or https
     address, names a user, or is longer than URL."""
     try:
@@ -225,9 +231,64 @@ def address(link: Link) -> str | None:
     return None if hidden or quote(parts.netloc, safe=":-._") != parts.netloc else quoted
 
 
-def linked(links: Iterable[Link]) -> tuple[tuple[tuple[str, str], ...], int]:
+def linked(links: Iterable[MessageLink]) -> tuple[tuple[tuple[str, str], ...], int]:
     """The (text, address) of the links that may be written, at most MOST_LINKS, and how many were left out.
     The texts are not escaped yet."""
     every = tuple(links)
     good = [(link.text.strip() or EMPTY, found) for link in every if (found := address(link)) is not None]
     return tuple(good[:MOST_LINKS]), len(every) - len(good[:MOST_LINKS])
+
+
+Part = TypeVar("Part")
+
+
+def fitted(
+    head: Sequence[Part],
+    body: Sequence[Part],
+    tail: Sequence[Part],
+    fits: Callable[[Sequence[Part]], bool],
+    left_out: Callable[[str], Part],
+    limit: str,
+) -> list[Part]:
+    """``head``, as much of ``body`` as fits from its start, and ``tail``, which always fit together.
+
+    Where parts are left out, ``left_out`` makes a part of the sentence that says so; ``limit`` is
+    the service's limit in words.
+    """
+    whole = [*head, *body, *tail]
+    if fits(whole):
+        return whole
+
+    def cut(kept: int) -> list[Part]:
+        parts = counted(len(body) - kept, "more part")
+        return [*head, *body[:kept], left_out(f"{parts} of this message left out here: {limit}."), *tail]
+
+    fewest, most = 0, len(body) - 1
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        fewest, most = (middle, most) if fits(cut(middle)) else (fewest, middle - 1)
+    return cut(fewest)
+
+
+def packed(lines: Iterable[str], limit: int, between: str = "\n") -> Iterator[str]:
+    """``lines``, none longer than ``limit``, joined to texts of at most ``limit`` units."""
+    gathered = ""
+    for line in lines:
+        joined = f"{gathered}{between}{line}" if gathered else line
+        if length(joined) > limit:
+            yield gathered
+            joined = line
+        gathered = joined
+    if gathered:
+        yield gathered
+
+
+def links_left_out(count: int) -> str:
+    """The sentence about links that were left out; empty for none."""
+    return f"{counted(count, 'more link')} left out here." if count else ""
+
+
+def where_whole(message: NotificationMessage) -> str:
+    """Where the whole of what is cut can be read: the text of the message's first link, or nothing."""
+    links, _ = linked(message.links)
+    return links[0][0] if links else ""

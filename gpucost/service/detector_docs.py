@@ -9,33 +9,33 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gpucost.detectors.findings import Pattern
-from gpucost.detectors.registry import RULES
-from gpucost.service.settings_load import variable
-from gpucost.settings.page import table
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.findings import WastePattern
+from gpucost.service.settings.loader import variable
+from gpucost.settings.types import settings_table
 
 BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
 
 
-def with_settings(page: str, pattern: Pattern) -> str:
+def with_settings(page: str, pattern: WastePattern) -> str:
     """A page with its settings as the code has them now; the rest is left alone. Ends in one newline."""
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before.rstrip()}\n\n{_block(pattern)}{after.rstrip()}\n"
 
 
-def _block(pattern: Pattern) -> str:
+def _block(pattern: WastePattern) -> str:
     said = (
         f"In the group `detectors.{pattern.value}` of the settings file, or in the environment: "
         f"`{variable('detectors', pattern.value, 'enabled')}` and so on.\n"
         "Other settings for some namespaces or queues: [overrides](README.md#other-settings-for-some)."
     )
-    rows = "\n".join(table(RULES[pattern].settings))
+    rows = "\n".join(settings_table(RULES[pattern].settings))
     return f"{BEGIN}\n\n## Settings\n\n{said}\n\n{rows}\n\n{END}"
 
 
 def main(folder: Path) -> None:
-    for pattern in Pattern:
+    for pattern in WastePattern:
         page = folder / f"{pattern.value}.md"
         page.write_text(with_settings(page.read_text(encoding="utf-8"), pattern), encoding="utf-8")
 

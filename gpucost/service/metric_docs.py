@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gpucost.contract import docs
+from gpucost.contract import metrics
 from gpucost.service.metrics import SERVICE_METRICS, ServiceMetric
 
 _SERVE = """## gpucost serve
@@ -18,7 +18,7 @@ with them. All are experimental.
 
 def render() -> str:
     """The whole page, in Markdown."""
-    return "\n".join([docs.render(), _SERVE, *(_entry(metric) for metric in SERVICE_METRICS)])
+    return "\n".join([metrics.render(), _SERVE, *(_entry(metric) for metric in SERVICE_METRICS)])
 
 
 def _entry(metric: ServiceMetric) -> str:

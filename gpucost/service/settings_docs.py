@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from gpucost.service.settings import ProgressSettings, ServingSettings, Settings
-from gpucost.service.settings_advisor import PoolSettings
-from gpucost.service.settings_api import ApiKey
-from gpucost.service.settings_channels import ChannelSettings
-from gpucost.service.settings_detectors import ExemptionSettings, OverrideSettings
-from gpucost.service.settings_load import CONFIG_ENV, variable
-from gpucost.service.settings_notify import EscalationSettings, QuietSettings, RouteSettings
-from gpucost.settings.page import table, text
-from gpucost.settings.types import Group, groups_in
+from gpucost.service.settings.advisor import PoolSettings
+from gpucost.service.settings.api import ApiKey
+from gpucost.service.settings.channels import ChannelSettings
+from gpucost.service.settings.detectors import ExemptionSettings, OverrideSettings
+from gpucost.service.settings.loader import CONFIG_ENV, variable
+from gpucost.service.settings.model import ProgressSettings, ServingSettings, Settings
+from gpucost.service.settings.notifications import EscalationSettings, QuietSettings, RouteSettings
+from gpucost.settings.types import SettingsGroup, groups_in, settings_table, settings_text
 
 _HEAD = f"""# Settings
 
-Generated from `gpucost/service/settings.py`; a test holds this page and the code together.
+Generated from `gpucost/service/settings/model.py`; a test holds this page and the code together.
 
 Settings stand in a YAML file, named by `--config FILE` or `{CONFIG_ENV}`, and in the environment, which
 wins: `ingest: {{window: 15m}}` and `{variable("ingest", "window")}=15m` are the same. Lists and maps in the
@@ -26,7 +25,7 @@ duplicate keys and unknown `GPUCOST_` variables stop the start, with the file an
 (never a secret's) and what is allowed. A secret may stand in a file of its own: `…_file`.
 """
 
-_ENTRIES: tuple[tuple[str, type[Group]], ...] = (
+_ENTRIES: tuple[tuple[str, type[SettingsGroup]], ...] = (
     ("api.keys", ApiKey),
     ("prometheus.progress", ProgressSettings),
     ("prometheus.serving", ServingSettings),
@@ -54,18 +53,26 @@ def render() -> str:
         else:
             parts.extend(_inner(name, model, "{}"))
     for name, model in _ENTRIES:
-        parts.append(f"## Entries of {name}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model)) + "\n")
+        parts.append(
+            f"## Entries of {name}\n\n{settings_text(model.__doc__)}\n\n"
+            + "\n".join(settings_table(model))
+            + "\n"
+        )
     return "\n".join(parts)
 
 
-def _inner(above: str, model: type[Group], title: str) -> Iterator[str]:
+def _inner(above: str, model: type[SettingsGroup], title: str) -> Iterator[str]:
     """The groups within a group; ``title`` is how their names stand in headings."""
     for name, inner in groups_in(model).items():
         yield _section("###", f"{above}.{title.format(name)}", inner, partial(variable, above, name))
 
 
-def _section(mark: str, title: str, model: type[Group], named: partial[str]) -> str:
-    return f"{mark} {title}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model, named)) + "\n"
+def _section(mark: str, title: str, model: type[SettingsGroup], named: partial[str]) -> str:
+    return (
+        f"{mark} {title}\n\n{settings_text(model.__doc__)}\n\n"
+        + "\n".join(settings_table(model, named))
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

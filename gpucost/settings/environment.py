@@ -10,10 +10,10 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from gpucost.domain.configfile import config_error
-from gpucost.domain.errors import ConfigError, InputError, Remark
-from gpucost.settings.types import Group
+from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
+from gpucost.settings.types import SettingsGroup
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=SettingsGroup)
 
 ENVIRONMENT = "environment"
 # Kubernetes gives every pod the address of each service of its namespace, as Docker's links did.
@@ -51,7 +51,7 @@ def variable(prefix: str, key: str) -> str:
     return f"{prefix}{key}".upper()
 
 
-def named_by_variable(error: InputError, model: type[Group], prefix: str) -> InputError:
+def named_by_variable(error: InputError, model: type[SettingsGroup], prefix: str) -> InputError:
     """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
     is_key = error.field in model.model_fields
     return InputError(variable(prefix, error.field), error.value, error.allowed) if is_key else error
@@ -69,7 +69,7 @@ def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[st
         if ours and name.upper() not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
             allowed = f"{near[0]} (did you mean this?)" if near else f"a name from {page}"
-            raise ConfigError(ENVIRONMENT, name, Remark("unknown setting"), allowed)
+            raise ConfigError(ENVIRONMENT, name, ErrorRemark("unknown setting"), allowed)
 
 
 def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:

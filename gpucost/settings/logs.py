@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, Literal, TextIO
 
-Format = Literal["text", "json"]
+LogFormat = Literal["text", "json"]
 FIELDS = ("request_id", "method", "route", "status", "ms", "principal", "auth", "reason")
 """What a line may say beside time, level, logger and message: given as ``extra``, left out where not."""
 REQUESTS = "gpucost.requests"
@@ -60,7 +60,7 @@ def one_line(text: str) -> str:
     )
 
 
-class Redactor:
+class SecretRedactor:
     """Strikes secrets out: what looks like one, and the very ``values`` that the settings hold."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -91,10 +91,10 @@ class _Fields(logging.Filter):
         return True
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """``2026-10-01T00:00:00.000Z INFO gpucost.x [id] message``."""
 
-    def __init__(self, redact: Redactor) -> None:
+    def __init__(self, redact: SecretRedactor) -> None:
         super().__init__()
         self._redact = redact
 
@@ -114,7 +114,7 @@ class _Text(logging.Formatter):
         return "\n".join(f"    {one_line(line)}" for line in self._redact(text).splitlines())
 
 
-def _json_formatter(redact: Redactor) -> logging.Formatter:
+def _json_formatter(redact: SecretRedactor) -> logging.Formatter:
     # Here, since who logs text needs no more than the standard library.
     from pythonjsonlogger.json import JsonFormatter
 
@@ -147,13 +147,18 @@ def _json_formatter(redact: Redactor) -> logging.Formatter:
 
 
 def configure(
-    form: Format, level: str, redact: Redactor, *, requests: bool = True, stream: TextIO | None = None
+    form: LogFormat,
+    level: str,
+    redact: SecretRedactor,
+    *,
+    requests: bool = True,
+    stream: TextIO | None = None,
 ) -> None:
     """Send the log to stderr, or to ``stream``. A second call replaces what the first set up."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.name = "gpucost"
     handler.addFilter(_Fields())
-    handler.setFormatter(_json_formatter(redact) if form == "json" else _Text(redact))
+    handler.setFormatter(_json_formatter(redact) if form == "json" else _TextFormatter(redact))
     root = logging.getLogger()
     for old in [found for found in root.handlers if found.name == handler.name]:
         root.removeHandler(old)

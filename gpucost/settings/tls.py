@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpucost.settings.small_file import read_small
+from gpucost.settings.secret_files import read_small
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def stamp_of(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-class TlsGiven:
+class TlsMemory:
     """Certificate and key in memory, replaced by ``give``, from any thread. None at first."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class TlsGiven:
         return self._pem
 
 
-class Certificate:
+class ListenerCertificate:
     """``context`` is for a listener: new connections get the newest certificate, those that are up stay up.
 
     ``name`` says in the log whose it is. Raises OSError for files that cannot be used. Of a source without a

@@ -1,8 +1,12 @@
-"""What settings are made of: durations, secrets, files, and the base of every group."""
+"""What settings are made of: durations, secrets, files, and the base of every group.
+
+Settings as a page of Markdown: keys, defaults and docstrings in a table.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -18,11 +22,12 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from pydantic.fields import FieldInfo
 
 from gpucost.domain.configfile import wrong
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import parse_duration
-from gpucost.settings.small_file import read_small
+from gpucost.settings.secret_files import read_small
 
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/?#\[\]@!$&'()*+,;=%._~-]*")
 """The signs of RFC 3986, section 2."""
@@ -65,7 +70,7 @@ def _share(value: object) -> Fraction:
 
 def base_url(url: str) -> str:
     # User info and a query may be secrets, also where a stray sign makes something else of them.
-    shown = Remark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
+    shown = ErrorRemark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
     try:
         parts = urlsplit(url)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -79,7 +84,7 @@ def base_url(url: str) -> str:
         )
     if "@" in parts.netloc:
         raise wrong(
-            Remark("it has user info"),
+            ErrorRemark("it has user info"),
             "a URL without user info; username and password are settings of their own",
         )
     return url.rstrip("/")
@@ -129,7 +134,7 @@ UrlOrEmpty = Annotated[str, AfterValidator(lambda url: base_url(url) if url else
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """One topic. Frozen, so that nobody changes a setting behind another's back."""
 
     model_config = ConfigDict(
@@ -141,16 +146,20 @@ class Group(BaseModel):
     )
 
 
-def groups_in(model: type[BaseModel]) -> dict[str, type[Group]]:
+def groups_in(model: type[BaseModel]) -> dict[str, type[SettingsGroup]]:
     """The groups that a model holds, by key. One that is a list or may be missing is none."""
     found = {name: info.annotation for name, info in model.model_fields.items()}
-    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Group)}
+    return {
+        name: kind
+        for name, kind in found.items()
+        if isinstance(kind, type) and issubclass(kind, SettingsGroup)
+    }
 
 
 def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
     """The secret itself, from the setting or from the first line of its file."""
     if inline is not None and file is not None:
-        raise wrong(Remark("both are given"), f"{key} or {key}_file, not both", key)
+        raise wrong(ErrorRemark("both are given"), f"{key} or {key}_file, not both", key)
     if file is not None:
         return one_line(file, key)
     return None if inline is None else inline.get_secret_value()
@@ -160,5 +169,57 @@ def one_line(file: Path, key: str) -> str:
     """The only line of a mounted secret's file. A second line would be sent along, or shown in an error."""
     lines = read_small(file, _LARGEST_SECRET).decode().strip().splitlines()
     if len(lines) != 1:
-        raise wrong(Remark(f"its file has {len(lines)} lines"), "a file of one line", f"{key}_file")
+        raise wrong(ErrorRemark(f"its file has {len(lines)} lines"), "a file of one line", f"{key}_file")
     return lines[0]
+
+
+def settings_table(model: type[SettingsGroup], variable: Callable[[str], str] | None = None) -> Iterator[str]:
+    """The lines of a table of a group's settings; ``variable`` gives the environment variable of a key.
+
+    Groups within the group are left out: each has a table of its own.
+    """
+    yield "| key | default | meaning |"
+    yield "|---|---|---|"
+    inner = groups_in(model)
+    for key, field in model.model_fields.items():
+        if key in inner:
+            continue
+        named = f"`{key}`<br>`{variable(key)}`" if variable else f"`{key}`"
+        yield f"| {named} | {_default(field)} | {settings_text(field.description)} |"
+
+
+def settings_text(description: str | None) -> str:
+    """A docstring as one line of Markdown."""
+    return " ".join((description or "").split()).replace("``", "`").replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    if value in (None, "", (), {}, frozenset()):
+        return "–"
+    return f"`{setting_value(value)}`"
+
+
+def setting_value(value: object) -> str:
+    """A value of a setting as it stands in a settings file."""
+    if isinstance(value, timedelta):
+        return _shown_duration(value)
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, frozenset)):
+        return ", ".join(
+            setting_value(each) for each in (sorted(value) if isinstance(value, frozenset) else value)
+        )
+    return value if isinstance(value, str) else str(value)
+
+
+def _shown_duration(value: timedelta) -> str:
+    seconds = int(value.total_seconds())
+    unit, length = next(
+        (u, n) for u, n in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)) if seconds % n == 0
+    )
+    return f"{seconds // length}{unit}"

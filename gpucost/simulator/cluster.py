@@ -1,35 +1,129 @@
-"""The simulated cluster as frames, and the truth about it by plain arithmetic."""
+"""The simulated cluster as frames, and the truth about it by plain arithmetic.
+
+The nodes of the simulated cluster as frames, and their state at any time.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform
-from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, OBSERVED
-from gpucost.detectors.findings import Pattern
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.attribution.frames import ClusterFrames, conform
+from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, CAPACITY, NODES, OBSERVED
+from gpucost.detectors.findings import WastePattern
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import Month, Window, iso
-from gpucost.simulator.activity import draw_activity, hour_sums
-from gpucost.simulator.boards import Boards, board_uuid, of_pods
-from gpucost.simulator.history import Steps, demand, evictions, free_units, health, stalls, workload_name
-from gpucost.simulator.incidents import HandOver, double_booking, gap_of, go_unseen, hand_over_of
-from gpucost.simulator.inventory import inventory
-from gpucost.simulator.machines import capacity_frame, nodes_frame
-from gpucost.simulator.plants import Plant, Script, arrive_late, of_jobs, planted
-from gpucost.simulator.quotas import RELEASE, RELEASE_UNITS, QueueQuota, queue_quotas, quotas
-from gpucost.simulator.requests import draw_serving
-from gpucost.simulator.scheduler import Placement, Scheduler, Wait
-from gpucost.simulator.signals import draw_progress, draw_signals, hourly
-from gpucost.simulator.staged import XID, stage
-from gpucost.simulator.unrest import Unrest, unsettle
-from gpucost.simulator.workloads import Ints, Submission, stable_uid, submissions
+from gpucost.simulator.disruptions import (
+    ClusterUnrest,
+    HandOver,
+    double_booking,
+    gap_of,
+    go_unseen,
+    hand_over_of,
+    unsettle,
+)
+from gpucost.simulator.gpu_activity import (
+    draw_activity,
+    draw_progress,
+    draw_signals,
+    hour_sums,
+    hourly,
+)
+from gpucost.simulator.history import (
+    RELEASE,
+    RELEASE_UNITS,
+    SimulatedQueueQuota,
+    StepSeries,
+    demand,
+    evictions,
+    free_units,
+    health,
+    queue_quotas,
+    quotas,
+    stalls,
+    workload_name,
+)
+from gpucost.simulator.injected_patterns import (
+    XID,
+    ActivityScript,
+    InjectedPattern,
+    arrive_late,
+    of_jobs,
+    planted,
+    stage,
+)
+from gpucost.simulator.inventory import REGION, SimulatedNode, inventory
+from gpucost.simulator.request_counts import draw_serving
+from gpucost.simulator.scheduler import (
+    GpuSlots,
+    PodPlacement,
+    SchedulingWait,
+    SimulatedScheduler,
+    board_uuid,
+    of_pods,
+)
+from gpucost.simulator.workloads import DrawnInts, JobSubmission, stable_uid, submissions
+
+
+def nodes_frame(cluster: str, nodes: Sequence[SimulatedNode]) -> pd.DataFrame:
+    """The nodes frame."""
+    rows = [
+        {
+            "cluster": cluster,
+            "node": node.name,
+            "start_ms": node.start_ms,
+            "end_ms": node.end_ms,
+            "product": node.product,
+            "boards": node.boards,
+            "instance_type": node.instance_type,
+            "capacity_type": node.capacity_type,
+            "region": REGION,
+            "zone": node.zone,
+            "pool": node.pool,
+            "labels": json.dumps({}, sort_keys=True),
+        }
+        for node in nodes
+    ]
+    return conform(pd.DataFrame(rows), NODES)
+
+
+def capacity_frame(cluster: str, nodes: Sequence[SimulatedNode]) -> pd.DataFrame:
+    """The capacity frame: a row per offer and stretch without a change."""
+    rows = [
+        {
+            "cluster": cluster,
+            "node": node.name,
+            "resource": offer.resource,
+            "start_ms": start_ms,
+            "end_ms": end_ms,
+            "expected": offer.units,
+            "capacity": offer.units,
+            "allocatable": offer.units - lost,
+            "replicas": offer.replicas,
+            "schedulable": int(not cordoned),
+        }
+        for node in nodes
+        for start_ms, end_ms, lost, cordoned in states(node)
+        for offer in node.offers
+    ]
+    return conform(pd.DataFrame(rows), CAPACITY)
+
+
+def states(node: SimulatedNode) -> Iterator[tuple[int, int, int, bool]]:
+    """(start, end, units lost, cordoned) of the stretches of a node's life."""
+    cuts = sorted({node.start_ms, node.end_ms, *(t for s in node.spells for t in (s.start_ms, s.end_ms))})
+    for start_ms, end_ms in pairwise(cuts):
+        spells = [spell for spell in node.spells if spell.start_ms <= start_ms < spell.end_ms]
+        yield start_ms, end_ms, sum(s.lost for s in spells), any(s.cordoned for s in spells)
+
 
 DEMO_MONTH = Month(2026, 10)
 
@@ -72,23 +166,23 @@ class SimulatedCluster:
         self.gap = gap_of(self.window)
         self.nodes = inventory(self.window, scale)
         self.scale = scale
-        scheduler = Scheduler(self.nodes, self.window)
+        scheduler = SimulatedScheduler(self.nodes, self.window)
         work = [*submissions(self.window, seed, scale), *planted(self.window, seed)]
         bound, never = scheduler.run(work)
         bound = arrive_late([pod for pod in bound if pod.end_ms > self.window.start_ms])
         bound, self.lost = go_unseen(bound, self.gap)
         self.staged = stage(self.nodes, bound, self.window, seed)
         bound += self.staged.placements
-        unrest = Unrest(bound) if unrest_ms is None else unsettle(bound, unrest_ms, seed)
+        unrest = ClusterUnrest(bound) if unrest_ms is None else unsettle(bound, unrest_ms, seed)
         bound = unrest.placements
         self.extra = double_booking(bound, self.nodes, self.window, seed)
-        self.placements: Sequence[Placement] = (*bound, self.extra)
-        self.never_bound: Sequence[Submission] = never
-        self.waits: Sequence[Wait] = (*scheduler.waits, *unrest.waits)
+        self.placements: Sequence[PodPlacement] = (*bound, self.extra)
+        self.never_bound: Sequence[JobSubmission] = never
+        self.waits: Sequence[SchedulingWait] = (*scheduler.waits, *unrest.waits)
         self.hand_over = hand_over_of(self.window)
 
     @cached_property
-    def frames(self) -> Frames:
+    def frames(self) -> ClusterFrames:
         """All frames of the month, and the problems a collector would report: the lost pods."""
         held = self._held()
         gpus = [self.gpus[at] for at in held["placement"]]
@@ -98,7 +192,7 @@ class SimulatedCluster:
         activity = draw_activity(held, gpus, nodes, self.gap, self._of_jobs[1], rng)
         hours = hourly(held)
         seen = [(pod, uid) for pod, (_, uid) in zip(self.placements, self.names, strict=True)]
-        return Frames(
+        return ClusterFrames(
             allocations=conform(held[list(ALLOCATIONS.column_names)], ALLOCATIONS),
             nodes=nodes_frame(self.name, self.nodes),
             capacity=capacity_frame(self.name, self.nodes),
@@ -113,7 +207,7 @@ class SimulatedCluster:
             quotas=quotas(self.name, self.placements, self.queues, self.window),
             health=health(self.name, self._broken()),
             problems=tuple(
-                Problem(ProblemCode.END_UNKNOWN, self.name, uid, detail)
+                DataProblem(DataProblemCode.END_UNKNOWN, self.name, uid, detail)
                 for uid in sorted(held.loc[held["is_lost"], "pod_uid"])
             ),
         )
@@ -150,7 +244,7 @@ class SimulatedCluster:
         return found
 
     @cached_property
-    def plants(self) -> tuple[Plant, ...]:
+    def plants(self) -> tuple[InjectedPattern, ...]:
         """The anti-patterns that are in the month on purpose."""
         return (*self._of_jobs[0], *self.staged.plants, *self._of_cluster())
 
@@ -164,7 +258,7 @@ class SimulatedCluster:
         return found
 
     @cached_property
-    def free(self) -> Mapping[tuple[str, str], Steps]:
+    def free(self) -> Mapping[tuple[str, str], StepSeries]:
         """Units that are free over time, by pool and resource."""
         return free_units(self.nodes, self.placements)
 
@@ -181,12 +275,12 @@ class SimulatedCluster:
         return found
 
     @cached_property
-    def _spans(self) -> tuple[Ints, Ints]:
+    def _spans(self) -> tuple[DrawnInts, DrawnInts]:
         spans = np.array([(pod.start_ms, pod.end_ms) for pod in self.placements], dtype=np.int64)
         return spans[:, 0], spans[:, 1]
 
     @cached_property
-    def _gangs(self) -> tuple[Ints, Ints]:
+    def _gangs(self) -> tuple[DrawnInts, DrawnInts]:
         """When the gang of each placement began, which for other pods is their own start; and that."""
         start = self._spans[0]
         begun = [
@@ -207,37 +301,41 @@ class SimulatedCluster:
         return found
 
     @cached_property
-    def queues(self) -> Sequence[QueueQuota]:
+    def queues(self) -> Sequence[SimulatedQueueQuota]:
         return queue_quotas(self.placements, self.scale)
 
     @cached_property
-    def _of_jobs(self) -> tuple[tuple[Plant, ...], tuple[Script, ...]]:
+    def _of_jobs(self) -> tuple[tuple[InjectedPattern, ...], tuple[ActivityScript, ...]]:
         plants, scripts = of_jobs(self.placements)
         return plants, (*scripts, *self.staged.scripts)
 
     @cached_property
-    def _boards(self) -> Boards:
-        return Boards(self.nodes, self.placements, self.extra)
+    def _boards(self) -> GpuSlots:
+        return GpuSlots(self.nodes, self.placements, self.extra)
 
     @cached_property
     def gpus(self) -> Sequence[tuple[str, ...]]:
         """GPU ids of the units of every placement."""
         return of_pods(self.seed, self.nodes, self.placements, self._boards)
 
-    def _of_cluster(self) -> Iterator[Plant]:
+    def _of_cluster(self) -> Iterator[InjectedPattern]:
         """Plants whose subject is a node or a queue."""
         for node in self.nodes:
             for spell in node.spells:
                 if spell.lost:
                     window = Window(spell.start_ms, spell.end_ms)
                     what = f"advertises {node.boards - spell.lost} of its {node.boards} boards"
-                    yield Plant(Pattern.NOT_ADVERTISED, node.name, window, spell.lost, what, node=node.name)
+                    yield InjectedPattern(
+                        WastePattern.NOT_ADVERTISED, node.name, window, spell.lost, what, node=node.name
+                    )
         what = "two pods without GPUs have half of its cores: it has no taint to keep them away"
-        yield Plant(
-            Pattern.CPU_ONLY_PODS, "map-tiles", self.window, 0, what, namespace="robotics", node=CPU_NODE
+        yield InjectedPattern(
+            WastePattern.CPU_ONLY_PODS, "map-tiles", self.window, 0, what, namespace="robotics", node=CPU_NODE
         )
         what = f"{RELEASE_UNITS} GPUs are kept for releases, which use 2 of them for an hour a week"
-        yield Plant(Pattern.RESERVED_UNUSED, RELEASE, self.window, RELEASE_UNITS * self.scale, what)
+        yield InjectedPattern(
+            WastePattern.RESERVED_UNUSED, RELEASE, self.window, RELEASE_UNITS * self.scale, what
+        )
 
     def _broken(self) -> list[tuple[str, str, Window, str]]:
         """(node, GPU, window, reason) of boards that were there but broken."""
@@ -301,7 +399,7 @@ class SimulatedCluster:
         return conform(pd.DataFrame(rows), OBSERVED)
 
 
-def _by_team(pod: Placement, hand_over: HandOver) -> Iterator[tuple[int, int, str]]:
+def _by_team(pod: PodPlacement, hand_over: HandOver) -> Iterator[tuple[int, int, str]]:
     """Stretches of a pod's time and the team each belongs to."""
     job = pod.submission.job
     if job.name != hand_over.job or not pod.start_ms < hand_over.at_ms < pod.end_ms:

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract.metric_spec import EOF, MetricSpec, header
 from gpucost.contract.metrics import (
     METRICS,
     NODE_BOARDS,
@@ -32,11 +33,9 @@ from gpucost.contract.metrics import (
     POD_RESOURCE_LABELS,
     STATE_UP,
 )
-from gpucost.contract.openmetrics import EOF, header
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import Window
-from gpucost.simulator.requests import of_servers
-from gpucost.simulator.series import Life, Run, Scrapes
+from gpucost.simulator.request_counts import of_servers
+from gpucost.simulator.series import ScrapeTimes, SeriesLife, SeriesRun
 from gpucost.simulator.series_gpu import of_gpus
 from gpucost.simulator.series_queues import of_queues
 
@@ -49,16 +48,16 @@ _UNIT_METRICS = {
 _Row: TypeAlias = dict[Hashable, Any]
 
 
-def exposition(frames: Frames, scrape_ms: int, window: Window | None = None) -> Iterator[str]:
+def exposition(frames: ClusterFrames, scrape_ms: int, window: Window | None = None) -> Iterator[str]:
     """OpenMetrics text of all scrapes in ``window``, which fall on multiples of ``scrape_ms``.
 
     Scrapes happen only while the cluster was observed; ``window`` is all of that time unless given. Pods
     and nodes that end where observation ends have not ended; a pod with an END_UNKNOWN problem was only not
     seen any more. Each piece of text is the lines of one series; the last is the closing EOF.
     """
-    scrapes = Scrapes(frames.observed, scrape_ms, window)
-    life = Life(frames)
-    by_metric: dict[str, list[Run]] = {spec.name: [] for spec in METRICS}
+    scrapes = ScrapeTimes(frames.observed, scrape_ms, window)
+    life = SeriesLife(frames)
+    by_metric: dict[str, list[SeriesRun]] = {spec.name: [] for spec in METRICS}
     of_state = (_heartbeat(frames), _pods(frames, scrapes, life), _nodes(frames, scrapes, life))
     for run in chain(*of_state, of_queues(frames, scrapes), of_gpus(frames, scrapes, life)):
         by_metric[run.spec.name].append(run)
@@ -71,12 +70,12 @@ def exposition(frames: Frames, scrape_ms: int, window: Window | None = None) -> 
     yield EOF
 
 
-def _heartbeat(frames: Frames) -> Iterator[Run]:
+def _heartbeat(frames: ClusterFrames) -> Iterator[SeriesRun]:
     for row in frames.observed.to_dict("records"):
-        yield Run(STATE_UP, {}, row["cluster"], 1, row["start_ms"], row["end_ms"])
+        yield SeriesRun(STATE_UP, {}, row["cluster"], 1, row["start_ms"], row["end_ms"])
 
 
-def _pods(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
+def _pods(frames: ClusterFrames, scrapes: ScrapeTimes, life: SeriesLife) -> Iterator[SeriesRun]:
     rows = scrapes.near(frames.allocations).sort_values(["cluster", "pod_uid", "resource", "start_ms"])
     lives = rows.groupby(["cluster", *POD_RESOURCE_LABELS], as_index=False, sort=False).agg(
         {"count": "max", "start_ms": "min", "end_ms": "max"}
@@ -85,26 +84,26 @@ def _pods(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
         labels = {name: row[name] for name in POD_RESOURCE_LABELS}
         start_ms, end_ms = row["start_ms"], row["end_ms"]
         gone_ms = life.gone_ms(end_ms, row["pod_uid"])
-        yield Run(POD_GPU_REQUEST, labels, row["cluster"], row["count"], start_ms, gone_ms)
-        yield Run(POD_GPU_START, labels, row["cluster"], start_ms / 1000, start_ms, gone_ms)
+        yield SeriesRun(POD_GPU_REQUEST, labels, row["cluster"], row["count"], start_ms, gone_ms)
+        yield SeriesRun(POD_GPU_START, labels, row["cluster"], start_ms / 1000, start_ms, gone_ms)
         if life.has_ended(end_ms, row["pod_uid"]):
-            yield Run(POD_GPU_END, labels, row["cluster"], end_ms / 1000, end_ms, gone_ms)
+            yield SeriesRun(POD_GPU_END, labels, row["cluster"], end_ms / 1000, end_ms, gone_ms)
     last = ~rows.duplicated(["cluster", "pod_uid"], keep="last")
     for row, is_last in zip(rows.to_dict("records"), last, strict=True):
         labels = {label: row[column] for label, column in OWNER_LABELS.items()} | {"node": row["node"]}
         gone_ms = life.gone_ms(row["end_ms"], row["pod_uid"]) if is_last else row["end_ms"]
-        yield Run(POD_OWNER_INFO, labels, row["cluster"], 1, row["start_ms"], gone_ms)
+        yield SeriesRun(POD_OWNER_INFO, labels, row["cluster"], 1, row["start_ms"], gone_ms)
 
 
-def _nodes(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
+def _nodes(frames: ClusterFrames, scrapes: ScrapeTimes, life: SeriesLife) -> Iterator[SeriesRun]:
     ends = set(zip(frames.nodes["cluster"], frames.nodes["node"], frames.nodes["end_ms"], strict=True))
 
-    def run(spec: MetricSpec, row: _Row, value: float, labels: Mapping[str, str]) -> Run:
+    def run(spec: MetricSpec, row: _Row, value: float, labels: Mapping[str, str]) -> SeriesRun:
         start_ms, end_ms = row["start_ms"], row["end_ms"]
         is_last = (row["cluster"], row["node"], end_ms) in ends
         gone_ms = life.gone_ms(end_ms) if is_last else end_ms
         since_ms = end_ms if spec is NODE_END else start_ms
-        return Run(spec, {"node": row["node"], **labels}, row["cluster"], value, since_ms, gone_ms)
+        return SeriesRun(spec, {"node": row["node"], **labels}, row["cluster"], value, since_ms, gone_ms)
 
     for row in scrapes.near(frames.nodes).to_dict("records"):
         yield run(NODE_INFO, row, 1, {label: row[column] for label, column in NODE_INFO_LABELS.items()})

@@ -1,24 +1,28 @@
-"""What only detectors look at, of the simulated month: who waited, stalled, was evicted; what was broken."""
+"""What only detectors look at, of the simulated month: who waited, stalled, was evicted; what was broken.
+
+The queues of the simulated cluster: what each may use, and used over the month.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import conform
-from gpucost.contract.frames import DEMAND, EVICTIONS, HEALTH, STALLS
-from gpucost.contract.queue_metrics import Layer
+from gpucost.contract.frames import DEMAND, EVICTIONS, HEALTH, QUOTAS, STALLS
+from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.simulator.inventory import Node
-from gpucost.simulator.scheduler import Outcome, Placement, Wait
-from gpucost.simulator.staged import Held
-from gpucost.simulator.workloads import Ints, Submission
+from gpucost.simulator.injected_patterns import StagedWait
+from gpucost.simulator.inventory import POOLS, SimulatedNode
+from gpucost.simulator.scheduler import PodPlacement, SchedulingWait, SimulatedOutcome
+from gpucost.simulator.workloads import DrawnInts, JobSubmission
 
 _WAITING_FOR_QUOTA, _UNSCHEDULABLE = "WaitingForQuota", "Unschedulable"
 _SAVES = (JobKind.PYTORCH_JOB, JobKind.TRAIN_JOB)
@@ -26,14 +30,14 @@ _SAVE_EVERY_MS = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepSeries:
     """A number that changes at ``at_ms`` to ``value``; 0 before the first."""
 
-    at_ms: Ints
-    value: Ints
+    at_ms: DrawnInts
+    value: DrawnInts
 
     @classmethod
-    def of(cls, changes: Sequence[tuple[int, int]]) -> Steps:
+    def of(cls, changes: Sequence[tuple[int, int]]) -> StepSeries:
         """From (instant, change) pairs in any order."""
         if not changes:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -59,7 +63,9 @@ class Steps:
         yield begun, window.end_ms, value
 
 
-def free_units(nodes: Sequence[Node], placements: Sequence[Placement]) -> dict[tuple[str, str], Steps]:
+def free_units(
+    nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement]
+) -> dict[tuple[str, str], StepSeries]:
     """Units that are free over time, by pool and resource; those of cordoned nodes are not."""
     changes: dict[tuple[str, str], list[tuple[int, int]]] = {}
     pools = {node.name: node for node in nodes}
@@ -77,15 +83,15 @@ def free_units(nodes: Sequence[Node], placements: Sequence[Placement]) -> dict[t
         # Those that a cordoned node still has are counted as away already.
         end_ms = min([pod.end_ms, *(s.start_ms for s in cordoned if pod.start_ms < s.start_ms < pod.end_ms)])
         found += [(pod.start_ms, -units), (end_ms, units)]
-    return {key: Steps.of(found) for key, found in changes.items()}
+    return {key: StepSeries.of(found) for key, found in changes.items()}
 
 
 def demand(
     cluster: str,
-    waits: Sequence[Wait],
-    held: Sequence[Held],
-    free: Mapping[tuple[str, str], Steps],
-    nodes: Sequence[Node],
+    waits: Sequence[SchedulingWait],
+    held: Sequence[StagedWait],
+    free: Mapping[tuple[str, str], StepSeries],
+    nodes: Sequence[SimulatedNode],
 ) -> pd.DataFrame:
     """The demand frame. While its pool has too little free, a job waits for quota, which is all there is;
     else the free units are in the wrong places. What no queue manages is always looking for a place."""
@@ -95,7 +101,7 @@ def demand(
         sub = wait.submission
         window = Window(wait.start_ms, wait.end_ms)
         for start_ms, end_ms, layer in _layers(sub, window, free[sub.pool, sub.resource]):
-            reason = _WAITING_FOR_QUOTA if layer is Layer.QUOTA else _UNSCHEDULABLE
+            reason = _WAITING_FOR_QUOTA if layer is WaitLayer.QUOTA else _UNSCHEDULABLE
             rows.append(_demand_row(cluster, sub, products, layer, reason, start_ms, end_ms))
     for each in held:
         sub = each.wait.submission
@@ -105,8 +111,8 @@ def demand(
     return frame.sort_values(["start_ms", "job_uid"], kind="stable").reset_index(drop=True)
 
 
-def _layers(sub: Submission, window: Window, free: Steps) -> Iterator[tuple[int, int, Layer]]:
-    last: tuple[int, int, Layer] | None = None
+def _layers(sub: JobSubmission, window: Window, free: StepSeries) -> Iterator[tuple[int, int, WaitLayer]]:
+    last: tuple[int, int, WaitLayer] | None = None
     for start_ms, end_ms, units in free.within(window):
         layer = _layer(sub, units)
         if last is not None and last[2] is layer:
@@ -119,17 +125,17 @@ def _layers(sub: Submission, window: Window, free: Steps) -> Iterator[tuple[int,
         yield last
 
 
-def _layer(sub: Submission, free_units: int) -> Layer:
+def _layer(sub: JobSubmission, free_units: int) -> WaitLayer:
     fits = free_units >= sub.pods * sub.units or not sub.job.team.queue
-    return Layer.PLACEMENT if fits else Layer.QUOTA
+    return WaitLayer.PLACEMENT if fits else WaitLayer.QUOTA
 
 
-def layer_at(sub: Submission, free: Steps, at_ms: int) -> Layer:
+def layer_at(sub: JobSubmission, free: StepSeries, at_ms: int) -> WaitLayer:
     """What holds a job that waits at an instant."""
     return _layer(sub, free.at(at_ms))
 
 
-def workload_name(submission: Submission) -> str:
+def workload_name(submission: JobSubmission) -> str:
     """The Kueue Workload of a job, empty where no queue manages it."""
     job = submission.job
     return f"{job.kind.value.lower()}-{job.name}" if job.team.queue else ""
@@ -137,9 +143,9 @@ def workload_name(submission: Submission) -> str:
 
 def _demand_row(
     cluster: str,
-    sub: Submission,
+    sub: JobSubmission,
     products: Mapping[tuple[str, str], str],
-    layer: Layer,
+    layer: WaitLayer,
     reason: str,
     start_ms: int,
     end_ms: int,
@@ -156,11 +162,11 @@ def _demand_row(
 
 
 def evictions(
-    cluster: str, pods: Sequence[tuple[Placement, str]], unseen: Sequence[Placement]
+    cluster: str, pods: Sequence[tuple[PodPlacement, str]], unseen: Sequence[PodPlacement]
 ) -> pd.DataFrame:
     """The evictions frame. ``pods`` are placements with their uids; ``unseen`` those whose end nobody saw."""
     lost = {id(pod) for pod in unseen}
-    reasons = {Outcome.PREEMPTED: "Preempted", Outcome.EVICTED: "Drain"}
+    reasons = {SimulatedOutcome.PREEMPTED: "Preempted", SimulatedOutcome.EVICTED: "Drain"}
     rows = [
         {
             "cluster": cluster,
@@ -180,16 +186,16 @@ def evictions(
     return conform(frame.sort_values(["end_ms", "pod_uid"], ignore_index=True), EVICTIONS)
 
 
-def _checkpoint(pod: Placement) -> int:
+def _checkpoint(pod: PodPlacement) -> int:
     """Training saves every hour, and says so; nothing else does."""
     if pod.submission.job.kind not in _SAVES or pod.end_ms - pod.start_ms < _SAVE_EVERY_MS:
         return -1
     return pod.end_ms - (pod.end_ms - pod.start_ms) % _SAVE_EVERY_MS
 
 
-def stalls(cluster: str, placements: Sequence[Placement]) -> pd.DataFrame:
+def stalls(cluster: str, placements: Sequence[PodPlacement]) -> pd.DataFrame:
     """The stalls frame: gangs whose pods of one attempt did not begin together."""
-    gangs: dict[tuple[str, int, int], list[Placement]] = {}
+    gangs: dict[tuple[str, int, int], list[PodPlacement]] = {}
     for pod in placements:
         if pod.submission.pods > 1:
             gangs.setdefault((pod.submission.job.uid, pod.submission.attempt, pod.end_ms), []).append(pod)
@@ -219,3 +225,80 @@ def health(cluster: str, broken: Sequence[tuple[str, str, Window, str]]) -> pd.D
         for node, gpu, window, reason in sorted(broken, key=lambda each: each[:2])
     ]  # fmt: skip
     return conform(pd.DataFrame(rows, columns=list(HEALTH.column_names)), HEALTH)
+
+
+COHORT = "company"
+PLATFORM, RELEASE = "platform", "release"
+RELEASE_UNITS = 16
+"""What is kept for releases, which hardly use it."""
+RELEASE_POOL = "h100"
+# Of each pool product's queue owns this part, research the rest; together they may use all of it.
+_PRODUCT_PART = {"h100": 1 / 12, "a100": 1 / 3, "a100-owned": 1.0, "l4-spot": 0.75}
+_NO_BORROWING = ("product", "h100")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedQueueQuota:
+    """Quota of a ClusterQueue; ``borrowing_limit`` None: unlimited."""
+
+    queue: str
+    cohort: str
+    flavor: str
+    resource: str
+    nominal: int
+    borrowing_limit: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.queue, self.flavor, self.resource
+
+
+def queue_quotas(placements: Sequence[PodPlacement], scale: int = 1) -> list[SimulatedQueueQuota]:
+    """All quotas. Research and product share the hardware between them; platform's own quota is promised
+    beside it, and is the most it ever used."""
+    found = []
+    peaks = {key: int(steps.value.max()) for key, steps in _used(placements).items()}
+    for pool in POOLS:
+        for offer in pool.offers:
+            total = offer.units * pool.nodes * scale
+            product = round(total * _PRODUCT_PART.get(pool.name, 0.5))
+            for queue, nominal in (("research", total - product), ("product", product)):
+                limit = 0 if (queue, pool.name) == _NO_BORROWING else None
+                found.append(SimulatedQueueQuota(queue, COHORT, pool.name, offer.resource, nominal, limit))
+            peak = peaks.get((PLATFORM, pool.name, offer.resource), 0)
+            if peak:
+                found.append(SimulatedQueueQuota(PLATFORM, "", pool.name, offer.resource, 2 * ceil(peak / 2)))
+            if pool.name == RELEASE_POOL:
+                found.append(
+                    SimulatedQueueQuota(RELEASE, "", pool.name, offer.resource, RELEASE_UNITS * scale)
+                )
+    return found
+
+
+def quotas(
+    cluster: str, placements: Sequence[PodPlacement], kinds: Sequence[SimulatedQueueQuota], month: Window
+) -> pd.DataFrame:
+    """The quotas frame: a row whenever what a queue uses changes."""
+    used = _used(placements)
+    nothing = StepSeries.of(())
+    rows = [
+        {
+            "cluster": cluster, "scheduler": "kueue", "queue": kind.queue, "cohort": kind.cohort,
+            "flavor": kind.flavor, "resource": kind.resource, "start_ms": start_ms, "end_ms": end_ms,
+            "nominal": float(kind.nominal), "lending_limit": float("nan"), "used": float(units),
+            "borrowing_limit": float("nan") if kind.borrowing_limit is None else float(kind.borrowing_limit),
+        }
+        for kind in kinds
+        for start_ms, end_ms, units in used.get(kind.key, nothing).within(month)
+    ]  # fmt: skip
+    return conform(pd.DataFrame(rows, columns=list(QUOTAS.column_names)), QUOTAS)
+
+
+def _used(placements: Sequence[PodPlacement]) -> Mapping[tuple[str, str, str], StepSeries]:
+    changes: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for pod in placements:
+        sub = pod.submission
+        if sub.job.team.cluster_queue:
+            key = (sub.job.team.cluster_queue, sub.pool, sub.resource)
+            changes.setdefault(key, []).extend([(pod.start_ms, sub.units), (pod.end_ms, -sub.units)])
+    return {key: StepSeries.of(found) for key, found in changes.items()}

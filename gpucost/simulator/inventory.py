@@ -11,7 +11,7 @@ GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ResourceOffer:
     """What a node advertises of one resource: units, replicas per board, and the share of a board per unit.
 
     The share is written out here, not looked up, so that the ground truth does not lean on the code it tests.
@@ -24,7 +24,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class TroubleSpell:
     """A stretch of trouble: ``lost`` units are not advertised, or the node is cordoned."""
 
     start_ms: int
@@ -34,7 +34,7 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SimulatedNode:
     """One node and its life ``[start_ms, end_ms)``. Boards times time is its capacity."""
 
     name: str
@@ -44,15 +44,15 @@ class Node:
     instance_type: str
     capacity_type: str
     zone: str
-    offers: tuple[Offer, ...]
+    offers: tuple[ResourceOffer, ...]
     start_ms: int
     end_ms: int
-    spells: tuple[Spell, ...] = ()
+    spells: tuple[TroubleSpell, ...] = ()
     signal_coverage: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class SimulatedPool:
     """``nodes`` nodes alike."""
 
     name: str
@@ -61,42 +61,42 @@ class Pool:
     boards: int
     instance_type: str
     capacity_type: str
-    offers: tuple[Offer, ...]
+    offers: tuple[ResourceOffer, ...]
 
 
 _H100 = "NVIDIA-H100-80GB-HBM3"
 _A100 = "NVIDIA-A100-SXM4-80GB"
-_EIGHT = (Offer(GPU, 8, Fraction(1)),)
+_EIGHT = (ResourceOffer(GPU, 8, Fraction(1)),)
 _MIXED = (
-    Offer("nvidia.com/mig-1g.10gb", 8, Fraction(1, 7)),
-    Offer("nvidia.com/mig-2g.20gb", 8, Fraction(2, 7)),
-    Offer("nvidia.com/mig-3g.40gb", 8, Fraction(3, 7)),
+    ResourceOffer("nvidia.com/mig-1g.10gb", 8, Fraction(1, 7)),
+    ResourceOffer("nvidia.com/mig-2g.20gb", 8, Fraction(2, 7)),
+    ResourceOffer("nvidia.com/mig-3g.40gb", 8, Fraction(3, 7)),
 )
 
-POOLS: tuple[Pool, ...] = (
-    Pool("h100", 6, _H100, 8, "p5.48xlarge", "on-demand", _EIGHT),
-    Pool(
+POOLS: tuple[SimulatedPool, ...] = (
+    SimulatedPool("h100", 6, _H100, 8, "p5.48xlarge", "on-demand", _EIGHT),
+    SimulatedPool(
         "h100-sliced",
         1,
         f"{_H100}-MIG-1g.10gb",
         8,
         "p5.48xlarge",
         "on-demand",
-        (Offer(GPU, 56, Fraction(1, 7)),),
+        (ResourceOffer(GPU, 56, Fraction(1, 7)),),
     ),
-    Pool("h100-mixed", 1, _H100, 8, "p5.48xlarge", "on-demand", _MIXED),
-    Pool("a100", 3, _A100, 8, "p4de.24xlarge", "on-demand", _EIGHT),
-    Pool("a100-owned", 1, _A100, 8, "dgx-a100", "owned", _EIGHT),
-    Pool(
+    SimulatedPool("h100-mixed", 1, _H100, 8, "p5.48xlarge", "on-demand", _MIXED),
+    SimulatedPool("a100", 3, _A100, 8, "p4de.24xlarge", "on-demand", _EIGHT),
+    SimulatedPool("a100-owned", 1, _A100, 8, "dgx-a100", "owned", _EIGHT),
+    SimulatedPool(
         "l4-shared",
         2,
         "NVIDIA-L4-SHARED",
         4,
         "g6.12xlarge",
         "on-demand",
-        (Offer(GPU, 16, Fraction(1, 4), replicas=4),),
+        (ResourceOffer(GPU, 16, Fraction(1, 4), replicas=4),),
     ),
-    Pool("l4-spot", 2, "NVIDIA-L4", 4, "g6.12xlarge", "spot", (Offer(GPU, 4, Fraction(1)),)),
+    SimulatedPool("l4-spot", 2, "NVIDIA-L4", 4, "g6.12xlarge", "spot", (ResourceOffer(GPU, 4, Fraction(1)),)),
 )
 
 REGION = "us-east-1"
@@ -112,7 +112,7 @@ _ENDINGS: tuple[tuple[str, int, float, float], ...] = (
 _COVERAGE = {"h100-04": 0.82, "l4-spot-02": 0.9, "a100-03": 0.0}
 
 
-def inventory(month: Window, scale: int = 1) -> tuple[Node, ...]:
+def inventory(month: Window, scale: int = 1) -> tuple[SimulatedNode, ...]:
     """All nodes that exist at some time in ``month``, ``scale`` times the demo's number of each pool.
 
     The first nodes of some pools have a history: one is cordoned for two days, one advertises seven of its
@@ -134,9 +134,9 @@ def inventory(month: Window, scale: int = 1) -> tuple[Node, ...]:
     return tuple(nodes[name] for name in sorted(nodes))
 
 
-def _node(pool: Pool, number: int, month: Window) -> Node:
+def _node(pool: SimulatedPool, number: int, month: Window) -> SimulatedNode:
     name = f"{pool.name}-{number:02d}"
-    return Node(
+    return SimulatedNode(
         name,
         pool.name,
         pool.product,
@@ -151,7 +151,9 @@ def _node(pool: Pool, number: int, month: Window) -> Node:
     )
 
 
-def _replace_first(nodes: dict[str, Node], pool: str, month: Window, offset_ms: int, absence_ms: int) -> None:
+def _replace_first(
+    nodes: dict[str, SimulatedNode], pool: str, month: Window, offset_ms: int, absence_ms: int
+) -> None:
     """End the oldest living node of the pool at ``offset_ms`` and add its successor ``absence_ms`` later."""
     mates = sorted(name for name, node in nodes.items() if node.pool == pool)
     leaving = next(name for name in mates if nodes[name].end_ms == month.end_ms)
@@ -163,6 +165,6 @@ def _replace_first(nodes: dict[str, Node], pool: str, month: Window, offset_ms: 
     nodes[leaving] = replace(nodes[leaving], end_ms=end_ms)
 
 
-def _spell(month: Window, day: int, hours: int, lost: int = 0, cordoned: bool = False) -> Spell:
+def _spell(month: Window, day: int, hours: int, lost: int = 0, cordoned: bool = False) -> TroubleSpell:
     start_ms = month.start_ms + day * DAY_MS + 8 * HOUR_MS + 20 * MINUTE_MS
-    return Spell(start_ms, start_ms + hours * HOUR_MS, lost, cordoned)
+    return TroubleSpell(start_ms, start_ms + hours * HOUR_MS, lost, cordoned)

@@ -2,6 +2,8 @@
 
 It never gives out more units than a node advertises. What it returns is what really happened, from which
 both the frames and the ground truth are made.
+
+Which concrete GPUs a pod holds: the first that are free, as a device plugin would give them.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
-from gpucost.simulator.inventory import Node, Spell
-from gpucost.simulator.workloads import Submission
+from gpucost.simulator.inventory import ResourceOffer, SimulatedNode, TroubleSpell
+from gpucost.simulator.workloads import JobSubmission, stable_uid
 
 DRAIN_GRACE_MS = 30 * MINUTE_MS
 _BACKOFF_MS = 30 * SECOND_MS
@@ -24,7 +26,7 @@ _BACKOFF_MS = 30 * SECOND_MS
 _BACKFILL = 40
 
 
-class Outcome(StrEnum):
+class SimulatedOutcome(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     EVICTED = "evicted"
@@ -33,33 +35,33 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PodPlacement:
     """One pod, bound to ``node`` during ``[start_ms, end_ms)``; RUNNING ones outlive the month.
 
     ``by`` is who preempted it, as namespace/name.
     """
 
-    submission: Submission
+    submission: JobSubmission
     index: int
     node: str
     start_ms: int
     end_ms: int
-    outcome: Outcome
+    outcome: SimulatedOutcome
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class SchedulingWait:
     """One attempt of a submission without nodes during ``[start_ms, end_ms)``."""
 
-    submission: Submission
+    submission: JobSubmission
     start_ms: int
     end_ms: int
 
 
 @dataclass(slots=True)
-class _Run:
-    submission: Submission
+class _JobRun:
+    submission: JobSubmission
     nodes: list[str]
     start_ms: int
 
@@ -67,29 +69,29 @@ class _Run:
 # What an event does at its time; it returns the pool in which something may now fit.
 _Handler = Callable[[int], str]
 # Urgent work first, then by time of submission; the number keeps the order total.
-_Waiting = tuple[bool, int, int, Submission]
+_Waiting = tuple[bool, int, int, JobSubmission]
 
 
-class Scheduler:
+class SimulatedScheduler:
     """Takes submissions through a month of node events. For one use: call ``run`` once."""
 
-    def __init__(self, nodes: Sequence[Node], month: Window) -> None:
+    def __init__(self, nodes: Sequence[SimulatedNode], month: Window) -> None:
         self._month = month
         self._free: dict[tuple[str, str], int] = {}
         self._open: dict[str, set[str]] = defaultdict(set)
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _JobRun] = {}
         self._on_node: dict[str, set[int]] = defaultdict(set)
         self._events: list[tuple[int, int, _Handler]] = []
         self._count = 0
-        self._placements: list[Placement] = []
+        self._placements: list[PodPlacement] = []
         self._measured = {node.name for node in nodes if node.signal_coverage == 1}
-        self.waits: list[Wait] = []
+        self.waits: list[SchedulingWait] = []
         """Every attempt that did not start at once; filled by ``run``."""
         for node in nodes:
             self._plan(node)
 
-    def run(self, submissions: Iterable[Submission]) -> tuple[list[Placement], list[Submission]]:
+    def run(self, submissions: Iterable[JobSubmission]) -> tuple[list[PodPlacement], list[JobSubmission]]:
         """(every pod that was bound, by time; every submission that never was)."""
         for submission in submissions:
             self._at(submission.submit_ms, partial(self._submit, submission))
@@ -97,10 +99,12 @@ class Scheduler:
             now, _, handler = heapq.heappop(self._events)
             self._schedule(handler(now), now)
         for run_id in list(self._runs):
-            self._stop(run_id, self._month.end_ms, Outcome.RUNNING)
+            self._stop(run_id, self._month.end_ms, SimulatedOutcome.RUNNING)
         never = [entry[3] for pool in sorted(self._waiting) for entry in self._waiting[pool]]
         for pool in sorted(self._waiting):
-            self.waits += [Wait(sub, since, self._month.end_ms) for _, since, _, sub in self._waiting[pool]]
+            self.waits += [
+                SchedulingWait(sub, since, self._month.end_ms) for _, since, _, sub in self._waiting[pool]
+            ]
         self._placements.sort(key=lambda pod: (pod.start_ms, pod.submission.job.uid, pod.index, pod.node))
         return self._placements, [sub for sub in never if sub.attempt == 0]
 
@@ -108,7 +112,7 @@ class Scheduler:
         self._count += 1
         heapq.heappush(self._events, (time_ms, self._count, handler))
 
-    def _plan(self, node: Node) -> None:
+    def _plan(self, node: SimulatedNode) -> None:
         for offer in node.offers:
             self._free[node.name, offer.resource] = offer.units
         if node.start_ms <= self._month.start_ms:
@@ -126,51 +130,51 @@ class Scheduler:
                 self._at(spell.start_ms, partial(self._lose, node, spell))
                 self._at(spell.end_ms, partial(self._regain, node, spell))
 
-    def _submit(self, submission: Submission, now: int) -> str:
+    def _submit(self, submission: JobSubmission, now: int) -> str:
         self._count += 1
         entry = (not submission.urgent, now, self._count, submission)
         insort(self._waiting[submission.pool], entry, key=lambda waiting: waiting[:3])
         return submission.pool
 
-    def _finish(self, run_id: int, outcome: Outcome, now: int) -> str:
+    def _finish(self, run_id: int, outcome: SimulatedOutcome, now: int) -> str:
         if run_id not in self._runs:
             return ""
         submission = self._stop(run_id, now, outcome)
-        if outcome is Outcome.FAILED and submission.attempt < submission.retries:
+        if outcome is SimulatedOutcome.FAILED and submission.attempt < submission.retries:
             again = replace(submission, attempt=submission.attempt + 1)
             self._at(now + _BACKOFF_MS, partial(self._submit, again))
         return submission.pool
 
-    def _cordon(self, node: Node, now: int) -> str:  # noqa: ARG002  handlers are called with the time
+    def _cordon(self, node: SimulatedNode, now: int) -> str:  # noqa: ARG002  handlers are called with the time
         self._open[node.pool].discard(node.name)
         return ""
 
-    def _uncordon(self, node: Node, now: int) -> str:  # noqa: ARG002
+    def _uncordon(self, node: SimulatedNode, now: int) -> str:  # noqa: ARG002
         self._open[node.pool].add(node.name)
         return node.pool
 
-    def _remove(self, node: Node, now: int) -> str:
+    def _remove(self, node: SimulatedNode, now: int) -> str:
         self._cordon(node, now)
         return self._evict_all(node, now)
 
-    def _lose(self, node: Node, spell: Spell, now: int) -> str:
+    def _lose(self, node: SimulatedNode, spell: TroubleSpell, now: int) -> str:
         """Units vanish: pods leave, the newest first, until the rest fits."""
         resource = node.offers[0].resource
         self._free[node.name, resource] -= spell.lost
         while self._free[node.name, resource] < 0:
-            self._interrupt(max(self._on_node[node.name]), now, Outcome.FAILED)
+            self._interrupt(max(self._on_node[node.name]), now, SimulatedOutcome.FAILED)
         return node.pool
 
-    def _regain(self, node: Node, spell: Spell, now: int) -> str:  # noqa: ARG002
+    def _regain(self, node: SimulatedNode, spell: TroubleSpell, now: int) -> str:  # noqa: ARG002
         self._free[node.name, node.offers[0].resource] += spell.lost
         return node.pool
 
-    def _evict_all(self, node: Node, now: int) -> str:
+    def _evict_all(self, node: SimulatedNode, now: int) -> str:
         for run_id in sorted(self._on_node[node.name]):
-            self._interrupt(run_id, now, Outcome.EVICTED)
+            self._interrupt(run_id, now, SimulatedOutcome.EVICTED)
         return node.pool
 
-    def _interrupt(self, run_id: int, now: int, outcome: Outcome, by: str = "") -> None:
+    def _interrupt(self, run_id: int, now: int, outcome: SimulatedOutcome, by: str = "") -> None:
         """Stop a run before its time; work that restarts comes back for what is left of it."""
         start_ms = self._runs[run_id].start_ms
         submission = self._stop(run_id, now, outcome, by)
@@ -181,14 +185,14 @@ class Scheduler:
             )
             self._at(now + _BACKOFF_MS, partial(self._submit, again))
 
-    def _stop(self, run_id: int, now: int, outcome: Outcome, by: str = "") -> Submission:
+    def _stop(self, run_id: int, now: int, outcome: SimulatedOutcome, by: str = "") -> JobSubmission:
         run = self._runs.pop(run_id)
         submission = run.submission
         for index, name in enumerate(run.nodes):
             self._free[name, submission.resource] += submission.units
             self._on_node[name].discard(run_id)
             if now > run.start_ms:
-                self._placements.append(Placement(submission, index, name, run.start_ms, now, outcome, by))
+                self._placements.append(PodPlacement(submission, index, name, run.start_ms, now, outcome, by))
         return submission
 
     def _schedule(self, pool: str, now: int) -> None:
@@ -202,10 +206,10 @@ class Scheduler:
             if nodes is not None:
                 waiting.remove(entry)
                 if now > entry[1]:
-                    self.waits.append(Wait(submission, entry[1], now))
+                    self.waits.append(SchedulingWait(submission, entry[1], now))
                 self._start(submission, nodes, now)
 
-    def _fit(self, submission: Submission) -> list[str] | None:
+    def _fit(self, submission: JobSubmission) -> list[str] | None:
         """The nodes for all pods of the gang, or None: each time the fullest node that still has room."""
         names = self._open[submission.pool]
         if submission.measured:
@@ -220,7 +224,7 @@ class Scheduler:
             free[chosen[-1]] -= submission.units
         return chosen
 
-    def _preempt(self, submission: Submission, now: int) -> list[str] | None:
+    def _preempt(self, submission: JobSubmission, now: int) -> list[str] | None:
         """Stop the newest other runs of the pool until the gang fits; nothing if it never could."""
         names = self._open[submission.pool]
         runs = {run_id for name in names for run_id in self._on_node[name]}
@@ -228,16 +232,16 @@ class Scheduler:
             run_id for run_id in sorted(runs, reverse=True) if not self._runs[run_id].submission.urgent
         ]
         for run_id in victims:
-            self._interrupt(run_id, now, Outcome.PREEMPTED, submission.job.full_name)
+            self._interrupt(run_id, now, SimulatedOutcome.PREEMPTED, submission.job.full_name)
             nodes = self._fit(submission)
             if nodes is not None:
                 return nodes
         return None
 
-    def _start(self, submission: Submission, nodes: list[str], now: int) -> None:
+    def _start(self, submission: JobSubmission, nodes: list[str], now: int) -> None:
         self._count += 1
         run_id = self._count
-        self._runs[run_id] = _Run(submission, nodes, now)
+        self._runs[run_id] = _JobRun(submission, nodes, now)
         for name in nodes:
             self._free[name, submission.resource] -= submission.units
             self._on_node[name].add(run_id)
@@ -245,5 +249,90 @@ class Scheduler:
         failing = attempt < len(submission.failures)
         part = submission.failures[attempt] if failing else 1.0
         length_ms = max(SECOND_MS, int(submission.run_ms * part) // SECOND_MS * SECOND_MS)
-        outcome = Outcome.FAILED if failing else Outcome.SUCCEEDED
+        outcome = SimulatedOutcome.FAILED if failing else SimulatedOutcome.SUCCEEDED
         self._at(now + length_ms, partial(self._finish, run_id, outcome))
+
+
+# MIG ids count from the largest profile on, as drivers do.
+_FIRST_INSTANCE = {"nvidia.com/mig-3g.40gb": 1, "nvidia.com/mig-2g.20gb": 3, "nvidia.com/mig-1g.10gb": 9}
+_Key = tuple[str, str]
+
+
+def gpu_id(seed: int, node: SimulatedNode, offer: ResourceOffer, slot: int) -> str:
+    """The GPU behind a unit: the board's uuid, with its instance where the unit is a slice.
+
+    ``slot`` counts units; shared boards take them in turn, and so do slices of mixed boards.
+    """
+    if offer.share == 1 or offer.replicas > 1:
+        return board_uuid(seed, node.name, slot % node.boards)
+    if "mig-" in offer.resource:
+        return f"{board_uuid(seed, node.name, slot % node.boards)}/{_FIRST_INSTANCE[offer.resource]}"
+    per_board = offer.units // node.boards
+    return f"{board_uuid(seed, node.name, slot // per_board)}/{7 + slot % per_board}"
+
+
+def board_uuid(seed: int, node: str, board: int) -> str:
+    return f"GPU-{stable_uid(seed, f'{node}/board/{board}')}"
+
+
+class GpuSlots:
+    """Slots of all pods and of lost boards, in order of time."""
+
+    def __init__(
+        self, nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement], extra: PodPlacement
+    ) -> None:
+        self.slots: list[tuple[int, ...]] = [()] * len(placements)
+        """Per placement, in the order given: the slots of its units."""
+        self.lost: dict[str, int] = {}
+        """By node: the board that was lost for a while."""
+        self._free: Mapping[_Key, list[int]] = {
+            (node.name, offer.resource): list(range(offer.units)) for node in nodes for offer in node.offers
+        }
+        # What ends gives back before anything that begins at the same instant takes.
+        events: list[tuple[int, int, int, SimulatedNode | None]] = []
+        for at, pod in enumerate(placements):
+            if pod is extra:
+                self.slots[at] = (0,)
+                continue
+            events += [(pod.start_ms, 2, at, None), (pod.end_ms, 0, at, None)]
+        for node in nodes:
+            events += [(spell.start_ms, 1, 0, node) for spell in node.spells if spell.lost]
+            events += [(spell.end_ms, 0, 0, node) for spell in node.spells if spell.lost]
+        for _, phase, at, node_lost in sorted(events, key=lambda event: event[:3]):
+            if node_lost is not None:
+                self._board(node_lost, is_lost=phase == 1)
+            else:
+                self._pod(placements[at], at, begins=phase == 2)
+
+    def _pod(self, pod: PodPlacement, at: int, *, begins: bool) -> None:
+        free = self._free[pod.node, pod.submission.resource]
+        if begins:
+            self.slots[at] = tuple(heapq.heappop(free) for _ in range(pod.submission.units))
+            return
+        for slot in self.slots[at]:
+            heapq.heappush(free, slot)
+
+    def _board(self, node: SimulatedNode, *, is_lost: bool) -> None:
+        free = self._free[node.name, node.offers[0].resource]
+        if is_lost:
+            self.lost[node.name] = max(free)
+            free.remove(self.lost[node.name])
+            heapq.heapify(free)
+        else:
+            heapq.heappush(free, self.lost[node.name])
+
+
+def of_pods(
+    seed: int, nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement], boards: GpuSlots
+) -> list[tuple[str, ...]]:
+    """GPU ids of the units of every placement."""
+    offers = {(node.name, offer.resource): (node, offer) for node in nodes for offer in node.offers}
+    known: dict[_Key, dict[int, str]] = defaultdict(dict)
+    found = []
+    for pod, slots in zip(placements, boards.slots, strict=True):
+        key = (pod.node, pod.submission.resource)
+        for slot in slots:
+            if slot not in known[key]:
+                known[key][slot] = gpu_id(seed, *offers[key], slot)
+        found.append(tuple(known[key][slot] for slot in slots))
+    return found

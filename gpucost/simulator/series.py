@@ -9,54 +9,53 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract.metric_spec import MetricSpec, series_name
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.contract.openmetrics import series_name
-from gpucost.contract.spec import MetricSpec
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import Window
-from gpucost.simulator.workloads import Floats, Ints
+from gpucost.simulator.workloads import DrawnFloats, DrawnInts
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CounterCurve:
     """A counter that rises evenly between known points; ``is_whole`` where it counts things."""
 
-    at_ms: Ints
-    total: Floats
+    at_ms: DrawnInts
+    total: DrawnFloats
     is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class GaugeLevels:
     """A gauge that has a value in each of some stretches, and none between them."""
 
-    start_ms: Ints
-    end_ms: Ints
-    value: Floats
+    start_ms: DrawnInts
+    end_ms: DrawnInts
+    value: DrawnFloats
 
 
-Value: TypeAlias = float | Curve | Levels
+SeriesValue: TypeAlias = float | CounterCurve | GaugeLevels
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SeriesRun:
     """One series, there during ``[start_ms, end_ms)``, with a value or with a curve of values."""
 
     spec: MetricSpec
     labels: Mapping[str, str]
     cluster: str
-    value: Value
+    value: SeriesValue
     start_ms: int
     end_ms: int
 
 
-class Life:
+class SeriesLife:
     """When series go. Something seen to end keeps them for a while, together with its end."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: ClusterFrames) -> None:
         self._horizon_ms = int(frames.observed["end_ms"].max())
-        unseen = (p.subject for p in frames.problems if p.code is ProblemCode.END_UNKNOWN)
+        unseen = (p.subject for p in frames.problems if p.code is DataProblemCode.END_UNKNOWN)
         self._unseen = frozenset(unseen)
 
     def has_ended(self, end_ms: int, subject: str = "") -> bool:
@@ -66,7 +65,7 @@ class Life:
         return end_ms + LINGER_MS if self.has_ended(end_ms, subject) else end_ms
 
 
-class Scrapes:
+class ScrapeTimes:
     """The instants of all scrapes, in milliseconds and as text."""
 
     def __init__(self, observed: pd.DataFrame, scrape_ms: int, window: Window | None) -> None:
@@ -84,21 +83,21 @@ class Scrapes:
         begun = frame["start_ms"] < self.window.end_ms
         return frame[begun & (frame["end_ms"] + LINGER_MS > self.window.start_ms)]
 
-    def lines(self, run: Run) -> str:
+    def lines(self, run: SeriesRun) -> str:
         """One line per scrape that sees the run."""
         series = series_name(run.spec, run.labels, {"cluster": run.cluster})
         return self.samples(series, run.value, run.start_ms, run.end_ms)
 
-    def samples(self, series: str, value: Value, start_ms: int, end_ms: int) -> str:
+    def samples(self, series: str, value: SeriesValue, start_ms: int, end_ms: int) -> str:
         """One line per scrape in ``[start_ms, end_ms)``."""
         low, high = np.searchsorted(self._at, [start_ms, end_ms])
         if low >= high:
             return ""
-        if isinstance(value, Curve):
+        if isinstance(value, CounterCurve):
             found = np.interp(self._at[low:high], value.at_ms, value.total)
             values = (np.floor(found) if value.is_whole else found.round(3)).tolist()
             return "".join(f"{series} {v!r}{t}" for v, t in zip(values, self._text[low:high], strict=True))
-        if isinstance(value, Levels):
+        if isinstance(value, GaugeLevels):
             at = np.searchsorted(value.start_ms, self._at[low:high], "right") - 1
             there = (at >= 0) & (self._at[low:high] < value.end_ms[at])
             pairs = zip(value.value[at[there]].tolist(), np.flatnonzero(there) + low, strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.gpu_metrics import (
     DEVICE_LABELS,
     GPU_BOARD_RATIO,
@@ -21,26 +21,26 @@ from gpucost.contract.gpu_metrics import (
     POD_COUNTED_SINCE,
     POD_GPU_SHARE,
     POD_LABELS,
-    Holder,
-    Measure,
-    Method,
+    AttributionMethod,
+    GpuMeasure,
+    HolderKind,
 )
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import SIGNAL_METRICS
-from gpucost.contract.spec import MetricSpec
-from gpucost.simulator.rooms import STEP_MS
-from gpucost.simulator.series import Curve, Levels, Life, Run, Scrapes
-from gpucost.simulator.workloads import Floats, Ints
+from gpucost.simulator.series import CounterCurve, GaugeLevels, ScrapeTimes, SeriesLife, SeriesRun
+from gpucost.simulator.spare_capacity import STEP_MS
+from gpucost.simulator.workloads import DrawnFloats, DrawnInts
 
 # Of the activity's columns: the counter, and the column's unit in the counter's.
 _COUNTED: Mapping[str, tuple[MetricSpec, float]] = {
-    "held_ms": (HOLDER_COUNTERS[Measure.HELD], 1e-3),
-    "observed_ms": (HOLDER_COUNTERS[Measure.OBSERVED], 1e-3),
-    "busy_ms": (HOLDER_COUNTERS[Measure.BUSY], 1e-3),
-    "sm_observed_ms": (HOLDER_COUNTERS[Measure.SM_OBSERVED], 1e-3),
-    "sm_active_ms": (HOLDER_COUNTERS[Measure.SM_ACTIVE], 1e-3),
-    "tensor_observed_ms": (HOLDER_COUNTERS[Measure.TENSOR_OBSERVED], 1e-3),
-    "tensor_active_ms": (HOLDER_COUNTERS[Measure.TENSOR_ACTIVE], 1e-3),
-    "energy_j": (HOLDER_COUNTERS[Measure.ENERGY], 1.0),
+    "held_ms": (HOLDER_COUNTERS[GpuMeasure.HELD], 1e-3),
+    "observed_ms": (HOLDER_COUNTERS[GpuMeasure.OBSERVED], 1e-3),
+    "busy_ms": (HOLDER_COUNTERS[GpuMeasure.BUSY], 1e-3),
+    "sm_observed_ms": (HOLDER_COUNTERS[GpuMeasure.SM_OBSERVED], 1e-3),
+    "sm_active_ms": (HOLDER_COUNTERS[GpuMeasure.SM_ACTIVE], 1e-3),
+    "tensor_observed_ms": (HOLDER_COUNTERS[GpuMeasure.TENSOR_OBSERVED], 1e-3),
+    "tensor_active_ms": (HOLDER_COUNTERS[GpuMeasure.TENSOR_ACTIVE], 1e-3),
+    "energy_j": (HOLDER_COUNTERS[GpuMeasure.ENERGY], 1.0),
 }
 _OF_SIGNALS: Mapping[str, tuple[MetricSpec, float]] = {
     column: (spec, 1e-3) for column, spec in SIGNAL_METRICS.items()
@@ -52,7 +52,7 @@ _GAUGES: Mapping[str, MetricSpec] = {
 _XID = "xid_"
 
 
-def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
+def of_gpus(frames: ClusterFrames, scrapes: ScrapeTimes, life: SeriesLife) -> Iterator[SeriesRun]:
     """Counters that rise from 0 at the pod's start, as the rows of the activity say, and gauges.
 
     Frames without activity have one series per pod, of no GPU in particular, as the signals say.
@@ -73,13 +73,13 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
         start_ms, gone_ms = int(group["start_ms"].iloc[0]), life.gone_ms(pod["end_ms"], str(uid))
         if uid not in known:
             known.add(str(uid))
-            yield Run(POD_COUNTED_SINCE, place, pod["cluster"], start_ms / 1000, start_ms, gone_ms)
+            yield SeriesRun(POD_COUNTED_SINCE, place, pod["cluster"], start_ms / 1000, start_ms, gone_ms)
         board, _, instance = str(gpu).partition("/")
         labels = {
             **dict.fromkeys(HOLDER_LABELS, ""),
             **place,
-            "holder": Holder.POD,
-            "method": Method.EXACT,
+            "holder": HolderKind.POD,
+            "method": AttributionMethod.EXACT,
             "gpu_uuid": board,
             "gpu_instance": instance,
         }
@@ -87,12 +87,14 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
             held = {**place, "gpu_uuid": board, "gpu_instance": instance, "resource": pod["resource"]}
             share = float(group["held_ms"].sum() / (group["end_ms"] - group["start_ms"]).sum())
             whole = {**held, "container_names": "main"}
-            yield Run(POD_GPU_SHARE, whole, pod["cluster"], share, start_ms, pod["end_ms"])
+            yield SeriesRun(POD_GPU_SHARE, whole, pod["cluster"], share, start_ms, pod["end_ms"])
         at_ms = np.column_stack([group["start_ms"], group["end_ms"]]).ravel()
         for column, (spec, unit) in counted.items():
             values = group[column].to_numpy(np.float64) * unit
             if not np.isnan(values).any():
-                yield Run(spec, labels, pod["cluster"], Curve(at_ms, _risen(values)), start_ms, gone_ms)
+                yield SeriesRun(
+                    spec, labels, pod["cluster"], CounterCurve(at_ms, _risen(values)), start_ms, gone_ms
+                )
     yield from _memory(scrapes.near(frames.activity))
     yield from _health(frames)
     yield from _ratios(frames)
@@ -107,15 +109,15 @@ def _with_tensor(activity: pd.DataFrame, signals: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _risen(values: Floats) -> Floats:
+def _risen(values: DrawnFloats) -> DrawnFloats:
     """The counter at the start and the end of every row."""
     after = np.cumsum(values)
     return np.column_stack([after - values, after]).ravel()
 
 
-def _memory(activity: pd.DataFrame) -> Iterator[Run]:
+def _memory(activity: pd.DataFrame) -> Iterator[SeriesRun]:
     """Memory of a GPU while somebody holds it: of all who share it, and never more than there is."""
-    step: Ints = activity["start_ms"].to_numpy() // STEP_MS * STEP_MS
+    step: DrawnInts = activity["start_ms"].to_numpy() // STEP_MS * STEP_MS
     by_step = activity.assign(step=step).groupby(["node", "gpu", "step"], observed=True, sort=True)
     rows = by_step.agg({"cluster": "first", "memory_used_bytes": "sum", "memory_total_bytes": "max"})
     rows["memory_used_bytes"] = rows[["memory_used_bytes", "memory_total_bytes"]].min(axis=1)
@@ -124,12 +126,12 @@ def _memory(activity: pd.DataFrame) -> Iterator[Run]:
         labels = {"node": str(node), "gpu_uuid": board, "gpu_instance": instance}
         start = group["step"].to_numpy(np.int64)
         for column, spec in _GAUGES.items():
-            values = Levels(start, start + STEP_MS, group[column].to_numpy(np.float64).round())
+            values = GaugeLevels(start, start + STEP_MS, group[column].to_numpy(np.float64).round())
             cluster = str(group["cluster"].iloc[0])
-            yield Run(spec, labels, cluster, values, int(start[0]), int(start[-1]) + STEP_MS)
+            yield SeriesRun(spec, labels, cluster, values, int(start[0]), int(start[-1]) + STEP_MS)
 
 
-def _ratios(frames: Frames) -> Iterator[Run]:
+def _ratios(frames: ClusterFrames) -> Iterator[SeriesRun]:
     """Which part of its board each GPU is, as long as its node is there: an instance is all its holder's."""
     rows = frames.activity
     held = rows.assign(ratio=rows["held_ms"] / (rows["end_ms"] - rows["start_ms"]))
@@ -140,10 +142,10 @@ def _ratios(frames: Frames) -> Iterator[Run]:
         board, _, instance = str(gpu).partition("/")
         device = dict(zip(DEVICE_LABELS, (str(node), board, instance), strict=True))
         here = int(nodes.loc[node, "start_ms"]), int(nodes.loc[node, "end_ms"])
-        yield Run(GPU_BOARD_RATIO, device, str(cluster), round(ratio, 6) if instance else 1.0, *here)
+        yield SeriesRun(GPU_BOARD_RATIO, device, str(cluster), round(ratio, 6) if instance else 1.0, *here)
 
 
-def _health(frames: Frames) -> Iterator[Run]:
+def _health(frames: ClusterFrames) -> Iterator[SeriesRun]:
     """Boards that answered at some time, while their node is there; 0 while they are lost. After an error
     a board answers on, and its driver's counters begin anew when it is repaired."""
     named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
@@ -180,12 +182,12 @@ def _changes(
     here: tuple[int, int],
     usual: int,
     changes: Sequence[tuple[int, int, int]],
-) -> Iterator[Run]:
+) -> Iterator[SeriesRun]:
     """A value that is the usual one but in the stretches of ``changes``, which the next of them may end."""
     reached = here[0]
     for number, (start_ms, end_ms, value) in enumerate(changes):
         until = min(end_ms, changes[number + 1][0]) if number + 1 < len(changes) else end_ms
-        yield Run(spec, labels, cluster, usual, reached, start_ms)
-        yield Run(spec, labels, cluster, value, start_ms, until)
+        yield SeriesRun(spec, labels, cluster, usual, reached, start_ms)
+        yield SeriesRun(spec, labels, cluster, value, start_ms, until)
         reached = until
-    yield Run(spec, labels, cluster, usual, reached, here[1])
+    yield SeriesRun(spec, labels, cluster, usual, reached, here[1])

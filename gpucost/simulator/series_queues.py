@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import queue_metrics as m
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.contract.spec import MetricSpec
-from gpucost.simulator.series import Run, Scrapes
+from gpucost.simulator.series import ScrapeTimes, SeriesRun
 
 _Row: TypeAlias = dict[Hashable, Any]
 _QUOTA_COLUMNS: Mapping[str, tuple[MetricSpec, ...]] = {
@@ -40,18 +40,18 @@ class _Presence:
         self._specs[spec.name] = spec
         self._found[spec.name, cluster, tuple(labels.items())].append((start_ms, end_ms))
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[SeriesRun]:
         for (name, cluster, labels), spans in self._found.items():
             low, high = sorted(spans)[0]
             for start_ms, end_ms in sorted(spans):
                 if start_ms > high:
-                    yield Run(self._specs[name], dict(labels), cluster, 1, low, high)
+                    yield SeriesRun(self._specs[name], dict(labels), cluster, 1, low, high)
                     low = start_ms
                 high = max(high, end_ms)
-            yield Run(self._specs[name], dict(labels), cluster, 1, low, high)
+            yield SeriesRun(self._specs[name], dict(labels), cluster, 1, low, high)
 
 
-def of_queues(frames: Frames, scrapes: Scrapes) -> Iterator[Run]:
+def of_queues(frames: ClusterFrames, scrapes: ScrapeTimes) -> Iterator[SeriesRun]:
     """Series of the frames quotas, demand, evictions and stalls."""
     presence = _Presence()
     yield from _quotas(scrapes.near(frames.quotas), presence)
@@ -62,7 +62,7 @@ def of_queues(frames: Frames, scrapes: Scrapes) -> Iterator[Run]:
     yield from presence.runs()
 
 
-def _quotas(quotas: pd.DataFrame, presence: _Presence) -> Iterator[Run]:
+def _quotas(quotas: pd.DataFrame, presence: _Presence) -> Iterator[SeriesRun]:
     for row in quotas.to_dict("records"):
         queue = {"cluster_queue": row["queue"]}
         info = {**queue, "cohort": row["cohort"], "strategy": _STRATEGY}
@@ -74,7 +74,7 @@ def _quotas(quotas: pd.DataFrame, presence: _Presence) -> Iterator[Run]:
         for column, specs in _QUOTA_COLUMNS.items():
             for spec in specs:
                 if row[column] == row[column]:
-                    yield Run(spec, labels, row["cluster"], row[column], *times)
+                    yield SeriesRun(spec, labels, row["cluster"], row[column], *times)
 
 
 def _with_lanes(demand: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def _with_lanes(demand: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(lane=lanes, queued_ms=queued)
 
 
-def _demand(demand: pd.DataFrame, scrapes: Scrapes, presence: _Presence) -> Iterator[Run]:
+def _demand(demand: pd.DataFrame, scrapes: ScrapeTimes, presence: _Presence) -> Iterator[SeriesRun]:
     for row in scrapes.near(demand).to_dict("records"):
         if row["workload"]:
             yield from _waiting_workload(row, presence)
@@ -103,23 +103,25 @@ def _demand(demand: pd.DataFrame, scrapes: Scrapes, presence: _Presence) -> Iter
             yield from _waiting_job(row, presence)
 
 
-def _waiting_workload(row: _Row, presence: _Presence) -> Iterator[Run]:
+def _waiting_workload(row: _Row, presence: _Presence) -> Iterator[SeriesRun]:
     key = _workload_key(row["namespace"], row["workload"], row["job_uid"], row["lane"])
     cluster, start_ms, end_ms = row["cluster"], row["start_ms"], row["end_ms"]
     presence.add(m.WORKLOAD_INFO, {**key, **_workload_owner(row)}, cluster, start_ms, end_ms)
-    yield Run(m.WORKLOAD_QUEUED, key, cluster, row["queued_ms"] / 1000, start_ms, end_ms)
+    yield SeriesRun(m.WORKLOAD_QUEUED, key, cluster, row["queued_ms"] / 1000, start_ms, end_ms)
     state = {**key, "state": _PENDING, "reason": row["reason"]}
-    yield Run(m.WORKLOAD_STATE, state, cluster, 1, start_ms, end_ms)
+    yield SeriesRun(m.WORKLOAD_STATE, state, cluster, 1, start_ms, end_ms)
     layer = {**key, "layer": row["layer"], "reason": row["reason"]}
-    yield Run(m.WORKLOAD_LAYER, layer, cluster, 1, start_ms, end_ms)
-    yield Run(m.WORKLOAD_SET_PODS, {**key, "pod_set": row["pod_set"]}, cluster, row["pods"], start_ms, end_ms)
-    yield Run(
+    yield SeriesRun(m.WORKLOAD_LAYER, layer, cluster, 1, start_ms, end_ms)
+    yield SeriesRun(
+        m.WORKLOAD_SET_PODS, {**key, "pod_set": row["pod_set"]}, cluster, row["pods"], start_ms, end_ms
+    )
+    yield SeriesRun(
         m.WORKLOAD_SET_MIN, {**key, "pod_set": row["pod_set"]}, cluster, row["min_pods"], start_ms, end_ms
     )
-    yield Run(m.WORKLOAD_SET_UNITS, {**key, **_asks(row)}, cluster, row["units"], start_ms, end_ms)
+    yield SeriesRun(m.WORKLOAD_SET_UNITS, {**key, **_asks(row)}, cluster, row["units"], start_ms, end_ms)
 
 
-def _waiting_job(row: _Row, presence: _Presence) -> Iterator[Run]:
+def _waiting_job(row: _Row, presence: _Presence) -> Iterator[SeriesRun]:
     key = {"job_kind": row["job_kind"], "job_name": row["job"], "job_uid": row["job_uid"]}
     cluster, start_ms, end_ms = row["cluster"], row["start_ms"], row["end_ms"]
     owner = {
@@ -127,10 +129,14 @@ def _waiting_job(row: _Row, presence: _Presence) -> Iterator[Run]:
     }  # fmt: skip
     presence.add(m.JOB_WAITING_INFO, {**key, **owner}, cluster, start_ms, end_ms)
     layer = {**key, "layer": row["layer"], "reason": row["reason"]}
-    yield Run(m.JOB_WAITING, layer, cluster, 1, start_ms, end_ms)
-    yield Run(m.JOB_SET_PODS, {**key, "pod_set": row["pod_set"]}, cluster, row["pods"], start_ms, end_ms)
-    yield Run(m.JOB_SET_MIN, {**key, "pod_set": row["pod_set"]}, cluster, row["min_pods"], start_ms, end_ms)
-    yield Run(m.JOB_SET_UNITS, {**key, **_asks(row)}, cluster, row["units"], start_ms, end_ms)
+    yield SeriesRun(m.JOB_WAITING, layer, cluster, 1, start_ms, end_ms)
+    yield SeriesRun(
+        m.JOB_SET_PODS, {**key, "pod_set": row["pod_set"]}, cluster, row["pods"], start_ms, end_ms
+    )
+    yield SeriesRun(
+        m.JOB_SET_MIN, {**key, "pod_set": row["pod_set"]}, cluster, row["min_pods"], start_ms, end_ms
+    )
+    yield SeriesRun(m.JOB_SET_UNITS, {**key, **_asks(row)}, cluster, row["units"], start_ms, end_ms)
 
 
 def _workload_key(namespace: str, workload: str, job_uid: str, lane: int) -> dict[str, str]:
@@ -147,14 +153,14 @@ def _workload_owner(row: _Row) -> dict[str, str]:
 
 
 def _asks(row: _Row) -> dict[str, str]:
-    nodes = m.Admitting.SOME if row["products"] else m.Admitting.ALL
+    nodes = m.NodeAdmission.SOME if row["products"] else m.NodeAdmission.ALL
     return {
         "pod_set": row["pod_set"], "resource": row["resource"], "products": row["products"],
         "nodes": nodes.value,
     }  # fmt: skip
 
 
-def _evictions(frames: Frames, scrapes: Scrapes, presence: _Presence) -> Iterator[Run]:
+def _evictions(frames: ClusterFrames, scrapes: ScrapeTimes, presence: _Presence) -> Iterator[SeriesRun]:
     """Kueue's count of evictions of each workload: once for all pods that were stopped at an instant."""
     pods = frames.allocations.drop_duplicates("pod_uid").set_index("pod_uid")
     queued = frames.evictions[frames.evictions["queue"] != ""]
@@ -170,10 +176,10 @@ def _evictions(frames: Frames, scrapes: Scrapes, presence: _Presence) -> Iterato
         presence.add(m.WORKLOAD_INFO, info, row["cluster"], begun_ms, ends[-1])
         labels = {**key, "reason": str(reason)}
         for count, (start_ms, end_ms) in enumerate(zip(instants, ends, strict=True), 1):
-            yield Run(m.WORKLOAD_EVICTIONS, labels, row["cluster"], count, start_ms, end_ms)
+            yield SeriesRun(m.WORKLOAD_EVICTIONS, labels, row["cluster"], count, start_ms, end_ms)
 
 
-def _gang(row: _Row) -> Iterator[Run]:
+def _gang(row: _Row) -> Iterator[SeriesRun]:
     key = {
         "namespace": row["namespace"], "gang": row["job"], "gang_uid": row["gang"],
         "gang_kind": m.GangKind.WORKLOAD.value,
@@ -188,4 +194,4 @@ def _gang(row: _Row) -> Iterator[Run]:
         (m.GANG_PARTIAL_SINCE, key, row["start_ms"] / 1000),
     )
     for spec, labels, value in values:
-        yield Run(spec, labels, row["cluster"], value, row["start_ms"], row["end_ms"])
+        yield SeriesRun(spec, labels, row["cluster"], value, row["start_ms"], row["end_ms"])

@@ -1,5 +1,7 @@
-"""Where intervals come from: Prometheus, or Parquet files of the same frames.
+"""Where intervals come from: Prometheus in one of two dialects, or Parquet files of the same frames.
 
-What may live here: the wire, retries, dialects, and the repair of a source's faults. What must not: prices,
-teams, SQL. A source returns the frames of gpucost.contract.frames, or raises a SourceError.
+Here stand the sources themselves (``interval_source`` is what all of them are); the wings are below:
+prometheus < evidence < history < upstream, and doctor. Must not: prices, teams, SQL. A source returns the
+frames of gpucost.contract.frames, or raises a SourceError. Begin with ``prometheus_source``, then
+evidence/evidence_rule.
 """

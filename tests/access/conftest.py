@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpucost.access.fetching import Fetcher, IssuerKeys
-from gpucost.access.grants import Grant, Grants
-from gpucost.access.oidc import OidcTokens
-from gpucost.access.principal import Role
-from gpucost.access.tokens import OidcRules
+from gpucost.access.grants import AccessGrant, GroupGrants
+from gpucost.access.issuer_keys import IssuerFetcher, IssuerKeys
+from gpucost.access.oidc_tokens import OidcTokens
+from gpucost.access.principal import AccessRole
+from gpucost.access.token_claims import OidcRules
 from tests.support.oidc_issuer import AUDIENCE, Issuer, running_issuer
 
-GRANTS = Grants(
+GRANTS = GroupGrants(
     (
-        Grant(groups=("gpu-admins",), role=Role.ADMIN),
-        Grant(team_groups="gpu-{team}-members"),
+        AccessGrant(groups=("gpu-admins",), role=AccessRole.ADMIN),
+        AccessGrant(team_groups="gpu-{team}-members"),
     )
 )
 Checker = Callable[..., OidcTokens]
@@ -38,9 +38,9 @@ def issuer(started_issuer: Issuer) -> Issuer:
 def checker(issuer: Issuer) -> Checker:
     """Makes a checker of the issuer's tokens; ``changes`` are of the rules."""
 
-    def make(grants: Grants = GRANTS, jwks_url: str = "", **changes: str) -> OidcTokens:
+    def make(grants: GroupGrants = GRANTS, jwks_url: str = "", **changes: str) -> OidcTokens:
         rules = OidcRules(**{"issuer": issuer.url, "audience": AUDIENCE, **changes})
-        keys = IssuerKeys(rules.issuer, Fetcher(issuer.ca_file, proxies=False), jwks_url)
+        keys = IssuerKeys(rules.issuer, IssuerFetcher(issuer.ca_file, proxies=False), jwks_url)
         return OidcTokens(rules, grants, keys)
 
     return make

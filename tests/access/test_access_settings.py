@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gpucost.access.authenticator import CheckUnavailable, NotGranted
-from gpucost.access.oidc import OidcTokens
-from gpucost.access.principal import Role
+from gpucost.access.oidc_tokens import OidcTokens
+from gpucost.access.principal import AccessRole
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.kube.token_review import KubernetesTokens
+from gpucost.kube.connect.token_review import KubernetesTokens
 from gpucost.ledger import Ledger
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.access import build_authenticator, build_checkers
 from tests.access.test_token_review import NAME, TOKEN, review
 from tests.service.worlds import Clock
@@ -117,12 +117,12 @@ def test_the_issuer_is_asked_first_and_the_api_server_for_the_rest(
         with Ledger.open(sqlite_url, now=Clock(), create=True) as ledger:
             authenticator = build_authenticator(settings, ledger, Clock())
             person = authenticator.authenticate(issuer.token(groups=["gpu-finance"]))
-            assert (person.id, person.role) == ("oidc:ada", Role.FINANCE)
+            assert (person.id, person.role) == ("oidc:ada", AccessRole.FINANCE)
             with pytest.raises(NotGranted):
                 authenticator.authenticate(issuer.token())
             assert not server.asked, "a token of the issuer is nobody else's to see"
             robot = authenticator.authenticate(TOKEN)
-            assert (robot.id, robot.role) == (f"kubernetes:{NAME}", Role.METRICS)
+            assert (robot.id, robot.role) == (f"kubernetes:{NAME}", AccessRole.METRICS)
             assert robot.scope.clusters == {"east"}
             issuer.is_down = True
             fresh = build_authenticator(settings, ledger, Clock())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.access.authenticator import Authenticator, Denied, KeyStore
+from gpucost.access.authenticator import AccessDenied, Authenticator, KeyStore
 from gpucost.access.keys import KeyRecord, format_key, hash_secret, matches
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from tests.service.worlds import NOW_MS
 
 SECRET = "s3cret"
-KEY = KeyRecord("k1", hash_secret(SECRET), Role.ADMIN)
+KEY = KeyRecord("k1", hash_secret(SECRET), AccessRole.ADMIN)
 
 
 class NotedStore:
@@ -47,14 +47,14 @@ def who(*stores: KeyStore, key_id: str = "k1", secret: str = SECRET) -> str:
 def test_a_key_is_good_until_it_expires_or_is_revoked(
     expires_ms: int | None, revoked_ms: int | None, is_valid: bool
 ) -> None:
-    key = KeyRecord("k1", hash_secret(SECRET), Role.ADMIN, expires_ms=expires_ms, revoked_ms=revoked_ms)
+    key = KeyRecord("k1", hash_secret(SECRET), AccessRole.ADMIN, expires_ms=expires_ms, revoked_ms=revoked_ms)
     assert key.is_valid(NOW_MS) is is_valid
     store = NotedStore((key,))
     if is_valid:
         assert who(store) == "k1"
         assert store.uses == [("k1", NOW_MS)]
         return
-    with pytest.raises(Denied, match="k1 has expired or was revoked"):
+    with pytest.raises(AccessDenied, match="k1 has expired or was revoked"):
         who(store)
     assert store.uses == []
 
@@ -76,7 +76,7 @@ def test_new_keys_are_looked_for_in_all_stores_only_where_none_fits() -> None:
     assert (first.asked, second.asked) == ([False, True], [False, True])
     for key_id, secret in (("k1", "wrong"), ("nobody", SECRET)):
         store = NotedStore((KEY,))
-        with pytest.raises(Denied, match="no such key"):
+        with pytest.raises(AccessDenied, match="no such key"):
             who(store, key_id=key_id, secret=secret)
         assert store.asked == [False, True], "its time says nothing about which ids exist"
         assert store.uses == []

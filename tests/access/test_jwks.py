@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from gpucost.access import jwks
-from gpucost.access.authenticator import CheckUnavailable, Denied
-from gpucost.access.fetching import MOST_BYTES, Fetcher, IssuerKeys
-from gpucost.access.jwks import FRESH_MS, KEPT_MS, REFRESH_MS, FetchError, KeySet, parse_keys
+from gpucost.access import oidc_tokens
+from gpucost.access.authenticator import AccessDenied, CheckUnavailable
+from gpucost.access.issuer_keys import MOST_BYTES, IssuerFetcher, IssuerKeys
+from gpucost.access.oidc_tokens import (
+    FRESH_MS,
+    KEPT_MS,
+    REFRESH_MS,
+    IssuerFetchError,
+    KeySet,
+    parse_keys,
+)
 from tests.access.conftest import Checker
 from tests.service.worlds import NOW_MS
 from tests.support.oidc_issuer import NOW_S, Issuer, public_jwk
@@ -43,10 +50,10 @@ def test_a_new_key_is_found_and_an_old_one_dropped(issuer: Issuer, checker: Chec
     issuer.published = [public_jwk(issuer.keys["rsa"], "rsa")]
     assert known.check(old, NOW_MS) is not None
     issuer.published = [public_jwk(issuer.keys["rsa-2"], "rsa-2")]
-    with pytest.raises(Denied, match="no key"):  # not yet: a minute has not passed
+    with pytest.raises(AccessDenied, match="no key"):  # not yet: a minute has not passed
         known.check(new, NOW_MS + REFRESH_MS - 1)
     assert known.check(new, NOW_MS + REFRESH_MS) is not None
-    with pytest.raises(Denied, match="no key"):
+    with pytest.raises(AccessDenied, match="no key"):
         known.check(old, NOW_MS + 2 * REFRESH_MS)
 
 
@@ -55,7 +62,7 @@ def test_a_key_that_was_withdrawn_is_dropped_within_the_hour(issuer: Issuer, che
     known = checker()
     assert known.check(long_token(issuer), NOW_MS) is not None
     issuer.published = [public_jwk(issuer.keys["ec"], "ec")]
-    with pytest.raises(Denied, match="no key"):
+    with pytest.raises(AccessDenied, match="no key"):
         known.check(long_token(issuer), NOW_MS + FRESH_MS + 1)
 
 
@@ -68,7 +75,7 @@ def test_a_flood_of_unknown_keys_is_one_refresh_a_minute(issuer: Issuer, checker
     heads = [issuer.forged({"alg": "RS256", "kid": f"k{n}"}).split(".", 1)[0] for n in range(1000)]
     minutes = 10
     for n, head in enumerate(heads):
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             known.check(f"{head}.{body}", NOW_MS + REFRESH_MS + n * minutes * REFRESH_MS // len(heads))
     assert issuer.served["/keys"] == minutes
     assert known.check(good, NOW_MS + REFRESH_MS) is not None
@@ -76,7 +83,7 @@ def test_a_flood_of_unknown_keys_is_one_refresh_a_minute(issuer: Issuer, checker
 
 @pytest.mark.fault(48)
 def test_many_threads_fetch_once(issuer: Issuer, checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "WAIT_S", 60.0)
+    monkeypatch.setattr(oidc_tokens, "WAIT_S", 60.0)
     known, token, together = checker(), issuer.token(), threading.Barrier(16)
 
     def ask(_: int) -> object:
@@ -99,7 +106,7 @@ def test_while_one_fetches_nobody_else_waits() -> None:
     def hangs() -> object:
         asked.set()
         answer.wait(60)
-        raise FetchError("gone")
+        raise IssuerFetchError("gone")
 
     fetches = iter((first, hangs))
     keys = KeySet(lambda: next(fetches)())
@@ -109,7 +116,7 @@ def test_while_one_fetches_nobody_else_waits() -> None:
         stuck = pool.submit(keys.find, "a", "ES256", later)
         assert asked.wait(60)
         assert keys.find("a", "ES256", later).kind == "EC"
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             keys.find("b", "ES256", later)
         answer.set()
         assert stuck.result().kind == "EC"
@@ -159,8 +166,8 @@ def test_a_clock_that_was_set_back_does_not_keep_keys_away(issuer: Issuer, check
 
 
 def fails(issuer: Issuer, match: str, jwks_url: str = "", ca_file: Path | None = None) -> None:
-    keys = IssuerKeys(issuer.url, Fetcher(ca_file or issuer.ca_file, proxies=False), jwks_url)
-    with pytest.raises(FetchError, match=match):
+    keys = IssuerKeys(issuer.url, IssuerFetcher(ca_file or issuer.ca_file, proxies=False), jwks_url)
+    with pytest.raises(IssuerFetchError, match=match):
         keys()
 
 
@@ -214,8 +221,8 @@ def test_where_a_discovery_page_must_not_lead(uri: object, match: str, issuer: I
 @pytest.mark.fault(55)
 def test_over_http_only_the_issuer_itself_is_asked(issuer: Issuer) -> None:
     issuer.discovery |= {"jwks_uri": "http://169.254.169.254/keys"}
-    keys = IssuerKeys(issuer.url, Fetcher(issuer.ca_file, allow_http=True, proxies=False))
-    with pytest.raises(FetchError, match="another host without TLS"):
+    keys = IssuerKeys(issuer.url, IssuerFetcher(issuer.ca_file, allow_http=True, proxies=False))
+    with pytest.raises(IssuerFetchError, match="another host without TLS"):
         keys()
 
 
@@ -297,6 +304,6 @@ def test_keys_of_one_id_are_told_from_each_other_by_their_type(issuer: Issuer) -
 
 @pytest.mark.parametrize("document", [None, [], {}, {"keys": None}, {"keys": {}}, {"keys": [5]}, "keys"])
 def test_what_is_no_key_set(document: object) -> None:
-    with pytest.raises(FetchError, match="no key"):
+    with pytest.raises(IssuerFetchError, match="no key"):
         parse_keys(document)
     assert json.dumps(document)

@@ -7,16 +7,16 @@ import traceback
 
 import pytest
 
-from gpucost.access.authenticator import Authenticator, Denied, NotGranted
-from gpucost.access.grants import Grant, Grants
-from gpucost.access.oidc import OidcTokens
-from gpucost.access.principal import Method, Principal, Role
+from gpucost.access.authenticator import AccessDenied, Authenticator, NotGranted
+from gpucost.access.grants import AccessGrant, GroupGrants
+from gpucost.access.oidc_tokens import OidcTokens
+from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal
 from gpucost.domain.scope import EVERYTHING, Scope
 from tests.access.conftest import Checker
 from tests.service.worlds import NOW_MS
 from tests.support.oidc_issuer import NOW_S, WRONG, Issuer, public_jwk
 
-ADA = Principal("oidc:ada", Role.VIEWER, Scope(frozenset({"research"})), Method.OIDC)
+ADA = Principal("oidc:ada", AccessRole.VIEWER, Scope(frozenset({"research"})), AuthenticationMethod.OIDC)
 KEYS = ("/keys", "/.well-known/openid-configuration")
 
 
@@ -50,9 +50,9 @@ def test_a_token_says_who_asks(kid: str, alg: str, issuer: Issuer, checker: Chec
 def test_a_wrong_token_is_denied(what: str, issuer: Issuer, checker: Checker) -> None:
     known = checker()
     assert decided(known, issuer.token()) == ADA
-    with pytest.raises(Denied) as caught:
+    with pytest.raises(AccessDenied) as caught:
         decided(known, WRONG[what](issuer))
-    assert type(caught.value) is Denied
+    assert type(caught.value) is AccessDenied
     assert set(issuer.served) <= set(KEYS), "nothing that a token names is fetched"
     assert "\n" not in str(caught.value)
 
@@ -62,11 +62,11 @@ def test_clocks_may_differ_by_a_minute(issuer: Issuer, checker: Checker) -> None
     known = checker()
     just_over = issuer.token(iat=NOW_S - 3600, exp=NOW_S - 59)
     assert known.check(just_over, NOW_MS) == ADA
-    with pytest.raises(Denied, match="expired"):
+    with pytest.raises(AccessDenied, match="expired"):
         known.check(just_over, NOW_MS + 1000)
     early = issuer.token(iat=NOW_S + 60, nbf=NOW_S + 60)
     assert known.check(early, NOW_MS) == ADA
-    with pytest.raises(Denied, match="future"):
+    with pytest.raises(AccessDenied, match="future"):
         known.check(early, NOW_MS - 1000)
 
 
@@ -75,7 +75,7 @@ def test_a_key_serves_the_algorithm_that_it_is_for(issuer: Issuer, checker: Chec
     known = checker()
     assert known.check(issuer.token(alg="RS512"), NOW_MS) == ADA
     for other in ("RS256", "PS512"):
-        with pytest.raises(Denied, match="no key"):
+        with pytest.raises(AccessDenied, match="no key"):
             known.check(issuer.token(alg=other), NOW_MS)
 
 
@@ -89,7 +89,7 @@ def test_a_token_of_another_issuer_is_somebody_elses(issuer: Issuer, checker: Ch
 def test_what_is_refused_anyway_costs_the_issuer_nothing(issuer: Issuer, checker: Checker) -> None:
     known = checker()
     for what in ("expired", "wrong audience", "alg none", "HS256 with the public key", "no kid"):
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             known.check(WRONG[what](issuer), NOW_MS)
     assert not issuer.served
 
@@ -127,18 +127,20 @@ def test_without_groups_nothing_is_granted(groups: object, issuer: Issuer, check
 
 
 def test_groups_of_kubernetes_are_never_an_issuers_to_give(issuer: Issuer, checker: Checker) -> None:
-    known = checker(Grants((Grant(groups=("system:masters",), role=Role.ADMIN),)))
+    known = checker(GroupGrants((AccessGrant(groups=("system:masters",), role=AccessRole.ADMIN),)))
     with pytest.raises(NotGranted):
         known.check(issuer.token(groups=["system:masters"]), NOW_MS)
 
 
 def test_an_address_that_is_not_verified_is_no_name(issuer: Issuer, checker: Checker) -> None:
-    known = checker(Grants((Grant(frozenset({"a@x.org"}), role=Role.FINANCE),)), username_claim="email")
-    person = Principal("oidc:a@x.org", Role.FINANCE, EVERYTHING, Method.OIDC)
+    known = checker(
+        GroupGrants((AccessGrant(frozenset({"a@x.org"}), role=AccessRole.FINANCE),)), username_claim="email"
+    )
+    person = Principal("oidc:a@x.org", AccessRole.FINANCE, EVERYTHING, AuthenticationMethod.OIDC)
     assert known.check(issuer.token(email="a@x.org"), NOW_MS) == person
     assert known.check(issuer.token(email="a@x.org", email_verified=True), NOW_MS) == person
     for verified in (False, "false", "true", 1, []):
-        with pytest.raises(Denied, match="not verified"):
+        with pytest.raises(AccessDenied, match="not verified"):
             known.check(issuer.token(email="a@x.org", email_verified=verified), NOW_MS)
 
 
@@ -151,7 +153,7 @@ def test_nothing_of_a_token_is_told(
     token = WRONG[what](issuer)
     try:
         decided(checker(), token)
-    except Denied as error:
+    except AccessDenied as error:
         told = "".join(traceback.format_exception(error)) + caplog.text
     secrets = [part for part in token.split(".") if len(part) > 8]
     assert not [part for part in secrets if part in told]

@@ -13,26 +13,26 @@ from typing import Any
 import kmock as kmock_library
 import pytest
 
-from gpucost.access.authenticator import CheckUnavailable, Denied, NotGranted
-from gpucost.access.grants import Grant, Grants
-from gpucost.access.principal import Method, Principal, Role
+from gpucost.access.authenticator import AccessDenied, CheckUnavailable, NotGranted
+from gpucost.access.grants import AccessGrant, GroupGrants
+from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal
 from gpucost.domain.scope import EVERYTHING
-from gpucost.kube import token_review
+from gpucost.kube.connect import token_review
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.connect.secure import Limits
-from gpucost.kube.token_review import PATH, KubernetesTokens
+from gpucost.kube.connect.credentials import AnswerLimits
+from gpucost.kube.connect.token_review import PATH, KubernetesTokens
 from tests.service.worlds import NOW_MS
 from tests.support.http import Reply, ScriptedServer, scripted_server
 
 TOKEN = "opaque.c2VjcmV0LXRva2Vu-of.robot"
 NAME = "system:serviceaccount:monitoring:grafana"
-GRANTS = Grants(
+GRANTS = GroupGrants(
     (
-        Grant(frozenset({NAME}), role=Role.FINANCE),
-        Grant(groups=("system:serviceaccounts:ml",), teams=frozenset({"ml"})),
+        AccessGrant(frozenset({NAME}), role=AccessRole.FINANCE),
+        AccessGrant(groups=("system:serviceaccounts:ml",), teams=frozenset({"ml"})),
     )
 )
-ROBOT = Principal(f"kubernetes:{NAME}", Role.FINANCE, EVERYTHING, Method.KUBERNETES)
+ROBOT = Principal(f"kubernetes:{NAME}", AccessRole.FINANCE, EVERYTHING, AuthenticationMethod.KUBERNETES)
 MINUTE_MS = 60_000
 
 
@@ -52,7 +52,7 @@ UNKNOWN = Reply(201, {"kind": "TokenReview", "status": {"error": "[invalid beare
 @contextmanager
 def asking(*replies: Reply, keep_ms: int = MINUTE_MS) -> Iterator[tuple[ScriptedServer, KubernetesTokens]]:
     with scripted_server(*replies) as server:
-        transport = connect_url(server.url, Limits(head_s=5))
+        transport = connect_url(server.url, AnswerLimits(head_s=5))
         with closing(KubernetesTokens(transport, ("gpucost", "other"), GRANTS, keep_ms)) as tokens:
             yield server, tokens
 
@@ -74,7 +74,7 @@ def test_groups_count_too() -> None:
     with asking(review(user=user)) as (_, tokens):
         found = tokens.check(TOKEN, NOW_MS)
     assert found is not None
-    assert (found.role, found.scope.teams) == (Role.VIEWER, {"ml"})
+    assert (found.role, found.scope.teams) == (AccessRole.VIEWER, {"ml"})
 
 
 @pytest.mark.fault(46)
@@ -98,9 +98,9 @@ def test_groups_count_too() -> None:
     ],
 )
 def test_who_is_denied(reply: Reply) -> None:
-    with asking(reply) as (_, tokens), pytest.raises(Denied) as caught:
+    with asking(reply) as (_, tokens), pytest.raises(AccessDenied) as caught:
         tokens.check(TOKEN, NOW_MS)
-    assert type(caught.value) is Denied
+    assert type(caught.value) is AccessDenied
 
 
 def test_somebody_known_whom_no_grant_fits() -> None:
@@ -116,7 +116,7 @@ def test_an_answer_is_believed_for_a_minute() -> None:
         assert tokens.check(TOKEN, NOW_MS) == ROBOT
         assert tokens.check(TOKEN, NOW_MS + MINUTE_MS - 1) == ROBOT
         for after_ms in (MINUTE_MS, 2 * MINUTE_MS - 1):
-            with pytest.raises(Denied):
+            with pytest.raises(AccessDenied):
                 tokens.check(TOKEN, NOW_MS + after_ms)
         assert len(server.asked) == 2
         assert tokens.check(TOKEN, NOW_MS + 2 * MINUTE_MS) == ROBOT
@@ -133,7 +133,7 @@ def test_it_must_ask_only_where_no_answer_is_kept() -> None:
         assert not tokens.must_ask(TOKEN, NOW_MS + MINUTE_MS - 1)
         assert tokens.must_ask(TOKEN, NOW_MS + MINUTE_MS)
         assert tokens.must_ask("bad", NOW_MS)
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             tokens.check("bad", NOW_MS)
         assert not tokens.must_ask("bad", NOW_MS)
         assert not any(tokens.must_ask(each, NOW_MS) for each in ("x" * 50_000, "a\nb", ""))
@@ -143,7 +143,7 @@ def test_it_must_ask_only_where_no_answer_is_kept() -> None:
 def test_another_token_is_another_question() -> None:
     with asking(review(), UNKNOWN) as (server, tokens):
         assert tokens.check(TOKEN, NOW_MS) == ROBOT
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             tokens.check(TOKEN + "x", NOW_MS)
     assert len(server.asked) == 2
 
@@ -159,7 +159,7 @@ def test_a_flood_of_bad_tokens_drops_no_good_one(monkeypatch: pytest.MonkeyPatch
     with asking(review(), UNKNOWN) as (server, tokens):
         assert tokens.check(TOKEN, NOW_MS) == ROBOT
         for n in range(30):
-            with pytest.raises(Denied):
+            with pytest.raises(AccessDenied):
                 tokens.check(f"bad{n}", NOW_MS)
         assert tokens.check(TOKEN, NOW_MS) == ROBOT
         assert len(server.asked) == 31
@@ -197,7 +197,7 @@ def test_what_cannot_be_said_is_not_kept(reply: Reply, why: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "a b", "a\tb", "\u00e4", "x" * 20_000])
 def test_what_is_no_token_is_never_sent(token: str) -> None:
-    with asking(review()) as (server, tokens), pytest.raises(Denied):
+    with asking(review()) as (server, tokens), pytest.raises(AccessDenied):
         tokens.check(token, NOW_MS)
     assert not server.asked
 
@@ -212,7 +212,7 @@ def test_the_token_is_told_nowhere(reply: Reply, caplog: pytest.LogCaptureFixtur
     with asking(reply) as (_, tokens):
         try:
             tokens.check(TOKEN, NOW_MS)
-        except (Denied, CheckUnavailable) as error:
+        except (AccessDenied, CheckUnavailable) as error:
             told = "".join(traceback.format_exception(error))
     assert "c2VjcmV0LXRva2Vu" not in told + caplog.text + repr(vars(tokens))
 

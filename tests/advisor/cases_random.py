@@ -15,11 +15,23 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpucost.cluster.cohorts import QuotaTree, quota_tree
-from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, Quota, ResourceFlavor, Workload
-from gpucost.cluster.pods import PodSet
-from gpucost.cluster.scheduling import FINAL_SHARE, INITIAL_SHARE, STRATEGIES, KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuota,
+    FlavorResource,
+    ResourceFlavor,
+    Workload,
+)
+from gpucost.cluster.objects.pods import PodSet
+from gpucost.cluster.objects.scheduler_config import (
+    FINAL_SHARE,
+    INITIAL_SHARE,
+    STRATEGIES,
+    KueueConfig,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.cohorts import QuotaTree, quota_tree
 from tests.advisor import worlds
 
 Draw = st.DrawFn
@@ -130,14 +142,14 @@ def cohort_objects(draw: Draw, name: str, parent: str, flavors: Iterable[str]) -
 
 
 @st.composite
-def quotas(draw: Draw, *, in_cohort: bool) -> Quota:
+def quotas(draw: Draw, *, in_cohort: bool) -> FlavorQuota:
     """Of GPUs. Limits only in a cohort; what is lent is at most what there is."""
     nominal = draw(st.sampled_from([8, 4, 16, 0]))
     if not in_cohort:
-        return Quota(nominal)
+        return FlavorQuota(nominal)
     borrowing = draw(st.sampled_from([None, None, 0, 4, 8]))
     lending = draw(st.sampled_from([None, None, 0, 2, 4]))
-    return Quota(nominal, borrowing, None if lending is None else min(lending, nominal))
+    return FlavorQuota(nominal, borrowing, None if lending is None else min(lending, nominal))
 
 
 @st.composite

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpucost.advisor.verify.follow import Write
-from gpucost.advisor.verify.read import read_cases
-from gpucost.cluster.kueue import Assignment, Workload
-from gpucost.cluster.objects import Condition, times
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.verify.case_files import read_cases
+from gpucost.advisor.verify.decision_follower import WorkloadWrite
+from gpucost.cluster.objects.kueue import PodSetAssignment, Workload
+from gpucost.cluster.objects.metadata import StatusCondition, times
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
 from tests.support.recorded import KUEUE_SCHEDULER
 
 HISTORIES = KUEUE_SCHEDULER / "histories.json.gz"
@@ -29,7 +29,7 @@ START_MS = 1_792_800_000_000
 class Step(NamedTuple):
     """One write, and the queues as they are then."""
 
-    write: Write
+    write: WorkloadWrite
     state: ClusterState
 
 
@@ -76,7 +76,7 @@ def steps(history: History) -> Iterator[Step]:
         at_ms = START_MS + at_s * 1000
         each = now.get(name) or _arrived(workloads[name], arrivals[name])
         now[name] = _after(each, what, at_ms)
-        yield Step(Write(at_ms, name, None, now[name]), first)
+        yield Step(WorkloadWrite(at_ms, name, None, now[name]), first)
 
 
 def _happened(history: History) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:
@@ -136,11 +136,13 @@ def _after(each: Workload, what: Mapping[str, Any], at_ms: int) -> Workload:
             return each
         case "admitted":
             told = {"Evicted", "Preempted"} & conditions.keys()
-            conditions |= {kind: Condition(False, "QuotaReserved", "", at_ms) for kind in told}
-            conditions |= {kind: Condition(True, kind, "", at_ms) for kind in ("QuotaReserved", "Admitted")}
+            conditions |= {kind: StatusCondition(False, "QuotaReserved", "", at_ms) for kind in told}
+            conditions |= {
+                kind: StatusCondition(True, kind, "", at_ms) for kind in ("QuotaReserved", "Admitted")
+            }
             counts = what.get("counts") or {}
             assignments = tuple(
-                Assignment(
+                PodSetAssignment(
                     pods.name,
                     what["flavors"][pods.name],
                     times(pods.template.requests, counts.get(pods.name, pods.count)),
@@ -154,15 +156,15 @@ def _after(each: Workload, what: Mapping[str, Any], at_ms: int) -> Workload:
         case "evicted":
             is_preempted = what["by"] is not None
             reason = "Preempted" if is_preempted else what["reason"]
-            conditions["Evicted"] = Condition(True, reason, "", at_ms)
+            conditions["Evicted"] = StatusCondition(True, reason, "", at_ms)
             if is_preempted:
                 said = f"Preempted to accommodate a workload (UID: {what['by']}, JobUID: x) due to it"
-                conditions["Preempted"] = Condition(True, what["reason"], said, at_ms)
+                conditions["Preempted"] = StatusCondition(True, what["reason"], said, at_ms)
         case "gone":
             conditions |= {
-                kind: Condition(False, "Pending", "", at_ms) for kind in ("QuotaReserved", "Admitted")
+                kind: StatusCondition(False, "Pending", "", at_ms) for kind in ("QuotaReserved", "Admitted")
             }
             return replace(each, conditions=conditions, cluster_queue="", assignments=())
         case _:
-            conditions["Finished"] = Condition(True, "Succeeded", "", at_ms)
+            conditions["Finished"] = StatusCondition(True, "Succeeded", "", at_ms)
     return replace(each, conditions=conditions)

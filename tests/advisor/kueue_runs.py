@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucost.advisor.kueue.asks import Ask
+from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
 from gpucost.advisor.kueue.cycle import run_cycle
-from gpucost.advisor.kueue.nominate import Nominee, nominate
-from gpucost.advisor.kueue.outlook import KueueView, Outlook
-from gpucost.advisor.kueue.results import CycleResult, PendingClass, WorkloadDecision
-from gpucost.advisor.kueue.snapshot import Snapshot
-from gpucost.advisor.kueue.waiting import standing
-from gpucost.cluster.kueue import FlavorResource, Quota
-from gpucost.cluster.quota_use import QuotaUse, workload_usage
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.kueue.nomination import NominatedHead, nominate
+from gpucost.advisor.kueue.pending_queues import standing
+from gpucost.advisor.kueue.requests import QuotaRequest
+from gpucost.advisor.kueue.snapshot import KueueSnapshot
+from gpucost.advisor.model.cycle_results import CycleResult, PendingClass, WorkloadDecision
+from gpucost.cluster.objects.kueue import FlavorQuota, FlavorResource
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.quota import QuotaUse, workload_usage
 from tests.advisor import worlds
 from tests.cluster.builders import GPU
 
@@ -53,21 +53,21 @@ def flavors(decision: WorkloadDecision) -> dict[str, str]:
     return {each.name: each.flavors.get(GPU, "") for each in decision.pod_sets}
 
 
-def asked(snapshot: Snapshot, name: str) -> Ask:
+def asked(snapshot: KueueSnapshot, name: str) -> QuotaRequest:
     return standing(snapshot, snapshot.state.workloads[name])
 
 
-def nominee(state: ClusterState, name: str) -> Nominee:
-    snapshot = Snapshot(state, state.schedulers.kueue)
+def nominee(state: ClusterState, name: str) -> NominatedHead:
+    snapshot = KueueSnapshot(state, state.schedulers.kueue)
     return nominate(snapshot, asked(snapshot, name))
 
 
-def outlook_of(state: ClusterState, name: str) -> Outlook:
+def outlook_of(state: ClusterState, name: str) -> AdmissionOutlook:
     view = KueueView(state, state.schedulers.kueue)
     return view.outlook(asked(view.snapshot, name))
 
 
-def usages(snapshot: Snapshot) -> dict[tuple[str, str], dict[FlavorResource, int]]:
+def usages(snapshot: KueueSnapshot) -> dict[tuple[str, str], dict[FlavorResource, int]]:
     """Of all nodes; what is 0 is left out."""
     nodes = [*snapshot.tree.queues.values(), *snapshot.tree.cohorts.values()]
     return {
@@ -78,12 +78,12 @@ def usages(snapshot: Snapshot) -> dict[tuple[str, str], dict[FlavorResource, int
     }
 
 
-def members(snapshot: Snapshot) -> dict[str, set[str]]:
+def members(snapshot: KueueSnapshot) -> dict[str, set[str]]:
     """By queue."""
     return {name: set(queue.members) for name, queue in snapshot.queues.items()}
 
 
-def with_quota(state: ClusterState, queue: str, key: FlavorResource, quota: Quota) -> ClusterState:
+def with_quota(state: ClusterState, queue: str, key: FlavorResource, quota: FlavorQuota) -> ClusterState:
     """A copy in which a ClusterQueue has another quota."""
     queues = dict(state.cluster_queues)
     for uid, spec in queues.items():
@@ -97,7 +97,7 @@ class Account:
     """A queue or cohort with what it and those below it have and use of one flavor and resource."""
 
     name: str
-    quota: Quota
+    quota: FlavorQuota
     is_queue: bool
     used: int = 0
     below: list[Account] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Account:
 
 def accounts(state: ClusterState, key: FlavorResource) -> Mapping[str, Account]:
     """Of ClusterQueues by name, for trees without circles; usage is what admitted workloads hold."""
-    none = Quota(0)
+    none = FlavorQuota(0)
     cohorts: dict[str, Account] = {}
     parents = {each.name: each.parent for each in state.cohorts.values()}
     quotas = {each.name: each.quotas.get(key, none) for each in state.cohorts.values()}

@@ -7,8 +7,8 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from gpucost.advisor.verify.read import read_cases
-from gpucost.advisor.verify.schema import Case
+from gpucost.advisor.verify.case_files import read_cases
+from gpucost.advisor.verify.case_schema import SchedulerCase
 
 GPU = "nvidia.com/gpu"
 Document = dict[str, Any]
@@ -136,5 +136,5 @@ def content(*cases: Document, **fields: Any) -> bytes:
     return json.dumps({"schemaVersion": 1, "cases": list(cases), **fields}).encode()
 
 
-def read(*cases: Document) -> tuple[Case, ...]:
+def read(*cases: Document) -> tuple[SchedulerCase, ...]:
     return read_cases(content(*cases), "cases.json").cases

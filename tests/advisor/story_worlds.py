@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from gpucost.advisor.suggest.operations import patched
+from gpucost.advisor.suggest.patches import patched
 from gpucost.cli.application import app
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue, metadata, volcano

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, ChangeKind, Suggestion
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.operations import patched
-from gpucost.advisor.suggest.past_use import PastUse
-from gpucost.cluster.manifest import JobManifest
+from gpucost.advisor.model.answers import Advice, JobSuggestion, SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.patches import patched
+from gpucost.advisor.wait.run_times import PastUse
+from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.kube.manifests import read_manifests, reread
 from tests.advisor import worlds
 from tests.cluster.builders import GPU
@@ -22,10 +22,12 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 Document = dict[str, Any]
 
 
-def knowledge(*objects: object, used: PastUse | None = None, prices: Any = None, **options: Any) -> Knowledge:
+def knowledge(
+    *objects: object, used: PastUse | None = None, prices: Any = None, **options: Any
+) -> AdvisorContext:
     """Of ``worlds.state``."""
     hook = None if used is None else lambda _manifest: used
-    return Knowledge(worlds.overview(*objects, **options), reread, prices, used=hook)
+    return AdvisorContext(worlds.overview(*objects, **options), reread, prices, used=hook)
 
 
 def job(
@@ -66,17 +68,17 @@ def read(document: Document) -> JobManifest:
     return read_manifests(yaml.safe_dump(document), "job.yaml", worlds.NOW).jobs[0]
 
 
-def ask(document: Document, known: Knowledge) -> Advice:
+def ask(document: Document, known: AdvisorContext) -> Advice:
     """With suggestions, each of which was carried out and asked about."""
     manifest = read(document)
     answer = advise(manifest, known)
     for each in answer.suggestions:
-        if each.change.kind is ChangeKind.MANIFEST:
+        if each.change.kind is SuggestedChangeKind.MANIFEST:
             check(manifest, known, each)
     return answer
 
 
-def check(manifest: JobManifest, known: Knowledge, suggestion: Suggestion) -> None:
+def check(manifest: JobManifest, known: AdvisorContext, suggestion: JobSuggestion) -> None:
     """Its operations and its patch give the same manifest, of which the same is said."""
     document = patched(manifest.document, suggestion.change.operations)
     again = advise(known.read(manifest, document), known, with_suggestions=False)
@@ -86,7 +88,7 @@ def check(manifest: JobManifest, known: Knowledge, suggestion: Suggestion) -> No
     assert merged(manifest.document, yaml.safe_load(suggestion.change.patch)) == document
 
 
-def given(answer: Advice, rule: str) -> Suggestion:
+def given(answer: Advice, rule: str) -> JobSuggestion:
     """The suggestion of a rule; fails where there is none."""
     found = [each for each in answer.suggestions if each.rule == rule]
     assert len(found) == 1, (rule, answer.decision, answer.says, [each.rule for each in answer.suggestions])

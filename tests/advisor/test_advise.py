@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, Decision, Layer
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.settings import AdvisorSettings, Pool
-from gpucost.advisor.wait.runtimes import PastRun, RunTimes
-from gpucost.cluster.cohorts import QuotaNode
-from gpucost.cluster.kueue import AdmissionCheck
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.nodes import Node, Taint
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodTemplate
-from gpucost.cluster.scheduling import KueueConfig
+from gpucost.advisor.model.answers import Advice, SchedulingDecision, SchedulingLayer
+from gpucost.advisor.model.settings import AdvisorSettings, AutoscaledPool
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.wait.run_times import PastRun, RunTimes
+from gpucost.cluster.objects.jobs import JobManifest
+from gpucost.cluster.objects.kueue import AdmissionCheck
+from gpucost.cluster.objects.nodes import Node, Taint
+from gpucost.cluster.objects.pods import Pod, PodTemplate
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.views.cohorts import QuotaNode
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread
@@ -57,11 +57,11 @@ def nodes(count: int, gpus: int = 8, **fields: Any) -> list[Node]:
     return [node(f"n{at}", gpus, product=H100, boards=8, **fields) for at in range(count)]
 
 
-def knows(*objects: object, **more: Any) -> Knowledge:
+def knows(*objects: object, **more: Any) -> AdvisorContext:
     """Of a cluster; settings, prices and run times by keyword."""
     known = {key: more.pop(key) for key in ("prices", "run_times", "settings") if key in more}
     settings = known.pop("settings", AdvisorSettings(horizon_hours=48, samples=20))
-    return Knowledge(overview(*objects, **more), reread, settings=settings, **known)
+    return AdvisorContext(overview(*objects, **more), reread, settings=settings, **known)
 
 
 def ask(manifest: JobManifest, *objects: object, **more: Any) -> Advice:
@@ -76,8 +76,8 @@ def running(name: str, gpus: int, at: str, workload_name: str = "", **fields: An
 def test_it_fits_quota_and_nodes() -> None:
     found = ask(job(), queue("ml", 16), *nodes(3))
     assert (found.decision, found.layer, found.queue, found.scheduler) == (
-        Decision.NOW,
-        Layer.NONE,
+        SchedulingDecision.NOW,
+        SchedulingLayer.NONE,
         "ml",
         "kueue",
     )
@@ -88,12 +88,14 @@ def test_it_fits_quota_and_nodes() -> None:
     assert found.rules == "Kueue 0.19.2, classical preemption"
 
 
-@pytest.mark.parametrize(("nominal", "decision"), [(15, Decision.NEVER), (16, Decision.NOW)])
-def test_the_last_unit_of_quota_decides(nominal: int, decision: Decision) -> None:
+@pytest.mark.parametrize(
+    ("nominal", "decision"), [(15, SchedulingDecision.NEVER), (16, SchedulingDecision.NOW)]
+)
+def test_the_last_unit_of_quota_decides(nominal: int, decision: SchedulingDecision) -> None:
     found = ask(job(), queue("ml", nominal), *nodes(3))
     assert found.decision is decision
-    if decision is Decision.NEVER:
-        assert (found.layer, found.reason) == (Layer.QUOTA, "ExceedsMaxQuota")
+    if decision is SchedulingDecision.NEVER:
+        assert (found.layer, found.reason) == (SchedulingLayer.QUOTA, "ExceedsMaxQuota")
         assert found.says.endswith(
             "asks 16 nvidia.com/gpu; ClusterQueue ml can never have more than 15 (flavor h100)"
         )
@@ -105,7 +107,11 @@ def test_the_last_unit_of_quota_decides(nominal: int, decision: Decision) -> Non
 
 def test_quota_that_others_use_is_waited_for() -> None:
     found = ask(job(), queue("ml", 16), workload("w", "ml", 8, holding=True, reserved=3600), *nodes(3))
-    assert (found.decision, found.layer, found.reason) == (Decision.WAITS, Layer.QUOTA, "WaitingForQuota")
+    assert (found.decision, found.layer, found.reason) == (
+        SchedulingDecision.WAITS,
+        SchedulingLayer.QUOTA,
+        "WaitingForQuota",
+    )
     assert "ClusterQueue ml has 8 left (flavor h100)" in found.says
     assert found.wait is not None
     assert found.wait.p50_ms is not None
@@ -115,8 +121,8 @@ def test_quota_that_others_use_is_waited_for() -> None:
 def test_quota_is_there_and_no_node_is_large_enough() -> None:
     found = ask(job(1, 16), queue("ml", 16), *nodes(3))
     assert (found.decision, found.layer, found.reason) == (
-        Decision.NEVER,
-        Layer.PLACEMENT,
+        SchedulingDecision.NEVER,
+        SchedulingLayer.PLACEMENT,
         "LargerThanAnyNode",
     )
     assert "the largest node that takes it has 8" in found.says
@@ -125,7 +131,11 @@ def test_quota_is_there_and_no_node_is_large_enough() -> None:
 def test_quota_is_there_and_nodes_are_full() -> None:
     held = [running(f"p{at}", 8, f"n{at}") for at in range(2)]
     found = ask(job(), queue("ml", 16), *nodes(3), *held)
-    assert (found.decision, found.layer, found.reason) == (Decision.WAITS, Layer.PLACEMENT, "Unschedulable")
+    assert (found.decision, found.layer, found.reason) == (
+        SchedulingDecision.WAITS,
+        SchedulingLayer.PLACEMENT,
+        "Unschedulable",
+    )
     assert found.wait is not None
     assert found.wait.p50_ms is not None
     assert all(not each.nodes for each in found.pod_sets)
@@ -133,17 +143,17 @@ def test_quota_is_there_and_nodes_are_full() -> None:
 
 def test_pods_that_are_about_to_get_a_node_go_first() -> None:
     waiting = builders.pod("early", 8, namespace="ml", unschedulable="")
-    assert ask(job(), queue("ml", 16), *nodes(2)).decision is Decision.NOW
-    assert ask(job(), queue("ml", 16), *nodes(2), waiting).decision is Decision.WAITS
+    assert ask(job(), queue("ml", 16), *nodes(2)).decision is SchedulingDecision.NOW
+    assert ask(job(), queue("ml", 16), *nodes(2), waiting).decision is SchedulingDecision.WAITS
     gated = builders.pod("gated", 8, namespace="ml", gates=("kueue.x-k8s.io/admission",))
-    assert ask(job(), queue("ml", 16), *nodes(2), gated).decision is Decision.NOW
+    assert ask(job(), queue("ml", 16), *nodes(2), gated).decision is SchedulingDecision.NOW
 
 
 def test_victims_leave_their_nodes() -> None:
     victim = workload("low", "ml", 8, priority=-1, holding=True)
     pod = running("low-0", 8, "n0", "low")
     found = ask(job(), queue("ml", 16, within="LowerPriority"), victim, pod, *nodes(2))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.says == "runs now on 2 nodes (n0, n1), once 1 workload is preempted for it"
     assert [(each.subject.uid, each.reason, dict(each.units)) for each in found.victims] == [
         ("low", "InClusterQueue", {GPU: 8})
@@ -157,8 +167,8 @@ def test_what_preemption_frees_is_of_no_use() -> None:
     others = [running(f"other{at}", 7, f"n{at}") for at in range(8)]
     found = ask(job(1, 8), queue("ml", 8, within="LowerPriority"), *victims, *pods, *others, *nodes(8))
     assert (found.decision, found.layer, found.reason) == (
-        Decision.WAITS,
-        Layer.PLACEMENT,
+        SchedulingDecision.WAITS,
+        SchedulingLayer.PLACEMENT,
         "FreedCapacityUnusable",
     )
     assert "preemption frees 8 nvidia.com/gpu, but on 8 nodes with at most 1 free each" in found.says
@@ -166,20 +176,24 @@ def test_what_preemption_frees_is_of_no_use() -> None:
 
 
 def test_nodes_that_an_autoscaler_adds() -> None:
-    pool = Pool("h100", {"pool": "h100"}, {GPU: "8", "cpu": "64", "pods": "110"}, 4, 12.0)
+    pool = AutoscaledPool("h100", {"pool": "h100"}, {GPU: "8", "cpu": "64", "pods": "110"}, 4, 12.0)
     settings = AdvisorSettings(samples=20, pools=(pool,))
     found = ask(job(), queue("ml", 16), *nodes(1, labels={"pool": "h100"}), settings=settings)
-    assert (found.decision, found.layer, found.later_ms) == (Decision.LATER, Layer.PLACEMENT, 12 * MINUTE_MS)
+    assert (found.decision, found.layer, found.later_ms) == (
+        SchedulingDecision.LATER,
+        SchedulingLayer.PLACEMENT,
+        12 * MINUTE_MS,
+    )
     assert "1 of pool h100" in found.says
     small = AdvisorSettings(samples=20, pools=(replace(pool, most=1),))
     found = ask(job(), queue("ml", 16), *nodes(1, labels={"pool": "h100"}), settings=small)
-    assert found.decision is not Decision.LATER
+    assert found.decision is not SchedulingDecision.LATER
 
 
 def test_a_node_that_advertises_no_gpus_is_a_matter_of_the_device_layer() -> None:
     broken = node("n9", 0, product=H100, boards=8, expected={GPU: 8})
     found = ask(job(1, 8), queue("ml", 8), broken)
-    assert (found.layer, found.reason) == (Layer.DEVICE, "NodesUnusable")
+    assert (found.layer, found.reason) == (SchedulingLayer.DEVICE, "NodesUnusable")
     assert "n9" in found.says
     assert found.evidence[-1].field == f"status.allocatable[{GPU}]"
 
@@ -187,41 +201,45 @@ def test_a_node_that_advertises_no_gpus_is_a_matter_of_the_device_layer() -> Non
 def test_admission_checks_are_not_followed() -> None:
     check = AdmissionCheck(builders.meta("prov"), "kueue.x-k8s.io/provisioning-request")
     found = ask(job(), queue("ml", 16, checks={"prov": ()}), *nodes(3), checks=[check])
-    assert (found.decision, found.layer, found.reason) == (Decision.UNKNOWN, Layer.QUOTA, "AdmissionChecks")
+    assert (found.decision, found.layer, found.reason) == (
+        SchedulingDecision.UNKNOWN,
+        SchedulingLayer.QUOTA,
+        "AdmissionChecks",
+    )
     assert "admission check prov" in found.says
 
 
 def test_without_a_queue_only_nodes_decide() -> None:
     found = ask(job(queue=""), queue("ml", 0), *nodes(2))
-    assert (found.decision, found.scheduler, found.queue) == (Decision.NOW, "kube-scheduler", "")
+    assert (found.decision, found.scheduler, found.queue) == (SchedulingDecision.NOW, "kube-scheduler", "")
     assert any("names no queue" in line for line in found.why)
 
 
 def test_kueue_gives_a_job_without_a_queue_the_default_one() -> None:
     found = ask(job(queue=""), queue("ml", 8), local_queue("default", "ml", "ml"), *nodes(2))
-    assert (found.decision, found.queue) == (Decision.NEVER, "ml")
+    assert (found.decision, found.queue) == (SchedulingDecision.NEVER, "ml")
     assert any("Kueue gives it LocalQueue default" in line for line in found.why)
     off = KueueConfig("v0.19.2", gates={"LocalQueueDefaulting": False}, is_read=True)
     found = ask(job(queue=""), queue("ml", 8), local_queue("default", "ml", "ml"), *nodes(2), kueue=off)
-    assert (found.decision, found.queue) == (Decision.NOW, "")
+    assert (found.decision, found.queue) == (SchedulingDecision.NOW, "")
 
 
 def test_a_queue_that_does_not_exist() -> None:
     found = ask(job(queue="mian"), queue("ml", 16), *nodes(2))
-    assert (found.decision, found.reason) == (Decision.NEVER, "QueueMissing")
+    assert (found.decision, found.reason) == (SchedulingDecision.NEVER, "QueueMissing")
     assert "LocalQueue ml/mian does not exist" in found.says
 
 
 def test_a_stopped_queue() -> None:
     found = ask(job(), queue("ml", 16, stop_policy="Hold"), *nodes(2))
-    assert (found.decision, found.reason) == (Decision.NEVER, "QueueInactive")
+    assert (found.decision, found.reason) == (SchedulingDecision.NEVER, "QueueInactive")
     assert "is stopped (Hold)" in found.says
 
 
 def test_an_integration_that_is_switched_off() -> None:
     config = KueueConfig("v0.19.2", frameworks=("ray.io/rayjob",), is_read=True)
     found = ask(job(), queue("ml", 0), *nodes(2), kueue=config)
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert any("batch/job is switched off" in line for line in found.why)
 
 
@@ -233,7 +251,7 @@ def test_what_a_manifest_does_not_say_is_unknown() -> None:
         "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}},
     }
     found = ask(manifest_of(train_job, "t.yaml", NOW), queue("ml", 16), *nodes(2))
-    assert found.decision is Decision.UNKNOWN
+    assert found.decision is SchedulingDecision.UNKNOWN
     assert "torch" in found.says
 
 
@@ -256,9 +274,9 @@ def test_a_model_without_a_price_is_no_zero() -> None:
 def test_a_head_of_a_strict_queue_that_never_fits_blocks_for_ever() -> None:
     monster = workload("monster", "ml", 64, priority=5)
     found = ask(job(1, 1), queue("ml", 16, strict=True), monster, *nodes(2))
-    assert (found.decision, found.reason, found.wait) == (Decision.WAITS, "BlockedByHead", None)
+    assert (found.decision, found.reason, found.wait) == (SchedulingDecision.WAITS, "BlockedByHead", None)
     assert "stands behind ml/monster" in found.says
-    assert ask(job(1, 1), queue("ml", 16), monster, *nodes(2)).decision is Decision.NOW
+    assert ask(job(1, 1), queue("ml", 16), monster, *nodes(2)).decision is SchedulingDecision.NOW
 
 
 def test_the_same_question_has_the_same_answer() -> None:
@@ -277,46 +295,50 @@ def test_the_same_question_has_the_same_answer() -> None:
     again = [advise(each, known, with_suggestions=False) for each in reversed(questions)]
     assert first == list(reversed(again))
     assert _usage(known) == before
-    fresh = Knowledge(Overview(known.state), reread, settings=known.settings)
+    fresh = AdvisorContext(ClusterOverview(known.state), reread, settings=known.settings)
     assert [advise(each, fresh, with_suggestions=False) for each in questions] == first
 
 
 def test_a_job_without_gpus() -> None:
     found = ask(job(gpus=0), queue("ml", 16, cpu=8), *nodes(1))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.price is None
 
 
 def test_ten_thousand_waiting_do_not_hide_the_answer() -> None:
     waiting = [workload(f"w{at}", "ml", 8, 4) for at in range(3000)]
     found = ask(job(1, 1), queue("ml", 16), *waiting, *nodes(2))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.ahead == 3000
 
 
 def test_flavors_steer_pods_to_their_nodes() -> None:
     h100 = flavor("h100", {"pool": "a"})
     found = ask(job(1), queue("ml", 8), h100, *nodes(1, labels={"pool": "b"}))
-    assert (found.decision, found.layer) == (Decision.NEVER, Layer.PLACEMENT)
-    assert ask(job(1), queue("ml", 8), h100, *nodes(1, labels={"pool": "a"})).decision is Decision.NOW
+    assert (found.decision, found.layer) == (SchedulingDecision.NEVER, SchedulingLayer.PLACEMENT)
+    assert (
+        ask(job(1), queue("ml", 8), h100, *nodes(1, labels={"pool": "a"})).decision is SchedulingDecision.NOW
+    )
 
 
 def test_names_of_the_hostile_are_only_text() -> None:
     pod = PodTemplate({GPU: 8}, {"a": "x\n\x1b[31m"})
     assert pod.node_selector
     found = ask(job(1, pod={"nodeSelector": {"zone": "x"}}), queue("ml", 8), *nodes(1))
-    assert found.decision is Decision.NEVER
+    assert found.decision is SchedulingDecision.NEVER
 
 
-def _usage(known: Knowledge) -> Sequence[tuple[str, dict[Any, int]]]:
+def _usage(known: AdvisorContext) -> Sequence[tuple[str, dict[Any, int]]]:
     tree = known.kueue.snapshot.tree
     every: Iterable[QuotaNode] = (*tree.queues.values(), *tree.cohorts.values())
     return [(each.name, {key: amount for key, amount in each.usage.items() if amount}) for each in every]
 
 
 def test_a_state_without_nodes_is_no_crash() -> None:
-    found = advise(job(), Knowledge(Overview(state(queue("ml", 16))), reread), with_suggestions=False)
-    assert found.decision in (Decision.NEVER, Decision.WAITS, Decision.UNKNOWN)
+    found = advise(
+        job(), AdvisorContext(ClusterOverview(state(queue("ml", 16))), reread), with_suggestions=False
+    )
+    assert found.decision in (SchedulingDecision.NEVER, SchedulingDecision.WAITS, SchedulingDecision.UNKNOWN)
 
 
 # Nodes that take no pods now
@@ -349,9 +371,9 @@ DRAINED: dict[str, Any] = {"product": H100, "boards": 8, "expected": {GPU: 8}}
 def test_nodes_that_take_no_pods_now_are_waited_for(found: list[Node], until: str, queue_name: str) -> None:
     """Never is for what no waiting helps against."""
     advice = ask(job(queue=queue_name), queue("ml", 16), *found)
-    assert (advice.decision, advice.reason) == (Decision.WAITS, "NodesUnusable")
+    assert (advice.decision, advice.reason) == (SchedulingDecision.WAITS, "NodesUnusable")
     assert advice.says.startswith(f"waits until {until}: would fit if node n")
-    assert advice.layer is (Layer.DEVICE if "advertise" in until else Layer.PLACEMENT)
+    assert advice.layer is (SchedulingLayer.DEVICE if "advertise" in until else SchedulingLayer.PLACEMENT)
     assert advice.wait is None
     assert advice.price is not None or "no price" in " ".join(advice.why)
 
@@ -360,7 +382,7 @@ def test_nodes_that_are_not_ready_and_full_are_waited_for() -> None:
     """Pods on a node that is lost hold it until somebody says that they are gone."""
     held = [builders.pod(f"p{at}", 8, node=f"n{at}") for at in range(2)]
     advice = ask(job(queue=""), *nodes(2, **DOWN), *held)
-    assert (advice.decision, advice.layer) == (Decision.WAITS, Layer.PLACEMENT)
+    assert (advice.decision, advice.layer) == (SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT)
     assert advice.says.startswith("waits until nodes are ready: would fit if node n")
     assert "and jobs that are there have ended" in advice.says
 
@@ -369,7 +391,7 @@ def test_others_may_end_before_a_node_is_ready() -> None:
     held = [builders.pod(f"p{at}", 8, node=f"n{at}") for at in range(2)]
     down = node("n9", 8, product=H100, boards=8, **DOWN)
     advice = ask(job(1, queue=""), *nodes(2), down, *held)
-    assert (advice.decision, advice.reason) == (Decision.WAITS, "NodesUnusable")
+    assert (advice.decision, advice.reason) == (SchedulingDecision.WAITS, "NodesUnusable")
     assert advice.wait is not None
     assert advice.says.startswith("waits ")
     assert "until" not in advice.says
@@ -379,4 +401,4 @@ def test_others_may_end_before_a_node_is_ready() -> None:
     "asks", [job(3, queue=""), job(1, 16, queue=""), job(pod={"nodeSelector": {"zone": "b"}}, queue="")]
 )
 def test_what_nodes_would_not_take_when_ready_never_runs(asks: JobManifest) -> None:
-    assert ask(asks, *nodes(2, **DOWN)).decision is Decision.NEVER
+    assert ask(asks, *nodes(2, **DOWN)).decision is SchedulingDecision.NEVER

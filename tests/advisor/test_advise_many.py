@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, Decision, Layer
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.settings import AdvisorSettings
-from gpucost.api.webhook.warnings import warnings_of
-from gpucost.cluster.nodes import Node
+from gpucost.advisor.model.answers import Advice, SchedulingDecision, SchedulingLayer
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.api.webhook.adviser import warnings_of
+from gpucost.cluster.objects.nodes import Node
 from gpucost.kube.manifests import read_manifests, reread
 from tests.advisor import volcano_worlds
 from tests.advisor.worlds import NOW, flavor, node, overview, queue, workload
@@ -48,7 +48,7 @@ def ask(
     (manifest,) = read_manifests(yaml.safe_dump(document), "job.yaml", NOW).jobs
     prices = book(price("2.50"), price("1.00", model="L4"))
     settings = AdvisorSettings(horizon_hours=48, samples=20)
-    known = Knowledge(overview(*objects, **more), reread, prices, settings=settings)
+    known = AdvisorContext(overview(*objects, **more), reread, prices, settings=settings)
     return advise(manifest, known, with_suggestions=False)
 
 
@@ -63,7 +63,7 @@ def held(gpus: int) -> Any:
 
 def test_all_pods_of_a_deployment_start() -> None:
     found = ask(DEPLOYMENT, deployment(3), queue("ml", 16), *nodes(2))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     (pods,) = found.pod_sets
     assert (pods.name, pods.count, sum(pods.nodes.values()), len(pods.nodes)) == ("main", 3, 3, 2)
     assert found.price is not None
@@ -72,7 +72,11 @@ def test_all_pods_of_a_deployment_start() -> None:
 
 def test_two_of_three_pods_start_and_the_rest_waits() -> None:
     found = ask(DEPLOYMENT, deployment(3), queue("ml", 16), held(8), *nodes(3))
-    assert (found.decision, found.layer, found.reason) == (Decision.WAITS, Layer.QUOTA, "WaitingForQuota")
+    assert (found.decision, found.layer, found.reason) == (
+        SchedulingDecision.WAITS,
+        SchedulingLayer.QUOTA,
+        "WaitingForQuota",
+    )
     assert found.says.startswith("2 of its 3 pods can start now; the rest waits about ")
     assert found.says.endswith(": each asks 4 nvidia.com/gpu; ClusterQueue ml has 0 left (flavor h100)")
     assert found.wait is not None
@@ -105,7 +109,7 @@ def test_those_with_quota_may_still_find_no_node() -> None:
 
 def test_more_pods_than_quota_can_ever_hold() -> None:
     found = ask(DEPLOYMENT, deployment(3), queue("ml", 8), *nodes(3))
-    assert (found.decision, found.reason) == (Decision.NEVER, "ExceedsMaxQuota")
+    assert (found.decision, found.reason) == (SchedulingDecision.NEVER, "ExceedsMaxQuota")
     assert found.says == (
         "2 of its 3 pods can start now; the rest never runs as it is: never more than 2 of its 3 pods have "
         "quota at once: all of it asks 12 nvidia.com/gpu; ClusterQueue ml can never have more than 8 "
@@ -115,11 +119,11 @@ def test_more_pods_than_quota_can_ever_hold() -> None:
 
 def test_groups_start_one_by_one() -> None:
     found = ask(LWS, groups(2, 2), queue("ml", 16), held(8), *nodes(3))
-    assert found.decision is Decision.WAITS
+    assert found.decision is SchedulingDecision.WAITS
     assert found.says.startswith("1 of its 2 groups of 2 pods can start now; the rest waits about ")
     assert "each asks 8 nvidia.com/gpu; ClusterQueue ml has 0 left" in found.says
     whole = ask(LWS, groups(2, 2), queue("ml", 16), *nodes(3))
-    assert whole.decision is Decision.NOW
+    assert whole.decision is SchedulingDecision.NOW
     assert [(each.name, each.count) for each in whole.pod_sets] == [("main", 4)]
     assert whole.price is not None
     assert whole.price.per_hour == 16 * 2_500_000_000
@@ -127,7 +131,7 @@ def test_groups_start_one_by_one() -> None:
 
 def test_pods_of_all_workloads_need_nodes_at_once() -> None:
     found = ask(DEPLOYMENT, deployment(3, 8), queue("ml", 24), *nodes(2))
-    assert (found.decision, found.layer) == (Decision.NEVER, Layer.PLACEMENT)
+    assert (found.decision, found.layer) == (SchedulingDecision.NEVER, SchedulingLayer.PLACEMENT)
     assert "1 of its pods" in found.says or "1 pod" in found.says
 
 
@@ -137,7 +141,7 @@ def test_pods_of_one_deployment_in_two_flavors() -> None:
     quota = queue("ml", {"h100": 8, "l4": 8})
     pools = [*nodes(1, labels={"pool": "h"}), *nodes(1, product=L4, labels={"pool": "l"})]
     found = ask(DEPLOYMENT, deployment(3), quota, *flavors, *pools)
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     given = [(each.name, each.count, each.flavors[GPU], dict(each.nodes)) for each in found.pod_sets]
     assert given == [("main", 2, "h100", {"h0": 2}), ("main", 1, "l4", {"l0": 1})]
     assert found.price is not None
@@ -148,7 +152,7 @@ def test_pods_that_nothing_starts_together_hold_gpus_while_others_wait() -> None
     replicas = {"Worker": {"replicas": 4, "restartPolicy": "Never", "template": pod(4)}}
     running = [builders.pod("other", 8, node="h0", namespace="ml")]
     found = ask(PYTORCH, {"pytorchReplicaSpecs": replicas}, *nodes(2), *running, queue="")
-    assert (found.decision, found.layer) == (Decision.WAITS, Layer.PLACEMENT)
+    assert (found.decision, found.layer) == (SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT)
     assert "2 of its 4 pods would start and hold 8 GPUs while the others wait; " in found.says
 
 
@@ -160,7 +164,7 @@ def test_a_gang_whose_minimum_is_below_its_size(minimum: int, starts: str) -> No
     spec = {"schedulerName": "volcano", "queue": "default", "minAvailable": minimum, "tasks": tasks}
     shared = volcano_worlds.queue("default")
     found = ask(VOLCANO, spec, shared, *nodes(1 if minimum == 1 else 3), queue="")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.says.startswith(starts)
     assert warnings_of(found)[0].startswith(f"gpucost: {starts.partition(' on ')[0]} on ")
     if minimum == 1:
@@ -173,7 +177,7 @@ def test_what_is_not_all_known_has_no_price() -> None:
     metadata = {"name": "g0", "namespace": "ml", "labels": labels, "annotations": annotations}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod(4)["spec"]}
     (manifest,) = read_manifests(yaml.safe_dump(document), "job.yaml", NOW).jobs
-    known = Knowledge(overview(queue("ml", 16), *nodes(2)), reread, book(price("2.50")))
+    known = AdvisorContext(overview(queue("ml", 16), *nodes(2)), reread, book(price("2.50")))
     found = advise(manifest, known, with_suggestions=False)
-    assert (found.decision, found.price) == (Decision.UNKNOWN, None)
+    assert (found.decision, found.price) == (SchedulingDecision.UNKNOWN, None)
     assert "price: unknown, as not all that it asks for is known" in found.why

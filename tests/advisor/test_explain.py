@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.suspended import not_lifted
-from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.scheduling import KueueConfig
+from gpucost.advisor.kueue.job_workloads import not_lifted
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import iso
 from tests.advisor import worlds

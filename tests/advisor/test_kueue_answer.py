@@ -8,26 +8,30 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import MOST_BESIDE, kueue_answer, rules_named
-from gpucost.advisor.kueue.outlook import KueueView
-from gpucost.advisor.layers import LayerResult
-from gpucost.cluster.kueue import Quota
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState, CollectionStatus
+from gpucost.advisor.model.answers import LayerResult, SchedulingDecision, SchedulingLayer
+from gpucost.cluster.objects.kueue import FlavorQuota
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import GPUS
 from tests.advisor.worlds import flavor, local_queue, pod_set, queue, taint, workload
 from tests.cluster.builders import GPU
 
 DOCS = Path(__file__).parents[2] / "docs"
-NOW, WAITS, NEVER, UNKNOWN = Decision.NOW, Decision.WAITS, Decision.NEVER, Decision.UNKNOWN
+NOW, WAITS, NEVER, UNKNOWN = (
+    SchedulingDecision.NOW,
+    SchedulingDecision.WAITS,
+    SchedulingDecision.NEVER,
+    SchedulingDecision.UNKNOWN,
+)
 
 
 def _answer(state: ClusterState, *names: str) -> LayerResult:
     view = KueueView(state, state.schedulers.kueue)
-    return kueue_answer(view, Overview(state), [state.workloads[name] for name in names or ("new",)])
+    return kueue_answer(view, ClusterOverview(state), [state.workloads[name] for name in names or ("new",)])
 
 
 def _of(*objects: object, **options: Any) -> LayerResult:
@@ -41,7 +45,7 @@ def _evidence(found: LayerResult) -> dict[str, str]:
 
 def test_now() -> None:
     found = _of(queue("a", 8, cpu=64), workload("new", "a", 4, 2, cpu=8))
-    assert (found.decision, found.layer, found.reason, found.says) == (NOW, Layer.NONE, "", "")
+    assert (found.decision, found.layer, found.reason, found.says) == (NOW, SchedulingLayer.NONE, "", "")
     assert found.why == ("quota: ClusterQueue a has room for 16 cpu of h100, 8 nvidia.com/gpu of h100",)
     assert [(each.name, each.count, dict(each.flavors)) for each in found.pod_sets] == [
         ("main", 2, {GPU: "h100", "cpu": "h100"})
@@ -83,7 +87,7 @@ def test_now_at_a_smaller_size() -> None:
 
 def test_waits_for_quota() -> None:
     found = _of(queue("a", 8), workload("old", "a", 6, holding=True), workload("new", "a", 4))
-    assert (found.decision, found.layer, found.reason) == (WAITS, Layer.QUOTA, "WaitingForQuota")
+    assert (found.decision, found.layer, found.reason) == (WAITS, SchedulingLayer.QUOTA, "WaitingForQuota")
     assert found.says == "asks 4 nvidia.com/gpu; ClusterQueue a has 2 left (flavor h100)"
     assert found.why[0].startswith(
         "kueue: couldn't assign flavors to pod set main: insufficient unused quota"
@@ -143,7 +147,9 @@ def test_the_defect_of_preemption_over_borrowing_is_named() -> None:
 
     def hidden(preference: str) -> LayerResult:
         return _of(
-            queue("a", Quota(8, 0), cpu=16, cohort="org", within="LowerPriority", preference=preference),
+            queue(
+                "a", FlavorQuota(8, 0), cpu=16, cohort="org", within="LowerPriority", preference=preference
+            ),
             queue("b", None, cpu=64, cohort="org"),
             workload("low", "a", 8, priority=100, holding=True),
             workload("new", "a", 8, priority=1000, cpu=32),
@@ -190,7 +196,7 @@ def test_the_defect_of_preemption_over_borrowing_is_named() -> None:
 )
 def test_never(spec: object, asked: dict[str, Any], reason: str, says: str) -> None:
     found = _of(spec, workload("new", "a", **asked))
-    assert (found.decision, found.layer, found.reason) == (NEVER, Layer.QUOTA, reason)
+    assert (found.decision, found.layer, found.reason) == (NEVER, SchedulingLayer.QUOTA, reason)
     assert found.says == says
 
 
@@ -206,7 +212,7 @@ def test_never_where_no_flavor_takes_it() -> None:
 
 def test_a_check_that_must_agree_is_unknown() -> None:
     found = _of(queue("a", 8, checks={"provision": ()}), workload("new", "a"))
-    assert (found.decision, found.layer, found.reason) == (UNKNOWN, Layer.QUOTA, "AdmissionChecks")
+    assert (found.decision, found.layer, found.reason) == (UNKNOWN, SchedulingLayer.QUOTA, "AdmissionChecks")
     assert found.says == "has quota; then admission check provision must agree, which is not followed"
 
 
@@ -333,7 +339,7 @@ def test_that_not_all_were_asked_about_is_said() -> None:
 
 def test_the_rules_are_named_and_what_differs() -> None:
     state = worlds.state(queue("a", 8), workload("new", "a"))
-    assert rules_named(Overview(state)) == "Kueue 0.19.2, classical preemption"
+    assert rules_named(ClusterOverview(state)) == "Kueue 0.19.2, classical preemption"
     assert _answer(state).drift == ()
     older = _of(queue("a", 8), workload("new", "a"), kueue=KueueConfig("v0.18.0", is_read=True))
     assert "v0.18.0" in older.drift[0]

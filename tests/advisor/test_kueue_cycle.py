@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pytest
 
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.cluster.objects import Condition
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.metadata import StatusCondition
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import cycle, decided, flavors, outcomes
 from tests.advisor.worlds import local_queue, queue, workload
 from tests.cluster.builders import GPU
 
-ADMITTED = Outcome.ADMITTED
+ADMITTED = CycleOutcome.ADMITTED
 WAITING = PendingClass.WAITING
 NO_CANDIDATES, NO_FIT = PendingClass.NO_CANDIDATES, PendingClass.NO_FIT
 NO_LONGER = PendingClass.NO_LONGER_FITS
@@ -54,7 +54,7 @@ def test_who_was_evicted_for_its_pods_or_a_check_stands_at_the_back(reason: str,
 
 @pytest.mark.parametrize("reason", ["OnHold", "AdmissionGated"])
 def test_who_is_held_back_is_not_in_line(reason: str) -> None:
-    held = {"conditions": {"QuotaReserved": Condition(False, reason, "", None)}}
+    held = {"conditions": {"QuotaReserved": StatusCondition(False, reason, "", None)}}
     result = cycle(queue("a", 8), workload("held", "a", created=900, rest=held), workload("new", "a"))
     assert outcomes(result) == {"held": WAITING, "new": "admitted"}
 

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.results import CycleResult, PendingClass
-from gpucost.advisor.kueue.snapshot import Snapshot
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.scheduling import FINAL_SHARE, INITIAL_SHARE, STRATEGIES, KueueConfig
+from gpucost.advisor.kueue.snapshot import KueueSnapshot
+from gpucost.advisor.model.cycle_results import CycleResult, PendingClass
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.scheduler_config import (
+    FINAL_SHARE,
+    INITIAL_SHARE,
+    STRATEGIES,
+    KueueConfig,
+)
 from tests.advisor import worlds
 from tests.advisor.cases_random import reordered
 from tests.advisor.kueue_runs import cycle, cycle_of, outcomes
@@ -43,7 +48,7 @@ def _pool(
 
 def _share(queue_name: str, *objects: object) -> tuple[bool, float]:
     state = worlds.state(*objects, kueue=FAIR)
-    snapshot = Snapshot(state, FAIR)
+    snapshot = KueueSnapshot(state, FAIR)
     return snapshot.shares.of(snapshot.queues[queue_name].node).rank
 
 

@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.cluster.kueue import ClusterQueue, FlavorResource, Quota, ResourceGroup
-from gpucost.cluster.pods import PodSet, PodTemplate, Requirement
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    FlavorQuota,
+    FlavorResource,
+    ResourceGroup,
+)
+from gpucost.cluster.objects.pods import PodSet, PodTemplate, SelectorRequirement
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import cycle, decided, flavors, outcomes
 from tests.advisor.worlds import flavor, pod_set, queue, taint, tolerates, workload
 from tests.cluster.builders import GPU
 
-ADMITTED, PENDING, PREEMPTING = Outcome.ADMITTED, Outcome.PENDING, Outcome.PREEMPTING
+ADMITTED, PENDING, PREEMPTING = CycleOutcome.ADMITTED, CycleOutcome.PENDING, CycleOutcome.PREEMPTING
 TWO = queue("a", {"h100": 8, "l4": 8})
 
 
@@ -63,13 +68,13 @@ def test_only_labels_that_a_flavor_has_count(selector: dict[str, str], taken: st
 )
 def test_affinity(operator: str, values: tuple[str, ...], taken: str) -> None:
     ones = flavor("h100", {"gpu": "h100"}), flavor("l4", {"gpu": "l4"})
-    about = Requirement("gpu", operator, values)
-    unknown = Requirement("zone", "In", ("north",))
+    about = SelectorRequirement("gpu", operator, values)
+    unknown = SelectorRequirement("zone", "In", ("north",))
     assert _taken(*ones, affinity=(about, unknown)) == taken
 
 
 def test_one_term_of_the_affinity_is_enough() -> None:
-    terms = tuple((Requirement("gpu", "In", (name,)),) for name in ("t4", "l4"))
+    terms = tuple((SelectorRequirement("gpu", "In", (name,)),) for name in ("t4", "l4"))
     sets = (PodSet("main", 1, PodTemplate({GPU: 1}, affinity=terms)),)
     ones = flavor("h100", {"gpu": "h100"}), flavor("l4", {"gpu": "l4"})
     assert flavors(decided("new", TWO, *ones, workload("new", "a", pod_sets=sets))) == {"main": "l4"}
@@ -143,7 +148,7 @@ def test_when_can_borrow(can_borrow: str, second: int, expected: tuple[str, int]
         ("TryNextFlavor", 3, (PREEMPTING, "h100")),
     ],
 )
-def test_when_can_preempt(can_preempt: str, second: int, expected: tuple[Outcome, str]) -> None:
+def test_when_can_preempt(can_preempt: str, second: int, expected: tuple[CycleOutcome, str]) -> None:
     spec = queue("a", {"h100": 8, "l4": second}, within="LowerPriority", can_preempt=can_preempt)
     old = workload("old", "a", 8, holding=True)
     found = decided("new", spec, old, workload("new", "a", 4, priority=1))
@@ -165,7 +170,7 @@ def test_a_flavor_without_candidates_does_not_stop_the_search() -> None:
         ("PreemptionOverBorrowing", (PREEMPTING, "h100", 0)),
     ],
 )
-def test_preference(preference: str, expected: tuple[Outcome, str, int]) -> None:
+def test_preference(preference: str, expected: tuple[CycleOutcome, str, int]) -> None:
     """The other way round than the comments of the API have it."""
     spec = queue(
         "a",
@@ -193,7 +198,7 @@ def test_reclaiming_goes_before_preempting_ones_own() -> None:
 
 
 def _hidden(preference: str) -> tuple[object, ...]:
-    spec = queue("a", Quota(8, 0), cpu=16, cohort="org", within="LowerPriority", preference=preference)
+    spec = queue("a", FlavorQuota(8, 0), cpu=16, cohort="org", within="LowerPriority", preference=preference)
     low = workload("low", "a", 8, priority=100, holding=True)
     high = workload("high", "a", 8, priority=1000, cpu=32)
     return spec, queue("b", None, cpu=64, cohort="org"), low, high
@@ -294,7 +299,7 @@ def test_a_pod_set_without_gpus_is_served_too() -> None:
 
 def test_a_flavor_named_by_two_groups() -> None:
     groups = ResourceGroup((GPU,), ("h100",)), ResourceGroup(("cpu",), ("h100",))
-    quotas = {FlavorResource("h100", GPU): Quota(8), FlavorResource("h100", "cpu"): Quota(4000)}
+    quotas = {FlavorResource("h100", GPU): FlavorQuota(8), FlavorResource("h100", "cpu"): FlavorQuota(4000)}
     spec = queue("a", 1, groups=groups)
     spec = ClusterQueue(
         spec.meta, groups=groups, quotas=quotas, namespace_selector=(), conditions=spec.conditions

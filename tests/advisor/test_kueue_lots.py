@@ -9,18 +9,22 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import kueue_answer
-from gpucost.advisor.kueue.cycle import Cycle
-from gpucost.advisor.kueue.outlook import KueueView
-from gpucost.advisor.kueue.results import CycleResult
-from gpucost.advisor.kueue.snapshot import Snapshot
-from gpucost.advisor.layers import LayerResult
-from gpucost.cluster.cohorts import QuotaNode
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.scheduling import FINAL_SHARE, INITIAL_SHARE, STRATEGIES, KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.kueue.cycle import AdmissionCycle
+from gpucost.advisor.kueue.snapshot import KueueSnapshot
+from gpucost.advisor.model.answers import LayerResult, SchedulingDecision, SchedulingLayer
+from gpucost.advisor.model.cycle_results import CycleResult
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.scheduler_config import (
+    FINAL_SHARE,
+    INITIAL_SHARE,
+    STRATEGIES,
+    KueueConfig,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.cohorts import QuotaNode
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import asked, cycle, usages
 from tests.advisor.worlds import cohort, queue, workload
@@ -149,7 +153,7 @@ def _answered(*objects: object) -> LayerResult:
     state = worlds.state(*objects, kueue=FAIR)
     view = KueueView(state, FAIR)
     usage = usages(view.snapshot)
-    found = kueue_answer(view, Overview(state), [state.workloads["new"]])
+    found = kueue_answer(view, ClusterOverview(state), [state.workloads["new"]])
     assert usages(view.snapshot) == usage
     assert [child.name for child in view.snapshot.tree.cohorts["org"].children][:2] == ["left", "right"]
     return found
@@ -160,7 +164,7 @@ LOTS = "Kueue draws lots in every cycle between cohorts left, right, which have 
 
 def test_the_answer_says_that_either_may_leave() -> None:
     found = _answered(*_equals(), *_six_each(), workload("new", "a", 3))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert [each.subject.name for each in found.victims] == ["c1"]
     assert found.why[-1] == f"either: 1 workload of c or 1 workload of b must leave, as {LOTS}"
 
@@ -184,15 +188,19 @@ def test_the_answer_is_either_where_the_draw_decides_who_has_quota() -> None:
     """12 GPUs; new and rival ask 8 each, of the same age: each would have 8 / 12, and who is first has it."""
     heads = workload("new", "b", 8, created=60), workload("rival", "a", 8, created=60)
     found = _answered(*_siblings(), *heads)
-    assert (found.decision, found.layer, found.reason) == (Decision.UNKNOWN, Layer.QUOTA, "ByLot")
+    assert (found.decision, found.layer, found.reason) == (
+        SchedulingDecision.UNKNOWN,
+        SchedulingLayer.QUOTA,
+        "ByLot",
+    )
     assert found.says == f"either finds quota or waits: {LOTS}"
 
 
 def test_who_is_older_does_not_draw() -> None:
     heads = workload("new", "b", 8, created=61), workload("rival", "a", 8, created=60)
-    assert _answered(*_siblings(), *heads).decision is Decision.NOW
+    assert _answered(*_siblings(), *heads).decision is SchedulingDecision.NOW
     heads = workload("new", "b", 8, created=60), workload("rival", "a", 8, created=61)
-    assert _answered(*_siblings(), *heads).decision is Decision.WAITS
+    assert _answered(*_siblings(), *heads).decision is SchedulingDecision.WAITS
 
 
 class _Drawn(list[QuotaNode]):
@@ -210,8 +218,8 @@ class _Drawn(list[QuotaNode]):
         return iter([*cohorts, *(each for each in nodes if each.is_queue)])
 
 
-def _as_drawn(state: ClusterState, config: KueueConfig, seed: int) -> Snapshot:
-    snapshot, random = Snapshot(state, config), Random(seed)
+def _as_drawn(state: ClusterState, config: KueueConfig, seed: int) -> KueueSnapshot:
+    snapshot, random = KueueSnapshot(state, config), Random(seed)
     for each in snapshot.tree.cohorts.values():
         each.children = _Drawn(each.children, random)
     return snapshot
@@ -250,8 +258,8 @@ def _waiting(state: ClusterState) -> list[str]:
     return [uid for uid, each in state.workloads.items() if not each.has_quota]
 
 
-def _gist_of_cycle(snapshot: Snapshot, uids: list[str]) -> tuple[object, set[tuple[str, str]]]:
-    found = Cycle(snapshot)
+def _gist_of_cycle(snapshot: KueueSnapshot, uids: list[str]) -> tuple[object, set[tuple[str, str]]]:
+    found = AdmissionCycle(snapshot)
     done = found.run([asked(snapshot, uid) for uid in uids])
     gist = {
         each.nominee.ask.uid: (each.outcome, each.pending, [one.member.uid for one in each.nominee.targets])
@@ -265,7 +273,7 @@ def test_whatever_is_drawn_a_cycle_without_ties_decides_the_same() -> None:
     for seed in range(200):
         state, config = _even(Random(seed))
         uids = _waiting(state)
-        gist, ties = _gist_of_cycle(Snapshot(state, config), uids)
+        gist, ties = _gist_of_cycle(KueueSnapshot(state, config), uids)
         others = [_gist_of_cycle(_as_drawn(state, config, each), uids)[0] for each in range(4)]
         depends = any(other != gist for other in others)
         assert ties or not depends, seed

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.discipline import disciplines
-from gpucost.advisor.kueue.outlook import KueueView, Outlook
-from gpucost.advisor.kueue.snapshot import Queue
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.objects import Condition
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView, disciplines
+from gpucost.advisor.kueue.snapshot import SnapshotQueue
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.state import ClusterState
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import GPUS, asked, members, outlook_of, usages
 from tests.advisor.worlds import cohort, queue, workload
 
 
-def _outlook(*objects: object) -> Outlook:
+def _outlook(*objects: object) -> AdmissionOutlook:
     """Of the workload ``new``."""
     return outlook_of(worlds.state(*objects), "new")
 
@@ -28,7 +27,7 @@ def _tried(
     name: str, gpus: int, reason: str = "WaitingForQuota", message: str = "couldn't", **more: Any
 ) -> Workload:
     """Pending in queue a, and Kueue has said why; older than ``new``."""
-    said = {"conditions": {"QuotaReserved": Condition(False, reason, message, None)}}
+    said = {"conditions": {"QuotaReserved": StatusCondition(False, reason, message, None)}}
     return workload(name, "a", gpus, created=9000, rest=said, **more)
 
 
@@ -197,7 +196,7 @@ def test_an_exception_leaves_members_where_they_were(monkeypatch: pytest.MonkeyP
     view = KueueView(state, state.schedulers.kueue)
     held = members(view.snapshot)
     with monkeypatch.context() as broken:
-        broken.setattr(Queue, "fits", _breaks)
+        broken.setattr(SnapshotQueue, "fits", _breaks)
         with pytest.raises(RuntimeError, match="out of order"):
             view.outlook(asked(view.snapshot, "new"))
     assert members(view.snapshot) == held
@@ -212,7 +211,7 @@ def test_an_exception_leaves_usage_as_it_was(monkeypatch: pytest.MonkeyPatch) ->
     view = KueueView(state, state.schedulers.kueue)
     before = usages(view.snapshot)
     with monkeypatch.context() as broken:
-        broken.setattr(Queue, "fits", _breaks)
+        broken.setattr(SnapshotQueue, "fits", _breaks)
         with pytest.raises(RuntimeError, match="out of order"):
             view.outlook(asked(view.snapshot, "new"))
     assert usages(view.snapshot) == before

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.advisor.kueue.nominate import nominate
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.advisor.kueue.snapshot import Snapshot
-from gpucost.cluster.kueue import Workload
+from gpucost.advisor.kueue.nomination import nominate
+from gpucost.advisor.kueue.snapshot import KueueSnapshot
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import Workload
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import asked, decided, flavors, outlook_of
 from tests.advisor.worlds import pod_set, queue, workload
 
-ADMITTED = Outcome.ADMITTED
+ADMITTED = CycleOutcome.ADMITTED
 
 
 def _new(pods: int = 8, least: int | None = 2, priority: int = 0) -> Workload:
@@ -42,14 +42,14 @@ def test_what_never_fits_whole_may_fit_in_part() -> None:
 def test_preempting_at_full_size_goes_before_a_smaller_size() -> None:
     old = workload("old", "a", 4, holding=True)
     found = decided("new", queue("a", 8, within="LowerPriority"), old, _new(priority=1))
-    assert (found.outcome, found.pod_sets[0].count) == (Outcome.PREEMPTING, 8)
+    assert (found.outcome, found.pod_sets[0].count) == (CycleOutcome.PREEMPTING, 8)
 
 
 def test_a_smaller_size_may_preempt_too() -> None:
     """8 never fit; 6 do once the lower one is gone, and that is more than the 4 that fit at once."""
     old = workload("old", "a", 2, holding=True)
     found = decided("new", queue("a", 6, within="LowerPriority"), old, _new(priority=1))
-    assert (found.outcome, found.pod_sets[0].count) == (Outcome.PREEMPTING, 6)
+    assert (found.outcome, found.pod_sets[0].count) == (CycleOutcome.PREEMPTING, 6)
 
 
 def test_all_pod_sets_shrink_in_proportion() -> None:
@@ -76,7 +76,7 @@ def test_a_minimum_above_the_size_or_below_zero_is_kept_within() -> None:
     state = worlds.state(
         queue("a", 8), workload("new", "a", 1, 4, least=9), workload("two", "a", 1, 4, least=-3)
     )
-    snapshot = Snapshot(state, state.schedulers.kueue)
+    snapshot = KueueSnapshot(state, state.schedulers.kueue)
     assert asked(snapshot, "new").pod_sets[0].least == 4
     assert asked(snapshot, "two").pod_sets[0].least == 0
     assert nominate(snapshot, asked(snapshot, "two")).assignment.pod_sets[0].count == 4

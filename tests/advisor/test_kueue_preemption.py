@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.cluster.kueue import Workload
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import Workload
 from tests.advisor.kueue_runs import cycle, outcomes
 from tests.advisor.worlds import cohort, queue, workload
 
@@ -23,7 +23,7 @@ def _victims(*objects: object) -> dict[str, str]:
     """Of the workload ``new``: why, by name; those that were evicted already have no reason."""
     result = cycle(*objects)
     decision = result.decisions["new"]
-    assert (decision.outcome is Outcome.PREEMPTING) is bool(decision.preempts)
+    assert (decision.outcome is CycleOutcome.PREEMPTING) is bool(decision.preempts)
     return {name: result.decisions[name].preempted_reason for name in sorted(decision.preempts)}
 
 
@@ -216,9 +216,11 @@ def test_it_borrows_first_where_there_is_nobody_to_take_from(of_b: int, left: in
         _held("theirs", "b", of_b),
         workload("new", "a", 8, priority=5),
     )
-    kept = [name for name in ("own", "own-too") if result.decisions[name].outcome is Outcome.KEEPS_RUNNING]
+    kept = [
+        name for name in ("own", "own-too") if result.decisions[name].outcome is CycleOutcome.KEEPS_RUNNING
+    ]
     assert result.decisions["new"].pending is NEEDS
-    assert result.decisions["theirs"].outcome is Outcome.KEEPS_RUNNING
+    assert result.decisions["theirs"].outcome is CycleOutcome.KEEPS_RUNNING
     assert len(kept) == left
 
 
@@ -235,7 +237,7 @@ def test_a_queue_that_uses_all_of_its_own_borrows_first() -> None:
     )
     assert result.decisions["new"].pending is NEEDS
     assert len(result.decisions["new"].preempts) == 1
-    assert result.decisions["theirs"].outcome is Outcome.KEEPS_RUNNING
+    assert result.decisions["theirs"].outcome is CycleOutcome.KEEPS_RUNNING
 
 
 def test_by_its_place_in_the_tree_it_takes_back_what_its_subtree_has() -> None:

@@ -9,25 +9,25 @@ from dataclasses import replace
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gpucost.advisor.answers import Decision
+from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import kueue_answer
-from gpucost.advisor.kueue.modes import Mode
-from gpucost.advisor.kueue.nominate import Nominee, nominate
-from gpucost.advisor.kueue.outlook import KueueView
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.advisor.kueue.snapshot import Member, Snapshot
-from gpucost.advisor.kueue.targets import (
+from gpucost.advisor.kueue.flavor_assigner import AssignmentMode
+from gpucost.advisor.kueue.nomination import NominatedHead, nominate
+from gpucost.advisor.kueue.pending_queues import lines
+from gpucost.advisor.kueue.preemption import (
     FAIR_SHARING,
     IN_QUEUE,
     RECLAMATION,
     WHILE_BORROWING,
-    Search,
+    VictimSearch,
     is_within_nominal,
 )
-from gpucost.advisor.kueue.waiting import lines
-from gpucost.cluster.kueue import Fungibility, Preemption, WorkloadState
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.kueue.snapshot import KueueSnapshot, QuotaMember
+from gpucost.advisor.model.answers import SchedulingDecision
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import ClusterQueuePreemption, FlavorFungibility, WorkloadState
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.advisor.cases_random import clusters, reordered
 from tests.advisor.kueue_runs import (
     accounts,
@@ -44,13 +44,13 @@ some = settings(
 )
 
 
-def _heads(snapshot: Snapshot) -> Iterator[Nominee]:
+def _heads(snapshot: KueueSnapshot) -> Iterator[NominatedHead]:
     for line in lines(snapshot).by_queue.values():
         yield nominate(snapshot, line[0])
 
 
-def _snapshot(state: ClusterState) -> Snapshot:
-    return Snapshot(state, state.schedulers.kueue)
+def _snapshot(state: ClusterState) -> KueueSnapshot:
+    return KueueSnapshot(state, state.schedulers.kueue)
 
 
 @some
@@ -58,7 +58,7 @@ def _snapshot(state: ClusterState) -> Snapshot:
 def test_an_admission_alone_keeps_every_limit(state: ClusterState) -> None:
     result = cycle_of(state)
     for name, decision in result.decisions.items():
-        if decision.outcome is not Outcome.ADMITTED:
+        if decision.outcome is not CycleOutcome.ADMITTED:
             continue
         found = nominee(state, name)
         assert decision.preempts == ()
@@ -108,14 +108,16 @@ def test_victims_are_minimal(state: ClusterState) -> None:
     for found in _heads(snapshot):
         if not found.targets:
             continue
-        search = Search(snapshot, found.queue, found.ask, found.assignment.contested, found.assignment.usage)
+        search = VictimSearch(
+            snapshot, found.queue, found.ask, found.assignment.contested, found.assignment.usage
+        )
         gone = [each.member for each in found.targets]
         assert len({each.uid for each in gone}) == len(gone)
         rules = [True] if state.schedulers.kueue.fair_sharing else [True, False]
         assert any(_is_minimal(search, gone, may_borrow) for may_borrow in rules)
 
 
-def _is_minimal(search: Search, gone: list[Member], may_borrow: bool) -> bool:
+def _is_minimal(search: VictimSearch, gone: list[QuotaMember], may_borrow: bool) -> bool:
     """Whether it fits without these, and with any one of them back does not."""
     with search.snapshot.without(gone):
         if not search.fits(may_borrow):
@@ -136,7 +138,7 @@ def test_policies_allow_every_victim(state: ClusterState) -> None:
             _is_allowed(snapshot, found, target.member, target.reason)
 
 
-def _is_allowed(snapshot: Snapshot, found: Nominee, member: Member, reason: str) -> None:
+def _is_allowed(snapshot: KueueSnapshot, found: NominatedHead, member: QuotaMember, reason: str) -> None:
     policy, ask = found.queue.spec.preemption, found.ask
     holder = snapshot.queues[member.queue]
     contested = found.assignment.contested
@@ -166,16 +168,16 @@ def test_who_has_quota_preempts_nobody(state: ClusterState) -> None:
     result = cycle_of(state)
     takers = {each.preempted_by for each in result.decisions.values()} - {""}
     for name, decision in result.decisions.items():
-        if decision.outcome is Outcome.ADMITTED:
+        if decision.outcome is CycleOutcome.ADMITTED:
             assert decision.preempts == ()
             assert name not in takers
-        elif decision.outcome is Outcome.PREEMPTING:
+        elif decision.outcome is CycleOutcome.PREEMPTING:
             assert decision.preempts
             found = nominee(state, name)
-            assert found.assignment.mode is Mode.PREEMPT
+            assert found.assignment.mode is AssignmentMode.PREEMPT
             assert not found.queue.fits(found.assignment.usage)
     for found in _heads(_snapshot(state)):
-        if found.assignment.mode is Mode.FIT:
+        if found.assignment.mode is AssignmentMode.FIT:
             assert found.targets == []
 
 
@@ -184,22 +186,22 @@ def test_who_has_quota_preempts_nobody(state: ClusterState) -> None:
 def test_the_right_to_preempt_does_not_make_one_preempt(state: ClusterState) -> None:
     """With flavors after the one that needs preemption looked at, and the mode first."""
 
-    def with_policy(policy: Preemption | None) -> ClusterState:
+    def with_policy(policy: ClusterQueuePreemption | None) -> ClusterState:
         queues = {
             uid: replace(
                 spec,
                 preemption=policy or spec.preemption,
-                fungibility=Fungibility(spec.fungibility.when_can_borrow, "TryNextFlavor"),
+                fungibility=FlavorFungibility(spec.fungibility.when_can_borrow, "TryNextFlavor"),
             )
             for uid, spec in state.cluster_queues.items()
         }
         return replace(state, cluster_queues=queues)
 
-    meek, bold = cycle_of(with_policy(Preemption())), cycle_of(with_policy(None))
+    meek, bold = cycle_of(with_policy(ClusterQueuePreemption())), cycle_of(with_policy(None))
     for name, decision in meek.decisions.items():
-        if decision.outcome is Outcome.ADMITTED:
-            assert bold.decisions[name].outcome is Outcome.ADMITTED
-            assert all(each.outcome is not Outcome.PREEMPTED for each in bold.decisions.values())
+        if decision.outcome is CycleOutcome.ADMITTED:
+            assert bold.decisions[name].outcome is CycleOutcome.ADMITTED
+            assert all(each.outcome is not CycleOutcome.PREEMPTED for each in bold.decisions.values())
 
 
 @some
@@ -219,7 +221,7 @@ def test_more_quota_never_turns_now_into_never(state: ClusterState, data: st.Dat
     changed = with_quota(state, queue.name, key, quota)
     assert outlook_of(changed, workload.meta.uid).fits_empty
     view = KueueView(changed, changed.schedulers.kueue)
-    assert kueue_answer(view, Overview(changed), [workload]).decision is not Decision.NEVER
+    assert kueue_answer(view, ClusterOverview(changed), [workload]).decision is not SchedulingDecision.NEVER
 
 
 @some
@@ -257,7 +259,7 @@ def test_a_snapshot_is_as_it_was_before(state: ClusterState) -> None:
 def test_the_outlook_agrees_with_one_cycle(state: ClusterState) -> None:
     result = cycle_of(state)
     for name, decision in result.decisions.items():
-        if decision.outcome is not Outcome.ADMITTED:
+        if decision.outcome is not CycleOutcome.ADMITTED:
             continue
         found = outlook_of(state, name)
         assert found.admitted
@@ -275,7 +277,7 @@ def test_a_glance_never_says_no_to_who_fits(state: ClusterState) -> None:
     for line in lines(view.snapshot).by_queue.values():
         for ask in line:
             found = nominate(view.snapshot, ask)
-            if found.assignment.mode is Mode.FIT and found.queue.fits(found.assignment.usage):
+            if found.assignment.mode is AssignmentMode.FIT and found.queue.fits(found.assignment.usage):
                 assert view.glance.may_fit(ask)
 
 
@@ -286,7 +288,7 @@ def test_who_fits_no_empty_cluster_is_never_said_to_fit(state: ClusterState) -> 
         if workload.state is WorkloadState.PENDING:
             alone = replace(state, workloads={name: workload})
             decision = cycle_of(alone).decisions[name]
-            fits = decision.outcome is Outcome.ADMITTED
+            fits = decision.outcome is CycleOutcome.ADMITTED
             assert fits or decision.pending is PendingClass.NO_FIT
             assert outlook_of(alone, name).admitted is fits
             crowded = outlook_of(state, name)

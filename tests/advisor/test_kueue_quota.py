@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.results import Outcome, PendingClass
-from gpucost.cluster.kueue import FlavorResource, Quota
-from gpucost.cluster.pods import PodSet, PodTemplate, Requirement
-from gpucost.cluster.scheduling import KueueConfig
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import FlavorQuota, FlavorResource
+from gpucost.cluster.objects.pods import PodSet, PodTemplate, SelectorRequirement
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import GPUS, cycle, cycle_of, decided, outcomes, outlook_of
 from tests.advisor.worlds import cohort, queue, workload
 from tests.cluster import builders
 from tests.cluster.builders import GPU
 
-ADMITTED, PENDING = Outcome.ADMITTED, Outcome.PENDING
+ADMITTED, PENDING = CycleOutcome.ADMITTED, CycleOutcome.PENDING
 NO_FIT, NO_CANDIDATES = PendingClass.NO_FIT, PendingClass.NO_CANDIDATES
 INADMISSIBLE = PendingClass.INADMISSIBLE
 
@@ -209,7 +209,7 @@ def test_zero_quota_is_not_missing_quota() -> None:
 
 def test_a_flavor_that_lists_no_resources_has_no_quota() -> None:
     spec = queue("a", {"h100": 8, "l4": 8})
-    spec = replace(spec, quotas={GPUS: Quota(8)})
+    spec = replace(spec, quotas={GPUS: FlavorQuota(8)})
     objects = spec, worlds.flavor("l4"), workload("old", "a", 8, holding=True)
     found = decided("new", *objects, workload("new", "a"))
     assert found.pending is NO_CANDIDATES
@@ -286,7 +286,7 @@ def test_queues_that_lead_nowhere() -> None:
 
 @pytest.mark.parametrize(("key", "is_admitted"), [("team", True), ("absent", False)])
 def test_namespace_selector(key: str, is_admitted: bool) -> None:
-    exists = Requirement(key, "Exists")
+    exists = SelectorRequirement(key, "Exists")
     space = builders.namespace("space", {"team": "nlp"})
     objects = queue("a", 8, namespace_selector=(exists,)), worlds.local_queue("main", "a", "space"), space
     found = decided("new", *objects, workload("new", "a", namespace="space"))
@@ -298,7 +298,7 @@ def test_namespace_selector(key: str, is_admitted: bool) -> None:
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_head_of_a_namespace_that_is_not_taken_has_its_turn_and_is_parked(is_strict: bool) -> None:
     """Even in a StrictFIFO queue, which nobody of that namespace blocks for longer than a cycle."""
-    named = Requirement("kubernetes.io/metadata.name", "In", ("a",))
+    named = SelectorRequirement("kubernetes.io/metadata.name", "In", ("a",))
     result = cycle(
         queue("a", 8, strict=is_strict, namespace_selector=(named,)),
         worlds.local_queue("main", "a", "elsewhere"),
@@ -319,7 +319,7 @@ def test_no_selector_matches_no_namespace_and_an_empty_one_all() -> None:
 
 
 def test_a_namespace_that_nobody_knows_has_its_name_for_a_label() -> None:
-    named = Requirement("kubernetes.io/metadata.name", "In", ("a",))
+    named = SelectorRequirement("kubernetes.io/metadata.name", "In", ("a",))
     state = worlds.state(queue("a", 8, namespace_selector=(named,)), workload("new", "a"))
     assert cycle_of(replace(state, namespaces={})).decisions["new"].outcome is ADMITTED
 

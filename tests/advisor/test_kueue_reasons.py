@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.kueue.asks import groups_by_resource, walk_rank
-from gpucost.advisor.kueue.results import Outcome, PendingClass, WorkloadDecision
-from gpucost.cluster.kueue import ClusterQueue, FlavorResource, Quota, ResourceGroup
+from gpucost.advisor.kueue.requests import groups_by_resource, walk_rank
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass, WorkloadDecision
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    FlavorQuota,
+    FlavorResource,
+    ResourceGroup,
+)
 from tests.advisor.kueue_runs import decided, why
 from tests.advisor.worlds import flavor, pod_set, queue, taint, workload
 from tests.cluster.builders import GPU
@@ -61,7 +66,7 @@ def test_names_are_hashed_whatever_stands_in_them() -> None:
 
 def _no_fit(spec: ClusterQueue, *objects: object, **asked: Any) -> WorkloadDecision:
     found = decided("new", spec, *objects, workload("new", "a", **asked))
-    assert (found.outcome, found.pending) == (Outcome.PENDING, NO_FIT)
+    assert (found.outcome, found.pending) == (CycleOutcome.PENDING, NO_FIT)
     return found
 
 
@@ -165,7 +170,7 @@ def test_a_namespace_that_is_not_selected() -> None:
 
 def _overlapping(*groups: ResourceGroup) -> ClusterQueue:
     quotas = {
-        FlavorResource(name, resource): Quota(4000 if resource == "cpu" else 8)
+        FlavorResource(name, resource): FlavorQuota(4000 if resource == "cpu" else 8)
         for group in groups
         for name in group.flavors
         for resource in group.resources

@@ -7,20 +7,25 @@ from dataclasses import replace
 from itertools import count
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Wait
-from gpucost.advisor.wait.fifo import Ask, fifo
-from gpucost.advisor.wait.runtimes import NO_HISTORY
-from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
+from gpucost.advisor.model.answers import WaitEstimate
+from gpucost.advisor.wait.fifo import FifoJob, fifo
+from gpucost.advisor.wait.run_times import NO_HISTORY
+from gpucost.advisor.wait.simulation import (
+    QueueScene,
+    SimulatedRun,
+    WaitSampling,
+    simulate,
+)
 from tests.advisor import suggesting, worlds
 
-SAMPLING = Sampling(20, 10_000_000, seed=1)
+SAMPLING = WaitSampling(20, 10_000_000, seed=1)
 
 
-def scene() -> Scene:
-    running = [Run(f"r{at}", "t", "n", 1, 60_000 * (at + 1)) for at in range(2)]
+def scene() -> QueueScene:
+    running = [SimulatedRun(f"r{at}", "t", "n", 1, 60_000 * (at + 1)) for at in range(2)]
     held = {each.id: ((at, 1),) for at, each in enumerate(running)}
-    waiting = [Run("asked", "t", "n", 1)]
-    return Scene("asked", running, waiting, fifo(2, 1, held, [Ask("asked", 1)]))
+    waiting = [SimulatedRun("asked", "t", "n", 1)]
+    return QueueScene("asked", running, waiting, fifo(2, 1, held, [FifoJob("asked", 1)]))
 
 
 def after(looks: int) -> Callable[[], bool]:
@@ -29,7 +34,7 @@ def after(looks: int) -> Callable[[], bool]:
     return lambda: next(seen) >= looks
 
 
-def waited(samples: int, looks: int) -> Wait:
+def waited(samples: int, looks: int) -> WaitEstimate:
     found = simulate(scene(), NO_HISTORY, replace(SAMPLING, samples=samples), after(looks))
     assert found is not None
     return found

@@ -6,16 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.placement.domains import WAYS, Block, Part, greedy
-from gpucost.advisor.placement.gang import MOST_POD_SETS
-from gpucost.advisor.placement.pack import Item, Packing
-from gpucost.advisor.placement.place import MOST_EXPLAINED, place, reserve
-from gpucost.advisor.placement.wanted import Wanted, of_pod_set
-from gpucost.cluster.dra import Device, DeviceId, ResourceClaim, ResourceSlice
-from gpucost.cluster.kueue import ResourceFlavor
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.pods import PodSet, Requirement, Toleration
-from gpucost.domain.jobs import Owner
+from gpucost.advisor.placement.gang_placement import MOST_EXPLAINED, place, reserve
+from gpucost.advisor.placement.gang_solver import MOST_POD_SETS
+from gpucost.advisor.placement.packing import NodePacking, PackingItem
+from gpucost.advisor.placement.pod_demand import PlacementDemand, of_pod_set
+from gpucost.advisor.placement.topology_domains import (
+    WAYS,
+    PlacementBlock,
+    PlacementPart,
+    greedy,
+)
+from gpucost.cluster.objects.kueue import ResourceFlavor
+from gpucost.cluster.objects.nodes import (
+    DeviceId,
+    PublishedDevice,
+    ResourceClaim,
+    ResourceSlice,
+    Taint,
+)
+from gpucost.cluster.objects.pods import PodSet, SelectorRequirement, Toleration
+from gpucost.domain.jobs import OwnerReference
 from tests.advisor.placements import rooms_of, wants
 from tests.cluster.builders import GPU, meta, node, pod, template
 
@@ -60,7 +70,7 @@ def test_why_nodes_refuse() -> None:
         node("f", allocatable={GPU: 8, "cpu": 500, "pods": 0}, labels={"pool": "h100"}),
         node("g", labels={"pool": "h100", "gen": "1"}),
     )
-    anywhere = (Requirement("gen", "DoesNotExist"),)
+    anywhere = (SelectorRequirement("gen", "DoesNotExist"),)
     asks = template(8, cpu=1000, node_selector={"pool": "h100"}, affinity=(anywhere,))
     found = place(rooms, [wants(asks=asks)])
     assert found.seen == 7
@@ -107,7 +117,7 @@ def test_a_pod_larger_than_any_node() -> None:
 
 
 def test_pods_of_daemon_sets_stay_on_empty_nodes() -> None:
-    agent = pod("agent", 1, node="a", owner=Owner("apps/v1", "DaemonSet", "agent", "u"))
+    agent = pod("agent", 1, node="a", owner=OwnerReference("apps/v1", "DaemonSet", "agent", "u"))
     assert place(rooms_of(node("a"), agent), [wants()]).even_empty is False
     assert place(rooms_of(node("a"), replace(agent, meta=meta("job"))), [wants()]).even_empty is True
 
@@ -144,15 +154,15 @@ def test_what_greedy_misses_is_searched(
 ) -> None:
     rooms = rooms_of(*(node(f"n{at}", allocatable={GPU: has}) for at, has in enumerate(nodes)))
     gang = [wants(count, size, f"of-{size}") for size, count in pods]
-    items = [Item(each.count, each.asks) for each in gang]
+    items = [PackingItem(each.count, each.asks) for each in gang]
     wanted = sum(each.count for each in gang)
     assert all(greedy(rooms, blocks_of(gang), way).total < wanted for way in WAYS)
-    assert not Packing(rooms, items).cannot()
+    assert not NodePacking(rooms, items).cannot()
     assert (place(rooms, gang).fits, place(rooms, gang).is_exact) == (fits, True)
 
 
-def blocks_of(gang: list[Wanted]) -> list[Block]:
-    return [Block((Part(each, Item(each.count, each.asks)),)) for each in gang]
+def blocks_of(gang: list[PlacementDemand]) -> list[PlacementBlock]:
+    return [PlacementBlock((PlacementPart(each, PackingItem(each.count, each.asks)),)) for each in gang]
 
 
 def test_too_hard_is_unknown_never_no() -> None:
@@ -236,7 +246,7 @@ def test_what_has_quota_and_no_node_yet_is_reserved() -> None:
 
 def test_devices_of_claims() -> None:
     dra = "gpu.nvidia.com"
-    devices = tuple(Device(f"gpu-{at}", {"type": "gpu", "uuid": f"u{at}"}) for at in range(4))
+    devices = tuple(PublishedDevice(f"gpu-{at}", {"type": "gpu", "uuid": f"u{at}"}) for at in range(4))
     published = ResourceSlice(meta("slice", ""), dra, "a", 1, "a", devices)
     user = pod("user", node="a", claims=("held",))
     held = ResourceClaim(meta("held"), (DeviceId(dra, "a", "gpu-0"),), (user.meta.uid,))

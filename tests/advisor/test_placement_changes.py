@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.placement.freed import freed
-from gpucost.advisor.placement.mended import Repair, mended
-from gpucost.advisor.placement.place import place
-from gpucost.advisor.placement.pools import silent_about, with_pools
-from gpucost.advisor.settings import Pool
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.pods import Toleration
+from gpucost.advisor.model.settings import AutoscaledPool
+from gpucost.advisor.placement.gang_placement import place
+from gpucost.advisor.placement.node_pools import silent_about, with_pools
+from gpucost.advisor.placement.preemption import freed_capacity
+from gpucost.advisor.placement.repaired_nodes import NodeRepair, repair_plan
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.pods import Toleration
 from gpucost.domain.errors import InputError
 from tests.advisor.placements import HOST, LEVELS, RACK, rooms_of, wants
 from tests.cluster.builders import GPU, node, pod, template
@@ -28,7 +28,7 @@ def test_freed_but_useless() -> None:
     rooms = rooms_of(*map(node, names), *pods)
     victims = [each.meta.uid for each in pods if each.meta.name.startswith("go")]
     gang = [wants(1, 8)]
-    found = freed(rooms, rooms.without(victims), gang)
+    found = freed_capacity(rooms, rooms.without(victims), gang)
     assert found.units == {GPU: 8}
     assert found.is_useless
     assert found.by_node == {name: {GPU: 1} for name in names}
@@ -38,19 +38,19 @@ def test_freed_but_useless() -> None:
         "(n0, n1, n2, n3, n4 and 3 more): a pod of main needs 8 on one node"
     )
     small = [wants(8, 1)]
-    useful = freed(rooms, rooms.without(victims), small)
+    useful = freed_capacity(rooms, rooms.without(victims), small)
     assert not useful.is_useless
     assert useful.says(GPU, small) == ""
     assert useful.uses[0].after == 8
     more = [wants(9, 1)]
     assert (
-        freed(rooms, rooms.without(victims), more)
+        freed_capacity(rooms, rooms.without(victims), more)
         .says(GPU, more)
         .endswith("of 9 pods of main 8 would find room")
     )
 
 
-POOL = Pool(
+POOL = AutoscaledPool(
     "burst", {"pool": "burst"}, {GPU: "8", "cpu": "64", "pods": "110"}, 3, 5.0, (f"{GPU}=present:NoSchedule",)
 )
 TOLERANT = template(8, tolerations=(Toleration(GPU, exists=True),))
@@ -89,28 +89,28 @@ def test_a_node_that_lost_its_gpus() -> None:
     lost = node("n7", allocatable={"cpu": 64_000, "pods": 110}, expected={GPU: 8})
     down = node("n8", is_ready=False, taints=(Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),))
     rooms = rooms_of(node("a"), lost, down, node("n9", is_cordoned=True))
-    found = mended(rooms, [wants(2)])
+    found = repair_plan(rooms, [wants(2)])
     assert found is not None
-    assert found.nodes == {"n7": Repair.DEVICES}
+    assert found.nodes == {"n7": NodeRepair.DEVICES}
     assert found.says() == f"would fit if node n7 advertised its GPUs (8 {GPU} missing)"
-    found = mended(rooms, [wants(3)])
+    found = repair_plan(rooms, [wants(3)])
     assert found is not None
-    assert found.nodes == {"n7": Repair.DEVICES, "n8": Repair.READY}
-    found = mended(rooms, [wants(4)])
+    assert found.nodes == {"n7": NodeRepair.DEVICES, "n8": NodeRepair.READY}
+    found = repair_plan(rooms, [wants(4)])
     assert found is not None
-    assert found.nodes["n9"] is Repair.UNCORDON
+    assert found.nodes["n9"] is NodeRepair.UNCORDON
     assert found.placement.new_nodes == {}
-    assert mended(rooms, [wants(5)]) is None
+    assert repair_plan(rooms, [wants(5)]) is None
 
 
 def test_only_repairs_that_are_needed() -> None:
     rooms = rooms_of(node("a", is_ready=False), node("b", 4, expected={GPU: 8}))
-    found = mended(rooms, [wants(1, 6)])
+    found = repair_plan(rooms, [wants(1, 6)])
     assert found is not None
-    assert found.nodes == {"b": Repair.DEVICES}
-    found = mended(rooms, [wants(1, 8, asks=template(8, node_selector={HOST: "a"}))])
+    assert found.nodes == {"b": NodeRepair.DEVICES}
+    found = repair_plan(rooms, [wants(1, 8, asks=template(8, node_selector={HOST: "a"}))])
     assert found is not None
-    assert found.nodes == {"a": Repair.READY}
+    assert found.nodes == {"a": NodeRepair.READY}
 
 
 def test_new_nodes_are_the_last_resort() -> None:
@@ -124,5 +124,5 @@ def test_new_nodes_are_the_last_resort() -> None:
 
 def test_what_a_repaired_node_has_counts_once() -> None:
     rooms = rooms_of(node("b", 4, expected={GPU: 8}))
-    assert mended(rooms, [wants(2, 4)]) is not None
-    assert mended(rooms, [wants(3, 4)]) is None
+    assert repair_plan(rooms, [wants(2, 4)]) is not None
+    assert repair_plan(rooms, [wants(3, 4)]) is None

@@ -8,11 +8,11 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.advisor.placement.place import Placement, place
-from gpucost.advisor.placement.wanted import Wanted
-from gpucost.cluster.fit import FreeNodes, matches, room
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.pods import PodTemplate
+from gpucost.advisor.placement.gang_placement import GangPlacement, place
+from gpucost.advisor.placement.pod_demand import PlacementDemand
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import PodTemplate
+from gpucost.cluster.views.node_fit import FreeNodes, matches, room
 from tests.advisor.placements import rooms_of
 from tests.cluster.builders import GPU, node, pod, state
 
@@ -53,7 +53,7 @@ TOPOLOGIES: tuple[Mapping[str, str], ...] = (
 
 
 @st.composite
-def wanted_(draw: st.DrawFn, topologies: Sequence[Mapping[str, str]] = TOPOLOGIES) -> list[Wanted]:
+def wanted_(draw: st.DrawFn, topologies: Sequence[Mapping[str, str]] = TOPOLOGIES) -> list[PlacementDemand]:
     found = []
     for at in range(draw(st.integers(1, 3))):
         requests = {GPU: draw(st.integers(0, 3)), "cpu": draw(st.integers(0, 3))}
@@ -61,11 +61,11 @@ def wanted_(draw: st.DrawFn, topologies: Sequence[Mapping[str, str]] = TOPOLOGIE
         count = draw(st.integers(1, 3))
         topology = draw(st.sampled_from(topologies))
         template = PodTemplate(requests, selector)
-        found.append(Wanted(f"s{at}", count, count, template, topology=topology, levels=LEVELS))
+        found.append(PlacementDemand(f"s{at}", count, count, template, topology=topology, levels=LEVELS))
     return found
 
 
-def brute(nodes: Sequence[Node], wanted: Sequence[Wanted]) -> bool:
+def brute(nodes: Sequence[Node], wanted: Sequence[PlacementDemand]) -> bool:
     """Every pod on every node, one after the other."""
     pods = [each for each in wanted for _ in range(each.count)]
     free = {n.meta.name: dict(n.allocatable) for n in nodes}
@@ -92,8 +92,8 @@ def brute(nodes: Sequence[Node], wanted: Sequence[Wanted]) -> bool:
     return any(puts(0))
 
 
-def _keeps_topology(pods: Sequence[Wanted], spots: Sequence[Node]) -> bool:
-    by_set: dict[str, tuple[Wanted, list[Node]]] = {}
+def _keeps_topology(pods: Sequence[PlacementDemand], spots: Sequence[Node]) -> bool:
+    by_set: dict[str, tuple[PlacementDemand, list[Node]]] = {}
     for each, spot in zip(pods, spots, strict=True):
         by_set.setdefault(each.name, (each, []))[1].append(spot)
     groups: dict[str, set[str]] = {}
@@ -114,7 +114,7 @@ def _keeps_topology(pods: Sequence[Wanted], spots: Sequence[Node]) -> bool:
 
 @settings(max_examples=250, deadline=None)
 @given(nodes_(), wanted_())
-def test_the_same_as_trying_everything(nodes: list[Node], wanted: list[Wanted]) -> None:
+def test_the_same_as_trying_everything(nodes: list[Node], wanted: list[PlacementDemand]) -> None:
     found = place(rooms_of(*nodes), wanted)
     if found.is_exact:
         assert found.fits is brute(nodes, wanted)
@@ -123,7 +123,9 @@ def test_the_same_as_trying_everything(nodes: list[Node], wanted: list[Wanted]) 
 
 @settings(max_examples=150, deadline=None)
 @given(nodes_(), wanted_([{}]))
-def test_without_topology_it_is_always_certain_on_few_nodes(nodes: list[Node], wanted: list[Wanted]) -> None:
+def test_without_topology_it_is_always_certain_on_few_nodes(
+    nodes: list[Node], wanted: list[PlacementDemand]
+) -> None:
     found = place(rooms_of(*nodes), wanted)
     assert found.is_exact
     assert found.fits is brute(nodes, wanted)
@@ -131,7 +133,7 @@ def test_without_topology_it_is_always_certain_on_few_nodes(nodes: list[Node], w
 
 @settings(max_examples=100, deadline=None)
 @given(nodes_(), wanted_())
-def test_the_order_of_input_does_not_matter(nodes: list[Node], wanted: list[Wanted]) -> None:
+def test_the_order_of_input_does_not_matter(nodes: list[Node], wanted: list[PlacementDemand]) -> None:
     answers = {
         repr(place(rooms_of(*some), list(many)))
         for some in (nodes, nodes[::-1])
@@ -142,7 +144,9 @@ def test_the_order_of_input_does_not_matter(nodes: list[Node], wanted: list[Want
 
 @settings(max_examples=150, deadline=None)
 @given(nodes_(), wanted_(), st.sampled_from("ab"))
-def test_more_room_never_turns_yes_into_no(nodes: list[Node], wanted: list[Wanted], rack: str) -> None:
+def test_more_room_never_turns_yes_into_no(
+    nodes: list[Node], wanted: list[PlacementDemand], rack: str
+) -> None:
     before = place(rooms_of(*nodes), wanted)
     after = place(rooms_of(*nodes, node("more", 2, labels={RACK: rack, "pool": "x"})), wanted)
     if before.fits:
@@ -152,7 +156,7 @@ def test_more_room_never_turns_yes_into_no(nodes: list[Node], wanted: list[Wante
 @settings(max_examples=100, deadline=None)
 @given(nodes_(), wanted_(), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=5))
 def test_victims_that_leave_are_as_if_they_had_never_been(
-    nodes: list[Node], wanted: list[Wanted], on: list[tuple[int, int]]
+    nodes: list[Node], wanted: list[PlacementDemand], on: list[tuple[int, int]]
 ) -> None:
     pods = [pod(f"p{at}", gpus, node=f"n{which % len(nodes)}") for at, (which, gpus) in enumerate(on)]
     rooms = rooms_of(*nodes, *pods)
@@ -164,7 +168,7 @@ def test_victims_that_leave_are_as_if_they_had_never_been(
     assert all(rooms.free(each.meta.name) == free.free(each) for each in nodes)
 
 
-def assert_holds(nodes: Sequence[Node], wanted: Sequence[Wanted], found: Placement) -> None:
+def assert_holds(nodes: Sequence[Node], wanted: Sequence[PlacementDemand], found: GangPlacement) -> None:
     """What it says of where pods go is possible, and adds up."""
     by_name = {each.meta.name: each for each in nodes}
     used: dict[tuple[str, str], int] = {}

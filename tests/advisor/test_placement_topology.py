@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.placement.place import place
-from gpucost.advisor.placement.wanted import of_pod_set
-from gpucost.cluster.kueue import ResourceFlavor, Topology
-from gpucost.cluster.pods import PodSet
+from gpucost.advisor.placement.gang_placement import place
+from gpucost.advisor.placement.pod_demand import of_pod_set
+from gpucost.cluster.objects.kueue import ResourceFlavor, Topology
+from gpucost.cluster.objects.pods import PodSet
 from tests.advisor.placements import HOST, LEVELS, RACK, rooms_of, wants
 from tests.cluster.builders import GPU, meta, node, template
 

@@ -9,16 +9,32 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, Decision, Layer, Victim
-from gpucost.advisor.encoding import document
-from gpucost.advisor.explain import explain
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.pod_preemption import BUDGETS_UNREAD, BY_DEFAULT, PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import Topology
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER, Disruption, DisruptionBudget, Pod, Requirement
-from gpucost.cluster.state import CollectionStatus
+from gpucost.advisor.estimate.preempted_pods import (
+    BUDGETS_UNREAD,
+    BY_DEFAULT,
+    PREEMPTION_NOT_KNOWN,
+    PREEMPTS_PODS,
+)
+from gpucost.advisor.explanation.job_explanation import explain
+from gpucost.advisor.model.answers import (
+    Advice,
+    PreemptionVictim,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.advisor.model.encoding import document
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import Topology
+from gpucost.cluster.objects.pods import (
+    PREEMPTED_BY_SCHEDULER,
+    DisruptionBudget,
+    Pod,
+    PodDisruption,
+    SelectorRequirement,
+)
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import MINUTE_MS
 from gpucost.kube.manifests import reread
 from tests.advisor.test_advise import job, knows, nodes
@@ -44,22 +60,22 @@ def runs(name: str, on: str, gpus: int = 8, priority: int = -10, **fields: Any) 
     return replace(found, **{"grace_ms": 30_000, "started_ms": NOW - 60 * MINUTE_MS, **more})
 
 
-def world(*objects: object, classes: tuple[PriorityClass, ...] = CLASSES, **more: Any) -> Knowledge:
+def world(*objects: object, classes: tuple[PriorityClass, ...] = CLASSES, **more: Any) -> AdvisorContext:
     return knows(*objects, priority_classes=classes, **more)
 
 
-def unread(known: Knowledge, *names: str) -> Knowledge:
+def unread(known: AdvisorContext, *names: str) -> AdvisorContext:
     """The same where collections of these names could not be read."""
     read = {name: CollectionStatus("v1", synced=True) for name in _READ}
     refused = {name: CollectionStatus("", synced=False, problem="forbidden") for name in names}
     state = replace(known.state, collections={**read, **refused})
-    return Knowledge(Overview(state), reread, known.prices, settings=known.settings)
+    return AdvisorContext(ClusterOverview(state), reread, known.prices, settings=known.settings)
 
 
 _READ = ("pods", "nodes", "priorityclasses.scheduling.k8s.io", "poddisruptionbudgets.policy")
 
 
-def asked(known: Knowledge, pods: int = 1, gpus: int = 8, **spec: Any) -> Advice:
+def asked(known: AdvisorContext, pods: int = 1, gpus: int = 8, **spec: Any) -> Advice:
     """A job without a queue of Kueue, of class high."""
     return advise(job(pods, gpus, **{"queue": "", "pod": HIGH, **spec}), known, with_suggestions=False)
 
@@ -71,15 +87,15 @@ def named(found: Advice) -> list[str]:
 def test_a_job_that_preempts_runs_now() -> None:
     """Measured on a cluster: priority 1000, the node held by one of -10; it ran within 9 seconds."""
     found = asked(world(*nodes(1), runs("batch", "n0")))
-    assert found.decision is Decision.NOW
-    assert (found.layer, found.reason) == (Layer.NONE, PREEMPTS_PODS)
+    assert found.decision is SchedulingDecision.NOW
+    assert (found.layer, found.reason) == (SchedulingLayer.NONE, PREEMPTS_PODS)
     assert found.says == (
         "runs now on 1 node (n0) by preempting 1 pod of lower priority (cv/batch), which has 30 s to stop"
     )
     assert found.wait is None
     assert found.later_ms == 30_000
     assert found.victims == (
-        Victim(
+        PreemptionVictim(
             *(found.victims[0].subject, "", -10, PREEMPTED_BY_SCHEDULER, {"nvidia.com/gpu": 8}),
             node="n0",
             grace_ms=30_000,
@@ -104,7 +120,7 @@ def test_the_longest_grace_counts_and_none_where_one_is_not_known() -> None:
 
 
 def test_one_that_stops_already_has_what_is_left() -> None:
-    gone = Disruption(PREEMPTED_BY_SCHEDULER, NOW - 10_000)
+    gone = PodDisruption(PREEMPTED_BY_SCHEDULER, NOW - 10_000)
     found = asked(world(*nodes(1), runs("batch", "n0", deleted_ms=NOW + 20_000, disruption=gone)))
     assert found.later_ms == 20_000
     assert [each.already_leaving for each in found.victims] == [True]
@@ -113,45 +129,49 @@ def test_one_that_stops_already_has_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("pod", "classes", "decision"),
     [
-        (HIGH, CLASSES, Decision.NOW),
-        ({}, CLASSES, Decision.NOW),  # 0 where there is no default: above -10
-        ({"priorityClassName": "low"}, CLASSES, Decision.WAITS),
-        ({"priorityClassName": "polite"}, CLASSES, Decision.WAITS),
-        ({**HIGH, "preemptionPolicy": "Never"}, CLASSES, Decision.WAITS),
-        ({}, (PriorityClass(meta("usual"), -20, is_default=True),), Decision.WAITS),
-        ({}, (PriorityClass(meta("usual"), 5, is_default=True),), Decision.NOW),
-        ({}, (PriorityClass(meta("usual"), 5, is_default=True, never_preempts=True),), Decision.WAITS),
+        (HIGH, CLASSES, SchedulingDecision.NOW),
+        ({}, CLASSES, SchedulingDecision.NOW),  # 0 where there is no default: above -10
+        ({"priorityClassName": "low"}, CLASSES, SchedulingDecision.WAITS),
+        ({"priorityClassName": "polite"}, CLASSES, SchedulingDecision.WAITS),
+        ({**HIGH, "preemptionPolicy": "Never"}, CLASSES, SchedulingDecision.WAITS),
+        ({}, (PriorityClass(meta("usual"), -20, is_default=True),), SchedulingDecision.WAITS),
+        ({}, (PriorityClass(meta("usual"), 5, is_default=True),), SchedulingDecision.NOW),
+        (
+            {},
+            (PriorityClass(meta("usual"), 5, is_default=True, never_preempts=True),),
+            SchedulingDecision.WAITS,
+        ),
     ],
 )
 def test_priority_and_policy_are_those_of_the_class(
-    pod: Mapping[str, Any], classes: tuple[PriorityClass, ...], decision: Decision
+    pod: Mapping[str, Any], classes: tuple[PriorityClass, ...], decision: SchedulingDecision
 ) -> None:
     found = asked(world(*nodes(1), runs("batch", "n0"), classes=classes), pod=dict(pod))
     assert found.decision is decision
-    assert named(found) == (["batch"] if decision is Decision.NOW else [])
+    assert named(found) == (["batch"] if decision is SchedulingDecision.NOW else [])
 
 
 def test_a_class_that_is_not_there_is_no_class() -> None:
     """The API server refuses its pods: none is made, and nobody preempted."""
     known = world(*nodes(1), runs("batch", "n0"))
     found = asked(known, pod={"priorityClassName": "hihg"})
-    assert (found.decision, found.victims) == (Decision.NEVER, ())
+    assert (found.decision, found.victims) == (SchedulingDecision.NEVER, ())
     assert found.says == "never runs as it is: there is no PriorityClass hihg, which its pods name"
-    assert asked(known, pod={"priorityClassName": "system-node-critical"}).decision is Decision.NOW
+    assert asked(known, pod={"priorityClassName": "system-node-critical"}).decision is SchedulingDecision.NOW
     unknown = asked(unread(known, "priorityclasses.scheduling.k8s.io"), pod={"priorityClassName": "hihg"})
-    assert unknown.decision is Decision.UNKNOWN
+    assert unknown.decision is SchedulingDecision.UNKNOWN
 
 
 def test_a_job_of_several_pods_of_which_each_preempts() -> None:
     found = asked(world(*nodes(3), runs("x", "n0"), runs("y", "n1")), pods=3)
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert sorted(named(found)) == ["x", "y"]
     assert found.pod_sets[0].nodes == {"n0": 1, "n1": 1, "n2": 1}
 
 
 def test_a_part_of_a_job_preempts_though_the_rest_waits() -> None:
     found = asked(world(*nodes(2), runs("x", "n0"), runs("y", "n1", priority=5000)), pods=2)
-    assert found.decision is Decision.WAITS
+    assert found.decision is SchedulingDecision.WAITS
     assert named(found) == ["x"]
     expected = "1 of its 2 pods would start by preempting 1 pod of lower priority (cv/x) and hold 8 GPUs"
     assert expected in found.says
@@ -161,7 +181,7 @@ def test_what_it_waits_for_are_those_that_it_cannot_preempt() -> None:
     """The node of the pod of priority 5000 is free once that ends, whatever stands beside it."""
     low, high = runs("x", "n0", 4, grace_ms=1), runs("y", "n0", 4, priority=5000)
     found = asked(world(*nodes(1), replace(low, bound_ms=NOW - 900 * MINUTE_MS), high))
-    assert found.decision is Decision.WAITS
+    assert found.decision is SchedulingDecision.WAITS
     assert found.wait is not None
     assert found.wait.p50_ms is not None
     assert found.wait.p50_ms < 90 * MINUTE_MS
@@ -170,7 +190,7 @@ def test_what_it_waits_for_are_those_that_it_cannot_preempt() -> None:
 def test_pods_that_stop_hold_their_room_until_they_have() -> None:
     """Of equal priority they are no victims: it waits as long as they may take."""
     found = asked(world(*nodes(1), runs("same", "n0", priority=1000, deleted_ms=NOW + 20_000)))
-    assert found.decision is Decision.WAITS
+    assert found.decision is SchedulingDecision.WAITS
     assert found.wait is not None
     simulated = found.wait.simulated
     assert simulated is not None
@@ -179,15 +199,15 @@ def test_pods_that_stop_hold_their_room_until_they_have() -> None:
 
 def test_a_budget_is_said_to_be_no_bar() -> None:
     web = runs("web", "n0", labels={"app": "web"})
-    budget = DisruptionBudget(builders.meta("b", "cv"), (Requirement("app", "Exists"),), 0)
+    budget = DisruptionBudget(builders.meta("b", "cv"), (SelectorRequirement("app", "Exists"),), 0)
     found = asked(world(*nodes(1), web, disruption_budgets=[budget]))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert any("PodDisruptionBudget that allows no more" in line for line in found.why)
 
 
 def test_budgets_that_could_not_be_read_are_said() -> None:
     found = asked(unread(world(*nodes(1), runs("batch", "n0")), "poddisruptionbudgets.policy"))
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert BUDGETS_UNREAD in found.assumptions
 
 
@@ -206,7 +226,7 @@ def test_budgets_that_could_not_be_read_are_said() -> None:
 def test_what_nobody_can_know_is_said(spec: dict[str, Any], hidden: tuple[str, ...], says: str) -> None:
     known = unread(world(*nodes(1), runs("batch", "n0")), *hidden)
     found = asked(known, pod={**HIGH, **spec})
-    assert (found.decision, found.reason) == (Decision.UNKNOWN, PREEMPTION_NOT_KNOWN)
+    assert (found.decision, found.reason) == (SchedulingDecision.UNKNOWN, PREEMPTION_NOT_KNOWN)
     assert found.says.startswith(f"unknown: {says}")
     assert not found.victims
     assert found.wait is None
@@ -214,14 +234,14 @@ def test_what_nobody_can_know_is_said(spec: dict[str, Any], hidden: tuple[str, .
 
 def test_what_would_not_matter_is_not_unknown() -> None:
     known = unread(world(*nodes(1), runs("batch", "n0", priority=2**31 - 1)))
-    assert asked(known, pod={**HIGH, "schedulerName": "other"}).decision is Decision.WAITS
+    assert asked(known, pod={**HIGH, "schedulerName": "other"}).decision is SchedulingDecision.WAITS
 
 
 def test_quota_first_and_then_preemption() -> None:
     """Kueue's quota is there, the node is not: kube-scheduler preempts who holds it."""
     known = world(queue("ml", 8), *nodes(1), runs("batch", "n0"))
     found = asked(known, queue="main")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert named(found) == ["batch"]
     full = world(queue("ml", 8), workload("held", "ml", 8, holding=True), *nodes(1), runs("batch", "n0"))
     assert named(asked(full, queue="main")) == []
@@ -230,7 +250,7 @@ def test_quota_first_and_then_preemption() -> None:
 def test_what_waits_for_quota_and_never_fits_preempts_nobody() -> None:
     held = workload("held", "ml", 8, holding=True)
     found = asked(world(queue("ml", 24), held, *nodes(2), runs("batch", "n0")), pods=3, queue="main")
-    assert found.decision is Decision.NEVER
+    assert found.decision is SchedulingDecision.NEVER
     assert not found.victims
 
 
@@ -242,7 +262,7 @@ def test_where_the_scheduler_found_nobody_it_is_not_known() -> None:
     found = explain("Job", "ml", "train", world(*nodes(1), owner, waits, runs("batch", "n0")))
     assert found is not None
     assert found.advice is not None
-    assert (found.advice.decision, found.advice.reason) == (Decision.UNKNOWN, PREEMPTION_NOT_KNOWN)
+    assert (found.advice.decision, found.advice.reason) == (SchedulingDecision.UNKNOWN, PREEMPTION_NOT_KNOWN)
 
 
 def test_topology_of_kueue_preempts_nobody_at_the_scheduler() -> None:
@@ -253,7 +273,7 @@ def test_topology_of_kueue_preempts_nobody_at_the_scheduler() -> None:
         topologies=[tas],
     )
     found = asked(known, queue="main")
-    assert found.decision is not Decision.NOW
+    assert found.decision is not SchedulingDecision.NOW
     assert not found.victims
 
 
@@ -262,19 +282,23 @@ def test_a_node_that_is_cleared_for_another_is_not_free() -> None:
     waits = runs("waits", "", 8, 2000, nominated="n0", unschedulable="0/1 nodes")
     stopping = runs("stops", "n0", 4, deleted_ms=NOW + 20_000)
     found = asked(world(*nodes(1), stopping, waits), gpus=4)
-    assert found.decision is Decision.WAITS
+    assert found.decision is SchedulingDecision.WAITS
     found = asked(world(*nodes(1), stopping, replace(waits, priority=500)), gpus=4)
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert not found.victims
 
 
-@pytest.mark.parametrize(("priority", "decision"), [(-10, Decision.NOW), (1000, Decision.WAITS)])
-def test_room_is_not_kept_for_pods_of_lower_priority_that_wait(priority: int, decision: Decision) -> None:
+@pytest.mark.parametrize(
+    ("priority", "decision"), [(-10, SchedulingDecision.NOW), (1000, SchedulingDecision.WAITS)]
+)
+def test_room_is_not_kept_for_pods_of_lower_priority_that_wait(
+    priority: int, decision: SchedulingDecision
+) -> None:
     """kube-scheduler tries them after it; whoever waits though there is room may wait for something else."""
     waits = runs("waits", "", 4, priority, unschedulable="0/1 nodes: 1 pod has unbound volume claims")
     found = asked(world(*nodes(1), runs("batch", "n0", 4), waits))
     assert found.decision is decision
-    assert named(found) == (["batch"] if decision is Decision.NOW else [])
+    assert named(found) == (["batch"] if decision is SchedulingDecision.NOW else [])
 
 
 def test_that_others_would_do_as_well_is_not_said_where_all_are_taken() -> None:
@@ -297,4 +321,4 @@ def test_a_waiting_pod_is_explained_with_whom_it_preempts() -> None:
     found = explain("Job", "ml", "train", world(*nodes(1), owner, polite, runs("batch", "n0")))
     assert found is not None
     assert found.advice is not None
-    assert found.advice.decision is Decision.WAITS
+    assert found.advice.decision is SchedulingDecision.WAITS

@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import Advice, Decision
-from gpucost.advisor.explain import explain
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.pod_preemption import PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
-from gpucost.advisor.settings import AdvisorSettings
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER, Disruption, Pod
-from gpucost.cluster.state import CollectionStatus
+from gpucost.advisor.estimate.preempted_pods import PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
+from gpucost.advisor.explanation.job_explanation import explain
+from gpucost.advisor.model.answers import Advice, SchedulingDecision
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, Pod, PodDisruption
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import HOUR_MS
 from gpucost.kube.manifests import reread
-from gpucost.kube.parse.basics import priority_class
-from gpucost.kube.parse.nodes import node as parsed_node
+from gpucost.kube.parse.core_objects import node as parsed_node
+from gpucost.kube.parse.core_objects import priority_class
 from tests.advisor.test_advise import job
 from tests.cluster import builders
 from tests.support.recorded import recorded_objects
@@ -109,7 +109,7 @@ def classes() -> tuple[PriorityClass, ...]:
     return tuple(priority_class(each) for each in objects()["priorityclasses.scheduling.k8s.io"])
 
 
-def cluster(recorded: Recorded, held: int, *more: object, **victim: Any) -> Overview:
+def cluster(recorded: Recorded, held: int, *more: object, **victim: Any) -> ClusterOverview:
     """All other nodes are held by pods that nobody preempts, and so is the rest of this one."""
     there = builders.pod(
         recorded.victim, held, namespace=recorded.namespace, node=recorded.node, priority=LOW
@@ -126,14 +126,14 @@ def cluster(recorded: Recorded, held: int, *more: object, **victim: Any) -> Over
         at_ms=NOW,
         priority_classes=classes(),
     )
-    return Overview(state)
+    return ClusterOverview(state)
 
 
-def knows(overview: Overview) -> Knowledge:
-    return Knowledge(overview, reread, settings=AdvisorSettings(samples=0))
+def knows(overview: ClusterOverview) -> AdvisorContext:
+    return AdvisorContext(overview, reread, settings=AdvisorSettings(samples=0))
 
 
-def asked(overview: Overview, recorded: Recorded, gpus: int) -> Advice:
+def asked(overview: ClusterOverview, recorded: Recorded, gpus: int) -> Advice:
     """By a job of one pod that may use nodes like that one."""
     pod = {"priorityClassName": "high", "nodeSelector": {"pool": recorded.node.partition("-")[0]}}
     found = job(1, gpus, queue="", name="asks", pod=pod)
@@ -159,10 +159,10 @@ def test_the_victim_is_named_wherever_its_leaving_helps(recorded: Recorded) -> N
             found = asked(overview, recorded, gpus)
             named = [(each.subject.namespace, each.subject.name, each.node) for each in found.victims]
             if gpus > held:
-                assert found.decision is not Decision.NOW
+                assert found.decision is not SchedulingDecision.NOW
                 assert named == []
                 continue
-            assert (found.decision, found.reason) == (Decision.NOW, PREEMPTS_PODS)
+            assert (found.decision, found.reason) == (SchedulingDecision.NOW, PREEMPTS_PODS)
             assert named == [(recorded.namespace, recorded.victim, recorded.node)]
             assert found.later_ms == 30_000
 
@@ -172,8 +172,8 @@ def test_where_priorities_could_not_be_read_it_says_why_it_cannot_know(recorded:
     overview = cluster(recorded, 8)
     read = dict.fromkeys(("pods", "nodes"), CollectionStatus("v1", synced=True))
     state = replace(overview.state, collections=read, priority_classes={})
-    found = asked(Overview(state), recorded, 8)
-    assert (found.decision, found.reason) == (Decision.UNKNOWN, PREEMPTION_NOT_KNOWN)
+    found = asked(ClusterOverview(state), recorded, 8)
+    assert (found.decision, found.reason) == (SchedulingDecision.UNKNOWN, PREEMPTION_NOT_KNOWN)
     assert "PriorityClass high, which it names, could not be read" in found.says
 
 
@@ -196,7 +196,7 @@ def test_a_preemptor_waits_for_the_victim_that_stops(recorded: Recorded) -> None
     overview = cluster(
         *(recorded, 8, owner, replace(waits, nominated=recorded.node), spare, lower),
         deleted_ms=NOW + 4_000,
-        disruption=Disruption(PREEMPTED_BY_SCHEDULER, NOW),
+        disruption=PodDisruption(PREEMPTED_BY_SCHEDULER, NOW),
     )
     found = explain("Job", recorded.preemptor_namespace, "asks", knows(overview))
     assert found is not None

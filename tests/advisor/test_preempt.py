@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.placement.place import place
-from gpucost.advisor.placement.preempt import PodPreemption, preempt
-from gpucost.advisor.placement.wanted import Wanted
-from gpucost.cluster.nodes import Node, Taint
-from gpucost.cluster.pods import (
+from gpucost.advisor.placement.gang_placement import place
+from gpucost.advisor.placement.pod_demand import PlacementDemand
+from gpucost.advisor.placement.preemption import PodPreemption, preempt
+from gpucost.cluster.objects.nodes import Node, Taint
+from gpucost.cluster.objects.pods import (
     PREEMPTED_BY_SCHEDULER,
-    Disruption,
     DisruptionBudget,
     Pod,
+    PodDisruption,
     PodPhase,
-    Requirement,
+    SelectorRequirement,
 )
 from tests.advisor.placements import rooms_of, wants
 from tests.cluster.builders import GPU, T0, meta, pod, template
@@ -47,13 +47,13 @@ def budget(allowed: int, *, namespace: str = "team-a", disrupted: tuple[str, ...
     """Of pods with the label ``app: web``."""
     return DisruptionBudget(
         meta("web", namespace, uid=f"budget/{namespace}"),
-        (Requirement("app", "In", ("web",)),),
+        (SelectorRequirement("app", "In", ("web",)),),
         allowed,
         frozenset(disrupted),
     )
 
 
-def asks(gpus: int = 8, count: int = 1, priority: int = 1000, **fields: Any) -> Wanted:
+def asks(gpus: int = 8, count: int = 1, priority: int = 1000, **fields: Any) -> PlacementDemand:
     return replace(wants(count, gpus, **fields), priority=priority, preempts=True)
 
 
@@ -64,7 +64,7 @@ class Case:
     name: str
     rule: str
     objects: tuple[object, ...]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[PlacementDemand, ...]
     victims: tuple[str, ...]
     nodes: Mapping[str, int] | None
     budgets: tuple[DisruptionBudget, ...] = ()
@@ -74,7 +74,7 @@ class Case:
 WEB = {"labels": {"app": "web"}}
 LEAVING = {
     "deleted_ms": NOW + 20_000,
-    "disruption": Disruption(PREEMPTED_BY_SCHEDULER, NOW - 10_000),
+    "disruption": PodDisruption(PREEMPTED_BY_SCHEDULER, NOW - 10_000),
 }
 
 CASES = (

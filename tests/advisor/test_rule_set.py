@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpucost.advisor.kueue.rule_set import GATES, drift, named
-from gpucost.cluster.scheduling import FINAL_SHARE, KueueConfig
+from gpucost.cluster.objects.scheduler_config import FINAL_SHARE, KueueConfig
 
 SAME = KueueConfig("v0.19.2", is_read=True)
 

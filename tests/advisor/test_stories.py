@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.explain import explain
+from gpucost.advisor.explanation.job_explanation import explain
 from gpucost.attribution.teams import TeamRules
 from gpucost.kube import manifests as documents
-from gpucost.kube.collections import collections
-from gpucost.kube.dumps.dump import Gathering
-from gpucost.kube.manifests.rebuilt import document_of
-from gpucost.service.advising import Advising, Engine
+from gpucost.kube.dumps.dump import ClusterStateBuilder
+from gpucost.kube.manifests.writer import document_of
+from gpucost.kube.parse.collections import collections
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from tests.advisor.story_worlds import (
     GPU,
     HOST,
@@ -533,12 +533,12 @@ def test_the_page_shows_what_is_printed(cluster: Make, story: str, monkeypatch: 
 
 
 def test_the_service_knows_what_to_do_too() -> None:
-    gathering = Gathering(collections())
+    gathering = ClusterStateBuilder(collections())
     for each in low_quota():
         gathering.add(each)
     still = StillCluster(gathering.loaded(NOW).state)
-    functions = Engine(advise, explain, documents.manifest_of, documents.reread, document_of)
-    service = Advising(still, functions, TeamRules.default())
+    functions = AdvisorEngine(advise, explain, documents.manifest_of, documents.reread, document_of)
+    service = AdvisorService(still, functions, TeamRules.default())
     service.refresh()
     found = service.explain("job", NS, "train", service.informed())
     assert found is not None

@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.kueue.submitted import (
+from gpucost.advisor.kueue.job_workloads import (
     DEFAULTING,
     FRAMEWORKS,
     MOST_WORKLOADS,
-    Priority,
+    WorkloadPriority,
     as_workloads,
     assumptions,
     priority_of,
 )
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.objects import Flaw
-from gpucost.cluster.pods import PodSet
-from gpucost.cluster.scheduling import KueueConfig
+from gpucost.cluster.objects.jobs import JobManifest, PriorityClass
+from gpucost.cluster.objects.metadata import FieldFlaw
+from gpucost.cluster.objects.pods import PodSet
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.manifests import read_manifests
 from tests.cluster import builders
@@ -103,17 +102,17 @@ def test_what_kueue_does_not_count_and_what_gates_hold_back() -> None:
 @pytest.mark.parametrize(
     ("kueue_class", "job_class", "expected"),
     [
-        ("high", "high", Priority(5, "high", of_kueue=True)),
-        ("", "high", Priority(100, "high")),
+        ("high", "high", WorkloadPriority(5, "high", of_kueue=True)),
+        ("", "high", WorkloadPriority(100, "high")),
         # Of two defaults the lower counts.
-        ("", "", Priority(7, "also-default")),
+        ("", "", WorkloadPriority(7, "also-default")),
         (
             "gone",
             "high",
-            Priority(
+            WorkloadPriority(
                 name="gone",
                 of_kueue=True,
-                flaw=Flaw(
+                flaw=FieldFlaw(
                     "metadata.labels[kueue.x-k8s.io/priority-class]",
                     "gone",
                     "a WorkloadPriorityClass that exists",
@@ -123,11 +122,13 @@ def test_what_kueue_does_not_count_and_what_gates_hold_back() -> None:
         (
             "",
             "gone",
-            Priority(name="gone", flaw=Flaw("priorityClassName", "gone", "a PriorityClass that exists")),
+            WorkloadPriority(
+                name="gone", flaw=FieldFlaw("priorityClassName", "gone", "a PriorityClass that exists")
+            ),
         ),
     ],
 )
-def test_priority_as_kueue_finds_it(kueue_class: str, job_class: str, expected: Priority) -> None:
+def test_priority_as_kueue_finds_it(kueue_class: str, job_class: str, expected: WorkloadPriority) -> None:
     read = manifest("Job")
     read = replace(read, kueue_priority_class=kueue_class, job=replace(read.job, priority_class=job_class))
     assert priority_of(read, CLASSES) == expected

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise, ask_again
-from gpucost.advisor.answers import Advice, ChangeKind, Decision
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.case import MOST_ASKED, MOST_OF_CLUSTER
-from gpucost.advisor.suggest.operations import patched
-from gpucost.advisor.suggest.past_use import PastUse
+from gpucost.advisor.model.answers import Advice, SchedulingDecision, SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.candidates import MOST_ASKED, MOST_OF_CLUSTER
+from gpucost.advisor.suggest.patches import patched
 from gpucost.advisor.suggest.ranking import RULES, suggestions
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.wait.run_times import PastUse
+from gpucost.cluster.objects.jobs import JobManifest, PriorityClass
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.volcano import VolcanoQueue
 from tests.advisor import worlds as w
 from tests.advisor.suggesting import QUEUE, ask, check, given, job, knowledge, read, rules
 from tests.cluster.builders import GPU, pod
@@ -44,7 +43,7 @@ def held(queue: str, gpus: int = 8, **fields: Any) -> Any:
 def test_a_misspelt_queue() -> None:
     known = knowledge(w.queue("ml", 8), w.local_queue("batch", "ml", "ml"), w.node("n1"))
     found = given(ask(job(queue="mian"), known), "queue-name")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.change.operations == (
         {"op": "replace", "path": f"/metadata/labels/{QUEUE.replace('/', '~1')}", "value": "main"},
     )
@@ -61,7 +60,7 @@ def test_another_queue_with_room() -> None:
     spare = w.local_queue("spare", "b", "ml")
     known = knowledge(w.queue("ml", 8), w.queue("b", 8), held("ml"), spare, w.node("n1"))
     found = given(ask(job(), known), "other-queue")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "spare" in found.says
     full = knowledge(w.queue("ml", 8), w.queue("b", 8), held("ml"), held("b"), spare, w.node("n1"))
     assert "other-queue" not in rules(ask(job(), full))
@@ -73,7 +72,7 @@ def test_another_queue_with_room() -> None:
 def test_another_queue_where_its_own_serves_nobody(fields: dict[str, Any]) -> None:
     spare = w.local_queue("spare", "b", "ml")
     known = knowledge(w.queue("ml", 8, **fields), w.queue("b", 8), spare, w.node("n1"))
-    assert given(ask(job(), known), "other-queue").decision is Decision.NOW
+    assert given(ask(job(), known), "other-queue").decision is SchedulingDecision.NOW
     alone = ask(job(), knowledge(w.queue("ml", 8, **fields), w.node("n1")))
     assert rules(alone) == (["stop-policy"] if "stop_policy" in fields else [])
 
@@ -82,7 +81,7 @@ def test_another_queue_of_volcano() -> None:
     queues = [VolcanoQueue(w.meta(name), state=state) for name, state in (("a", "Closed"), ("b", "Open"))]
     document = job(kind="batch.volcano.sh/v1alpha1/Job", queue="", spec={"queue": "a"})
     found = given(ask(document, knowledge(*queues, w.node("n1"))), "other-queue")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     missing = job(kind="batch.volcano.sh/v1alpha1/Job", queue="", spec={"queue": "bb"})
     assert given(ask(missing, knowledge(*queues, w.node("n1"))), "queue-name").change.operations == (
         {"op": "replace", "path": "/spec/queue", "value": "b"},
@@ -96,7 +95,7 @@ def test_a_toleration_that_is_missing() -> None:
     tainted = w.node("n1", taints=(TAINT,))
     known = knowledge(w.queue("ml", 8), w.flavor(taints=(TAINT,)), tainted)
     found = given(ask(job(), known), "toleration")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     wanted = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
     path = "/spec/template/spec/tolerations"
     assert found.change.operations == ({"op": "add", "path": path, "value": [wanted]},)
@@ -108,7 +107,7 @@ def test_a_toleration_that_is_missing() -> None:
 
 def test_a_toleration_of_the_nodes_alone() -> None:
     found = given(ask(job(queue=""), knowledge(w.node("n1", taints=(w.taint("gpu"),)))), "toleration")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
 
 
 def test_no_toleration_where_it_is_not_what_is_missing() -> None:
@@ -143,7 +142,7 @@ AFFINITY = {
 def test_another_flavor(pod: dict[str, Any]) -> None:
     known = knowledge(*flavors(), held("ml", flavor="h100"))
     found = given(ask(job(pod=pod), known), "other-flavor")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "A100" in found.caveat
     full = knowledge(
         *flavors(), held("ml", flavor="h100"), w.workload("h2", "ml", 8, holding=True, flavor="a100")
@@ -154,7 +153,7 @@ def test_another_flavor(pod: dict[str, Any]) -> None:
 def test_other_nodes_without_kueue() -> None:
     nodes = [w.node("h1", 4, labels={"gpu": "h100"}), w.node("a1", labels={"gpu": "a100"})]
     document = job(queue="", pod={"nodeSelector": {"gpu": "h100"}})
-    assert given(ask(document, knowledge(*nodes)), "other-flavor").decision is Decision.NOW
+    assert given(ask(document, knowledge(*nodes)), "other-flavor").decision is SchedulingDecision.NOW
     assert "other-flavor" not in rules(ask(document, knowledge(nodes[0])))
 
 
@@ -174,7 +173,7 @@ def test_spot_only_for_what_checkpoints(checkpoints: str) -> None:
     if checkpoints == "true":
         found = given(answer, "spot")
         assert by_spot == [found], "once is enough"
-        assert found.decision is Decision.NOW
+        assert found.decision is SchedulingDecision.NOW
         assert "checkpoint" in found.caveat
     else:
         assert not by_spot
@@ -211,9 +210,9 @@ def volcano_nodes(count: int) -> list[object]:
 def test_a_minimum_below_the_size_of_a_gang() -> None:
     busy = pod("busy", 8, node="n2")
     answer = ask(volcano_job(3, minAvailable=1), knowledge(*volcano_nodes(3), busy))
-    assert answer.decision is Decision.NOW
+    assert answer.decision is SchedulingDecision.NOW
     found = given(answer, "gang")
-    assert found.decision is Decision.WAITS, "two of its pods would have held their GPUs until then"
+    assert found.decision is SchedulingDecision.WAITS, "two of its pods would have held their GPUs until then"
     assert found.change.operations == ({"op": "replace", "path": "/spec/minAvailable", "value": 3},)
     assert "gang" not in rules(ask(volcano_job(2, minAvailable=1), knowledge(*volcano_nodes(3), busy)))
     assert "gang" not in rules(ask(volcano_job(4, minAvailable=1), knowledge(*volcano_nodes(3), busy)))
@@ -224,7 +223,7 @@ def test_pods_that_need_each_other_under_the_default_scheduler() -> None:
     busy = pod("busy", 8, node="n1")
     known = knowledge(*volcano_nodes(2), w.queue("ml", 16), busy)
     answer = ask(job(2, queue="", spec=indexed), known)
-    assert answer.decision is Decision.WAITS
+    assert answer.decision is SchedulingDecision.WAITS
     found = given(answer, "gang")
     assert found.change.patch == "metadata:\n  labels:\n    kueue.x-k8s.io/queue-name: main"
     assert "hold their GPUs" in found.caveat
@@ -239,7 +238,7 @@ def test_pods_that_need_each_other_under_the_default_scheduler() -> None:
 def test_a_smaller_minimum_is_the_largest_that_fits() -> None:
     known = knowledge(w.queue("ml", 32), held("ml", 8), *(w.node(f"n{at}") for at in range(4)))
     found = given(ask(job(4), known), "min-count")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "'3'" in found.change.patch
     assert "must work with 3 pods" in found.caveat
     full = knowledge(w.queue("ml", 32), held("ml", 32), w.node("n1"))
@@ -251,7 +250,7 @@ def test_a_smaller_minimum_at_volcano() -> None:
     busy = [pod(f"busy-{at}", 8, node=f"n{at}") for at in range(2)]
     known = knowledge(*volcano_nodes(5), *busy)
     found = given(ask(volcano_job(5, minAvailable=4), known), "min-count")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.change.operations == ({"op": "replace", "path": "/spec/minAvailable", "value": 3},)
     assert "min-count" not in rules(ask(volcano_job(5), known)), "it needs all its pods"
     one = knowledge(*volcano_nodes(5), *busy, *(pod(f"more-{at}", 8, node=f"n{at}") for at in (2, 3)))
@@ -262,11 +261,11 @@ def test_no_smaller_minimum_where_the_rest_never_finds_room() -> None:
     queue = VolcanoQueue(w.meta("default"), state="Open", capability={GPU: 16})
     nodes = [w.node(f"n{at}") for at in range(5)]
     answer = ask(volcano_job(4, minAvailable=3), knowledge(queue, *nodes))
-    assert answer.decision is Decision.NEVER
+    assert answer.decision is SchedulingDecision.NEVER
     assert "fewer-pods" in rules(answer)
     assert "min-count" not in rules(answer)
     few = ask(volcano_job(5, minAvailable=4), knowledge(*volcano_nodes(3)))
-    assert few.decision is Decision.NEVER
+    assert few.decision is SchedulingDecision.NEVER
     assert "min-count" not in rules(few)
 
 
@@ -309,7 +308,7 @@ def test_of_which_part_there_are_fewer_and_what_that_means() -> None:
 
 def test_fewer_gpus_where_a_pod_is_larger_than_any_node() -> None:
     found = given(ask(job(1, 16, queue=""), knowledge(w.node("n1"))), "fewer-gpus-per-pod")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "8 nvidia.com/gpu in each pod instead of 16" in found.says
     assert "fewer-gpus-per-pod" not in rules(ask(job(1, 16, queue=""), knowledge(w.node("n1", 0))))
 
@@ -334,7 +333,7 @@ def test_a_slice_that_fits_past_use(memory_gb: int, expected: bool) -> None:
     assert ("mig-profile" in rules(answer)) is expected
     if expected:
         found = given(answer, "mig-profile")
-        assert found.decision is Decision.NOW
+        assert found.decision is SchedulingDecision.NOW
         assert "6.0 GB" in found.caveat
     assert "mig-profile" not in rules(ask(job(1, 1), knowledge(*objects)))
 
@@ -347,7 +346,7 @@ H100_AND_A100 = (price("4", model="H100"), price("2", model="A100-80GB"))
 def test_a_cheaper_flavor_for_what_runs_now() -> None:
     objects = [replace(each, boards=8) if isinstance(each, Node) else each for each in flavors()]
     answer = ask(job(), knowledge(*objects, prices=book(*H100_AND_A100)))
-    assert answer.decision is Decision.NOW
+    assert answer.decision is SchedulingDecision.NOW
     assert answer.price is not None
     found = given(answer, "other-flavor")
     assert (answer.price.per_hour, found.price_per_hour) == (32 * 10**9, 16 * 10**9)
@@ -364,7 +363,7 @@ def test_a_cheaper_flavor_only_with_no_longer_wait(ahead: int, expected: bool) -
     line = [w.workload(f"ahead-{at}", "ml", 8, selector={"gpu": "a100"}) for at in range(ahead)]
     known = knowledge(*objects, *runs, *line, prices=book(*H100_AND_A100))
     answer = ask(job(pod={"nodeSelector": {"gpu": "h100"}}), known)
-    assert answer.decision is Decision.WAITS
+    assert answer.decision is SchedulingDecision.WAITS
     assert answer.wait is not None
     assert ("other-flavor" in rules(answer)) is expected
 
@@ -374,7 +373,7 @@ def test_a_split_over_two_models_of_gpus_is_said() -> None:
     same = w.node("a1", 8, taints=(TAINT,), product="NVIDIA-H100-80GB-HBM3")
     own = w.node("h1", 8, product="NVIDIA-H100-80GB-HBM3")
     found = given(ask(job(2, queue=""), knowledge(own, other)), "toleration")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "on NVIDIA-A100-SXM4-80GB and NVIDIA-H100-80GB-HBM3, which differ" in found.caveat
     assert not given(ask(job(2, queue=""), knowledge(own, same)), "toleration").caveat
     busy = [pod("busy", 8, node="a1"), pod("long", 8, node="h1")]
@@ -405,7 +404,7 @@ def test_as_many_gpus_in_smaller_pods(spec: dict[str, Any], expected: dict[str, 
     if spec["completions"] is None:
         del document["spec"]["completions"]
     found = given(ask(document, known), "smaller-pods")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     changed = patched(document, found.change.operations)
     assert {key: changed["spec"].get(key) for key in expected} == expected
     assert sum(each.count for each in advise(read(changed), known).pod_sets) == 2
@@ -426,7 +425,7 @@ def test_a_queue_with_a_shorter_wait() -> None:
     answer = ask(job(), known)
     assert answer.wait is not None
     found = given(answer, "other-queue")
-    assert found.decision is answer.decision is Decision.WAITS
+    assert found.decision is answer.decision is SchedulingDecision.WAITS
     assert found.wait is not None
     assert found.wait.p50_ms is not None
     assert answer.wait.p50_ms is None or found.wait.p50_ms < answer.wait.p50_ms
@@ -448,7 +447,7 @@ def test_manifests_before_clusters_and_small_changes_first() -> None:
     )  # fmt: skip
     answer = ask(job(2, 4), known)
     kinds = [each.change.kind for each in answer.suggestions]
-    assert kinds == sorted(kinds, key=lambda kind: kind is ChangeKind.CLUSTER)
+    assert kinds == sorted(kinds, key=lambda kind: kind is SuggestedChangeKind.CLUSTER)
     assert rules(answer)[0] == "other-queue"
     assert "nominal-quota" in rules(answer)
 
@@ -474,7 +473,7 @@ def test_a_bounded_number_of_questions() -> None:
     classes = [PriorityClass(w.meta(f"p{at}"), at, of_kueue=True) for at in range(1, 40)]
     asked: list[bool] = []
 
-    def counting(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advice:
+    def counting(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> Advice:
         asked.append(with_wait)
         return ask_again(manifest, known, with_wait)
 
@@ -499,4 +498,4 @@ def test_hostile_names_stay_text() -> None:
         check(read(job(pod={"nodeSelector": {"a.b/c": "x"}})), known, each)
     tainted = w.node("n1", taints=(w.taint("a.1/b", "reboot"),))
     found = given(ask(job(queue=""), knowledge(tainted)), "toleration")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import ChangeKind, Decision, Suggestion
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.operations import patched
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import ClusterQueue, FlavorResource, Quota
-from gpucost.cluster.scheduling import VolcanoConfig
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.model.answers import JobSuggestion, SchedulingDecision, SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.patches import patched
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import ClusterQueue, FlavorQuota, FlavorResource
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
+from gpucost.cluster.objects.volcano import VolcanoQueue
 from tests.advisor import worlds as w
 from tests.advisor.suggesting import ask, given, job, knowledge, merged, read, rules
 from tests.cluster.builders import GPU, pod
@@ -53,16 +53,16 @@ def as_kueue_has_it(queue: ClusterQueue) -> dict[str, Any]:
     return {"metadata": {"name": queue.name}, "spec": {"resourceGroups": groups}}
 
 
-def carried_out(known: Knowledge, suggestion: Suggestion, by: int = 0) -> Knowledge:
+def carried_out(known: AdvisorContext, suggestion: JobSuggestion, by: int = 0) -> AdvisorContext:
     """The cluster after the operations of a raised limit, less ``by`` of each; everything is made anew."""
     kind, _, name = suggestion.change.target.partition("/")
-    assert (kind, suggestion.change.kind) == ("clusterqueue", ChangeKind.CLUSTER)
+    assert (kind, suggestion.change.kind) == ("clusterqueue", SuggestedChangeKind.CLUSTER)
     queue = known.state.cluster_queue_by_name[name]
     changed = patched(as_kueue_has_it(queue), suggestion.change.operations)
     command = shlex.split(suggestion.change.command)
     assert command[:4] == ["kubectl", "patch", "clusterqueues.v1beta2.kueue.x-k8s.io", name]
     assert json.loads(command[-1]) == list(suggestion.change.operations)
-    quotas: dict[FlavorResource, Quota] = {}
+    quotas: dict[FlavorResource, FlavorQuota] = {}
     for group in changed["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:
             for each in flavor["resources"]:
@@ -74,16 +74,16 @@ def carried_out(known: Knowledge, suggestion: Suggestion, by: int = 0) -> Knowle
     return replace(known, overview=overview)
 
 
-def _quota(said: Mapping[str, str], before: Quota, by: int) -> Quota:
+def _quota(said: Mapping[str, str], before: FlavorQuota, by: int) -> FlavorQuota:
     fields = ("nominalQuota", before.nominal), ("borrowingLimit", before.borrowing_limit)
     values = []
     for field, old in (*fields, ("lendingLimit", before.lending_limit)):
         value = int(said[field]) if field in said else None
         values.append(value if value is None or value == old else value - by)
-    return Quota(values[0] or 0, values[1], values[2])
+    return FlavorQuota(values[0] or 0, values[1], values[2])
 
 
-def is_minimal(known: Knowledge, document: dict[str, Any], suggestion: Suggestion) -> None:
+def is_minimal(known: AdvisorContext, document: dict[str, Any], suggestion: JobSuggestion) -> None:
     """What is said of it comes true, and with one less it does not."""
     manifest = read(document)
     done, less = (carried_out(known, suggestion, by) for by in (0, 1))
@@ -96,7 +96,7 @@ def test_nominal_quota_by_what_is_missing(holding: int) -> None:
     others = [held("ml", holding)] if holding else []
     known, document = knowledge(w.queue("ml", 8), *others, *nodes(3)), job(2)
     found = given(ask(document, known), "nominal-quota")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert f"from 8 to {16 + holding}" in found.says
     is_minimal(known, document, found)
     text = "spec:\n  resourceGroups:\n  - flavors:\n    - name: h100\n      resources:\n"
@@ -117,7 +117,7 @@ def test_several_resources_at_once_and_no_more_than_needed() -> None:
     found = given(ask(document, known), "nominal-quota")
     values = [each["value"] for each in found.change.operations if each["op"] == "replace"]
     assert sorted(values) == ["16", "24"]
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
 
 
 def test_a_borrowing_limit() -> None:
@@ -129,7 +129,7 @@ def test_a_borrowing_limit() -> None:
     taken = knowledge(
         w.queue("ml", 8, cohort="c", borrowing=2), w.queue("b", 8, cohort="c"), held("b", 4), *nodes(2)
     )
-    assert given(ask(document, taken), "borrowing-limit").decision is Decision.WAITS
+    assert given(ask(document, taken), "borrowing-limit").decision is SchedulingDecision.WAITS
     alone = knowledge(w.queue("ml", 8, cohort="c", borrowing=2), *nodes(2))
     assert "borrowing-limit" not in rules(ask(document, alone))
 
@@ -140,7 +140,7 @@ def test_a_lending_limit() -> None:
     )
     document = job(2)
     found = given(ask(document, known), "lending-limit")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "ClusterQueue b" in found.says
     assert "from 1 to 8" in found.says
     is_minimal(known, document, found)
@@ -153,8 +153,8 @@ def test_a_lending_limit() -> None:
 def test_the_preference_that_hides_a_preemption() -> None:
     """kueue v0.19.2: {GPU: preempt, level 0; cpu: fit, level 1} becomes "Fit, level 1"."""
 
-    def world(preference: str) -> Knowledge:
-        limits = {KEY: Quota(8, 0), CPU: Quota(16_000)}
+    def world(preference: str) -> AdvisorContext:
+        limits = {KEY: FlavorQuota(8, 0), CPU: FlavorQuota(16_000)}
         queue = w.queue("ml", 8, cpu=16, cohort="c", within="LowerPriority", preference=preference)
         low = w.workload("low", "ml", 8, holding=True, priority=0)
         return knowledge(
@@ -165,9 +165,9 @@ def test_the_preference_that_hides_a_preemption() -> None:
     document = job(labels={"kueue.x-k8s.io/priority-class": "top"})
     document["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "32"}
     answer = ask(document, world("PreemptionOverBorrowing"))
-    assert answer.decision is Decision.WAITS
+    assert answer.decision is SchedulingDecision.WAITS
     found = given(answer, "preference")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert shlex.split(found.change.command)[-1] == (
         '{"spec":{"flavorFungibility":{"preference":"BorrowingOverPreemption"}}}'
     )
@@ -184,7 +184,7 @@ def high(name: str, value: int) -> Any:
 def test_a_cordoned_node() -> None:
     known = knowledge(w.queue("ml", 8), w.node("n1", is_cordoned=True))
     found = given(ask(job(), known), "node-repair")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.change.command == "kubectl uncordon n1"
     assert yaml.safe_load(found.change.patch) == {"spec": {"unschedulable": False}}
     assert "on purpose" in found.caveat
@@ -194,7 +194,7 @@ def test_a_node_that_advertises_too_few() -> None:
     broken = w.node("n1", 0, expected={GPU: 8})
     plugin = pod("nvidia-device-plugin-x", 0, node="n1", namespace="gpu-operator")
     found = given(ask(job(), knowledge(w.queue("ml", 8), broken, plugin)), "node-repair")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.change.command == "kubectl -n gpu-operator delete pod nvidia-device-plugin-x"
     assert "restart the device plugin on node n1" in found.says
     without = given(ask(job(), knowledge(w.queue("ml", 8), broken)), "node-repair")
@@ -216,7 +216,7 @@ def test_a_capability_by_what_is_missing() -> None:
     document = job(2, 6, "", kind="batch.volcano.sh/v1alpha1/Job", spec={"queue": "team"})
     known = knowledge(queue, *nodes(2), volcano=BY_CAPACITY)
     found = given(ask(document, known), "capability")
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert found.change.operations == (
         {"op": "replace", "path": "/spec/capability/nvidia.com~1gpu", "value": "12"},
     )
@@ -259,7 +259,7 @@ def test_what_is_asked_of_one_tree_is_what_the_whole_cluster_says() -> None:
     document = job(2)
     found = given(ask(document, known), "nominal-quota")
     is_minimal(known, document, found)
-    assert found.decision is Decision.NOW
+    assert found.decision is SchedulingDecision.NOW
     assert "from 8 to 20" in found.says, "the one before it takes 4 of it"
 
 

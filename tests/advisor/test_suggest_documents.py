@@ -10,11 +10,25 @@ import yaml
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
-from gpucost.advisor.suggest.operations import patched
-from gpucost.advisor.suggest.patching import drop, get, merge_patch, operations, pointer, put, text_of
-from gpucost.advisor.suggest.places import gpu_asks, gpu_specs, largest_count, metadata, pod_specs
-from gpucost.advisor.suggest.queue_names import kueue_queue, volcano_queue
-from gpucost.cluster.manifest import JobManifest
+from gpucost.advisor.suggest.manifest_fields import (
+    gpu_asks,
+    gpu_specs,
+    largest_count,
+    metadata,
+    pod_specs,
+)
+from gpucost.advisor.suggest.patches import (
+    drop,
+    get,
+    merge_patch,
+    operations,
+    patched,
+    pointer,
+    put,
+    text_of,
+)
+from gpucost.advisor.suggest.queue_choice import kueue_queue, volcano_queue
+from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.manifests import read_manifests, reread
 from tests.advisor.suggesting import Document, Edit, merged

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.suggest.operations import patched
+from gpucost.advisor.suggest.patches import patched
 
 OPERATIONS: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
     ([{"op": "add", "path": "/a/x~1y", "value": 1}], {"a": {"b": [1, 2], "x/y": 1}}),

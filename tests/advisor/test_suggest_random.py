@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import ChangeKind, Decision
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.case import RANK
-from gpucost.cluster.jobs import PriorityClass
+from gpucost.advisor.model.answers import SchedulingDecision, SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.candidates import RANK
+from gpucost.cluster.objects.jobs import PriorityClass
 from tests.advisor import worlds as w
 from tests.advisor.suggesting import ask, job, knowledge, read
 
@@ -19,7 +19,7 @@ TAINT = w.taint("gpu", "yes")
 POLICIES = ("Never", "LowerPriority")
 
 
-def world(random: Random) -> Knowledge:
+def world(random: Random) -> AdvisorContext:
     """Three queues, perhaps of one cohort, two flavors, and nodes of which some are of no use."""
     flavors = ("h100", "a100")
     cohort = random.choice(("", "c"))
@@ -86,7 +86,9 @@ def test_every_suggestion_is_better_and_comes_true(seed: int) -> None:
         assert each.change.operations or each.change.command
         is_sooner = RANK[each.decision] < RANK[answer.decision]
         assert is_sooner or each.rule == "gang" or each.wait is not None, each
-    decisions = [(each.change.kind is ChangeKind.CLUSTER, RANK[each.decision]) for each in answer.suggestions]
+    decisions = [
+        (each.change.kind is SuggestedChangeKind.CLUSTER, RANK[each.decision]) for each in answer.suggestions
+    ]
     assert decisions == sorted(decisions)
     assert advise(read(document), known) == answer, "nothing of what was tried is left behind"
 
@@ -98,7 +100,7 @@ def test_the_clusters_are_worth_asking_about() -> None:
         random = Random(seed)
         known, document = world(random), manifest(random)
         answer = advise(read(document), known)
-        assert answer.decision is not Decision.UNKNOWN
+        assert answer.decision is not SchedulingDecision.UNKNOWN
         for each in answer.suggestions:
             found[each.rule] = found.get(each.rule, 0) + 1
     assert len(found) >= 8, found

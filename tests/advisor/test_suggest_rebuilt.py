@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.answers import ChangeKind
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.patching import merge_patch
-from gpucost.advisor.suggest.places import gpu_asks, largest_count
-from gpucost.cluster.manifest import JobManifest
+from gpucost.advisor.model.answers import SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.manifest_fields import gpu_asks, largest_count
+from gpucost.advisor.suggest.patches import merge_patch
+from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.manifests import manifest_of
-from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.kube.manifests.writer import document_of
 from gpucost.kube.parse.jobs import job_parser
 from tests.advisor import worlds as w
 from tests.advisor.suggesting import job, knowledge, merged, read
@@ -36,12 +36,12 @@ def rebuilt(manifest: JobManifest) -> JobManifest:
     return manifest_of(document_of(live), manifest.place, w.NOW)
 
 
-def patches(manifest: JobManifest, known: Knowledge) -> list[tuple[str, str, Any]]:
+def patches(manifest: JobManifest, known: AdvisorContext) -> list[tuple[str, str, Any]]:
     found = advise(manifest, known).suggestions
     return [
         (e.rule, e.says, yaml.safe_load(e.change.patch))
         for e in found
-        if e.change.kind is ChangeKind.MANIFEST
+        if e.change.kind is SuggestedChangeKind.MANIFEST
     ]
 
 

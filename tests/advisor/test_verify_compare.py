@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.kueue.cycle import run_cycle
-from gpucost.advisor.kueue.results import CycleResult, Outcome
-from gpucost.advisor.verify.facts import FACTS
-from gpucost.advisor.verify.replay import Rules, Tally, verify
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.model.cycle_results import CycleOutcome, CycleResult
+from gpucost.advisor.verify.replay import FACTS, FactTally, ReplayRules, verify
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
 from tests.advisor.recorded import CASE, GPU, SEARCH, Document, changed, given, read
 
 
@@ -20,7 +19,7 @@ def test_a_case_whose_facts_follow_from_the_rules_agrees_in_every_kind_of_fact()
     report = verify(read(CASE, SEARCH))
     assert report.disagreements == ()
     assert report.agrees
-    assert report.cases == Tally(2, 2)
+    assert report.cases == FactTally(2, 2)
     assert report.facts.of == report.facts.agree
     assert tuple(report.by_fact) == FACTS, "one of each kind"
     assert sum(each.of for each in report.by_fact.values()) == report.facts.of
@@ -28,9 +27,9 @@ def test_a_case_whose_facts_follow_from_the_rules_agrees_in_every_kind_of_fact()
 
 def test_rules_are_tags_and_else_the_kind_of_case() -> None:
     assert dict(verify(read(CASE, SEARCH)).by_rule) == {
-        "admits": Tally(1, 1),
-        "preempts": Tally(1, 1),
-        "preemption-target-search, classical preemption": Tally(1, 1),
+        "admits": FactTally(1, 1),
+        "preempts": FactTally(1, 1),
+        "preemption-target-search, classical preemption": FactTally(1, 1),
     }
 
 
@@ -72,10 +71,10 @@ def test_every_kind_of_fact_that_differs_is_caught_and_nothing_else(path: str, v
     about = "" if path == "processingOrder" else path.split(".")[1]
     assert (wrong.case, wrong.workload, wrong.fact) == ("one", about, fact)
     assert wrong.expected != wrong.got
-    assert report.cases == Tally(2, 1)
+    assert report.cases == FactTally(2, 1)
     assert not report.agrees
     assert report.by_fact[fact].of - report.by_fact[fact].agree == 1
-    assert report.by_rule["admits"] == Tally(1, 0)
+    assert report.by_rule["admits"] == FactTally(1, 0)
     assert report.facts.of - verify(read(SEARCH)).facts.of in (whole, whole + 1)
 
 
@@ -119,7 +118,7 @@ def test_rules_that_forget_a_workload_disagree_in_all_that_is_asserted_of_it() -
         result = run_cycle(state, config)
         return replace(result, decisions={k: v for k, v in result.decisions.items() if k != "low"})
 
-    report = verify(read(CASE), Rules(cycle=forgetful))
+    report = verify(read(CASE), ReplayRules(cycle=forgetful))
     assert [each.fact for each in report.disagreements] == ["outcome", "preemptedBy", "preemptedReason"]
     assert {each.got for each in report.disagreements} == {"no decision"}
 
@@ -128,12 +127,14 @@ def test_rules_that_err_are_caught() -> None:
     def generous(state: ClusterState, config: KueueConfig) -> CycleResult:
         result = run_cycle(state, config)
         decisions = {
-            uid: replace(each, outcome=Outcome.ADMITTED) if each.outcome is Outcome.PENDING else each
+            uid: replace(each, outcome=CycleOutcome.ADMITTED)
+            if each.outcome is CycleOutcome.PENDING
+            else each
             for uid, each in result.decisions.items()
         }
         return replace(result, decisions=decisions)
 
-    report = verify(read(CASE), Rules(cycle=generous))
+    report = verify(read(CASE), ReplayRules(cycle=generous))
     assert [(each.workload, each.fact) for each in report.disagreements] == [
         ("serve/next", "outcome"),
         ("serve/later", "outcome"),
@@ -142,5 +143,5 @@ def test_rules_that_err_are_caught() -> None:
 
 def test_cases_without_facts_agree_in_nothing() -> None:
     report = verify(read({**CASE, "expected": {}, "processingOrder": None}))
-    assert report.facts == Tally(0, 0)
+    assert report.facts == FactTally(0, 0)
     assert not report.agrees

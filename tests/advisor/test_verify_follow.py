@@ -8,13 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.verify import follow
-from gpucost.advisor.verify.aliases import Aliases, Names
-from gpucost.advisor.verify.follow import Follower, Kept, Write, checked
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.objects import Condition
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.verify import decision_follower
+from gpucost.advisor.verify.case_writer import CaseAliases, CaseNames
+from gpucost.advisor.verify.decision_follower import (
+    DecisionFollower,
+    ObservedCases,
+    WorkloadWrite,
+    checked,
+)
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
 from tests.advisor import worlds
 from tests.advisor.histories import HISTORIES, histories, steps
 from tests.advisor.worlds import NOW, flavor, queue, workload
@@ -27,15 +32,15 @@ Told = tuple[int, Workload | None]
 
 
 def followed(
-    *told: Told, state: ClusterState, config: KueueConfig = CONFIG, names: Names | None = None
-) -> Kept:
-    follower = Follower(config, names or Names())
+    *told: Told, state: ClusterState, config: KueueConfig = CONFIG, names: CaseNames | None = None
+) -> ObservedCases:
+    follower = DecisionFollower(config, names or CaseNames())
     follower.look(state, NOW)
     known: dict[str, str] = {}
     for at_ms, each in told:
         uid = each.meta.uid if each is not None else known["last"]
         known["last"] = uid
-        follower.take(Write(at_ms, uid, None, each), state)
+        follower.take(WorkloadWrite(at_ms, uid, None, each), state)
     follower.pass_by()
     return follower.kept
 
@@ -50,8 +55,8 @@ def given(each: Workload, to: str, at_ms: int = AT, **fields: str) -> Workload:
 def told_to_leave(each: Workload, by: str, at_ms: int = AT, reason: str = "InClusterQueue") -> Workload:
     said = f"Preempted to accommodate a workload (UID: {by}, JobUID: j) due to prioritization" if by else ""
     told = {
-        "Evicted": Condition(True, "Preempted", said, at_ms),
-        "Preempted": Condition(True, reason, said, at_ms),
+        "Evicted": StatusCondition(True, "Preempted", said, at_ms),
+        "Preempted": StatusCondition(True, reason, said, at_ms),
     }
     return replace(each, conditions={**each.conditions, **told})
 
@@ -71,7 +76,7 @@ def before(*found: Workload) -> Iterable[Told]:
 def test_decisions_of_the_real_scheduler_become_cases_that_agree(id_: str) -> None:
     """Of decisions within one second their order is not in the history, nor which flavor a scan resumed."""
     history = next(each for each in histories(HISTORIES) if each.id == id_)
-    follower = Follower(history.config, Names())
+    follower = DecisionFollower(history.config, CaseNames())
     for step in steps(history):
         follower.take(step.write, step.state)
     follower.pass_by()
@@ -177,9 +182,11 @@ def test_a_later_write_of_the_same_cycle_may_have_been_counted_before() -> None:
     first is not called a disagreement, but left out."""
     state = cases(queue("alone", 8))
     full, one = given(workload("full", "alone", 8), "alone", NOW - 60_000), workload("one", "alone", 8)
-    over = replace(full, conditions={**full.conditions, "Finished": Condition(True, "Succeeded", "", AT)})
+    over = replace(
+        full, conditions={**full.conditions, "Finished": StatusCondition(True, "Succeeded", "", AT)}
+    )
     kept = followed(*before(full, one), (AT, given(one, "alone")), (AT + 2, over), state=state)
-    assert (kept.cases, dict(kept.left_out)) == ([], {follow.ORDER: 1})
+    assert (kept.cases, dict(kept.left_out)) == ([], {decision_follower.ORDER: 1})
 
 
 def test_what_the_rules_do_not_say_is_kept_as_a_disagreement() -> None:
@@ -205,9 +212,9 @@ Spoil = Callable[[Workload], Workload]
 @pytest.mark.parametrize(
     ("state", "spoil", "why"),
     [
-        (cases(queue("alone", 8), flavor("h100", topology="rack")), None, follow.TOPOLOGY),
-        (ROOM, lambda each: replace(each, on_cluster="far"), follow.ELSEWHERE),
-        (cases(queue("ml", 8)), None, follow.UNREAD),
+        (cases(queue("alone", 8), flavor("h100", topology="rack")), None, decision_follower.TOPOLOGY),
+        (ROOM, lambda each: replace(each, on_cluster="far"), decision_follower.ELSEWHERE),
+        (cases(queue("ml", 8)), None, decision_follower.UNREAD),
     ],
     ids=["topology", "elsewhere", "unknown queue"],
 )
@@ -222,35 +229,35 @@ def test_what_has_no_place_in_a_case_is_counted_by_its_reason(
 
 def test_a_preemption_that_names_nobody_is_counted() -> None:
     low, high = given(workload("low", "alone", 8), "alone", NOW), workload("high", "alone", 8, priority=9)
-    for by, why in (("", follow.UNNAMED), ("stranger", follow.UNSEEN)):
+    for by, why in (("", decision_follower.UNNAMED), ("stranger", decision_follower.UNSEEN)):
         kept = followed(*before(low, high), (AT, told_to_leave(low, by)), state=ROOM)
         assert dict(kept.left_out) == {why: 1}
 
 
 def test_a_change_of_its_tree_within_two_seconds_is_one_that_cannot_be_told() -> None:
     one = workload("one", "ml", 4)
-    follower = Follower(CONFIG, Names())
+    follower = DecisionFollower(CONFIG, CaseNames())
     follower.look(ROOM, NOW)
     changed = cases(queue("ml", 24, cohort="org"), queue("serve", 8, cohort="org"), queue("alone", 8))
     follower.look(changed, AT - 1_000)
     for uid, to, at_ms in (("one", "ml", AT), ("two", "alone", AT + 10)):
         each = replace(one, meta=replace(one.meta, uid=uid, name=uid, namespace=to))
-        follower.take(Write(at_ms, uid, None, each), changed)
-        follower.take(Write(at_ms + 3, uid, None, given(each, to)), changed)
+        follower.take(WorkloadWrite(at_ms, uid, None, each), changed)
+        follower.take(WorkloadWrite(at_ms + 3, uid, None, given(each, to)), changed)
     follower.pass_by()
     assert [each["clusterQueues"][0]["name"] for each in follower.kept.cases] == ["alone"]
-    assert dict(follower.kept.left_out) == {follow.CHANGED: 1}
+    assert dict(follower.kept.left_out) == {decision_follower.CHANGED: 1}
 
 
 def test_what_was_read_at_once_after_a_break_has_no_order() -> None:
     one, other = workload("one", "ml", 4), workload("other", "ml", 4)
-    follower = Follower(CONFIG, Names())
+    follower = DecisionFollower(CONFIG, CaseNames())
     for each in (one, other):
-        follower.take(Write(NOW, each.meta.uid, None, each), ROOM)
+        follower.take(WorkloadWrite(NOW, each.meta.uid, None, each), ROOM)
     for each in (one, other):
-        follower.take(Write(AT, each.meta.uid, None, given(each, "ml")), ROOM, is_alone=False)
+        follower.take(WorkloadWrite(AT, each.meta.uid, None, given(each, "ml")), ROOM, is_alone=False)
     follower.pass_by()
-    assert dict(follower.kept.left_out) == {follow.MISSED: 2}
+    assert dict(follower.kept.left_out) == {decision_follower.MISSED: 2}
 
 
 def test_ties_by_uid_stay_with_aliases() -> None:
@@ -258,6 +265,6 @@ def test_ties_by_uid_stay_with_aliases() -> None:
     low = [given(workload(name, "ml", 8), "ml", NOW - 60_000) for name in ("z", "a")]
     low = [replace(each, meta=replace(each.meta, uid=uid)) for each, uid in zip(low, "12", strict=True)]
     high = workload("high", "ml", 8, priority=100)
-    for names in (Names(), Aliases()):
+    for names in (CaseNames(), CaseAliases()):
         kept = followed(*before(*low, high), (AT, told_to_leave(low[0], "high")), state=state, names=names)
         assert checked(kept.cases).agrees, json.dumps(kept.cases)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.verify import read as reading
-from gpucost.advisor.verify.read import read_cases
-from gpucost.advisor.verify.schema import NOW_MS, Case
-from gpucost.cluster.kueue import FlavorResource, Quota, WorkloadState
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.objects import is_true
-from gpucost.cluster.pods import Requirement, Toleration
+from gpucost.advisor.verify import case_files as reading
+from gpucost.advisor.verify.case_files import read_cases
+from gpucost.advisor.verify.case_schema import NOW_MS, SchedulerCase
+from gpucost.cluster.objects.kueue import FlavorQuota, FlavorResource, WorkloadState
+from gpucost.cluster.objects.metadata import is_true
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
 from gpucost.domain.errors import InputError
 from tests.advisor.recorded import (
     CASE,
@@ -129,7 +129,7 @@ FULL: Document = {
 }
 
 
-def only(document: Document) -> Case:
+def only(document: Document) -> SchedulerCase:
     (case,) = read(document)
     return case
 
@@ -140,15 +140,15 @@ def test_queues_cohorts_and_flavors_are_as_they_were_written() -> None:
     assert (ml.cohort, ml.strategy, ml.weight) == ("org", "StrictFIFO", Fraction(1, 2))
     assert ml.groups[0].resources == ("cpu", GPU)
     assert ml.groups[0].flavors == ("spot",)
-    assert ml.quotas[FlavorResource("spot", "cpu")] == Quota(1500, 2000, 0)
-    assert ml.quotas[FlavorResource("spot", GPU)] == Quota(8)
+    assert ml.quotas[FlavorResource("spot", "cpu")] == FlavorQuota(1500, 2000, 0)
+    assert ml.quotas[FlavorResource("spot", GPU)] == FlavorQuota(8)
     assert ml.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
     assert ml.preemption.reclaim_within_cohort == "Any"
     assert (ml.preemption.borrow_within_cohort, ml.preemption.max_priority_threshold) == ("LowerPriority", -5)
     assert ml.fungibility.when_can_borrow == "TryNextFlavor"
     assert ml.fungibility.when_can_preempt == "MayStopSearch"
     assert ml.fungibility.preference == "PreemptionOverBorrowing"
-    assert ml.namespace_selector == (Requirement("kubernetes.io/metadata.name", "In", ("ml",)),)
+    assert ml.namespace_selector == (SelectorRequirement("kubernetes.io/metadata.name", "In", ("ml",)),)
     assert state.namespace_by_name["ml"].meta.labels["kubernetes.io/metadata.name"] == "ml"
     assert (org.parent, org.weight) == ("all", Fraction(2))
     assert spot.node_labels == {"tier": "spot"}
@@ -179,7 +179,7 @@ def test_a_pending_workload_is_in_a_local_queue_that_leads_to_its_cluster_queue(
     assert (pods.count, pods.min_count) == (4, 2)
     assert pods.template.node_selector == {"tier": "spot"}
     assert pods.template.tolerations == (Toleration("spot", False, "yes", "NoSchedule"),)
-    assert pods.template.affinity == ((Requirement("zone", "NotIn", ("z",)),),)
+    assert pods.template.affinity == ((SelectorRequirement("zone", "NotIn", ("z",)),),)
     assert new.meta.created_ms < case.state.workloads["old"].meta.created_ms, "without a time it is older"
 
 

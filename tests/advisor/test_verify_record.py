@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.verify.aliases import Aliases, Names
-from gpucost.advisor.verify.read import read_cases
-from gpucost.advisor.verify.record import NO_DECISION, Recorded, document, record
+from gpucost.advisor.verify.case_files import read_cases
+from gpucost.advisor.verify.case_recording import (
+    NO_DECISION,
+    RecordedCase,
+    document,
+    record,
+)
+from gpucost.advisor.verify.case_writer import CaseAliases, CaseNames
 from gpucost.advisor.verify.replay import verify
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.objects import Condition
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
 from tests.advisor import worlds
 from tests.advisor.worlds import NOW, flavor, queue, workload
 
@@ -45,14 +50,14 @@ def given(each: Workload, queue: str, since_ms: int = AT) -> Workload:
 
 def told_to_leave(each: Workload, since_ms: int | None = AT, reason: str = "InClusterQueue") -> Workload:
     evicted = {
-        "Evicted": Condition(True, "Preempted", "", since_ms),
-        "Preempted": Condition(True, reason, "", since_ms),
+        "Evicted": StatusCondition(True, "Preempted", "", since_ms),
+        "Preempted": StatusCondition(True, reason, "", since_ms),
     }
     return replace(each, conditions={**each.conditions, **evicted})
 
 
 def told(each: Workload, message: str, reason: str = "WaitingForQuota") -> Workload:
-    said = Condition(False, reason, message, AT)
+    said = StatusCondition(False, reason, message, AT)
     return replace(each, conditions={**each.conditions, "QuotaReserved": said})
 
 
@@ -62,8 +67,8 @@ def later(state: ClusterState, *changed: Workload, gone: str = "") -> ClusterSta
     return replace(state, at_ms=NOW + 10_000, workloads=found)
 
 
-def recorded(before: ClusterState, after: ClusterState, names: Names | None = None) -> Recorded:
-    return record(before, after, CONFIG, names or Names(), "rec-001")
+def recorded(before: ClusterState, after: ClusterState, names: CaseNames | None = None) -> RecordedCase:
+    return record(before, after, CONFIG, names or CaseNames(), "rec-001")
 
 
 def decided() -> tuple[ClusterState, ClusterState]:
@@ -109,8 +114,8 @@ def test_what_was_seen_of_one_cycle_is_what_is_expected() -> None:
     }
 
 
-@pytest.mark.parametrize("names", [Names, Aliases])
-def test_a_recorded_file_is_read_and_agrees_with_the_rules(names: Callable[[], Names]) -> None:
+@pytest.mark.parametrize("names", [CaseNames, CaseAliases])
+def test_a_recorded_file_is_read_and_agrees_with_the_rules(names: Callable[[], CaseNames]) -> None:
     case = recorded(*decided(), names()).case
     assert case is not None
     found = read_cases(json.dumps(document([case])).encode(), "recorded.json")
@@ -120,7 +125,7 @@ def test_a_recorded_file_is_read_and_agrees_with_the_rules(names: Callable[[], N
 
 
 def test_aliases_name_nothing_and_leave_messages_out() -> None:
-    case = recorded(*decided(), Aliases()).case
+    case = recorded(*decided(), CaseAliases()).case
     text = json.dumps(case)
     for name in ("train", "serve", "alone", "org", "h100", "high", "model", "flavor h100"):
         assert f'"{name}' not in text
@@ -130,16 +135,16 @@ def test_aliases_name_nothing_and_leave_messages_out() -> None:
 
 
 def test_aliases_are_the_same_over_all_cases_of_a_file() -> None:
-    names = Aliases()
+    names = CaseAliases()
     first, second = (recorded(*decided(), names).case for _ in range(2))
     assert first == second
 
 
 def test_nothing_decided_is_no_case() -> None:
     before = worlds.state(*FULL)
-    assert recorded(before, later(before)) == Recorded(None, (NO_DECISION,))
+    assert recorded(before, later(before)) == RecordedCase(None, (NO_DECISION,))
     only_told = later(before, told(before.workloads["next"], "no room"))
-    assert recorded(before, only_told) == Recorded(None, (NO_DECISION,))
+    assert recorded(before, only_told) == RecordedCase(None, (NO_DECISION,))
 
 
 def test_who_waited_ahead_in_a_best_effort_queue_was_outside_its_heap_and_is_left_out() -> None:
@@ -193,7 +198,7 @@ DOUBTS: dict[str, Change] = {
     "workload serve/model went away in between": _with(gone="model"),
     "workload serve/model gave its quota back": _with(replace(HELD, conditions={}, cluster_queue="")),
     "workload serve/model was evicted in between": _with(
-        replace(HELD, conditions={**HELD.conditions, "Evicted": Condition(True, "Preempted", "", AT)})
+        replace(HELD, conditions={**HELD.conditions, "Evicted": StatusCondition(True, "Preempted", "", AT)})
     ),
     "workload serve/next changed in between": _with(replace(WAITS, priority=7)),
     "cluster queues changed in between": lambda before, after: (
@@ -225,7 +230,7 @@ def test_a_strict_queue_passes_nobody_over() -> None:
 
 def test_a_setting_that_gpucost_does_not_follow_is_no_case() -> None:
     config = replace(CONFIG, unread=("resources.transformations",), block_admission=True)
-    found = record(*decided(), config, Names(), "x")
+    found = record(*decided(), config, CaseNames(), "x")
     assert found.case is None
     assert "waitForPodsReady.blockAdmission is on" in found.why
 

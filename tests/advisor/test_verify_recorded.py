@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.advisor.verify.facts import FACTS
-from gpucost.advisor.verify.read import MOST_BYTES, read_cases
-from gpucost.advisor.verify.replay import verify
+from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
+from gpucost.advisor.verify.replay import FACTS, verify
 from gpucost.kube.dumps.dump_files import content_of
 from tests.support.recorded import KUEUE_SCHEDULER
 

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given, settings
 
 from gpucost.advisor.kueue.cycle import run_cycle
-from gpucost.advisor.verify.aliases import Aliases, Names
-from gpucost.advisor.verify.facts import answers
-from gpucost.advisor.verify.replay import decided
-from gpucost.advisor.verify.write import Writer, quantity
-from gpucost.cluster.quantities import amount, parse_quantity
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.verify.case_writer import (
+    CaseAliases,
+    CaseNames,
+    CaseWriter,
+    quantity,
+)
+from gpucost.advisor.verify.replay import answers, decided
+from gpucost.cluster.objects.quantities import amount, parse_quantity
+from gpucost.cluster.objects.state import ClusterState
 from tests.advisor.cases_random import clusters
 from tests.advisor.recorded import read
 
@@ -22,7 +25,7 @@ from tests.advisor.recorded import read
 @given(state=clusters())
 def test_what_is_written_decides_as_what_was_there(state: ClusterState) -> None:
     written = json.loads(
-        json.dumps(Writer(state, Names()).case(state.workloads.values(), state.schedulers.kueue))
+        json.dumps(CaseWriter(state, CaseNames()).case(state.workloads.values(), state.schedulers.kueue))
     )
     (case,) = read({"id": "x", **written})
     first = run_cycle(state, state.schedulers.kueue)
@@ -36,7 +39,7 @@ def test_what_is_written_decides_as_what_was_there(state: ClusterState) -> None:
 @settings(max_examples=30, deadline=None)
 @given(state=clusters())
 def test_aliases_hide_names_and_change_no_decision(state: ClusterState) -> None:
-    writer = Writer(state, Aliases())
+    writer = CaseWriter(state, CaseAliases())
     document = writer.case(state.workloads.values(), state.schedulers.kueue)
     text = json.dumps(document)
     assert not any(f'"{name}"' in text for name in (*state.cluster_queue_by_name, *state.workloads, "h100"))

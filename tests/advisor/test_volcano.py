@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
 from gpucost.advisor.volcano.answer import volcano_answer
-from gpucost.advisor.volcano.session import World
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.scheduling import VOLCANO_ACTIONS, VolcanoConfig
-from gpucost.cluster.state import CollectionStatus
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.volcano.session import VolcanoSession
+from gpucost.cluster.objects.scheduler_config import VOLCANO_ACTIONS, VolcanoConfig
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.advisor.volcano_worlds import (
     CAPACITY,
     EVICTING,
@@ -154,12 +154,12 @@ def test_what_a_job_that_runs_has_still_to_get_counts() -> None:
 def test_minimum_resources_above_the_capability_are_never_let_in() -> None:
     objects = queue("default", 8), node("n1", 16)
     assert short(asked(gang(1, min_resources={GPU: 9}), *objects)) == ("never", "QueueCapability")
-    assert asked(gang(1, min_resources={GPU: 8}), *objects).decision is Decision.NOW
+    assert asked(gang(1, min_resources={GPU: 8}), *objects).decision is SchedulingDecision.NOW
 
 
 def test_a_factor_below_1_is_as_if_it_were_not_there() -> None:
     config = replace(NO_QUOTA, arguments={"overcommit": {"overcommit-factor": "0.5"}})
-    assert asked(gang(2), node("n1", 10), running("r", 8), config=config).decision is Decision.NOW
+    assert asked(gang(2), node("n1", 10), running("r", 8), config=config).decision is SchedulingDecision.NOW
 
 
 def test_nodes_that_are_not_ready_do_not_count() -> None:
@@ -174,18 +174,18 @@ def test_queues_that_nobody_could_read() -> None:
     seen = {"queues.scheduling.volcano.sh": CollectionStatus("v1beta1", synced=False, problem="Forbidden")}
     base = world(node("n1")).overview
     lost = replace(base.state, collections=seen, volcano_queues={})
-    answer = volcano_answer(gang(), World(Overview(lost), VolcanoConfig(is_read=True)))
+    answer = volcano_answer(gang(), VolcanoSession(ClusterOverview(lost), VolcanoConfig(is_read=True)))
     assert short(answer) == ("unknown", "QueuesUnread")
 
 
 def test_a_cluster_without_nodes() -> None:
-    assert asked(gang()).decision is Decision.NEVER
+    assert asked(gang()).decision is SchedulingDecision.NEVER
 
 
 def test_what_of_the_queue_is_left() -> None:
     held = running("r", 3)
     answer = asked(gang(2), queue("default", 8), node("n1", 16), held, config=CAPACITY)
-    assert (answer.decision, answer.left) == (Decision.NOW, {GPU: 5, "pods": 107})
+    assert (answer.decision, answer.left) == (SchedulingDecision.NOW, {GPU: 5, "pods": 107})
     assert asked(gang(2), node("n1", 16), held, config=NO_QUOTA).left is None
 
 
@@ -264,7 +264,7 @@ def test_an_ancestor_limits_its_children_together(held: int, expected: tuple[str
     if expected[0] == "waits":
         assert answer.evidence[0].object == "queue/org"
     flat = asked(gang(4, queue="a"), *objects, config=CAPACITY)
-    assert flat.decision is Decision.NOW, "without a hierarchy parents count for nothing"
+    assert flat.decision is SchedulingDecision.NOW, "without a hierarchy parents count for nothing"
 
 
 def test_only_leaves_take_jobs() -> None:
@@ -286,12 +286,12 @@ def test_only_leaves_take_jobs() -> None:
 def test_a_broken_tree_schedules_nothing(queues: list[VolcanoQueue], reason: str) -> None:
     answer = asked(gang(1, queue="a"), *queues, node("n1"), config=TREE)
     assert short(answer) == ("never", reason)
-    assert answer.layer is Layer.QUOTA
+    assert answer.layer is SchedulingLayer.QUOTA
 
 
 def test_what_nobody_has_is_never_given() -> None:
     wanted = gang(asks=template(requests={"amd.com/gpu": 1}), min_resources={"amd.com/gpu": 1})
-    assert asked(wanted, node("n1")).decision is Decision.NEVER
+    assert asked(wanted, node("n1")).decision is SchedulingDecision.NEVER
 
 
 # Order

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
 from gpucost.advisor.volcano.answer import VolcanoAnswer
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.cluster.pods import Pod
-from gpucost.cluster.scheduling import VolcanoConfig
-from gpucost.cluster.volcano import HyperNode
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
+from gpucost.cluster.objects.volcano import HyperNode
 from tests.advisor.volcano_worlds import (
     ONE_TIER,
     asked,
@@ -32,11 +32,11 @@ from tests.cluster.builders import GPU, meta, node, pod
 
 def test_by_default_nobody_is_evicted() -> None:
     answer = asked(gang(1, priority=10), node("n1", 4), running("r", 4, least=1), **classes(10))
-    assert answer.decision is Decision.WAITS
+    assert answer.decision is SchedulingDecision.WAITS
     assert not answer.victims
 
 
-def preempting(asking: Gang, *objects: object, **fields: Any) -> VolcanoAnswer:
+def preempting(asking: VolcanoGang, *objects: object, **fields: Any) -> VolcanoAnswer:
     own = {"actions": ("enqueue", "allocate", "preempt"), **fields}
     return asked(asking, *objects, config=VolcanoConfig(is_read=True, **own), **classes(5, 10))
 
@@ -70,10 +70,10 @@ def test_a_later_tier_gives_what_the_first_does_not() -> None:
     held, asking = running("r", 4, least=4), gang(2, priority=10, min_resources=None)
     answer = preempting(asking, node("n1", 4), held)
     assert (answer.decision, answer.why) == (
-        Decision.NOW, ("priority, gang gave nobody, so the next tier decides: drf",),
+        SchedulingDecision.NOW, ("priority, gang gave nobody, so the next tier decides: drf",),
     )  # fmt: skip
     off = {"drf": {"enablePreemptable": "false"}}
-    assert preempting(asking, node("n1", 4), held, arguments=off).decision is Decision.WAITS
+    assert preempting(asking, node("n1", 4), held, arguments=off).decision is SchedulingDecision.WAITS
 
 
 def test_what_the_cluster_needs_stays() -> None:
@@ -85,15 +85,20 @@ def test_what_the_cluster_needs_stays() -> None:
     ]
     tiers = (("priority", "gang", "conformance"), ("overcommit", "predicates", "proportion"))
     asking = gang(1, priority=10, min_resources=None)
-    assert preempting(asking, node("n1", 4), [group, *critical], tiers=tiers).decision is Decision.WAITS
-    assert preempting(asking, node("n1", 4), [group, *members], tiers=tiers).decision is Decision.NOW
+    assert (
+        preempting(asking, node("n1", 4), [group, *critical], tiers=tiers).decision
+        is SchedulingDecision.WAITS
+    )
+    assert (
+        preempting(asking, node("n1", 4), [group, *members], tiers=tiers).decision is SchedulingDecision.NOW
+    )
 
 
 def test_another_queue_is_not_preempted() -> None:
     queues = [queue("default"), queue("other")]
     held = running("r", 4, least=1, queue="other")
     asking = gang(1, priority=10, min_resources=None)
-    assert preempting(asking, *queues, node("n1", 4), held).decision is Decision.WAITS
+    assert preempting(asking, *queues, node("n1", 4), held).decision is SchedulingDecision.WAITS
 
 
 def test_a_job_that_is_not_let_in_preempts_nobody() -> None:
@@ -109,7 +114,7 @@ def test_a_pod_may_be_exempt() -> None:
         if isinstance(each, Pod)
     ]
     asking = gang(1, priority=10, min_resources=None)
-    assert preempting(asking, node("n1", 4), [group, *exempt]).decision is Decision.WAITS
+    assert preempting(asking, node("n1", 4), [group, *exempt]).decision is SchedulingDecision.WAITS
 
 
 def reclaiming(held: int, asked_: int = 1, tiers: Any = ONE_TIER, **other: Any) -> VolcanoAnswer:
@@ -131,7 +136,7 @@ def test_reclaim_takes_back_up_to_what_is_deserved(asked_: int, expected: str, u
 
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
-    assert reclaiming(4, is_reclaimable=False).decision is Decision.WAITS
+    assert reclaiming(4, is_reclaimable=False).decision is SchedulingDecision.WAITS
 
 
 @pytest.mark.parametrize(("held", "expected"), [(2, "waits"), (3, "now")])
@@ -147,7 +152,7 @@ def test_a_queue_keeps_what_it_deserves(held: int, expected: str) -> None:
 
 
 def test_reclaim_keeps_gangs_whole() -> None:
-    assert reclaiming(4, least=4).decision is Decision.WAITS
+    assert reclaiming(4, least=4).decision is SchedulingDecision.WAITS
 
 
 @pytest.mark.parametrize(("deserved", "expected"), [(2, "now"), (3, "now"), (4, "waits")])
@@ -167,11 +172,11 @@ def test_the_first_tier_that_gives_victims_decides() -> None:
     config = with_actions("enqueue", "allocate", "reclaim", tiers=tiers)
     held = running("r", 4, least=1, queue="other")
     answer = asked(gang(1, min_resources=None), *queues, held, node("n1", 4), config=config)
-    assert answer.decision is Decision.NOW
+    assert answer.decision is SchedulingDecision.NOW
     off = {plugin: {"enableReclaimable": "false"} for plugin in ("gang", "conformance")}
     config = replace(config, arguments=off)
     answer = asked(gang(1, min_resources=None), *queues, held, node("n1", 4), config=config)
-    assert answer.decision is Decision.WAITS
+    assert answer.decision is SchedulingDecision.WAITS
 
 
 # Topology
@@ -198,7 +203,7 @@ def test_a_hard_topology_keeps_a_gang_together(pods: int, tier: int, expected: s
     answer = asked(asking, *FOUR, config=TOPOLOGY, hyper_nodes=RACKS)
     assert answer.decision.value == expected
     if expected == "never":
-        assert answer.layer is Layer.PLACEMENT
+        assert answer.layer is SchedulingLayer.PLACEMENT
 
 
 def test_the_narrowest_is_taken_that_has_room() -> None:
@@ -216,16 +221,16 @@ def test_the_narrowest_is_taken_that_has_room() -> None:
 ])  # fmt: skip
 def test_wishes_and_names(topology: Mapping[str, str]) -> None:
     asking = gang(6, topology=topology)
-    assert asked(asking, *FOUR, config=TOPOLOGY, hyper_nodes=RACKS).decision is Decision.NOW
+    assert asked(asking, *FOUR, config=TOPOLOGY, hyper_nodes=RACKS).decision is SchedulingDecision.NOW
 
 
 def test_a_topology_that_nobody_enforces() -> None:
     asking = gang(6, topology={"mode": "hard", "highest_tier": "1"})
     plain = asked(asking, *FOUR, hyper_nodes=RACKS)
-    assert plain.decision is Decision.NOW
+    assert plain.decision is SchedulingDecision.NOW
     assert any("not enforced" in each for each in plain.assumptions)
     unread = asked(asking, *FOUR, hyper_nodes=RACKS, config=VolcanoConfig())
-    assert unread.decision is Decision.NEVER
+    assert unread.decision is SchedulingDecision.NEVER
 
 
 def test_labels_circles_and_patterns_that_never_end() -> None:
@@ -239,4 +244,4 @@ def test_labels_circles_and_patterns_that_never_end() -> None:
     assert any("HyperNode y" in each for each in answer.assumptions)
     assert asked(
         gang(3, topology={"highest_tier": "1"}), *FOUR, config=TOPOLOGY, hyper_nodes=odd
-    ).decision is (Decision.NEVER)
+    ).decision is (SchedulingDecision.NEVER)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
 from gpucost.advisor.volcano.answer import volcano_answer
-from gpucost.advisor.volcano.gang import Gang, gang_of_manifest, is_for_volcano
-from gpucost.cluster.pods import Pod, PodSet
-from gpucost.cluster.scheduling import VolcanoConfig
+from gpucost.advisor.volcano.gang import VolcanoGang, gang_of_manifest, is_for_volcano
+from gpucost.cluster.objects.pods import Pod, PodSet
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
 from tests.advisor.volcano_worlds import (
     NOW,
     ONE_TIER,
@@ -42,18 +42,18 @@ def test_all_at_once_or_nothing(free: int, expected: tuple[str, str]) -> None:
     assert short(answer) == expected
     if expected[0] == "now":
         assert answer.pod_sets[0].nodes == {"n2": 4}
-        assert answer.layer is Layer.NONE
+        assert answer.layer is SchedulingLayer.NONE
     else:
-        assert answer.layer is Layer.PLACEMENT
+        assert answer.layer is SchedulingLayer.PLACEMENT
 
 
 def test_fewer_than_all_suffice_where_it_says_so() -> None:
     answer = asked(gang(6, min_member=3), node("n1", 4))
-    assert (answer.decision, answer.pod_sets[0].count) == (Decision.NOW, 3)
+    assert (answer.decision, answer.pod_sets[0].count) == (SchedulingDecision.NOW, 3)
     assert "3 pods beyond its minimum follow as room allows" in answer.assumptions
 
 
-def _two_tasks(**fields: Any) -> Gang:
+def _two_tasks(**fields: Any) -> VolcanoGang:
     tasks = (PodSet("ps", 2, template(0, cpu=1000)), PodSet("worker", 4, template(2)))
     return gang(6, tasks=tasks, min_resources=None, **fields)
 
@@ -67,12 +67,12 @@ def test_each_task_has_its_own_minimum(workers: int, expected: str) -> None:
 
 def test_the_minimum_of_tasks_does_not_count_above_that_of_the_gang() -> None:
     answer = asked(_two_tasks(min_member=2, min_task_member={"ps": 2, "worker": 4}), node("n1", 4))
-    assert answer.decision is Decision.NOW
+    assert answer.decision is SchedulingDecision.NOW
 
 
 def test_a_pod_larger_than_any_node_is_never_placed() -> None:
     answer = asked(gang(1, 9), node("n1", 8), node("n2", 8))
-    assert (short(answer), answer.layer) == (("never", "NoNodeFits"), Layer.PLACEMENT)
+    assert (short(answer), answer.layer) == (("never", "NoNodeFits"), SchedulingLayer.PLACEMENT)
     assert answer.evidence[0].value == f"{GPU}: 9"
 
 
@@ -85,7 +85,7 @@ def test_fewer_pods_than_it_needs() -> None:
 def test_without_the_plugin_gang_each_pod_starts_alone() -> None:
     config = VolcanoConfig(tiers=(("priority",), ("predicates", "proportion")), is_read=True)
     answer = asked(gang(4, min_resources=None), node("n1", 8), running("r", 7), config=config)
-    assert (answer.decision, answer.pod_sets[0].count) == (Decision.NOW, 1)
+    assert (answer.decision, answer.pod_sets[0].count) == (SchedulingDecision.NOW, 1)
 
 
 def test_pods_that_are_being_deleted_hold_their_node_and_no_quota() -> None:
@@ -95,7 +95,7 @@ def test_pods_that_are_being_deleted_hold_their_node_and_no_quota() -> None:
     ]
     answer = asked(gang(4), queue("default", 4), node("n1", 4), [group, *leaving])
     assert short(answer)[0] == "waits"
-    assert answer.layer is Layer.PLACEMENT or answer.reason == "Overcommit"
+    assert answer.layer is SchedulingLayer.PLACEMENT or answer.reason == "Overcommit"
 
 
 # Jobs that exist
@@ -212,20 +212,20 @@ def test_a_vote_that_is_not_followed_is_never_guessed(plugin: str, free: str, fu
     assert bool(answer.drift) is (free == "unknown")
     assert asked(gang(1, min_resources=None), node("n1", 8), held, config=config).decision.value == full
     never = asked(gang(9, 9, min_resources=None), node("n1", 8), config=config)
-    assert never.decision is Decision.NEVER
+    assert never.decision is SchedulingDecision.NEVER
 
 
 def test_shares_of_gpus_and_subgroups_are_unknown() -> None:
     vgpu = "volcano.sh/vgpu-number"
     shares = gang(asks=template(requests={vgpu: 1}), min_resources=None)
     answer = asked(shares, node("n1", allocatable={vgpu: 10}))
-    assert (answer.decision, answer.reason) == (Decision.UNKNOWN, "NotFollowed")
+    assert (answer.decision, answer.reason) == (SchedulingDecision.UNKNOWN, "NotFollowed")
     assert vgpu in answer.says
     document = {"spec": {"tasks": [{"name": "main", "partitionPolicy": {"totalPartitions": 2}}]}}
     found = gang_of_manifest(manifest(vcjob(2), document=document), state(node("n1")))
     answer = asked(found, node("n1"))
     assert (answer.decision, answer.says) == (
-        Decision.UNKNOWN, "spec.tasks[0].partitionPolicy is not followed",
+        SchedulingDecision.UNKNOWN, "spec.tasks[0].partitionPolicy is not followed",
     )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def test_shares_of_gpus_and_subgroups_are_unknown() -> None:
 def test_another_version_is_said(version: str, drifts: bool) -> None:
     config = VolcanoConfig(version=version, is_read=True)
     answer = asked(gang(), node("n1"), config=config)
-    assert answer.decision is Decision.NOW
+    assert answer.decision is SchedulingDecision.NOW
     assert any(version in each for each in answer.drift) is drifts or not version
 
 
@@ -251,25 +251,28 @@ def test_the_rules_are_named() -> None:
 def test_claims_and_rules_about_other_pods_are_never_guessed() -> None:
     for asks in (template(1, claims=("gpu",)), template(1, has_pod_affinity=True)):
         answer = asked(gang(asks=asks), node("n1"))
-        assert (answer.decision, answer.reason) == (Decision.UNKNOWN, "NotFollowed")
-        assert asked(gang(asks=asks), queue("default", 0), node("n1")).decision is Decision.NEVER
+        assert (answer.decision, answer.reason) == (SchedulingDecision.UNKNOWN, "NotFollowed")
+        assert asked(gang(asks=asks), queue("default", 0), node("n1")).decision is SchedulingDecision.NEVER
 
 
 def test_as_many_pods_as_a_number_can_say() -> None:
     """Pods beyond the minimum are not gone through one by one."""
     endless = gang(2**31 - 1, min_member=1, min_resources=None)
     assert asked(endless, node("n1", 8)).pod_sets[0].count == 1
-    assert asked(endless, queue("default", 8), node("n1", 8), running("r", 8)).decision is Decision.WAITS
+    assert (
+        asked(endless, queue("default", 8), node("n1", 8), running("r", 8)).decision
+        is SchedulingDecision.WAITS
+    )
     whole = gang(2**31 - 1, min_resources=None)
-    assert asked(whole, node("n1", 8)).decision is Decision.NEVER
+    assert asked(whole, node("n1", 8)).decision is SchedulingDecision.NEVER
     config = with_actions("enqueue", "allocate", "preempt", "reclaim", tiers=ONE_TIER)
-    assert asked(endless, node("n1", 8), running("r", 8), config=config).decision is Decision.WAITS
+    assert asked(endless, node("n1", 8), running("r", 8), config=config).decision is SchedulingDecision.WAITS
 
 
 def test_ten_thousand_pod_sets() -> None:
     alike = tuple(PodSet(f"t{at}", 1, template(1)) for at in range(10_000))
-    assert asked(gang(10_000, tasks=alike), node("n1", 8)).decision is Decision.NEVER
+    assert asked(gang(10_000, tasks=alike), node("n1", 8)).decision is SchedulingDecision.NEVER
     tasks = tuple(PodSet(f"t{at}", 1, template(1, cpu=at + 1)) for at in range(10_000))
     answer = asked(gang(10_000, tasks=tasks), node("n1", 8))
-    assert (answer.decision, answer.reason) == (Decision.UNKNOWN, "NotEvaluated")
+    assert (answer.decision, answer.reason) == (SchedulingDecision.UNKNOWN, "NotEvaluated")
     assert "100 kinds" in answer.says

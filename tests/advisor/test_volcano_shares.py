@@ -8,27 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.advisor.volcano.amounts import counted
-from gpucost.advisor.volcano.capacity import flat, tree
-from gpucost.advisor.volcano.proportion import (
-    Claim,
+from gpucost.advisor.volcano.queue_shares import (
+    QueueClaim,
     deserved,
+    flat,
     not_guaranteed,
     real_capability,
     total_guarantee,
+    tree,
 )
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.volcano.resource_amounts import counted
+from gpucost.cluster.objects.volcano import VolcanoQueue
 from tests.cluster.builders import GPU, meta
 
 SLACK = 1e-6
 SOME = st.fixed_dictionaries({GPU: st.integers(0, 40), "cpu": st.integers(0, 64_000)})
 
 
-def claim(name: str, weight: int, request: int, guarantee: int = 0, most: float = float("inf")) -> Claim:
-    return Claim(name, weight, {GPU: guarantee} if guarantee else {}, {GPU: most}, {GPU: request})
+def claim(name: str, weight: int, request: int, guarantee: int = 0, most: float = float("inf")) -> QueueClaim:
+    return QueueClaim(name, weight, {GPU: guarantee} if guarantee else {}, {GPU: most}, {GPU: request})
 
 
-def gpus(total: int, *claims: Claim) -> list[float]:
+def gpus(total: int, *claims: QueueClaim) -> list[float]:
     found = deserved({GPU: total}, claims)
     return [round(found[each.name].get(GPU, 0.0), 6) for each in claims]
 
@@ -47,7 +48,7 @@ def gpus(total: int, *claims: Claim) -> list[float]:
     ([claim("a", 0, 9)], [0]),
     ([], []),
 ])  # fmt: skip
-def test_eight_gpus_by_weight(claims: list[Claim], expected: list[float]) -> None:
+def test_eight_gpus_by_weight(claims: list[QueueClaim], expected: list[float]) -> None:
     assert gpus(8, *claims) == expected
 
 
@@ -57,8 +58,8 @@ def test_a_thirds_of_what_does_not_divide() -> None:
 
 def test_one_resource_that_is_met_does_not_end_the_other() -> None:
     both = [
-        Claim("a", 1, {}, {}, {GPU: 1, "cpu": 9_000}),
-        Claim("b", 1, {}, {}, {GPU: 9, "cpu": 1_000}),
+        QueueClaim("a", 1, {}, {}, {GPU: 1, "cpu": 9_000}),
+        QueueClaim("b", 1, {}, {}, {GPU: 9, "cpu": 1_000}),
     ]
     found = deserved({GPU: 8, "cpu": 8_000}, both)
     assert {name: {key: round(value) for key, value in each.items()} for name, each in found.items()} == {
@@ -68,7 +69,7 @@ def test_one_resource_that_is_met_does_not_end_the_other() -> None:
 
 
 @st.composite
-def divisions(draw: st.DrawFn) -> tuple[dict[str, int], list[Claim]]:
+def divisions(draw: st.DrawFn) -> tuple[dict[str, int], list[QueueClaim]]:
     total = draw(SOME)
     left = dict(total)
     claims = []
@@ -79,14 +80,14 @@ def divisions(draw: st.DrawFn) -> tuple[dict[str, int], list[Claim]]:
     made = []
     for name, weight, guarantee, limit, request in claims:
         real = {key: min(left[key] + guarantee[key], max(limit[key], guarantee[key])) for key in left}
-        made.append(Claim(name, weight, guarantee, real, request))
+        made.append(QueueClaim(name, weight, guarantee, real, request))
     return total, made
 
 
 @settings(max_examples=150, deadline=None)
 @given(divisions(), st.randoms(use_true_random=False))
 def test_nobody_gets_too_much_or_too_little(
-    division: tuple[dict[str, int], list[Claim]], rng: random.Random
+    division: tuple[dict[str, int], list[QueueClaim]], rng: random.Random
 ) -> None:
     total, claims = division
     found = deserved(total, claims)
@@ -104,7 +105,7 @@ def test_nobody_gets_too_much_or_too_little(
     assert deserved(total, shuffled) == found
 
 
-def poured(total: int, claims: list[Claim], step: float = 0.005) -> list[float]:
+def poured(total: int, claims: list[QueueClaim], step: float = 0.005) -> list[float]:
     """In drops: each goes to the queue with the least for its weight that can still take it."""
     got = [0.0] * len(claims)
     for _ in range(round(total / step)):
@@ -116,7 +117,7 @@ def poured(total: int, claims: list[Claim], step: float = 0.005) -> list[float]:
     return got
 
 
-def _limit(each: Claim) -> float:
+def _limit(each: QueueClaim) -> float:
     return min(each.request[GPU], each.real_capability[GPU])
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
-from gpucost.advisor.volcano.gang import Gang, gang_of_manifest
-from gpucost.advisor.volcano.session import World
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.pods import Pod
-from gpucost.cluster.priorities import default_class, pod_priority
+from gpucost.advisor.volcano.gang import VolcanoGang, gang_of_manifest
+from gpucost.advisor.volcano.queue_simulation import SimulationStage, VolcanoDiscipline, run_id
+from gpucost.advisor.volcano.session import VolcanoSession
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.views.queue_order import default_class, pod_priority
 from tests.advisor.volcano_worlds import (
     CAPACITY,
     EVICTING,
@@ -28,7 +28,7 @@ from tests.advisor.volcano_worlds import (
 from tests.cluster.builders import GPU, job, meta, node, pod_group, pod_set, state
 
 
-def jobs_of(known: World) -> dict[str, list[Pod]]:
+def jobs_of(known: VolcanoSession) -> dict[str, list[Pod]]:
     """Bound pods by the name of their PodGroup."""
     found: dict[str, list[Pod]] = {}
     for pod in known.overview.state.pods.values():
@@ -37,9 +37,9 @@ def jobs_of(known: World) -> dict[str, list[Pod]]:
     return found
 
 
-def starts(target: Gang, known: World, *ends: str) -> list[list[str]]:
+def starts(target: VolcanoGang, known: VolcanoSession, *ends: str) -> list[list[str]]:
     """Who starts at once, and after each end."""
-    discipline = VolcanoDiscipline(Stage(target, known, jobs_of(known)))
+    discipline = VolcanoDiscipline(SimulationStage(target, known, jobs_of(known)))
     steps = [discipline.start(0, (), ())]
     steps += [discipline.start(at, (each,), ()) for at, each in enumerate(ends, 1)]
     return [list(each) for each in steps]

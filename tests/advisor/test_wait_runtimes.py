@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.advisor.wait import runtimes
-from gpucost.advisor.wait.names import LONGEST, name_pattern
-from gpucost.advisor.wait.pools import HALF_LIVES, Pool
-from gpucost.advisor.wait.runtimes import (
+from gpucost.advisor.wait import run_times
+from gpucost.advisor.wait.run_times import (
     FLOOR_MS,
+    HALF_LIVES,
+    LONGEST,
     NO_HISTORY,
-    LearningRunTimes,
+    AdaptiveRunTimes,
     PastRun,
+    RunTimePool,
     RunTimes,
+    name_pattern,
     size_class,
 )
 from gpucost.domain.errors import InputError
@@ -170,8 +172,8 @@ def _kaplan_meier(runs: list[PastRun], beyond_ms: int) -> float:
 
 def test_runs_that_have_not_ended_count_as_kaplan_and_meier_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With neither recency nor a wider group; one in two is cut off while it runs."""
-    monkeypatch.setattr(runtimes, "WIDER_COUNTS_AS", 1e-9)
-    monkeypatch.setattr(runtimes, "Pool", lambda _: Pool(10**8))
+    monkeypatch.setattr(run_times, "WIDER_COUNTS_AS", 1e-9)
+    monkeypatch.setattr(run_times, "RunTimePool", lambda _: RunTimePool(10**8))
     random = Random(11)
     times = [(random.randint(1, 40) * HOUR_MS, random.randint(1, 40) * HOUR_MS) for _ in range(80)]
     # A censored run that is as long as one that ended outlived it: so it comes after it.
@@ -234,7 +236,7 @@ def test_draws_follow_the_quantiles() -> None:
 
 
 def test_it_goes_on_learning() -> None:
-    learning = LearningRunTimes(_runs("t", "n", 1, *[HOUR_MS] * 5))
+    learning = AdaptiveRunTimes(_runs("t", "n", 1, *[HOUR_MS] * 5))
     for _ in range(50):
         learning.learn(PastRun("t", "n", 1, MINUTE_MS))
     assert learning.like("t", "n", 1).median_ms() == MINUTE_MS
@@ -245,11 +247,11 @@ def test_it_goes_on_learning() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """In runs per group, and in groups: the wider ones still know what a forgotten one had learnt."""
-    pool = Pool(40)
+    pool = RunTimePool(40)
     for _ in range(1_000):
         pool.learn(1, False)
     assert (len(pool), pool.learnt) == (40 * HALF_LIVES, 1_000)
-    monkeypatch.setattr(runtimes, "MOST_GROUPS", 30)
+    monkeypatch.setattr(run_times, "MOST_GROUPS", 30)
     letters = "abcdefghijklmnop"
     names = [f"{one}{two}" for one in letters for two in letters]
     history = RunTimes([run for name in names for run in _runs("t", name, 1, *[HOUR_MS] * 3)])
@@ -273,7 +275,7 @@ def test_a_quantile_lies_between_0_and_1(q: float) -> None:
 def test_readers_see_groups_that_are_all_theirs_and_those_of_all() -> None:
     """A label of a team is written by whoever likes: one run of somebody else's hides its group."""
     mixed = [PastRun("audio", "tts-2", 8, HOUR_MS, owner=owner) for owner in ("audio", "audio", "vision")]
-    learning = LearningRunTimes([*_runs("vision", "eval-1", 1, *[MINUTE_MS] * 5), *mixed])
+    learning = AdaptiveRunTimes([*_runs("vision", "eval-1", 1, *[MINUTE_MS] * 5), *mixed])
     found = learning.seen_by({"vision"})
     assert found.like("vision", "eval-1", 1).basis == "5 ended runs of team vision named eval-* on 1 GPU"
     assert found.like("audio", "tts-2", 8).basis == "3 ended runs on 5-8 GPUs"

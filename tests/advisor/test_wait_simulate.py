@@ -11,31 +11,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.advisor.wait.arrivals import as_before
-from gpucost.advisor.wait.fifo import Ask, Nodes, Placement, fifo
-from gpucost.advisor.wait.runtimes import FLOOR_MS, NO_HISTORY, PastRun, RunTimes
-from gpucost.advisor.wait.simulate import Arrival, Run, Sampling, Scene, no_arrivals, simulate
+from gpucost.advisor.wait.fifo import FifoJob, FifoNodes, FifoPlacement, fifo
+from gpucost.advisor.wait.run_times import (
+    FLOOR_MS,
+    NO_HISTORY,
+    PastRun,
+    RunTimes,
+)
+from gpucost.advisor.wait.simulation import (
+    JobArrival,
+    QueueScene,
+    SimulatedRun,
+    WaitSampling,
+    no_arrivals,
+    simulate,
+)
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 
-SAMPLING = Sampling(samples=40, horizon_ms=7 * DAY_MS, seed=1)
+SAMPLING = WaitSampling(samples=40, horizon_ms=7 * DAY_MS, seed=1)
 AN_HOUR_EACH = RunTimes([PastRun("t", "", gpus, HOUR_MS) for gpus in (1, 2, 4, 8) for _ in range(1_000)])
 
 
-def _running(*elapsed_ms: int, gpus: int = 8) -> list[Run]:
-    return [Run(f"r{at}", "t", "", gpus, elapsed) for at, elapsed in enumerate(elapsed_ms)]
+def _running(*elapsed_ms: int, gpus: int = 8) -> list[SimulatedRun]:
+    return [SimulatedRun(f"r{at}", "t", "", gpus, elapsed) for at, elapsed in enumerate(elapsed_ms)]
 
 
-def _waiting(*gpus: int) -> list[Run]:
-    return [Run(f"w{at}", "t", "", each) for at, each in enumerate(gpus)]
+def _waiting(*gpus: int) -> list[SimulatedRun]:
+    return [SimulatedRun(f"w{at}", "t", "", each) for at, each in enumerate(gpus)]
 
 
 def _scene(
-    running: Sequence[Run], waiting: Sequence[Run], backfills: bool = False, nodes: int | None = None
-) -> Scene:
+    running: Sequence[SimulatedRun],
+    waiting: Sequence[SimulatedRun],
+    backfills: bool = False,
+    nodes: int | None = None,
+) -> QueueScene:
     """The last that waits is asked about; each that runs has a node of its own."""
     placed = {run.id: ((node, run.gpus),) for node, run in enumerate(running)}
-    asks = [Ask(run.id, run.gpus) for run in waiting]
-    return Scene(
+    asks = [FifoJob(run.id, run.gpus) for run in waiting]
+    return QueueScene(
         waiting[-1].id, running, waiting, fifo(nodes or len(running), 8, placed, asks, backfills=backfills)
     )
 
@@ -60,9 +75,9 @@ def test_what_comes_behind_does_not_matter_in_strict_fifo() -> None:
     running = _running(0, HOUR_MS // 2)
     waiting = _waiting(8, 8, 8, 8)
     placed = {run.id: ((node, run.gpus),) for node, run in enumerate(running)}
-    asks = [Ask(run.id, run.gpus) for run in waiting]
-    with_all = Scene("w1", running, waiting, fifo(2, 8, placed, asks))
-    alone = Scene("w1", running, waiting[:2], fifo(2, 8, placed, asks[:2]))
+    asks = [FifoJob(run.id, run.gpus) for run in waiting]
+    with_all = QueueScene("w1", running, waiting, fifo(2, 8, placed, asks))
+    alone = QueueScene("w1", running, waiting[:2], fifo(2, 8, placed, asks[:2]))
     assert simulate(with_all, AN_HOUR_EACH, SAMPLING).p50_ms == pytest.approx(
         simulate(alone, AN_HOUR_EACH, SAMPLING).p50_ms, rel=1e-6
     )
@@ -140,8 +155,10 @@ class _Priority:
 
 def test_arrivals_that_overtake_are_drawn_from_the_past() -> None:
     """One before it in every two hours, each of an hour, on one slot: it gets in all the same, but later."""
-    past = [Arrival(at * 2 * HOUR_MS, Run(f"p{at}", "t", "", 8)) for at in range(12)]
-    scene = Scene("w0", _running(0), _waiting(8), lambda: _Priority(["w0"]), as_before(past, DAY_MS, DAY_MS))
+    past = [JobArrival(at * 2 * HOUR_MS, SimulatedRun(f"p{at}", "t", "", 8)) for at in range(12)]
+    scene = QueueScene(
+        "w0", _running(0), _waiting(8), lambda: _Priority(["w0"]), as_before(past, DAY_MS, DAY_MS)
+    )
     quiet = replace(scene, arrivals=no_arrivals)
     some, none = (simulate(each, AN_HOUR_EACH, SAMPLING).p90_ms for each in (scene, quiet))
     assert some is not None
@@ -150,7 +167,7 @@ def test_arrivals_that_overtake_are_drawn_from_the_past() -> None:
 
 
 def test_a_stretch_of_the_past_is_played_whole_and_round() -> None:
-    past = [Arrival(at, Run(f"p{at}", "t", "", 1)) for at in (0, 10, 50)]
+    past = [JobArrival(at, SimulatedRun(f"p{at}", "t", "", 1)) for at in (0, 10, 50)]
     drawn = as_before(past, 100, 250)(Random(3))
     assert len({arrival.run.id for arrival in drawn}) == len(drawn)
     assert 7 <= len(drawn) <= 9
@@ -163,7 +180,7 @@ def test_a_stretch_of_the_past_is_played_whole_and_round() -> None:
 @pytest.mark.parametrize("at_ms", [-1, 100])
 def test_the_past_lies_within_its_span(at_ms: int) -> None:
     with pytest.raises(InputError, match=r"at_ms: .*; allowed: from 0 to below the span of 100 ms"):
-        as_before([Arrival(at_ms, Run("p", "t", "", 1))], 100, 100)
+        as_before([JobArrival(at_ms, SimulatedRun("p", "t", "", 1))], 100, 100)
 
 
 @pytest.mark.parametrize("field", ["samples", "horizon_ms", "grain_ms"])
@@ -192,14 +209,14 @@ def test_only_what_waits_can_be_asked_about() -> None:
         ([8, 8, 8], 17, ((0, 8), (1, 8), (2, 1))),
     ],
 )
-def test_a_job_stays_together(free: list[int], gpus: int, placement: Placement | None) -> None:
-    nodes = Nodes(len(free), 8)
+def test_a_job_stays_together(free: list[int], gpus: int, placement: FifoPlacement | None) -> None:
+    nodes = FifoNodes(len(free), 8)
     nodes.take(tuple((node, 8 - left) for node, left in enumerate(free)))
     assert nodes.place(gpus) == placement
 
 
 def test_a_blocked_queue_holds_nobody_elses() -> None:
-    asks = [Ask("a1", 8, "a"), Ask("a2", 1, "a"), Ask("b1", 4, "b"), Ask("b2", 1, "b")]
+    asks = [FifoJob("a1", 8, "a"), FifoJob("a2", 1, "a"), FifoJob("b1", 4, "b"), FifoJob("b2", 1, "b")]
     discipline = fifo(1, 8, {"r": ((0, 3),)}, asks)()
     assert discipline.start(0, (), ()) == ["b1", "b2"]
     assert discipline.start(1, ("r",), ()) == []
@@ -214,7 +231,7 @@ _ASKS = st.lists(st.tuples(st.integers(1, 24), st.sampled_from("ab"), st.integer
 def test_no_node_is_ever_given_twice_and_order_is_kept(
     rows: list[tuple[int, str, int]], backfills: bool, node_count: int
 ) -> None:
-    asks = [Ask(f"{at:02}", gpus, queue) for at, (gpus, queue, _) in enumerate(rows)]
+    asks = [FifoJob(f"{at:02}", gpus, queue) for at, (gpus, queue, _) in enumerate(rows)]
     gpus_of = {ask.id: ask.gpus for ask in asks}
     discipline = fifo(node_count, 8, {}, asks, backfills=backfills)()
     ends: dict[str, int] = {}
@@ -237,7 +254,7 @@ def test_no_node_is_ever_given_twice_and_order_is_kept(
 
 def test_an_ask_for_no_gpu_is_refused() -> None:
     with pytest.raises(InputError, match=r"gpus: .*; allowed: 1 or more"):
-        Ask("a", 0)
+        FifoJob("a", 0)
 
 
 def test_a_new_job_without_history_is_given_the_floor() -> None:

@@ -7,14 +7,22 @@ from random import Random
 
 import pytest
 
-from gpucost.advisor.answers import Wait, WaitRange
-from gpucost.advisor.wait.skill import LEAST_DECIDED, PastWait, WaitSkill, corrected, skill_of
+from gpucost.advisor.model.answers import WaitEstimate, WaitRange
+from gpucost.advisor.wait.forecast_skill import (
+    LEAST_DECIDED,
+    PastWait,
+    WaitSkill,
+    corrected,
+    skill_of,
+)
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 
 HORIZON_MS = 30 * DAY_MS
 FIVE_HOURS = WaitRange(HOUR_MS, 5 * HOUR_MS, 20 * HOUR_MS)
-WAIT = Wait(5 * HOUR_MS, 20 * HOUR_MS, HORIZON_MS, "40 ended runs", 40, p10_ms=HOUR_MS, simulated=FIVE_HOURS)
+WAIT = WaitEstimate(
+    5 * HOUR_MS, 20 * HOUR_MS, HORIZON_MS, "40 ended runs", 40, p10_ms=HOUR_MS, simulated=FIVE_HOURS
+)
 
 
 def past(

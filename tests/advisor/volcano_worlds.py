@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.advisor.volcano.session import World
-from gpucost.cluster.jobs import JobObject, PriorityClass
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodSet
-from gpucost.cluster.scheduling import VolcanoConfig
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.advisor.volcano.session import VolcanoSession
+from gpucost.cluster.objects.jobs import JobManifest, JobObject, PriorityClass
+from gpucost.cluster.objects.pods import Pod, PodSet
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.cluster.builders import GPU, T0, job, meta, pod, pod_group, pod_set, state, template
 
 NOW = T0 + 3_600_000
@@ -67,28 +66,28 @@ def classes(*values: int) -> dict[str, Any]:
     return {"priority_classes": [PriorityClass(meta(f"p{value}", ""), value) for value in values]}
 
 
-def gang(pods: int = 1, gpus: int = 1, queue: str = "default", **fields: Any) -> Gang:
+def gang(pods: int = 1, gpus: int = 1, queue: str = "default", **fields: Any) -> VolcanoGang:
     """A Volcano job of one task, as it would be submitted."""
     least = fields.pop("min_member", pods)
     per_task = fields.pop("min_task_member", {})
     asks = fields.pop("asks", None) or template(gpus)
     own = {"min_resources": {GPU: gpus * least}, "topology": {}, **fields}
-    return Gang(
+    return VolcanoGang(
         "team-a", "new", queue, own.pop("priority", 0), least, per_task,
         own.pop("tasks", (PodSet("main", pods, asks),)), own.pop("min_resources"), own.pop("topology"),
         NOW, **own,
     )  # fmt: skip
 
 
-def world(*objects: object, config: VolcanoConfig | None = None, **collections: Any) -> World:
+def world(*objects: object, config: VolcanoConfig | None = None, **collections: Any) -> VolcanoSession:
     """With queue ``default`` unless queues are named."""
     flat = [each for one in objects for each in (one if isinstance(one, list) else [one])]
     if not any(isinstance(each, VolcanoQueue) for each in flat):
         flat.append(queue("default"))
-    return World(Overview(state(*flat, **collections)), config or VolcanoConfig(is_read=True))
+    return VolcanoSession(ClusterOverview(state(*flat, **collections)), config or VolcanoConfig(is_read=True))
 
 
-def asked(gang_: Gang, *objects: object, **fields: Any) -> VolcanoAnswer:
+def asked(gang_: VolcanoGang, *objects: object, **fields: Any) -> VolcanoAnswer:
     return volcano_answer(gang_, world(*objects, **fields))
 
 

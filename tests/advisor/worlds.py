@@ -11,26 +11,31 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from gpucost.cluster.kueue import (
-    Assignment,
+from gpucost.cluster.objects.kueue import (
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
+    FlavorFungibility,
+    FlavorQuota,
     FlavorResource,
-    Fungibility,
     LocalQueue,
-    Preemption,
-    Quota,
+    PodSetAssignment,
     ResourceFlavor,
     ResourceGroup,
     Workload,
 )
-from gpucost.cluster.kueue import Topology as Topology
-from gpucost.cluster.nodes import Node, Taint
-from gpucost.cluster.objects import Condition, Meta
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import PodSet, PodTemplate, Requirement, Toleration
-from gpucost.cluster.scheduling import KueueConfig, SchedulerConfigs, VolcanoConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.kueue import Topology as Topology
+from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
+from gpucost.cluster.objects.nodes import Node, Taint
+from gpucost.cluster.objects.pods import (
+    PodSet,
+    PodTemplate,
+    SelectorRequirement,
+    Toleration,
+)
+from gpucost.cluster.objects.scheduler_config import KueueConfig, SchedulerConfigs, VolcanoConfig
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from tests.cluster import builders
 from tests.cluster.builders import GPU, T0
 
@@ -41,7 +46,7 @@ FLAVOR = "h100"
 MAIN = "main"
 """Every ClusterQueue has a LocalQueue of this name, in a namespace of its own name."""
 
-Amount = int | float | Quota
+Amount = int | float | FlavorQuota
 Amounts = Amount | Mapping[str, Amount] | None
 """Of one resource, by flavor; one number is of every flavor that the GPUs are in, else of ``FLAVOR``. A Quota
 is taken as it is, in Kueue's units."""
@@ -54,7 +59,7 @@ def meta(
     created: float = 7200,
     uid: str = "",
     labels: Mapping[str, str] | None = None,
-) -> Meta:
+) -> ObjectMeta:
     """``created`` in seconds before ``NOW``."""
     return builders.meta(
         name, namespace, uid=uid or name, created_ms=NOW - round(created * 1000), labels=labels
@@ -95,15 +100,15 @@ def queue(
     """
     amounts = {GPU: gpu, "cpu": cpu, "memory": memory, "pods": pods, **(resources or {})}
     found_groups, quotas = _quotas(amounts, borrowing, lending)
-    active = Condition(is_active, reason or ("Ready" if is_active else "Stopped"), "", NOW - 7_200_000)
+    active = StatusCondition(is_active, reason or ("Ready" if is_active else "Stopped"), "", NOW - 7_200_000)
     return ClusterQueue(
         meta(name),
         cohort,
         "StrictFIFO" if strict else "BestEffortFIFO",
         found_groups if groups is None else groups,
         quotas,
-        Preemption(within, reclaim, borrow, threshold),
-        Fungibility(can_borrow, can_preempt, preference),
+        ClusterQueuePreemption(within, reclaim, borrow, threshold),
+        FlavorFungibility(can_borrow, can_preempt, preference),
         weight=Fraction(weight),
         **{"namespace_selector": (), "conditions": {"Active": active}, **fields},
     )
@@ -156,7 +161,7 @@ def pod_set(
     more: Mapping[str, int] | None = None,
     tolerations: tuple[Toleration, ...] = (),
     selector: Mapping[str, str] | None = None,
-    affinity: tuple[Requirement, ...] = (),
+    affinity: tuple[SelectorRequirement, ...] = (),
     topology: Mapping[str, str] | None = None,
 ) -> PodSet:
     """``pods`` pods of ``gpus`` GPUs, ``cpu`` cores and ``more`` each; ``least`` of them would do.
@@ -201,12 +206,12 @@ def workload(
     keywords go to ``pod_set``.
     """
     sets = (pod_set(MAIN, pods, gpus, **asked),) if pod_sets is None else pod_sets
-    conditions: dict[str, Condition] = {}
+    conditions: dict[str, StatusCondition] = {}
     if holding:
         since = NOW - round(reserved * 1000)
-        conditions = {each: Condition(True, each, "", since) for each in ("QuotaReserved", "Admitted")}
+        conditions = {each: StatusCondition(True, each, "", since) for each in ("QuotaReserved", "Admitted")}
     if evicted is not None:
-        conditions["Evicted"] = Condition(True, evicted_for, "", NOW - round(evicted * 1000))
+        conditions["Evicted"] = StatusCondition(True, evicted_for, "", NOW - round(evicted * 1000))
     own = {
         "queue": MAIN,
         "priority": priority,
@@ -269,18 +274,18 @@ def state(
     return replace(found, schedulers=SchedulerConfigs(config, volcano or VolcanoConfig()))
 
 
-def overview(*objects: object, **options: Any) -> Overview:
+def overview(*objects: object, **options: Any) -> ClusterOverview:
     """Of ``state``."""
-    return Overview(state(*objects, **options))
+    return ClusterOverview(state(*objects, **options))
 
 
 def _quotas(
     resources: Mapping[str, Amounts], borrowing: float | None, lending: float | None
-) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, Quota]]:
+) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, FlavorQuota]]:
     gpus = resources.get(GPU)
     usual = tuple(gpus) if isinstance(gpus, Mapping) else (FLAVOR,)
     groups: dict[tuple[str, ...], list[str]] = {}
-    quotas: dict[FlavorResource, Quota] = {}
+    quotas: dict[FlavorResource, FlavorQuota] = {}
     for resource, amounts in resources.items():
         if amounts is None:
             continue
@@ -292,16 +297,20 @@ def _quotas(
     return tuple(ResourceGroup(tuple(names), flavors) for flavors, names in groups.items()), quotas
 
 
-def _quota(resource: str, amount: Amount, borrowing: float | None, lending: float | None) -> Quota:
-    if isinstance(amount, Quota):
+def _quota(resource: str, amount: Amount, borrowing: float | None, lending: float | None) -> FlavorQuota:
+    if isinstance(amount, FlavorQuota):
         return amount
     scale = 1000 if resource == "cpu" else 1
     limits = (None if each is None else round(each * scale) for each in (borrowing, lending))
-    return Quota(round(amount * scale), *limits)
+    return FlavorQuota(round(amount * scale), *limits)
 
 
-def _given(pods: PodSet, flavor: str | Mapping[str, str], given: Mapping[str, int] | None) -> Assignment:
+def _given(
+    pods: PodSet, flavor: str | Mapping[str, str], given: Mapping[str, int] | None
+) -> PodSetAssignment:
     asked = pods.template.requests
     count = (given or {}).get(pods.name, pods.count)
     flavors = dict.fromkeys(asked, flavor) if isinstance(flavor, str) else dict(flavor)
-    return Assignment(pods.name, flavors, {each: amount * count for each, amount in asked.items()}, count)
+    return PodSetAssignment(
+        pods.name, flavors, {each: amount * count for each, amount in asked.items()}, count
+    )

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from alerts import build, thresholds
+from alerts import build
 from alerts.cases import FILES
-from alerts.model import Alert
-from alerts.rules import ALERTS, GROUPS
+from alerts.rules import ALERTS, GROUPS, thresholds
 from alerts.rules.findings import SAID
+from alerts.rules.model import AlertRule
 from gpucost.contract.metrics import METRICS
-from gpucost.detectors.findings import Pattern
+from gpucost.detectors.findings import WastePattern
 from gpucost.service.metrics import SERVICE_METRICS
 
 HERE = Path(build.__file__).parent
@@ -30,7 +30,7 @@ def test_files_are_as_their_source_says() -> None:
 
 @pytest.mark.fault(65)
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
-def test_every_alert_has_its_boundary_pair_and_its_runbook(alert: Alert) -> None:
+def test_every_alert_has_its_boundary_pair_and_its_runbook(alert: AlertRule) -> None:
     cases = [case for _, found in FILES.values() for case in found if case.alert == alert.name]
     if alert.expr == "vector(1)":
         assert any(case.firing for case in cases)
@@ -58,7 +58,7 @@ def test_no_runbook_and_no_case_is_of_an_alert_that_is_gone() -> None:
 
 
 def test_every_pattern_has_an_alert() -> None:
-    assert [said.pattern for said in SAID] == list(Pattern)
+    assert [said.pattern for said in SAID] == list(WastePattern)
     assert {"GpuCostIdleAllocation", "GpuCostCpuOnlyPods"} <= {said.name for said in SAID}
 
 
@@ -71,14 +71,14 @@ def test_names_exist() -> None:
             used = set(re.findall(r"[a-z_]+:gpucost_\w+:\w+", rule.expr))
             rest = re.sub(r"[a-z_]+:gpucost_\w+:\w+", "", rule.expr)
             assert set(re.findall(r"gpucost_\w+", rest)) <= known
-            if not isinstance(rule, Alert):
+            if not isinstance(rule, AlertRule):
                 recorded.add(rule.record)
                 assert re.fullmatch(r"[a-z_]+:gpucost_\w+:\w+", rule.record)
             assert used <= recorded
 
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
-def test_what_an_alert_says(alert: Alert) -> None:
+def test_what_an_alert_says(alert: AlertRule) -> None:
     rule = yaml.safe_load(yaml.safe_dump(alert.rule()))
     assert re.fullmatch(r"GpuCost[A-Z]\w+", alert.name)
     assert alert.severity in ("critical", "warning", "info") or "$labels.severity" in alert.severity
@@ -103,7 +103,7 @@ def test_addresses_take_the_place_of_placeholders() -> None:
 
 
 def test_thresholds_have_a_unit_and_a_reason_and_are_used() -> None:
-    every = {n: each for n, each in vars(thresholds).items() if isinstance(each, thresholds.Threshold)}
+    every = {n: each for n, each in vars(thresholds).items() if isinstance(each, thresholds.AlertThreshold)}
     assert all(each.unit and each.meaning and each.why for each in every.values())
     used = [each for alert in ALL for each in (*alert.thresholds, alert.lasts) if each is not None]
     assert [name for name, each in every.items() if each not in used] == []
@@ -111,7 +111,7 @@ def test_thresholds_have_a_unit_and_a_reason_and_are_used() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(5_400, "1h30m"), (86_400, "1d"), (0, "0s"), (59, "59s")])
 def test_durations(seconds: int, text: str) -> None:
-    assert thresholds.Threshold(seconds, "s", "", "").duration == text
+    assert thresholds.AlertThreshold(seconds, "s", "", "").duration == text
 
 
 def test_a_runbook_without_its_part_is_refused() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from alerts import alertmanager, build
+from alerts import build
 from alerts.rules import ALERTS
 from tests.support.ports import free_port
 
@@ -73,7 +73,7 @@ def test_gpucost_is_told_with_a_key_of_a_file_and_of_ends_too() -> None:
     hook = next(each for each in config["receivers"] if each["name"] == "gpucost")["webhook_configs"][0]
     assert hook["url"] == "http://gpucost:8080/v1/alerts/alertmanager"
     assert hook["send_resolved"] is True
-    assert hook["max_alerts"] == alertmanager.MOST_ALERTS
+    assert hook["max_alerts"] == build.MOST_ALERTS
     assert set(hook["http_config"]["authorization"]) == {"type", "credentials_file"}
 
 

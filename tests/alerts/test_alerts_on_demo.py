@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from alerts import build
-from alerts.model import Alert, Recording
 from alerts.rules import ALERTS, GROUPS
+from alerts.rules.model import AlertRule, RecordingRule
 from tests.support.demo_prometheus import DemoPrometheus, demo_prometheus
 from tests.support.prometheus import needs_prometheus
 
@@ -34,15 +34,15 @@ def ask(demo: DemoPrometheus, query: str) -> list[dict[str, dict[str, str]]]:
     return found
 
 
-RECORDINGS = [rule for group in GROUPS for rule in group.rules if isinstance(rule, Recording)]
+RECORDINGS = [rule for group in GROUPS for rule in group.rules if isinstance(rule, RecordingRule)]
 
 
 @pytest.mark.parametrize("rule", RECORDINGS, ids=lambda rule: rule.record)
-def test_every_recording_rule_has_data(demo: DemoPrometheus, rule: Recording) -> None:
+def test_every_recording_rule_has_data(demo: DemoPrometheus, rule: RecordingRule) -> None:
     assert ask(demo, rule.record)
 
 
-def holds(demo: DemoPrometheus, alert: Alert) -> bool:
+def holds(demo: DemoPrometheus, alert: AlertRule) -> bool:
     return bool(ask(demo, alert.expr))
 
 

@@ -10,36 +10,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucost.advisor.answers import (
+from gpucost.advisor.model.answers import (
     Advice,
-    Change,
-    ChangeKind,
-    Decision,
-    Evidence,
+    AdviceEvidence,
+    AdviceSubject,
     Explanation,
-    Layer,
+    JobSuggestion,
     LayerAnswer,
-    Subject,
-    Suggestion,
-    Verdict,
-    Victim,
+    LayerVerdict,
+    PreemptionVictim,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
 )
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.desk import Task
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.deadline_queue import ReviewTask
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.jobs import JobObject, Namespace
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.jobs import JobManifest, JobObject, Namespace
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.errors import InputError
-from gpucost.service.advising import Advising, Engine
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from tests.cluster import builders
 from tests.cluster.builders import GPU, T0
 
 TOKEN = "a-token-of-the-webhook"
-OWN = Subject("Workload", "ml", "mine-wl", "mine-wl-uid")
-FOREIGN = Subject("Workload", "cv", "their-secret", "their-secret-uid")
+OWN = AdviceSubject("Workload", "ml", "mine-wl", "mine-wl-uid")
+FOREIGN = AdviceSubject("Workload", "cv", "their-secret", "their-secret-uid")
 
 
 def state() -> ClusterState:
@@ -66,33 +65,37 @@ def state() -> ClusterState:
     )
 
 
-def advice(subject: Subject) -> Advice:
+def advice(subject: AdviceSubject) -> Advice:
     """It waits, would displace one job of each team, and says so in every field that has words."""
     there = f"{FOREIGN.namespace}/{FOREIGN.name}"
-    to_admin = Change(
-        ChangeKind.CLUSTER, f"workload/{FOREIGN.name}", "spec: {}", (), f"kubectl delete {there}"
+    to_admin = SuggestedChange(
+        SuggestedChangeKind.CLUSTER, f"workload/{FOREIGN.name}", "spec: {}", (), f"kubectl delete {there}"
     )
-    to_author = Change(
-        ChangeKind.MANIFEST, f"job/{subject.name}", "spec: {}", (), "kubectl apply -f job.yaml"
+    to_author = SuggestedChange(
+        SuggestedChangeKind.MANIFEST, f"job/{subject.name}", "spec: {}", (), "kubectl apply -f job.yaml"
     )
     return Advice(
         subject,
-        Decision.WAITS,
-        Layer.QUOTA,
+        SchedulingDecision.WAITS,
+        SchedulingLayer.QUOTA,
         "InsufficientQuota",
         f"waits ~3h (p90 9h): queue ml-queue has 8 of 64 GPUs left, behind {FOREIGN.name}",
         (f"{there} runs longest", "queue ml-queue lends 4 GPUs"),
         "kueue",
         "kueue 0.19.2",
         queue="ml-queue",
-        victims=tuple(Victim(each, "ml-queue", 0, "InClusterQueue", {GPU: 8}) for each in (OWN, FOREIGN)),
+        victims=tuple(
+            PreemptionVictim(each, "ml-queue", 0, "InClusterQueue", {GPU: 8}) for each in (OWN, FOREIGN)
+        ),
         suggestions=(
-            Suggestion("smaller", "asks 4 GPUs: runs now", to_author, Decision.NOW, 9_500_000_000),
-            Suggestion("evict", f"end {FOREIGN.name}", to_admin, Decision.NOW),
+            JobSuggestion(
+                "smaller", "asks 4 GPUs: runs now", to_author, SchedulingDecision.NOW, 9_500_000_000
+            ),
+            JobSuggestion("evict", f"end {FOREIGN.name}", to_admin, SchedulingDecision.NOW),
         ),
         evidence=(
-            Evidence(f"workload/{there}", "spec.priority", "7", "goes before it"),
-            Evidence("clusterqueue/ml-queue", "status", "8", f"{FOREIGN.name} has the others"),
+            AdviceEvidence(f"workload/{there}", "spec.priority", "7", "goes before it"),
+            AdviceEvidence("clusterqueue/ml-queue", "status", "8", f"{FOREIGN.name} has the others"),
         ),
         assumptions=(f"{FOREIGN.name} runs to its end",),
     )
@@ -122,16 +125,16 @@ def reread(manifest: JobManifest, document: Mapping[str, Any]) -> JobManifest:
 class SmallEngine:
     """``says`` makes the advice of a subject; ``asked`` holds what came in."""
 
-    says: Callable[[Subject], Advice] = advice
+    says: Callable[[AdviceSubject], Advice] = advice
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
-    def advise(self, manifest: JobManifest, known: Knowledge, with_suggestions: bool = True) -> Advice:
+    def advise(self, manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True) -> Advice:
         del known
         self.asked.append((manifest.name, with_suggestions))
-        found = self.says(Subject("Job", manifest.namespace, manifest.name))
+        found = self.says(AdviceSubject("Job", manifest.namespace, manifest.name))
         return found if with_suggestions else replace(found, suggestions=())
 
-    def explain(self, kind: str, namespace: str, name: str, known: Knowledge) -> Explanation | None:
+    def explain(self, kind: str, namespace: str, name: str, known: AdvisorContext) -> Explanation | None:
         jobs: list[JobObject] = [
             each
             for each in known.overview.state.jobs.values()
@@ -139,15 +142,22 @@ class SmallEngine:
         ]
         if not jobs:
             return None
-        found = advice(Subject(kind, namespace, name, jobs[0].meta.uid))
-        step = LayerAnswer(Layer.QUOTA, Verdict.HOLDS, found.says, T0, found.evidence)
+        found = advice(AdviceSubject(kind, namespace, name, jobs[0].meta.uid))
+        step = LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.HOLDS, found.says, T0, found.evidence)
         return Explanation(
-            found.subject, Layer.QUOTA, found.says, T0, (step,), found.suggestions, found, found.rules
+            found.subject,
+            SchedulingLayer.QUOTA,
+            found.says,
+            T0,
+            (step,),
+            found.suggestions,
+            found,
+            found.rules,
         )
 
     @property
-    def engine(self) -> Engine:
-        return Engine(self.advise, self.explain, manifest_of, reread)
+    def engine(self) -> AdvisorEngine:
+        return AdvisorEngine(self.advise, self.explain, manifest_of, reread)
 
 
 @dataclass
@@ -160,24 +170,24 @@ class StillCluster:
     taken: int = 0
     cluster: str = "c"
 
-    def overview(self, cluster: str) -> Overview | None:
+    def overview(self, cluster: str) -> ClusterOverview | None:
         assert cluster == self.cluster
         self.taken += 1
-        return Overview(self.found) if self.is_current else None
+        return ClusterOverview(self.found) if self.is_current else None
 
 
-def advising(engine: SmallEngine | None = None, watched: StillCluster | None = None) -> Advising:
+def advising(engine: SmallEngine | None = None, watched: StillCluster | None = None) -> AdvisorService:
     """An advisor that knows its state; its threads do not run."""
-    found = Advising(watched or StillCluster(), (engine or SmallEngine()).engine, TeamRules.default())
+    found = AdvisorService(watched or StillCluster(), (engine or SmallEngine()).engine, TeamRules.default())
     found.refresh()
     return found
 
 
-def working(found: Advising) -> Callable[[Task], None]:
+def working(found: AdvisorService) -> Callable[[ReviewTask], None]:
     """The work of a desk in this process, without a process in between."""
-    adviser = Adviser(found)
+    adviser = AdmissionAdviser(found)
 
-    def work(task: Task) -> None:
+    def work(task: ReviewTask) -> None:
         assert task.review.document is not None
         adviser(task.review.document, task.until_s, lambda outcome, more: task.tell(outcome) and more)
 

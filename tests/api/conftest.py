@@ -10,23 +10,28 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.ledger import Ledger
-from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.settings_api import ApiKey, ApiSettings
-from gpucost.service.telling.status import TellingStatus
+from gpucost.notify.sending.delivery import SenderStatus
+from gpucost.service.notifications.loop import NotificationStatus
+from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.advisor_worlds import advising
 from tests.service.worlds import Clock, filled_ledger
 
 SECRETS = {"ada": "s3cret_of-ada", "vera": "other", "fin": "f", "root": "r", "prom": "p", "old": "o"}
 KEYS = (
-    ApiKey(id="ada", sha256=hash_secret(SECRETS["ada"]), role=Role.TEAM_ADMIN, teams=frozenset({"research"})),
+    ApiKey(
+        id="ada",
+        sha256=hash_secret(SECRETS["ada"]),
+        role=AccessRole.TEAM_ADMIN,
+        teams=frozenset({"research"}),
+    ),
     ApiKey(id="vera", sha256=hash_secret(SECRETS["vera"]), teams=frozenset({"vision"})),
-    ApiKey(id="fin", sha256=hash_secret(SECRETS["fin"]), role=Role.FINANCE),
-    ApiKey(id="root", sha256=hash_secret(SECRETS["root"]), role=Role.ADMIN),
-    ApiKey(id="prom", sha256=hash_secret(SECRETS["prom"]), role=Role.METRICS),
-    ApiKey(id="old", sha256=hash_secret(SECRETS["old"]), role=Role.ADMIN, expires="2026-10-01"),
+    ApiKey(id="fin", sha256=hash_secret(SECRETS["fin"]), role=AccessRole.FINANCE),
+    ApiKey(id="root", sha256=hash_secret(SECRETS["root"]), role=AccessRole.ADMIN),
+    ApiKey(id="prom", sha256=hash_secret(SECRETS["prom"]), role=AccessRole.METRICS),
+    ApiKey(id="old", sha256=hash_secret(SECRETS["old"]), role=AccessRole.ADMIN, expires="2026-10-01"),
 )
 SETTINGS = ApiSettings(keys=KEYS, max_steps=100, max_page_rows=50)
 
@@ -56,7 +61,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def app(ledger: Ledger) -> FastAPI:
-    telling = TellingStatus((), lambda: SenderStatus({}, {}, 0))
+    telling = NotificationStatus((), lambda: SenderStatus({}, {}, 0))
     still = advising()
     # All tests share it, and its state does not get too old while they run.
     still.monotonic = lambda: still._checked_s

@@ -13,15 +13,15 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from gpucost.advisor.answers import Decision
-from gpucost.advisor.redact import OTHERS
-from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
+from gpucost.advisor.model.answers import SchedulingDecision
+from gpucost.advisor.model.redaction import OTHERS
+from gpucost.advisor.wait.run_times import NO_HISTORY, RunTimes
 from gpucost.api.app import create_app
-from gpucost.api.limits import MOST_MANIFEST_VALUES
+from gpucost.api.server.errors import MOST_MANIFEST_VALUES
 from gpucost.attribution.teams import TeamRules
-from gpucost.kube.manifests.documents import Placed, documents
+from gpucost.kube.manifests.reader import SourceDocument, documents
 from gpucost.ledger import Ledger
-from gpucost.service.advising import LONGEST_AGE_S, Advising, NoState
+from gpucost.service.advisor.advisor_service import LONGEST_AGE_S, AdvisorService, NoState
 from tests.api.advisor_worlds import FOREIGN, OWN, SmallEngine, StillCluster, advising, job, state
 from tests.api.conftest import SETTINGS, Clients
 from tests.cluster import builders
@@ -37,7 +37,7 @@ spec: {template: {spec: {containers: [{resources: {limits: {nvidia.com/gpu: 8}}}
 
 
 class World:
-    def __init__(self, ledger: Ledger, found: Advising | None) -> None:
+    def __init__(self, ledger: Ledger, found: AdvisorService | None) -> None:
         self.advising = found
         self.clients = Clients(create_app(ledger, SETTINGS, now=Clock(), advising=found))
 
@@ -254,7 +254,7 @@ def test_names_of_nobodys_work_are_kept(world: World) -> None:
 
 def test_rules_of_teams_decide_not_labels(ledger: Ledger) -> None:
     rules = TeamRules.parse("version: 1\nrules:\n- {team: vision, namespace: ml}\n", "teams.yaml")
-    found = Advising(StillCluster(), SmallEngine().engine, rules)
+    found = AdvisorService(StillCluster(), SmallEngine().engine, rules)
     found.refresh()
     clients = World(ledger, found).clients
     assert ask(clients.vera).status_code == 200
@@ -286,7 +286,9 @@ def test_without_a_current_state_there_is_none(ledger: Ledger) -> None:
 
 def test_a_state_that_nobody_looked_at_for_long_is_none() -> None:
     at_s = [0.0]
-    found = Advising(StillCluster(), SmallEngine().engine, TeamRules.default(), monotonic=lambda: at_s[0])
+    found = AdvisorService(
+        StillCluster(), SmallEngine().engine, TeamRules.default(), monotonic=lambda: at_s[0]
+    )
     found.refresh()
     at_s[0] = LONGEST_AGE_S
     assert found.informed()
@@ -315,7 +317,7 @@ def test_without_a_ledger_there_is_advice_without_history(caplog: pytest.LogCapt
     def fail() -> RunTimes:
         raise OSError("no database")
 
-    found = Advising(StillCluster(), SmallEngine().engine, TeamRules.default(), run_times=fail)
+    found = AdvisorService(StillCluster(), SmallEngine().engine, TeamRules.default(), run_times=fail)
     found.learn()
     found.refresh()
     assert found.informed().known.run_times is NO_HISTORY
@@ -329,7 +331,9 @@ def test_the_threads_follow_and_end() -> None:
         learnt.set()
         return NO_HISTORY
 
-    found = Advising(watched, SmallEngine().engine, TeamRules.default(), run_times=run_times, every_s=0.001)
+    found = AdvisorService(
+        watched, SmallEngine().engine, TeamRules.default(), run_times=run_times, every_s=0.001
+    )
     found.start()
     watched.version = 2
     assert learnt.wait(60)
@@ -356,11 +360,11 @@ def test_no_manifest_is_read_before_it_is_its_turn(ledger: Ledger, monkeypatch: 
     """To read a large one takes as long as an answer: not where all requests are taken, and in a turn."""
     found, threads = advising(), list[str]()
 
-    def read(content: bytes, place: str, most_values: int) -> list[Placed]:
+    def read(content: bytes, place: str, most_values: int) -> list[SourceDocument]:
         threads.append(threading.current_thread().name)
         return documents(content, place, most_values)
 
-    monkeypatch.setattr("gpucost.api.routes_advisor.documents", read)
+    monkeypatch.setattr("gpucost.api.routes.advisor.documents", read)
     clients, headers = World(ledger, found).clients, {"Content-Type": "application/yaml"}
     with held(found, found.turns.most):
         # Not even that it is nonsense is known.
@@ -387,7 +391,7 @@ def test_one_key_asks_one_question_at_a_time(ledger: Ledger) -> None:
 class held:
     """All places taken."""
 
-    def __init__(self, found: Advising, count: int) -> None:
+    def __init__(self, found: AdvisorService, count: int) -> None:
         self._places, self._count = found.turns._places, count
 
     def __enter__(self) -> None:
@@ -404,7 +408,7 @@ def scraped(world: World) -> str:
     world.clients.fin.get("/v1/explain/Job/ml/mine")
     assert world.advising is not None
     world.advising.status.reviewed("busy")
-    world.advising.status.answered("webhook", Decision.NOW, 0.03)
+    world.advising.status.answered("webhook", SchedulingDecision.NOW, 0.03)
     return world.clients.prom.get("/metrics").text
 
 

@@ -13,23 +13,23 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.explain import explain
-from gpucost.advisor.redact import OTHERS
-from gpucost.advisor.settings import AdvisorSettings
-from gpucost.advisor.wait.runtimes import PastRun, RunTimes
+from gpucost.advisor.explanation.job_explanation import explain
+from gpucost.advisor.model.redaction import OTHERS
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.wait.run_times import PastRun, RunTimes
 from gpucost.api.app import create_app
-from gpucost.api.webhook.adviser import Adviser
+from gpucost.api.webhook.adviser import AdmissionAdviser
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.objects import Condition
-from gpucost.cluster.scheduling import VolcanoConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.kube.manifests.writer import document_of
 from gpucost.ledger import Ledger
-from gpucost.service.advising import Advising, Engine
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from tests.advisor import worlds
 from tests.advisor.test_advise import H100
 from tests.advisor.volcano_worlds import queue as volcano_queue
@@ -67,7 +67,7 @@ def kueue_job(name: str, space: str, team: dict[str, str], *, gpus: int, pods: i
     meta = replace(found.meta, labels=team, owner=owner.as_owner)
     if not more.get("holding"):
         said = f"couldn't assign flavors: Pending the preemption of {GONE} and zqlab-space/{GONE}"
-        waits = {"QuotaReserved": Condition(False, "Pending", said, NOW - HOUR_MS)}
+        waits = {"QuotaReserved": StatusCondition(False, "Pending", said, NOW - HOUR_MS)}
         found = replace(found, conditions=waits)
     bound = [
         builders.pod(
@@ -147,14 +147,14 @@ def history() -> RunTimes:
     return RunTimes([*theirs, *(PastRun("research", "mine", 8, 2 * HOUR_MS) for _ in range(9))])
 
 
-def advising(seed: int) -> Advising:
+def advising(seed: int) -> AdvisorService:
     return advising_of(cluster(seed))
 
 
-def advising_of(state: ClusterState) -> Advising:
-    known = Advising(
+def advising_of(state: ClusterState) -> AdvisorService:
+    known = AdvisorService(
         StillCluster(state),
-        Engine(advise, explain, manifest_of, reread, document_of),
+        AdvisorEngine(advise, explain, manifest_of, reread, document_of),
         TeamRules.default(),
         prices=book(price("2.50")),
         settings=AdvisorSettings(samples=3),
@@ -360,7 +360,7 @@ def test_the_webhook_knows_the_history_of_its_namespace_alone() -> None:
     found.engine = replace(engine, advise=spy)
     document = manifest()
     document["metadata"]["labels"]["team"] = "zqvision"
-    Adviser(found)(document, float("inf"), tell)
+    AdmissionAdviser(found)(document, float("inf"), tell)
     assert told
     assert asked
     assert not [text for text in told if SECRET in text]

@@ -12,14 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
-from gpucost.api.limits import ALERTS_PATH, LARGEST_GROUP
+from gpucost.api.server.errors import ALERTS_PATH, LARGEST_GROUP
 from gpucost.ledger import Ledger
 from gpucost.notify.alertmanager import MOST_ALERTS, parse
-from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.settings_api import ApiKey, ApiSettings
-from gpucost.service.telling.status import TellingStatus
+from gpucost.notify.sending.delivery import SenderStatus
+from gpucost.service.notifications.loop import NotificationStatus
+from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.test_routes import samples
 from tests.service.test_telling import alert, group
 from tests.service.worlds import Clock, filled_ledger
@@ -27,18 +27,20 @@ from tests.service.worlds import Clock, filled_ledger
 KEYS = tuple(
     ApiKey(id=role.value, sha256=hash_secret(role.value), role=role, teams=teams)
     for role, teams in (
-        (Role.ALERTS, frozenset()),
-        (Role.ADMIN, frozenset()),
-        (Role.METRICS, frozenset()),
-        (Role.FINANCE, frozenset()),
-        (Role.VIEWER, frozenset({"research"})),
+        (AccessRole.ALERTS, frozenset()),
+        (AccessRole.ADMIN, frozenset()),
+        (AccessRole.METRICS, frozenset()),
+        (AccessRole.FINANCE, frozenset()),
+        (AccessRole.VIEWER, frozenset({"research"})),
     )
 )
 HEADERS = {"Content-Type": "application/json"}
 
 
-def status() -> TellingStatus:
-    return TellingStatus(("platform",), lambda: SenderStatus({("platform", "finding", "sent"): 3}, {}, 0))
+def status() -> NotificationStatus:
+    return NotificationStatus(
+        ("platform",), lambda: SenderStatus({("platform", "finding", "sent"): 3}, {}, 0)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def ledger(filled: Path, tmp_path: Path) -> Iterator[Ledger]:
 
 
 def client(
-    ledger: Ledger, telling: TellingStatus | None = None, role: Role | None = Role.ALERTS
+    ledger: Ledger, telling: NotificationStatus | None = None, role: AccessRole | None = AccessRole.ALERTS
 ) -> TestClient:
     app = create_app(ledger, ApiSettings(keys=KEYS), now=Clock(), telling=telling)
     headers = HEADERS if role is None else HEADERS | {"Authorization": f"Bearer {format_key(role, role)}"}
@@ -72,9 +74,15 @@ def test_a_group_is_stored_before_it_is_answered(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(
     ("role", "code"),
-    [(None, 401), (Role.VIEWER, 403), (Role.FINANCE, 403), (Role.METRICS, 403), (Role.ADMIN, 200)],
+    [
+        (None, 401),
+        (AccessRole.VIEWER, 403),
+        (AccessRole.FINANCE, 403),
+        (AccessRole.METRICS, 403),
+        (AccessRole.ADMIN, 200),
+    ],
 )
-def test_only_alertmanager_and_admins_may_send(ledger: Ledger, role: Role | None, code: int) -> None:
+def test_only_alertmanager_and_admins_may_send(ledger: Ledger, role: AccessRole | None, code: int) -> None:
     assert client(ledger, status(), role).post(ALERTS_PATH, content=group(alert())).status_code == code
     assert len(ledger.alert_group_times(since_ms=0)) == (code == 200)
 
@@ -139,7 +147,7 @@ def test_forms_and_parameters_are_refused(ledger: Ledger) -> None:
 
 
 def test_metrics_say_how_telling_goes(ledger: Ledger) -> None:
-    found = samples(client(ledger, status(), Role.ADMIN).get("/metrics").text)
+    found = samples(client(ledger, status(), AccessRole.ADMIN).get("/metrics").text)
     posts = found["gpucost_notify_posts_total"]
     assert posts["platform", "finding", "sent"] == 3
     assert posts["platform", "alert", "dead"] == 0
@@ -147,5 +155,5 @@ def test_metrics_say_how_telling_goes(ledger: Ledger) -> None:
     assert found["gpucost_notify_oldest_seconds"] == {("platform",): 0}
     assert found["gpucost_notify_dead_letters"] == {("platform",): 0}
     assert found["gpucost_notify_suppressed_total"]["finding", "cool_down"] == 0
-    nobody = samples(client(ledger, None, Role.ADMIN).get("/metrics").text)
+    nobody = samples(client(ledger, None, AccessRole.ADMIN).get("/metrics").text)
     assert not [name for name in nobody if name.startswith("gpucost_notify")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.ledger import Ledger
-from gpucost.service.rendering import Format
+from gpucost.service.reporting.rendering import ReportFormat
 from tests.api.conftest import Clients
 from tests.ledger.builders import MONTH, hour, ingest, line
 from tests.service.worlds import Clock
@@ -113,17 +113,17 @@ def test_grouping_and_filtering_by_what_is_hidden_finds_nothing(dim: str, client
 @pytest.mark.fault(53)
 def test_a_hostile_cluster_team_and_job_are_text_in_every_table(tmp_path: Path) -> None:
     from gpucost.domain.scope import EVERYTHING
-    from gpucost.service.rendering import render_month
-    from gpucost.service.reporting import Reporting
+    from gpucost.service.reporting.rendering import render_month
+    from gpucost.service.reporting.report_service import ReportService
 
     hostile = '=cmd|" /C calc"!A0'
     with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=Clock()) as ledger:
         for cluster in (hostile, "@SUM(1)"):
             row = line(hour(0), cluster=cluster, team="+1", job="\t=1", project="-2+3", namespace=hostile)
             ingest(ledger, hour(0), row, cluster=cluster)
-        answer = Reporting(ledger, "test", {}).month(EVERYTHING, MONTH, every_job=True)
+        answer = ReportService(ledger, "test", {}).month(EVERYTHING, MONTH, every_job=True)
         assert answer is not None
-        text = render_month(answer.report, Format.CSV)
+        text = render_month(answer.report, ReportFormat.CSV)
     assert isinstance(text, str)
     cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
     assert not [cell for cell in cells if cell[:1] in ("=", "+", "@", "\t", "-")]

@@ -16,16 +16,16 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from gpucost.access.authenticator import Authenticator, FixedKeys
-from gpucost.access.fetching import Fetcher, IssuerKeys
+from gpucost.access.issuer_keys import IssuerFetcher, IssuerKeys
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.oidc import OidcTokens
-from gpucost.access.principal import Role
-from gpucost.access.tokens import OidcRules
+from gpucost.access.oidc_tokens import OidcTokens
+from gpucost.access.principal import AccessRole
+from gpucost.access.token_claims import OidcRules
 from gpucost.api.app import create_app
-from gpucost.api.limits import ALERTS_PATH
-from gpucost.ledger.key_ring import LedgerKeys
-from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.telling.status import TellingStatus
+from gpucost.api.server.errors import ALERTS_PATH
+from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.notify.sending.delivery import SenderStatus
+from gpucost.service.notifications.loop import NotificationStatus
 from tests.api.advisor_worlds import advising, job
 from tests.api.conftest import SECRETS, SETTINGS
 from tests.api.findings import ledger_with_findings
@@ -112,12 +112,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (folder / "here").mkdir()
     (folder / "secret").write_text("root:of the folder above", "utf-8")
     records = [
-        KeyRecord("gone", hash_secret("g"), Role.ADMIN),
-        KeyRecord("theirs", hash_secret("t"), Role.VIEWER, frozenset({"research"})),
-        KeyRecord("alma", hash_secret("a"), Role.ALERTS),
+        KeyRecord("gone", hash_secret("g"), AccessRole.ADMIN),
+        KeyRecord("theirs", hash_secret("t"), AccessRole.VIEWER, frozenset({"research"})),
+        KeyRecord("alma", hash_secret("a"), AccessRole.ALERTS),
         # Its keys end with it: a viewer's key without an end would be more than it has.
         KeyRecord(
-            "late", hash_secret("l"), Role.TEAM_ADMIN, frozenset({"vision"}), expires_ms=clock() + 10**8
+            "late", hash_secret("l"), AccessRole.TEAM_ADMIN, frozenset({"vision"}), expires_ms=clock() + 10**8
         ),
     ]
     with (
@@ -129,7 +129,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for record in records:
             ledger.add_key(replace(record, created_ms=clock(), created_by="root"))
         ledger.revoke_key("gone", "root", "")
-        fetch = IssuerKeys(issuer.url, Fetcher(issuer.ca_file, proxies=False))
+        fetch = IssuerKeys(issuer.url, IssuerFetcher(issuer.ca_file, proxies=False))
         tokens = OidcTokens(OidcRules(issuer.url, AUDIENCE), GRANTS, fetch)
         fixed = FixedKeys([each.record() for each in settings.keys])
         app = create_app(
@@ -137,7 +137,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             settings,
             now=clock,
             advising=advising(),
-            telling=TellingStatus(("platform",), lambda: SenderStatus({}, {}, 0)),
+            telling=NotificationStatus(("platform",), lambda: SenderStatus({}, {}, 0)),
             authenticator=Authenticator([fixed, LedgerKeys(ledger, clock)], [tokens], clock),
         )
         with TestClient(app, raise_server_exceptions=False) as client:

@@ -11,13 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
-from gpucost.detectors.findings import Subject, SubjectKind
+from gpucost.detectors.findings import FindingSubject, SubjectKind
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.service.finding_records import record_of
-from gpucost.service.settings_api import ApiKey, ApiSettings
+from gpucost.service.detection.finding_records import record_of
+from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.findings import finding as found
 from tests.api.findings import life
 from tests.ledger.clones import CLUSTERS, TEAMS, WHOLE, fill
@@ -26,13 +26,13 @@ NOW_MS = WHOLE.end_ms + 1
 MONTH = "2026-10"
 SPAN = "2026-10-01T00:00:00Z/2026-10-01T04:00:00Z"
 KEYS = {
-    "fin": (Role.FINANCE, (), ()),
-    "fin-alpha": (Role.FINANCE, (), ("alpha",)),
-    "admin-alpha": (Role.ADMIN, (), ("alpha",)),
-    "prom-alpha": (Role.METRICS, (), ("alpha",)),
-    "red-beta": (Role.VIEWER, ("red",), ("beta",)),
-    "red": (Role.VIEWER, ("red",), ()),
-    "gone": (Role.FINANCE, (), ("gamma",)),
+    "fin": (AccessRole.FINANCE, (), ()),
+    "fin-alpha": (AccessRole.FINANCE, (), ("alpha",)),
+    "admin-alpha": (AccessRole.ADMIN, (), ("alpha",)),
+    "prom-alpha": (AccessRole.METRICS, (), ("alpha",)),
+    "red-beta": (AccessRole.VIEWER, ("red",), ("beta",)),
+    "red": (AccessRole.VIEWER, ("red",), ()),
+    "gone": (AccessRole.FINANCE, (), ("gamma",)),
 }
 SETTINGS = ApiSettings(
     keys=tuple(
@@ -50,7 +50,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     with Ledger.open(url, now=lambda: NOW_MS) as opened:
         fill(opened, EVERYTHING, finds=False)
         for cluster, uid in (("alpha", "job-8"), ("beta", "job-9")):
-            subject = Subject(SubjectKind.JOB, cluster, "train", "ml", uid)
+            subject = FindingSubject(SubjectKind.JOB, cluster, "train", "ml", uid)
             opened.save_findings(
                 cluster, [record_of(cluster, life(found(uid, "red", 9, subject=subject)), None)]
             )

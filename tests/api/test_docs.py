@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_every_route_is_documented(app: FastAPI) -> None:
 
 
 def test_every_role_is_documented() -> None:
-    assert all(f"`{role}`" in PAGE for role in Role)
+    assert all(f"`{role}`" in PAGE for role in AccessRole)
 
 
 def test_every_error_code_is_documented() -> None:

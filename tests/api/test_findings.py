@@ -15,18 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.api import cursors
 from gpucost.api.app import create_app
-from gpucost.detectors.evaluate import Evaluation, Failure
-from gpucost.detectors.findings import Action, Evidence, Pattern, Subject, SubjectKind, TeamView, Withheld
+from gpucost.api.routes import findings
+from gpucost.detectors.engine.evaluation import RuleEvaluation, RuleFailure
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingEvidence,
+    FindingSubject,
+    SubjectKind,
+    TeamView,
+    WastePattern,
+    WithheldFinding,
+)
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, iso
 from gpucost.ledger import Ledger
-from gpucost.service.detect_status import DetectStatus
-from gpucost.service.detecting import Looked
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.detection.loop import DetectorStatus
+from gpucost.service.detection.runner import DetectorRun
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.findings import CLUSTER, FOREIGN, finding, ledger_with_findings, life, save
 from tests.api.test_errors import error_of
@@ -36,14 +44,18 @@ from tests.service.worlds import NOW_MS, Clock
 URL = "/v1/findings"
 JSON = {"Content-Type": "application/json"}
 WITHHELD = (
-    Withheld(Pattern.GANG_STALL, Subject(SubjectKind.JOB, CLUSTER, "detect", "vision"), "it had begun"),
-    Withheld(Pattern.FRAGMENTATION, Subject(SubjectKind.CLUSTER, CLUSTER, CLUSTER), "no state", True),
+    WithheldFinding(
+        WastePattern.GANG_STALL, FindingSubject(SubjectKind.JOB, CLUSTER, "detect", "vision"), "it had begun"
+    ),
+    WithheldFinding(
+        WastePattern.FRAGMENTATION, FindingSubject(SubjectKind.CLUSTER, CLUSTER, CLUSTER), "no state", True
+    ),
 )
 
 
-def looked(withheld: tuple[Withheld, ...], *failed: Pattern) -> Looked:
-    failures = tuple(Failure(pattern, ValueError()) for pattern in failed)
-    return Looked(Evaluation(NOW_MS, (), withheld, pd.DataFrame(), failures), (), ())
+def looked(withheld: tuple[WithheldFinding, ...], *failed: WastePattern) -> DetectorRun:
+    failures = tuple(RuleFailure(pattern, ValueError()) for pattern in failed)
+    return DetectorRun(RuleEvaluation(NOW_MS, (), withheld, pd.DataFrame(), failures), (), ())
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +75,7 @@ def ledger(filled: Path, tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def clients(ledger: Ledger) -> Clients:
-    status = DetectStatus()
+    status = DetectorStatus()
     status.looked(CLUSTER, looked(WITHHELD), 1.5, has_state=False)
     return Clients(create_app(ledger, SETTINGS, now=Clock(), detectors=status))
 
@@ -219,22 +231,22 @@ def test_what_was_held_back_is_told_once_and_to_who_sees_everything(clients: Cli
 
 @given(st.frozensets(st.integers(1, 2**63 - 1), max_size=200))
 def test_a_cursor_comes_back_as_it_was(given_ids: frozenset[int]) -> None:
-    assert cursors.decode(cursors.encode(given_ids)) == given_ids
+    assert findings.decode_cursor(findings.encode_cursor(given_ids)) == given_ids
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_a_cursor(text: str) -> None:
     with contextlib.suppress(InputError):
-        assert cursors.encode(cursors.decode(text)) == text
+        assert findings.encode_cursor(findings.decode_cursor(text)) == text
 
 
 def test_a_cursor_is_short_and_does_not_inflate() -> None:
-    most = cursors.encode(range(1, 3 * cursors.MOST_GIVEN, 3))
-    assert len(cursors.decode(most)) == cursors.MOST_GIVEN
-    spread = cursors.encode(range(1, 150 * cursors.MOST_GIVEN, 150))
+    most = findings.encode_cursor(range(1, 3 * findings.MOST_GIVEN, 3))
+    assert len(findings.decode_cursor(most)) == findings.MOST_GIVEN
+    spread = findings.encode_cursor(range(1, 150 * findings.MOST_GIVEN, 150))
     assert len(spread) < 8_000
     with pytest.raises(InputError, match="after"):
-        cursors.decode(cursors.encode(range(1, 1_000_000)))
+        findings.decode_cursor(findings.encode_cursor(range(1, 1_000_000)))
 
 
 def test_pages_lose_and_repeat_nothing_while_findings_change(clients: Clients, ledger: Ledger) -> None:
@@ -290,7 +302,7 @@ def test_pages_of_more_than_the_ledger_gives_at_once(clients: Clients, ledger: L
 def test_a_list_ends_before_its_cursor_outgrows_an_address(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cursors, "MOST_GIVEN", 2)
+    monkeypatch.setattr(findings, "MOST_GIVEN", 2)
     first = clients.fin.get(f"{URL}?limit=2").json()
     error = error_of(clients.fin.get(f"{URL}?limit=2&after={first['next']}"))
     assert (error["field"], "filters" in error["allowed"]) == ("after", True)
@@ -493,7 +505,7 @@ HOSTILE = 'x"} 1\n# TYPE evil counter\n<script>\\ \u202e=cmd()'
 
 
 def test_hostile_names_are_words_like_any_other(clients: Clients, ledger: Ledger) -> None:
-    subject = Subject(SubjectKind.JOB, CLUSTER, HOSTILE, HOSTILE, HOSTILE)
+    subject = FindingSubject(SubjectKind.JOB, CLUSTER, HOSTILE, HOSTILE, HOSTILE)
     [record] = save(ledger, life(finding("x", "research", 900, subject=subject, summary=HOSTILE)))
     row = clients.ada.get(f"{URL}/{record.id}").json()["finding"]
     assert row["subject"]["name"] == row["summary"] == HOSTILE
@@ -513,10 +525,10 @@ def test_a_key_of_a_team_gets_the_words_for_the_team_and_nobody_gets_labels(
         "research",
         90,
         summary=foreign,
-        evidence=(Evidence(foreign, foreign),),
-        action=Action(foreign, foreign),
+        evidence=(FindingEvidence(foreign, foreign),),
+        action=FindingAction(foreign, foreign),
         labels={"note": label},
-        team_view=TeamView(own, (Evidence(own, own),), Action(own, own)),
+        team_view=TeamView(own, (FindingEvidence(own, own),), FindingAction(own, own)),
     )
     [record] = save(ledger, life(found))
     urls = (URL, f"{URL}/{record.id}", "/v1/waste?window=2026-10")

@@ -23,16 +23,16 @@ from sqlalchemy import event
 
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.principal import Role
-from gpucost.advisor.answers import Subject
+from gpucost.access.principal import AccessRole
+from gpucost.advisor.model.answers import AdviceSubject
 from gpucost.api.app import create_app
-from gpucost.cluster.jobs import Namespace
-from gpucost.domain.holders import Bucket
+from gpucost.cluster.objects.jobs import Namespace
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.ledger.key_ring import LedgerKeys
-from gpucost.ledger.query import DIMENSIONS
+from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.ledger.usage.query import DIMENSIONS
 from tests.api.advisor_worlds import StillCluster, advising, job, state
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.findings import finding, life, save
@@ -82,7 +82,7 @@ def world_ledger(folder: Path, clock: Clock) -> Ledger:
         for each in save(ledger, life(finding(name, team, 10))):
             assert each.id == (1 if team == OWN else 2)
     for key_id, team in (("own-key", OWN), ("zq-key", OTHER)):
-        record = KeyRecord(key_id, hash_secret(key_id), Role.VIEWER, frozenset({team}))
+        record = KeyRecord(key_id, hash_secret(key_id), AccessRole.VIEWER, frozenset({team}))
         ledger.add_key(replace(record, created_ms=clock(), created_by="root"))
     return ledger
 
@@ -371,7 +371,7 @@ def test_a_team_that_is_called_nearly_the_same_is_another(tmp_path: Path) -> Non
         ]
         ingest(ledger, hour(0), *rows, cluster="c")
         for at, name in enumerate(names):
-            record = KeyRecord(f"k-{at}", hash_secret("s"), Role.VIEWER, frozenset({name}))
+            record = KeyRecord(f"k-{at}", hash_secret("s"), AccessRole.VIEWER, frozenset({name}))
             ledger.add_key(replace(record, created_ms=clock(), created_by="root"))
         app = create_app(ledger, SETTINGS.model_copy(update={"rate": 0}), now=clock)
         for at, name in enumerate(names):
@@ -436,7 +436,7 @@ def test_what_others_run_is_not_told_by_the_work_to_look_for_it() -> None:
     def asked(space: str, name: str) -> int:
         with calls() as found:
             assert not tenants.works_in(teams, space)
-            assert not tenants.owns(teams, Subject("Job", space, name))
+            assert not tenants.owns(teams, AdviceSubject("Job", space, name))
             assert not [each for each in readers for word in (space, name) if each.owns(word)]
         return found[0]
 

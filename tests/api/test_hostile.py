@@ -8,9 +8,9 @@ from gpucost.api.app import create_app
 from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.ledger.database import Database, place_of
-from gpucost.service.settings_api import ApiSettings
-from gpucost.service.status import LoopStatus
+from gpucost.ledger.db.database import LedgerDatabase, place_of
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.service.worlds import DAY, NOW_MS, Clock
 
@@ -86,5 +86,5 @@ def test_a_dead_loop_is_not_ready(ledger: Ledger) -> None:
 def test_no_part_of_a_password_is_shown(url: str) -> None:
     assert "hunter2" not in place_of(url)
     with pytest.raises(InputError) as caught:
-        Database.open(url, 100)
+        LedgerDatabase.open(url, 100)
     assert "hunter2" not in str(caught.value)

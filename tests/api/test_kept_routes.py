@@ -14,14 +14,14 @@ from fastapi import FastAPI
 
 from gpucost.access.keys import format_key
 from gpucost.api.app import create_app
-from gpucost.api.rates import Gate
-from gpucost.api.services import Services
+from gpucost.api.server.operations_status import OperationsStatus
+from gpucost.api.server.rate_limits import RequestGate
+from gpucost.api.server.services import ApiServices
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.service.kept_answers import KeptAnswers, Ticket
-from gpucost.service.operations_status import OperationsStatus
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.reporting.report_cache import FlightTicket, ReportCache
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import KEYS, SECRETS
 from tests.api.findings import lives, save
 from tests.service.worlds import Clock, filled_ledger
@@ -69,8 +69,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def impatient(app: FastAPI, heavy: int) -> FastAPI:
-    services: Services = app.state.services
-    services.__dict__["gate"] = Gate(services.settings, OperationsStatus(), patience_s=0.1)
+    services: ApiServices = app.state.services
+    services.__dict__["gate"] = RequestGate(services.settings, OperationsStatus(), patience_s=0.1)
     assert services.settings.heavy == heavy
     return app
 
@@ -128,9 +128,9 @@ def test_an_error_is_for_all_who_wait_and_for_nobody_later(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, tries = impatient(fresh(ledger, heavy=1), 1), list[int]()
-    asked, real = Counter[Hashable](), KeptAnswers.ticket
+    asked, real = Counter[Hashable](), ReportCache.ticket
 
-    def ticket(self: KeptAnswers, key: Hashable) -> Ticket:
+    def ticket(self: ReportCache, key: Hashable) -> FlightTicket:
         found = real(self, key)
         asked[key] += 1
         return found
@@ -144,7 +144,7 @@ def test_an_error_is_for_all_who_wait_and_for_nobody_later(
 
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "aggregate", gone)
-        patched.setattr(KeptAnswers, "ticket", ticket)
+        patched.setattr(ReportCache, "ticket", ticket)
         assert {answer.status_code for answer in ask(app, [REPORT] * 10)} == {503}
         assert len(tries) == 1
     assert ask(app, [REPORT])[0].status_code == 200

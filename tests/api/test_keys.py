@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.principal import Method, Principal, Role, scope_of
+from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal, scope_of
 from gpucost.api.app import create_app
-from gpucost.api.principal import authenticate
+from gpucost.api.server.authentication import authenticate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger import Ledger
-from gpucost.service.settings_api import ApiKey, ApiSettings
+from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.conftest import KEYS, SECRETS, Clients
 from tests.service.worlds import NOW_MS, Clock
 
@@ -23,7 +23,7 @@ SECRET = "north-s3cret"
 NORTH = ApiKey(
     id="north",
     sha256=hash_secret(SECRET),
-    role=Role.TEAM_ADMIN,
+    role=AccessRole.TEAM_ADMIN,
     teams=frozenset({"research", "vision"}),
     clusters=frozenset({"c", "d"}),
     expires="2026-12-01",
@@ -161,11 +161,11 @@ def test_a_key_never_grants_more_than_its_maker_has(
 
 
 @pytest.mark.fault(47)
-@pytest.mark.parametrize("method", [Method.OIDC, Method.KUBERNETES])
+@pytest.mark.parametrize("method", [AuthenticationMethod.OIDC, AuthenticationMethod.KUBERNETES])
 def test_a_token_makes_no_key_that_is_for_good(
-    method: Method, people: Clients, own: Ledger, monkeypatch: pytest.MonkeyPatch
+    method: AuthenticationMethod, people: Clients, own: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asks = Principal("oidc:ann", Role.ADMIN, scope_of(Role.ADMIN, frozenset(), None), method)
+    asks = Principal("oidc:ann", AccessRole.ADMIN, scope_of(AccessRole.ADMIN, frozenset(), None), method)
     monkeypatch.setitem(people.app.dependency_overrides, authenticate, lambda: asks)
     for expires in ({}, {"expires": "2027-01-01"}):
         refused = people.anybody.post("/v1/keys", json={"id": "bot", "role": "admin", **expires})
@@ -202,18 +202,18 @@ def test_a_team_admin_makes_viewers_of_its_own(people: Clients, own: Ledger) -> 
 
 @pytest.mark.fault(47)
 def test_a_team_admin_neither_sees_nor_revokes_the_keys_of_others(people: Clients, own: Ledger) -> None:
-    def keep(name: str, role: Role, *teams: str, clusters: frozenset[str] | None = None) -> None:
+    def keep(name: str, role: AccessRole, *teams: str, clusters: frozenset[str] | None = None) -> None:
         sha256 = hash_secret(name)
         record = KeyRecord(name, sha256, role, frozenset(teams), clusters, created_ms=NOW_MS, created_by="x")
         own.add_key(record)
 
-    keep("boss", Role.ADMIN)
-    keep("cash", Role.FINANCE)
-    keep("lead", Role.TEAM_ADMIN, "research")
-    keep("mine", Role.VIEWER, "research")
-    keep("near", Role.VIEWER, "research", clusters=frozenset({"c"}))
-    keep("theirs", Role.VIEWER, "vision")
-    keep("wider", Role.VIEWER, "research", "vision")
+    keep("boss", AccessRole.ADMIN)
+    keep("cash", AccessRole.FINANCE)
+    keep("lead", AccessRole.TEAM_ADMIN, "research")
+    keep("mine", AccessRole.VIEWER, "research")
+    keep("near", AccessRole.VIEWER, "research", clusters=frozenset({"c"}))
+    keep("theirs", AccessRole.VIEWER, "vision")
+    keep("wider", AccessRole.VIEWER, "research", "vision")
     seen = {
         who: {key["id"] for key in getattr(people, who).get("/v1/keys").json()["keys"]}
         for who in ("ada", "north", "root")

@@ -10,10 +10,10 @@ import pytest
 from fastapi import FastAPI
 
 from gpucost.api.app import create_app
-from gpucost.api.metric_teams import TeamRows
-from gpucost.domain.holders import OTHER_TEAMS
+from gpucost.api.server.metric_families import TeamRows
+from gpucost.domain.buckets import OTHER_TEAMS
 from gpucost.ledger import Ledger
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
 from tests.api.test_waste import no_parts
 from tests.service.worlds import Clock, MemorySource, pipeline
 from tests.support.frames import build, hours, node, pod, units

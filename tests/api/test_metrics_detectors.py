@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.api import metrics_detectors
 from gpucost.api.app import create_app
-from gpucost.detectors.findings import Pattern, Subject, SubjectKind
-from gpucost.detectors.lifecycle import State
+from gpucost.api.metrics import detectors
+from gpucost.detectors.engine.lifecycle import FindingLifeState
+from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern
+from gpucost.domain.buckets import Waste
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.waste import Waste
 from gpucost.ledger import Ledger
-from gpucost.service.detect_status import DetectStatus
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.detection.loop import DetectorStatus
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.api.findings import CLUSTER, finding, ledger_with_findings, life, save
 from tests.api.test_findings import HOSTILE, WITHHELD, looked
@@ -49,7 +49,7 @@ def ledger(filled: Path, tmp_path: Path) -> Iterator[Ledger]:
         yield found
 
 
-def scraper(ledger: Ledger, status: DetectStatus | None = None, **settings: int) -> Clients:
+def scraper(ledger: Ledger, status: DetectorStatus | None = None, **settings: int) -> Clients:
     return Clients(
         create_app(ledger, ApiSettings(auth="off", **settings), now=Clock(), detectors=status)  # type: ignore[arg-type]
     )
@@ -101,7 +101,9 @@ def test_what_people_say_is_in_the_next_scrape(ledger: Ledger) -> None:
     assert {key[0] for key in before} - {key[0] for key in scrape(clients)["gpucost_finding_active"]} == {"1"}
     record = ledger.finding(EVERYTHING, 2)
     assert record is not None
-    [ended] = ledger.save_findings(CLUSTER, [replace(record, state=State.RESOLVED, closed_at_ms=NOW_MS)])
+    [ended] = ledger.save_findings(
+        CLUSTER, [replace(record, state=FindingLifeState.RESOLVED, closed_at_ms=NOW_MS)]
+    )
     assert {key[0] for key in scrape(clients)["gpucost_finding_active"]} == {"5"}
     assert ended.id == 2
 
@@ -183,10 +185,10 @@ def test_a_long_ledger_is_added_over_several_scrapes_and_then_told(
 ) -> None:
     """No rate may see the catching up: until all is added there is no series."""
     assess(ledger, 0, 6, Waste.IDLE)
-    monkeypatch.setattr(metrics_detectors, "_SUMMING_S", 0.0)
-    monkeypatch.setattr(metrics_detectors, "_PART_S", 0.0)
+    monkeypatch.setattr(detectors, "_SUMMING_S", 0.0)
+    monkeypatch.setattr(detectors, "_PART_S", 0.0)
     clients = scraper(ledger)
-    assert metrics_detectors._WINDOWS_AT_ONCE == 24, "halved with every part: 24 are all"
+    assert detectors._WINDOWS_AT_ONCE == 24, "halved with every part: 24 are all"
     assert sum(totals(clients).values()) == 6 * CAPACITY_S
     assess(ledger, 6, 24)
     seen = [sum(totals(clients).values()) for _ in range(4)]
@@ -197,8 +199,8 @@ def test_until_the_whole_ledger_is_added_nothing_is_told(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assess(ledger, 0, 24)
-    monkeypatch.setattr(metrics_detectors, "_SUMMING_S", 0.0)
-    monkeypatch.setattr(metrics_detectors, "_PART_S", 0.0)
+    monkeypatch.setattr(detectors, "_SUMMING_S", 0.0)
+    monkeypatch.setattr(detectors, "_PART_S", 0.0)
     real = Ledger.final_waste
     monkeypatch.setattr(
         Ledger,
@@ -225,18 +227,18 @@ def test_how_many_windows_were_looked_at(ledger: Ledger) -> None:
 
 
 def test_detectors_say_how_they_do(ledger: Ledger) -> None:
-    status = DetectStatus()
-    status.looked(CLUSTER, looked(WITHHELD, Pattern.MONOPOLY), 1.5, has_state=True)
+    status = DetectorStatus()
+    status.looked(CLUSTER, looked(WITHHELD, WastePattern.MONOPOLY), 1.5, has_state=True)
     status.failed(CLUSTER, "SourceTimeout")
     found = scrape(scraper(ledger, status))
     assert found["gpucost_detectors_last_evaluation_timestamp_seconds"]["c",] == NOW_MS / 1000
     assert found["gpucost_detectors_evaluation_seconds"]["c",] == 1.5
     errors = found["gpucost_detector_errors_total"]
     assert {detector: n for (detector, _), n in errors.items() if n} == {"monopoly": 1, "SourceTimeout": 1}
-    assert len(errors) == len(Pattern) + 1, "from 0, so that the first failure is an increase"
+    assert len(errors) == len(WastePattern) + 1, "from 0, so that the first failure is an increase"
     withheld = found["gpucost_detector_withheld"]
     assert {pattern: n for (_, pattern), n in withheld.items() if n} == {"fragmentation": 1, "gang_stall": 1}
-    assert len(withheld) == len(Pattern)
+    assert len(withheld) == len(WastePattern)
 
 
 # --- trouble --------------------------------------------------------------------------------------------
@@ -270,10 +272,10 @@ def test_a_finding_that_cannot_be_read_costs_its_families_only(ledger: Ledger) -
 @needs_prometheus
 @pytest.mark.prometheus
 def test_promtool_finds_nothing_to_say_whatever_the_names(ledger: Ledger) -> None:
-    subject = Subject(SubjectKind.JOB, CLUSTER, HOSTILE, HOSTILE, "uid-x")
+    subject = FindingSubject(SubjectKind.JOB, CLUSTER, HOSTILE, HOSTILE, "uid-x")
     save(ledger, life(finding("x", HOSTILE, 900, subject=subject)))
     assess(ledger, 0, 24, Waste.IDLE)
-    status = DetectStatus()
+    status = DetectorStatus()
     status.looked(CLUSTER, looked(WITHHELD), 1.5, has_state=True)
     text = text_of(scraper(ledger, status))
     assert HOSTILE in {value for key in samples(text)["gpucost_finding_active"] for value in key}

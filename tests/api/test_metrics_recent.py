@@ -9,7 +9,7 @@ from gpucost.api.app import create_app
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
 from gpucost.ledger import Ledger
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.api.test_routes import samples
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline

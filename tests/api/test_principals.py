@@ -17,19 +17,18 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from gpucost.access.authenticator import Authenticator, FixedKeys
-from gpucost.access.fetching import Fetcher, IssuerKeys
-from gpucost.access.grants import Grant, Grants
-from gpucost.access.jwks import FetchError
+from gpucost.access.grants import AccessGrant, GroupGrants
+from gpucost.access.issuer_keys import IssuerFetcher, IssuerKeys
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.oidc import OidcTokens
-from gpucost.access.principal import Role
-from gpucost.access.tokens import OidcRules
+from gpucost.access.oidc_tokens import IssuerFetchError, OidcTokens
+from gpucost.access.principal import AccessRole
+from gpucost.access.token_claims import OidcRules
 from gpucost.api.app import create_app
-from gpucost.api.principal import authenticate
+from gpucost.api.server.authentication import authenticate
 from gpucost.ledger import Ledger
-from gpucost.ledger.key_ring import LedgerKeys
-from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.telling.status import TellingStatus
+from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.notify.sending.delivery import SenderStatus
+from gpucost.service.notifications.loop import NotificationStatus
 from tests.api.advisor_worlds import advising, job
 from tests.api.conftest import SECRETS, SETTINGS, Clients
 from tests.api.findings import ledger_with_findings
@@ -42,11 +41,11 @@ DAY = "window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
 RESEARCHS = {"research", "train", "tune", "uid-train", "job-train", "bob", "llm", "ml", "mine", "theirs"}
 """What another team must not be told: names of research, its namespace, its jobs, its people, its key."""
 
-EVERYBODY = frozenset(Role)
-READERS = frozenset({Role.VIEWER, Role.TEAM_ADMIN, Role.FINANCE, Role.ADMIN})
-OPERATORS = frozenset({Role.METRICS, Role.FINANCE, Role.ADMIN})
-ADMINS = frozenset({Role.TEAM_ADMIN, Role.ADMIN})
-ALERTERS = frozenset({Role.ALERTS, Role.ADMIN})
+EVERYBODY = frozenset(AccessRole)
+READERS = frozenset({AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN})
+OPERATORS = frozenset({AccessRole.METRICS, AccessRole.FINANCE, AccessRole.ADMIN})
+ADMINS = frozenset({AccessRole.TEAM_ADMIN, AccessRole.ADMIN})
+ALERTERS = frozenset({AccessRole.ALERTS, AccessRole.ADMIN})
 
 
 class Route(NamedTuple):
@@ -56,7 +55,7 @@ class Route(NamedTuple):
     """
 
     url: str
-    roles: frozenset[Role]
+    roles: frozenset[AccessRole]
     foreign: int
     body: Any = None
 
@@ -120,12 +119,12 @@ BEFORE_US = {
     "Cookie": "session=gpc_ada_s3cret_of-ada",
 }
 """What proxies write for others. It is not looked at: anybody could write it."""
-GRANTS = Grants(
+GRANTS = GroupGrants(
     (
-        Grant(groups=("gpu-admins",), role=Role.ADMIN),
-        Grant(groups=("gpu-finance",), role=Role.FINANCE),
-        Grant(groups=("gpu-leads",), team_groups="gpu-{team}-members", role=Role.TEAM_ADMIN),
-        Grant(team_groups="gpu-{team}-members"),
+        AccessGrant(groups=("gpu-admins",), role=AccessRole.ADMIN),
+        AccessGrant(groups=("gpu-finance",), role=AccessRole.FINANCE),
+        AccessGrant(groups=("gpu-leads",), team_groups="gpu-{team}-members", role=AccessRole.TEAM_ADMIN),
+        AccessGrant(team_groups="gpu-{team}-members"),
     )
 )
 
@@ -153,15 +152,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder, clock = tmp_path_factory.mktemp("principals"), Clock()
     settings = SETTINGS.model_copy(update={"rate": 0, "refused_rate": 0})
     more = [
-        KeyRecord("gone", hash_secret("g"), Role.ADMIN),
-        KeyRecord("theirs", hash_secret("t"), Role.VIEWER, frozenset({"research"})),
-        KeyRecord("alma", hash_secret("a"), Role.ALERTS),
+        KeyRecord("gone", hash_secret("g"), AccessRole.ADMIN),
+        KeyRecord("theirs", hash_secret("t"), AccessRole.VIEWER, frozenset({"research"})),
+        KeyRecord("alma", hash_secret("a"), AccessRole.ALERTS),
     ]
     with ledger_with_findings(folder, clock) as ledger, running_issuer(folder) as issuer:
         for record in more:
             ledger.add_key(replace(record, created_ms=clock(), created_by="ada"))
         ledger.revoke_key("gone", "root", "")
-        fetch = IssuerKeys(issuer.url, Fetcher(issuer.ca_file, proxies=False))
+        fetch = IssuerKeys(issuer.url, IssuerFetcher(issuer.ca_file, proxies=False))
         tokens = OidcTokens(OidcRules(issuer.url, AUDIENCE), GRANTS, fetch)
         fixed = FixedKeys([key.record() for key in settings.keys])
         app = create_app(
@@ -169,7 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             settings,
             now=clock,
             advising=advising(),
-            telling=TellingStatus((), lambda: SenderStatus({}, {}, 0)),
+            telling=NotificationStatus((), lambda: SenderStatus({}, {}, 0)),
             authenticator=Authenticator([fixed, LedgerKeys(ledger, clock)], [tokens], clock),
         )
         with TestClient(app, raise_server_exceptions=False) as client:
@@ -235,13 +234,18 @@ def test_a_good_token_whose_owner_is_granted_nothing_is_403(route: tuple[str, st
 
 @EVERY_ROUTE
 def test_every_role_is_let_in_where_it_may_and_nowhere_else(route: tuple[str, str], world: World) -> None:
-    keys = {"vera": Role.VIEWER, "ada": Role.TEAM_ADMIN, "fin": Role.FINANCE, "root": Role.ADMIN}
+    keys = {
+        "vera": AccessRole.VIEWER,
+        "ada": AccessRole.TEAM_ADMIN,
+        "fin": AccessRole.FINANCE,
+        "root": AccessRole.ADMIN,
+    }
     secrets = SECRETS | {"alma": "a"}
     asked = {
         who: (role, [f"Bearer {format_key(who, secrets[who])}"])
-        for who, role in (keys | {"prom": Role.METRICS, "alma": Role.ALERTS}).items()
+        for who, role in (keys | {"prom": AccessRole.METRICS, "alma": AccessRole.ALERTS}).items()
     }
-    assert {role for role, _ in asked.values()} == set(Role)
+    assert {role for role, _ in asked.values()} == set(AccessRole)
     for who, (role, headers) in asked.items():
         # Nothing is changed: no route has this key.
         response = world.ask(route, headers, {"nonsense": 1})
@@ -260,7 +264,7 @@ def test_another_team_is_told_nothing_and_changes_nothing(route: tuple[str, str]
     viewer = [f"Bearer {format_key('vera', SECRETS['vera'])}"]
     response, viewed = (world.ask(route, headers, tried.body) for headers in (lead, viewer))
     assert response.status_code == tried.foreign
-    assert viewed.status_code == (tried.foreign if Role.VIEWER in tried.roles else 403)
+    assert viewed.status_code == (tried.foreign if AccessRole.VIEWER in tried.roles else 403)
     for answer in (response, viewed):
         told = answer.json()
         if answer.status_code >= 400:
@@ -299,7 +303,7 @@ def test_groups_are_roles_and_teams(world: World) -> None:
 @pytest.mark.fault(48)
 def test_while_the_issuer_is_away_the_answer_is_503(world: World, ledger: Ledger) -> None:
     def gone() -> object:
-        raise FetchError("gone")
+        raise IssuerFetchError("gone")
 
     tokens = OidcTokens(OidcRules(world.issuer.url, AUDIENCE), GRANTS, gone)
     app = create_app(ledger, SETTINGS, now=Clock(), authenticator=Authenticator([], [tokens], Clock()))

@@ -10,16 +10,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.api.app import create_app
-from gpucost.api.formats import LEDGER_HEADER, MEDIA_TYPES
+from gpucost.api.routes.responses import LEDGER_HEADER, MEDIA_TYPES
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger import Ledger
+from gpucost.service.ingest.status import LoopStatus, WindowFailure
 from gpucost.service.metrics import SERVICE_METRICS
-from gpucost.service.rendering import Format
-from gpucost.service.reporting import Reporting
-from gpucost.service.settings_api import ApiSettings
-from gpucost.service.status import Failure, LoopStatus
+from gpucost.service.reporting.rendering import ReportFormat
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.service.worlds import DAY, Clock
 from tests.support.frames import hours
@@ -40,8 +40,8 @@ def test_the_report_adds_up(clients: Clients) -> None:
     }
 
 
-@pytest.mark.parametrize("format_", list(Format))
-def test_every_format_by_parameter_and_by_header(format_: Format, clients: Clients) -> None:
+@pytest.mark.parametrize("format_", list(ReportFormat))
+def test_every_format_by_parameter_and_by_header(format_: ReportFormat, clients: Clients) -> None:
     by_parameter = clients.fin.get(f"{REPORT}?format={format_}")
     by_header = clients.fin.get(REPORT, headers={"Accept": MEDIA_TYPES[format_]})
     assert by_parameter.content == by_header.content
@@ -75,7 +75,7 @@ def test_the_tables_hold_every_job(clients: Clients) -> None:
 
 
 def test_the_same_ledger_gives_the_same_bytes(clients: Clients) -> None:
-    for format_ in Format:
+    for format_ in ReportFormat:
         first, second = (clients.fin.get(f"{REPORT}?format={format_}").content for _ in range(2))
         assert first == second
 
@@ -161,9 +161,9 @@ def test_jobs_beyond_the_limit_are_one_series_and_nothing_is_lost(ledger: Ledger
 def test_metrics_say_how_the_loop_stands(ledger: Ledger) -> None:
     status = LoopStatus()
     status.window_ingested("c", DAY.end_ms)
-    failure = Failure("c", hours(23, 24), "PartialResponse", "one shard")
+    failure = WindowFailure("c", hours(23, 24), "PartialResponse", "one shard")
     status.cluster_read("c", pending=1, lost=2, failures=(failure,))
-    status.source_failed(Failure("c", hours(23, 24), "SourceUnreachable", "refused"), 3)
+    status.source_failed(WindowFailure("c", hours(23, 24), "SourceUnreachable", "refused"), 3)
     status.failed(LedgerUnavailable("x"))
     clients = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock(), status=status))
     found = samples(clients.anybody.get("/metrics", headers={"Host": "localhost"}).text)
@@ -241,7 +241,7 @@ def test_a_ledger_ahead_of_the_clock_is_not_behind_it(ledger: Ledger) -> None:
 
 
 def test_a_window_that_the_ledger_has_nothing_of_is_not_settled(ledger: Ledger) -> None:
-    reporting = Reporting(ledger, "test", {})
+    reporting = ReportService(ledger, "test", {})
     assert reporting.stand(EVERYTHING, DAY).settled
     assert not reporting.stand(EVERYTHING, Month(2026, 9).window).settled
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from gpucost.api.app import create_app
-from gpucost.api.formats import LEDGER_HEADER
+from gpucost.api.routes.responses import LEDGER_HEADER
+from gpucost.domain.buckets import Waste
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.domain.waste import Waste
 from gpucost.ledger import DIMENSIONS, WASTE_LINES, Ledger, WasteOfWindow
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.findings import FOREIGN, ledger_with_findings

@@ -21,14 +21,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.advisor.answers import Advice, Decision, Subject
-from gpucost.api.webhook.adviser import Cost
-from gpucost.api.webhook.app import WebhookApp
-from gpucost.api.webhook.desk import Desk, Outcome, Task
-from gpucost.api.webhook.lateness import Lateness
-from gpucost.api.webhook.token import Token
-from gpucost.api.webhook.wire import Result, Review, may_ask_gpus, read
-from gpucost.service.advising import Garbage
+from gpucost.advisor.model.answers import Advice, AdviceSubject, SchedulingDecision
+from gpucost.api.webhook.admission_review import (
+    AdmissionReview,
+    ReviewResult,
+    may_ask_gpus,
+    read,
+)
+from gpucost.api.webhook.adviser import AnswerCost
+from gpucost.api.webhook.app import LoopLag, WebhookApp, WebhookToken
+from gpucost.api.webhook.deadline_queue import ReviewOutcome, ReviewQueue, ReviewTask
+from gpucost.service.advisor.advisor_service import GarbageControl
 from tests.api.advisor_worlds import (
     FOREIGN,
     TOKEN,
@@ -62,7 +65,7 @@ class World:
         self.engine = engine or SmallEngine()
         self.advising = advising(self.engine, watched)
         self.app = WebhookApp(
-            Token(TOKEN),
+            WebhookToken(TOKEN),
             self.advising.status.reviewed,
             working(self.advising),
             deadline_ms=deadline_ms,
@@ -120,7 +123,9 @@ def test_a_job_gets_its_advice(world: World) -> None:
 
 
 def test_what_runs_now_is_not_asked_for_suggestions() -> None:
-    engine = SmallEngine(lambda subject: replace(advice(subject), decision=Decision.NOW, says="runs now"))
+    engine = SmallEngine(
+        lambda subject: replace(advice(subject), decision=SchedulingDecision.NOW, says="runs now")
+    )
     world = World(engine)
     assert response_of(world.post(body()))["warnings"] == ["gpucost: runs now, by preempting 2 workloads"]
     assert [suggestions for _, suggestions in engine.asked] == [False]
@@ -250,7 +255,7 @@ def test_what_a_controller_makes_gets_none(world: World) -> None:
 )
 def test_no_json_is_too_strange_to_be_read(sent: Any) -> None:
     found = read(json.dumps(sent).encode(), "application/json")
-    assert isinstance(found, Review)
+    assert isinstance(found, AdmissionReview)
     assert found.refused is not None or found.document is not None
 
 
@@ -297,7 +302,7 @@ def test_before_the_state_is_read_there_is_no_advice() -> None:
 
 @pytest.mark.fault(58)
 def test_an_exception_in_a_rule_costs_the_advice_only(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_: Subject) -> Advice:
+    def fail(_: AdviceSubject) -> Advice:
         raise ZeroDivisionError
 
     world = World(SmallEngine(fail))
@@ -311,7 +316,7 @@ def test_an_exception_in_a_rule_costs_the_advice_only(caplog: pytest.LogCaptureF
 def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def hang(subject: Subject) -> Advice:
+    def hang(subject: AdviceSubject) -> Advice:
         begun.set()
         assert go_on.wait(30)
         return advice(subject)
@@ -337,14 +342,14 @@ def test_who_waits_comes_before_what_would_be_better() -> None:
     begun, go_on = threading.Event(), threading.Event()
     wanted = []
 
-    def work(task: Task) -> None:
+    def work(task: ReviewTask) -> None:
         begun.set()
         assert go_on.wait(30)
-        wanted.append(task.tell(Outcome(Result.ADVISED)))
+        wanted.append(task.tell(ReviewOutcome(ReviewResult.ADVISED)))
 
-    async def ask(desk: Desk) -> None:
+    async def ask(desk: ReviewQueue) -> None:
         until = asyncio.get_running_loop().time() + 30
-        asked = [asyncio.create_task(desk.ask(Review(str(n)), until)) for n in range(3)]
+        asked = [asyncio.create_task(desk.ask(AdmissionReview(str(n)), until)) for n in range(3)]
         while desk.taken < 3:
             await asyncio.sleep(0.001)
         go_on.set()
@@ -355,7 +360,7 @@ def test_who_waits_comes_before_what_would_be_better() -> None:
 
 
 def test_a_step_that_took_long_is_not_begun_without_time() -> None:
-    cost = Cost()
+    cost = AnswerCost()
     assert cost.fits(0.02), "nobody knows yet"
     cost.took(0.2)
     assert not cost.fits(0.15)
@@ -366,7 +371,7 @@ def test_a_step_that_took_long_is_not_begun_without_time() -> None:
 
 
 def test_a_step_that_never_fits_is_tried_again_some_time() -> None:
-    cost = Cost()
+    cost = AnswerCost()
     cost.took(0.2)
     assert any(cost.fits(0.15) for _ in range(200))
 
@@ -390,8 +395,10 @@ def test_slow_suggestions_leave_the_first_answer() -> None:
     world.close()
 
 
-def run_desk(work: Callable[[Task], None], in_flight: int, ask: Callable[[Desk], Awaitable[None]]) -> None:
-    desk = Desk(work, in_flight)
+def run_desk(
+    work: Callable[[ReviewTask], None], in_flight: int, ask: Callable[[ReviewQueue], Awaitable[None]]
+) -> None:
+    desk = ReviewQueue(work, in_flight)
 
     async def main() -> None:
         await ask(desk)
@@ -403,18 +410,18 @@ def run_desk(work: Callable[[Task], None], in_flight: int, ask: Callable[[Desk],
 def test_one_more_than_may_be_in_flight_is_answered_at_once() -> None:
     go_on = threading.Event()
 
-    def work(task: Task) -> None:
+    def work(task: ReviewTask) -> None:
         assert go_on.wait(30)
-        task.tell(Outcome(Result.ADVISED))
+        task.tell(ReviewOutcome(ReviewResult.ADVISED))
 
-    async def ask(desk: Desk) -> None:
+    async def ask(desk: ReviewQueue) -> None:
         until = asyncio.get_running_loop().time() + 30
-        asked = [asyncio.create_task(desk.ask(Review(str(n)), until)) for n in range(10)]
+        asked = [asyncio.create_task(desk.ask(AdmissionReview(str(n)), until)) for n in range(10)]
         while desk.taken < 3 or sum(each.done() for each in asked) < 7:
             await asyncio.sleep(0.001)
         go_on.set()
         results = [outcome.result for outcome in await asyncio.gather(*asked)]
-        assert sorted(results) == [Result.ADVISED] * 3 + [Result.BUSY] * 7
+        assert sorted(results) == [ReviewResult.ADVISED] * 3 + [ReviewResult.BUSY] * 7
         assert desk.taken == 0
 
     run_desk(work, 3, ask)
@@ -424,24 +431,24 @@ def test_one_more_than_may_be_in_flight_is_answered_at_once() -> None:
 def test_nobody_waits_for_a_turn_that_comes_too_late() -> None:
     """Each takes 30 ms: of those that ask at once with 0.3 s to go, five or six wait."""
 
-    def work(task: Task) -> None:
+    def work(task: ReviewTask) -> None:
         threading.Event().wait(0.03)
-        task.tell(Outcome(Result.ADVISED))
+        task.tell(ReviewOutcome(ReviewResult.ADVISED))
 
-    async def ask(desk: Desk) -> None:
+    async def ask(desk: ReviewQueue) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(20):
-            await desk.ask(Review("before"), loop.time() + 30)
-        asked = [asyncio.create_task(desk.ask(Review(str(n)), loop.time() + 0.3)) for n in range(30)]
+            await desk.ask(AdmissionReview("before"), loop.time() + 30)
+        asked = [asyncio.create_task(desk.ask(AdmissionReview(str(n)), loop.time() + 0.3)) for n in range(30)]
         found = Counter([outcome.result for outcome in await asyncio.gather(*asked)])
-        assert found[Result.BUSY] >= 30 - 6
+        assert found[ReviewResult.BUSY] >= 30 - 6
 
     run_desk(work, 30, ask)
 
 
 def test_a_loop_that_is_held_up_is_late() -> None:
     async def ask() -> tuple[float, float, float]:
-        lateness = Lateness()
+        lateness = LoopLag()
         first = lateness.seconds()
         time.sleep(0.2)
         held_up = lateness.seconds()
@@ -456,7 +463,7 @@ def test_a_loop_that_is_held_up_is_late() -> None:
 
 @pytest.mark.fault(60)
 def test_a_listener_that_is_late_has_an_answer_for_each_and_no_more(world: World) -> None:
-    class Late(Lateness):
+    class Late(LoopLag):
         def seconds(self) -> float:
             return LONG_MS
 
@@ -469,17 +476,17 @@ def test_a_listener_that_is_late_has_an_answer_for_each_and_no_more(world: World
 def test_what_waited_too_long_is_not_begun() -> None:
     go_on, begun = threading.Event(), []
 
-    def work(task: Task) -> None:
+    def work(task: ReviewTask) -> None:
         begun.append(task.review.uid)
         assert go_on.wait(30)
 
-    async def ask(desk: Desk) -> None:
+    async def ask(desk: ReviewQueue) -> None:
         now = asyncio.get_running_loop().time()
-        first = asyncio.create_task(desk.ask(Review("first"), now + 30))
+        first = asyncio.create_task(desk.ask(AdmissionReview("first"), now + 30))
         while not begun:
             await asyncio.sleep(0.001)
         soon = asyncio.get_running_loop().time() + 0.2
-        assert (await desk.ask(Review("second"), soon)).result is Result.DEADLINE
+        assert (await desk.ask(AdmissionReview("second"), soon)).result is ReviewResult.DEADLINE
         go_on.set()
         await first
         while desk.taken:
@@ -507,7 +514,7 @@ def test_what_was_kept_from_it_is_collected_some_time() -> None:
         """Of one."""
 
     dropped = []
-    garbage = Garbage(every_s=-1)
+    garbage = GarbageControl(every_s=-1)
     with garbage.kept_out():
         ring = Ring()
         ring.itself = ring  # type: ignore[attr-defined]
@@ -519,7 +526,7 @@ def test_what_was_kept_from_it_is_collected_some_time() -> None:
 
 def test_a_token_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "token"
-    token = Token("the-first-token-of-all", file)
+    token = WebhookToken("the-first-token-of-all", file)
     assert not token.renew(), "there is no file yet"
     file.write_text("the-second-token-of-all\n", encoding="utf-8")
     assert token.renew()

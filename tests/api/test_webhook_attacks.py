@@ -17,17 +17,17 @@ import pytest
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.api import handshakes
-from gpucost.api.connections import BoundedProtocol
+from gpucost.api.server import connections
+from gpucost.api.server.connections import BoundedProtocol
 from gpucost.api.webhook import app
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.process import WebhookProcess
-from gpucost.api.webhook.server import WebhookServer
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.listener_process import WebhookServer
+from gpucost.api.webhook.supervisor import WebhookProcess
 from gpucost.attribution.teams import TeamRules
-from gpucost.cli.state_source import Place, load
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cli.state.source import ClusterLocation, load
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.service.advising import Advising, Engine
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from gpucost.settings.tls import TlsFiles
 from tests.api.advisor_worlds import TOKEN, SmallEngine, StillCluster, advising, body
 from tests.api.test_webhook_server import request, served, wait_until
@@ -93,7 +93,7 @@ def test_a_flood_of_connections_keeps_no_api_server_out(
     pki: Pki, strangers: Pki, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """240 at once that are no API servers; the limits of time are those of a machine that is not slow."""
-    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 600.0)
+    monkeypatch.setattr(connections, "HANDSHAKE_S", 600.0)
     monkeypatch.setattr(BoundedProtocol, "request_s", 600.0)
     monkeypatch.setattr(app, "_LONGEST_READ_S", 600.0)
     greeting = hello()
@@ -203,13 +203,15 @@ BOMBS: tuple[tuple[bytes, str, str], ...] = (
 
 def test_no_bomb_costs_more_than_its_own_advice(pki: Pki, capfd: pytest.CaptureFixture[str]) -> None:
     """Over TLS to the process that listens, with the real rules of the schedulers behind it."""
-    state = load(str(EXAMPLES / "cluster.yaml"), OwnerKeys(), Place(None, "", ""), "", 0).state
-    engine = Engine(advise, SmallEngine().explain, manifest_of, reread)
-    found = Advising(StillCluster(state), engine, TeamRules.default())
+    state = load(str(EXAMPLES / "cluster.yaml"), OwnerKeys(), ClusterLocation(None, "", ""), "", 0).state
+    engine = AdvisorEngine(advise, SmallEngine().explain, manifest_of, reread)
+    found = AdvisorService(StillCluster(state), engine, TeamRules.default())
     found.refresh()
     expected: Counter[str] = Counter()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 600_000, 8, pair(pki))
+        process = WebhookProcess(
+            listener, AdmissionAdviser(found), found.status, TOKEN, 600_000, 8, pair(pki)
+        )
         process.start()
         try:
             for content, result, uid in BOMBS:

@@ -15,22 +15,24 @@ from typing import Any
 
 import pytest
 
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.files import FileKeeper
-from gpucost.api.webhook.process import WebhookProcess
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.supervisor import FileKeeper, WebhookProcess
 from gpucost.domain.time import DAY_MS
-from gpucost.kube.certificates.keeper import Keeper
-from gpucost.kube.certificates.kept import Wanted, kept_in
-from gpucost.kube.certificates.objects import Objects
-from gpucost.kube.certificates.pair import Pair, make_pair
+from gpucost.kube.certificates.certificate_pair import (
+    CertificatePair,
+    CertificateSpec,
+    kept_in,
+    make_pair,
+)
+from gpucost.kube.certificates.keeper import CertificateKeeper, CertificateObjects
 from gpucost.kube.connect.connection import connect_url
-from gpucost.settings.tls import Certificate, TlsFiles, TlsGiven
+from gpucost.settings.tls import ListenerCertificate, TlsFiles, TlsMemory
 from tests.api.advisor_worlds import TOKEN, advising, body, job
 from tests.kube.test_webhook_certificates import CONFIGURATION, NAME, RULES, SECRET, configuration
 from tests.support.written_objects import ObjectServer, object_server
 
 # Due after a day, valid for a year: so that OpenSSL, which goes by the real time, takes all of them.
-WANTED = Wanted(frozenset({NAME}), 400 * DAY_MS, 399 * DAY_MS)
+WANTED = CertificateSpec(frozenset({NAME}), 400 * DAY_MS, 399 * DAY_MS)
 _REVIEW = body(job(gpus=0))
 _REQUEST = (
     b"POST /v1/admission/%s HTTP/1.1\r\nHost: w\r\nConnection: close\r\nContent-Type: application/json\r\n"
@@ -105,14 +107,16 @@ def wait_until(holds: Callable[[], bool]) -> None:
 @contextmanager
 def managed(server: ObjectServer, now: Callable[[], int]) -> Iterator[WebhookProcess]:
     transport = connect_url(server.url)
-    objects = Objects(transport, "gpucost", "gpucost-webhook-tls", "gpucost")
+    objects = CertificateObjects(transport, "gpucost", "gpucost-webhook-tls", "gpucost")
     found = advising()
 
-    def keeping(show: Callable[[str], None]) -> Keeper:
-        return Keeper(objects, WANTED, now, show, found.status.certificate_failed, every_s=0.05)
+    def keeping(show: Callable[[str], None]) -> CertificateKeeper:
+        return CertificateKeeper(objects, WANTED, now, show, found.status.certificate_failed, every_s=0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8, keeping=keeping)
+        process = WebhookProcess(
+            listener, AdmissionAdviser(found), found.status, TOKEN, 5_000, 8, keeping=keeping
+        )
         process.start()
         try:
             yield process
@@ -177,8 +181,8 @@ def _answers(port: int, bundle: str) -> bool:
 
 
 def test_without_a_certificate_yet_no_handshake_succeeds_and_the_first_is_taken() -> None:
-    given = TlsGiven()
-    certificate = Certificate(given, "the webhook")
+    given = TlsMemory()
+    certificate = ListenerCertificate(given, "the webhook")
     assert not certificate.renew()
     pair = make_pair([NAME], int(time.time() * 1000), DAY_MS)
     with serving(certificate) as port:
@@ -193,7 +197,7 @@ def test_without_a_certificate_yet_no_handshake_succeeds_and_the_first_is_taken(
 
 
 @contextmanager
-def serving(certificate: Certificate) -> Iterator[int]:
+def serving(certificate: ListenerCertificate) -> Iterator[int]:
     """A listener that ends every connection after its handshake."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -223,7 +227,7 @@ def test_no_handshake_comes_between_a_new_certificate_and_its_key(tmp_path: Path
     pairs = [make_pair([NAME], now_ms, DAY_MS) for _ in range(2)]
     files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
     put(files, pairs[0])
-    certificate = Certificate(files, "the listener")
+    certificate = ListenerCertificate(files, "the listener")
     ended, taken = threading.Event(), []
 
     def replace_them() -> None:
@@ -246,7 +250,7 @@ def test_no_handshake_comes_between_a_new_certificate_and_its_key(tmp_path: Path
             replacing.join()
 
 
-def put(files: TlsFiles, pair: Pair) -> None:
+def put(files: TlsFiles, pair: CertificatePair) -> None:
     for content, target in ((pair.certificate, files.certificate), (pair.key, files.key)):
         fresh = target.with_suffix(".fresh")
         fresh.write_text(content)
@@ -331,7 +335,7 @@ def test_a_listener_that_is_started_again_shows_what_the_one_before_did(
     put(files, pair)
     found = advising()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8, files)
+        process = WebhookProcess(listener, AdmissionAdviser(found), found.status, TOKEN, 5_000, 8, files)
         process.start()
         try:
             assert shown(process.port) == pair.certificate.strip()
@@ -354,7 +358,7 @@ def test_other_authorities_of_clients_are_taken_without_another_certificate(tmp_
     files, authorities = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key"), tmp_path / "ca.crt"
     put(files, own)
     authorities.write_text(own.authority)
-    certificate = Certificate(files, "the webhook", authorities)
+    certificate = ListenerCertificate(files, "the webhook", authorities)
     assert not certificate.renew()
     authorities.write_text(make_pair([NAME], now_ms, DAY_MS).authority * 2)
     assert certificate.renew()

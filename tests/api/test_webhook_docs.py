@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from gpucost.advisor.advise import advise
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.desk import Outcome
-from gpucost.api.webhook.wire import Result
+from gpucost.api.webhook.admission_review import ReviewResult
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.deadline_queue import ReviewOutcome
 from gpucost.attribution.teams import TeamRules
-from gpucost.cli.state_source import Place, load
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cli.state.source import ClusterLocation, load
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.jobs import JobKind, job_kind
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.service.advising import Advising, Engine
-from gpucost.settings.path_token import fits_a_path
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
+from gpucost.settings.secret_files import fits_a_path
 from tests.api.advisor_worlds import SmallEngine, StillCluster
 from tests.support.cluster.installed import everything
 
@@ -69,7 +69,7 @@ def test_its_rules_name_every_kind_that_people_submit() -> None:
 
 
 def test_every_result_is_explained() -> None:
-    for result in Result:
+    for result in ReviewResult:
         assert f"`{result.value}`" in PAGE
     assert "dry_run" not in PAGE
 
@@ -77,19 +77,19 @@ def test_every_result_is_explained() -> None:
 def test_its_warnings_are_those_of_the_examples() -> None:
     """With all the time it wants."""
     source = str(DOCS / "examples" / "cluster.yaml")
-    state = load(source, OwnerKeys(), Place(None, "", ""), "", 0).state
-    engine = Engine(advise, SmallEngine().explain, manifest_of, reread)
-    advising = Advising(StillCluster(state), engine, TeamRules.default())
+    state = load(source, OwnerKeys(), ClusterLocation(None, "", ""), "", 0).state
+    engine = AdvisorEngine(advise, SmallEngine().explain, manifest_of, reread)
+    advising = AdvisorService(StillCluster(state), engine, TeamRules.default())
     advising.refresh()
-    said: list[Outcome] = []
+    said: list[ReviewOutcome] = []
 
-    def tell(outcome: Outcome, more: bool) -> bool:
+    def tell(outcome: ReviewOutcome, more: bool) -> bool:
         said.append(outcome)
         return more
 
     (command,) = re.findall(r"^    \$ kubectl apply -f (\S+)$", PAGE, re.MULTILINE)
     document = yaml.safe_load((DOCS / "examples" / command).read_text(encoding="utf-8"))
-    Adviser(advising)(document, time.monotonic() + 600, tell)
+    AdmissionAdviser(advising)(document, time.monotonic() + 600, tell)
     assert list(said[-1].warnings) == re.findall(r"^    Warning: (.*)$", PAGE, re.MULTILINE)
     (created,) = re.findall(r"^    (\S+) created$", PAGE, re.MULTILINE)
     assert created == f"job.batch/{document['metadata']['name']}"

@@ -20,15 +20,14 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Advice, Subject
-from gpucost.api.connections import BoundedProtocol
-from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.app import WebhookApp
-from gpucost.api.webhook.channel import Answering, Tell
-from gpucost.api.webhook.process import WebhookProcess
-from gpucost.api.webhook.server import WebhookServer
-from gpucost.api.webhook.token import Token
-from gpucost.service.advising import Advising
+from gpucost.advisor.model.answers import Advice, AdviceSubject
+from gpucost.api.server.connections import BoundedProtocol
+from gpucost.api.webhook.adviser import AdmissionAdviser
+from gpucost.api.webhook.app import WebhookApp, WebhookToken
+from gpucost.api.webhook.ipc import Answering, Tell
+from gpucost.api.webhook.listener_process import WebhookServer
+from gpucost.api.webhook.supervisor import WebhookProcess
+from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.settings.tls import TlsFiles
 from tests.api.advisor_worlds import TOKEN, SmallEngine, advice, advising, body, job, working
 from tests.kube.pki import make_pki
@@ -39,7 +38,7 @@ REQUEST = b"POST /v1/admission/%s?timeout=2s HTTP/1.1\r\nHost: w\r\nContent-Type
 
 @contextmanager
 def served(
-    found: Advising,
+    found: AdvisorService,
     tls: TlsFiles | None = None,
     *,
     in_flight: int = 8,
@@ -47,7 +46,11 @@ def served(
     client_ca: Path | None = None,
 ) -> Iterator[tuple[WebhookServer, WebhookApp]]:
     app = WebhookApp(
-        Token(TOKEN), found.status.reviewed, working(found), deadline_ms=deadline_ms, in_flight=in_flight
+        WebhookToken(TOKEN),
+        found.status.reviewed,
+        working(found),
+        deadline_ms=deadline_ms,
+        in_flight=in_flight,
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = WebhookServer(app, listener, tls, client_ca=client_ca, every_s=3600)
@@ -84,7 +87,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 def test_a_burst_is_answered_and_nothing_piles_up() -> None:
     """500 reviews a second for two seconds, each of which would take 20 ms of a core: ten times too many."""
 
-    def work(subject: Subject) -> Advice:
+    def work(subject: AdviceSubject) -> Advice:
         until = time.thread_time() + 0.02
         while time.thread_time() < until:
             pass
@@ -256,9 +259,11 @@ def test_a_certificate_is_renewed_without_a_restart(
 
 
 @contextmanager
-def in_a_process(found: Advising, answering: Answering | None = None) -> Iterator[WebhookProcess]:
+def in_a_process(found: AdvisorService, answering: Answering | None = None) -> Iterator[WebhookProcess]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = WebhookProcess(listener, answering or Adviser(found), found.status, TOKEN, 5_000, 8)
+        process = WebhookProcess(
+            listener, answering or AdmissionAdviser(found), found.status, TOKEN, 5_000, 8
+        )
         process.start()
         try:
             yield process
@@ -311,7 +316,7 @@ def test_a_listener_that_dies_is_started_again(caplog: pytest.LogCaptureFixture)
 _SERVICE = """
 import socket, threading
 from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.process import WebhookProcess
+from gpucost.api.webhook.supervisor import WebhookProcess
 from tests.kube.pki import make_pki
 from tests.api.advisor_worlds import TOKEN, advising
 
@@ -353,7 +358,7 @@ def test_an_exception_is_told_and_the_next_review_is_advised() -> None:
     def answering(document: Any, until_s: float, tell: Tell) -> None:
         if failures:
             raise failures.pop()
-        Adviser(found)(document, until_s, tell)
+        AdmissionAdviser(found)(document, until_s, tell)
 
     with in_a_process(found, answering) as process:
         assert b"warnings" not in asyncio.run(ask_once(process.port, body()))

@@ -10,10 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.advisor.answers import Decision, PodSetAnswer, Price, Subject, Victim, Wait
 from gpucost.advisor.kueue.answer import BLOCKED
-from gpucost.api.webhook.warnings import LONGEST, MOST, MOST_BYTES, fitted, warnings_of
-from gpucost.cluster.kueue import FlavorResource
+from gpucost.advisor.model.answers import (
+    AdviceSubject,
+    PodSetAnswer,
+    PreemptionVictim,
+    PriceEstimate,
+    SchedulingDecision,
+    WaitEstimate,
+)
+from gpucost.api.webhook.adviser import (
+    LONGEST,
+    MOST,
+    MOST_BYTES,
+    fitted,
+    warnings_of,
+)
+from gpucost.cluster.objects.kueue import FlavorResource
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.api.advisor_worlds import (
     FOREIGN,
@@ -38,7 +51,7 @@ def test_warnings_are_short_and_steer_no_terminal(lines: list[str]) -> None:
     "name", ["a\x1b[31mb", "x\r\nWarning: y", "\u202etxt.exe", "a\0b", "\ud800", "n" * 5_000]
 )
 def test_hostile_names_are_shown_as_what_they_are(name: str) -> None:
-    found = warnings_of(replace(advice(Subject("Job", "ml", name)), says=f"waits: {name} is before it"))
+    found = warnings_of(replace(advice(AdviceSubject("Job", "ml", name)), says=f"waits: {name} is before it"))
     assert len(found[0]) <= LONGEST
     assert found[0].isprintable()
     found[0].encode()
@@ -51,9 +64,9 @@ def test_a_long_line_is_cut_between_words() -> None:
 
 
 PLACED = (PodSetAnswer("main", 2, {}, {"n1": 1, "n2": 1}),)
-VICTIM = Victim(FOREIGN, "ml-queue", None, "InClusterQueue", {})
-WAIT = Wait(3 * HOUR_MS, 9 * HOUR_MS, 24 * HOUR_MS, "", 3)
-NO_RUN = Wait(None, None, 24 * HOUR_MS, "", 3)
+VICTIM = PreemptionVictim(FOREIGN, "ml-queue", None, "InClusterQueue", {})
+WAIT = WaitEstimate(3 * HOUR_MS, 9 * HOUR_MS, 24 * HOUR_MS, "", 3)
+NO_RUN = WaitEstimate(None, None, 24 * HOUR_MS, "", 3)
 SHORT = "asks 16 nvidia.com/gpu; ClusterQueue ml has 0 left (flavor h100)"
 
 
@@ -63,7 +76,11 @@ SHORT = "asks 16 nvidia.com/gpu; ClusterQueue ml has 0 left (flavor h100)"
         ({"decision": "now", "says": "runs now"}, "runs now"),
         ({"decision": "now", "says": "runs now", "pod_sets": PLACED}, "runs now on 2 nodes"),
         (
-            {"decision": "now", "says": "runs now", "price": Price(12_340_000_000, "USD", None, None, ())},
+            {
+                "decision": "now",
+                "says": "runs now",
+                "price": PriceEstimate(12_340_000_000, "USD", None, None, ()),
+            },
             "runs now; USD 12.34/h",
         ),
         (
@@ -106,13 +123,13 @@ SHORT = "asks 16 nvidia.com/gpu; ClusterQueue ml has 0 left (flavor h100)"
     ],
 )
 def test_each_answer_is_one_sentence(changes: dict[str, Any], said: str) -> None:
-    bare = replace(advice(Subject("Job", "ml", "train")), victims=(), suggestions=(), why=())
-    found = replace(bare, **(changes | {"decision": Decision(changes["decision"])}))
+    bare = replace(advice(AdviceSubject("Job", "ml", "train")), victims=(), suggestions=(), why=())
+    found = replace(bare, **(changes | {"decision": SchedulingDecision(changes["decision"])}))
     assert warnings_of(found) == [f"gpucost: {said}"]
 
 
 def test_whose_change_it_is_and_what_to_mind_is_said() -> None:
-    found = advice(Subject("Job", "ml", "train"))
+    found = advice(AdviceSubject("Job", "ml", "train"))
     own, admins = found.suggestions
     assert warnings_of(replace(found, suggestions=(admins, replace(own, caveat="slower"))))[1:] == [
         "gpucost: would run now with one change: asks 4 GPUs: runs now",
@@ -123,6 +140,8 @@ def test_whose_change_it_is_and_what_to_mind_is_said() -> None:
 
 
 def test_partial_admission_is_said() -> None:
-    found = replace(advice(Subject("Job", "ml", "train")), decision=Decision.NOW, suggestions=())
+    found = replace(
+        advice(AdviceSubject("Job", "ml", "train")), decision=SchedulingDecision.NOW, suggestions=()
+    )
     said = warnings_of(replace(found, why=("size: 4 of 8 pods (partial admission)", "quota: has room")))
     assert said[1:] == ["gpucost: gets 4 of 8 pods (partial admission)"]

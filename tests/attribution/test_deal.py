@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution.deal import deal_ms, deal_nano
+from gpucost.attribution.apportion import deal_ms, deal_nano
 from gpucost.domain.rates import MAX_NANO_PER_BOARD_HOUR
 from gpucost.domain.time import HOUR_MS, LATEST_MS
 

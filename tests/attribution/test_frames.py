@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames, conform, empty_frame
+from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.contract.frames import FRAMES, OBSERVED, SIGNALS, USAGE_LINES, ColumnType
 from gpucost.domain.errors import InputError
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units
@@ -67,7 +67,7 @@ def test_an_empty_frame_conforms(spec: object) -> None:
 
 
 def test_lines_have_the_columns_of_the_contract_even_when_there_are_none() -> None:
-    for frames in (Frames(), build([pod("a", (0, 1))], [node()], [units()])):
+    for frames in (ClusterFrames(), build([pod("a", (0, 1))], [node()], [units()])):
         result = attribute(frames, [hours(0, 1)], rates=FlatRates(("1", 0)), teams=NamespaceTeams())
         assert list(result.flat().columns) == list(USAGE_LINES.column_names)
 
@@ -75,13 +75,13 @@ def test_lines_have_the_columns_of_the_contract_even_when_there_are_none() -> No
 def test_windows_must_follow_one_another() -> None:
     for windows in ([], [hours(0, 1), hours(2, 3)], [hours(1, 2), hours(0, 1)]):
         with pytest.raises(InputError, match="windows"):
-            attribute(Frames(), windows, rates=FlatRates(("1", 0)), teams=NamespaceTeams())
+            attribute(ClusterFrames(), windows, rates=FlatRates(("1", 0)), teams=NamespaceTeams())
 
 
 def test_text_may_come_as_categories() -> None:
     frames = build([pod("a", (0, 1)), pod("b", (0, 1), 2)], [node()], [units()])
     columns = {"pod_uid", "node", "resource", "cluster", "job"}
-    small = Frames(
+    small = ClusterFrames(
         frames.allocations.astype(dict.fromkeys(columns, "category")),
         frames.nodes,
         frames.capacity,

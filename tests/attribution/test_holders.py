@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.holders import HOLDER_NAMES
 from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.usage_lines import HOLDER_NAMES
 from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.time import HOUR_MS
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units

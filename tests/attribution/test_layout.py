@@ -6,14 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from gpucost.attribution.layout import Layout, ResourceCount, lay_out
+from gpucost.attribution.segments import NodeLayout, ResourceCount, lay_out
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import ProblemCode
 from tests.support.frames import H100
 
 
-def layout(boards: int, *counts: ResourceCount, product: str = H100, held: tuple[str, ...] = ()) -> Layout:
+def layout(
+    boards: int, *counts: ResourceCount, product: str = H100, held: tuple[str, ...] = ()
+) -> NodeLayout:
     return lay_out(product, boards, counts, held, ResourceCatalog(), ShareBasis.COMPUTE)
 
 
@@ -53,22 +55,22 @@ def test_replicas_of_slices_multiply_their_denominators() -> None:
 @pytest.mark.parametrize(
     ("found", "code", "words"),
     [
-        (layout(-1), ProblemCode.COUNT_UNKNOWN, "how many GPUs the node has"),
+        (layout(-1), DataProblemCode.COUNT_UNKNOWN, "how many GPUs the node has"),
         (
             layout(1, count("nvidia.com/gpu", 2)),
-            ProblemCode.CAPACITY_EXCEEDS_BOARDS,
+            DataProblemCode.CAPACITY_EXCEEDS_BOARDS,
             "more than the 1 it has",
         ),
-        (layout(1, count("nvidia.com/mig-9g.99gb", 1)), ProblemCode.UNIT_UNKNOWN, "9g.99gb on H100"),
-        (layout(1, count("example.com/fpga", 1)), ProblemCode.UNIT_UNKNOWN, "example.com/fpga"),
+        (layout(1, count("nvidia.com/mig-9g.99gb", 1)), DataProblemCode.UNIT_UNKNOWN, "9g.99gb on H100"),
+        (layout(1, count("example.com/fpga", 1)), DataProblemCode.UNIT_UNKNOWN, "example.com/fpga"),
         (
             layout(1, count("nvidia.com/gpu", 4), product=f"{H100}-SHARED"),
-            ProblemCode.UNIT_UNKNOWN,
+            DataProblemCode.UNIT_UNKNOWN,
             "replica count",
         ),
     ],
 )
-def test_what_does_not_fit_together_is_said(found: Layout, code: ProblemCode, words: str) -> None:
+def test_what_does_not_fit_together_is_said(found: NodeLayout, code: DataProblemCode, words: str) -> None:
     [(said, detail)] = found.problems
     assert said is code
     assert words in detail

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.usage_lines import Attribution
 from gpucost.contract.frames import HOLDER_COLUMNS
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, pod, signal, units
 
@@ -36,7 +36,7 @@ KINDS: list[tuple[int, list[tuple[str, int, int]]]] = [
 
 
 @st.composite
-def clusters(draw: st.DrawFn, overcommit: bool = True, vanishing: bool = False) -> Frames:
+def clusters(draw: st.DrawFn, overcommit: bool = True, vanishing: bool = False) -> ClusterFrames:
     """One to three nodes of any kind, with pods, failures, cordons and gaps, to the millisecond.
 
     With ``vanishing``, nodes go while pods still hold their units, boards are not counted, and counts of
@@ -76,7 +76,7 @@ def clusters(draw: st.DrawFn, overcommit: bool = True, vanishing: bool = False) 
     return build(pods, nodes, counts, observed=[(0, gap[0]), (gap[0] + gap[1], 100)])
 
 
-def run(frames: Frames, step: int = HOUR_MS) -> Attribution:
+def run(frames: ClusterFrames, step: int = HOUR_MS) -> Attribution:
     return attribute(frames, list(hours(0, 3).split(step)), rates=PRICES, teams=NamespaceTeams())
 
 
@@ -88,7 +88,7 @@ def totals(result: Attribution, by: list[str]) -> dict[Any, tuple[int, int]]:
 @pytest.mark.fault(31)
 @slow
 @given(clusters())
-def test_a_parts_add_up_to_the_asset_in_time_and_money(frames: Frames) -> None:
+def test_a_parts_add_up_to_the_asset_in_time_and_money(frames: ClusterFrames) -> None:
     flat = run(frames).flat()
     assert difference(flat, frames, hours(0, 3), PRICES).is_zero
     assert (flat["board_ms"] >= 0).all()  # a seventh of a board for one millisecond may be none
@@ -97,17 +97,17 @@ def test_a_parts_add_up_to_the_asset_in_time_and_money(frames: Frames) -> None:
 
 @slow
 @given(clusters(vanishing=True))
-def test_a_boards_that_were_counted_are_never_billed_twice(frames: Frames) -> None:
+def test_a_boards_that_were_counted_are_never_billed_twice(frames: ClusterFrames) -> None:
     result = run(frames)
     found = difference(result.flat(), frames, hours(0, 3), PRICES)
     assert found.is_zero, found
-    assert ProblemCode.NOT_CONSERVED not in {problem.code for problem in result.problems}
+    assert DataProblemCode.NOT_CONSERVED not in {problem.code for problem in result.problems}
 
 
 @pytest.mark.fault(31)
 @slow
 @given(clusters())
-def test_a_every_node_adds_up_in_every_window(frames: Frames) -> None:
+def test_a_every_node_adds_up_in_every_window(frames: ClusterFrames) -> None:
     flat = run(frames).flat()
     flat = flat[flat["bucket"] != Bucket.OVERCOMMITTED]
     sums = flat.groupby(["node", "window_start_ms"])["board_ms"].sum()
@@ -119,19 +119,19 @@ def test_a_every_node_adds_up_in_every_window(frames: Frames) -> None:
 
 @slow
 @given(clusters())
-def test_b_idle_is_never_negative_and_over_commitment_has_a_cause(frames: Frames) -> None:
+def test_b_idle_is_never_negative_and_over_commitment_has_a_cause(frames: ClusterFrames) -> None:
     result = run(frames)
     flat = result.flat()
     over = flat[flat["bucket"] == Bucket.OVERCOMMITTED]
     assert (flat["nano"] >= 0).all()
     assert (over["nano"] == 0).all()
-    named = {problem.subject for problem in result.problems if problem.code is ProblemCode.OVERCOMMITTED}
+    named = {problem.subject for problem in result.problems if problem.code is DataProblemCode.OVERCOMMITTED}
     assert named == set(over["node"])
 
 
 @slow
 @given(clusters(overcommit=False))
-def test_b_without_over_commitment_every_pod_has_exactly_what_it_asked_for(frames: Frames) -> None:
+def test_b_without_over_commitment_every_pod_has_exactly_what_it_asked_for(frames: ClusterFrames) -> None:
     flat = run(frames).flat()
     assert Bucket.OVERCOMMITTED not in set(flat["bucket"])
     held = flat[flat["bucket"] == Bucket.HELD].groupby("pod_uid")["board_ms"].sum()
@@ -149,24 +149,24 @@ def test_b_without_over_commitment_every_pod_has_exactly_what_it_asked_for(frame
     st.one_of(clusters(), clusters(vanishing=True)),
     st.sampled_from([7 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS]),
 )
-def test_c_window_size_never_changes_a_total(frames: Frames, step: int) -> None:
+def test_c_window_size_never_changes_a_total(frames: ClusterFrames, step: int) -> None:
     by = ["node", "resource", "bucket", "pod_uid"]
     assert totals(run(frames, step), by) == totals(run(frames, 5 * MINUTE_MS), by)
 
 
-def clipped(frames: Frames, window: Window) -> Frames:
+def clipped(frames: ClusterFrames, window: Window) -> ClusterFrames:
     """What a source that clips everything to the window would return."""
     parts = []
     for frame in (frames.allocations, frames.nodes, frames.capacity, frames.observed):
         meets = (frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)
         times = {name: frame[name].clip(window.start_ms, window.end_ms) for name in ("start_ms", "end_ms")}
         parts.append(frame.assign(**times)[meets].reset_index(drop=True))
-    return Frames(*parts)
+    return ClusterFrames(*parts)
 
 
 @slow
 @given(st.one_of(clusters(), clusters(vanishing=True)), st.integers(START + 1, START + LENGTH - 1))
-def test_c_two_halves_read_and_attributed_apart_add_up_to_the_whole(frames: Frames, cut: int) -> None:
+def test_c_two_halves_read_and_attributed_apart_add_up_to_the_whole(frames: ClusterFrames, cut: int) -> None:
     by = ["node", "resource", "bucket", "pod_uid"]
     whole = hours(0, 3)
     summed: dict[Any, tuple[int, int]] = {}
@@ -182,11 +182,11 @@ def test_c_two_halves_read_and_attributed_apart_add_up_to_the_whole(frames: Fram
 @pytest.mark.fault(31)
 @slow
 @given(clusters(), st.randoms(use_true_random=False))
-def test_d_the_order_of_rows_and_of_grouping_does_not_matter(frames: Frames, random: Any) -> None:
+def test_d_the_order_of_rows_and_of_grouping_does_not_matter(frames: ClusterFrames, random: Any) -> None:
     def shuffled(frame: pd.DataFrame) -> pd.DataFrame:
         return frame.sample(frac=1, random_state=random.randrange(2**32)).reset_index(drop=True)
 
-    mixed = Frames(
+    mixed = ClusterFrames(
         *(shuffled(frame) for frame in (frames.allocations, frames.nodes, frames.capacity)), frames.observed
     )
     one, other = run(frames).flat(), run(mixed).flat()
@@ -199,10 +199,10 @@ def test_d_the_order_of_rows_and_of_grouping_does_not_matter(frames: Frames, ran
 
 @slow
 @given(clusters())
-def test_e_renaming_pods_changes_nothing(frames: Frames) -> None:
+def test_e_renaming_pods_changes_nothing(frames: ClusterFrames) -> None:
     renamed = frames.allocations.assign(pod=[f"zz{i:03}" for i in reversed(range(len(frames.allocations)))])
     by = ["node", "resource", "bucket", "pod_uid", "window_start_ms"]
-    other = Frames(renamed.astype({"pod": "str"}), frames.nodes, frames.capacity, frames.observed)
+    other = ClusterFrames(renamed.astype({"pod": "str"}), frames.nodes, frames.capacity, frames.observed)
     assert totals(run(frames), by) == totals(run(other), by)
 
 
@@ -228,21 +228,21 @@ def test_f_efficiency_is_between_0_and_1(
 
 @slow
 @given(clusters())
-def test_g_missing_data_never_lowers_cost_silently(frames: Frames) -> None:
+def test_g_missing_data_never_lowers_cost_silently(frames: ClusterFrames) -> None:
     """Take the counts away: what pods held stays on the bill, and a problem says so."""
     assume(not frames.allocations.empty)
     full = run(frames)
     held = {key: value for key, value in totals(full, ["bucket", "node"]).items() if key[0] == Bucket.HELD}
     assume(held)
-    blind = Frames(frames.allocations, frames.nodes, frames.capacity.iloc[:0], frames.observed)
+    blind = ClusterFrames(frames.allocations, frames.nodes, frames.capacity.iloc[:0], frames.observed)
     result = run(blind)
     without = totals(result, ["bucket", "node"])
     said = {(problem.subject, problem.code) for problem in result.problems}
     for (bucket, name), (ms, nano) in held.items():
-        assert {(name, ProblemCode.COUNT_UNKNOWN), (name, ProblemCode.UNIT_UNKNOWN)} & said
+        assert {(name, DataProblemCode.COUNT_UNKNOWN), (name, DataProblemCode.UNIT_UNKNOWN)} & said
         # Replica counts stand with the capacity: without them a replica counts as a whole board, and what
         # no longer fits the boards is over-committed, and said to be.
-        if (name, ProblemCode.OVERCOMMITTED) not in said:
+        if (name, DataProblemCode.OVERCOMMITTED) not in said:
             assert without[bucket, name][0] >= ms - 8 * 60
             assert without[bucket, name][1] >= nano - 8 * 60
 
@@ -256,7 +256,7 @@ def test_nonsense_times_are_refused_and_named_never_billed(start: int, end: int)
     held, _ = result.totals().get(Bucket.HELD, (0, 0))
     assert 0 <= held <= LENGTH
     if start > end:
-        assert [problem.code for problem in result.problems] == [ProblemCode.INTERVAL_REFUSED]
+        assert [problem.code for problem in result.problems] == [DataProblemCode.INTERVAL_REFUSED]
         assert held == 0
 
 

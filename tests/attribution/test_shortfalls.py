@@ -8,17 +8,17 @@ import pytest
 
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import capacity, difference
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units
 
 RATES = FlatRates(("2.00", 0))
 
 
-def run(frames: Frames, length: float = 1, step: int = HOUR_MS) -> Attribution:
+def run(frames: ClusterFrames, length: float = 1, step: int = HOUR_MS) -> Attribution:
     return attribute(frames, list(hours(0, length).split(step)), rates=RATES, teams=NamespaceTeams())
 
 
@@ -26,7 +26,7 @@ def board_hours(result: Attribution) -> dict[str, float]:
     return {bucket.value: ms / HOUR_MS for bucket, (ms, _) in result.totals().items()}
 
 
-def codes(result: Attribution) -> set[ProblemCode]:
+def codes(result: Attribution) -> set[DataProblemCode]:
     return {problem.code for problem in result.problems}
 
 
@@ -39,7 +39,7 @@ def test_a_count_that_goes_missing_does_not_bill_the_boards_twice() -> None:
     assert result.totals() == {Bucket.HELD: (192 * HOUR_MS, 384 * 10**9)}
     assert difference(result.flat(), frames, hours(0, 24), RATES).is_zero
     [problem] = result.problems
-    assert (problem.code, problem.board_ms) == (ProblemCode.COUNT_UNKNOWN, 16 * HOUR_MS)
+    assert (problem.code, problem.board_ms) == (DataProblemCode.COUNT_UNKNOWN, 16 * HOUR_MS)
 
 
 def test_a_pod_that_outlives_its_node_is_held_without_a_price_whatever_the_window() -> None:
@@ -47,7 +47,7 @@ def test_a_pod_that_outlives_its_node_is_held_without_a_price_whatever_the_windo
     frames = build([pod("a", (0, 2), 8)], [node(end_ms=ended)], [units(end_ms=ended)])
     whole = run(frames, 2)
     alone = attribute(
-        Frames(frames.allocations, frames.nodes.iloc[:0], frames.capacity.iloc[:0], frames.observed),
+        ClusterFrames(frames.allocations, frames.nodes.iloc[:0], frames.capacity.iloc[:0], frames.observed),
         [hours(1, 2)],
         rates=RATES,
         teams=NamespaceTeams(),
@@ -56,7 +56,7 @@ def test_a_pod_that_outlives_its_node_is_held_without_a_price_whatever_the_windo
     assert late[["bucket", "model", "board_ms"]].values.tolist() == [["held", "", 8 * HOUR_MS]]
     assert late["nano"].isna().all()
     assert alone.totals() == {Bucket.HELD: (8 * HOUR_MS, 0)}
-    assert ProblemCode.NODE_UNKNOWN in codes(whole)
+    assert DataProblemCode.NODE_UNKNOWN in codes(whole)
 
 
 def test_two_rows_of_one_node_at_once_are_one_node_and_the_larger_wins() -> None:
@@ -65,7 +65,7 @@ def test_two_rows_of_one_node_at_once_are_one_node_and_the_larger_wins() -> None
         assert board_hours(result) == {"unallocated": 8.0}
         # The proof adds the rows up without choosing: it is right to complain.
         [problem] = result.problems
-        assert (problem.code, problem.subject) == (ProblemCode.NOT_CONSERVED, "n1")
+        assert (problem.code, problem.subject) == (DataProblemCode.NOT_CONSERVED, "n1")
 
 
 def test_a_resource_that_pods_held_earlier_does_not_change_what_is_free_now() -> None:
@@ -93,7 +93,7 @@ def test_a_slice_of_unknown_share_leaves_the_board_unknown_and_names_the_pod() -
     result = run(build([pod("a", (0, 1), resource=odd)], [node(boards=1)], [units(7, odd)]))
     assert board_hours(result) == {"unknown": 1.0}
     [of_pod] = [problem for problem in result.problems if problem.subject == "uid-a"]
-    assert of_pod.code is ProblemCode.UNIT_UNKNOWN
+    assert of_pod.code is DataProblemCode.UNIT_UNKNOWN
     assert "1 x nvidia.com/mig-1g.99gb on n1 for 3600000 ms" in of_pod.detail
 
 
@@ -122,7 +122,7 @@ def test_a_problem_of_the_source_is_told_of_the_window_that_it_is_about(
     at_ms: int | None, window: int
 ) -> None:
     at_ms = None if at_ms is None else hours(0, 1).start_ms + at_ms
-    problem = Problem(ProblemCode.COUNT_UNKNOWN, "c", "n", "said by the source", at_ms=at_ms)
+    problem = DataProblem(DataProblemCode.COUNT_UNKNOWN, "c", "n", "said by the source", at_ms=at_ms)
     frames = replace(build([pod("a", (0, 3), 8)], [node()], [units()]), problems=(problem,))
     found = run(frames, 3).problems_by_window()
     assert [problem in each for each in found] == [at == window for at in range(3)]

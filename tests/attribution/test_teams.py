@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.teams import CONDITIONS, Rule, Team, TeamFile, TeamRules
+from gpucost.attribution.teams import CONDITIONS, TeamFile, TeamProfile, TeamRule, TeamRules
 from gpucost.contract.frames import HOLDER_COLUMNS
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.configfile import ConfigModel
 from gpucost.domain.errors import ConfigError
-from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window, parse_instant
 from tests.support.frames import START, FlatRates, build, hours, node, pod, units
@@ -217,7 +217,7 @@ def test_rules_alike_at_other_times_or_as_a_fallback_are_fine() -> None:
 
 def test_the_page_names_every_key_and_its_example_is_valid() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    models: list[type[ConfigModel]] = [TeamFile, Team, Rule]
+    models: list[type[ConfigModel]] = [TeamFile, TeamProfile, TeamRule]
     for model in models:
         for name, field in model.model_fields.items():
             assert field.description, name

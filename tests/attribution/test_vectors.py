@@ -8,20 +8,25 @@ import pandas as pd
 import pytest
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
-from gpucost.attribution.sharing import proportion, share_common, share_proportionally, use_of
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.holders import Bucket
 from gpucost.domain.money import parse_nano
-from gpucost.domain.problems import ProblemCode
 from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.reports.month.allocations import (
+    proportion,
+    share_common,
+    share_proportionally,
+    use_of,
+)
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, signal, units
 
 
 def run(
-    frames: Frames,
+    frames: ClusterFrames,
     length: float = 1,
     price: str | FlatRates = "2.50",
     basis: ShareBasis = ShareBasis.COMPUTE,
@@ -54,12 +59,12 @@ def dollars(text: str) -> int:
 @pytest.mark.parametrize("boards", [-1, 0])
 def test_v7_a_missing_gpu_count_is_an_error_row_never_zero(boards: int) -> None:
     lonely = run(build(nodes=[node(boards=-1)]), price="2.00")
-    assert [problem.code for problem in lonely.problems] == [ProblemCode.COUNT_UNKNOWN]
+    assert [problem.code for problem in lonely.problems] == [DataProblemCode.COUNT_UNKNOWN]
     assert lonely.problems[0].subject == "n1"
     held = run(build([pod("a", (0, 1), 2)], nodes=[node(boards=boards)]), price="2.00")
     assert cost(held, "a") == dollars("4.00")
     [problem] = [p for p in held.problems if p.board_ms is not None]
-    assert problem.code is ProblemCode.COUNT_UNKNOWN
+    assert problem.code is DataProblemCode.COUNT_UNKNOWN
     assert "count unknown" in problem.detail
     assert problem.board_ms == 2 * HOUR_MS
 
@@ -74,7 +79,7 @@ def test_v8_idle_is_what_the_asset_costs_less_what_is_allocated_per_cluster() ->
     counts = [units(5), units(5) | {"cluster": "c2"}]
     frames = build(pods, nodes, counts)
     watched = pd.concat([frames.observed, frames.observed.assign(cluster="c2")], ignore_index=True)
-    flat = run(Frames(frames.allocations, frames.nodes, frames.capacity, watched), price="2.00").flat()
+    flat = run(ClusterFrames(frames.allocations, frames.nodes, frames.capacity, watched), price="2.00").flat()
     idle = flat[flat["bucket"] == "unallocated"].groupby("cluster")["nano"].sum()
     assert idle.to_dict() == {"c": dollars("4.00"), "c2": dollars("4.00")}
 
@@ -328,5 +333,5 @@ def test_a_model_without_a_price_is_an_error_that_names_it_never_a_default() -> 
     result = attribute(frames, [hours(0, 1)], rates=nothing, teams=NamespaceTeams())
     assert result.flat()["nano"].isna().all()
     [problem] = result.problems
-    assert (problem.code, problem.subject) == (ProblemCode.PRICE_MISSING, "Vendor-X1")
+    assert (problem.code, problem.subject) == (DataProblemCode.PRICE_MISSING, "Vendor-X1")
     assert (problem.detail, problem.board_ms) == ("no price for Vendor-X1", HOUR_MS)

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import conform
-from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.usage_lines import Attribution
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.frames import ACTIVITY, WASTE_PIECES
-from gpucost.domain.holders import UNALLOCATED
+from gpucost.domain.buckets import UNALLOCATED, Waste
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.domain.waste import Waste
 from tests.detectors.worlds import CLUSTER, GPU, World, at, four_dollars
 
 

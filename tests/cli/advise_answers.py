@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.advisor.answers import (
+from gpucost.advisor.model.answers import (
     Advice,
-    Change,
-    ChangeKind,
-    Decision,
-    Evidence,
+    AdviceEvidence,
+    AdviceSubject,
     Explanation,
-    Layer,
+    JobSuggestion,
     LayerAnswer,
+    LayerVerdict,
     PodSetAnswer,
-    Price,
-    Subject,
-    Suggestion,
-    Verdict,
-    Victim,
-    Wait,
+    PreemptionVictim,
+    PriceEstimate,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
+    WaitEstimate,
 )
-from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.objects.kueue import FlavorResource
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from tests.cli.state_worlds import cluster
@@ -34,16 +34,18 @@ NOW = 1_792_800_000_000
 """2026-10-24T00:00:00Z."""
 GPU = "nvidia.com/gpu"
 NOMINAL = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
-SUBJECT = Subject("PyTorchJob", "team-nlp", "train-llm")
-WAIT = Wait(3 * HOUR_MS, 9 * HOUR_MS, 168 * HOUR_MS, "run times of 40 jobs of team nlp", 40, 18, 20)
-PRICE = Price(98_320_000_000, "USD", 3 * HOUR_MS, 294_960_000_000, ("H100/on-demand@1a2b",))
-VICTIM = Victim(Subject("Job", "vision", "sweep"), "vision", 10, "InCohortReclamation", {GPU: 8})
+SUBJECT = AdviceSubject("PyTorchJob", "team-nlp", "train-llm")
+WAIT = WaitEstimate(3 * HOUR_MS, 9 * HOUR_MS, 168 * HOUR_MS, "run times of 40 jobs of team nlp", 40, 18, 20)
+PRICE = PriceEstimate(98_320_000_000, "USD", 3 * HOUR_MS, 294_960_000_000, ("H100/on-demand@1a2b",))
+VICTIM = PreemptionVictim(
+    AdviceSubject("Job", "vision", "sweep"), "vision", 10, "InCohortReclamation", {GPU: 8}
+)
 
-OTHER_QUEUE = Suggestion(
+OTHER_QUEUE = JobSuggestion(
     "other-queue",
     "queue research has 24 lendable GPUs of h100",
-    Change(
-        ChangeKind.MANIFEST,
+    SuggestedChange(
+        SuggestedChangeKind.MANIFEST,
         "pytorchjob/train-llm",
         "metadata:\n  labels:\n    kueue.x-k8s.io/queue-name: research\n",
         (
@@ -55,29 +57,29 @@ OTHER_QUEUE = Suggestion(
         ),
         "",
     ),
-    Decision.NOW,
+    SchedulingDecision.NOW,
     98 * NANO,
     caveat="its team pays",
 )
-RAISE = Suggestion(
+RAISE = JobSuggestion(
     "raise-limit",
     "8 more GPUs of quota for queue ml",
-    Change(
-        ChangeKind.CLUSTER,
+    SuggestedChange(
+        SuggestedChangeKind.CLUSTER,
         "clusterqueue/ml",
         "spec:\n  resourceGroups:\n  - flavors:\n    - name: h100\n      resources:\n"
         "      - name: nvidia.com/gpu\n        nominalQuota: 72\n",
         ({"op": "replace", "path": f"/{NOMINAL}", "value": "72"},),
         "kubectl patch clusterqueue ml --type=json -p '[…]'",
     ),
-    Decision.WAITS,
+    SchedulingDecision.WAITS,
     wait=replace(WAIT, p50_ms=HOUR_MS // 3, p90_ms=None),
 )
 
 WAITS = Advice(
     SUBJECT,
-    Decision.WAITS,
-    Layer.QUOTA,
+    SchedulingDecision.WAITS,
+    SchedulingLayer.QUOTA,
     "WaitingForQuota",
     "waits about 3 h (p90 9 h), then runs on 4 nodes",
     (
@@ -99,30 +101,35 @@ WAITS = Advice(
     wait=WAIT,
     price=PRICE,
     suggestions=(OTHER_QUEUE, RAISE),
-    evidence=(Evidence("clusterqueue/ml", NOMINAL, "64", "its own quota"),),
+    evidence=(AdviceEvidence("clusterqueue/ml", NOMINAL, "64", "its own quota"),),
     assumptions=("jobs of like names run as long as before",),
     drift=("the cluster runs Kueue v0.19.1",),
 )
-_BARE = Advice(SUBJECT, Decision.NOW, Layer.NONE, "", "runs now", (), "kueue", "Kueue 0.19.2")
+_BARE = Advice(
+    SUBJECT, SchedulingDecision.NOW, SchedulingLayer.NONE, "", "runs now", (), "kueue", "Kueue 0.19.2"
+)
 ADVICE = {
-    Decision.NOW: replace(
+    SchedulingDecision.NOW: replace(
         _BARE, victims=(VICTIM, replace(VICTIM, already_leaving=True)), price=PRICE, ahead=0
     ),
-    Decision.LATER: replace(
-        _BARE, decision=Decision.LATER, says="runs in 8 min, on nodes to be added", later_ms=8 * 60_000
-    ),
-    Decision.WAITS: WAITS,
-    Decision.NEVER: replace(
+    SchedulingDecision.LATER: replace(
         _BARE,
-        decision=Decision.NEVER,
-        layer=Layer.PLACEMENT,
+        decision=SchedulingDecision.LATER,
+        says="runs in 8 min, on nodes to be added",
+        later_ms=8 * 60_000,
+    ),
+    SchedulingDecision.WAITS: WAITS,
+    SchedulingDecision.NEVER: replace(
+        _BARE,
+        decision=SchedulingDecision.NEVER,
+        layer=SchedulingLayer.PLACEMENT,
         reason="TooLarge",
         says="never runs: no node has 16 GPUs",
     ),
-    Decision.UNKNOWN: replace(
+    SchedulingDecision.UNKNOWN: replace(
         _BARE,
-        decision=Decision.UNKNOWN,
-        layer=Layer.QUOTA,
+        decision=SchedulingDecision.UNKNOWN,
+        layer=SchedulingLayer.QUOTA,
         reason="OutOfScope",
         says="cannot be told: queue ml uses MultiKueue",
     ),
@@ -130,20 +137,22 @@ ADVICE = {
 
 EXPLANATION = Explanation(
     replace(SUBJECT, uid="1"),
-    Layer.PLACEMENT,
+    SchedulingLayer.PLACEMENT,
     "2 of its 4 pods have no node",
     NOW - 3 * DAY_MS,
     (
-        LayerAnswer(Layer.QUOTA, Verdict.PASSED, "admitted to queue ml", NOW - 4 * DAY_MS),
+        LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.PASSED, "admitted to queue ml", NOW - 4 * DAY_MS),
         LayerAnswer(
-            Layer.PLACEMENT,
-            Verdict.HOLDS,
+            SchedulingLayer.PLACEMENT,
+            LayerVerdict.HOLDS,
             "minMember is 2 below 4 replicas, so half of the gang started and waits for the rest",
             NOW - 3 * DAY_MS,
-            (Evidence("podgroup/train-llm", "spec.minMember", "2", "4 pods are needed"),),
+            (AdviceEvidence("podgroup/train-llm", "spec.minMember", "2", "4 pods are needed"),),
         ),
-        LayerAnswer(Layer.DEVICE, Verdict.UNKNOWN, "no node says how many GPUs it should have", None),
-        LayerAnswer(Layer.RUNNING, Verdict.NOT_REACHED, "", None),
+        LayerAnswer(
+            SchedulingLayer.DEVICE, LayerVerdict.UNKNOWN, "no node says how many GPUs it should have", None
+        ),
+        LayerAnswer(SchedulingLayer.RUNNING, LayerVerdict.NOT_REACHED, "", None),
     ),
     (RAISE,),
     WAITS,

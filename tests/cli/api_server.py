@@ -12,11 +12,11 @@ from pathlib import Path
 import uvicorn
 
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
-from gpucost.cli.context import now_ms
+from gpucost.cli.terminal.context import now_ms
 from gpucost.ledger import Ledger
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
 from tests.kube.pki import Pki
 from tests.support.ports import free_port
 
@@ -41,11 +41,11 @@ def served(ledger_url: str, folder: Path, pki: Pki | None = None) -> Iterator[Se
     with Ledger.open(ledger_url, now=now_ms) as ledger:
         folder.mkdir(exist_ok=True)
         for name, role, teams in (
-            ("root", Role.ADMIN, frozenset[str]()),
-            ("fin", Role.FINANCE, frozenset[str]()),
-            ("prom", Role.METRICS, frozenset[str]()),
-            ("lead", Role.TEAM_ADMIN, frozenset({"vision"})),
-            ("vera", Role.VIEWER, frozenset({"vision"})),
+            ("root", AccessRole.ADMIN, frozenset[str]()),
+            ("fin", AccessRole.FINANCE, frozenset[str]()),
+            ("prom", AccessRole.METRICS, frozenset[str]()),
+            ("lead", AccessRole.TEAM_ADMIN, frozenset({"vision"})),
+            ("vera", AccessRole.VIEWER, frozenset({"vision"})),
         ):
             if ledger.key(name) is None:
                 record = KeyRecord(

@@ -15,8 +15,8 @@ from gpucost.api.app import create_app
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.application import app
 from gpucost.ledger import Ledger
-from gpucost.service.demo import DEMO_MONTH
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
+from gpucost.service.wiring.demo_month import DEMO_MONTH
 from tests.cli import known_amounts as known
 from tests.cli.named_amounts import Names, Page, amounts_at, printed_of, text_tables, without_tables
 from tests.cli.told_amounts import MONTH, TO_DO, WEEK, Rule, flat, told_of

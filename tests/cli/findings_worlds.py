@@ -18,16 +18,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
-from gpucost.detectors.lifecycle import State
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.detectors.engine.lifecycle import FindingLifeState
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 from gpucost.ledger import Ledger
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.inputs import load_book, load_teams
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.service.wiring.source import open_source
-from gpucost.telemetry.recorded import record
+from gpucost.telemetry.recorded_source import record
 from tests.detectors.worlds import CLUSTER, World, at
 
 Run = Callable[..., Result]
@@ -82,7 +82,7 @@ detectors: {detectors}
 
 def ingest(run: Run) -> None:
     result = run("ingest", "--from", "2026-10-06", "--to", "2026-10-07")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
 
 
 def detect(folder: Path, *, live: bool = True) -> None:
@@ -111,7 +111,7 @@ def resolve(folder: Path) -> None:
     with Ledger.open(settings.ledger.database_url(), now=lambda: NOW_MS) as ledger:
         live = ledger.live_findings(CLUSTER)
         assert live
-        over = [replace(record, state=State.RESOLVED, closed_at_ms=NOW_MS) for record in live]
+        over = [replace(record, state=FindingLifeState.RESOLVED, closed_at_ms=NOW_MS) for record in live]
         ledger.save_findings(CLUSTER, over)
 
 

@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucost.domain.holders import Bucket
-from gpucost.domain.waste import Waste
-from gpucost.reports.display import PARTS
-from gpucost.reports.waste_table import LABELS
-from gpucost.service.demo import DEMO_MONTH
+from gpucost.domain.buckets import Bucket, Waste
+from gpucost.reports.base.display import PARTS
+from gpucost.reports.waste.waste_table import LABELS
+from gpucost.service.wiring.demo_month import DEMO_MONTH
 from tests.cli.named_amounts import Name
 
 Known: TypeAlias = Iterator[tuple[Name, Fraction | None]]

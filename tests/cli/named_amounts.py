@@ -15,7 +15,7 @@ from fractions import Fraction
 from html.parser import HTMLParser
 from typing import TypeAlias
 
-from gpucost.reports.display import PARTS
+from gpucost.reports.base.display import PARTS
 
 Name: TypeAlias = tuple[str, ...]
 Printed: TypeAlias = tuple[Name, str]

@@ -16,14 +16,14 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from gpucost.advisor import advise as advisor
-from gpucost.advisor.answers import Advice, Decision, Subject
-from gpucost.advisor.encoding import document
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.operations import patched
-from gpucost.cli.advise import CODES
+from gpucost.advisor.model.answers import Advice, AdviceSubject, SchedulingDecision
+from gpucost.advisor.model.encoding import document
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.patches import patched
+from gpucost.cli.advise.advise_command import CODES
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
-from gpucost.cluster.manifest import JobManifest
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.cluster.objects.jobs import JobManifest
 from tests.cli.advise_answers import ADVICE, OTHER_QUEUE, PRICES, RAISE, WAITS, furnish
 from tests.cli.state_worlds import cluster
 from tests.support.cluster.server import ClusterServer
@@ -59,14 +59,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobManifest, Knowledge, bool]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobManifest, AdvisorContext, bool]]:
     """What the advisor was asked; it answers ``waits`` with its two suggestions."""
-    seen: list[tuple[JobManifest, Knowledge, bool]] = []
+    seen: list[tuple[JobManifest, AdvisorContext, bool]] = []
 
-    def answer(manifest: JobManifest, known: Knowledge, with_suggestions: bool = True) -> Advice:
+    def answer(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True) -> Advice:
         seen.append((manifest, known, with_suggestions))
         found = WAITS if with_suggestions else replace(WAITS, suggestions=())
-        return replace(found, subject=Subject(manifest.job.kind, manifest.namespace, manifest.name))
+        return replace(found, subject=AdviceSubject(manifest.job.kind, manifest.namespace, manifest.name))
 
     monkeypatch.setattr(advisor, "advise", answer)
     return seen
@@ -76,7 +76,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobManifest, Knowledge,
 def run(folder: Path, asked: object) -> Run:
     del folder, asked
 
-    def run_it(*words: str, given: str = "", code: int = Exit.OK) -> Result:
+    def run_it(*words: str, given: str = "", code: int = ExitCode.OK) -> Result:
         words = (*words, "--state", "state.json") if "--state" not in words else words
         result = CliRunner().invoke(app, ["advise", *words], input=given)
         assert result.exit_code == code, result.output
@@ -110,11 +110,11 @@ def test_the_advisor_itself_answers(folder: Path) -> None:
     words = ["advise", "-n", "speech", "--state", "state.json", "--exit-code", "-f"]
     now = CliRunner().invoke(app, [*words, "job.yaml"])
     assert now.stdout.startswith("train (Job, speech): runs now on 1 node (gpu-01)")
-    assert now.exit_code == CODES[Decision.NOW]
+    assert now.exit_code == CODES[SchedulingDecision.NOW]
     (folder / "huge.yaml").write_text(JOB.replace("gpu: 8", "gpu: 64"), encoding="utf-8")
     never = CliRunner().invoke(app, [*words, "huge.yaml"])
     assert never.stdout.startswith("train (Job, speech): never runs as it is: ")
-    assert never.exit_code == CODES[Decision.NEVER]
+    assert never.exit_code == CODES[SchedulingDecision.NEVER]
     both = CliRunner().invoke(app, [*words, "job.yaml", "-f", "huge.yaml", "--format", "json"])
     assert [each["decision"] for each in json.loads(both.stdout)] == ["now", "never"]
 
@@ -132,7 +132,7 @@ def test_a_cluster_is_asked_as_a_dump_is(run: Run, asked: list[Any]) -> None:
         for found in cluster():
             server.put(found)
         live = CliRunner().invoke(app, ["advise", "-f", "job.yaml", "--kubernetes-url", server.url])
-    assert live.exit_code == Exit.OK, live.output
+    assert live.exit_code == ExitCode.OK, live.output
     assert live.stdout.startswith("train (Job, default): waits ")
     run("-f", "job.yaml")
     (_, of_cluster, _), (_, of_dump, _) = asked
@@ -218,7 +218,7 @@ def test_apply_counts_through_all_jobs(run: Run, folder: Path) -> None:
     ],
 )
 def test_only_what_changes_the_manifest_is_applied(run: Run, words: tuple[str, ...], said: str) -> None:
-    result = run("-f", "job.yaml", *words, code=Exit.USAGE)
+    result = run("-f", "job.yaml", *words, code=ExitCode.USAGE)
     assert said in result.stderr
     assert result.stdout == ""
 
@@ -230,19 +230,19 @@ def test_without_suggestions(run: Run, asked: list[Any]) -> None:
 
 
 def test_json_is_one_list_of_whole_answers(run: Run) -> None:
-    expected = replace(WAITS, subject=Subject("Job", "default", "train"))
+    expected = replace(WAITS, subject=AdviceSubject("Job", "default", "train"))
     assert json.loads(run("-f", "job.yaml", "--format", "json").stdout) == [document(expected)]
 
 
-@pytest.mark.parametrize("decision", Decision)
+@pytest.mark.parametrize("decision", SchedulingDecision)
 def test_exit_codes_of_answers(
-    decision: Decision, run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path
+    decision: SchedulingDecision, run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(advisor, "advise", lambda *_: ADVICE[decision])
     run("-f", "job.yaml")
     run("-f", "job.yaml", "--exit-code", code=CODES[decision])
     (folder / "two.yaml").write_text(f"{JOB}---\n{JOB.replace('train', 'second')}", encoding="utf-8")
-    both = iter((ADVICE[decision], ADVICE[Decision.NOW]))
+    both = iter((ADVICE[decision], ADVICE[SchedulingDecision.NOW]))
     monkeypatch.setattr(advisor, "advise", lambda *_: next(both))
     run("-f", "two.yaml", "--exit-code", code=CODES[decision])
 
@@ -250,7 +250,7 @@ def test_exit_codes_of_answers(
 def test_no_answer_is_never_taken_for_one(folder: Path) -> None:
     del folder
     words = ["advise", "-f", "job.yaml", "--kubernetes-url", "http://127.0.0.1:9"]
-    for given, code in ([], Exit.SOURCE), (["--exit-code"], Exit.USAGE):
+    for given, code in ([], ExitCode.SOURCE), (["--exit-code"], ExitCode.USAGE):
         result = CliRunner().invoke(app, [*words, *given])
         assert result.exit_code == code
         assert result.stderr.startswith("gpucost: the Kubernetes API at http://127.0.0.1:9: pods: ")
@@ -273,7 +273,7 @@ def test_no_answer_is_never_taken_for_one(folder: Path) -> None:
     ],
 )
 def test_input_that_is_refused(run: Run, words: tuple[str, ...], given: str, said: str) -> None:
-    result = run(*words, given=given, code=Exit.USAGE)
+    result = run(*words, given=given, code=ExitCode.USAGE)
     assert said in result.stderr
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
@@ -283,22 +283,22 @@ def test_debug_changes_no_exit_code(folder: Path) -> None:
     del folder
     words = ["--debug", "advise", "-f", "job.yaml", "--kubernetes-url", "http://127.0.0.1:9", "--exit-code"]
     result = CliRunner().invoke(app, words)
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert "Traceback" in result.stderr
 
 
 def test_a_wrong_manifest_is_refused_before_a_cluster_is_asked(folder: Path) -> None:
     (folder / "job.yaml").write_text("kind: Nonsense\n", encoding="utf-8")
     words = ["advise", "-f", "job.yaml", "--kubernetes-url", "http://127.0.0.1:9"]
-    assert CliRunner().invoke(app, words).exit_code == Exit.USAGE
+    assert CliRunner().invoke(app, words).exit_code == ExitCode.USAGE
 
 
 def test_text_that_is_none(run: Run, folder: Path) -> None:
     (folder / "job.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "job.yaml: not text in UTF-8" in run("-f", "job.yaml", code=Exit.USAGE).stderr
+    assert "job.yaml: not text in UTF-8" in run("-f", "job.yaml", code=ExitCode.USAGE).stderr
 
 
 def test_a_change_for_an_administrator_is_none_of_the_manifest(run: Run, monkeypatch: Any) -> None:
     monkeypatch.setattr(advisor, "advise", lambda *_: replace(WAITS, suggestions=(RAISE,)))
-    said = run("-f", "job.yaml", "--apply", "1", code=Exit.USAGE).stderr
+    said = run("-f", "job.yaml", "--apply", "1", code=ExitCode.USAGE).stderr
     assert "none: no suggestion changes the manifest" in said

@@ -11,11 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gpucost.advisor.answers import Decision, Layer, Subject, Verdict
-from gpucost.cli.advise import CODES
-from gpucost.cli.advise_parts import MOST_ROWS, Look, quantity, since
-from gpucost.cli.advise_screen import advice_lines, facts
-from gpucost.cli.explain_screen import MARKS, explanation_lines
+from gpucost.advisor.model.answers import (
+    AdviceSubject,
+    LayerVerdict,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.cli.advise.advice_screen import (
+    MARKS,
+    MOST_ROWS,
+    AdviceLayout,
+    advice_lines,
+    explanation_lines,
+    facts,
+    quantity,
+    since,
+)
+from gpucost.cli.advise.advise_command import CODES
 from tests.cli.advise_answers import ADVICE, EXPLANATION, GPU, NOW, OTHER_QUEUE, VICTIM, WAIT, WAITS
 
 AGAIN = "gpucost advise -f job.yaml"
@@ -25,12 +37,12 @@ EVIL = "[red]x[/red]\x1b[2J\u202e\r\n2. now"
 
 def advice(answer: object = WAITS, width: int = 80, **more: object) -> list[str]:
     found = answer if not more else replace(answer, **more)  # type: ignore[type-var]
-    return [line.plain for line in advice_lines(found, Look(width, "USD", AGAIN))]  # type: ignore[arg-type]
+    return [line.plain for line in advice_lines(found, AdviceLayout(width, "USD", AGAIN))]  # type: ignore[arg-type]
 
 
 def explanation(width: int = 80, **more: object) -> list[str]:
     found = replace(EXPLANATION, **more)  # type: ignore[arg-type]
-    return [line.plain for line in explanation_lines(found, NOW, Look(width, "USD"))]
+    return [line.plain for line in explanation_lines(found, NOW, AdviceLayout(width, "USD"))]
 
 
 SCREEN = """\
@@ -114,8 +126,8 @@ def test_where_there_is_room_the_answer_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("decision", Decision)
-def test_every_decision_fits_and_is_in_the_first_line(decision: Decision, width: int) -> None:
+@pytest.mark.parametrize("decision", SchedulingDecision)
+def test_every_decision_fits_and_is_in_the_first_line(decision: SchedulingDecision, width: int) -> None:
     lines = advice(ADVICE[decision], width)
     says = ADVICE[decision].says.split()
     assert lines[0].startswith(f"train-llm (PyTorchJob, team-nlp): {says[0]} {says[1]}")
@@ -139,7 +151,7 @@ def test_what_is_not_known_is_not_said() -> None:
     assert "  price       unknown\n" in text
     assert "  wait        unknown\n" in text
     assert "ahead" not in text
-    for decision in (Decision.NEVER, Decision.UNKNOWN):
+    for decision in (SchedulingDecision.NEVER, SchedulingDecision.UNKNOWN):
         answer = ADVICE[decision]
         lines = advice(replace(WAITS, decision=decision, wait=None, price=None, why=(), says=answer.says))
         labels = {line[2:12].rstrip() for line in lines[1:] if line[2] != " "}
@@ -153,7 +165,9 @@ def test_where_the_why_says_it_no_figure_says_it_again() -> None:
 
 
 def test_lines_of_the_why_stand_under_their_labels() -> None:
-    lines = advice(why=("note: one", "quota: two", "note: three", "http://x: four"), layer=Layer.NONE)
+    lines = advice(
+        why=("note: one", "quota: two", "note: three", "http://x: four"), layer=SchedulingLayer.NONE
+    )
     assert lines[2:6] == [
         "  note        one",
         "              three",
@@ -180,7 +194,7 @@ def test_a_price_without_a_run_time() -> None:
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
-    victims = tuple(replace(VICTIM, subject=Subject("Job", "ns", f"job-{at}")) for at in range(30))
+    victims = tuple(replace(VICTIM, subject=AdviceSubject("Job", "ns", f"job-{at}")) for at in range(30))
     nodes = {f"node-{at:02}": 1 for at in range(MOST_ROWS + 1)}
     pods = replace(WAITS.pod_sets[0], nodes=nodes)
     text = " ".join(" ".join(advice(victims=victims, pod_sets=(pods,))).split())
@@ -192,7 +206,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_foreign_text_is_only_shown(width: int) -> None:
-    subject = Subject(EVIL, EVIL, EVIL * 100)
+    subject = AdviceSubject(EVIL, EVIL, EVIL * 100)
     evil = advice(
         width=width,
         subject=subject,
@@ -226,20 +240,22 @@ def test_a_patch_of_hostile_lines_is_escaped_and_whole() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.text(), st.integers(20, 200))
 def test_any_text_at_any_width(name: str, says: str, width: int) -> None:
-    for line in advice(width=width, subject=Subject("Job", "ns", name), says=says, suggestions=()):
+    for line in advice(width=width, subject=AdviceSubject("Job", "ns", name), says=says, suggestions=()):
         assert cell_len(line) <= width
         assert all(char.isprintable() or unicodedata.category(char) == "Zs" for char in line)
 
 
 def test_marks_are_not_needed_to_read_the_walk() -> None:
     lines = explanation()
-    assert all(any(verdict.value in line for line in lines) for verdict in Verdict)
+    assert all(any(verdict.value in line for line in lines) for verdict in LayerVerdict)
     plain = "\n".join(lines).encode("ascii", "replace").decode()
     assert "gang and placement  ? holds it" in plain
 
 
 def test_a_walk_without_dates_advice_or_steps() -> None:
-    lines = explanation(since_ms=None, steps=(), advice=None, actions=(), assumptions=(), layer=Layer.NONE)
+    lines = explanation(
+        since_ms=None, steps=(), advice=None, actions=(), assumptions=(), layer=SchedulingLayer.NONE
+    )
     assert lines == [
         "train-llm (PyTorchJob, team-nlp): 2 of its 4 pods have no node",
         "  rules       Kueue 0.19.2",
@@ -252,13 +268,14 @@ def test_the_page_shows_these_screens_and_names_every_line_and_decision() -> Non
     assert "\n".join(explanation()) in page
     labels = [*facts(WAITS), "held by", "evidence", "rules", "differs", "assumed", "outlook"]
     assert [each for each in labels if f"`{each}`" not in page] == []
-    assert [each for each in Decision if f"| `{each}` | " not in page] == []
-    assert [each for each in Verdict if f"| `{MARKS[each]} {each}` | " not in page] == []
+    assert [each for each in SchedulingDecision if f"| `{each}` | " not in page] == []
+    assert [each for each in LayerVerdict if f"| `{MARKS[each]} {each}` | " not in page] == []
     codes = {
-        each: next(line for line in page.splitlines() if line.startswith(f"| `{each}` ")) for each in Decision
+        each: next(line for line in page.splitlines() if line.startswith(f"| `{each}` "))
+        for each in SchedulingDecision
     }
     assert {each: line.split()[-2] for each, line in codes.items()} == {
-        each: str(CODES[each]) for each in Decision
+        each: str(CODES[each]) for each in SchedulingDecision
     }
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.advisor.verify.follow import MISSED, ORDER, Kept
-from gpucost.advisor.verify.replay import Report, Tally
-from gpucost.cli.advisor import DISAGREES
-from gpucost.cli.advisor_screen import MOST_SHOWN, record_summary
+from gpucost.advisor.verify.decision_follower import MISSED, ORDER, ObservedCases
+from gpucost.advisor.verify.replay import FactTally, ReplayReport
+from gpucost.cli.advise.advisor_command import DISAGREES
+from gpucost.cli.advise.advisor_screen import MOST_SHOWN, record_summary
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from tests.advisor.recorded import CASE, GPU, SEARCH, changed, content
 from tests.support.cluster import shapes
 from tests.support.cluster.server import ClusterServer
@@ -43,7 +43,7 @@ def file_of(folder: Path, *cases: dict[str, Any], name: str = "cases.json", **fi
 def test_the_verdict_is_the_first_line_and_counts_follow(tmp_path: Path, name: str) -> None:
     found = run("verify", file_of(tmp_path, CASE, SEARCH, name=name))
     lines = found.stdout.splitlines()
-    assert found.exit_code == Exit.OK, found.output
+    assert found.exit_code == ExitCode.OK, found.output
     assert lines[0] == "All 38 facts of 2 cases agree with the rules of Kueue v0.19.2."
     assert any(line.split() == ["outcome", "10", "10", "100.0", "%"] for line in lines)
     assert any(line.split() == ["admits", "1", "1", "100.0", "%"] for line in lines)
@@ -88,7 +88,7 @@ def test_of_several_files_cases_say_theirs_and_standard_input_is_one(tmp_path: P
 
 def test_what_decides_nothing_is_said_on_stderr(tmp_path: Path) -> None:
     found = run("verify", file_of(tmp_path, CASE, seed=7))
-    assert found.exit_code == Exit.OK
+    assert found.exit_code == ExitCode.OK
     assert "cases.json: not read: seed" in found.stderr
 
 
@@ -108,7 +108,7 @@ def test_bad_files_end_with_2_and_one_sentence(tmp_path: Path, given: bytes, sai
     place = tmp_path / "cases.json"
     place.write_bytes(given)
     found = run("verify", place)
-    assert (found.exit_code, found.stdout) == (Exit.USAGE, "")
+    assert (found.exit_code, found.stdout) == (ExitCode.USAGE, "")
     assert said in found.stderr
     assert found.stderr.count("\n") == 1
 
@@ -122,7 +122,7 @@ def test_foreign_names_do_not_drive_the_terminal(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     found = run("verify", tmp_path / "none.json")
-    assert found.exit_code == Exit.USAGE
+    assert found.exit_code == ExitCode.USAGE
     assert "No such file" in found.stderr
 
 
@@ -160,7 +160,7 @@ def admitted(name: str = "first", created: str = "2026-10-01T00:00:00Z") -> dict
 
 def dumped(server: ClusterServer, place: Path) -> Path:
     found = CliRunner().invoke(app, ["state", "dump", "--to", str(place), "--kubernetes-url", server.url])
-    assert found.exit_code == Exit.OK, found.output
+    assert found.exit_code == ExitCode.OK, found.output
     return place
 
 
@@ -172,7 +172,7 @@ def test_two_dumps_become_a_case_that_agrees(cluster: ClusterServer, tmp_path: P
     place = tmp_path / "case.json"
     words = ("--before", before, "--after", after, "--no-fair-sharing", "-o", place, *more)
     found = run("record", *words)
-    assert found.exit_code == Exit.OK, found.output
+    assert found.exit_code == ExitCode.OK, found.output
     assert ("first" in place.read_text()) != bool(more)
     verified = run("verify", place)
     assert verified.stdout.startswith("All 5 facts of 1 cases agree"), verified.output
@@ -184,7 +184,7 @@ def test_dumps_with_more_than_one_cycle_between_are_refused(cluster: ClusterServ
     cluster.put(admitted("second", "2026-10-01T00:00:01Z"))
     after = dumped(cluster, tmp_path / "after.json")
     found = run("record", "--before", before, "--after", after, "--no-fair-sharing")
-    assert (found.exit_code, found.stdout) == (Exit.USAGE, "")
+    assert (found.exit_code, found.stdout) == (ExitCode.USAGE, "")
     assert "--after: 2 admissions in ClusterQueue ml: one cycle has one" in found.stderr
 
 
@@ -193,7 +193,7 @@ def test_without_kueues_configuration_somebody_must_say_whether_it_shares_fairly
 ) -> None:
     before = dumped(cluster, tmp_path / "before.json")
     found = run("record", "--before", before, "--after", before)
-    assert found.exit_code == Exit.USAGE
+    assert found.exit_code == ExitCode.USAGE
     assert "--fair-sharing: missing" in found.stderr
 
 
@@ -220,9 +220,9 @@ def test_a_live_cluster_is_watched_until_it_decides(cluster: ClusterServer, tmp_
     found = run("record", *words, "-o", place)
     ended.set()
     decides.join()
-    assert found.exit_code == Exit.OK, found.output
+    assert found.exit_code == ExitCode.OK, found.output
     assert [each["id"] for each in json.loads(place.read_text())["cases"]] == ["rec-001"]
-    assert run("verify", place).exit_code == Exit.OK
+    assert run("verify", place).exit_code == ExitCode.OK
     assert "recorded 1 case of 1 admission and 0 preemptions that were seen" in found.stderr
     assert "1 of 1 case agree with the rules of Kueue v0.19.2" in found.stderr
 
@@ -252,24 +252,24 @@ def test_every_admission_of_a_busy_cluster_is_a_case(cluster: ClusterServer, tmp
     found = run("record", "--watch", 60, "--most", 7, *where, "-o", place)
     ended.set()
     decides.join()
-    assert found.exit_code == Exit.OK, found.output
+    assert found.exit_code == ExitCode.OK, found.output
     assert "recorded 7 cases of 7 admissions and 0 preemptions that were seen" in found.stderr
     assert "7 of 7 cases agree with the rules of Kueue v0.19.2" in found.stderr
-    assert run("verify", place).exit_code == Exit.OK
+    assert run("verify", place).exit_code == ExitCode.OK
 
 
 def test_what_agrees_in_another_order_only_is_not_hidden_in_the_share() -> None:
     """Those are left out because they disagree: the share without them is the best that can be, not all."""
-    report = Report(Tally(of=41, agree=40), Tally(of=90, agree=89), {}, {}, ())
-    kept = Kept(44, 0, left_out=Counter({ORDER: 2, MISSED: 1}))
+    report = ReplayReport(FactTally(of=41, agree=40), FactTally(of=90, agree=89), {}, {}, ())
+    kept = ObservedCases(44, 0, left_out=Counter({ORDER: 2, MISSED: 1}))
     share = "40 of 41 cases agree with the rules of Kueue v0.19.2"
     assert f"{share}; 40 of 43 with those left out for their order" in [*record_summary(kept, report)]
-    assert share in [*record_summary(Kept(41, 0), report)]
+    assert share in [*record_summary(ObservedCases(41, 0), report)]
 
 
 def test_a_cluster_that_decides_nothing_may_be_watched_again(cluster: ClusterServer) -> None:
     found = run("record", "--watch", 1, "--no-fair-sharing", "--kubernetes-url", cluster.url)
-    assert (found.exit_code, found.stdout) == (Exit.SOURCE, "")
+    assert (found.exit_code, found.stdout) == (ExitCode.SOURCE, "")
     assert "no decision of one cycle in 1 s" in found.stderr
 
 
@@ -285,5 +285,5 @@ def test_a_cluster_that_decides_nothing_may_be_watched_again(cluster: ClusterSer
 )
 def test_dumps_or_a_cluster_but_not_both(words: list[str]) -> None:
     found = run("record", *words)
-    assert found.exit_code == Exit.USAGE
+    assert found.exit_code == ExitCode.USAGE
     assert "--before" in found.stderr

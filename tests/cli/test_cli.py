@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
 from gpucost.cli.docs import render
-from gpucost.cli.exits import EPILOG, Exit
+from gpucost.cli.terminal.exit_codes import EPILOG, ExitCode
 from gpucost.ledger import Ledger
-from gpucost.telemetry.recorded import record
+from gpucost.telemetry.recorded_source import record
 from tests.service.worlds import frames
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("day")
     record(folder / "recording", frames())
     result = _furnish(folder)("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     return folder
 
 
@@ -100,7 +100,7 @@ def test_ingest_reads_what_is_missing_and_says_so(run: Run) -> None:
     assert "the ledger has all of it already" in second.stdout
     outside = run("ingest", "--from", "2026-10-05")
     assert "the source holds 2026-10-01T00:00:00Z/2026-10-02T00:00:00Z" in outside.stderr
-    assert outside.exit_code == Exit.SOURCE
+    assert outside.exit_code == ExitCode.SOURCE
     again = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
     assert "24 of 24 windows read, 0 changed" in again.stdout
     assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 0)
@@ -111,7 +111,7 @@ def test_ingest_ends_with_how_much_of_it_has_no_price(run: Run, folder: Path) ->
     (folder / "prices.yaml").write_text(PRICES.replace("H100", "A100-80GB"), encoding="utf-8")
     day = ("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
     first = run(*day)
-    assert first.exit_code == Exit.OK
+    assert first.exit_code == ExitCode.OK
     assert first.stderr.splitlines()[-1] == (
         "gpucost: c: 384.0 of 384.0 GPU-hours have no price, and are in no cost (100.0%): "
         "384.0 of H100 (n1, n2)"
@@ -181,7 +181,7 @@ def test_a_job_of_a_folded_month_is_told_by_day(filled: Run, monkeypatch: pytest
     assert before["folded_days"] == []
     assert "kept by day" not in filled("job", "job-train").stdout
     filled("month", "close", "2026-10", "--reason", "one day", "--author", "ada")
-    monkeypatch.setattr("gpucost.cli.ledger.now_ms", lambda: 2_000_000_000_000)
+    monkeypatch.setattr("gpucost.cli.commands.ledger.now_ms", lambda: 2_000_000_000_000)
     assert "2026-10 folded by day" in filled("ledger", "prune").stdout
     found = json.loads(filled("job", "job-train", "-f", "json").stdout)
     day = {"start": "2026-10-01T00:00:00Z", "end": "2026-10-02T00:00:00Z"}
@@ -204,7 +204,7 @@ def test_a_filter_that_matches_nothing_is_said(filled: Run) -> None:
 
 def test_a_key_for_a_team_that_nobody_knows_is_remarked_on(filled: Run) -> None:
     made = filled("key", "add", "ada", "--team", "reserach", "--team", "vision")
-    assert made.exit_code == Exit.OK
+    assert made.exit_code == ExitCode.OK
     first, *_ = made.stderr.splitlines()
     known = "is neither in the team rules nor in 2026-10 of the ledger; did you mean research?"
     assert first == f"gpucost: the team 'reserach' {known}"
@@ -218,7 +218,7 @@ def test_an_adjustment_names_what_is_known(filled: Run) -> None:
         return filled("month", "adjust", "2026-10", f"--team={team}", *words, *more)
 
     opened = adjust("research")
-    assert opened.exit_code == Exit.LEDGER
+    assert opened.exit_code == ExitCode.LEDGER
     assert opened.stderr.startswith("gpucost: 2026-10 is open")
     close = ("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
     assert filled(*close).stdout.startswith("2026-10 closed by ada")
@@ -226,13 +226,13 @@ def test_an_adjustment_names_what_is_known(filled: Run) -> None:
     assert again.stdout.startswith("2026-10 already closed by ada")
     assert again.stderr == "gpucost: 2026-10 stays as it was closed: this --reason is not recorded\n"
     misspelt = adjust("reserach")
-    assert misspelt.exit_code == Exit.USAGE
+    assert misspelt.exit_code == ExitCode.USAGE
     near = "research (did you mean this?), or another of: research, vision; another one"
     assert f"--team: 'reserach' is not allowed; allowed: {near}" in misspelt.stderr
     assert "--job: 'nobody'" in adjust("research", "--job=nobody").stderr
     assert adjust("research", "--job=job-train").stdout.startswith("2026-10 research: 1.000000000 USD, T-1")
     assert adjust("research", "--job=job-train").stdout.startswith("already recorded: 2026-10 research")
-    assert adjust("newcomers", "--new-team").exit_code == Exit.OK
+    assert adjust("newcomers", "--new-team").exit_code == ExitCode.OK
 
 
 def test_a_month_without_windows_has_nothing_to_verify(filled: Run) -> None:
@@ -240,7 +240,7 @@ def test_a_month_without_windows_has_nothing_to_verify(filled: Run) -> None:
     assert verified.stdout.startswith(
         "2026-01: nothing to verify, no windows in the ledger: it holds 2026-10-01"
     )
-    assert verified.exit_code == Exit.OK
+    assert verified.exit_code == ExitCode.OK
     assert filled("month", "status", "2026-01").stdout.startswith("2026-01 no windows in the ledger")
 
 
@@ -256,7 +256,7 @@ def test_a_month_without_windows_has_nothing_to_verify(filled: Run) -> None:
 )
 def test_reading_makes_no_ledger(words: tuple[str, ...], run: Run, folder: Path) -> None:
     result = run(*words)
-    assert result.exit_code == Exit.LEDGER
+    assert result.exit_code == ExitCode.LEDGER
     assert result.stderr.startswith(f"gpucost: ledger.url sqlite:///{folder / 'ledger.db'}: no such ledger")
     assert not (folder / "ledger.db").exists()
 
@@ -267,7 +267,7 @@ def test_errors_of_the_database_name_the_setting_without_secrets(
     url = "postgresql+psycopg://ann:hunter2@127.0.0.1:9/costs?application_name=hunter2"
     monkeypatch.setenv("GPUCOST_LEDGER__URL", url)
     result = run("report", "2026-10")
-    assert result.exit_code == Exit.LEDGER
+    assert result.exit_code == ExitCode.LEDGER
     assert result.stderr.startswith("gpucost: ledger.url postgresql+psycopg://127.0.0.1:9/costs: ")
     assert "hunter2" not in result.stderr
     monkeypatch.setenv("GPUCOST_LEDGER__URL", "oracle://ann:hunter2@h/x")
@@ -304,10 +304,10 @@ def test_months_are_closed_adjusted_and_verified(filled: Run, folder: Path) -> N
     status = filled("month", "status")
     assert "2026-10 open" in status.stdout
     refused = filled("month", "close", "2026-10", "--author", "ada")
-    assert refused.exit_code == Exit.LEDGER
+    assert refused.exit_code == ExitCode.LEDGER
     assert "2026-10 cannot be closed without a reason" in refused.stderr
     closed = filled("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
-    assert closed.exit_code == Exit.OK, closed.stderr
+    assert closed.exit_code == ExitCode.OK, closed.stderr
     words = (
         "--team",
         "research",
@@ -319,14 +319,14 @@ def test_months_are_closed_adjusted_and_verified(filled: Run, folder: Path) -> N
         "--author",
         "ada",
     )
-    assert filled("month", "adjust", "2026-10", *words).exit_code == Exit.OK
+    assert filled("month", "adjust", "2026-10", *words).exit_code == ExitCode.OK
     report = json.loads(filled("report", "2026-10", "-f", "json").stdout)
     assert report["provenance"]["state"] == "closed"
     assert report["totals"]["adjustments"]["cost"] == "-10.500000000"
-    assert filled("month", "verify").exit_code == Exit.OK
+    assert filled("month", "verify").exit_code == ExitCode.OK
     late = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
-    assert late.exit_code == Exit.OK, "the same content is no change, even of a closed month"
-    assert filled("month", "verify", "2026-10").exit_code == Exit.OK
+    assert late.exit_code == ExitCode.OK, "the same content is no change, even of a closed month"
+    assert filled("month", "verify", "2026-10").exit_code == ExitCode.OK
     del folder
 
 
@@ -338,7 +338,7 @@ def test_verify_finds_what_was_changed_behind_the_ledgers_back(filled: Run, fold
         connection.execute("UPDATE usage_line SET nano = nano + 1 WHERE bucket = 'held'")
     connection.close()
     result = filled("month", "verify")
-    assert result.exit_code == Exit.VERIFICATION
+    assert result.exit_code == ExitCode.VERIFICATION
     assert "2026-10" in result.stderr
 
 
@@ -346,7 +346,7 @@ def test_late_data_for_a_closed_month_is_refused_with_a_proposal(filled: Run, fo
     filled("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
     (folder / "prices.yaml").write_text(PRICES.replace("2.50", "5.00"), encoding="utf-8")
     result = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
-    assert result.exit_code == Exit.LEDGER
+    assert result.exit_code == ExitCode.LEDGER
     assert "to correct it, adjust" in result.stderr
 
 
@@ -390,7 +390,7 @@ WRONG = {
 def test_wrong_input_is_one_sentence_and_exit_code_2(case: str, filled: Run) -> None:
     words, start = WRONG[case]
     result = filled(*words)
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert result.stderr.startswith(f"gpucost: {start}") or f": {start}" in result.stderr
     assert "allowed: " in result.stderr
     assert result.stderr.count("\n") == 1
@@ -403,7 +403,7 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(case: str, filled: Run) -> 
 )
 def test_unknown_and_missing_words_are_named(words: tuple[str, ...], run: Run) -> None:
     result = run(*words)
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert any(word.lstrip("-") in result.stderr for word in (*words, "MONTH"))
     assert "Traceback" not in result.stderr
 
@@ -413,7 +413,7 @@ def test_wrong_settings_stop_every_command(run: Run, folder: Path) -> None:
     (folder / "settings.yaml").write_text("ledger: {urll: x}", encoding="utf-8")
     for words in (("report", "2026-10"), ("ingest",), ("serve",), ("month", "status"), ("prices", "check")):
         result = run(*words)
-        assert result.exit_code == Exit.USAGE
+        assert result.exit_code == ExitCode.USAGE
         assert f"{folder / 'settings.yaml'}:1: ledger.urll: unknown key" in result.stderr
 
 
@@ -424,20 +424,20 @@ def test_wrong_prices_and_teams_stop_the_start(run: Run, folder: Path) -> None:
     (folder / "prices.yaml").write_text(PRICES, encoding="utf-8")
     (folder / "teams.yaml").write_text(TEAMS.replace("name: vision", "name: research"), encoding="utf-8")
     result = run("ingest")
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert "teams.yaml" in result.stderr
 
 
 def test_a_source_that_does_not_answer_is_exit_code_3(run: Run) -> None:
     result = run("ingest", "--source", "prometheus:http://127.0.0.1:9")
-    assert result.exit_code == Exit.SOURCE
+    assert result.exit_code == ExitCode.SOURCE
     assert "127.0.0.1:9 cannot be reached: connection refused; is prometheus.url right?" in result.stderr
 
 
 def test_an_unexpected_error_is_a_sentence_unless_debug(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "month", lambda *_: 1 / 0)
     result = filled("month", "status")
-    assert result.exit_code == Exit.UNEXPECTED
+    assert result.exit_code == ExitCode.UNEXPECTED
     assert result.stderr.startswith("gpucost: unexpected ZeroDivisionError")
     assert "Traceback" not in result.stderr
 
@@ -449,12 +449,12 @@ def test_prices_are_checked_and_shown(run: Run, folder: Path) -> None:
     assert "2.5000" in shown.stdout
     assert "a test" in run("prices", "show", "--sources").stdout
     assert "nothing matches 'FOO' among 1 row" in run("prices", "show", "--model", "FOO").stdout
-    assert run("prices", "check", str(folder / "teams.yaml")).exit_code == Exit.USAGE
+    assert run("prices", "check", str(folder / "teams.yaml")).exit_code == ExitCode.USAGE
 
 
 def test_a_key_is_shown_once_and_its_settings_hold_the_hash(run: Run, folder: Path) -> None:
     from gpucost.access.keys import hash_secret
-    from gpucost.service.settings_load import load_settings
+    from gpucost.service.settings.loader import load_settings
 
     result = run("key", "hash", "ada", "--team", "research")
     key = result.stderr.strip().rpartition(" ")[2]
@@ -474,7 +474,7 @@ def test_the_documentation_is_up_to_date() -> None:
 def test_help_lists_the_exit_codes(run: Run) -> None:
     text = " ".join(run("--help", config=False).stdout.split())
     assert " ".join(EPILOG.split()) in text
-    assert all(f"{code.value} " in EPILOG for code in Exit)
+    assert all(f"{code.value} " in EPILOG for code in ExitCode)
 
 
 def test_the_version_needs_no_settings(run: Run, folder: Path) -> None:

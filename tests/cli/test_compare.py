@@ -20,9 +20,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.money import NANO
-from gpucost.telemetry.recorded import record
+from gpucost.telemetry.recorded_source import record
 from tests.detectors.worlds import CLUSTER, H100, World, at
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -108,13 +108,13 @@ detectors: {{enabled: false}}
             return CliRunner().invoke(app, ["--config", str(folder / "settings.yaml"), *words])
 
         result = found("ingest", "--from", "2026-10-06", "--to", "2026-10-07")
-        assert result.exit_code == Exit.OK, result.stderr
+        assert result.exit_code == ExitCode.OK, result.stderr
         yield found
 
 
 def compared(run: Run, *words: str) -> dict[str, dict[str, object]]:
     result = run("compare", "opencost", "2026-10", "-f", "json", *words)
-    assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, ""), result.stderr
     found = json.loads(result.stdout)
     assert found["schema"] == "gpucost/OpenCostComparison/v1"
     for row in (*found["rows"], found["total"]):
@@ -172,7 +172,7 @@ def test_rows_of_teams_and_nodes_have_the_same_total(run: Run) -> None:
 
 def test_a_day_of_the_month_is_compared_alike(run: Run) -> None:
     result = run("compare", "opencost", "--from", "2026-10-06", "--to", "2026-10-07", "-f", "json")
-    assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, ""), result.stderr
     found, month = json.loads(result.stdout), compared(run)
     assert found["rows"] == month["whole"]["rows"]
     assert (found["month"], month["whole"]["month"]) == (None, "2026-10")
@@ -186,7 +186,7 @@ def test_a_look_each_minute_sees_more(run: Run) -> None:
 
 def test_a_table_says_what_makes_the_difference(run: Run) -> None:
     result = run("compare", "opencost", "2026-10")
-    assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, ""), result.stderr
     words = " ".join(result.stdout.split())
     assert "OpenCost and gpucost, October 2026, USD, 1 day" in words
     assert (
@@ -217,37 +217,43 @@ def test_a_csv_has_a_row_per_cause_that_adds_up(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("2026-09",), Exit.USAGE, "MONTH: '2026-09' is not allowed; allowed: a month of 2026-10-06"),
-        (("2026-9",), Exit.USAGE, "MONTH: '2026-9' is not allowed; allowed: YYYY-MM"),
-        (("2026-10", "-o", "x"), Exit.USAGE, "--output: 'x' is not allowed"),
+        (("2026-09",), ExitCode.USAGE, "MONTH: '2026-09' is not allowed; allowed: a month of 2026-10-06"),
+        (("2026-9",), ExitCode.USAGE, "MONTH: '2026-9' is not allowed; allowed: YYYY-MM"),
+        (("2026-10", "-o", "x"), ExitCode.USAGE, "--output: 'x' is not allowed"),
         (
             (),
-            Exit.USAGE,
+            ExitCode.USAGE,
             "MONTH: '' is not allowed; allowed: a month such as 2026-10, or both --from and --to",
         ),
         (
             ("2026-10", "--from", "2026-10-06"),
-            Exit.USAGE,
+            ExitCode.USAGE,
             "--from: '2026-10-06' is not allowed; allowed: either",
         ),
-        (("--from", "2026-10-06"), Exit.USAGE, "--to: '' is not allowed; allowed: a month such as 2026-10"),
-        (("--from", "2026-10-06", "--to", "2026-10-06"), Exit.USAGE, "a time after --from"),
+        (
+            ("--from", "2026-10-06"),
+            ExitCode.USAGE,
+            "--to: '' is not allowed; allowed: a month such as 2026-10",
+        ),
+        (("--from", "2026-10-06", "--to", "2026-10-06"), ExitCode.USAGE, "a time after --from"),
         (
             ("--from", "2026-09-06", "--to", "2026-09-07"),
-            Exit.USAGE,
+            ExitCode.USAGE,
             "--from: '2026-09-06T00:00:00Z/2026-09-07",
         ),
         (
             ("2026-10", "--resolution", "90s"),
-            Exit.USAGE,
+            ExitCode.USAGE,
             "--resolution: '90s' is not allowed; allowed: whole",
         ),
-        (("2026-10", "--resolution", "7m"), Exit.USAGE, "that divide an hour: 1m, 2m, 5m"),
-        (("2026-10", "--prometheus", "nonsense"), Exit.USAGE, "nonsense"),
-        (("2026-10", "--prometheus", "http://127.0.0.1:1"), Exit.SOURCE, "connection refused"),
+        (("2026-10", "--resolution", "7m"), ExitCode.USAGE, "that divide an hour: 1m, 2m, 5m"),
+        (("2026-10", "--prometheus", "nonsense"), ExitCode.USAGE, "nonsense"),
+        (("2026-10", "--prometheus", "http://127.0.0.1:1"), ExitCode.SOURCE, "connection refused"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(run: Run, words: tuple[str, ...], code: Exit, sentence: str) -> None:
+def test_what_is_wrong_is_one_sentence(
+    run: Run, words: tuple[str, ...], code: ExitCode, sentence: str
+) -> None:
     result = run("compare", "opencost", *words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert sentence in " ".join(result.stderr.split())
@@ -256,6 +262,6 @@ def test_what_is_wrong_is_one_sentence(run: Run, words: tuple[str, ...], code: E
 def test_a_prometheus_without_opencost_is_said(run: Run, tmp_path: Path) -> None:
     with running_prometheus(tmp_path / "empty") as url:
         result = run("compare", "opencost", "2026-10", "--prometheus", url)
-    assert result.exit_code == Exit.SOURCE
+    assert result.exit_code == ExitCode.SOURCE
     assert "nothing of 2026-10 could be read; gpucost --config " in result.stderr
     assert f" doctor --prometheus {url} --month 2026-10 says why" in result.stderr

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_instant
 from tests.support.prometheus import needs_prometheus
@@ -50,12 +50,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compared]:
     def found(url: str, *words: str) -> dict[str, Any]:
         given = ["--prometheus", url, "--from", START, "--to", END, "-f", "json", *words]
         result = CliRunner().invoke(app, ["compare", "opencost", *given])
-        assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
+        assert (result.exit_code, result.stderr) == (ExitCode.OK, ""), result.stderr
         answer: dict[str, Any] = json.loads(result.stdout)
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpucost.cli.compare.now_ms", lambda: NOW)
+        patch.setattr("gpucost.cli.commands.compare.now_ms", lambda: NOW)
         patch.chdir(tmp_path_factory.mktemp("nothing"))
         yield found
 

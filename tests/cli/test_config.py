@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 
 TEAMS = "version: 1\nteams: [{name: vision}]\nrules: [{team: vision, namespace: vision}]\n"
 
@@ -29,7 +29,7 @@ def settings(tmp_path: Path) -> Path:
 def test_what_was_read_from_where_is_said(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUCOST_LOG__LEVEL", "debug")
     done = check(settings)
-    assert done.exit_code == Exit.OK, done.output
+    assert done.exit_code == ExitCode.OK, done.output
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"settings: {settings}", "environment: GPUCOST_LOG__LEVEL"]
     assert f"team rules: {settings.parent / 'teams.yaml'}" in lines
@@ -49,16 +49,16 @@ def test_what_is_wrong_is_named(settings: Path) -> None:
     for line, name in wrong.items():
         settings.write_text(f"{text}{line}\n", encoding="utf-8")
         done = check(settings)
-        assert (done.exit_code, done.stdout) == (Exit.USAGE, ""), done.output
+        assert (done.exit_code, done.stdout) == (ExitCode.USAGE, ""), done.output
         assert name in done.stderr
     for url in ("postgres://db/gpucost", "postgresql+psycopg://gpucost:hunter2@db:port/gpucost"):
         settings.write_text(f"ledger: {{url: '{url}'}}", encoding="utf-8")
         done = check(settings)
-        assert (done.exit_code, done.stdout) == (Exit.USAGE, ""), done.output
+        assert (done.exit_code, done.stdout) == (ExitCode.USAGE, ""), done.output
         assert "ledger.url" in done.stderr
         assert "hunter2" not in done.stderr
     settings.write_text(text, encoding="utf-8")
     (settings.parent / "teams.yaml").write_text(TEAMS.replace("rules:", "ruels:"), encoding="utf-8")
     done = check(settings)
-    assert done.exit_code == Exit.USAGE
+    assert done.exit_code == ExitCode.USAGE
     assert "ruels" in done.stderr

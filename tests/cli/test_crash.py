@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.ledger import Ledger
-from gpucost.telemetry.recorded import record
+from gpucost.telemetry.recorded_source import record
 from tests.service.worlds import DAY, NOW_MS, frames
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.findings_recomputed import Recomputed
-from gpucost.attribution.conservation import Difference
-from gpucost.service.demo import DEMO_MONTH
+from gpucost.attribution.conservation import ConservationDifference
+from gpucost.service.wiring.demo_month import DEMO_MONTH
 from tests.cli.faces import Faces
 
 ROOT = Path(__file__).parents[2]
@@ -158,18 +158,18 @@ def test_a_difference_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     from typer.testing import CliRunner
 
     from gpucost.cli.application import app
-    from gpucost.service.demo import Demo
-    from gpucost.service.pipeline import Outcome
+    from gpucost.service.ingest.pipeline import PipelineOutcome
+    from gpucost.service.wiring.demo_month import DemoMonth
 
-    monkeypatch.setattr(Demo, "ingest", lambda *_: Outcome())
-    monkeypatch.setattr("gpucost.cli.demo._show", lambda *_: None)
+    monkeypatch.setattr(DemoMonth, "ingest", lambda *_: PipelineOutcome())
+    monkeypatch.setattr("gpucost.cli.commands.demo._show", lambda *_: None)
     result = CliRunner().invoke(app, ["demo", "--once", "--dir", str(tmp_path)])
     assert result.exit_code == 5
     last = result.stdout.splitlines()[-1]
     assert last.startswith("conservation: difference 299816640000 GPU-ms, ")
     assert last.endswith("nano-USD")
     assert last != LAST_LINE
-    assert not Difference(1, 0, (), ()).is_zero
+    assert not ConservationDifference(1, 0, (), ()).is_zero
 
 
 def wait_for_url(process: subprocess.Popen[str], part: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from tests.cli.findings_worlds import Run, looked_at, prepare
 
 __all__ = ["looked_at"]
@@ -18,7 +18,7 @@ WEEK = "2026-W41"
 
 def test_the_digest_of_the_platform_as_text(looked_at: Run) -> None:
     result = looked_at("digest", WEEK)
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     words = " ".join(result.stdout.split())
     assert words.startswith("All teams: week 41, 2026-10-05 to 2026-10-11")
     said = "The clusters cost USD 768 in week 41; 26% of the cost was wasted; 6 days of the week are not in"
@@ -36,7 +36,7 @@ def test_without_a_week_it_is_the_last_that_the_ledger_has(looked_at: Run) -> No
 
 def test_a_team_reads_its_own(looked_at: Run) -> None:
     result = looked_at("digest", WEEK, "--team", "vision", "-f", "json")
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     found = json.loads(result.stdout)
     assert (found["schema"], found["week"], found["team"]) == ("gpucost/WeekDigest/v1", WEEK, "vision")
     assert (found["teams"], found["waste"]["teams_in_scope"]) == ([], ["vision"])
@@ -52,7 +52,7 @@ def test_a_team_reads_its_own(looked_at: Run) -> None:
 
 def test_a_page_has_its_pictures_in_it(looked_at: Run, tmp_path: Path) -> None:
     target = tmp_path / "digest.html"
-    assert looked_at("digest", WEEK, "-f", "html", "-o", str(target)).exit_code == Exit.OK
+    assert looked_at("digest", WEEK, "-f", "html", "-o", str(target)).exit_code == ExitCode.OK
     page = target.read_text(encoding="utf-8")
     assert "USD 768" in page
     assert "data:image/png;base64," in page
@@ -72,11 +72,11 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(
     words: tuple[str, ...], sentence: str, looked_at: Run
 ) -> None:
     result = looked_at("digest", *words)
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert sentence in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_an_empty_ledger_is_said(tmp_path: Path) -> None:
     result = prepare(tmp_path)("digest")
-    assert result.exit_code != Exit.OK
+    assert result.exit_code != ExitCode.OK
     assert result.stdout == ""

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 import pytest
 from typer.testing import CliRunner, Result
 
-import gpucost.cli.doctor
+import gpucost.cli.commands.doctor
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import DAY_MS, Month
 
 NOW = Month(2026, 11).window.start_ms + 3 * DAY_MS
@@ -66,7 +66,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucost.cli.doctor, "now_ms", lambda: NOW)
+    monkeypatch.setattr(gpucost.cli.commands.doctor, "now_ms", lambda: NOW)
 
 
 def run(*arguments: str) -> Result:
@@ -76,7 +76,7 @@ def run(*arguments: str) -> Result:
 def test_nothing_there_ends_with_three_and_says_what_to_scrape(server: ThreadingHTTPServer) -> None:
     url = f"http://127.0.0.1:{server.server_port}"
     result = run("doctor", "--prometheus", url)
-    assert (result.exit_code, result.stderr) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.SOURCE, "")
     first = result.stdout.splitlines()[0]
     assert first.startswith("The cost of October 2026 cannot be told: ")  # the last whole month
     assert first.endswith(" Turn on first: Let Prometheus scrape kube-state-metrics (step 1 below)")
@@ -89,7 +89,7 @@ def test_the_settings_prometheus_is_asked_with_its_token(server: ThreadingHTTPSe
         "  matchers: {tenant: 'a\"b'}\n"
     )
     result = run("--config", str(file), "doctor", "--month", "2026-11", "--cluster", "prod", "-f", "json")
-    assert (result.exit_code, json.loads(result.stdout)["month"]) == (Exit.SOURCE, "2026-11")
+    assert (result.exit_code, json.loads(result.stdout)["month"]) == (ExitCode.SOURCE, "2026-11")
     asked = server.RequestHandlerClass.asked  # type: ignore[attr-defined]
     assert {token for _, token in asked} == {"Bearer s3cret"}
     assert all(r'tenant="a\"b"' in text for text, _ in asked)
@@ -101,7 +101,7 @@ def test_the_settings_prometheus_is_asked_with_its_token(server: ThreadingHTTPSe
 def test_what_is_refused_is_not_known(server: ThreadingHTTPServer) -> None:
     server.RequestHandlerClass.refused = "kube_node_status_allocatable{"  # type: ignore[attr-defined]
     result = run("doctor", "--prometheus", f"http://127.0.0.1:{server.server_port}")
-    assert (result.exit_code, result.stderr) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.SOURCE, "")
     assert "GPUs of nodes" in result.stdout
     assert "answered 422" in result.stdout
     assert "\x1b" not in result.stdout
@@ -109,7 +109,7 @@ def test_what_is_refused_is_not_known(server: ThreadingHTTPServer) -> None:
 
 def test_a_server_that_is_not_there_is_an_error_as_elsewhere() -> None:
     result = run("doctor", "--prometheus", "http://127.0.0.1:9")
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     assert "127.0.0.1:9 cannot be reached: connection refused; is prometheus.url right?" in result.stderr
 
 
@@ -123,5 +123,5 @@ def test_a_server_that_is_not_there_is_an_error_as_elsewhere() -> None:
 )
 def test_wrong_options_are_named(arguments: tuple[str, ...], message: str) -> None:
     result = run("doctor", *arguments)
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert message in result.stderr

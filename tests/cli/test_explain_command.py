@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.advisor import explain as explainer
-from gpucost.advisor.answers import Explanation
-from gpucost.advisor.encoding import document
-from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.explanation import job_explanation as explainer
+from gpucost.advisor.model.answers import Explanation
+from gpucost.advisor.model.encoding import document
+from gpucost.advisor.request.context import AdvisorContext
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from tests.cli.advise_answers import EXPLANATION, furnish
 
 Run = Callable[..., Result]
@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     """Kind, namespace and name that were asked for; only ``train-llm`` is there."""
     seen: list[tuple[str, str, str]] = []
 
-    def answer(kind: str, namespace: str, name: str, known: Knowledge) -> Explanation | None:
+    def answer(kind: str, namespace: str, name: str, known: AdvisorContext) -> Explanation | None:
         assert known.overview.state.nodes
         seen.append((kind, namespace, name))
         return EXPLANATION if name == "train-llm" else None
@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: object) -> Run:
     del asked
     furnish(tmp_path, monkeypatch)
 
-    def run_it(*words: str, code: int = Exit.OK) -> Result:
+    def run_it(*words: str, code: int = ExitCode.OK) -> Result:
         result = CliRunner().invoke(app, ["explain", *words, "--state", "state.json"])
         assert result.exit_code == code, result.output
         return result
@@ -64,7 +64,7 @@ def test_the_advisor_itself_explains(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert result.stdout.startswith("train-0 (PyTorchJob, nlp): quota holds it: "), result.output
         assert "\n  quota               ✗ holds it     since 2026-10-21T00:00:00Z (3 d)\n" in result.stdout
     missing = CliRunner().invoke(app, [*words, "pytorchjob/train-9"])
-    assert missing.exit_code == Exit.USAGE
+    assert missing.exit_code == ExitCode.USAGE
 
 
 def test_the_namespace_is_default_unless_named(run: Run, asked: list[tuple[str, str, str]]) -> None:
@@ -89,6 +89,6 @@ def test_json_is_the_whole_explanation(run: Run) -> None:
     ],
 )
 def test_what_is_not_there_is_refused(run: Run, word: str, said: str) -> None:
-    result = run(word, code=Exit.USAGE)
+    result = run(word, code=ExitCode.USAGE)
     assert result.stderr.startswith(f"gpucost: {said}")
     assert result.stdout == ""

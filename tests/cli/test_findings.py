@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cli.exits import Exit
-from gpucost.detectors.findings import Pattern
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.detectors.findings import WastePattern
 from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve, world
 from tests.detectors.worlds import World
 
@@ -22,7 +22,7 @@ PATCH = """kubectl -n ns patch jobs.batch/forgotten --type=merge -p '{"spec":{"s
 def test_the_list_names_what_goes_on_and_what_it_costs(looked_at: Run) -> None:
     """Two GPUs idle from ten minutes after 01:00 on: 2 × 22 h 50 min at 4 USD."""
     result = looked_at("findings")
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     [row] = [line.split() for line in result.stdout.splitlines() if "idle_allocation" in line]
     assert row == [
         *("critical", "idle_allocation", "whole", "job", "ns/forgotten", "vision", "2026-10-06"),
@@ -38,7 +38,7 @@ def test_the_list_for_programs(looked_at: Run, tmp_path: Path) -> None:
     assert row["wasted"]["cost"] == "182.666666667"
     assert row["action"]["patch"] == PATCH
     target = tmp_path / "findings.csv"
-    assert looked_at("findings", "-f", "csv", "-o", str(target)).exit_code == Exit.OK
+    assert looked_at("findings", "-f", "csv", "-o", str(target)).exit_code == ExitCode.OK
     [line] = csv.DictReader(io.StringIO(target.read_text(encoding="utf-8")))
     assert (line["id"], line["team"], line["subject"]) == ("1", "vision", "forgotten")
 
@@ -140,7 +140,7 @@ WRONG = {
 def test_wrong_input_is_one_sentence_and_exit_code_2(case: str, looked_at: Run) -> None:
     words, sentence = WRONG[case]
     result = looked_at("findings", *words)
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert sentence in " ".join(result.stderr.replace("│", " ").split())
 
 
@@ -161,7 +161,7 @@ def test_what_is_resolved_is_beyond_an_answer(changing: Run, tmp_path: Path) -> 
     assert "per hour" not in text
     assert "now 2 GPUs" not in text
     result = changing("findings", "acknowledge", str(found["id"]))
-    assert (result.exit_code, result.stdout) == (Exit.LEDGER, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.LEDGER, "")
     assert "there is nothing left to do about it" in result.stderr
 
 
@@ -184,7 +184,7 @@ def test_a_list_of_a_healthy_cluster_says_where_the_reasons_are(tmp_path: Path) 
 def test_a_rehearsal_finds_the_same_and_writes_nothing(tmp_path: Path) -> None:
     run = prepare(tmp_path)
     result = run("findings", "rehearse", "--days", "3")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     assert "c: 1 whole day until 2026-10-07T00:00:00Z, of 3 asked for" in result.stdout
     assert "45.7 GPU-hours (182.67 USD) on 1 of 1 day" in result.stdout
     assert not (tmp_path / "ledger.db").exists(), "not even a ledger is needed"
@@ -215,15 +215,15 @@ def test_a_rehearsal_of_what_is_named_asks_nobody_whether_it_is_enabled(tmp_path
 def test_a_rehearsal_without_a_whole_day_is_exit_code_3(tmp_path: Path) -> None:
     run = prepare(tmp_path, World(end=300).node("n1"))
     result = run("findings", "rehearse")
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     assert (
         "c: the source holds 2026-10-06T00:00:00Z/2026-10-06T05:00:00Z: not the end of a single day"
         in result.stderr
     )
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_every_pattern_is_explained_and_has_its_page(pattern: Pattern, looked_at: Run) -> None:
+@pytest.mark.parametrize("pattern", WastePattern)
+def test_every_pattern_is_explained_and_has_its_page(pattern: WastePattern, looked_at: Run) -> None:
     text = looked_at("findings", "explain", pattern.value).stdout
     assert f"docs/detectors/{pattern.value}.md" in text
     assert "enabled: true" in text
@@ -243,7 +243,7 @@ def test_names_in_findings_cannot_move_the_cursor(tmp_path: Path) -> None:
         ("job", "uid-\x1b[2Jforgotten\u202e[bold]"),
     ):
         result = run(*words)
-        assert result.exit_code == Exit.OK, result.stderr
+        assert result.exit_code == ExitCode.OK, result.stderr
         assert not {"\x1b", "\u202e"} & set(result.stdout), words
         assert "\\x1b[2J" in result.stdout
 
@@ -269,7 +269,7 @@ def test_a_second_acknowledgement_takes_nothing_from_the_first(changing: Run) ->
 )
 def test_a_bucket_leads_to_its_patterns(bucket: str, patterns: list[str], looked_at: Run) -> None:
     result = looked_at("findings", "explain", bucket)
-    assert result.exit_code == Exit.OK
+    assert result.exit_code == ExitCode.OK
     assert "a bucket of the waste ledger" in result.stdout
     pages = [line.split("/")[-1].strip() for line in result.stdout.splitlines() if "More: docs/det" in line]
     assert pages == [f"{pattern}.md" for pattern in patterns]

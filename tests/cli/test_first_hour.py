@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import gpucost.cli.context
-import gpucost.cli.doctor
-import gpucost.cli.ingest
-import gpucost.cli.reports
+import gpucost.cli.commands.doctor
+import gpucost.cli.commands.ingest
+import gpucost.cli.commands.reports
+import gpucost.cli.terminal.context
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import SECOND_MS, iso, parse_instant
 from gpucost.ledger import Ledger
 from tests.support.prometheus import needs_prometheus
@@ -34,7 +34,12 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 STARTED, TEN_MINUTES, AN_HOUR = "2026-11-22T21:06:34Z", "2026-11-22T21:17:00Z", "2026-11-22T22:07:40Z"
 SCRAPE_MS = 30 * SECOND_MS
-CLOCKS = (gpucost.cli.context, gpucost.cli.reports, gpucost.cli.doctor, gpucost.cli.ingest)
+CLOCKS = (
+    gpucost.cli.terminal.context,
+    gpucost.cli.commands.reports,
+    gpucost.cli.commands.doctor,
+    gpucost.cli.commands.ingest,
+)
 URLS = Callable[[str], str]
 At = Callable[..., Result]
 
@@ -69,7 +74,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> At:
 
 def report(at: At, instant: str, url: str, kind: str = "json") -> str:
     result = at(instant, "report", "2026-11", "--prometheus", url, "-f", kind)
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     return result.stdout
 
 
@@ -123,7 +128,7 @@ def test_ten_minutes_are_provisional_in_every_format(urls: URLS, at: At) -> None
     words = f"Provisional from {since} to {until}: what happened then may not all be told yet"
     assert words in report(at, TEN_MINUTES, url, "html")
     result = at(TEN_MINUTES, "report", "2026-11", "--prometheus", url)
-    assert result.exit_code == Exit.OK
+    assert result.exit_code == ExitCode.OK
     assert words in " ".join(result.stdout.split())
     assert "10 min 15 s of the month's 30 days were read" in " ".join(result.stdout.split())
 
@@ -139,7 +144,7 @@ def test_a_later_look_at_the_same_minutes_has_no_less(urls: URLS, at: At) -> Non
 
 def test_with_one_scrape_there_is_nothing_to_tell(urls: URLS, at: At) -> None:
     result = at("2026-11-22T21:06:37Z", "report", "2026-11", "--prometheus", urls("p1"))
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     assert "nothing of 2026-11 could be read" in result.stderr
 
 
@@ -151,7 +156,7 @@ def test_the_doctor_names_the_first_scrape_and_a_command_that_works(
     result = at(instant, "doctor", "--prometheus", urls(server), "-f", "json")
     said = json.loads(result.stdout)
     # Nothing is of last month, so it is about this one, of which a part is there.
-    assert (result.exit_code, said["month"], said["not_known"]) == (Exit.SOURCE, "2026-11", [])
+    assert (result.exit_code, said["month"], said["not_known"]) == (ExitCode.SOURCE, "2026-11", [])
     start = f"The cost of November 2026 can be told in part only, {length} of it: samples begin "
     assert said["verdict"].startswith(f"{start}2026-11-22T21:06:")
     assert "Nothing mends what was before; the first whole month is 2026-12" in said["verdict"]
@@ -170,7 +175,7 @@ def test_the_doctor_about_the_month_before_leads_to_this_one(urls: URLS, at: At)
     url = urls("p2")
     result = at(TEN_MINUTES, "doctor", "--prometheus", url, "--month", "2026-10")
     first = result.stdout.splitlines()[0]
-    assert result.exit_code == Exit.SOURCE
+    assert result.exit_code == ExitCode.SOURCE
     assert first.startswith("The cost of October 2026 cannot be told: no sample is of that month")
     assert first.endswith(f"Next: gpucost report 2026-11 --prometheus {url}")
 
@@ -178,7 +183,7 @@ def test_the_doctor_about_the_month_before_leads_to_this_one(urls: URLS, at: At)
 def test_after_one_scrape_the_doctor_has_no_command_yet(urls: URLS, at: At) -> None:
     result = at("2026-11-22T21:06:37Z", "doctor", "--prometheus", urls("p1"), "-f", "json")
     said = json.loads(result.stdout)
-    assert (result.exit_code, said["command"]) == (Exit.SOURCE, None)
+    assert (result.exit_code, said["command"]) == (ExitCode.SOURCE, None)
     assert "samples begin 2026-11-22T21:06:37Z" in said["verdict"]
 
 
@@ -188,12 +193,12 @@ def test_nothing_provisional_gets_into_a_ledger(urls: URLS, at: At, tmp_path: Pa
     file.write_text(f'ledger: {{url: "sqlite:///{tmp_path}/gpucost.db"}}\n', encoding="utf-8")
     ingest = ("--config", str(file), "ingest", "--source", f"prometheus:{url}")
     first = at(TEN_MINUTES, *ingest)
-    assert first.exit_code == Exit.OK
+    assert first.exit_code == ExitCode.OK
     said = " ".join(first.stdout.split())
     assert "0 of 0 windows read" in said
     command = said.partition("until one has: ")[2]
     assert command == f"gpucost --config {file} report 2026-11 --prometheus {url}"
-    assert at(TEN_MINUTES, *shlex.split(command)[1:]).exit_code == Exit.OK
+    assert at(TEN_MINUTES, *shlex.split(command)[1:]).exit_code == ExitCode.OK
     with Ledger.open(f"sqlite:///{tmp_path}/gpucost.db", now=lambda: 0) as ledger:
         assert ledger.extent() is None
     assert "1 of 1 windows read" in at(AN_HOUR, *ingest).stdout

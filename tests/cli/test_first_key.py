@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
-from gpucost.telemetry.recorded import record
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.telemetry.recorded_source import record
 from tests.service.worlds import frames
 from tests.support.ports import free_port
 from tests.support.service_process import service
@@ -34,14 +34,14 @@ def test_the_first_key_is_made_beside_the_ledger_of_a_service_that_runs(tmp_path
     try:
         config = ("--config", str(tmp_path / "service.yaml"))
         made = gpucost(*config, "key", "add", "admin", "--role", "admin")
-        assert made.exit_code == Exit.OK, made.stderr
+        assert made.exit_code == ExitCode.OK, made.stderr
         time.sleep(1)  # what was read of the keys is believed for that long
         login = gpucost("login", f"http://127.0.0.1:{port}", typed=made.stdout)
         assert login.stdout == f"http://127.0.0.1:{port}: admin, admin in all clusters (key)\n", login.stderr
         revoked = gpucost("key", "revoke", "admin")
-        assert revoked.exit_code == Exit.OK, revoked.stderr
+        assert revoked.exit_code == ExitCode.OK, revoked.stderr
         refused = gpucost("whoami")
-        assert (refused.exit_code, refused.stdout) == (Exit.USAGE, "")
+        assert (refused.exit_code, refused.stdout) == (ExitCode.USAGE, "")
     finally:
         running.stop()
     log = (tmp_path / "service.log").read_text(encoding="utf-8")

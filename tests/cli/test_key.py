@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import hash_secret
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
 from tests.cli.api_server import Server, served
 from tests.support.http import Reply, scripted_server
 
@@ -56,7 +56,7 @@ def test_a_key_is_kept_as_a_hash_and_told_on_stdout_alone(run: Run, url: str) ->
         "2099-01-01",
     )
     made = run("add", "ada", *words, "--note", "hers", "--author", "root")
-    assert made.exit_code == Exit.OK, made.output
+    assert made.exit_code == ExitCode.OK, made.output
     key = made.stdout.removesuffix("\n")
     assert key.startswith("gpc_ada_")
     assert made.stderr == "gpucost: the key ada is shown once; who has it is team-admin\n"
@@ -71,7 +71,7 @@ def test_a_key_is_kept_as_a_hash_and_told_on_stdout_alone(run: Run, url: str) ->
 
 @pytest.mark.fault(49)
 def test_the_list_says_what_became_of_each(run: Run, url: str) -> None:
-    assert run("list").exit_code == Exit.LEDGER, "reading makes no ledger"
+    assert run("list").exit_code == ExitCode.LEDGER, "reading makes no ledger"
     secrets = [run("add", name, "--role", "finance", "--author", "ann").stdout for name in ("one", "two")]
     assert run("revoke", "two", "--reason", "left").stdout == "the key two is revoked\n"
     with kept(url) as ledger:
@@ -99,10 +99,10 @@ _WRONG = (
 
 
 def test_wrong_words_are_named(run: Run) -> None:
-    assert run("add", "known", "--role", "admin").exit_code == Exit.OK
+    assert run("add", "known", "--role", "admin").exit_code == ExitCode.OK
     for words, sentence in _WRONG:
         result = run(*words)
-        assert (result.exit_code, result.stdout) == (Exit.USAGE, ""), result.output
+        assert (result.exit_code, result.stdout) == (ExitCode.USAGE, ""), result.output
         assert result.stderr.startswith(f"gpucost: {sentence}")
 
 
@@ -123,12 +123,12 @@ def test_what_a_server_gives_as_a_key_is_a_key(key: str) -> None:
     with scripted_server(Reply(201, {"key": key, "made": {}})) as other:
         words = ["--server", other.url, "key", "add", "eve", "--role", "admin"]
         result = CliRunner().invoke(app, words)
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     assert "answers with no key" in result.stderr
 
 
 def test_an_id_is_given_once(run: Run) -> None:
-    assert run("add", "ada", "--role", "admin").exit_code == Exit.OK
+    assert run("add", "ada", "--role", "admin").exit_code == ExitCode.OK
     run("revoke", "ada")
     again = run("add", "ada", "--role", "admin")
     assert again.stderr.startswith("gpucost: ID: 'ada' is not allowed; allowed: an id that no key has or had")
@@ -138,7 +138,7 @@ def test_the_hash_for_the_settings_has_clusters_and_roles(run: Run, tmp_path: Pa
     result = run(
         "hash", "lead", "--role", "team-admin", "--team", "a", "--cluster", "c", "--expires", "2099-01-01"
     )
-    assert result.exit_code == Exit.OK, result.output
+    assert result.exit_code == ExitCode.OK, result.output
     (tmp_path / "keys.yaml").write_text(result.stdout, encoding="utf-8")
     [stored] = load_settings(tmp_path / "keys.yaml").api.keys
     key = result.stderr.strip().rpartition(" ")[2]
@@ -156,7 +156,7 @@ def test_a_team_admin_keeps_keys_through_the_server(
     with served(url, tmp_path / "keys") as server:
         monkeypatch.setenv("GPUCOST_TOKEN_FILE", str(server.key("lead")))
         made = ask(server, "add", "eve", "--team", "vision")
-        assert made.exit_code == Exit.OK, made.output
+        assert made.exit_code == ExitCode.OK, made.output
         assert made.stdout.startswith("gpc_eve_")
         names = [line.split()[0] for line in ask(server, "list").stdout.splitlines()]
         assert sorted(names) == ["eve", "id", "vera"], "and none of the others"

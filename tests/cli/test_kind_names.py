@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cli.kind_names import SHORT, named
+from gpucost.cli.advise.explain_command import SHORT, kind_reference
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind
-from gpucost.kube.collections import collections
+from gpucost.kube.parse.collections import collections
 
 
 @pytest.mark.parametrize(
@@ -32,22 +32,22 @@ from gpucost.kube.collections import collections
     ],
 )
 def test_names_of_kinds(text: str, kind: str) -> None:
-    assert named(text) == (kind, "a")
+    assert kind_reference(text) == (kind, "a")
 
 
 def test_every_kind_that_makes_pods_has_its_name() -> None:
     for each in JobKind:
         if each is not JobKind.OTHER:
-            assert named(f"{each.value}/a").kind == each.value
+            assert kind_reference(f"{each.value}/a").kind == each.value
     for collection in collections():
         if collection.field in ("jobs", "pods", "workloads"):
-            assert named(f"{collection.name}/a")
-    assert {named(f"{short}/a").kind for short in SHORT} == set(SHORT.values())
+            assert kind_reference(f"{collection.name}/a")
+    assert {kind_reference(f"{short}/a").kind for short in SHORT} == set(SHORT.values())
 
 
 @pytest.mark.parametrize("text", ["", "job", "job/", "/a", "job/a/b", "node/a", "secret/a", "\x1b[2J/a"])
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        named(text)
+        kind_reference(text)
     assert caught.value.field == "KIND/NAME"
     assert caught.value.value == text

@@ -10,17 +10,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import KeyRecord
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.cli.application import app
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.ledger.database import Database
-from gpucost.service.retaining import Retaining, RetainingLoop
-from gpucost.service.settings_load import checked
-from gpucost.service.settings_operations import RetentionSettings
-from gpucost.service.status import LoopStatus
+from gpucost.ledger.db.database import LedgerDatabase
+from gpucost.service.ingest.retention_loop import RetentionLoop, RetentionRun
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.loader import checked
+from gpucost.service.settings.model import RetentionSettings
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, line
 from tests.ledger.tampering import flip, flip_index_page, tamper
 
@@ -29,7 +29,7 @@ from tests.ledger.tampering import flip, flip_index_page, tamper
 def url(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("GPUCOST_LEDGER__URL", sqlite_url)
     # The real clock decides what is old; October 2026 is, ten years later.
-    monkeypatch.setattr("gpucost.cli.ledger.now_ms", lambda: NOW_MS + 3_650 * DAY_MS)
+    monkeypatch.setattr("gpucost.cli.commands.ledger.now_ms", lambda: NOW_MS + 3_650 * DAY_MS)
     return sqlite_url
 
 
@@ -77,9 +77,9 @@ def test_wait_ends_when_the_ledger_is_upgraded(url: str, monkeypatch: pytest.Mon
         if len(pauses) == 2:
             Path(url.removeprefix("sqlite:///")).touch()
         elif len(pauses) == 4:
-            Database.open(url, 60_000).close()
+            LedgerDatabase.open(url, 60_000).close()
 
-    monkeypatch.setattr("gpucost.cli.ledger.time.sleep", upgraded_meanwhile)
+    monkeypatch.setattr("gpucost.cli.commands.ledger.time.sleep", upgraded_meanwhile)
     result = run("wait", "--timeout", "5m")
     assert result.stdout == "the ledger is ready\n"
     missing, empty = result.stderr.splitlines()
@@ -121,7 +121,7 @@ def test_backup_and_restore(url: str, tmp_path: Path, monkeypatch: pytest.Monkey
     fill(url)
     with Ledger.open(url, now=lambda: NOW_MS) as ledger:
         for name in ("one", "two"):
-            ledger.add_key(KeyRecord(name, "0" * 64, Role.ADMIN, created_ms=NOW_MS, created_by="root"))
+            ledger.add_key(KeyRecord(name, "0" * 64, AccessRole.ADMIN, created_ms=NOW_MS, created_by="root"))
     copy, file = str(tmp_path / "copy.db"), Path(url.removeprefix("sqlite:///"))
     told = run("backup", copy).output
     assert "3 windows, 1 closed month; every digest verified" in told
@@ -212,8 +212,8 @@ def test_the_loop_folds_and_counts_what_fails(url: str, caplog: pytest.LogCaptur
         return len(pauses) > 2
 
     with Ledger.open(url, now=lambda: NOW_MS) as ledger:
-        retaining = Retaining(ledger, RetentionSettings(), lambda: now[0])
-        loop = RetainingLoop(retaining, status, wait=wait)
+        retaining = RetentionRun(ledger, RetentionSettings(), lambda: now[0])
+        loop = RetentionLoop(retaining, status, wait=wait)
         loop.turn()
         assert ledger.folded(MONTH) is None, "not a millisecond early"
         now[0] += 1
@@ -232,7 +232,7 @@ def test_detail_is_kept_for_ever_where_that_is_wanted(url: str) -> None:
     fill(url)
     with Ledger.open(url, now=lambda: NOW_MS) as ledger:
         forever = RetentionSettings.model_validate({"detail": "0", "findings": "0"})
-        retaining = Retaining(ledger, forever, lambda: NOW_MS + 3_650 * DAY_MS)
+        retaining = RetentionRun(ledger, forever, lambda: NOW_MS + 3_650 * DAY_MS)
         assert retaining.foldable() == ()
         assert retaining.forget().findings == 0
         assert ledger.aggregate(EVERYTHING, Window(hour(1).start_ms, hour(1).end_ms), ["team"]) is not None

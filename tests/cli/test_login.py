@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import format_key
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.ledger import Ledger
 from tests.cli.api_server import SECRET, Server, served
 from tests.kube.pki import Pki, make_pki
@@ -60,7 +60,7 @@ def test_a_login_with_a_key_file_keeps_its_path_only(
     run: Run, server: Server, pki: Pki, login_file: Path
 ) -> None:
     done = run("login", server.url, "--key-file", str(server.key("vera")), "--ca-file", str(pki.ca))
-    assert done.exit_code == Exit.OK, done.output
+    assert done.exit_code == ExitCode.OK, done.output
     assert done.stdout == f"{server.url}: vera, viewer of vision in all clusters (key)\n"
     kept = json.loads(login_file.read_text(encoding="utf-8"))
     assert kept["file"] == str(server.key("vera"))
@@ -80,7 +80,7 @@ def test_a_key_file_that_others_may_read_is_remarked_on(run: Run, server: Server
     for mode, is_told in ((0o644, True), (0o600, False)):
         file.chmod(mode)
         done = run("login", server.url, "--key-file", str(file), "--ca-file", str(pki.ca))
-        assert done.exit_code == Exit.OK, done.output
+        assert done.exit_code == ExitCode.OK, done.output
         assert (f"chmod 600 {file}" in done.stderr) is is_told
 
 
@@ -89,13 +89,13 @@ def test_a_key_may_be_typed_and_is_kept_where_nobody_else_reads(
 ) -> None:
     key = format_key("fin", SECRET)
     done = run("login", server.url, "--ca-file", str(pki.ca), typed=f"{key}\n")
-    assert done.exit_code == Exit.OK, done.output
+    assert done.exit_code == ExitCode.OK, done.output
     assert json.loads(login_file.read_text(encoding="utf-8"))["key"] == key
     assert stat.S_IMODE(login_file.stat().st_mode) == 0o600
     assert run("whoami").stdout.endswith(": fin, finance in all clusters (key)\n")
     login_file.chmod(0o644)
     open_ = run("whoami")
-    assert (open_.exit_code, open_.stdout) == (Exit.USAGE, "")
+    assert (open_.exit_code, open_.stdout) == (ExitCode.USAGE, "")
     assert "chmod 600" in open_.stderr
 
 
@@ -105,7 +105,7 @@ def test_a_folder_that_others_may_read_gets_no_login(
     login_file.parent.mkdir(parents=True, mode=0o755)
     login_file.parent.chmod(0o755)
     done = run("login", server.url, "--ca-file", str(pki.ca), typed=format_key("fin", SECRET))
-    assert (done.exit_code, done.stdout) == (Exit.USAGE, "")
+    assert (done.exit_code, done.stdout) == (ExitCode.USAGE, "")
     assert "chmod 700" in done.stderr
     assert list(login_file.parent.iterdir()) == []
 
@@ -117,23 +117,23 @@ def test_a_token_file_is_read_anew_each_time(run: Run, tmp_path: Path) -> None:
         for text in ("first.token", "second.token"):
             token.write_text(text, encoding="utf-8")
             words = ("login", other.url, "--token-file", str(token)) if text == "first.token" else ("whoami",)
-            assert run(*words).exit_code == Exit.OK
+            assert run(*words).exit_code == ExitCode.OK
         sent = [asked.headers["Authorization"] for asked in other.asked]
     assert sent == ["Bearer first.token", "Bearer second.token"]
     token.unlink()
     gone = run("whoami")
-    assert (gone.exit_code, gone.stdout) == (Exit.USAGE, "")
+    assert (gone.exit_code, gone.stdout) == (ExitCode.USAGE, "")
     assert f"key or token: '{token}' is not allowed" in gone.stderr
 
 
 @pytest.mark.fault(49)
 def test_a_wrong_key_leaves_the_old_login(run: Run, server: Server, pki: Pki, tmp_path: Path) -> None:
     first = run("login", server.url, "--key-file", str(server.key("fin")), "--ca-file", str(pki.ca))
-    assert first.exit_code == Exit.OK
+    assert first.exit_code == ExitCode.OK
     wrong = tmp_path / "wrong"
     wrong.write_text("gpc_fin_wrong-s3cret", encoding="utf-8")
     refused = run("login", server.url, "--key-file", str(wrong), "--ca-file", str(pki.ca))
-    assert (refused.exit_code, refused.stdout) == (Exit.USAGE, "")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.USAGE, "")
     assert "it is wrong, has expired or was revoked" in refused.stderr
     assert "wrong-s3cret" not in refused.stderr
     assert run("whoami").stdout == first.stdout
@@ -156,7 +156,7 @@ def test_a_wrong_key_leaves_the_old_login(run: Run, server: Server, pki: Pki, tm
 )
 def test_what_cannot_be_a_login_is_refused(words: tuple[str, ...], sentence: str, run: Run) -> None:
     result = run("login", *words, typed="\n")
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, ""), result.output
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, ""), result.output
     assert result.stderr.startswith(f"gpucost: {sentence}")
     assert "hunter2" not in result.output
 
@@ -165,35 +165,35 @@ def test_what_cannot_be_a_login_is_refused(words: tuple[str, ...], sentence: str
 def test_a_file_without_a_token_is_not_shown(content: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(content, encoding="utf-8")
     result = run("login", "https://127.0.0.1:1", "--token-file", str(tmp_path / "token"))
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert "key or token" in result.stderr
     assert len(result.stderr) < 500
 
 
 def test_tls_that_is_not_trusted_says_what_to_do(run: Run, server: Server, login_file: Path) -> None:
     refused = run("login", server.url, "--key-file", str(server.key("fin")))
-    assert (refused.exit_code, refused.stdout) == (Exit.SOURCE, "")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.SOURCE, "")
     assert "its certificate is not trusted here" in refused.stderr
     assert "--ca-file" in refused.stderr
     assert not login_file.exists()
     nobody = run("login", "http://127.0.0.1:1", "--key-file", str(server.key("fin")))
-    assert (nobody.exit_code, nobody.stdout) == (Exit.SOURCE, "")
+    assert (nobody.exit_code, nobody.stdout) == (ExitCode.SOURCE, "")
     assert "cannot be reached" in nobody.stderr
     plain = run("login", server.url.replace("https", "http"), "--key-file", str(server.key("fin")))
-    assert plain.exit_code == Exit.SOURCE
+    assert plain.exit_code == ExitCode.SOURCE
 
 
 def test_the_key_of_a_login_goes_to_its_server_only(
     run: Run, server: Server, pki: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = format_key("fin", SECRET)
-    assert run("login", server.url, "--ca-file", str(pki.ca), typed=key).exit_code == Exit.OK
+    assert run("login", server.url, "--ca-file", str(pki.ca), typed=key).exit_code == ExitCode.OK
     with scripted_server(Reply(401, {"error": {}})) as other:
         run("--server", other.url, "whoami")
         monkeypatch.setenv("GPUCOST_SERVER", other.url)
         run("whoami")
         assert [asked.headers.get("Authorization") for asked in other.asked] == [None, None]
-    assert run("--server", f"{server.url}/", "whoami").exit_code == Exit.OK, "the same server, named"
+    assert run("--server", f"{server.url}/", "whoami").exit_code == ExitCode.OK, "the same server, named"
 
 
 def test_the_token_of_the_environment_goes_to_its_server_only(
@@ -205,7 +205,7 @@ def test_the_token_of_the_environment_goes_to_its_server_only(
     monkeypatch.setenv("GPUCOST_SERVER", "https://gpucost.test")
     with scripted_server(Reply(401, {"error": {}})) as other:
         refused = run("--server", other.url, "whoami")
-        assert (refused.exit_code, refused.stdout, other.asked) == (Exit.USAGE, "", [])
+        assert (refused.exit_code, refused.stdout, other.asked) == (ExitCode.USAGE, "", [])
         assert "the server of GPUCOST_SERVER, for which GPUCOST_TOKEN_FILE is" in refused.stderr
         monkeypatch.setenv("GPUCOST_SERVER", f"{other.url}/")
         run("--server", other.url, "whoami")
@@ -217,7 +217,7 @@ def test_a_ledger_named_by_config_wins(
 ) -> None:
     assert (
         run("login", server.url, "--key-file", str(server.key("fin")), "--ca-file", str(pki.ca)).exit_code
-        == Exit.OK
+        == ExitCode.OK
     )
     Ledger.open(f"sqlite:///{tmp_path / 'own.db'}", now=lambda: 0).close()
     settings = tmp_path / "settings.yaml"
@@ -229,7 +229,7 @@ def test_a_ledger_named_by_config_wins(
     both = run(*config, "--server", server.url, "whoami")
     assert both.stderr.startswith("gpucost: --server: so is --config")
     monkeypatch.setenv("GPUCOST_SERVER", "https://nowhere.test")
-    assert run(*config, "month", "status").exit_code == Exit.OK
+    assert run(*config, "month", "status").exit_code == ExitCode.OK
 
 
 def test_the_secret_is_in_no_list_of_processes(server: Server, tmp_path: Path) -> None:
@@ -254,4 +254,4 @@ def test_the_secret_is_in_no_list_of_processes(server: Server, tmp_path: Path) -
     assert b"GPUCOST_TOKEN_FILE=" in seen
     assert SECRET.encode() not in seen
     assert SECRET not in said
-    assert process.returncode == Exit.SOURCE
+    assert process.returncode == ExitCode.SOURCE

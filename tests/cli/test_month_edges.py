@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import gpucost.cli.context
-import gpucost.cli.doctor
-import gpucost.cli.reports
+import gpucost.cli.commands.doctor
+import gpucost.cli.commands.reports
+import gpucost.cli.terminal.context
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Month, Window, iso, parse_instant
 from tests.support.existing.script import scripted
 from tests.support.existing.totals import truth_of
@@ -65,7 +65,11 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
 
     def run(name: str, *words: str) -> Result:
-        for module in (gpucost.cli.context, gpucost.cli.reports, gpucost.cli.doctor):
+        for module in (
+            gpucost.cli.terminal.context,
+            gpucost.cli.commands.reports,
+            gpucost.cli.commands.doctor,
+        ):
             monkeypatch.setattr(module, "now_ms", lambda: STACKS[name].world.end_ms)
         return CliRunner().invoke(app, list(words), env={"COLUMNS": "140"})
 
@@ -73,7 +77,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def document(result: Result) -> dict[str, Any]:
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     capacity = found["capacity"]
     assert capacity["difference_board_ms"] == capacity["difference_nano"] == 0
@@ -122,7 +126,7 @@ def test_each_side_of_a_month_s_end_has_its_minutes(urls: dict[str, str], ask: A
 def test_the_doctor_at_a_month_s_end_prints_a_command_that_works(urls: dict[str, str], ask: Ask) -> None:
     result = ask("month", "doctor", "--prometheus", urls["month"], "-f", "json")
     said = json.loads(result.stdout)
-    assert (result.exit_code, said["month"], said["not_known"]) == (Exit.SOURCE, "2026-10", [])
+    assert (result.exit_code, said["month"], said["not_known"]) == (ExitCode.SOURCE, "2026-10", [])
     began = iso(STACKS["month"].world.start_ms)
     assert said["verdict"].startswith(
         f"The cost of October 2026 can be told in part only: samples begin {began[:16]}"
@@ -135,7 +139,7 @@ def test_the_doctor_at_a_month_s_end_prints_a_command_that_works(urls: dict[str,
 
 def test_the_first_minutes_of_a_month_are_all_of_it_so_far(urls: dict[str, str], ask: Ask) -> None:
     result = ask("month", "doctor", "--prometheus", urls["month"], "--month", "2026-11")
-    assert result.exit_code == Exit.OK, result.stdout
+    assert result.exit_code == ExitCode.OK, result.stdout
     assert result.stdout.startswith("The cost of November 2026 can be told so far")
     assert "all of the month, in 1 of 1 hour" in result.stdout
 
@@ -153,7 +157,7 @@ def test_over_midnight_what_is_over_is_settled(urls: dict[str, str], ask: Ask) -
 def test_over_midnight_the_doctor_says_since_when(urls: dict[str, str], ask: Ask) -> None:
     result = ask("midnight", "doctor", "--prometheus", urls["midnight"])
     first = result.stdout.splitlines()[0]
-    assert result.exit_code == Exit.SOURCE
+    assert result.exit_code == ExitCode.SOURCE
     assert first.startswith("The cost of October 2026 can be told in part only, ")
     assert " 49 min of it: samples begin 2026-10-02T23:30:00Z" in first
     assert first.endswith(f"Next: gpucost report 2026-10 --prometheus {urls['midnight']}")

@@ -11,12 +11,12 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
-from gpucost.cli.notify import UNDELIVERED
+from gpucost.cli.commands.notify import UNDELIVERED
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import Month
 from gpucost.ledger import Ledger
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Conversation, Kind, Post
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from tests.support.chat_server import ChatServer, Trouble, chat_server
 
 NOW_MS = Month(2026, 12).window.start_ms
@@ -55,8 +55,13 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 def give_up(ledger: Ledger, *keys: str, channel: str = "ops") -> list[int]:
     """Numbers of posts that were given up."""
-    talks = [Conversation(channel, key, "g", Kind.FINDING, "red", "1", NOW_MS) for key in keys]
-    posts = [Post(channel, key, Act.OPEN, Message(f"{key}\x1b[2J", "words"), NOW_MS, NOW_MS) for key in keys]
+    talks = [Conversation(channel, key, "g", NoticeKind.FINDING, "red", "1", NOW_MS) for key in keys]
+    posts = [
+        NoticeDelivery(
+            channel, key, DeliveryAct.OPEN, NotificationMessage(f"{key}\x1b[2J", "words"), NOW_MS, NOW_MS
+        )
+        for key in keys
+    ]
     ledger.tell(talks, posts)
     numbers = [each.post.id for each in ledger.due_posts(NOW_MS, (channel,), 100)]
     for number in numbers:
@@ -67,7 +72,7 @@ def give_up(ledger: Ledger, *keys: str, channel: str = "ops") -> list[int]:
 def test_a_sample_arrives(run: Run, chat: ChatServer) -> None:
     result = run("test", "ops")
     assert (result.exit_code, result.stdout, result.stderr) == (
-        Exit.OK,
+        ExitCode.OK,
         "channel ops: slack took the message\n",
         "",
     )
@@ -102,7 +107,7 @@ def test_an_address_that_is_not_allowed(run: Run, chat: ChatServer) -> None:
 def test_no_such_channel(run: Run) -> None:
     result = run("test", "nobody")
     assert (result.exit_code, result.stderr) == (
-        Exit.USAGE,
+        ExitCode.USAGE,
         "gpucost: CHANNEL: 'nobody' is not allowed; allowed: ops, shut\n",
     )
 
@@ -132,13 +137,16 @@ def test_what_was_given_up_is_listed_and_sent_again(run: Run, ledger: Ledger) ->
 def test_what_makes_no_sense_is_refused(run: Run, ledger: Ledger, words: tuple[str, ...], said: str) -> None:
     give_up(ledger, "one")
     result = run(*words)
-    assert (result.exit_code, result.stderr) == (Exit.USAGE, f"gpucost: {said}\n")
+    assert (result.exit_code, result.stderr) == (ExitCode.USAGE, f"gpucost: {said}\n")
 
 
 def test_how_the_channels_stand(run: Run, ledger: Ledger) -> None:
     give_up(ledger, "one", channel="gone")
-    talk = Conversation("ops", "k", "g", Kind.FINDING, "red", "1", NOW_MS)
-    ledger.tell([talk], [Post("ops", "k", Act.OPEN, Message("title", ""), NOW_MS, NOW_MS)])
+    talk = Conversation("ops", "k", "g", NoticeKind.FINDING, "red", "1", NOW_MS)
+    ledger.tell(
+        [talk],
+        [NoticeDelivery("ops", "k", DeliveryAct.OPEN, NotificationMessage("title", ""), NOW_MS, NOW_MS)],
+    )
     found = {row["channel"]: row for row in json.loads(run("status", "-f", "json").stdout)}
     assert found["ops"] == {
         "channel": "ops",

@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 import typer
 
-from gpucost.cli.exits import Exit, complain, reported
-from gpucost.cli.output import stdout, tolerate_narrow_encodings, write, write_file
+from gpucost.cli.terminal.exit_codes import ExitCode, complain, reported
+from gpucost.cli.terminal.output import (
+    stdout,
+    tolerate_narrow_encodings,
+    write,
+    write_file,
+)
 from gpucost.domain.errors import InputError
-from gpucost.service.demo import WRITTEN, Demo
+from gpucost.service.wiring.demo_month import WRITTEN, DemoMonth
 
 
 def test_a_file_that_exists_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
@@ -99,7 +104,7 @@ def test_a_reader_that_has_had_enough_is_no_failure(monkeypatch: pytest.MonkeyPa
         stdout().print("more than anybody reads")
     with suppress(BrokenPipeError):
         pipe.close()
-    assert ended.value.exit_code == Exit.OK
+    assert ended.value.exit_code == ExitCode.OK
 
 
 def test_a_complaint_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +117,7 @@ def test_the_demo_replaces_nothing_and_follows_no_link(name: str, tmp_path: Path
     folder, outside = tmp_path / "demo", tmp_path / "outside"
     folder.mkdir()
     (folder / name).symlink_to(outside)
-    with pytest.raises(InputError, match=f"a folder without a {name}"), Demo.record(folder):
+    with pytest.raises(InputError, match=f"a folder without a {name}"), DemoMonth.record(folder):
         pass
     assert not outside.exists()
     assert [path.name for path in folder.iterdir()] == [name]

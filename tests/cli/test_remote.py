@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
-from gpucost.cli.remote import asking
-from gpucost.cli.remote.target import Target
+from gpucost.cli.remote import api_client
+from gpucost.cli.remote.server_target import ServerTarget
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.errors import SourceUnreachable
 from tests.cli.api_server import SECRET, Server, served
 from tests.cli.findings_worlds import Run, detect, ingest, prepare
@@ -41,7 +41,7 @@ def local(folder: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def server(local: Run, folder: Path) -> Iterator[Server]:
-    assert local("findings").exit_code == Exit.OK
+    assert local("findings").exit_code == ExitCode.OK
     with served(f"sqlite:///{folder / 'ledger.db'}", folder / "keys") as found:
         yield found
 
@@ -86,8 +86,8 @@ COMMANDS = {
 @pytest.mark.parametrize("case", COMMANDS)
 def test_a_server_is_asked_and_the_answer_is_the_same(case: str, local: Run, ask: Ask) -> None:
     here, there = local(*COMMANDS[case]), ask(*COMMANDS[case])
-    assert here.exit_code == Exit.OK, here.output
-    assert (there.exit_code, there.stderr) == (Exit.OK, here.stderr)
+    assert here.exit_code == ExitCode.OK, here.output
+    assert (there.exit_code, there.stderr) == (ExitCode.OK, here.stderr)
     assert there.stdout_bytes == here.stdout_bytes
     assert here.stdout
 
@@ -95,19 +95,19 @@ def test_a_server_is_asked_and_the_answer_is_the_same(case: str, local: Run, ask
 def test_parquet_is_a_file_as_well(local: Run, ask: Ask, tmp_path: Path) -> None:
     for words in (("report", "2026-10"), ("allocations", DAY)):
         here, there = tmp_path / "here", tmp_path / "there"
-        assert local(*words, "-f", "parquet", "-o", str(here)).exit_code == Exit.OK
-        assert ask(*words, "-f", "parquet", "-o", str(there)).exit_code == Exit.OK
+        assert local(*words, "-f", "parquet", "-o", str(here)).exit_code == ExitCode.OK
+        assert ask(*words, "-f", "parquet", "-o", str(there)).exit_code == ExitCode.OK
         assert there.read_bytes() == here.read_bytes()
 
 
 def test_pages_are_put_together(ask: Ask, local: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asking.Remote.allocations
+    found = api_client.RemoteApi.allocations
 
-    def few(self: asking.Remote, **params: str | None) -> object:
+    def few(self: api_client.RemoteApi, **params: str | None) -> object:
         return found(self, **params, limit="3")
 
     words = ("allocations", DAY, "--step", "1h", "--group-by", "job,bucket", "-f", "json")
-    monkeypatch.setattr(asking.Remote, "allocations", few)
+    monkeypatch.setattr(api_client.RemoteApi, "allocations", few)
     assert ask(*words).stdout == local(*words).stdout
 
 
@@ -131,10 +131,10 @@ def test_a_server_cannot_keep_one_for_ever(
             asked.append(path)
             return {"pages": pages}
 
-    remote = asking.Remote(Target("http://127.0.0.1:1"))
+    remote = api_client.RemoteApi(ServerTarget("http://127.0.0.1:1"))
     monkeypatch.setattr(remote, "_client", Other())
-    monkeypatch.setattr(asking, "_MOST_PAGES", 3)
-    monkeypatch.setattr(asking, "_MOST_TRIES", 4)
+    monkeypatch.setattr(api_client, "_MOST_PAGES", 3)
+    monkeypatch.setattr(api_client, "_MOST_TRIES", 4)
     page = SimpleNamespace(next="more", findings=())
     monkeypatch.setattr(remote, "_read", lambda *_: page)
     monkeypatch.setattr(remote, "_stand", lambda _: SimpleNamespace(digest=len(asked) + next(numbers)))
@@ -151,40 +151,50 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
         assert "vision" in text
         assert "nlp" not in text
     foreign = ask("job", "uid-train", key="vera")
-    assert foreign.exit_code == Exit.USAGE
+    assert foreign.exit_code == ExitCode.USAGE
     assert foreign.stderr.startswith("gpucost: UID: 'uid-train' is not allowed; allowed: no such job")
 
 
 @pytest.mark.parametrize(
     ("words", "key", "code", "sentence"),
     [
-        (("report", "2026-09"), "root", Exit.USAGE, "MONTH: '2026-09' is not allowed; allowed: 2026-10"),
-        (("waste", "2026-09"), "root", Exit.USAGE, "WINDOW: '2026-09' is not allowed; allowed: 2026-10"),
-        (("waste", "2026-10", "--cluster", "x"), "root", Exit.USAGE, "--cluster: 'x' is not allowed"),
-        (("allocations", DAY, "--filter", "page=2"), "root", Exit.USAGE, "--filter: 'page' is not allowed"),
-        (("allocations", DAY, "--group-by", "x"), "root", Exit.USAGE, "--group-by: 'x' is not allowed"),
-        (("allocations", DAY, "--idle", "proportional"), "vera", Exit.USAGE, "--idle: 'proportional'"),
-        (("findings", "show", "99"), "root", Exit.USAGE, "ID: '99' is not allowed; allowed: no such finding"),
-        (("job", "nobody"), "root", Exit.USAGE, "UID: 'nobody' is not allowed; allowed: no such job"),
-        (("job", "../keys"), "root", Exit.USAGE, "request: there is no such path"),
-        (("job", ".."), "root", Exit.USAGE, ""),
-        (("job", "x", "--gpus"), "root", Exit.USAGE, ""),
-        (("report", "2026-10"), "prom", Exit.USAGE, "key or token: the role metrics may not read this"),
+        (("report", "2026-09"), "root", ExitCode.USAGE, "MONTH: '2026-09' is not allowed; allowed: 2026-10"),
+        (("waste", "2026-09"), "root", ExitCode.USAGE, "WINDOW: '2026-09' is not allowed; allowed: 2026-10"),
+        (("waste", "2026-10", "--cluster", "x"), "root", ExitCode.USAGE, "--cluster: 'x' is not allowed"),
+        (
+            ("allocations", DAY, "--filter", "page=2"),
+            "root",
+            ExitCode.USAGE,
+            "--filter: 'page' is not allowed",
+        ),
+        (("allocations", DAY, "--group-by", "x"), "root", ExitCode.USAGE, "--group-by: 'x' is not allowed"),
+        (("allocations", DAY, "--idle", "proportional"), "vera", ExitCode.USAGE, "--idle: 'proportional'"),
+        (
+            ("findings", "show", "99"),
+            "root",
+            ExitCode.USAGE,
+            "ID: '99' is not allowed; allowed: no such finding",
+        ),
+        (("job", "nobody"), "root", ExitCode.USAGE, "UID: 'nobody' is not allowed; allowed: no such job"),
+        (("job", "../keys"), "root", ExitCode.USAGE, "request: there is no such path"),
+        (("job", ".."), "root", ExitCode.USAGE, ""),
+        (("job", "x", "--gpus"), "root", ExitCode.USAGE, ""),
+        (("report", "2026-10"), "prom", ExitCode.USAGE, "key or token: the role metrics may not read this"),
         (
             ("findings", "mute", "1", "--for", "1d"),
             "vera",
-            Exit.USAGE,
+            ExitCode.USAGE,
             "key or token: the role viewer may not",
         ),
-        (("findings", "mute", "1"), "root", Exit.USAGE, "--until: missing"),
-        (("findings", "mute", "1", "--for", "900d"), "root", Exit.USAGE, "--for: '900d' is not allowed"),
-        (("findings", "acknowledge", "1", "--author", "eve"), "root", Exit.USAGE, "--author: 'eve'"),
-        (("month", "status"), "root", Exit.USAGE, "this command: cannot ask http://127.0.0.1:"),
-        (("ingest",), "root", Exit.USAGE, "this command: cannot ask http://127.0.0.1:"),
+        (("findings", "mute", "1"), "root", ExitCode.USAGE, "--until: missing"),
+        (("findings", "mute", "1", "--for", "900d"), "root", ExitCode.USAGE, "--for: '900d' is not allowed"),
+        (("findings", "acknowledge", "1", "--author", "eve"), "root", ExitCode.USAGE, "--author: 'eve'"),
+        (("month", "status"), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
+        (("ingest",), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
     ],
 )
 def test_refusals_name_what_was_written(
-    words: tuple[str, ...], key: str, code: Exit, sentence: str, ask: Ask
+    words: tuple[str, ...], key: str, code: ExitCode, sentence: str, ask: Ask
 ) -> None:
     result = ask(*words, key=key)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
@@ -206,13 +216,13 @@ def test_a_key_that_is_revoked_is_refused_and_one_is_told_what_to_do(
     ask: Ask, local: Run, server: Server
 ) -> None:
     made = local("key", "add", "k0", "--role", "finance")
-    assert made.exit_code == Exit.OK, made.output
+    assert made.exit_code == ExitCode.OK, made.output
     server.key("k0").write_text(made.stdout, encoding="utf-8")
     time.sleep(1.1)  # an unknown id is looked for again after a second
-    assert ask("findings", key="k0").exit_code == Exit.OK
+    assert ask("findings", key="k0").exit_code == ExitCode.OK
     assert ask("key", "revoke", "k0").stdout == "the key k0 is revoked\n"
     refused = ask("findings", key="k0")
-    assert (refused.exit_code, refused.stdout) == (Exit.USAGE, "")
+    assert (refused.exit_code, refused.stdout) == (ExitCode.USAGE, "")
     assert f"gpucost login {server.url}" in refused.stderr
     assert made.stdout.strip() not in refused.stderr
 
@@ -222,20 +232,28 @@ def test_a_key_that_is_revoked_is_refused_and_one_is_told_what_to_do(
     [
         (
             Reply(200, "<html>Sign in</html>", "text/html"),
-            Exit.SOURCE,
+            ExitCode.SOURCE,
             "text/html' instead of application/json",
         ),
-        (Reply(502, "<html>Bad gateway</html>", "text/html"), Exit.SOURCE, "HTTP 502 without an error of"),
-        (Reply(302, b"", headers={"Location": "https://u:pw@login.test/?k=1"}), Exit.SOURCE, "'login.test'"),
-        (Reply(200, "{"), Exit.SOURCE, "an answer that is not JSON"),
-        (Reply(200, "[]"), Exit.SOURCE, "does not understand"),
-        (Reply(200, {"schema": "gpucost/WasteReport/v1"}), Exit.SOURCE, "window is missing"),
-        (Reply(200, "[" * 100_000), Exit.SOURCE, "an answer that is not JSON"),
-        (Reply(401, {"detail": "no"}), Exit.SOURCE, "HTTP 401 without an error of gpucost's"),
-        (Reply(hang_up=True), Exit.SOURCE, "cannot be reached"),
+        (
+            Reply(502, "<html>Bad gateway</html>", "text/html"),
+            ExitCode.SOURCE,
+            "HTTP 502 without an error of",
+        ),
+        (
+            Reply(302, b"", headers={"Location": "https://u:pw@login.test/?k=1"}),
+            ExitCode.SOURCE,
+            "'login.test'",
+        ),
+        (Reply(200, "{"), ExitCode.SOURCE, "an answer that is not JSON"),
+        (Reply(200, "[]"), ExitCode.SOURCE, "does not understand"),
+        (Reply(200, {"schema": "gpucost/WasteReport/v1"}), ExitCode.SOURCE, "window is missing"),
+        (Reply(200, "[" * 100_000), ExitCode.SOURCE, "an answer that is not JSON"),
+        (Reply(401, {"detail": "no"}), ExitCode.SOURCE, "HTTP 401 without an error of gpucost's"),
+        (Reply(hang_up=True), ExitCode.SOURCE, "cannot be reached"),
     ],
 )
-def test_what_is_not_gpucost_is_said_plainly(reply: Reply, code: Exit, words: str, ask: Ask) -> None:
+def test_what_is_not_gpucost_is_said_plainly(reply: Reply, code: ExitCode, words: str, ask: Ask) -> None:
     with scripted_server(reply) as other:
         result = ask("waste", "2026-10", url=other.url)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
@@ -247,5 +265,5 @@ def test_what_is_not_gpucost_is_said_plainly(reply: Reply, code: Exit, words: st
 def test_a_page_of_a_proxy_is_no_report(ask: Ask) -> None:
     with scripted_server(Reply(200, "<html>Sign in</html>", "text/html")) as other:
         result = ask("report", "2026-10", "-f", "html", url=other.url)
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     assert "an HTML page that is not gpucost's" in result.stderr

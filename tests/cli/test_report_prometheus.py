@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso, parse_instant
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.totals import truth_of
@@ -58,7 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_the_month_comes_out_of_the_series_alone(url: str, run: Run, tmp_path: Path) -> None:
     result = run("report", "2026-10", "--prometheus", url, "-f", "json")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     report = json.loads(result.stdout)
     (cluster,) = report["provenance"]["clusters"]
     last_ms = parse_instant(cluster["until"])
@@ -88,21 +88,21 @@ def test_what_the_book_has_no_price_for_is_priced_by_opencost(url: str, run: Run
 
 def test_a_table_says_how_exact_it_is(url: str, run: Run) -> None:
     result = run("report", "2026-10", "--prometheus", url)
-    assert result.exit_code == Exit.OK
+    assert result.exit_code == ExitCode.OK
     assert "How exact this is" in result.stdout
     assert "with --waste, where the capacity went is said too" in result.stderr
 
 
 def test_with_waste_what_nobody_tells_is_not_zero(url: str, run: Run) -> None:
     result = run("report", "2026-10", "--prometheus", url, "--waste")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     assert "Not told by what was read: gang stall, preempted, starved" in " ".join(result.stdout.split())
     assert "Starved" not in result.stdout
 
 
 def test_opencost_is_compared_with_a_month_that_is_read_now(url: str, run: Run) -> None:
     result = run("compare", "opencost", "2026-10", "--prometheus", url, "-f", "json")
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     assert json.loads(result.stdout)["rows"]
 
 
@@ -133,7 +133,7 @@ def test_a_price_that_nobody_set_is_told_wherever_it_is_used(url: str, run: Run,
     hour = VARIANT.window.start_ms // HOUR_MS * HOUR_MS + HOUR_MS
     span = ("--from", iso(hour), "--to", iso(hour + HOUR_MS))
     for said in (compared, run(*words, "ingest", *span)):
-        assert said.exit_code == Exit.OK, said.stderr
+        assert said.exit_code == ExitCode.OK, said.stderr
         assert said.stderr.count(f"the price of {UNSET}: {DOUBT}") == 1
 
 
@@ -143,7 +143,7 @@ def test_without_that_setting_the_book_is_used_and_nothing_is_said(url: str, run
 
 
 def test_the_doctor_tells_of_it_too(url: str, run: Run, first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpucost.cli.doctor.now_ms", lambda: VARIANT.window.end_ms)
+    monkeypatch.setattr("gpucost.cli.commands.doctor.now_ms", lambda: VARIANT.window.end_ms)
     answer = run("--config", str(first), "doctor", "--prometheus", url, "--month", "2026-10", "-f", "json")
     (cluster,) = json.loads(answer.stdout)["clusters"]
     found = cluster["features"]["prices"]
@@ -154,13 +154,13 @@ def test_the_doctor_tells_of_it_too(url: str, run: Run, first: Path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("--prometheus", "nonsense"), Exit.USAGE, "--prometheus: 'nonsense' is not allowed"),
-        (("--prometheus", "http://127.0.0.1:1"), Exit.SOURCE, "connection refused"),
-        (("--prometheus", "URL", "--cluster", "other"), Exit.USAGE, "--cluster: 'other' is not allowed"),
+        (("--prometheus", "nonsense"), ExitCode.USAGE, "--prometheus: 'nonsense' is not allowed"),
+        (("--prometheus", "http://127.0.0.1:1"), ExitCode.SOURCE, "connection refused"),
+        (("--prometheus", "URL", "--cluster", "other"), ExitCode.USAGE, "--cluster: 'other' is not allowed"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    words: tuple[str, ...], code: Exit, sentence: str, url: str, run: Run
+    words: tuple[str, ...], code: ExitCode, sentence: str, url: str, run: Run
 ) -> None:
     result = run("report", "2026-10", *(url if word == "URL" else word for word in words))
     assert (result.exit_code, result.stdout) == (code, "")
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_one_sentence(
 
 def test_a_month_that_is_not_there_leads_to_the_doctor(url: str, run: Run) -> None:
     result = run("report", "2026-08", "--prometheus", url)
-    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.SOURCE, "")
     command = f"gpucost doctor --prometheus {url} --month 2026-08"
     assert f"nothing of 2026-08 could be read; {command} says why" in result.stderr
 
@@ -187,7 +187,7 @@ def test_the_doctor_is_called_with_the_same_settings(url: str, run: Run, tmp_pat
 def test_a_month_to_come_is_refused(command: tuple[str, ...], run: Run) -> None:
     """The doctor would refuse it as well, and is not named."""
     result = run(*command, "2099-12", "--prometheus", "http://127.0.0.1:1")
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert "MONTH: '2099-12' is not allowed; allowed: a month that has begun" in result.stderr
     assert "doctor" not in result.stderr
 
@@ -208,12 +208,12 @@ def test_a_file_that_cannot_be_written_is_told_before_all_is_read(
     (tmp_path / "there").mkdir()
     (tmp_path / "file").write_text("")
     result = run(*command, "2026-10", "--prometheus", "http://127.0.0.1:1", "-f", "csv", "-o", name)
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     allowed = f"a file that can be written ({reason})"
     assert f"--output: '{name}' is not allowed; allowed: {allowed}" in result.stderr
 
 
 def test_one_is_asked_not_two(url: str, run: Run) -> None:
     result = run("--server", "http://127.0.0.1:1", "report", "2026-10", "--prometheus", url)
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert "one of the two" in result.stderr

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from gpucost.cli.serve import signals
+from gpucost.cli.commands.serve import signals
 
 
 def test_a_stop_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="gpucost.cli.serve")
+    caplog.set_level(logging.INFO, logger="gpucost.cli.commands.serve")
     asked = threading.Event()
     with signals(asked.set):
         signal.raise_signal(signal.SIGTERM)

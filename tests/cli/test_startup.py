@@ -56,7 +56,7 @@ def _loaded(found: subprocess.CompletedProcess[str]) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["gpucost.service.settings", "gpucost.service.settings_load", "gpucost.service.wiring.inputs"],
+    ["gpucost.service.settings.model", "gpucost.service.settings.loader", "gpucost.service.wiring.inputs"],
 )
 def test_settings_need_no_frames_and_no_database(tmp_path: Path, module: str) -> None:
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
@@ -109,14 +109,14 @@ def test_advise_reads_the_ledger_that_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "gpucost.cli.interrupts",
+        "gpucost.cli.terminal.exit_codes",
         "gpucost.cli.application",
         "typer",
         "typer.core",
-        "gpucost.cli.advise",
+        "gpucost.cli.advise.advise_command",
         "gpucost.domain.errors",
-        "gpucost.cli.serve",
-        "gpucost.cli.waste",
+        "gpucost.cli.commands.serve",
+        "gpucost.cli.commands.reports",
     ],
 )
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ADVISE], ids=["version", "help", "advise"])
@@ -128,7 +128,7 @@ def test_ctrl_c_while_it_starts_ends_it_without_a_word(
 
 
 @pytest.mark.parametrize(
-    "module", ["pydantic", "gpucost.service.settings", "gpucost.kube.manifests", "rich.text", "yaml"]
+    "module", ["pydantic", "gpucost.service.settings.model", "gpucost.kube.manifests", "rich.text", "yaml"]
 )
 def test_ctrl_c_while_a_command_imports_what_it_runs_is_no_traceback(tmp_path: Path, module: str) -> None:
     found = _run(tmp_path, _INTERRUPTING, module, *ADVISE)

@@ -20,18 +20,30 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
-import gpucost.cli.state
+import gpucost.cli.state.state_command
 from gpucost.cli.application import app
-from gpucost.cli.columns import Column, Row, folded, in_columns, name, number
-from gpucost.cli.exits import Exit
-from gpucost.cli.state_facts import Facts, as_data, facts
-from gpucost.cli.state_screen import MOST_ROWS, Look, _age, print_screen
-from gpucost.cluster.kueue import Cohort, Quota
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.state import CollectionStatus
+from gpucost.cli.state.facts import StateFacts, as_data, facts
+from gpucost.cli.state.screen import (
+    MOST_ROWS,
+    ScreenLayout,
+    _age,
+    print_screen,
+)
+from gpucost.cli.terminal.columns import (
+    TextColumn,
+    TextRow,
+    folded,
+    in_columns,
+    name,
+    number,
+)
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.cluster.objects.kueue import Cohort, FlavorQuota
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.kube.collections import collections
-from gpucost.kube.dumps.dump import Gathering, Origin
+from gpucost.kube.dumps.dump import ClusterStateBuilder, DumpOrigin
+from gpucost.kube.parse.collections import collections
 from tests.cli.state_worlds import NOW, SECRET, cluster
 from tests.cluster import builders as b
 from tests.support.cluster import shapes
@@ -39,7 +51,9 @@ from tests.support.cluster.installed import everything
 from tests.support.cluster.server import ClusterServer
 
 # The command with a clock that stands still.
-_CLOCK = "import gpucost.cli.state as s; s.now_ms = lambda: {}; from gpucost.cli import main; main()"
+_CLOCK = (
+    "import gpucost.cli.state.state_command as s; s.now_ms = lambda: {}; from gpucost.cli import main; main()"
+)
 _OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HOME", "COLUMNS")
 _PLAIN = {key: value for key, value in os.environ.items() if key not in _OF_A_CLUSTER}
 _WORKLOADS = "workloads.kueue.x-k8s.io"
@@ -65,7 +79,7 @@ def server(filled: ClusterServer) -> Iterator[ClusterServer]:
 
 
 def state(
-    *words: str, given: bytes = b"", at_ms: int = NOW, code: int = Exit.OK, columns: str | None = None
+    *words: str, given: bytes = b"", at_ms: int = NOW, code: int = ExitCode.OK, columns: str | None = None
 ) -> Said:
     """The command in this process, with a clock that stands still."""
     with pytest.MonkeyPatch.context() as patch:
@@ -74,7 +88,7 @@ def state(
         patch.setenv("HOME", "/nowhere")
         if columns is not None:
             patch.setenv("COLUMNS", columns)
-        patch.setattr(gpucost.cli.state, "now_ms", lambda: at_ms)
+        patch.setattr(gpucost.cli.state.state_command, "now_ms", lambda: at_ms)
         result = CliRunner().invoke(app, ["state", *words], input=given)
     assert result.exit_code == code, result.stderr
     return Said(result.stdout_bytes, result.stderr_bytes)
@@ -89,17 +103,17 @@ def state_process(*words: str) -> Said:
     return Said(result.stdout, result.stderr)
 
 
-def of_world(**more: Any) -> Facts:
-    gathering = Gathering(collections())
+def of_world(**more: Any) -> StateFacts:
+    gathering = ClusterStateBuilder(collections())
     for found in cluster():
         gathering.add(found)
-    gathering.note(Origin(NOW, {each.name: "" for each in collections()}))
-    return facts(Overview(gathering.loaded(NOW, NOW).state), **more)
+    gathering.note(DumpOrigin(NOW, {each.name: "" for each in collections()}))
+    return facts(ClusterOverview(gathering.loaded(NOW, NOW).state), **more)
 
 
-def screen(found: Facts, width: int = 80, *, whole: bool = False) -> str:
+def screen(found: StateFacts, width: int = 80, *, whole: bool = False) -> str:
     file = io.StringIO()
-    print_screen(found, Console(file=file, width=width, highlight=False), Look(everything=whole))
+    print_screen(found, Console(file=file, width=width, highlight=False), ScreenLayout(everything=whole))
     return file.getvalue()
 
 
@@ -153,15 +167,15 @@ def test_a_collection_that_is_forbidden_is_named_and_left_out(server: ClusterSer
 def test_without_pods_or_nodes_there_is_no_dump(name: str, server: ClusterServer, tmp_path: Path) -> None:
     server.break_list("403", name, times=None)
     file = tmp_path / "state.json"
-    result = state("dump", "--kubernetes-url", server.url, "--to", str(file), code=Exit.SOURCE)
+    result = state("dump", "--kubernetes-url", server.url, "--to", str(file), code=ExitCode.SOURCE)
     assert f"permission missing: list on {name} in every namespace" in result.stderr.decode()
     assert list(tmp_path.iterdir()) == []
-    state("show", "--kubernetes-url", server.url, code=Exit.SOURCE)
+    state("show", "--kubernetes-url", server.url, code=ExitCode.SOURCE)
 
 
 def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
     for words in (("show",), ("dump", "--to", str(tmp_path / "file"))):
-        result = state(*words, "--kubernetes-url", "http://127.0.0.1:9", code=Exit.SOURCE)
+        result = state(*words, "--kubernetes-url", "http://127.0.0.1:9", code=ExitCode.SOURCE)
         assert result.stderr.decode().startswith("gpucost: the Kubernetes API at http://127.0.0.1:9: pods: ")
         assert result.stdout == b""
     assert list(tmp_path.iterdir()) == []
@@ -187,7 +201,7 @@ def test_wrong_words(
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("HOME", "/nowhere")
     result = CliRunner().invoke(app, ["state", *(word.format(url=server.url) for word in words)])
-    assert result.exit_code == Exit.USAGE
+    assert result.exit_code == ExitCode.USAGE
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
 
@@ -247,7 +261,7 @@ def test_what_is_skipped_and_what_is_too_large_is_said(tmp_path: Path) -> None:
     (folder / "out.json").symlink_to(outside)
     skipped = state("show", "--from", str(folder))
     assert skipped.stderr == b"gpucost: not read: 1 link out of the folder (out.json)\n"
-    deep = state("show", "--from", "-", given=b"a: " + b"[" * 400_000, code=Exit.USAGE)
+    deep = state("show", "--from", "-", given=b"a: " + b"[" * 400_000, code=ExitCode.USAGE)
     assert deep.stderr.startswith(b"gpucost: standard input: nested more than 100 deep; ")
 
 
@@ -361,7 +375,7 @@ def test_a_cluster_without_anything_is_quiet() -> None:
         gone | unusual, absent
     )
     state = replace(b.state(b.node("a", 8)), collections=statuses)
-    assert screen(facts(Overview(state))) == (
+    assert screen(facts(ClusterOverview(state))) == (
         "Cluster state 2026-10-24T01:00:00Z\n"
         " 1 node, 1 with GPUs; 0 pods, 0 of which hold GPUs\n"
         " resource        held  advertised  expected  missing\n"
@@ -411,7 +425,7 @@ def test_a_stall_of_which_nothing_says_since_when_is_unknown_and_comes_last() ->
 
     now = b.T0 + HOUR_MS
     state_now = b.state(*gang("broken", b.T0, b.T0, b.T0), *gang("waits", b.T0, None), at_ms=now)
-    found = facts(Overview(state_now))
+    found = facts(ClusterOverview(state_now))
     assert [(row["name"], row["since"]) for row in as_data(found)["partial_gangs"]] == [
         ("waits", "2026-10-24T00:00:00Z"),
         ("broken", None),
@@ -425,9 +439,9 @@ def test_what_is_borrowed_stays_in_a_cohort_that_does_not_borrow() -> None:
     pods = b.pod_set(count=3, gpus=4)
 
     def queue(own: str, nominal: int, lends: int | None = None) -> Any:
-        return b.cluster_queue(own, {key: Quota(nominal, None, lends)}, cohort="inner")
+        return b.cluster_queue(own, {key: FlavorQuota(nominal, None, lends)}, cohort="inner")
 
-    other = b.cluster_queue("other", {key: Quota(8)}, cohort="outer")
+    other = b.cluster_queue("other", {key: FlavorQuota(8)}, cohort="outer")
     parents = [Cohort(b.meta("inner", ""), "outer")]
     borrower = b.workload("w", pods, admitted_ms=b.T0, cluster_queue="taker", flavor="h100")
     state = b.state(
@@ -439,7 +453,7 @@ def test_what_is_borrowed_stays_in_a_cohort_that_does_not_borrow() -> None:
         borrower,
         cohorts=parents,
     )
-    (loan,) = facts(Overview(state)).loans
+    (loan,) = facts(ClusterOverview(state)).loans
     assert (loan.borrower, loan.borrowed) == ("taker", 8)
     assert [(each.name, each.unused) for each in loan.lenders] == [("giver", 8)]
 
@@ -449,14 +463,16 @@ def test_borrowed_cpu_and_memory_are_cores_and_binary_units() -> None:
     asks, spare = {"cpu": 215_500, "memory": 3_076_270_325_760, b.GPU: 16}, (300_000, 3 * 10**12, 1_024)
     pods = b.pod_set(count=1, requests=asks)
     keys = {resource: ("h100", resource) for resource in asks}
-    giver = {each: Quota(amount + lent) for (each, amount), lent in zip(asks.items(), spare, strict=True)}
+    giver = {
+        each: FlavorQuota(amount + lent) for (each, amount), lent in zip(asks.items(), spare, strict=True)
+    }
     state = b.state(
-        b.cluster_queue("taker", {keys[each]: Quota(0) for each in asks}, cohort="all"),
+        b.cluster_queue("taker", {keys[each]: FlavorQuota(0) for each in asks}, cohort="all"),
         b.cluster_queue("giver", {keys[each]: quota for each, quota in giver.items()}, cohort="all"),
         b.local_queue("q", "taker"),
         b.workload("w", pods, admitted_ms=b.T0, cluster_queue="taker", flavor="h100"),
     )
-    found = facts(Overview(state))
+    found = facts(ClusterOverview(state))
     said = screen(found, 200)
     assert "taker borrows 215.5 cpu of h100 from giver (lends up to 300)" in said
     assert "taker borrows 2,865Gi memory of h100 from giver (lends up to 2.73Ti)" in said
@@ -481,8 +497,11 @@ def test_waits(length_ms: int, text: str) -> None:
 
 
 def test_names_are_shortened_numbers_never() -> None:
-    columns = [name("name", 4), number("count"), Column("state")]
-    rows = [Row(("a very long name", "1,000,000", "ok"), "and a remark"), Row(("漢字漢字漢字", "1", "ok"))]
+    columns = [name("name", 4), number("count"), TextColumn("state")]
+    rows = [
+        TextRow(("a very long name", "1,000,000", "ok"), "and a remark"),
+        TextRow(("漢字漢字漢字", "1", "ok")),
+    ]
     assert [line.plain for line in in_columns(columns, rows, 23)] == [
         " name       count state",
         " a ver… 1,000,000 ok",

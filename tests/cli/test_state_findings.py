@@ -14,14 +14,23 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from rich.cells import cell_len
 
-from gpucost.cli.columns import Row, in_columns, number, path
-from gpucost.cli.exits import Exit
-from gpucost.cli.state import KINDS
-from gpucost.cli.state_facts import NOT_EXPECTED
-from gpucost.cli.state_filter import Filter, most_urgent, narrowed
-from gpucost.cli.state_screen import Look, _Screen
-from gpucost.cli.state_words import SIGNS, WORDS
-from gpucost.kube.collections import collections
+from gpucost.cli.state.column_help import SIGNS, WORDS
+from gpucost.cli.state.facts import (
+    NOT_EXPECTED,
+    StateFilter,
+    most_urgent,
+    narrowed,
+)
+from gpucost.cli.state.screen import ScreenLayout, _Screen
+from gpucost.cli.state.state_command import KINDS
+from gpucost.cli.terminal.columns import (
+    TextRow,
+    in_columns,
+    number,
+    path,
+)
+from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.kube.parse.collections import collections
 from gpucost.settings.types import Names
 from tests.cli.state_worlds import cluster
 from tests.cli.test_state import of_world, screen, state
@@ -46,7 +55,7 @@ def server(filled: ClusterServer) -> Iterator[ClusterServer]:
     filled.mend()
 
 
-def lines(found: object, width: int, look: Look) -> list[str]:
+def lines(found: object, width: int, look: ScreenLayout) -> list[str]:
     return [line.plain for line in _Screen(found, width, look).lines()]  # type: ignore[arg-type]
 
 
@@ -55,7 +64,7 @@ def lines(found: object, width: int, look: Look) -> list[str]:
 
 @pytest.mark.parametrize("words", [("show",), ("dump",)])
 def test_an_address_that_serves_no_pods_is_no_cluster(words: tuple[str, ...], server: ClusterServer) -> None:
-    result = state(*words, "--kubernetes-url", f"{server.url}/wrong", code=Exit.SOURCE)
+    result = state(*words, "--kubernetes-url", f"{server.url}/wrong", code=ExitCode.SOURCE)
     assert result.stdout == b"" or words == ("dump",)
     said = result.stderr.decode()
     assert f"the Kubernetes API at {server.url}/wrong: pods are not served there (404)" in said
@@ -89,13 +98,13 @@ def test_one_optional_collection_that_fails_is_left_out(server: ClusterServer) -
 
 def test_who_may_not_list_pods_hears_what_would_help(server: ClusterServer) -> None:
     server.break_list("403", "pods", times=None)
-    said = state("show", "--kubernetes-url", server.url, code=Exit.SOURCE).stderr.decode()
+    said = state("show", "--kubernetes-url", server.url, code=ExitCode.SOURCE).stderr.decode()
     assert f"{server.url}: permission missing: list on pods in every namespace" in said
     assert "or ask for a `gpucost state dump`" in said
 
 
 def test_a_bad_address_is_blamed_on_its_option() -> None:
-    said = state("show", "--kubernetes-url", "ftp://x", code=Exit.USAGE).stderr
+    said = state("show", "--kubernetes-url", "ftp://x", code=ExitCode.USAGE).stderr
     assert said.startswith(b"gpucost: --kubernetes-url: ")
 
 
@@ -110,7 +119,7 @@ def test_a_bad_address_is_blamed_on_its_option() -> None:
     ],
 )
 def test_a_file_without_anything_to_read_is_refused(content: dict[str, object]) -> None:
-    result = state("show", "--from", "-", given=json.dumps(content).encode(), code=Exit.USAGE)
+    result = state("show", "--from", "-", given=json.dumps(content).encode(), code=ExitCode.USAGE)
     assert b"standard input: nothing in it that gpucost reads" in result.stderr
     assert result.stdout == b""
 
@@ -155,14 +164,14 @@ def test_the_most_urgent_queues_are_kept() -> None:
 @pytest.mark.parametrize(
     ("wanted", "jobs", "queues"),
     [
-        (Filter(namespace="speech"), ["train-2"], ["company", "speech"]),
-        (Filter(team="language"), ["train-0", "train-1"], ["company", "research", "nlp"]),
-        (Filter(queue="nlp", job="train-1"), ["train-1"], ["company", "research", "nlp"]),
-        (Filter(job="pytorchjob-train-2"), ["train-2"], ["company", "speech"]),
-        (Filter(job="nobody"), [], []),
+        (StateFilter(namespace="speech"), ["train-2"], ["company", "speech"]),
+        (StateFilter(team="language"), ["train-0", "train-1"], ["company", "research", "nlp"]),
+        (StateFilter(queue="nlp", job="train-1"), ["train-1"], ["company", "research", "nlp"]),
+        (StateFilter(job="pytorchjob-train-2"), ["train-2"], ["company", "speech"]),
+        (StateFilter(job="nobody"), [], []),
     ],
 )
-def test_filters(wanted: Filter, jobs: list[str], queues: list[str]) -> None:
+def test_filters(wanted: StateFilter, jobs: list[str], queues: list[str]) -> None:
     found = narrowed(of_world(), wanted)
     assert [row.job for row in found.waiting] == jobs
     assert [row.name for row in found.queues] == queues
@@ -175,7 +184,7 @@ def test_a_filter_that_nothing_matches_says_so(server: ClusterServer) -> None:
 
 
 def test_the_namespace_is_shortened_before_the_job() -> None:
-    rows = [Row(("a-very-long-namespace/train-7", "1"))]
+    rows = [TextRow(("a-very-long-namespace/train-7", "1"))]
     shown = in_columns([path("job", 10), number("n")], rows, 20)
     assert shown[1].plain == " a-very-l…/train-7 1"
     assert "…" not in in_columns([path("job", 10), number("n")], rows, 20, is_cut=False)[1].plain
@@ -195,7 +204,7 @@ def test_a_pipe_has_whole_names_unless_columns_are_given(columns: str, is_cut: b
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_narrow_screens_cut_no_prose_and_say_what_they_drop(width: int) -> None:
-    shown = lines(of_world(), width, Look())
+    shown = lines(of_world(), width, ScreenLayout())
     text = " ".join(" ".join(shown).split())
     assert "14 nodes, 14 with GPUs; 3 pods, 2 of which hold GPUs; 4 workloads of Kueue" in text
     assert "A ClusterQueue or an admitted workload uses a flavor that is gone." in text
@@ -213,12 +222,12 @@ def test_the_page_has_the_screen_and_every_word() -> None:
     assert screen(of_world()) in page
     for word, meaning in (*WORDS.items(), *SIGNS.items()):
         assert f"| {word} | {meaning} |" in page
-    explained = " ".join(" ".join(lines(of_world(), 80, Look(explain=True))).split())
+    explained = " ".join(" ".join(lines(of_world(), 80, ScreenLayout(explain=True))).split())
     assert all(f"{word}: {meaning}" in explained for word, meaning in WORDS.items())
 
 
 def test_every_column_is_explained() -> None:
-    heads = (line for line in lines(of_world(), 200, Look()) if line.startswith(" ") and "  " in line)
+    heads = (line for line in lines(of_world(), 200, ScreenLayout()) if line.startswith(" ") and "  " in line)
     found = {
         head.strip()
         for line in heads
@@ -256,7 +265,7 @@ def test_without_the_server_extra_it_says_what_is_missing() -> None:
 
 
 def test_a_label_has_no_blanks() -> None:
-    result = state("show", "--from", "-", "--team-labels", "a b", code=Exit.USAGE)
+    result = state("show", "--from", "-", "--team-labels", "a b", code=ExitCode.USAGE)
     assert result.stderr.startswith(b"gpucost: --team-labels: 'a b' is not allowed; allowed: names without")
 
 

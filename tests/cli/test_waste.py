@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve, world
 
 __all__ = ["changing", "looked_at"]
@@ -21,7 +21,7 @@ HOURS = {"Idle": "45.7", "Starved": "4.0", "No demand": "50.0", "In use": "92.3"
 
 def test_ten_buckets_add_up_to_capacity(looked_at: Run) -> None:
     result = looked_at("waste", "2026-10")
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     lines = [line.strip(" !?") for line in result.stdout.splitlines()]
     for name, hours in HOURS.items():
         [row] = [line for line in lines if line.startswith(f"{name} ") and "%" in line]
@@ -45,7 +45,7 @@ def test_the_buckets_for_programs(looked_at: Run, tmp_path: Path) -> None:
         "4.000000000"
     ]
     target = tmp_path / "waste.parquet"
-    assert looked_at("waste", "2026-10", "-f", "parquet", "-o", str(target)).exit_code == Exit.OK
+    assert looked_at("waste", "2026-10", "-f", "parquet", "-o", str(target)).exit_code == ExitCode.OK
     assert target.stat().st_size > 1000
 
 
@@ -81,13 +81,13 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(
     words: tuple[str, ...], sentence: str, looked_at: Run
 ) -> None:
     result = looked_at("waste", *words)
-    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert sentence in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_a_job_shows_each_gpu_its_waits_and_where_its_time_went(looked_at: Run) -> None:
     result = looked_at("job", "uid-train")
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     gpus = [line.split() for line in result.stdout.splitlines() if " GPU-" in line and "%" in line]
     assert [gpu[1] for gpu in gpus] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert {(gpu[4], gpu[6], gpu[7]) for gpu in gpus} == {("90%", "0.0", "23.0")}
@@ -125,7 +125,7 @@ def test_a_job_outlives_its_source(words: tuple[str, ...], tmp_path: Path) -> No
     detect(tmp_path)
     shutil.rmtree(tmp_path / "recording")
     result = run("job", "uid-train", *words)
-    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     assert "The source cannot say what single GPUs did: recording:" in result.stdout
     assert "368.00 USD for 92.0 GPU-hours" in result.stdout
 

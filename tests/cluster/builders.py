@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpucost.cluster.jobs import JobObject, Namespace
-from gpucost.cluster.kueue import (
-    Assignment,
+from gpucost.cluster.objects.jobs import JobObject, Namespace
+from gpucost.cluster.objects.kueue import (
     ClusterQueue,
+    FlavorQuota,
     LocalQueue,
-    Quota,
+    PodSetAssignment,
     ResourceFlavor,
     Workload,
 )
-from gpucost.cluster.kueue import FlavorResource as FlavorResource
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Condition, Meta, Resources
-from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate, Waiting
-from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano import GroupKind, PodGroup, VolcanoQueue
-from gpucost.domain.jobs import Owner, job_kind
+from gpucost.cluster.objects.kueue import FlavorResource as FlavorResource
+from gpucost.cluster.objects.metadata import ObjectMeta, Resources, StatusCondition
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodSet,
+    PodTemplate,
+    PodWaitReason,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.domain.jobs import OwnerReference, job_kind
 
 T0 = 1_792_800_000_000
 """2026-10-24T00:00:00Z; every object is created then unless a test says otherwise."""
@@ -40,11 +46,11 @@ def meta(
     created_ms: int = T0,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-    owner: Owner | JobObject | None = None,
+    owner: OwnerReference | JobObject | None = None,
     deleted_ms: int | None = None,
-) -> Meta:
+) -> ObjectMeta:
     reference = owner.as_owner if isinstance(owner, JobObject) else owner
-    return Meta(
+    return ObjectMeta(
         uid or f"{name}-uid",
         namespace,
         name,
@@ -90,9 +96,9 @@ def pod(
     if bound_ms is not None and not node:
         node = "node-1"
     running = PodPhase.PENDING if bound_ms is None else PodPhase.RUNNING
-    waiting = Waiting("Unschedulable", unschedulable, own.created_ms) if unschedulable else None
+    waiting = PodWaitReason("Unschedulable", unschedulable, own.created_ms) if unschedulable else None
     if gates:
-        waiting = Waiting("SchedulingGated", "", own.created_ms)
+        waiting = PodWaitReason("SchedulingGated", "", own.created_ms)
     return Pod(
         own,
         phase or (running if ended_ms is None else PodPhase.SUCCEEDED),
@@ -166,15 +172,17 @@ def job(
     )
 
 
-def condition(status: bool | None, reason: str = "", message: str = "", since_ms: int = T0) -> Condition:
-    return Condition(status, reason, message, since_ms)
+def condition(
+    status: bool | None, reason: str = "", message: str = "", since_ms: int = T0
+) -> StatusCondition:
+    return StatusCondition(status, reason, message, since_ms)
 
 
 def workload(
     name: str,
     *pod_sets: PodSet,
     queue: str = "",
-    conditions: Mapping[str, Condition] | None = None,
+    conditions: Mapping[str, StatusCondition] | None = None,
     cluster_queue: str = "",
     flavor: str = "",
     admitted_ms: int | None = None,
@@ -193,11 +201,11 @@ def workload(
     return Workload(meta(name, **fields), pod_sets, queue, cluster_queue=cluster_queue, **own)
 
 
-def assignment(pods: PodSet, flavor: str = "", count: int | None = None) -> Assignment:
+def assignment(pods: PodSet, flavor: str = "", count: int | None = None) -> PodSetAssignment:
     """All that ``count`` pods of a pod set ask for, of one flavor."""
     given = pods.count if count is None else count
     asked = pods.template.requests
-    return Assignment(
+    return PodSetAssignment(
         pods.name,
         dict.fromkeys(asked, flavor) if flavor else {},
         {resource: amount * given for resource, amount in asked.items()},
@@ -207,7 +215,7 @@ def assignment(pods: PodSet, flavor: str = "", count: int | None = None) -> Assi
 
 def cluster_queue(
     name: str,
-    quotas: Mapping[tuple[str, str], Quota] | None = None,
+    quotas: Mapping[tuple[str, str], FlavorQuota] | None = None,
     *,
     cohort: str = "",
     is_active: bool = True,

@@ -11,13 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.claims import NO_HISTORY, ClaimHistory, Held, held_devices
-from gpucost.cluster.dra import DeviceId, DeviceRequest, ResourceClaim, ResourceSlice
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.pods import Pod, PodPhase
-from gpucost.cluster.problems import ProblemCode, problems
-from gpucost.cluster.state import ClusterState, CollectionStatus
-from gpucost.cluster.units import Units
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.nodes import (
+    DeviceId,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceSlice,
+)
+from gpucost.cluster.objects.pods import Pod, PodPhase
+from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.views.device_claims import (
+    NO_HISTORY,
+    ClaimHistory,
+    ClaimHoldings,
+    held_devices,
+)
+from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.problems import StateProblemCode, problems
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, MINUTE, T0, meta, node, pod, template
 from tests.cluster.test_devices import DRIVER, MIG, a_slice, gpu, mig
@@ -48,12 +58,12 @@ def units_of(
     found: ClusterState, ended: Sequence[Pod] = (), history: ClaimHistory = NO_HISTORY
 ) -> dict[str, Resources]:
     """Those of every pod that has some, by its uid."""
-    units = Units(found, CATALOG, ended, history)
+    units = GpuUnits(found, CATALOG, ended, history)
     pods = {**found.pods, **{each.meta.uid: each for each in ended}}
     return {uid: held for uid, each in pods.items() if (held := units.of(each))}
 
 
-def starts(held: Held) -> dict[str, dict[str, int]]:
+def starts(held: ClaimHoldings) -> dict[str, dict[str, int]]:
     """Minutes after T0 from when on pods hold devices, by uid and name of the device."""
     return {
         uid: {device.device: (share.start_ms - T0) // MINUTE for device, share in shares.items()}
@@ -118,7 +128,7 @@ def test_the_next_pod_holds_from_the_end_of_the_first_after_a_restart_too() -> N
     expected = {"a-uid": {"gpu-0": 0}, "b-uid": {"gpu-0": 60}}
     left = claim("ca", "b-uid", devices=["gpu-0"], requests=ONE_GPU)
     assert starts(held_devices(state(a, b, left), CATALOG)) == expected
-    units = Units(state(a, b, left), CATALOG)
+    units = GpuUnits(state(a, b, left), CATALOG)
     assert units.since(a) == {}
     assert units.since(b) == {DRIVER: T0 + 60 * MINUTE}
 
@@ -126,7 +136,7 @@ def test_the_next_pod_holds_from_the_end_of_the_first_after_a_restart_too() -> N
 def test_a_pod_with_a_device_of_its_own_holds_that_since_it_was_bound() -> None:
     a, b = bound("a", 0, 60), bound("b", 1)
     own = claim("own", "b-uid", devices=["gpu-1"])
-    units = Units(state(a, b, own, claim("ca", "a-uid", "b-uid", devices=["gpu-0"])), CATALOG)
+    units = GpuUnits(state(a, b, own, claim("ca", "a-uid", "b-uid", devices=["gpu-0"])), CATALOG)
     assert (units.of(b), units.since(b)) == ({DRIVER: 2}, {})
 
 
@@ -262,14 +272,14 @@ def test_what_nobody_can_tell_is_a_problem() -> None:
     )
     found = state(running, over, old)
     known = replace(found, collections={"resourceclaims.resource.k8s.io": CollectionStatus("v1", True)})
-    units = Units(known, CATALOG, [over])
+    units = GpuUnits(known, CATALOG, [over])
     assert [(each.code, each.name, each.detail) for each in problems(known, CATALOG, units)] == [
-        (ProblemCode.CLAIM_UNKNOWN, "o", "what ResourceClaim c gave it is not known"),
-        (ProblemCode.CLAIM_UNKNOWN, "r", "what ResourceClaim c gave it is not known"),
+        (StateProblemCode.CLAIM_UNKNOWN, "o", "what ResourceClaim c gave it is not known"),
+        (StateProblemCode.CLAIM_UNKNOWN, "r", "what ResourceClaim c gave it is not known"),
     ]
     # Claims that cannot be read are told of elsewhere.
     absent = replace(found, collections={"resourceclaims.resource.k8s.io": CollectionStatus("", True, True)})
-    assert problems(absent, CATALOG, Units(absent, CATALOG, [over])) == []
+    assert problems(absent, CATALOG, GpuUnits(absent, CATALOG, [over])) == []
 
 
 # Extended resources that a DRA driver gives

@@ -12,41 +12,54 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.cohorts import QuotaNode, QuotaTree, cohort_cycles, quota_tree
-from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, Quota, Use
-from gpucost.cluster.quantities import amount, parse_quantity
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuota,
+    FlavorResource,
+    FlavorUsage,
+)
+from gpucost.cluster.objects.quantities import amount, parse_quantity
+from gpucost.cluster.views.cohorts import (
+    QuotaNode,
+    QuotaTree,
+    cohort_cycles,
+    quota_tree,
+)
 from tests.cluster.builders import cluster_queue, meta
 from tests.support.recorded import KUEUE_SCHEDULER
 
 KEY = FlavorResource("h100", "nvidia.com/gpu")
 
 
-def cohort(name: str, parent: str = "", quota: Quota | None = None) -> Cohort:
+def cohort(name: str, parent: str = "", quota: FlavorQuota | None = None) -> Cohort:
     return Cohort(meta(name, ""), parent, quotas={} if quota is None else {KEY: quota})
 
 
-def queue(name: str, quota: Quota, reserved: int = 0, cohort: str = "", **fields: Any) -> ClusterQueue:
-    return cluster_queue(name, {KEY: quota}, cohort=cohort, reserved={KEY: Use(reserved)}, **fields)
+def queue(name: str, quota: FlavorQuota, reserved: int = 0, cohort: str = "", **fields: Any) -> ClusterQueue:
+    return cluster_queue(name, {KEY: quota}, cohort=cohort, reserved={KEY: FlavorUsage(reserved)}, **fields)
 
 
 # By hand
 
 
 def test_a_queue_without_a_cohort_has_its_own_quota_only() -> None:
-    node = quota_tree([queue("a", Quota(50, borrowing_limit=0), 40)], []).queues["a"]
+    node = quota_tree([queue("a", FlavorQuota(50, borrowing_limit=0), 40)], []).queues["a"]
     assert (node.available(KEY), node.potential(KEY), node.borrowed(KEY)) == (10, 50, 0)
     assert node.borrowing_level(KEY, 11) == 0
 
 
 def test_an_overcommitted_queue_has_nothing_available_and_a_cohort_less_than_nothing() -> None:
-    tree = quota_tree([queue("a", Quota(8), 11, "c")], [])
+    tree = quota_tree([queue("a", FlavorQuota(8), 11, "c")], [])
     assert tree.queues["a"].available(KEY) == 0
     assert tree.cohorts["c"].available(KEY) == -3
 
 
 def test_a_lending_limit_keeps_the_rest_at_home() -> None:
     # a keeps 6 of 8 and lends 2; b has 4 and uses 5: one of them is a's.
-    tree = quota_tree([queue("a", Quota(8, lending_limit=2), 3, "c"), queue("b", Quota(4), 5, "c")], [])
+    tree = quota_tree(
+        [queue("a", FlavorQuota(8, lending_limit=2), 3, "c"), queue("b", FlavorQuota(4), 5, "c")], []
+    )
     a, b, c = tree.queues["a"], tree.queues["b"], tree.cohorts["c"]
     assert (a.local_quota(KEY), a.local_available(KEY)) == (6, 3)
     assert (c.subtree[KEY], c.usage[KEY], c.available(KEY)) == (6, 5, 1)
@@ -56,7 +69,9 @@ def test_a_lending_limit_keeps_the_rest_at_home() -> None:
 
 
 def test_a_borrowing_limit_counts_what_is_borrowed_already() -> None:
-    tree = quota_tree([queue("a", Quota(4, borrowing_limit=3), 5, "c"), queue("b", Quota(10), 0, "c")], [])
+    tree = quota_tree(
+        [queue("a", FlavorQuota(4, borrowing_limit=3), 5, "c"), queue("b", FlavorQuota(10), 0, "c")], []
+    )
     assert tree.queues["a"].available(KEY) == 2
     assert tree.queues["a"].potential(KEY) == 7
 
@@ -64,11 +79,11 @@ def test_a_borrowing_limit_counts_what_is_borrowed_already() -> None:
 def three_levels() -> QuotaTree:
     """root (own 4) over left (lends 5) over a (nominal 8, uses 3), and right (own 2) over b (nominal 0)."""
     return quota_tree(
-        [queue("a", Quota(8), 3, "left"), queue("b", Quota(0), 4, "right")],
+        [queue("a", FlavorQuota(8), 3, "left"), queue("b", FlavorQuota(0), 4, "right")],
         [
-            cohort("left", "root", Quota(0, lending_limit=5)),
-            cohort("right", "root", Quota(2)),
-            cohort("root", quota=Quota(4)),
+            cohort("left", "root", FlavorQuota(0, lending_limit=5)),
+            cohort("right", "root", FlavorQuota(2)),
+            cohort("root", quota=FlavorQuota(4)),
         ],
     )
 
@@ -90,7 +105,7 @@ def test_how_high_one_must_borrow() -> None:
     a, b = tree.queues["a"], tree.queues["b"]
     assert [a.borrowing_level(KEY, each) for each in (5, 6, 12, 13)] == [0, 2, 2, 2]
     assert b.borrowing_level(KEY, 1) == 2
-    tree.cohorts["right"].quotas = {KEY: Quota(2)}
+    tree.cohorts["right"].quotas = {KEY: FlavorQuota(2)}
     tree.cohorts["right"].subtree[KEY] = 9
     assert b.borrowing_level(KEY, 1) == 1
 
@@ -104,13 +119,15 @@ def test_usage_climbs_only_above_what_is_kept_local() -> None:
 
 
 def test_what_is_not_active_lends_and_borrows_on() -> None:
-    tree = quota_tree([queue("stopped", Quota(8), 5, "c", is_active=False), queue("b", Quota(4), 0, "c")], [])
+    tree = quota_tree(
+        [queue("stopped", FlavorQuota(8), 5, "c", is_active=False), queue("b", FlavorQuota(4), 0, "c")], []
+    )
     assert (tree.cohorts["c"].subtree[KEY], tree.cohorts["c"].usage[KEY]) == (12, 5)
     assert tree.queues["b"].available(KEY) == 7
 
 
 def test_given_usage_goes_before_status() -> None:
-    tree = quota_tree([queue("a", Quota(8), 5)], [], {"a": {KEY: 2}})
+    tree = quota_tree([queue("a", FlavorQuota(8), 5)], [], {"a": {KEY: 2}})
     assert tree.queues["a"].available(KEY) == 6
 
 
@@ -122,7 +139,7 @@ def test_nodes_on_or_below_a_cycle_stand_alone() -> None:
         cohort("below", "x"),
         cohort("self", "self"),
     ]
-    queues = [queue("a", Quota(8), 9, "below"), queue("b", Quota(3), 0, "fine")]
+    queues = [queue("a", FlavorQuota(8), 9, "below"), queue("b", FlavorQuota(3), 0, "fine")]
     tree = quota_tree(queues, [*circle, cohort("fine")])
     assert {name for name, node in tree.cohorts.items() if node.in_cycle} == {"x", "y", "z", "below", "self"}
     assert all(node.parent is None and not node.children for node in tree.cohorts.values() if node.in_cycle)
@@ -135,14 +152,14 @@ def test_nodes_on_or_below_a_cycle_stand_alone() -> None:
 
 def test_a_deep_tree_is_no_deep_recursion() -> None:
     deep = [cohort(str(level), str(level + 1)) for level in range(3000)]
-    tree = quota_tree([queue("a", Quota(8), 3, "0")], deep)
+    tree = quota_tree([queue("a", FlavorQuota(8), 3, "0")], deep)
     assert tree.cohorts["3000"].subtree[KEY] == 8
     assert tree.queues["a"].available(KEY) == 5
 
 
 def test_what_is_available_in_a_chain_of_cohorts_costs_one_step_each() -> None:
-    deep = [cohort(str(level), str(level + 1), Quota(1)) for level in range(3000)]
-    tree = quota_tree([queue("a", Quota(8), 3, "0")], deep)
+    deep = [cohort(str(level), str(level + 1), FlavorQuota(1)) for level in range(3000)]
+    tree = quota_tree([queue("a", FlavorQuota(8), 3, "0")], deep)
     start = time.process_time()
     for _ in range(2):
         assert {node.available(KEY) for node in tree.bottom_up} == {3000 + 8 - 3}
@@ -200,7 +217,7 @@ class Literal:
 
 amounts = st.integers(0, 12)
 limits = st.none() | st.integers(0, 6)
-quotas = st.builds(Quota, amounts, limits, limits)
+quotas = st.builds(FlavorQuota, amounts, limits, limits)
 
 
 @st.composite
@@ -266,8 +283,8 @@ def test_usage_added_later_is_usage_known_before(
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", *"abcdefg"])))
 def test_any_parents_whatever_end_in_a_tree(parents: dict[str, str]) -> None:
-    cohorts = [cohort(name, parent, Quota(1)) for name, parent in parents.items()]
-    tree = quota_tree([queue(f"q-{name}", Quota(2), 1, name) for name in parents], cohorts)
+    cohorts = [cohort(name, parent, FlavorQuota(1)) for name, parent in parents.items()]
+    tree = quota_tree([queue(f"q-{name}", FlavorQuota(2), 1, name) for name in parents], cohorts)
     on_cycles = {name for circle in cohort_cycles(cohorts) for name in circle}
     for name, node in tree.cohorts.items():
         ancestors = set()
@@ -294,9 +311,9 @@ def number(resource: str, text: str | None) -> int | None:
     return None if text is None else amount(resource, parse_quantity(text))
 
 
-def quotas_of(given: dict[str, Any]) -> dict[tuple[str, str], Quota]:
+def quotas_of(given: dict[str, Any]) -> dict[tuple[str, str], FlavorQuota]:
     return {
-        (flavor["name"], each["name"]): Quota(
+        (flavor["name"], each["name"]): FlavorQuota(
             number(each["name"], each["nominalQuota"]) or 0,
             number(each["name"], each["borrowingLimit"]),
             number(each["name"], each["lendingLimit"]),

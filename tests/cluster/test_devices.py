@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cluster.devices import COUNTER_SET, published_units
-from gpucost.cluster.dra import Device, ResourceSlice
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.nodes import PublishedDevice, ResourceSlice
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.device_claims import COUNTER_SET, published_units
 from tests.cluster.builders import T0, meta
 
 DRIVER = "gpu.nvidia.com"
 MIG = f"{DRIVER}/mig-1g.10gb"
 
 
-def gpu(index: int, **more: str) -> Device:
-    return Device(f"gpu-{index}", {"type": "gpu", "uuid": f"GPU-{index}", **more})
+def gpu(index: int, **more: str) -> PublishedDevice:
+    return PublishedDevice(f"gpu-{index}", {"type": "gpu", "uuid": f"GPU-{index}", **more})
 
 
-def mig(index: int, board: int, profile: str = "1g.10gb", **more: str) -> Device:
+def mig(index: int, board: int, profile: str = "1g.10gb", **more: str) -> PublishedDevice:
     attributes = {"type": "mig", "parentUUID": f"GPU-{board}", "profile": profile}
-    return Device(f"gpu-{board}-mig-{index}", {**attributes, **more})
+    return PublishedDevice(f"gpu-{board}-mig-{index}", {**attributes, **more})
 
 
 def a_slice(
-    *devices: Device,
+    *devices: PublishedDevice,
     name: str = "s",
     driver: str = DRIVER,
     pool: str = "node-1",
@@ -58,11 +58,11 @@ DYNAMIC = {COUNTER_SET: "gpu-0-counter-set"}
         # A board that is cut and is published as a whole too.
         ([gpu(0), mig(1, 0), mig(2, 0)], {MIG: 2}),
         # A board for containers and, under another name, for virtual machines.
-        ([gpu(0), Device("gpu-vfio-0", {"type": "vfio", "uuid": "GPU-0"})], {DRIVER: 1}),
-        ([Device("a", {}), Device("b", {})], {DRIVER: 2}),
+        ([gpu(0), PublishedDevice("gpu-vfio-0", {"type": "vfio", "uuid": "GPU-0"})], {DRIVER: 1}),
+        ([PublishedDevice("a", {}), PublishedDevice("b", {})], {DRIVER: 2}),
     ],
 )
-def test_a_board_is_published_once(devices: list[Device], units: dict[str, int]) -> None:
+def test_a_board_is_published_once(devices: list[PublishedDevice], units: dict[str, int]) -> None:
     assert published_units(state(a_slice(*devices))) == {"node-1": units}
     apart = [a_slice(device, name=device.name) for device in devices]
     assert published_units(state(*apart)) == {"node-1": units}
@@ -75,7 +75,7 @@ def test_only_the_newest_generation_of_each_pool_of_each_driver() -> None:
         a_slice(gpu(2), name="more", generation=4),
         a_slice(gpu(5), name="other", pool="node-2", node="node-2"),
         a_slice(gpu(6), name="amd", driver="gpu.amd.com"),
-        a_slice(Device("eth0"), name="net", driver="dra.net"),
+        a_slice(PublishedDevice("eth0"), name="net", driver="dra.net"),
         a_slice(gpu(7), name="fabric", pool="fabric", node=""),
     ]
     expected = {"node-1": {DRIVER: 2, "gpu.amd.com": 1}, "node-2": {DRIVER: 1}}

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.dra import Device, ResourceSlice
-from gpucost.cluster.fit import MOST_RULES, FreeNodes, lacking, matches, room
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.pods import Requirement, Toleration
+from gpucost.cluster.objects.nodes import PublishedDevice, ResourceSlice, Taint
+from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
+from gpucost.cluster.views.node_fit import (
+    MOST_RULES,
+    FreeNodes,
+    lacking,
+    matches,
+    room,
+)
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, T0, meta, node, pod, state, template
 
@@ -68,17 +73,17 @@ def test_tolerations() -> None:
     ],
 )
 def test_requirements(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
-    asks = template(1, affinity=((Requirement(key, operator, values),),))
+    asks = template(1, affinity=((SelectorRequirement(key, operator, values),),))
     assert matches(node("n", labels=LABELS), asks) is expected
 
 
 def test_one_term_must_hold_as_a_whole() -> None:
     here = node("n-7", labels=LABELS)
-    right, wrong = Requirement("pool", "In", ("h100",)), Requirement("gpus", "Lt", ("8",))
+    right, wrong = SelectorRequirement("pool", "In", ("h100",)), SelectorRequirement("gpus", "Lt", ("8",))
     assert not matches(here, template(1, affinity=((right, wrong),)))
     assert matches(here, template(1, affinity=((wrong,), (right,))))
     assert not matches(here, template(1, affinity=((),)))
-    named = Requirement("metadata.name", "In", ("n-7",), of_field=True)
+    named = SelectorRequirement("metadata.name", "In", ("n-7",), of_field=True)
     assert matches(here, template(1, affinity=((named,),)))
     assert not matches(node("n-8"), template(1, affinity=((named,),)))
     assert matches(here, template(1, node_selector={"pool": "h100"}))
@@ -136,8 +141,8 @@ def test_would_fit_only_where_it_may_run() -> None:
     assert FreeNodes(state(down, tainted, whole)).would_fit(template(8)) is None
 
 
-def _named(*values: str) -> tuple[Requirement, ...]:
-    return (Requirement("pool", "In", values),)
+def _named(*values: str) -> tuple[SelectorRequirement, ...]:
+    return (SelectorRequirement("pool", "In", values),)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,9 @@ def test_a_node_whose_gpus_slices_publish_lacks_only_what_these_do_not() -> None
     # With a device plugin, these are the same boards.
     plugin = node("node-1", allocatable={GPU: 1}, expected={GPU: 2})
     assert lacking(plugin, published, catalog) == {GPU: 1}
-    slices = {"s": ResourceSlice(meta("s"), "gpu.nvidia.com", "node-1", 1, "node-1", (Device("gpu-0"),))}
+    slices = {
+        "s": ResourceSlice(meta("s"), "gpu.nvidia.com", "node-1", 1, "node-1", (PublishedDevice("gpu-0"),))
+    }
     now = replace(state(dra), slices=slices)
     assert FreeNodes(state(dra)).would_fit(template(1)) is dra
     assert FreeNodes(now).would_fit(template(1)) is None

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.gangs import Gang, gangs
-from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.ownership import Ownership
-from gpucost.cluster.pods import Pod, PodPhase
-from gpucost.cluster.units import Units
-from gpucost.cluster.volcano import GroupKind
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.pods import Pod, PodPhase
+from gpucost.cluster.objects.volcano import GroupKind
+from gpucost.cluster.views.gangs import PodGang, gangs
+from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.jobs import Job, JobKind
+from gpucost.domain.jobs import JobKind, JobReference
 from tests.cluster.builders import (
     GPU,
     SECOND,
@@ -38,9 +38,9 @@ IN_GROUP = {"scheduling.k8s.io/group-name": "pg"}
 IN_WORKLOAD = {"kueue.x-k8s.io/workload": "wl"}
 
 
-def of(*objects: object, ended: Sequence[Pod] = ()) -> list[Gang]:
+def of(*objects: object, ended: Sequence[Pod] = ()) -> list[PodGang]:
     now = state(*objects)
-    return gangs(now, Units(now, ResourceCatalog()), Ownership(now), ended)
+    return gangs(now, GpuUnits(now, ResourceCatalog()), PodOwnership(now), ended)
 
 
 def at(seconds: float) -> int:
@@ -77,12 +77,12 @@ def bound(count: int, at_s: float = 5, first: int = 0) -> list[Pod]:
 def test_a_pod_group_with_what_it_has() -> None:
     group = pod_group("pg", 4, uid="group-uid", rest={"queue": "research", "phase": "Unknown"}, owner=VCJOB)
     (found,) = of(VCJOB, group, *bound(3), member("late"))
-    assert found == Gang(
+    assert found == PodGang(
         kind=GangKind.POD_GROUP,
         namespace="team-a",
         name="pg",
         uid="group-uid",
-        job=Job(JobKind.VOLCANO_JOB, "train", "train-uid"),
+        job=JobReference(JobKind.VOLCANO_JOB, "train", "train-uid"),
         queue="research",
         min_members=4,
         running=3,
@@ -231,7 +231,7 @@ def test_volcanos_group_of_one_leaves_it_to_the_workload_or_the_job() -> None:
     wl = workload("wl", pod_set("main", 3, 8), queue="lq", owner=pytorch, admitted_ms=T0)
     (found,) = of(plain, pytorch, wl, *members)
     assert (found.kind, found.uid, found.queue) == (GangKind.WORKLOAD, "wl-uid", "lq")
-    assert found.job == Job(JobKind.PYTORCH_JOB, "train", "train-uid")
+    assert found.job == JobReference(JobKind.PYTORCH_JOB, "train", "train-uid")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_groups_of_other_schedulers(kind: GroupKind, more: dict[str, str]) -> No
     members = [pod(f"m{i}", 1, labels=labels, bound_ms=at(i) if i else None, **more) for i in range(3)]  # type: ignore[arg-type]
     (found,) = of(pod_group("pg", 3, kind), *members)
     assert (found.kind, found.running, found.partial_since_ms) == (GangKind.POD_GROUP, 2, at(1))
-    assert found.job == Job(JobKind.POD, "m0", "m0-uid")
+    assert found.job == JobReference(JobKind.POD, "m0", "m0-uid")
 
 
 def in_workload(count: int, bound_s: float | None = 5, first: int = 0, **more: object) -> list[Pod]:
@@ -317,7 +317,7 @@ def test_gpu_workers_that_are_not_made_yet_make_a_launcher_a_gang() -> None:
     assert (found.min_members, found.running, found.held, found.partial_since_ms) == (5, 1, {}, None)
 
 
-def of_workload(owner: JobObject, *members: Pod, **more: Any) -> list[Gang]:
+def of_workload(owner: JobObject, *members: Pod, **more: Any) -> list[PodGang]:
     """With one admitted workload for all that the job wants."""
     return of(owner, workload("wl", *owner.pod_sets, owner=owner, admitted_ms=T0, **more), *members)
 
@@ -356,7 +356,7 @@ def test_a_submitter_is_no_member() -> None:
     submits = replace(member("s", 70, owner=SUBMITTER, annotations={}), template=pod("x").template)
     for more in ((), (SUBMITTER, submits)):
         now = state(RAY, workload("wl", *RAY.pod_sets, owner=RAY, admitted_ms=T0), *workers(3, RAY), *more)
-        (found,) = gangs(now, Units(now, ResourceCatalog()), Ownership(now))
+        (found,) = gangs(now, GpuUnits(now, ResourceCatalog()), PodOwnership(now))
         assert (found.kind, found.min_members, found.running, found.is_partial) == (
             GangKind.WORKLOAD, 3, 3, False,
         )  # fmt: skip
@@ -442,7 +442,7 @@ def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
         ("serve-0", "serve-uid-0", 2, None),
         ("serve-1", "serve-uid-1", 1, at(5)),
     ]
-    assert {g.job for g in found} == {Job(JobKind.LEADER_WORKER_SET, "serve", "serve-uid")}
+    assert {g.job for g in found} == {JobReference(JobKind.LEADER_WORKER_SET, "serve", "serve-uid")}
 
 
 def test_a_job_that_has_ended_is_not_partial() -> None:
@@ -456,7 +456,7 @@ def test_a_group_that_was_not_let_in_has_no_pods() -> None:
     waiting = pod_group("pg", 4, rest=rest, owner=VCJOB)
     (found,) = of(VCJOB, waiting)
     assert (found.running, found.pending, found.min_members, found.queue) == (0, 0, 4, "q")
-    assert found.job == Job(JobKind.VOLCANO_JOB, "train", "train-uid")
+    assert found.job == JobReference(JobKind.VOLCANO_JOB, "train", "train-uid")
     assert of(pod_group("pg", 4, rest={**rest, "phase": "Running"})) == []
     assert of(pod_group("pg", 4, rest={**rest, "min_resources": {"cpu": 1}})) == []
 

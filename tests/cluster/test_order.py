@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.order import FAIR_ADMISSION, positions, queue_timestamp_ms
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.views.queue_order import FAIR_ADMISSION, positions, queue_timestamp_ms
 from tests.cluster.builders import MINUTE, T0, cluster_queue, condition, local_queue, pod_set, state, workload
 
 MAIN = (cluster_queue("a"), local_queue("main", "a"))

@@ -6,9 +6,15 @@ import time
 
 import pytest
 
-from gpucost.cluster.ownership import MOST_OWNERS, Belonging, OwnerKeys, Ownership, group_key
-from gpucost.cluster.volcano import GroupKind
-from gpucost.domain.jobs import Job, JobKind, Owner
+from gpucost.cluster.objects.volcano import GroupKind
+from gpucost.cluster.views.ownership import (
+    MOST_OWNERS,
+    OwnerKeys,
+    PodAffiliation,
+    PodOwnership,
+    group_key,
+)
+from gpucost.domain.jobs import JobKind, JobReference, OwnerReference
 from tests.cluster.builders import (
     GPU,
     T0,
@@ -31,24 +37,29 @@ def test_a_chain_ends_in_its_job() -> None:
     outer = job("train", *JOB_SET)
     inner = job("train-workers-0", owner=outer)
     member = pod("train-workers-0-0", 1, owner=inner)
-    found = Ownership(state(outer, inner, member)).of(member)
-    assert found == Belonging(Job(JobKind.JOB_SET, "train", "train-uid"))
+    found = PodOwnership(state(outer, inner, member)).of(member)
+    assert found == PodAffiliation(JobReference(JobKind.JOB_SET, "train", "train-uid"))
 
 
 @pytest.mark.parametrize(
     ("owner", "expected"),
     [
-        (None, Job(JobKind.POD, "p", "p-uid")),
+        (None, JobReference(JobKind.POD, "p", "p-uid")),
         (
-            Owner("kubeflow.org/v1", "PyTorchJob", "gone", "gone-uid"),
-            Job(JobKind.PYTORCH_JOB, "gone", "team-a:gone-uid"),
+            OwnerReference("kubeflow.org/v1", "PyTorchJob", "gone", "gone-uid"),
+            JobReference(JobKind.PYTORCH_JOB, "gone", "team-a:gone-uid"),
         ),
-        (Owner("example.com/v1", "Thing", "thing", "t-uid"), Job(JobKind.OTHER, "thing", "team-a:t-uid")),
+        (
+            OwnerReference("example.com/v1", "Thing", "thing", "t-uid"),
+            JobReference(JobKind.OTHER, "thing", "team-a:t-uid"),
+        ),
     ],
 )
-def test_a_chain_ends_where_an_owner_is_not_known(owner: Owner | None, expected: Job) -> None:
+def test_a_chain_ends_where_an_owner_is_not_known(
+    owner: OwnerReference | None, expected: JobReference
+) -> None:
     alone = pod("p", owner=owner)
-    found = Ownership(state(alone)).of(alone)
+    found = PodOwnership(state(alone)).of(alone)
     assert (found.job, found.is_checked) == (expected, owner is None)
 
 
@@ -59,48 +70,52 @@ VICTIM = job("train", labels={"team": "a", "kueue.x-k8s.io/queue-name": "lq"}, g
     "owner",
     [
         VICTIM.as_owner,
-        Owner("apps/v1", "Deployment", "free-lunch", "train-uid"),
-        Owner("v1", "Pod", "honest", "honest-uid"),
+        OwnerReference("apps/v1", "Deployment", "free-lunch", "train-uid"),
+        OwnerReference("v1", "Pod", "honest", "honest-uid"),
     ],
 )
-def test_an_owner_in_another_namespace_is_not_believed(owner: Owner) -> None:
+def test_an_owner_in_another_namespace_is_not_believed(owner: OwnerReference) -> None:
     forged = pod("forged", 8, namespace="evil", owner=owner)
     honest = pod("honest", 8, owner=VICTIM)
     admitted = workload("wl", owner=VICTIM, queue="lq", cluster_queue="cq")
     spaces = (namespace("evil", {"team": "e"}), namespace("team-a", {"team": "space"}))
-    alone = Ownership(state(VICTIM, honest, admitted, *spaces)).of(honest)
-    ownership = Ownership(state(forged, VICTIM, honest, admitted, *spaces))
+    alone = PodOwnership(state(VICTIM, honest, admitted, *spaces)).of(honest)
+    ownership = PodOwnership(state(forged, VICTIM, honest, admitted, *spaces))
     found = ownership.of(forged)
     assert (found.job.name, found.job.uid) == (owner.name, f"evil:{owner.uid}")
     assert (found.workload, found.queue, found.cluster_queue, found.team) == ("", "", "", "e")
     assert not found.is_checked
     assert ownership.jobs_of(forged) == ()
     assert ownership.of(honest) == alone
-    assert alone == Belonging(Job(JobKind.JOB, "train", "train-uid"), "wl", "wl-uid", "lq", "cq", team="a")
+    assert alone == PodAffiliation(
+        JobReference(JobKind.JOB, "train", "train-uid"), "wl", "wl-uid", "lq", "cq", team="a"
+    )
 
 
 @pytest.mark.parametrize(
     ("owner", "uid"),
     [
-        (Owner("batch/v1", "Job", "other", "train-uid"), "team-a:train-uid"),
-        (Owner("batch.volcano.sh/v1alpha1", "Job", "train", "train-uid"), "team-a:train-uid"),
+        (OwnerReference("batch/v1", "Job", "other", "train-uid"), "team-a:train-uid"),
+        (OwnerReference("batch.volcano.sh/v1alpha1", "Job", "train", "train-uid"), "team-a:train-uid"),
         # What a CronJob starts is a job of its own: here, the pod.
-        (Owner("batch/v1", "CronJob", "train", "train-uid"), "p-uid"),
+        (OwnerReference("batch/v1", "CronJob", "train", "train-uid"), "p-uid"),
     ],
 )
 def test_an_owner_of_another_kind_or_name_than_the_reference_says_is_not_known(
-    owner: Owner, uid: str
+    owner: OwnerReference, uid: str
 ) -> None:
     member = pod("p", owner=owner)
-    found = Ownership(state(VICTIM, member))
+    found = PodOwnership(state(VICTIM, member))
     assert found.jobs_of(member) == ()
     assert found.of(member).job.uid == uid
 
 
 def test_references_are_written_in_any_version() -> None:
-    beta = Owner("batch/v1beta1", "Job", "train", "train-uid")
+    beta = OwnerReference("batch/v1beta1", "Job", "train", "train-uid")
     member = pod("p", owner=beta)
-    assert Ownership(state(VICTIM, member)).of(member).job == Job(JobKind.JOB, "train", "train-uid")
+    assert PodOwnership(state(VICTIM, member)).of(member).job == JobReference(
+        JobKind.JOB, "train", "train-uid"
+    )
 
 
 def test_what_groups_and_workloads_of_another_namespace_say_of_a_job_is_not_believed() -> None:
@@ -114,7 +129,7 @@ def test_what_groups_and_workloads_of_another_namespace_say_of_a_job_is_not_beli
     honest = pod("honest", 8, owner=VICTIM)
     names = {"kueue.x-k8s.io/workload": "by-owner", "kueue.x-k8s.io/pod-group-name": "by-label"}
     named = pod("named", 8, annotations={**names, "scheduling.k8s.io/group-name": "g"})
-    ownership = Ownership(state(VICTIM, made, *forged, group, honest, named))
+    ownership = PodOwnership(state(VICTIM, made, *forged, group, honest, named))
     assert ownership.of(honest).workload == "wl"
     assert (ownership.of(named).workload, ownership.pod_group_of(named)) == ("", None)
     assert [ownership.job_of(each).uid for each in (made, *forged, group)] == [
@@ -124,18 +139,20 @@ def test_what_groups_and_workloads_of_another_namespace_say_of_a_job_is_not_beli
 
 
 def test_a_workload_of_an_owner_that_nobody_watches_is_found_by_its_uid() -> None:
-    owner = Owner("workload.codeflare.dev/v1beta2", "AppWrapper", "w", "w-uid")
+    owner = OwnerReference("workload.codeflare.dev/v1beta2", "AppWrapper", "w", "w-uid")
     member, made = pod("p", owner=owner), workload("wl", owner=owner, queue="lq")
-    ownership = Ownership(state(member, made))
+    ownership = PodOwnership(state(member, made))
     assert ownership.of(member).workload == "wl"
-    assert ownership.of(member).job == ownership.job_of(made) == Job(JobKind.OTHER, "w", "team-a:w-uid")
+    assert (
+        ownership.of(member).job == ownership.job_of(made) == JobReference(JobKind.OTHER, "w", "team-a:w-uid")
+    )
 
 
 def test_a_chain_of_owners_without_end_is_cut_off() -> None:
     pods = [pod("p-0")]
     for i in range(1, 3000):
-        pods.append(pod(f"p-{i}", owner=Owner("v1", "Pod", f"p-{i - 1}", f"p-{i - 1}-uid")))
-    ownership = Ownership(state(*pods))
+        pods.append(pod(f"p-{i}", owner=OwnerReference("v1", "Pod", f"p-{i - 1}", f"p-{i - 1}-uid")))
+    ownership = PodOwnership(state(*pods))
     start = time.process_time()
     found = [ownership.of(each).job.name for each in pods]
     assert found[1:17] == ["p-0"] * 16
@@ -149,27 +166,27 @@ def test_workers_of_a_leader_worker_set_belong_to_it_through_their_leader() -> N
     leader = pod("serve-0", 8, owner=leaders)
     workers = job("serve-0", "StatefulSet", "apps/v1", uid="workers-uid", owner=_owner(leader.meta.uid))
     worker = pod("serve-0-1", 8, owner=workers)
-    ownership = Ownership(state(lws, leaders, leader, workers, worker))
-    assert ownership.of(worker).job == Job(JobKind.LEADER_WORKER_SET, "serve", "serve-uid")
+    ownership = PodOwnership(state(lws, leaders, leader, workers, worker))
+    assert ownership.of(worker).job == JobReference(JobKind.LEADER_WORKER_SET, "serve", "serve-uid")
     assert ownership.jobs_of(worker) == (workers, leaders, lws)
 
 
-def _owner(uid: str) -> Owner:
-    return Owner("v1", "Pod", "serve-0", uid)
+def _owner(uid: str) -> OwnerReference:
+    return OwnerReference("v1", "Pod", "serve-0", uid)
 
 
 def test_a_circle_of_owners_ends() -> None:
-    a = job("a", *JOB_SET, owner=Owner("batch/v1", "Job", "b", "b-uid"))
+    a = job("a", *JOB_SET, owner=OwnerReference("batch/v1", "Job", "b", "b-uid"))
     b = job("b", owner=a)
     member = pod("p", owner=b)
-    assert Ownership(state(a, b, member)).of(member).job == Job(JobKind.JOB_SET, "a", "a-uid")
+    assert PodOwnership(state(a, b, member)).of(member).job == JobReference(JobKind.JOB_SET, "a", "a-uid")
 
 
 def test_each_run_of_a_cron_job_is_a_job() -> None:
     cron = job("nightly", "CronJob")
     run = job("nightly-1", owner=cron)
     member = pod("nightly-1-x", owner=run)
-    assert Ownership(state(cron, run, member)).of(member).job == Job(
+    assert PodOwnership(state(cron, run, member)).of(member).job == JobReference(
         JobKind.CRON_JOB, "nightly-1", "nightly-1-uid"
     )
 
@@ -185,9 +202,9 @@ def test_the_workload_of_any_link_and_what_it_was_given() -> None:
     labels = {"kueue.x-k8s.io/podset": "workers"}
     member = pod("train-0-0", 8, owner=inner, labels=labels)
     vague = pod("train-0-1", 8, owner=inner)
-    ownership = Ownership(state(outer, inner, admitted, member, vague))
-    train = Job(JobKind.JOB_SET, "train", "train-uid")
-    assert ownership.of(member) == Belonging(train, "wl", "wl-uid", "lq", "cq", "h100")
+    ownership = PodOwnership(state(outer, inner, admitted, member, vague))
+    train = JobReference(JobKind.JOB_SET, "train", "train-uid")
+    assert ownership.of(member) == PodAffiliation(train, "wl", "wl-uid", "lq", "cq", "h100")
     assert ownership.of(vague).flavor == ""
     assert ownership.workload_of(member) is admitted
     assert ownership.job_of(admitted) == train
@@ -207,18 +224,20 @@ def test_how_a_pod_names_its_workload() -> None:
         "": pod("e", namespace="elsewhere", annotations={group: "grouped"}),
     }
     annotated = pod("f", annotations={group: "grouped"})
-    ownership = Ownership(state(owner, job("k"), by_owner, by_uid, named, grouped, *pods.values()))
+    ownership = PodOwnership(state(owner, job("k"), by_owner, by_uid, named, grouped, *pods.values()))
     assert {name: ownership.of(each).workload for name, each in pods.items()} == {n: n for n in pods}
     assert ownership.of(annotated).workload == "grouped"
-    assert ownership.job_of(by_uid) == Job(JobKind.JOB, "k", "k-uid")
-    assert ownership.job_of(grouped) == Job(JobKind.POD, "grouped", "grouped-uid")
+    assert ownership.job_of(by_uid) == JobReference(JobKind.JOB, "k", "k-uid")
+    assert ownership.job_of(grouped) == JobReference(JobKind.POD, "grouped", "grouped-uid")
 
 
 def test_pods_of_a_deployment_with_workloads_of_their_own() -> None:
     replicas = job("web", "ReplicaSet", "apps/v1")
     pods = [pod(f"web-{i}", 1, owner=replicas) for i in range(2)]
-    workloads = [workload(f"wl-{i}", owner=Owner("v1", "Pod", f"web-{i}", f"web-{i}-uid")) for i in range(2)]
-    ownership = Ownership(state(replicas, *pods, *workloads))
+    workloads = [
+        workload(f"wl-{i}", owner=OwnerReference("v1", "Pod", f"web-{i}", f"web-{i}-uid")) for i in range(2)
+    ]
+    ownership = PodOwnership(state(replicas, *pods, *workloads))
     assert [ownership.of(each).workload for each in pods] == ["wl-0", "wl-1"]
 
 
@@ -232,7 +251,7 @@ def test_of_several_workloads_the_newest_unfinished_counts() -> None:
     ]
     member = pod("p", owner=owner)
     for order in (slices, slices[::-1]):
-        assert Ownership(state(owner, member, *order)).of(member).workload == "new"
+        assert PodOwnership(state(owner, member, *order)).of(member).workload == "new"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +285,7 @@ def test_queues_without_a_workload(
         if objects and "scheduling.k8s.io/group-name" in annotations:
             continue  # a group is the pod's own
         now = state(member, group, local_queue("lq", "cq"), *objects)
-        found = Ownership(now).of(member)
+        found = PodOwnership(now).of(member)
         assert (found.queue, found.cluster_queue) == expected
 
 
@@ -274,7 +293,7 @@ def test_a_pending_workload_waits_in_the_cluster_queue_of_its_local_queue() -> N
     owner = job("j")
     member = pod("p", owner=owner, labels={"kueue.x-k8s.io/queue-name": "moved"})
     now = state(owner, member, workload("wl", queue="lq", owner=owner), local_queue("lq", "cq"))
-    assert (Ownership(now).of(member).queue, Ownership(now).of(member).cluster_queue) == ("lq", "cq")
+    assert (PodOwnership(now).of(member).queue, PodOwnership(now).of(member).cluster_queue) == ("lq", "cq")
 
 
 def test_the_flavor_is_that_of_the_gpus() -> None:
@@ -285,7 +304,7 @@ def test_the_flavor_is_that_of_the_gpus() -> None:
     for assigned, expected in ((mixed, "h100"), (devices, "h200")):
         owner, member = job("j"), pod("p", 8, owner=job("j"))
         wl = workload("wl", given, owner=owner, admitted_ms=T0, rest={"assignments": (assigned,)})
-        assert Ownership(state(owner, member, wl)).of(member).flavor == expected
+        assert PodOwnership(state(owner, member, wl)).of(member).flavor == expected
 
 
 def test_teams_come_from_the_nearest_object_that_names_one() -> None:
@@ -297,7 +316,7 @@ def test_teams_come_from_the_nearest_object_that_names_one() -> None:
     plain = pod("b", owner=inner)
     alone, stranger = pod("c"), pod("d", namespace="unknown")
     now = state(outer, inner, space, labelled, plain, alone, stranger)
-    ownership = Ownership(now, keys)
+    ownership = PodOwnership(now, keys)
     teams = {each.meta.name: _names(ownership.of(each)) for each in (labelled, plain, alone, stranger)}
     assert teams == {
         "a": ("own", "llm", "ada"),
@@ -315,7 +334,7 @@ def test_the_team_of_a_workload_is_that_of_its_job() -> None:
     )
     own = workload("c", owner=outer, labels={"team": "own"})
     lone = workload("d")
-    ownership = Ownership(state(outer, owned, labelled, own, lone, namespace("team-a", {"team": "space"})))
+    ownership = PodOwnership(state(outer, owned, labelled, own, lone, namespace("team-a", {"team": "space"})))
     assert [ownership.team_of(each) for each in (owned, labelled, own, lone)] == [
         "vision",
         "vision",
@@ -324,18 +343,18 @@ def test_the_team_of_a_workload_is_that_of_its_job() -> None:
     ]
 
 
-def _names(found: Belonging) -> tuple[str, str, str]:
+def _names(found: PodAffiliation) -> tuple[str, str, str]:
     return found.team, found.project, found.user
 
 
 def test_keys_are_tried_in_order_on_one_object() -> None:
     both = pod("p", labels={"team": "second", "gpucost.io/team": "first"})
-    assert Ownership(state(both)).of(both).team == "first"
+    assert PodOwnership(state(both)).of(both).team == "first"
 
 
 def test_a_pod_that_changed_is_asked_anew() -> None:
     before, after = pod("p", labels={"team": "a"}), pod("p", labels={"team": "b"})
-    ownership = Ownership(state(after))
+    ownership = PodOwnership(state(after))
     assert [ownership.of(each).team for each in (before, after, before)] == ["a", "b", "a"]
 
 

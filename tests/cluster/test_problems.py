@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import AdmissionCheck, Cohort, Quota, ResourceGroup, Topology
-from gpucost.cluster.objects import Flaw
-from gpucost.cluster.problems import ProblemCode, StateProblem, problems
-from gpucost.cluster.state import ClusterState, CollectionStatus
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import (
+    AdmissionCheck,
+    Cohort,
+    FlavorQuota,
+    ResourceGroup,
+    Topology,
+)
+from gpucost.cluster.objects.metadata import FieldFlaw
+from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.problems import StateProblem, StateProblemCode, problems
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import (
     GPU,
@@ -58,7 +64,7 @@ def test_a_sound_state_has_no_problems() -> None:
         pod("p", 8, node="n"),
         pod("waits", 8),
         flavor("h100", topology="racks"),
-        cluster_queue("a", {("h100", GPU): Quota(8)}, checks={"quota": ()}, cohort="only-named"),
+        cluster_queue("a", {("h100", GPU): FlavorQuota(8)}, checks={"quota": ()}, cohort="only-named"),
         local_queue("main", "a"),
         workload("w", pods, queue="main", cluster_queue="a", flavor="h100", admitted_ms=T0),
         workload("elsewhere", pods),
@@ -70,8 +76,8 @@ def test_a_sound_state_has_no_problems() -> None:
 
 
 def test_every_flaw_is_named() -> None:
-    negative = Flaw("spec.quota", "'-3'", "a Kubernetes quantity")
-    strange = Flaw("spec.cohort", "7", "text")
+    negative = FieldFlaw("spec.quota", "'-3'", "a Kubernetes quantity")
+    strange = FieldFlaw("spec.cohort", "7", "text")
     objects = (
         replace(cluster_queue("a"), flaws=(negative, strange)),
         replace(job("train", "PyTorchJob", "kubeflow.org/v1"), flaws=(strange,)),
@@ -108,7 +114,7 @@ def test_links_to_kueue_objects_that_are_gone() -> None:
     finished = {"Finished": condition(True, "Succeeded")}
     given = {"queue": "gone", "cluster_queue": "lost", "flavor": "old", "admitted_ms": T0}
     assert found(
-        cluster_queue("a", {("h100", GPU): Quota(8)}, checks={"budget": ()}),
+        cluster_queue("a", {("h100", GPU): FlavorQuota(8)}, checks={"budget": ()}),
         cluster_queue("b", groups=(ResourceGroup((GPU,), ("h100", "t4")),)),
         flavor("t4", topology="racks"),
         local_queue("main", "lost"),
@@ -165,7 +171,7 @@ def test_pods_on_nodes() -> None:
 
 BROKEN = (
     pod("p", 1, node="gone"),
-    cluster_queue("a", {("h100", GPU): Quota(8)}, checks={"budget": ()}),
+    cluster_queue("a", {("h100", GPU): FlavorQuota(8)}, checks={"budget": ()}),
     flavor("t4", topology="racks"),
     local_queue("main", "lost"),
     workload("w", pod_set(), queue="gone"),
@@ -194,9 +200,9 @@ def test_a_state_by_hand_knows_what_it_has() -> None:
 
 
 def test_every_code_says_what_it_means() -> None:
-    assert all(code.meaning.endswith(".") for code in ProblemCode)
-    assert str(ProblemCode("overcommitted")) == "overcommitted"
-    assert len({code.meaning for code in ProblemCode}) == len(ProblemCode) == 11
+    assert all(code.meaning.endswith(".") for code in StateProblemCode)
+    assert str(StateProblemCode("overcommitted")) == "overcommitted"
+    assert len({code.meaning for code in StateProblemCode}) == len(StateProblemCode) == 11
 
 
 @given(st.permutations(BROKEN))
@@ -206,5 +212,5 @@ def test_the_order_of_objects_means_nothing(objects: list[object]) -> None:
 
 def test_two_pods_of_one_name_are_one_problem() -> None:
     pods = [pod("p", 1, node="gone", uid=uid) for uid in ("1", "2")]
-    only = StateProblem(ProblemCode.NODE_UNKNOWN, "team-a", "Pod", "p", "Node gone does not exist")
+    only = StateProblem(StateProblemCode.NODE_UNKNOWN, "team-a", "Pod", "p", "Node gone does not exist")
     assert problems(replace(state(*pods), collections=KNOWN), ResourceCatalog()) == [only]

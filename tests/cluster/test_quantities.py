@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.quantities import MOST, amount, base_units, parse_quantity, readable
+from gpucost.cluster.objects.quantities import (
+    MOST,
+    amount,
+    base_units,
+    parse_quantity,
+    readable,
+)
 from gpucost.domain.errors import InputError
 
 

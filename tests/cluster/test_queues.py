@@ -8,11 +8,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.kueue import Cohort, FlavorResource, Quota, Use, Workload
-from gpucost.cluster.pending import Pending
-from gpucost.cluster.queues import CohortQuota, QueueQuota, QueueViews, queue_views
-from gpucost.cluster.quota_use import workload_units, workload_usage
-from gpucost.cluster.state import CollectionStatus
+from gpucost.cluster.objects.kueue import (
+    Cohort,
+    FlavorQuota,
+    FlavorResource,
+    FlavorUsage,
+    Workload,
+)
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.queues import (
+    ClusterQueueQuota,
+    CohortQuota,
+    PendingWorkloads,
+    QueueViews,
+    queue_views,
+)
+from gpucost.cluster.views.quota import workload_units, workload_usage
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import (
     GPU,
@@ -64,49 +75,58 @@ def reserved_only(name: str, gpus: int, cluster_queue: str) -> Workload:
 def test_a_cluster_queue_as_its_status_says() -> None:
     queue = cluster_queue(
         "a",
-        {KEY: Quota(8, borrowing_limit=4, lending_limit=2)},
+        {KEY: FlavorQuota(8, borrowing_limit=4, lending_limit=2)},
         cohort="c",
-        reserved={KEY: Use(7)},
-        used={KEY: Use(5)},
+        reserved={KEY: FlavorUsage(7)},
+        used={KEY: FlavorUsage(5)},
         reserving=3,
         admitted=2,
     )
     view = views(queue, local_queue("main", "a"), held("w", 1, "a")).cluster_queues["a"]
-    assert view.quotas == {KEY: QueueQuota(8, 4, 2, 7, 5, 0, 1)}
+    assert view.quotas == {KEY: ClusterQueueQuota(8, 4, 2, 7, 5, 0, 1)}
     assert (view.is_active, view.reason, view.from_status) == (True, "Ready", True)
     assert (view.reserving, view.admitted) == (3, 2)
-    assert view.pending == Pending()
+    assert view.pending == PendingWorkloads()
 
 
 def test_what_can_be_lent() -> None:
-    def lendable(quota: Quota, reserved: int, **fields: Any) -> int | None:
-        queue = cluster_queue("a", {KEY: quota}, reserved={KEY: Use(reserved)}, **{"cohort": "c", **fields})
+    def lendable(quota: FlavorQuota, reserved: int, **fields: Any) -> int | None:
+        queue = cluster_queue(
+            "a", {KEY: quota}, reserved={KEY: FlavorUsage(reserved)}, **{"cohort": "c", **fields}
+        )
         return views(queue).cluster_queues["a"].quotas[KEY].lendable
 
-    assert lendable(Quota(8), 3) == 5
-    assert lendable(Quota(8, lending_limit=2), 3) == 2
-    assert lendable(Quota(8, lending_limit=0), 0) == 0
-    assert lendable(Quota(8), 11) == 0
-    assert lendable(Quota(8), 3, is_active=False, reason="Stopped") == 5
-    assert lendable(Quota(8), 3, cohort="") is None
+    assert lendable(FlavorQuota(8), 3) == 5
+    assert lendable(FlavorQuota(8, lending_limit=2), 3) == 2
+    assert lendable(FlavorQuota(8, lending_limit=0), 0) == 0
+    assert lendable(FlavorQuota(8), 11) == 0
+    assert lendable(FlavorQuota(8), 3, is_active=False, reason="Stopped") == 5
+    assert lendable(FlavorQuota(8), 3, cohort="") is None
 
 
 def test_what_others_have_borrowed_already_cannot_be_lent_again() -> None:
     found = views(
-        cluster_queue("idle", {KEY: Quota(8)}, cohort="co"),
-        cluster_queue("greedy", {KEY: Quota(0)}, cohort="co", reserved={KEY: Use(6, 6)}),
+        cluster_queue("idle", {KEY: FlavorQuota(8)}, cohort="co"),
+        cluster_queue("greedy", {KEY: FlavorQuota(0)}, cohort="co", reserved={KEY: FlavorUsage(6, 6)}),
     )
     assert found.cluster_queues["idle"].quotas[KEY].lendable == 2
     assert found.cohorts["co"].quotas[KEY].lendable == 2
 
 
 def test_use_without_quota_has_no_limits() -> None:
-    queue = cluster_queue("a", {KEY: Quota(8)}, reserved={KEY: Use(0), CPU: Use(500)}, used={KEY: Use(0)})
-    assert views(queue).cluster_queues["a"].quotas[CPU] == QueueQuota(None, None, None, 500, 0, 0, None)
+    queue = cluster_queue(
+        "a",
+        {KEY: FlavorQuota(8)},
+        reserved={KEY: FlavorUsage(0), CPU: FlavorUsage(500)},
+        used={KEY: FlavorUsage(0)},
+    )
+    assert views(queue).cluster_queues["a"].quotas[CPU] == ClusterQueueQuota(
+        None, None, None, 500, 0, 0, None
+    )
 
 
 def test_without_status_quota_is_counted_from_admissions() -> None:
-    queue = cluster_queue("a", {KEY: Quota(4)}, cohort="c")
+    queue = cluster_queue("a", {KEY: FlavorQuota(4)}, cohort="c")
     found = views(
         queue,
         local_queue("main", "a"),
@@ -116,27 +136,32 @@ def test_without_status_quota_is_counted_from_admissions() -> None:
         held("elsewhere", 7, "b"),
     )
     view, local = found.cluster_queues["a"], found.local_queues["team-a", "main"]
-    assert view.quotas == {KEY: QueueQuota(4, None, None, 5, 3, 1, 0)}
+    assert view.quotas == {KEY: ClusterQueueQuota(4, None, None, 5, 3, 1, 0)}
     assert (view.reserving, view.admitted, view.from_status) == (2, 1, False)
     # The LocalQueue's members elsewhere are its own still.
     assert (local.reserved, local.used, local.from_status) == ({KEY: 12}, {KEY: 10}, False)
 
 
 def test_a_status_from_before_the_spec_is_not_believed() -> None:
-    queue = cluster_queue("a", {KEY: Quota(4), CPU: Quota(9000)}, reserved={KEY: Use(4)}, used={KEY: Use(4)})
+    queue = cluster_queue(
+        "a",
+        {KEY: FlavorQuota(4), CPU: FlavorQuota(9000)},
+        reserved={KEY: FlavorUsage(4)},
+        used={KEY: FlavorUsage(4)},
+    )
     view = views(queue, held("w", 1, "a")).cluster_queues["a"]
     assert (view.quotas[KEY].reserved, view.quotas[CPU].reserved, view.from_status) == (1, 0, False)
 
 
 def test_over_quota_outside_a_cohort_is_not_borrowed() -> None:
-    for reserved in ({KEY: Use(5, 1)}, {}):
-        queue = cluster_queue("a", {KEY: Quota(4)}, reserved=reserved)
+    for reserved in ({KEY: FlavorUsage(5, 1)}, {}):
+        queue = cluster_queue("a", {KEY: FlavorQuota(4)}, reserved=reserved)
         assert views(queue, held("w", 5, "a")).cluster_queues["a"].quotas[KEY].borrowed == 0
 
 
 def test_who_waits() -> None:
     objects = (
-        cluster_queue("a", {KEY: Quota(8)}),
+        cluster_queue("a", {KEY: FlavorQuota(8)}),
         local_queue("main", "a"),
         local_queue("other", "a", "team-b"),
         local_queue("lost", "nowhere"),
@@ -149,17 +174,19 @@ def test_who_waits() -> None:
         held("w7", 1, "a"),
     )
     found = views(*objects)
-    assert found.local_queues["team-a", "main"].pending == Pending(
+    assert found.local_queues["team-a", "main"].pending == PendingWorkloads(
         {"Pending": 1, "Inadmissible": 1},
         {(GPU, "Pending"): 2, (GPU, "Inadmissible"): 4},
         T0 + 2 * MINUTE,
     )
-    assert found.cluster_queues["a"].pending == Pending(
+    assert found.cluster_queues["a"].pending == PendingWorkloads(
         {"Pending": 2, "Inadmissible": 1},
         {(GPU, "Pending"): 3, (GPU, "Inadmissible"): 4},
         T0 + MINUTE,
     )
-    assert found.local_queues["team-a", "lost"].pending == Pending({"Pending": 1}, {(GPU, "Pending"): 1}, T0)
+    assert found.local_queues["team-a", "lost"].pending == PendingWorkloads(
+        {"Pending": 1}, {(GPU, "Pending"): 1}, T0
+    )
 
 
 def test_a_requeued_workload_waits_since_then() -> None:
@@ -171,13 +198,31 @@ def test_a_requeued_workload_waits_since_then() -> None:
 
 def test_cohorts_sum_what_is_below_them() -> None:
     cohorts = [
-        Cohort(meta("left", ""), "root", quotas={KEY: Quota(0, lending_limit=5)}),
-        Cohort(meta("root", ""), quotas={KEY: Quota(4)}),
+        Cohort(meta("left", ""), "root", quotas={KEY: FlavorQuota(0, lending_limit=5)}),
+        Cohort(meta("root", ""), quotas={KEY: FlavorQuota(4)}),
     ]
     objects = (
-        cluster_queue("a", {KEY: Quota(8)}, cohort="left", reserved={KEY: Use(3)}, used={KEY: Use(2)}),
-        cluster_queue("b", {KEY: Quota(2)}, cohort="right", reserved={KEY: Use(4, 2)}, used={KEY: Use(4, 2)}),
-        cluster_queue("d", {KEY: Quota(0)}, cohort="root", reserved={KEY: Use(1, 1)}, used={KEY: Use(0)}),
+        cluster_queue(
+            "a",
+            {KEY: FlavorQuota(8)},
+            cohort="left",
+            reserved={KEY: FlavorUsage(3)},
+            used={KEY: FlavorUsage(2)},
+        ),
+        cluster_queue(
+            "b",
+            {KEY: FlavorQuota(2)},
+            cohort="right",
+            reserved={KEY: FlavorUsage(4, 2)},
+            used={KEY: FlavorUsage(4, 2)},
+        ),
+        cluster_queue(
+            "d",
+            {KEY: FlavorQuota(0)},
+            cohort="root",
+            reserved={KEY: FlavorUsage(1, 1)},
+            used={KEY: FlavorUsage(0)},
+        ),
         local_queue("main", "a"),
         local_queue("other", "d"),
         waiting("w1", 2, "Pending", created_ms=T0 + MINUTE),
@@ -189,13 +234,13 @@ def test_cohorts_sum_what_is_below_them() -> None:
     assert found["root"].quotas == {KEY: CohortQuota(4, None, None, 9, 4, 2, 0, 8)}
     assert found["right"].quotas == {KEY: CohortQuota(None, None, None, 2, 4, 4, 0, 0)}
     assert (found["right"].cohort, found["left"].parent, found["root"].parent) == (None, "root", "")
-    assert found["left"].pending == Pending({"Pending": 1}, {(GPU, "Pending"): 2}, T0 + MINUTE)
-    assert found["root"].pending == Pending({"Pending": 2}, {(GPU, "Pending"): 5}, T0)
+    assert found["left"].pending == PendingWorkloads({"Pending": 1}, {(GPU, "Pending"): 2}, T0 + MINUTE)
+    assert found["root"].pending == PendingWorkloads({"Pending": 2}, {(GPU, "Pending"): 5}, T0)
 
 
 def test_a_cohort_borrows_from_its_parent() -> None:
-    cohorts = [Cohort(meta("low", ""), "top"), Cohort(meta("top", ""), quotas={KEY: Quota(6)})]
-    queue = cluster_queue("a", {KEY: Quota(2)}, cohort="low", reserved={KEY: Use(5, 3)})
+    cohorts = [Cohort(meta("low", ""), "top"), Cohort(meta("top", ""), quotas={KEY: FlavorQuota(6)})]
+    queue = cluster_queue("a", {KEY: FlavorQuota(2)}, cohort="low", reserved={KEY: FlavorUsage(5, 3)})
     found = views(queue, cohorts=cohorts).cohorts
     assert found["low"].quotas[KEY].borrowed == 3
     assert (found["low"].quotas[KEY].lendable, found["top"].quotas[KEY].lendable) == (3, 3)
@@ -203,7 +248,7 @@ def test_a_cohort_borrows_from_its_parent() -> None:
 
 def test_below_a_cycle_nothing_is_lent_and_nothing_hangs() -> None:
     cohorts = [Cohort(meta("x", ""), "y"), Cohort(meta("y", ""), "x")]
-    found = views(cluster_queue("a", {KEY: Quota(8)}, cohort="x"), cohorts=cohorts)
+    found = views(cluster_queue("a", {KEY: FlavorQuota(8)}, cohort="x"), cohorts=cohorts)
     assert found.cluster_queues["a"].quotas[KEY].lendable == 0
     assert found.cohorts["x"].in_cycle
     assert found.cohorts["x"].quotas == {}
@@ -220,8 +265,14 @@ def test_what_could_not_be_read_is_not_counted_as_none() -> None:
     read = CollectionStatus("v1beta2", synced=True)
     names = ("clusterqueues", "cohorts", "localqueues", "workloads")
     queues = (
-        cluster_queue("a", {KEY: Quota(8)}, cohort="co", reserved={KEY: Use(3)}, used={KEY: Use(2)}),
-        cluster_queue("b", {KEY: Quota(8)}, cohort="co"),
+        cluster_queue(
+            "a",
+            {KEY: FlavorQuota(8)},
+            cohort="co",
+            reserved={KEY: FlavorUsage(3)},
+            used={KEY: FlavorUsage(2)},
+        ),
+        cluster_queue("b", {KEY: FlavorQuota(8)}, cohort="co"),
         local_queue("main", "a"),
     )
 
@@ -229,7 +280,7 @@ def test_what_could_not_be_read_is_not_counted_as_none() -> None:
         collections = {f"{name}.kueue.x-k8s.io": forbidden if name == unread else read for name in names}
         return queue_views(replace(state(*queues), collections=collections), ResourceCatalog())
 
-    nothing = Pending()
+    nothing = PendingWorkloads()
     found = seen("nothing")
     assert [view.pending for view in found.cluster_queues.values()] == [nothing, nothing]
     assert found.cohorts["co"].quotas[KEY].reserved == 3
@@ -238,7 +289,7 @@ def test_what_could_not_be_read_is_not_counted_as_none() -> None:
     a, b = found.cluster_queues["a"], found.cluster_queues["b"]
     assert (a.pending, b.pending, found.local_queues["team-a", "main"].pending) == (None, None, None)
     assert (a.quotas[KEY].reserved, a.admitted) == (3, None)
-    assert b.quotas[KEY] == QueueQuota(8, None, None, None, None, None, None)
+    assert b.quotas[KEY] == ClusterQueueQuota(8, None, None, None, None, None, None)
     assert found.cohorts["co"].quotas[KEY] == CohortQuota(None, None, None, 16, None, None, None, None)
     assert found.cohorts["co"].pending is None
 
@@ -289,7 +340,7 @@ def test_nothing_is_counted_twice_or_lost(
     """The roots together hold, and keep waiting, what the workloads hold and wait for."""
     objects: list[object] = []
     for number, (cohort, nominal) in enumerate(queues):
-        objects.append(cluster_queue(f"q{number}", {KEY: Quota(nominal)}, cohort=cohort))
+        objects.append(cluster_queue(f"q{number}", {KEY: FlavorQuota(nominal)}, cohort=cohort))
         objects.append(local_queue(f"l{number}", f"q{number}"))
     for number, (queue, has_quota, gpus) in enumerate(workloads):
         to = queue % len(queues)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from gpucost.cluster.dra import Device, DeviceId, ResourceClaim, ResourceSlice
-from gpucost.cluster.units import Units, held_units
+from gpucost.cluster.objects.nodes import (
+    DeviceId,
+    PublishedDevice,
+    ResourceClaim,
+    ResourceSlice,
+)
+from gpucost.cluster.views.gpu_units import GpuUnits, held_units
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, T0, meta, pod, state, template
 
@@ -12,7 +17,7 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 
 def test_asked_are_gpus_only_and_never_zero() -> None:
-    units = Units(state(), CATALOG)
+    units = GpuUnits(state(), CATALOG)
     asked = {GPU: 2, MIG: 3, "amd.com/gpu": 0, "cpu": 4000, "nvidia.com/mig.config": 1}
     assert units.asked(asked) == {GPU: 2, MIG: 3}
     assert units.asked({"cpu": 1000}) == {}
@@ -22,7 +27,7 @@ def test_asked_are_gpus_only_and_never_zero() -> None:
 
 
 def test_the_catalog_says_what_a_gpu_is() -> None:
-    units = Units(state(), ResourceCatalog({"example.com/npu": CATALOG.shares[GPU]}))
+    units = GpuUnits(state(), ResourceCatalog({"example.com/npu": CATALOG.shares[GPU]}))
     assert units.of(pod("a", asks=template(1, requests={"example.com/npu": 4, GPU: 1}))) == {
         "example.com/npu": 4
     }
@@ -31,7 +36,7 @@ def test_the_catalog_says_what_a_gpu_is() -> None:
 def test_devices_of_claims_are_added_to_extended_resources() -> None:
     driver = "gpu.nvidia.com"
     published = ResourceSlice(
-        meta("slice", ""), driver, "node-1", 1, "node-1", (Device("gpu-0", {"type": "gpu"}),)
+        meta("slice", ""), driver, "node-1", 1, "node-1", (PublishedDevice("gpu-0", {"type": "gpu"}),)
     )
     claim = ResourceClaim(meta("claim"), (DeviceId(driver, "node-1", "gpu-0"),), ("both-uid",))
     both = pod("both", 2, bound_ms=T0, claims=("claim",))
@@ -39,7 +44,7 @@ def test_devices_of_claims_are_added_to_extended_resources() -> None:
     cpu, over = pod("cpu", bound_ms=T0), pod("over", 1, bound_ms=T0, ended_ms=T0 + 1)
     now = state(both, plain, waits, cpu, over, claims=[claim], slices=[published])
 
-    units = Units(now, CATALOG)
+    units = GpuUnits(now, CATALOG)
     assert units.of(both) == {GPU: 2, driver: 1}
     assert units.of(waits) == {GPU: 8}
     assert held_units(now, CATALOG) == {"both-uid": {GPU: 2, driver: 1}, "plain-uid": {GPU: 1}}

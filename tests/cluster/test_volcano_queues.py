@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucost.cluster.pods import Pod
-from gpucost.cluster.volcano import GroupKind, PodGroup, VolcanoQueue
-from gpucost.cluster.volcano_queues import VolcanoQueueView, volcano_queue_views
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.cluster.views.volcano_queues import VolcanoQueueView, volcano_queue_views
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, MINUTE, T0, meta, pod, pod_group, state
 

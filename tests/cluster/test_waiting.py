@@ -6,17 +6,27 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.cluster.kueue import CheckState, ClusterQueue, ResourceGroup, Workload
-from gpucost.cluster.ownership import Ownership
-from gpucost.cluster.pods import Pod, PodPhase
-from gpucost.cluster.quota_reasons import reason_in
-from gpucost.cluster.state import CollectionStatus
-from gpucost.cluster.units import Units
-from gpucost.cluster.volcano import GroupKind
-from gpucost.cluster.waiting import Hold, pod_reason, waiting, waiting_jobs
-from gpucost.contract.queue_metrics import Layer
+from gpucost.cluster.objects.kueue import (
+    AdmissionCheckState,
+    ClusterQueue,
+    ResourceGroup,
+    Workload,
+)
+from gpucost.cluster.objects.pods import Pod, PodPhase
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.objects.volcano import GroupKind
+from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.ownership import PodOwnership
+from gpucost.cluster.views.quota import reason_in
+from gpucost.cluster.views.wait_causes import (
+    WaitCause,
+    pod_reason,
+    waiting,
+    waiting_jobs,
+)
+from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.jobs import Job, JobKind
+from gpucost.domain.jobs import JobKind, JobReference
 from tests.cluster.builders import (
     GPU,
     MINUTE,
@@ -41,15 +51,15 @@ NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 READ = CollectionStatus("v1beta2", synced=True)
 
 
-def hold_of(wl: Workload, *objects: object, **collections: CollectionStatus) -> Hold | None:
+def hold_of(wl: Workload, *objects: object, **collections: CollectionStatus) -> WaitCause | None:
     known = {"clusterqueues.kueue.x-k8s.io": READ, "localqueues.kueue.x-k8s.io": READ, **collections}
     now = replace(state(wl, *(objects or QUEUES)), collections=known)
-    return waiting(now, Units(now, ResourceCatalog()), Ownership(now)).get(wl.meta.uid)
+    return waiting(now, GpuUnits(now, ResourceCatalog()), PodOwnership(now)).get(wl.meta.uid)
 
 
-def jobs_held(*objects: object) -> dict[Job, Hold]:
+def jobs_held(*objects: object) -> dict[JobReference, WaitCause]:
     now = state(*objects)
-    return waiting_jobs(now, Units(now, ResourceCatalog()), Ownership(now))
+    return waiting_jobs(now, GpuUnits(now, ResourceCatalog()), PodOwnership(now))
 
 
 def pending(reason: str = "", message: str = "", queue: str = "lq", **more: object) -> Workload:
@@ -130,14 +140,16 @@ def test_flavors_of_two_groups_are_both_needed() -> None:
 
 
 def test_granular_reasons_are_kept_and_plain_ones_read_from_the_message() -> None:
-    assert hold_of(pending("ExceedsMaxQuota", "said so")) == Hold(
-        Layer.QUOTA, "ExceedsMaxQuota", "said so", T0
+    assert hold_of(pending("ExceedsMaxQuota", "said so")) == WaitCause(
+        WaitLayer.QUOTA, "ExceedsMaxQuota", "said so", T0
     )
-    assert hold_of(pending("Pending", A_FLAVOR + MORE_NEEDED)) == Hold(
-        Layer.QUOTA, "WaitingForQuota", A_FLAVOR + MORE_NEEDED, T0
+    assert hold_of(pending("Pending", A_FLAVOR + MORE_NEEDED)) == WaitCause(
+        WaitLayer.QUOTA, "WaitingForQuota", A_FLAVOR + MORE_NEEDED, T0
     )
-    assert hold_of(pending("Waiting", "something new")) == Hold(Layer.QUOTA, "Waiting", "something new", T0)
-    assert hold_of(pending()) == Hold(Layer.QUOTA, "PendingEvaluation", "", T0)
+    assert hold_of(pending("Waiting", "something new")) == WaitCause(
+        WaitLayer.QUOTA, "Waiting", "something new", T0
+    )
+    assert hold_of(pending()) == WaitCause(WaitLayer.QUOTA, "PendingEvaluation", "", T0)
 
 
 def test_since_its_last_eviction() -> None:
@@ -151,7 +163,7 @@ def test_waiting_to_be_put_back_into_the_queue() -> None:
     later = {"Requeued": condition(False, "PodsReadyTimeout", "back off")}
     found = hold_of(pending("Pending", "Exceeded the PodsReady timeout", **later))
     assert found is not None
-    assert (found.layer, found.reason, found.message) == (Layer.QUOTA, "WaitingForRequeue", "back off")
+    assert (found.layer, found.reason, found.message) == (WaitLayer.QUOTA, "WaitingForRequeue", "back off")
 
 
 STOPPED = cluster_queue("cq", stop_policy="Hold")
@@ -178,7 +190,7 @@ BROKEN = cluster_queue("cq", is_active=False, reason="FlavorNotFound")
 )
 def test_a_queue_that_serves_nobody(queues: tuple[ClusterQueue, ...], reason: str, message: str) -> None:
     wl = pending("WaitingForQuota", "an old message")
-    assert hold_of(wl, *queues) == Hold(Layer.QUOTA, reason, message, T0)
+    assert hold_of(wl, *queues) == WaitCause(WaitLayer.QUOTA, reason, message, T0)
 
 
 def test_queues_that_cannot_be_read_are_not_missing() -> None:
@@ -198,17 +210,17 @@ def test_admission_checks_that_are_outstanding() -> None:
         "Admitted": condition(False, "UnsatisfiedAdmissionChecks", "1 of 3"),
     }
     checks = (
-        CheckState("a", "Ready"),
-        CheckState("b", "Pending", "no capacity"),
-        CheckState("c", "Retry"),
+        AdmissionCheckState("a", "Ready"),
+        AdmissionCheckState("b", "Pending", "no capacity"),
+        AdmissionCheckState("c", "Retry"),
     )
     wl = workload("wl", conditions=said, rest={"checks": checks})
-    assert hold_of(wl) == Hold(
-        Layer.QUOTA, "UnsatisfiedAdmissionChecks", "b is Pending: no capacity, c is Retry", T0 + 9
+    assert hold_of(wl) == WaitCause(
+        WaitLayer.QUOTA, "UnsatisfiedAdmissionChecks", "b is Pending: no capacity, c is Retry", T0 + 9
     )
     delayed = {**said, "Admitted": condition(False, "PendingDelayedTopologyRequests", "later")}
-    assert hold_of(workload("wl", conditions=delayed)) == Hold(
-        Layer.QUOTA, "PendingDelayedTopologyRequests", "later", T0 + 9
+    assert hold_of(workload("wl", conditions=delayed)) == WaitCause(
+        WaitLayer.QUOTA, "PendingDelayedTopologyRequests", "later", T0 + 9
     )
 
 
@@ -236,16 +248,18 @@ def test_pods_that_run_wait_for_nothing() -> None:
 def test_pods_that_find_no_node() -> None:
     pods = [member("a", node="n1"), member("b", unschedulable=NO_NODE)]
     full = node("n1", 8)
-    assert hold_of(admitted(), *pods, full) == Hold(
-        Layer.PLACEMENT, "Unschedulable", NO_NODE, ADMITTED + 2_000
+    assert hold_of(admitted(), *pods, full) == WaitCause(
+        WaitLayer.PLACEMENT, "Unschedulable", NO_NODE, ADMITTED + 2_000
     )
 
 
 def test_a_scheduler_that_has_said_nothing_and_gates() -> None:
     found = hold_of(admitted(), member("a"))
-    assert found == Hold(Layer.PLACEMENT, "Pending", "", ADMITTED + 2_000)
+    assert found == WaitCause(WaitLayer.PLACEMENT, "Pending", "", ADMITTED + 2_000)
     found = hold_of(admitted(), member("a", gates=("kueue.x-k8s.io/topology",)))
-    assert found == Hold(Layer.PLACEMENT, "SchedulingGated", "kueue.x-k8s.io/topology", ADMITTED + 2_000)
+    assert found == WaitCause(
+        WaitLayer.PLACEMENT, "SchedulingGated", "kueue.x-k8s.io/topology", ADMITTED + 2_000
+    )
     gated = pod("old", 8, gates=("g",), annotations={"kueue.x-k8s.io/workload": "wl"})
     found = hold_of(admitted(), gated)
     assert found is not None
@@ -257,24 +271,24 @@ SHORT = node("n2", allocatable={GPU: 6, "cpu": 64_000}, expected={GPU: 8})
 
 def test_a_node_that_does_not_advertise_all_its_gpus() -> None:
     waits, full = member("b", unschedulable=NO_NODE), (member("a", node="n1"), node("n1", 8))
-    assert hold_of(admitted(), waits, *full, SHORT) == Hold(
-        Layer.DEVICE, "NotAdvertised", "n2 advertises 6 of 8 nvidia.com/gpu", ADMITTED + 2_000
+    assert hold_of(admitted(), waits, *full, SHORT) == WaitCause(
+        WaitLayer.DEVICE, "NotAdvertised", "n2 advertises 6 of 8 nvidia.com/gpu", ADMITTED + 2_000
     )
     # Another node has room: what is missing on n2 is not what it waits for.
     found = hold_of(admitted(), waits, *full, SHORT, node("n3", 8))
     assert found is not None
-    assert found.layer is Layer.PLACEMENT
+    assert found.layer is WaitLayer.PLACEMENT
     # One GPU of n2 is taken: 7 would not do.
     found = hold_of(admitted(), waits, *full, SHORT, pod("x", 1, node="n2"))
     assert found is not None
-    assert found.layer is Layer.PLACEMENT
+    assert found.layer is WaitLayer.PLACEMENT
 
 
 @pytest.mark.parametrize("reason", ["CreateContainerError", "RunContainerError"])
 def test_containers_that_cannot_start_with_their_devices(reason: str) -> None:
     stuck = replace(member("b", node="n1", stuck=reason), bound_ms=ADMITTED + 5_000)
-    assert hold_of(admitted(), member("a", node="n1"), stuck) == Hold(
-        Layer.DEVICE, reason, "pod b", ADMITTED + 5_000
+    assert hold_of(admitted(), member("a", node="n1"), stuck) == WaitCause(
+        WaitLayer.DEVICE, reason, "pod b", ADMITTED + 5_000
     )
 
 
@@ -284,8 +298,8 @@ def test_pods_that_their_node_refused() -> None:
         phase=PodPhase.FAILED,
         ended_ms=ADMITTED + 6_000,
     )
-    assert hold_of(admitted(), refused) == Hold(
-        Layer.DEVICE, "UnexpectedAdmissionError", "pod a", ADMITTED + 6_000
+    assert hold_of(admitted(), refused) == WaitCause(
+        WaitLayer.DEVICE, "UnexpectedAdmissionError", "pod a", ADMITTED + 6_000
     )
     assert hold_of(admitted(), refused, member("b", node="n1")) is None
     # Alone it waits for nothing, unless a job makes it again.
@@ -299,14 +313,14 @@ def test_pods_that_their_node_refused() -> None:
 
 IN_GROUP = {"scheduling.k8s.io/group-name": "pg"}
 VCJOB = job("train", "Job", "batch.volcano.sh/v1alpha1")
-TRAIN = Job(JobKind.VOLCANO_JOB, "train", "train-uid")
+TRAIN = JobReference(JobKind.VOLCANO_JOB, "train", "train-uid")
 
 
 def test_a_gang_that_its_scheduler_holds_back() -> None:
     said = {"Unschedulable": condition(True, "NotEnoughResources", "3/4 tasks in gang unschedulable")}
     group = pod_group("pg", 4, rest={"phase": "Inqueue", "conditions": said}, owner=VCJOB)
     waits = pod("a", 8, owner=VCJOB, annotations=IN_GROUP, unschedulable="pod group is not ready")
-    expected = Hold(Layer.PLACEMENT, "GangNotReady", "3/4 tasks in gang unschedulable", T0)
+    expected = WaitCause(WaitLayer.PLACEMENT, "GangNotReady", "3/4 tasks in gang unschedulable", T0)
     for phase in ("Inqueue", "Pending", ""):
         assert jobs_held(VCJOB, replace(group, phase=phase), waits) == {TRAIN: expected}
     # Running, with a pod to spare that finds no node; the old condition stays True.
@@ -319,7 +333,7 @@ def test_a_gang_that_its_scheduler_holds_back() -> None:
 def test_a_gang_that_is_not_let_in_has_no_pods() -> None:
     rest = {"phase": "Pending", "min_resources": {GPU: 32}}
     group = pod_group("pg", 4, rest=rest, owner=VCJOB)
-    assert jobs_held(VCJOB, group) == {TRAIN: Hold(Layer.PLACEMENT, "GangNotReady", "", T0)}
+    assert jobs_held(VCJOB, group) == {TRAIN: WaitCause(WaitLayer.PLACEMENT, "GangNotReady", "", T0)}
     assert jobs_held(VCJOB, replace(group, min_resources={"cpu": 1})) == {}
 
 
@@ -337,7 +351,9 @@ def test_jobs_are_those_without_kueue_that_want_gpus() -> None:
     managed = member("managed", unschedulable=NO_NODE)
     plain = pod("plain", 1, unschedulable=NO_NODE)
     assert jobs_held(admitted(), cpu, managed, plain, *QUEUES) == {
-        Job(JobKind.POD, "plain", "plain-uid"): Hold(Layer.PLACEMENT, "Unschedulable", NO_NODE, T0)
+        JobReference(JobKind.POD, "plain", "plain-uid"): WaitCause(
+            WaitLayer.PLACEMENT, "Unschedulable", NO_NODE, T0
+        )
     }
 
 

@@ -14,6 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gpucost.contract.frames import HOLDER_COLUMNS, NODES, SIGNALS
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_LABELS
+from gpucost.contract.metric_spec import (
+    ExpositionSample,
+    MetricSpec,
+    MetricType,
+    openmetrics,
+    sample_line,
+    series_name,
+)
 from gpucost.contract.metrics import (
     METRICS,
     NODE_INFO,
@@ -27,12 +35,10 @@ from gpucost.contract.metrics import (
     metric,
     node_label_name,
 )
-from gpucost.contract.openmetrics import Sample, openmetrics, sample_line, series_name
-from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
 from gpucost.service import metric_docs
 from gpucost.service.metrics import SERVICE_METRICS
-from gpucost.telemetry.memory import MEMORY_UNITS
+from gpucost.telemetry.evidence.signals import MEMORY_UNITS
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -139,9 +145,9 @@ def test_lines_have_millisecond_times_and_exact_values() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1, max_size=40))
 def test_label_values_survive_the_text(value: str) -> None:
     samples = [
-        Sample(POD_BUSY, {**BUSY, "pod": value}, 2.5, 1_506_816_000_000),
-        Sample(STATE_UP, {}, 1.0, 1_506_816_000_000),
-        Sample(POD_GPU_START, {**PLACE, "resource": "r"}, 1_506_816_000.123, None),
+        ExpositionSample(POD_BUSY, {**BUSY, "pod": value}, 2.5, 1_506_816_000_000),
+        ExpositionSample(STATE_UP, {}, 1.0, 1_506_816_000_000),
+        ExpositionSample(POD_GPU_START, {**PLACE, "resource": "r"}, 1_506_816_000.123, None),
     ]
     text = "".join(openmetrics(samples, {"cluster": "c"}))
     families = {family.name: family for family in text_string_to_metric_families(text)}

@@ -9,10 +9,8 @@ import pytest
 from dashboards import boards
 from dashboards.__main__ import main
 from dashboards.docs import PAGE, questions, with_questions
-from dashboards.generate import GENERATED, modern
-from dashboards.layout import COLUMNS
-from dashboards.links import UIDS
-from dashboards.modernise import encode
+from dashboards.grafana_json import GENERATED, encode, modern
+from dashboards.panels import COLUMNS, UIDS
 from tests.support.dashboard_queries import committed_boards, panels_of
 
 

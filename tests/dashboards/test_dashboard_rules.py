@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from dashboards import links, variables
-from dashboards.generate import modern
-from dashboards.layout import Row, board
-from dashboards.panels import GPUS, RATIO, Column, query, table, timeseries
+from dashboards import panels
+from dashboards.grafana_json import modern
+from dashboards.panels import GPUS, RATIO, PanelColumn, PanelRow, board, query, table, timeseries
 from tests.support.dashboard_queries import committed_boards, panels_of
 from tests.support.dashboard_rules import RULES, lint, urls_of
 
@@ -39,19 +38,29 @@ def test_every_excuse_is_needed_and_has_a_reason() -> None:
 def sound() -> Json:
     """A small board that keeps all rules."""
     rows = [
-        Row(
+        PanelRow(
             "Row",
             [
                 timeseries(
-                    "Busy", TEXT, RATIO, query(BUSY, "{{node}}"), links=[links.board(links.FLEET, "Fleet")]
+                    "Busy",
+                    TEXT,
+                    RATIO,
+                    query(BUSY, "{{node}}"),
+                    links=[panels.dashboard_link(panels.FLEET, "Fleet")],
                 ),
                 table(
-                    "Teams", TEXT, GPUS, [query(HELD)], [Column("owner_team", "Team"), Column("A", "GPUs")]
+                    "Teams",
+                    TEXT,
+                    GPUS,
+                    [query(HELD)],
+                    [PanelColumn("owner_team", "Team"), PanelColumn("A", "GPUs")],
                 ),
             ],
         )
     ]
-    return modern(board(links.FLEET, "Small", TEXT, rows, [variables.datasource(), variables.cluster()]))
+    return modern(
+        board(panels.FLEET, "Small", TEXT, rows, [panels.datasource_variable(), panels.cluster_variable()])
+    )
 
 
 def test_the_small_board_is_sound() -> None:
@@ -212,7 +221,12 @@ def test_every_rule_is_seen_to_fail() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    [(links.FLEET, links.TEAM), (links.TEAM, links.JOB), (links.JOB, links.NODES), (links.FLEET, links.SELF)],
+    [
+        (panels.FLEET, panels.TEAM),
+        (panels.TEAM, panels.JOB),
+        (panels.JOB, panels.NODES),
+        (panels.FLEET, panels.SELF),
+    ],
 )
 def test_links_lead_from_team_to_job_to_gpu(start: str, end: str) -> None:
     (of,) = [one for one in committed_boards() if one["uid"] == start]

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboards import boards
-from dashboards.currency import in_currency
-from dashboards.generate import raw
-from dashboards.modernise import DATASOURCE, SCHEMA_VERSION, encode, modernise
+from dashboards.grafana_json import (
+    DATASOURCE,
+    SCHEMA_VERSION,
+    encode,
+    in_currency,
+    modernise,
+    raw,
+)
 from tests.support.dashboard_queries import panels_of
 from tests.support.dashboard_rules import LEGACY_BOARD, LEGACY_PANEL, LEGACY_TARGET, form
 

@@ -7,26 +7,26 @@ from collections import defaultdict
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gpucost.demo.backfill import Backfill
-from gpucost.demo.chat import Room
-from gpucost.demo.clock import cluster_around, span_around
-from gpucost.demo.exporters import COLLECTOR_JOB, GPU_JOB, SERVERS_JOB, Exporters
-from gpucost.demo.incident import JOB, NODE, UNITS, Incident
+from gpucost.demo.chat import ChatRoom
+from gpucost.demo.exporters import COLLECTOR_JOB, GPU_JOB, SERVERS_JOB, SimulatedExporters
+from gpucost.demo.full import cluster_around, span_around
+from gpucost.demo.incident import JOB, NODE, UNITS, IdleIncident
+from gpucost.demo.stack import MetricBackfill
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 
 AT_MS = 1_790_838_000_000
 
 
 @pytest.fixture(scope="module")
-def exporters() -> Exporters:
+def exporters() -> SimulatedExporters:
     cluster = cluster_around(AT_MS)
-    incident = Incident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
+    incident = IdleIncident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
     incident.begin(AT_MS)
     incident.end(AT_MS + 5 * MINUTE_MS)
-    return Exporters(cluster, incident)
+    return SimulatedExporters(cluster, incident)
 
 
-def test_holders_and_what_is_retired_are_the_gpus_counters(exporters: Exporters) -> None:
+def test_holders_and_what_is_retired_are_the_gpus_counters(exporters: SimulatedExporters) -> None:
     """The contract's own promise, to the last bit, which simulated pages keep as well."""
     left: dict[tuple[str, str], float] = defaultdict(float)
     for target, page in exporters.pages(AT_MS):
@@ -50,7 +50,7 @@ def test_holders_and_what_is_retired_are_the_gpus_counters(exporters: Exporters)
 
 @pytest.mark.parametrize(("after_ms", "held", "ended"), [(MINUTE_MS, UNITS, 0), (6 * MINUTE_MS, 0, 1)])
 def test_the_incident_is_there_until_it_ends(
-    exporters: Exporters, after_ms: int, held: int, ended: int
+    exporters: SimulatedExporters, after_ms: int, held: int, ended: int
 ) -> None:
     pages = {(target.job, target.instance): page for target, page in exporters.pages(AT_MS + after_ms)}
     (collected,) = (page for (job, _), page in pages.items() if job == COLLECTOR_JOB)
@@ -60,7 +60,7 @@ def test_the_incident_is_there_until_it_ends(
     assert (len(shares), len(ends)) == (held, ended)
 
 
-def test_servers_count_their_requests_and_nobody_elses_pods(exporters: Exporters) -> None:
+def test_servers_count_their_requests_and_nobody_elses_pods(exporters: SimulatedExporters) -> None:
     """What a pod counted in half an hour is what the simulator says, within the steps at its ends."""
     counted = list[dict[str, float]]()
     from_ms, to_ms = AT_MS + 10 * MINUTE_MS, AT_MS + 40 * MINUTE_MS
@@ -84,7 +84,7 @@ def test_the_cluster_stands_on_for_a_week() -> None:
 
 
 def test_pages_get_times_and_the_labels_of_their_target() -> None:
-    backfill = Backfill()
+    backfill = MetricBackfill()
     page = '# TYPE a gauge\na{x="1",y="",z="q=\\"\\""} 2.0\n# EOF\n'
     backfill.add(page, {"job": "j"}, 1_500)
     assert list(backfill.text()) == [
@@ -97,7 +97,7 @@ def test_pages_get_times_and_the_labels_of_their_target() -> None:
 
 
 def test_the_chat_page_escapes_what_was_posted() -> None:
-    room = Room("secret")
+    room = ChatRoom("secret")
     first = room.post({"text": "<script>alert(1)</script>"})
     room.post({"text": "answer", "thread_ts": first.id})
     room.update({"ts": first.id, "text": "<b>done</b>"})

@@ -17,9 +17,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from gpucost.demo.chat import ROOM, ChatServer, Room
+from gpucost.demo.chat import ROOM, ChatRoom, ChatServer
 from gpucost.demo.full import own_rules
-from gpucost.demo.processes import NotStarted, Program, found, running
+from gpucost.demo.stack import (
+    ChildProgram,
+    NotStarted,
+    found,
+    running,
+)
 from gpucost.domain.errors import InputError
 from tests.support.ports import free_port
 from tests.support.prometheus import needs_prometheus
@@ -82,8 +87,8 @@ def test_own_rules_are_there() -> None:
     assert [file.name for file in own_rules()] == ["gpucost.rules.yaml"]
 
 
-def program(folder: Path, *arguments: str, ready: str = "http://127.0.0.1:1/") -> Program:
-    return Program(sys.executable, arguments, ready, folder / "log")
+def program(folder: Path, *arguments: str, ready: str = "http://127.0.0.1:1/") -> ChildProgram:
+    return ChildProgram(sys.executable, arguments, ready, folder / "log")
 
 
 def test_a_program_is_ended_when_its_part_is_over(tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_program_that_ends_at_once_shows_the_end_of_its_log(tmp_path: Path) ->
 
 @contextmanager
 def chat() -> Iterator[ChatServer]:
-    server = ChatServer(Room("s3cret"))
+    server = ChatServer(ChatRoom("s3cret"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server

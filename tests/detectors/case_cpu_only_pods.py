@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod
-from gpucost.domain.jobs import Owner
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.domain.jobs import OwnerReference
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
 from tests.detectors.worlds import Case, World, at
@@ -23,11 +23,11 @@ def overview(
     gpus: int = 6,
     team: str = "",
     more: tuple[Pod, ...] = (),
-) -> Overview:
+) -> ClusterOverview:
     """A node of 64 cores and eight GPUs: a pod with ``gpus`` GPUs and as many times eight cores, and one with
     ``cores`` and no GPU."""
     made: dict[str, Any] = {"created_ms": at(0), "namespace": "ns"}
-    reference = Owner("apps/v1", owner, "agent", "agent-uid") if owner else None
+    reference = OwnerReference("apps/v1", owner, "agent", "agent-uid") if owner else None
     objects = (
         build.node("n1", created_ms=at(0), taints=taints),
         build.pod("train", node="n1", asks=build.template(gpus, cpu=8_000 * gpus), **made),
@@ -41,7 +41,7 @@ def overview(
         ),
         *more,
     )
-    return Overview(build.state(*objects, at_ms=at(end)))
+    return ClusterOverview(build.state(*objects, at_ms=at(end)))
 
 
 def crowded(cores: float = 8, minutes: float = 15, is_watched: bool = True, **more: Any) -> World:

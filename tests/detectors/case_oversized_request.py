@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.objects import Meta
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodPhase, PodTemplate
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod, PodPhase, PodTemplate
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.detectors.worlds import GIB, GPU, Case, World, at
 
@@ -60,15 +60,15 @@ def host(minutes: int = RUN, *, cores: int = 19, node_cores: int = 96, watched: 
     for n in range(4):
         world.work("p1", "n1", f"GPU-{n}", [1.0] * minutes, start=START, step=1)
     if watched:
-        world.overview = Overview(_state(cores * 4, node_cores))
+        world.overview = ClusterOverview(_state(cores * 4, node_cores))
     return world
 
 
 def _state(cores: int, node_cores: int) -> ClusterState:
     amounts = {"cpu": node_cores * 1000, "memory": 2048 * GIB, GPU: 8, "pods": 110}
-    node = Node(Meta("node-1", "", "n1", at(0), {}, {}), amounts, amounts, True, at(0), False)
+    node = Node(ObjectMeta("node-1", "", "n1", at(0), {}, {}), amounts, amounts, True, at(0), False)
     template = PodTemplate({"cpu": cores * 1000, "memory": 100 * GIB, GPU: 4})
-    meta = Meta("p1", "ns", "p1", at(START), {}, {})
+    meta = ObjectMeta("p1", "ns", "p1", at(START), {}, {})
     pod = Pod(meta, PodPhase.RUNNING, template, node="n1", bound_ms=at(START))
     return ClusterState(at(RUN), nodes={"node-1": node}, pods={"p1": pod})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from gpucost.cluster.overview import Overview
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
 from tests.detectors.worlds import Case, World, at
@@ -34,7 +34,7 @@ def spread(minutes: float = 61, taken: int = 0, is_watched: bool = True, **asks:
         for name, zone in NODES.items()
     ]
     if is_watched:
-        world.overview = Overview(build.state(*nodes, *pods, at_ms=at(world.end)))
+        world.overview = ClusterOverview(build.state(*nodes, *pods, at_ms=at(world.end)))
     return world
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import ACTIVITY, FRAMES, SERVING
-from gpucost.detectors.activity import Floats
-from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.inputs.activity_table import Floats
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.worlds import CLUSTER, GIB, T0, World, at, four_dollars
 from tests.support.shared import SHARED
@@ -227,7 +227,7 @@ KINDS: dict[str, tuple[Maker, Label, int]] = {
 class Labelled:
     """``labels``, ``kinds``, ``teams`` and GPU memory by name of job."""
 
-    facts: Facts
+    facts: DetectorFacts
     labels: dict[str, Label]
     kinds: dict[str, str]
     teams: dict[str, str]
@@ -259,8 +259,10 @@ def labelled(seed: int = 20261006) -> Labelled:
     made = {spec.name: getattr(frames, spec.name) for spec in FRAMES}
     made["activity"] = conform(pd.concat(activity, ignore_index=True), ACTIVITY)
     made["serving"] = conform(pd.concat(serving, ignore_index=True), SERVING)
-    history = History(Frames(**made), Window(T0, at(DAY)), TeamRules.default())
-    return Labelled(Facts(CLUSTER, history, Prices(history, four_dollars)), labels, kinds, teams, memory)
+    history = ClusterHistory(ClusterFrames(**made), Window(T0, at(DAY)), TeamRules.default())
+    return Labelled(
+        DetectorFacts(CLUSTER, history, GpuTimePrices(history, four_dollars)), labels, kinds, teams, memory
+    )
 
 
 def _requests(name: str, shape: Shape) -> pd.DataFrame:

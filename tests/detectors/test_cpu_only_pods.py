@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gpucost.cluster.nodes import Taint
-from gpucost.detectors.findings import Detection
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
 from gpucost.detectors.rules.cpu_only_pods import run
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.jobs import Owner
+from gpucost.domain.jobs import OwnerReference
 from tests.cluster import builders as build
 from tests.detectors.case_cpu_only_pods import crowded, overview
 from tests.detectors.worlds import World, at
 
-OWNER = Owner("apps/v1", "ReplicaSet", "agent", "agent-uid")
+OWNER = OwnerReference("apps/v1", "ReplicaSet", "agent", "agent-uid")
 
 
-def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(CpuOnlyPodsSettings()))
+def found(world: World) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(CpuOnlyPodsSettings()))
 
 
 def test_as_many_gpus_as_lack_their_share_of_the_cores() -> None:

@@ -8,18 +8,33 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpucost.detectors import evaluate as module
-from gpucost.detectors.activity import SERIES, Activity
-from gpucost.detectors.evaluate import MOST_WITHHELD, evaluate
-from gpucost.detectors.findings import Action, Detection, Draft, Pattern, Subject, SubjectKind, Withheld
+from gpucost.detectors.engine import evaluation as module
+from gpucost.detectors.engine.evaluation import MOST_WITHHELD, evaluate
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.activity_table import SERIES, ActivityTable
 from gpucost.detectors.rule_settings import RuleSettings
 from tests.detectors.worlds import World, at
 
 
 def test_half_a_character_in_a_name_has_a_fingerprint_of_its_own() -> None:
     drafts = [
-        Draft(
-            Pattern.MONOPOLY, "v", Subject(SubjectKind.JOB, "c", name, "ns"), at(0), "s", (), Action("a"), "f"
+        FindingDraft(
+            WastePattern.MONOPOLY,
+            "v",
+            FindingSubject(SubjectKind.JOB, "c", name, "ns"),
+            at(0),
+            "s",
+            (),
+            FindingAction("a"),
+            "f",
         )
         for name in ("job-\ud800", "job-\udfff", "job-?")
     ]
@@ -32,17 +47,20 @@ class _HoldsBack:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def run(self, *_: object) -> Detection:
-        jobs = (Subject(SubjectKind.JOB, "c", f"j{n}", "ns") for n in range(self._count))
-        said = (Withheld(Pattern.MONOPOLY, job, "of a guard", n % 1_000 == 999) for n, job in enumerate(jobs))
-        return Detection(withheld=tuple(said))
+    def run(self, *_: object) -> RuleDetection:
+        jobs = (FindingSubject(SubjectKind.JOB, "c", f"j{n}", "ns") for n in range(self._count))
+        said = (
+            WithheldFinding(WastePattern.MONOPOLY, job, "of a guard", n % 1_000 == 999)
+            for n, job in enumerate(jobs)
+        )
+        return RuleDetection(withheld=tuple(said))
 
 
 @pytest.mark.parametrize(("count", "said"), [(MOST_WITHHELD, MOST_WITHHELD), (5_000, MOST_WITHHELD + 1)])
 def test_of_what_a_rule_holds_back_a_thousand_are_kept_and_the_rest_is_counted(
     monkeypatch: pytest.MonkeyPatch, count: int, said: int
 ) -> None:
-    monkeypatch.setattr(module, "RULES", {Pattern.MONOPOLY: _HoldsBack(count)})
+    monkeypatch.setattr(module, "RULES", {WastePattern.MONOPOLY: _HoldsBack(count)})
     found = evaluate(World(60).node("n").facts(), RuleSettings()).withheld
     assert len(found) == said
     assert sum(each.lacks_data for each in found) == count // 1_000
@@ -59,8 +77,8 @@ def test_activity_is_the_same_in_whatever_order_its_rows_come(kind: str) -> None
         )
     frame = world.frames().activity.astype(dict.fromkeys(SERIES, kind))
     ordered = frame.sort_values([*SERIES, "start_ms"]).reset_index(drop=True)
-    one = Activity.of(ordered)
-    other = Activity.of(frame.sample(frac=1, random_state=1))
+    one = ActivityTable.of(ordered)
+    other = ActivityTable.of(frame.sample(frac=1, random_state=1))
     pd.testing.assert_frame_equal(one.series, other.series)
     assert one.series.equals(ordered[SERIES].astype("str").drop_duplicates().reset_index(drop=True))
     for name in ("code", "start", "end", "begin"):
@@ -71,7 +89,7 @@ def test_activity_is_the_same_in_whatever_order_its_rows_come(kind: str) -> None
 
 
 def test_no_activity_at_all() -> None:
-    found = Activity.of(World(60).frames().activity)
+    found = ActivityTable.of(World(60).frames().activity)
     assert found.begin.tolist() == [0]
     assert len(found) == len(found.series) == 0
 
@@ -85,10 +103,10 @@ def test_a_rule_that_lacks_its_frame_says_so_and_does_not_run() -> None:
     found = evaluate(blind, RuleSettings())
     said = {each.pattern: each for each in found.withheld if each.because in lacks.values()}
     assert set(said) == {
-        Pattern.GANG_STALL,
-        Pattern.QUOTA_STARVATION,
-        Pattern.FRAGMENTATION,
-        Pattern.MONOPOLY,
+        WastePattern.GANG_STALL,
+        WastePattern.QUOTA_STARVATION,
+        WastePattern.FRAGMENTATION,
+        WastePattern.MONOPOLY,
     }
     assert all(each.lacks_data for each in said.values())
     assert not {each.draft.pattern for each in found.findings} & set(said)

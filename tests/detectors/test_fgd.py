@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.fgd import Fragmentation, FragmentClass, Shape, Typical, score
+from gpucost.detectors.rules.fragmentation.fgd_gauge import (
+    FragmentationMeasure,
+    FragmentClass,
+    TaskShape,
+    TypicalPods,
+    score,
+)
 
 # (milli-CPU, milli-GPU per GPU, GPUs, type, weight in percent) of the authors' two lists
 # (kubernetes-scheduler-simulator, pkg/utils/frag_test.go). Their weights do not add up to 100 %.
@@ -41,14 +47,14 @@ WITH_CPU_TASKS = [
 ONE = MIXED[:1]
 
 
-def typical(rows: list[tuple[int, int, int, str, float]]) -> Typical:
-    shapes = tuple(Shape(cpu, gpu, count, (kind,) if kind else ()) for cpu, gpu, count, kind, _ in rows)
-    return Typical(shapes, np.array([weight for *_, weight in rows]), 100.0)
+def typical(rows: list[tuple[int, int, int, str, float]]) -> TypicalPods:
+    shapes = tuple(TaskShape(cpu, gpu, count, (kind,) if kind else ()) for cpu, gpu, count, kind, _ in rows)
+    return TypicalPods(shapes, np.array([weight for *_, weight in rows]), 100.0)
 
 
-def of_node(shapes: Typical, cpu: int, gpus: list[int], kind: str) -> Fragmentation:
+def of_node(shapes: TypicalPods, cpu: int, gpus: list[int], kind: str) -> FragmentationMeasure:
     left, gpu = np.array([cpu]), np.array([gpus])
-    found = Fragmentation.of(shapes, left, gpu, [kind], 1000 * len(gpus))
+    found = FragmentationMeasure.of(shapes, left, gpu, [kind], 1000 * len(gpus))
     assert shapes.of_nodes(left, gpu, shapes.allowed([kind]))[0] == pytest.approx(found.total, rel=1e-12)
     return found
 
@@ -75,32 +81,34 @@ def test_the_authors_vectors(
 def test_classes() -> None:
     """One shape of each kind on a node with 2 cores, and GPUs of 0.2 and 1 left."""
     rows = {
-        Shape(4000, 1000, 2): FragmentClass.LACKS_BOTH,
-        Shape(2000, 1000, 2): FragmentClass.LACKS_GPU,
-        Shape(4000, 1000, 1): FragmentClass.LACKS_CPU,
-        Shape(2000, 0, 0): FragmentClass.CPU_TASK_FITS,
-        Shape(4000, 0, 0): FragmentClass.CPU_TASK_LACKS_CPU,
-        Shape(2000, 100, 1, ("A10",)): FragmentClass.OTHER_TYPE,
+        TaskShape(4000, 1000, 2): FragmentClass.LACKS_BOTH,
+        TaskShape(2000, 1000, 2): FragmentClass.LACKS_GPU,
+        TaskShape(4000, 1000, 1): FragmentClass.LACKS_CPU,
+        TaskShape(2000, 0, 0): FragmentClass.CPU_TASK_FITS,
+        TaskShape(4000, 0, 0): FragmentClass.CPU_TASK_LACKS_CPU,
+        TaskShape(2000, 100, 1, ("A10",)): FragmentClass.OTHER_TYPE,
     }
     for shape, kind in rows.items():
-        found = of_node(Typical((shape,), np.ones(1), 1.0), 2000, [200, 1000], "T4")
+        found = of_node(TypicalPods((shape,), np.ones(1), 1.0), 2000, [200, 1000], "T4")
         assert found.milli(kind) == found.total == found.idle == 1200
-    fits = of_node(Typical((Shape(2000, 500, 1, ("A10", "T4")),), np.ones(1), 1.0), 2000, [200, 1000], "T4")
+    fits = of_node(
+        TypicalPods((TaskShape(2000, 500, 1, ("A10", "T4")),), np.ones(1), 1.0), 2000, [200, 1000], "T4"
+    )
     assert fits.milli(FragmentClass.LACKS_GPU) == fits.total == 200
     assert fits.milli(FragmentClass.USABLE) == 1000
     assert (fits.ratio, fits.amount, fits.of_cpu_tasks) == (200 / 1200, 0.1, 0)
 
 
 def test_typical_shapes_are_the_popular_ones() -> None:
-    small, large, rare = Shape(1, 500, 1), Shape(8, 1000, 8), Shape(2, 1000, 1)
+    small, large, rare = TaskShape(1, 500, 1), TaskShape(8, 1000, 8), TaskShape(2, 1000, 1)
     pods = {small: 90, large: 6, rare: 4}
-    kept = Typical.of(pods)
+    kept = TypicalPods.of(pods)
     assert kept.shapes == (small, large)
     assert (kept.weights.tolist(), kept.total) == ([90, 6], 96)
-    by_gpus = Typical.of(pods, by_gpus=True)
+    by_gpus = TypicalPods.of(pods, by_gpus=True)
     assert by_gpus.shapes == (large, small)  # 48, 45 and 4 GPUs: the last is beyond 95 %
-    assert Typical.of({}).shapes == ()
-    nothing = Fragmentation.of(Typical.of({}), np.array([1]), np.array([[1000]]), ["T4"], 1000)
+    assert TypicalPods.of({}).shapes == ()
+    nothing = FragmentationMeasure.of(TypicalPods.of({}), np.array([1]), np.array([[1000]]), ["T4"], 1000)
     assert (nothing.total, nothing.idle) == (0, 1000)
 
 
@@ -110,7 +118,7 @@ def test_scores_are_whole_and_50_where_nothing_changes() -> None:
     assert score(before, after).tolist() == [50.0, 73.0, 26.0, 50.0]
 
 
-def in_words(shape: Shape, cpu: int, gpus: list[int], kind: str) -> int:
+def in_words(shape: TaskShape, cpu: int, gpus: list[int], kind: str) -> int:
     """The definition, one case after the other."""
     fits = shape.gpu > 0 and cpu >= shape.cpu and (not shape.types or kind in shape.types)
     fits = fits and sum(left >= shape.gpu for left in gpus) >= shape.count
@@ -118,7 +126,7 @@ def in_words(shape: Shape, cpu: int, gpus: list[int], kind: str) -> int:
 
 
 SHAPES = st.builds(
-    lambda cpu, gpu, count, types: Shape(cpu, gpu, count if gpu else 0, types if gpu else ()),
+    lambda cpu, gpu, count, types: TaskShape(cpu, gpu, count if gpu else 0, types if gpu else ()),
     st.integers(0, 8),
     st.sampled_from([0, 100, 500, 1000]),
     st.integers(1, 4),
@@ -136,9 +144,9 @@ NODES = st.tuples(
     st.lists(NODES, min_size=1, max_size=5),
 )
 def test_many_nodes_at_once_are_each_node_in_words(
-    pods: dict[Shape, int], nodes: list[tuple[int, list[int], str]]
+    pods: dict[TaskShape, int], nodes: list[tuple[int, list[int], str]]
 ) -> None:
-    all_of_them = Typical.of(pods, coverage=1.0)
+    all_of_them = TypicalPods.of(pods, coverage=1.0)
     cpu, gpu = np.array([node[0] for node in nodes]), np.array([node[1] for node in nodes])
     types = [node[2] for node in nodes]
     expected = [
@@ -147,7 +155,7 @@ def test_many_nodes_at_once_are_each_node_in_words(
     ]
     found = all_of_them.of_nodes(cpu, gpu, all_of_them.allowed(types))
     assert found.tolist() == pytest.approx(expected)
-    whole = Fragmentation.of(all_of_them, cpu, gpu, types, 1000 * gpu.size)
+    whole = FragmentationMeasure.of(all_of_them, cpu, gpu, types, 1000 * gpu.size)
     assert whole.idle == pytest.approx(gpu.sum())
     assert whole.total == pytest.approx(sum(expected))
     assert 0 <= whole.amount <= whole.ratio <= 1 + 1e-12

@@ -9,30 +9,30 @@ from typing import Any
 import pytest
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Detection, Draft
-from gpucost.detectors.resolve import resolve
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.detector_settings import ScopedSettings, overridden
+from gpucost.detectors.engine.waste_resolution import resolve
+from gpucost.detectors.findings import FindingDraft, RuleDetection
 from gpucost.detectors.rule_settings import FragmentationSettings
-from gpucost.detectors.rules import fragmentation_words
-from gpucost.detectors.rules.fragmentation import run
-from gpucost.detectors.settings import Scoped, overridden
+from gpucost.detectors.rules.fragmentation import fragmentation_rule
+from gpucost.detectors.rules.fragmentation.fragmentation_rule import run
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import MINUTE_MS
-from gpucost.domain.waste import Waste
 from tests.cluster.builders import job, meta, node, pod, state, template
 from tests.detectors.case_fragmentation import CASES, blocked, halves, scattered, spread
 from tests.detectors.worlds import GPU, T0, Case, World, at
 
 
-def detect(world: World, **values: object) -> Detection:
-    return run(world.facts(), Scoped(overridden(FragmentationSettings(), values)))
+def detect(world: World, **values: object) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(overridden(FragmentationSettings(), values)))
 
 
-def found(detection: Detection, variant: str) -> list[Draft]:
+def found(detection: RuleDetection, variant: str) -> list[FindingDraft]:
     return [draft for draft in detection.drafts if draft.variant == variant]
 
 
-def claimed(draft: Draft) -> float:
+def claimed(draft: FindingDraft) -> float:
     return sum((each.boards or 0) * (each.end_ms - each.start_ms) for each in draft.episodes)
 
 
@@ -172,9 +172,9 @@ def test_the_patch_names_the_queues_it_is_for() -> None:
 # What the cluster's state says besides: T0 of its builders is another day, so objects are dated by hand.
 
 
-def overview(*nodes: Any, pods: tuple[Any, ...] = ()) -> Overview:
+def overview(*nodes: Any, pods: tuple[Any, ...] = ()) -> ClusterOverview:
     made = job("big", namespace="ns", uid="uid-big", created_ms=T0)
-    return Overview(state(made, *nodes, *pods, at_ms=at(60)))
+    return ClusterOverview(state(made, *nodes, *pods, at_ms=at(60)))
 
 
 def waiting(gpus: int, cpu: int = 0, **fields: Any) -> Any:
@@ -241,14 +241,14 @@ def test_repacking_leaves_daemon_sets_where_they_are() -> None:
 
 
 def test_an_empty_history_says_nothing() -> None:
-    assert detect(World(60)) == Detection()
-    assert detect(World(60).node("n1")) == Detection()
+    assert detect(World(60)) == RuleDetection()
+    assert detect(World(60).node("n1")) == RuleDetection()
 
 
 def test_the_team_is_by_the_rules_and_not_the_label() -> None:
     world = halves(60).waits("big", 0, units=6, layer="placement", team="label", namespace="ml-lab")
     rules = TeamRules.parse("version: 1\nrules:\n- {namespace: ml-*, team: research}\n", "teams.yaml")
-    (draft,) = found(run(world.facts(rules), Scoped(FragmentationSettings())), "blocked")
+    (draft,) = found(run(world.facts(rules), ScopedSettings(FragmentationSettings())), "blocked")
     assert draft.team == "research"
 
 
@@ -256,7 +256,7 @@ def test_beyond_so_many_blocked_jobs_there_is_one_finding_per_team_queue_and_sha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 20 nodes of two GPUs one is free each, and ten jobs want two on one node."""
-    monkeypatch.setattr(fragmentation_words, "MOST_SINGLE", 4)
+    monkeypatch.setattr(fragmentation_rule, "MOST_SINGLE", 4)
     world = World(60)
     for n in range(20):
         world.node(f"n{n}", 2).pod(f"p{n}", f"n{n}", 0)

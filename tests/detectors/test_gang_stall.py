@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Detection
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import GangStallSettings
 from gpucost.detectors.rules.gang_stall import run
-from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
 from tests.detectors.case_gang_stall import half, lagging, locked, stall
 from tests.detectors.worlds import World, at
 
 
-def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(GangStallSettings()))
+def found(world: World) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(GangStallSettings()))
 
 
-def claimed(detection: Detection) -> float:
+def claimed(detection: RuleDetection) -> float:
     episodes = [each for draft in detection.drafts for each in draft.episodes]
     return sum((each.end_ms - each.start_ms) * (each.boards or 0) for each in episodes)
 
@@ -72,7 +72,7 @@ def pulling(bound: float) -> World:
     world = half()
     world.rows["stalls"][0].update(pending=0)
     pod = build.pod("a", 4, uid="a", node="n1", bound_ms=at(bound), stuck="ContainerCreating", namespace="ns")
-    world.overview = Overview(build.state(pod, at_ms=at(15)))
+    world.overview = ClusterOverview(build.state(pod, at_ms=at(15)))
     return world
 
 
@@ -88,7 +88,7 @@ def test_reasons_of_the_state_are_evidence() -> None:
     made = {"namespace": "ns", "created_ms": at(0)}
     job = build.job("j", "PyTorchJob", "kubeflow.org/v1", uid="uid-j", **made)
     pod = build.pod("c", 4, unschedulable="0/1 nodes are available", owner=job, **made)
-    world.overview = Overview(build.state(job, pod, at_ms=at(15)))
+    world.overview = ClusterOverview(build.state(job, pod, at_ms=at(15)))
     evidence = {each.name: each.value for each in found(world).drafts[0].evidence}
     assert evidence["pods that wait: Unschedulable"] == 1
     assert evidence["the scheduler says"] == "0/1 nodes are available"
@@ -103,7 +103,7 @@ def test_a_gang_that_starts_with_fewer_than_its_replicas_is_mentioned() -> None:
     labels = {"annotations": {"scheduling.k8s.io/group-name": "j"}, "owner": job, **made}
     pods = [build.pod(f"j-{n}", 1, node="n1", **labels) for n in range(4)]
     world = World(60)
-    world.overview = Overview(build.state(job, group, *pods, at_ms=at(60)))
+    world.overview = ClusterOverview(build.state(job, group, *pods, at_ms=at(60)))
     (draft,) = found(world).drafts
     assert draft.variant == "below_replicas"
     assert draft.action.patch == "spec:\n  minAvailable: 4"

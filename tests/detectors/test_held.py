@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cluster.commands import is_plain
-from gpucost.detectors.findings import Action
-from gpucost.detectors.held import pieces, stop_action, stop_command, with_names
+from gpucost.cluster.views.commands import is_plain
+from gpucost.detectors.allocation_pieces import (
+    pieces,
+    stop_action,
+    stop_command,
+    with_names,
+)
+from gpucost.detectors.findings import FindingAction
 from tests.detectors.worlds import World
 
 
 @pytest.mark.parametrize("name", ["a", "a-b", "a.b-9", "9", "a" * 253])
 def test_plain(name: str) -> None:
     assert is_plain(name)
-    assert with_names(Action("Do it.", "patch"), "x", name).patch == "patch"
+    assert with_names(FindingAction("Do it.", "patch"), "x", name).patch == "patch"
 
 
 @pytest.mark.parametrize(
@@ -21,9 +26,9 @@ def test_plain(name: str) -> None:
 )
 def test_not_plain(name: str) -> None:
     assert not is_plain(name)
-    action = with_names(Action("Do it.", "patch", 2.0), "x", name)
-    assert action == Action("Do it (by hand: its name is no plain name).", "", 2.0)
-    assert with_names(Action("Do it."), name) == Action("Do it.")
+    action = with_names(FindingAction("Do it.", "patch", 2.0), "x", name)
+    assert action == FindingAction("Do it (by hand: its name is no plain name).", "", 2.0)
+    assert with_names(FindingAction("Do it."), name) == FindingAction("Do it.")
 
 
 def test_a_command_touches_pods_of_one_namespace_only() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpucost.detectors.evaluate import evaluate
+from gpucost.detectors.engine.evaluation import evaluate
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_gang_stall import stall

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from gpucost.attribution.waste import waste_parts
-from gpucost.detectors.activity import Activity, plausible
-from gpucost.detectors.encoding import to_json
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.findings import Pattern
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.engine.finding_json import to_json
+from gpucost.detectors.findings import WastePattern
+from gpucost.detectors.inputs.activity_table import ActivityTable, plausible
 from gpucost.detectors.rule_settings import RuleSettings
 from tests.attribution.test_waste import attributed
 from tests.detectors.worlds import World
@@ -40,10 +40,10 @@ def test_a_number_that_cannot_be_true_is_left_out(column: str, value: float) -> 
     world = _idle()
     world.rows["activity"][3][column] = value
     frame = world.frames().activity
-    assert len(Activity.of(frame)) == len(frame) - 1
+    assert len(ActivityTable.of(frame)) == len(frame) - 1
     found = evaluate(world.facts(), RuleSettings())
     assert found.failures == ()
-    assert [each for each in found.findings if each.draft.pattern is Pattern.IDLE_ALLOCATION]
+    assert [each for each in found.findings if each.draft.pattern is WastePattern.IDLE_ALLOCATION]
     assert all(0 <= each.wasted.board_ms < 10**9 for each in found.findings)
 
 
@@ -63,14 +63,14 @@ def test_a_missing_number_is_no_wrong_one() -> None:
     for row in world.rows["activity"]:
         row["energy_j"] = row["memory_used_bytes"] = math.nan
     frame = world.frames().activity
-    assert len(Activity.of(frame)) == len(frame)
+    assert len(ActivityTable.of(frame)) == len(frame)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hostile_name_stops_nothing_and_is_never_a_command(name: str) -> None:
     found = evaluate(_idle(name).facts(), RuleSettings())
     assert found.failures == ()
-    idle = [each for each in found.findings if each.draft.pattern is Pattern.IDLE_ALLOCATION]
+    idle = [each for each in found.findings if each.draft.pattern is WastePattern.IDLE_ALLOCATION]
     assert idle
     for each in idle:
         assert to_json(each)

@@ -12,13 +12,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.attribution.frames import Frames
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.findings import Detection, Draft
-from gpucost.detectors.held import board_ms
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.detectors.allocation_pieces import board_ms
+from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride, overridden
+from gpucost.detectors.findings import FindingDraft, RuleDetection
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import IdleAllocationSettings
-from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.settings import Override, Scoped, overridden
+from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.case_idle_allocation import CASES, holding, idle, spoiled
 from tests.detectors.worlds import GIB, GPU, STEP, T0, Case, World, at, four_dollars, read_of
@@ -26,12 +26,12 @@ from tests.detectors.worlds import GIB, GPU, STEP, T0, Case, World, at, four_dol
 NAMES = [f"{case.variant}-{n}" for n, case in enumerate(CASES)]
 
 
-def detect(world: World | Facts, **settings: object) -> Detection:
+def detect(world: World | DetectorFacts, **settings: object) -> RuleDetection:
     facts = world.facts() if isinstance(world, World) else world
-    return idle_allocation.run(facts, Scoped(overridden(IdleAllocationSettings(), settings)))
+    return idle_allocation_rule.run(facts, ScopedSettings(overridden(IdleAllocationSettings(), settings)))
 
 
-def only(world: World | Facts, **settings: object) -> Draft:
+def only(world: World | DetectorFacts, **settings: object) -> FindingDraft:
     detection = detect(world, **settings)
     assert len(detection.drafts) == 1, detection
     return detection.drafts[0]
@@ -45,18 +45,18 @@ def test_the_least_that_is_a_finding(case: Case) -> None:
     assert draft.since_ms == case.positive.facts().now_ms - _length(draft)
 
 
-def _length(draft: Draft) -> int:
+def _length(draft: FindingDraft) -> int:
     return max(each.end_ms for each in draft.episodes) - min(each.start_ms for each in draft.episodes)
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_a_single_kernel_is_enough_to_be_no_finding(case: Case) -> None:
-    assert detect(case.below) == Detection()
+    assert detect(case.below) == RuleDetection()
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_a_step_less_is_no_finding(case: Case) -> None:
-    assert detect(case.short) == Detection()
+    assert detect(case.short) == RuleDetection()
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -153,7 +153,7 @@ def test_a_start_of_25_minutes_is_not_idle_however_strict() -> None:
 
 
 def test_dead_after_two_hours_of_work() -> None:
-    assert detect(holding([idle(235)], busy_first=24)) == Detection()
+    assert detect(holding([idle(235)], busy_first=24)) == RuleDetection()
     draft = only(holding([idle(240)], busy_first=24))
     assert draft.since_ms == at(125)
     assert "logs p1" in draft.action.patch
@@ -214,7 +214,7 @@ def test_a_mig_instance_without_busy_signal_is_judged_by_its_sms() -> None:
 
     draft = only(world(0.0))
     assert board_ms(draft.episodes) == pytest.approx(90 * MINUTE_MS / 7, abs=1)
-    assert detect(world(0.2)) == Detection()
+    assert detect(world(0.2)) == RuleDetection()
 
 
 def test_a_pod_that_is_replaced_leaves_the_job_as_idle_as_it_was() -> None:
@@ -267,10 +267,10 @@ def test_evidence() -> None:
 
 
 def test_settings_of_a_namespace() -> None:
-    other = Override(("ns",), (), overridden(IdleAllocationSettings(), {"batch_from_start": "90m"}))
+    other = SettingsOverride(("ns",), (), overridden(IdleAllocationSettings(), {"batch_from_start": "90m"}))
     facts = holding([idle(75)]).facts()
-    assert idle_allocation.run(facts, Scoped(IdleAllocationSettings())).drafts
-    assert idle_allocation.run(facts, Scoped(IdleAllocationSettings(), [other])).drafts == ()
+    assert idle_allocation_rule.run(facts, ScopedSettings(IdleAllocationSettings())).drafts
+    assert idle_allocation_rule.run(facts, ScopedSettings(IdleAllocationSettings(), [other])).drafts == ()
 
 
 def test_a_history_that_begins_later_than_the_pod() -> None:
@@ -280,16 +280,16 @@ def test_a_history_that_begins_later_than_the_pod() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert detect(World(60).node("n1")) == Detection()
+    assert detect(World(60).node("n1")) == RuleDetection()
 
 
 # Laws.
 
 
-def changed(facts: Facts, activity: pd.DataFrame) -> Facts:
-    frames: Frames = replace(facts.history.frames, activity=activity)
-    history = History(frames, facts.history.window, facts.history.teams)
-    return Facts(facts.cluster, history, Prices(history, four_dollars))
+def changed(facts: DetectorFacts, activity: pd.DataFrame) -> DetectorFacts:
+    frames: ClusterFrames = replace(facts.history.frames, activity=activity)
+    history = ClusterHistory(frames, facts.history.window, facts.history.teams)
+    return DetectorFacts(facts.cluster, history, GpuTimePrices(history, four_dollars))
 
 
 PIECE = st.tuples(st.sampled_from([0.0, 0.0, 0.0, 0.0, 0.4, None]), st.integers(1, 30))
@@ -344,7 +344,7 @@ def _half(activity: pd.DataFrame, begin: float, end: float) -> pd.DataFrame:
     )
 
 
-def _claims(detection: Detection) -> list[object]:
+def _claims(detection: RuleDetection) -> list[object]:
     return [each for draft in detection.drafts for each in draft.episodes]
 
 
@@ -381,7 +381,7 @@ def test_claims_are_the_integral_of_idle_rows_and_nothing_is_claimed_twice(world
     _never_twice(detect(facts), facts)
 
 
-def _never_twice(detection: Detection, facts: Facts) -> None:
+def _never_twice(detection: RuleDetection, facts: DetectorFacts) -> None:
     boards = facts.history.held.set_index("pod_uid")["boards"]
     grid = np.arange(T0, facts.now_ms, MINUTE_MS)
     claimed: dict[str, np.ndarray] = {}
@@ -396,8 +396,8 @@ def _never_twice(detection: Detection, facts: Facts) -> None:
 def test_a_window_that_moves_on_keeps_the_pods_start() -> None:
     facts = holding([idle(100)]).facts()
     later = Window(facts.history.window.start_ms + MINUTE_MS, facts.now_ms)
-    history = History(facts.history.frames, later, facts.history.teams)
-    assert only(Facts("c", history, Prices(history, four_dollars))).since_ms == at(15)
+    history = ClusterHistory(facts.history.frames, later, facts.history.teams)
+    assert only(DetectorFacts("c", history, GpuTimePrices(history, four_dollars))).since_ms == at(15)
 
 
 def test_peak_memory_is_that_of_the_idle_time() -> None:
@@ -439,7 +439,7 @@ def test_a_uid_in_another_namespace_is_another_job() -> None:
     assert draft.action.patch.startswith("kubectl -n ns patch jobs.batch/j ")
 
 
-def _claimed(facts: Facts, start: float, end: float) -> set[int]:
+def _claimed(facts: DetectorFacts, start: float, end: float) -> set[int]:
     """Steps of ``[start, end)`` that are claimed, as minutes."""
     claims = [each for draft in detect(facts).drafts for each in draft.episodes]
     return {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.support.servers import STEPS_A_DAY, ServedFleet, fleet
+from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.rule_settings import IdleAllocationSettings
-from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 
 NOW = 4 * STEPS_A_DAY
 
@@ -20,7 +20,7 @@ def given() -> ServedFleet:
 
 def found(given: ServedFleet, signal: str, **settings: float) -> set[int]:
     facts = given.facts(0, NOW, signal)
-    drafts = idle_allocation.run(facts, Scoped(IdleAllocationSettings(**settings))).drafts  # type: ignore[arg-type]
+    drafts = idle_allocation_rule.run(facts, ScopedSettings(IdleAllocationSettings(**settings))).drafts  # type: ignore[arg-type]
     return {int(draft.subject.name[1:]) for draft in drafts if draft.ended_ms is None}
 
 

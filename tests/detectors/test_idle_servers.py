@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.findings import Detection, Draft, Withheld
-from gpucost.detectors.past import PastWork
+from gpucost.detectors.detector_settings import ScopedSettings, overridden
+from gpucost.detectors.findings import FindingDraft, RuleDetection, WithheldFinding
+from gpucost.detectors.inputs.detector_facts import PastWork
 from gpucost.detectors.rule_settings import IdleAllocationSettings
-from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
-from gpucost.detectors.settings import Scoped, overridden
+from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
+from gpucost.detectors.rules.idle_allocation.servers import (
+    GapEnd,
+    PastGaps,
+    ReturnHazard,
+    ServerGap,
+)
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.detectors.case_idle_allocation import idle
 from tests.detectors.worlds import STEP, World, at
@@ -30,16 +35,18 @@ def server(minutes: int = 360) -> World:
     return world.work("p1", "n1", "g0", [*[1.0] * 6, *idle(minutes)], start=5)
 
 
-def detect(world: World, **settings: object) -> Detection:
-    return idle_allocation.run(world.facts(), Scoped(overridden(IdleAllocationSettings(), settings)))
+def detect(world: World, **settings: object) -> RuleDetection:
+    return idle_allocation_rule.run(
+        world.facts(), ScopedSettings(overridden(IdleAllocationSettings(), settings))
+    )
 
 
-def found(world: World, **settings: object) -> Draft:
+def found(world: World, **settings: object) -> FindingDraft:
     (draft,) = detect(world, **settings).drafts
     return draft
 
 
-def withheld(world: World, **settings: object) -> Withheld:
+def withheld(world: World, **settings: object) -> WithheldFinding:
     detection = detect(world, **settings)
     assert detection.drafts == ()
     (told,) = detection.withheld
@@ -120,7 +127,7 @@ def fleet(dead: int, back: int, days: int = 3) -> World:
     return world.work("web", "nx", "gx", [*[1.0] * ((minutes - 365) // STEP), *idle(360)], start=5)
 
 
-def of_web(detection: Detection) -> list[str]:
+def of_web(detection: RuleDetection) -> list[str]:
     return [each.because for each in detection.withheld if each.subject.name == "web"]
 
 
@@ -147,8 +154,8 @@ def test_with_requests_a_fleet_that_comes_back_still_holds_it_back() -> None:
     assert because.endswith("but 50 % of servers here that had been idle as long worked again within 24.0 h")
 
 
-def gap(hours: float, end: GapEnd, job: int = 0) -> Gap:
-    return Gap(job, 0, round(hours * HOUR_MS), end)
+def gap(hours: float, end: GapEnd, job: int = 0) -> ServerGap:
+    return ServerGap(job, 0, round(hours * HOUR_MS), end)
 
 
 def test_hazard_by_hand() -> None:
@@ -168,7 +175,7 @@ def test_hazard_by_hand() -> None:
 
 
 _GAPS = st.builds(
-    Gap,
+    ServerGap,
     st.integers(0, 3),
     st.integers(0, 3),
     st.integers(1, 60).map(HOUR_MS.__mul__),
@@ -182,7 +189,9 @@ _GAPS = st.builds(
     st.booleans(),
     st.integers(1, 60),
 )
-def test_a_hazard_is_a_count_over_all_gaps(past: list[Gap], other: Gap, is_own: bool, most: int) -> None:
+def test_a_hazard_is_a_count_over_all_gaps(
+    past: list[ServerGap], other: ServerGap, is_own: bool, most: int
+) -> None:
     """Gap by gap, as it is said of one: by what the sums must come to."""
     present = past[0] if is_own and past else replace(other, job=9)
     after = min(present.length_ms, most * HOUR_MS)
@@ -191,7 +200,7 @@ def test_a_hazard_is_a_count_over_all_gaps(past: list[Gap], other: Gap, is_own: 
     followed = [each.length_ms >= after + ahead for each in known]
     counted = [n for n, each in enumerate(known) if followed[n] or each.end is not GapEnd.OPEN]
     worked = sum(known[n].end is GapEnd.WORK and not followed[n] for n in counted)
-    assert PastGaps(past).hazard(present, 24 * HOUR_MS, most * HOUR_MS) == Hazard(
+    assert PastGaps(past).hazard(present, 24 * HOUR_MS, most * HOUR_MS) == ReturnHazard(
         len(counted), worked, after, ahead
     )
 
@@ -230,7 +239,7 @@ def past_row(uid: str, hour: int, busy: float, seen: float = 1.0) -> dict[str, o
 def test_the_ledger_remembers_what_a_day_of_history_cannot(dead: int, back: int, is_found: bool) -> None:
     world = server(360)
     facts = replace(world.facts(), past=before(dead, back))
-    detection = idle_allocation.run(facts, Scoped(IdleAllocationSettings()))
+    detection = idle_allocation_rule.run(facts, ScopedSettings(IdleAllocationSettings()))
     assert bool(detection.drafts) is is_found
     assert withheld(world).because.endswith(
         "no past gap of servers here was that long and followed as far; 10 % would do"
@@ -244,8 +253,8 @@ def test_a_gap_that_began_before_the_history_is_as_long_as_it_was() -> None:
     world.work("web", "n1", "g0", idle(360))
     rows = pd.DataFrame([past_row("uid-job", 0, 1.0), *(past_row("uid-web", n, 0.0) for n in range(336))])
     past = PastWork(HOUR_MS, rows)
-    (told,) = idle_allocation.run(
-        replace(world.facts(), past=past), Scoped(IdleAllocationSettings())
+    (told,) = idle_allocation_rule.run(
+        replace(world.facts(), past=past), ScopedSettings(IdleAllocationSettings())
     ).withheld
     assert "after 342.0 h it may well work again within 85.5 h" in told.because
 

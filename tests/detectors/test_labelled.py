@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpucost.detectors.findings import Detection, Draft, SubjectKind
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import FindingDraft, RuleDetection, SubjectKind
 from gpucost.detectors.rule_settings import IdleAllocationSettings, OversizedRequestSettings
-from gpucost.detectors.rules import idle_allocation, oversized_request
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
+from gpucost.detectors.rules.oversized_request import oversized_request_rule
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.labelled import KINDS, Label, Labelled, labelled
 from tests.support.shared import needs_shared
@@ -30,11 +31,11 @@ FLOORS = {
 @dataclass(frozen=True)
 class Result:
     given: Labelled
-    idle: Detection
-    large: Detection
+    idle: RuleDetection
+    large: RuleDetection
 
     @property
-    def drafts(self) -> tuple[Draft, ...]:
+    def drafts(self) -> tuple[FindingDraft, ...]:
         return (*self.idle.drafts, *self.large.drafts)
 
     def found(self, rule: str, variant: str) -> set[str]:
@@ -72,8 +73,8 @@ def _naive(result: Result) -> str:
 @pytest.fixture(scope="module")
 def result() -> Result:
     given = labelled()
-    idle = idle_allocation.run(given.facts, Scoped(IdleAllocationSettings()))
-    large = oversized_request.run(given.facts, Scoped(OversizedRequestSettings()))
+    idle = idle_allocation_rule.run(given.facts, ScopedSettings(IdleAllocationSettings()))
+    large = oversized_request_rule.run(given.facts, ScopedSettings(OversizedRequestSettings()))
     return Result(given, idle, large)
 
 

@@ -6,50 +6,53 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.detectors.encoding import from_json, to_json
-from gpucost.detectors.findings import (
-    Action,
-    Draft,
-    Evidence,
-    Finding,
-    Pattern,
-    Severity,
-    Subject,
-    SubjectKind,
-    Wasted,
-)
-from gpucost.detectors.lifecycle import (
+from gpucost.detectors.engine.finding_json import from_json, to_json
+from gpucost.detectors.engine.lifecycle import (
     EXEMPT_LABEL,
     REOPEN_MS,
-    Change,
-    Exemption,
-    Life,
-    State,
+    FindingChange,
+    FindingExemption,
+    FindingLife,
+    FindingLifeState,
     advance,
+)
+from gpucost.detectors.findings import (
+    Finding,
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
+    SubjectKind,
+    WastePattern,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.detectors.worlds import at
 
 
 def finding(name: str = "train", waste_ms: int = HOUR_MS, since: float = 0, **changes: object) -> Finding:
-    subject = Subject(SubjectKind.JOB, "c", name, "ns", f"uid-{name}")
-    draft = Draft(
-        Pattern.IDLE_ALLOCATION, "whole", subject, at(since), f"{name} is idle",
-        (Evidence("GPUs", 8, "", "gpucost_pod_gpu_request"),), Action("suspend it", "kubectl …"), "8 × 1 h",
+    subject = FindingSubject(SubjectKind.JOB, "c", name, "ns", f"uid-{name}")
+    draft = FindingDraft(
+        WastePattern.IDLE_ALLOCATION, "whole", subject, at(since), f"{name} is idle",
+        (FindingEvidence("GPUs", 8, "", "gpucost_pod_gpu_request"),),
+        FindingAction("suspend it", "kubectl …"), "8 × 1 h",
         team="language", queue="q",
     )  # fmt: skip
     draft = replace(draft, **changes)  # type: ignore[arg-type]  # fields of Draft
-    return Finding(draft, Severity.LOW, Wasted(waste_ms, 4_000_000_000, "f", True), 8.0, 32_000_000_000)
+    return Finding(
+        draft, FindingSeverity.LOW, FindingWaste(waste_ms, 4_000_000_000, "f", True), 8.0, 32_000_000_000
+    )
 
 
-def look(lives: tuple[Life, ...], minute: float, *findings: Finding, **options: object):  # type: ignore[no-untyped-def]
+def look(lives: tuple[FindingLife, ...], minute: float, *findings: Finding, **options: object):  # type: ignore[no-untyped-def]
     """One evaluation; the untyped options are those of advance."""
     return advance(lives, findings, at(minute), **options)  # type: ignore[arg-type]
 
 
 def test_a_finding_opens_once_and_keeps_its_beginning() -> None:
     first = look((), 60, finding())
-    assert [change for change, _ in first.changes] == [Change.OPENED]
+    assert [change for change, _ in first.changes] == [FindingChange.OPENED]
     second = look(first.lives, 65, finding())
     assert second.changes == ()
     (life,) = second.lives
@@ -72,39 +75,41 @@ def test_it_closes_after_two_clean_looks_and_comes_back_within_ten_minutes() -> 
     assert once.changes == ()
     twice = look(once.lives, 70)
     assert [(change, life.state, life.closed_at_ms) for change, life in twice.changes] == [
-        (Change.RESOLVED, State.RESOLVED, at(70))
+        (FindingChange.RESOLVED, FindingLifeState.RESOLVED, at(70))
     ]
     back = look(twice.lives, 80, finding(since=78))
     assert [(change, life.opened_at_ms, life.since_ms) for change, life in back.changes] == [
-        (Change.REOPENED, at(60), at(0))
+        (FindingChange.REOPENED, at(60), at(0))
     ]
     late = look(twice.lives, 70 + REOPEN_MS / MINUTE_MS + 0.1, finding(since=78))
-    assert [(change, life.since_ms) for change, life in late.changes] == [(Change.OPENED, at(78))]
+    assert [(change, life.since_ms) for change, life in late.changes] == [(FindingChange.OPENED, at(78))]
 
 
 def test_what_was_over_while_nobody_looked_is_another_finding() -> None:
     lives = look((), 60, finding()).lives
     step = look(lives, 300, finding(since=200))
     assert [(change, life.since_ms) for change, life in step.changes] == [
-        (Change.RESOLVED, at(0)),
-        (Change.OPENED, at(200)),
+        (FindingChange.RESOLVED, at(0)),
+        (FindingChange.OPENED, at(200)),
     ]
-    assert sorted(life.state for life in step.lives) == [State.OPEN, State.RESOLVED]
+    assert sorted(life.state for life in step.lives) == [FindingLifeState.OPEN, FindingLifeState.RESOLVED]
     goes_on = look(lives, 300, finding(since=60 + REOPEN_MS / MINUTE_MS))
     assert goes_on.changes == ()
 
 
 def test_a_mute_outlives_what_was_muted() -> None:
     (life,) = look((), 60, finding()).lives
-    muted = replace(life, state=State.MUTED, muted_until_ms=at(500))
+    muted = replace(life, state=FindingLifeState.MUTED, muted_until_ms=at(500))
     for step in (
         look((muted,), 300, finding(since=200)),
         look(look(look((muted,), 70).lives, 75).lives, 300, finding(since=200)),
     ):
-        (again,) = [each for each in step.lives if each.state is not State.RESOLVED]
-        assert (again.state, again.muted_until_ms) == (State.MUTED, at(500))
+        (again,) = [each for each in step.lives if each.state is not FindingLifeState.RESOLVED]
+        assert (again.state, again.muted_until_ms) == (FindingLifeState.MUTED, at(500))
     late = look((muted,), 510, finding(since=200))
-    assert [each.state for each in late.lives if each.state is not State.RESOLVED] == [State.OPEN]
+    assert [each.state for each in late.lives if each.state is not FindingLifeState.RESOLVED] == [
+        FindingLifeState.OPEN
+    ]
 
 
 def test_a_look_in_between_that_finds_it_starts_the_count_anew() -> None:
@@ -121,32 +126,36 @@ def test_who_lacks_data_closes_nothing() -> None:
     fingerprint = finding().fingerprint
     for minute in (65, 70, 75):
         lives = look(lives, minute, unknown=[fingerprint]).lives
-    assert [life.state for life in lives] == [State.OPEN]
+    assert [life.state for life in lives] == [FindingLifeState.OPEN]
 
 
 def test_muted_stays_silent_until_its_time_and_worse_is_said() -> None:
     (life,) = look((), 60, finding()).lives
-    muted = replace(life, state=State.MUTED, muted_until_ms=at(120))
+    muted = replace(life, state=FindingLifeState.MUTED, muted_until_ms=at(120))
     step = look((muted,), 65, finding())
     assert not step.lives[0].speaks(at(65))
     step = look(step.lives, 120, finding())
-    assert [(change, life.state) for change, life in step.changes] == [(Change.UNMUTED, State.OPEN)]
-    worse = look(step.lives, 125, replace(finding(), severity=Severity.HIGH))
-    assert [change for change, _ in worse.changes] == [Change.WORSENED]
+    assert [(change, life.state) for change, life in step.changes] == [
+        (FindingChange.UNMUTED, FindingLifeState.OPEN)
+    ]
+    worse = look(step.lives, 125, replace(finding(), severity=FindingSeverity.HIGH))
+    assert [change for change, _ in worse.changes] == [FindingChange.WORSENED]
 
 
 @pytest.mark.parametrize(
     ("exemption", "silent"),
     [
-        (Exemption(at(0) + DAY_MS, "agreed"), True),
-        (Exemption(at(0) + DAY_MS, "agreed", patterns=(Pattern.MONOPOLY,)), False),
-        (Exemption(at(0) + DAY_MS, "agreed", namespaces=("n*",), queues=("q",)), True),
-        (Exemption(at(0) + DAY_MS, "agreed", namespaces=("other",)), False),
-        (Exemption(at(0) + DAY_MS, "agreed", teams=("language",)), True),
-        (Exemption(at(0) + DAY_MS, "agreed", users=("ada",)), False),
+        (FindingExemption(at(0) + DAY_MS, "agreed"), True),
+        (FindingExemption(at(0) + DAY_MS, "agreed", patterns=(WastePattern.MONOPOLY,)), False),
+        (FindingExemption(at(0) + DAY_MS, "agreed", namespaces=("n*",), queues=("q",)), True),
+        (FindingExemption(at(0) + DAY_MS, "agreed", namespaces=("other",)), False),
+        (FindingExemption(at(0) + DAY_MS, "agreed", teams=("language",)), True),
+        (FindingExemption(at(0) + DAY_MS, "agreed", users=("ada",)), False),
     ],
 )
-def test_exemptions_silence_what_they_name_until_they_expire(exemption: Exemption, silent: bool) -> None:
+def test_exemptions_silence_what_they_name_until_they_expire(
+    exemption: FindingExemption, silent: bool
+) -> None:
     (life,) = look((), 60, finding(), exemptions=[exemption]).lives
     assert life.speaks(at(60)) is not silent
     day_later = at(0) + DAY_MS
@@ -163,7 +172,7 @@ def test_a_label_exempts_until_its_day_and_nonsense_exempts_nobody() -> None:
 
 
 def test_rehearsal_is_kept_but_silent() -> None:
-    (life,) = look((), 60, finding(), rehearsals={Pattern.IDLE_ALLOCATION: True}).lives
+    (life,) = look((), 60, finding(), rehearsals={WastePattern.IDLE_ALLOCATION: True}).lives
     assert life.rehearsal
     assert not life.speaks(at(60))
 
@@ -195,17 +204,17 @@ def test_a_clock_that_goes_back_undoes_nothing() -> None:
 def test_a_clock_that_was_wrong_by_years_freezes_nothing() -> None:
     lives = look((), 5_000_000, finding()).lives
     (life,) = look(lives, 60, finding()).lives
-    assert (life.state, life.last_seen_ms) == (State.OPEN, at(60))
+    assert (life.state, life.last_seen_ms) == (FindingLifeState.OPEN, at(60))
     step = look(look(lives, 65).lives, 70)
-    assert [change for change, _ in step.changes] == [Change.RESOLVED]
+    assert [change for change, _ in step.changes] == [FindingChange.RESOLVED]
 
 
 def test_what_seems_to_begin_where_history_does_may_have_begun_before() -> None:
     (life,) = look((), 60, finding()).lives
-    acknowledged = replace(life, state=State.ACKNOWLEDGED)
+    acknowledged = replace(life, state=FindingLifeState.ACKNOWLEDGED)
     step = look((acknowledged,), 3_600, finding(since=3_120), known_from_ms=at(3_120))
     assert step.changes == ()
-    assert (step.lives[0].state, step.lives[0].since_ms) == (State.ACKNOWLEDGED, at(0))
+    assert (step.lives[0].state, step.lives[0].since_ms) == (FindingLifeState.ACKNOWLEDGED, at(0))
 
 
 def test_one_life_of_the_future_holds_up_no_other() -> None:
@@ -213,5 +222,5 @@ def test_one_life_of_the_future_holds_up_no_other() -> None:
     (ahead,) = look((), 700, finding("ahead")).lives
     step = look(look((here, ahead), 65).lives, 70)
     assert [(change, life.finding.draft.subject.name) for change, life in step.changes] == [
-        (Change.RESOLVED, "here")
+        (FindingChange.RESOLVED, "here")
     ]

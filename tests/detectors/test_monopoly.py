@@ -7,21 +7,20 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.detectors.findings import Detection, Draft, Severity, SubjectKind
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import FindingDraft, FindingSeverity, RuleDetection, SubjectKind
 from gpucost.detectors.rule_settings import MonopolySettings
-from gpucost.detectors.rules.monopoly import run
-from gpucost.detectors.settings import Scoped
-from gpucost.detectors.tenancy import Tenancy, Tenant
+from gpucost.detectors.rules.monopoly import ClusterTenancy, ClusterTenant, run
 from gpucost.domain.time import HOUR_MS
 from tests.detectors.case_monopoly import DAY, lending
 from tests.detectors.worlds import GPU, World, at
 
 
-def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(MonopolySettings.model_validate(settings)))
+def _run(world: World, **settings: object) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(MonopolySettings.model_validate(settings)))
 
 
-def _one(world: World, **settings: object) -> Draft:
+def _one(world: World, **settings: object) -> FindingDraft:
     (draft,) = _run(world, **settings).drafts
     return draft
 
@@ -52,7 +51,7 @@ def test_displaced_is_no_more_than_what_is_borrowed() -> None:
     world.rows["demand"][0].update(pods=5, min_pods=1)
     draft = _one(world)
     assert draft.view_ms == 2 * 2 * HOUR_MS
-    assert draft.at_least is Severity.LOW
+    assert draft.at_least is FindingSeverity.LOW
 
 
 def test_a_gang_that_is_larger_than_the_loan_is_not_displaced() -> None:
@@ -69,10 +68,10 @@ def test_whoever_finds_free_gpus_is_not_displaced() -> None:
 def test_severity_follows_what_was_displaced() -> None:
     world = lending(waits=12 * 60)
     world.rows["demand"][0].update(pods=5, min_pods=1)
-    assert _one(world).at_least is Severity.HIGH
+    assert _one(world).at_least is FindingSeverity.HIGH
     world = lending(waits=4 * 60)
     world.rows["demand"][0].update(pods=5, min_pods=1)
-    assert _one(world).at_least is Severity.MEDIUM
+    assert _one(world).at_least is FindingSeverity.MEDIUM
 
 
 def test_a_tenant_within_its_nominal_quota_is_no_monopoly() -> None:
@@ -112,8 +111,8 @@ def test_without_quotas_tenants_are_teams_with_equal_parts() -> None:
     assert (draft.team, draft.queue, draft.view_ms) == ("", "", 2 * HOUR_MS)
     assert draft.subject.name == "t1"
     assert draft.action.patch == ""
-    tenancy = Tenancy(world.facts(), at(0), at(DAY))
-    assert tenancy.borrowed(Tenant(None, "t1"), GPU).most(at(0), at(DAY)) == pytest.approx(4)
+    tenancy = ClusterTenancy(world.facts(), at(0), at(DAY))
+    assert tenancy.borrowed(ClusterTenant(None, "t1"), GPU).most(at(0), at(DAY)) == pytest.approx(4)
 
 
 def test_beside_queues_whoever_stands_in_none_has_nothing_of_its_own() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpucost.detectors.findings import Action, Draft, Evidence, Pattern
-from gpucost.detectors.registry import RULES
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.holders import NO_TEAM
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.findings import FindingAction, FindingDraft, FindingEvidence, WastePattern
+from gpucost.domain.buckets import NO_TEAM
 from tests.detectors.case_fragmentation import blocked
 from tests.detectors.case_gang_stall import locked
 from tests.detectors.case_preemption_waste import cycle
@@ -23,7 +23,7 @@ _JOBS = ("allocations", "demand", "stalls")
 
 
 def _cases() -> Iterator[Any]:
-    for pattern in Pattern:
+    for pattern in WastePattern:
         for case in importlib.import_module(f"tests.detectors.case_{pattern.value}").CASES:
             yield pytest.param(pattern, case, id=f"{pattern.value}-{case.variant}")
 
@@ -64,16 +64,16 @@ def _among_strangers(world: World, job_uid: str) -> World:
     )
 
 
-def _words(summary: str, evidence: Sequence[Evidence], action: Action) -> str:
+def _words(summary: str, evidence: Sequence[FindingEvidence], action: FindingAction) -> str:
     said = [text for each in evidence for text in (each.name, str(each.value), each.unit, each.shown_by)]
     return "\n".join([summary, action.text, action.patch, *said])
 
 
-def _all(draft: Draft) -> str:
+def _all(draft: FindingDraft) -> str:
     return "\n".join([_words(draft.summary, draft.evidence, draft.action), draft.formula, *draft.checked])
 
 
-def _shown(draft: Draft) -> str:
+def _shown(draft: FindingDraft) -> str:
     """What the faces show to its team."""
     view = draft.team_view
     if view is None:
@@ -81,17 +81,17 @@ def _shown(draft: Draft) -> str:
     return "\n".join([_words(view.summary, view.evidence, view.action), draft.formula, *draft.checked])
 
 
-def _owned(pattern: Pattern, case: Case) -> Iterator[Draft]:
+def _owned(pattern: WastePattern, case: Case) -> Iterator[FindingDraft]:
     for job_uid in _jobs(_world(case.positive)):
         facts = _among_strangers(_world(case.positive), job_uid).facts()
-        settings = Scoped(RULES[pattern].settings.model_validate(dict(case.settings)))
+        settings = ScopedSettings(RULES[pattern].settings.model_validate(dict(case.settings)))
         for draft in RULES[pattern].run(facts, settings).drafts:
             if draft.team not in ("", NO_TEAM, f"{CANARY}-team", f"{CANARY}-team-2"):
                 yield draft
 
 
 @pytest.mark.parametrize(("pattern", "case"), list(_cases()))
-def test_no_team_reads_of_another(pattern: Pattern, case: Case) -> None:
+def test_no_team_reads_of_another(pattern: WastePattern, case: Case) -> None:
     for draft in _owned(pattern, case):
         assert CANARY not in _shown(draft), draft.variant
 
@@ -99,15 +99,15 @@ def test_no_team_reads_of_another(pattern: Pattern, case: Case) -> None:
 @pytest.mark.parametrize(
     ("pattern", "variant", "world", "job"),
     [
-        (Pattern.FRAGMENTATION, "blocked", blocked(15), "uid-big"),
-        (Pattern.PREEMPTION_WASTE, "cycling", cycle(), "uid-j"),
-        (Pattern.GANG_STALL, "deadlock", locked(), "uid-small"),
+        (WastePattern.FRAGMENTATION, "blocked", blocked(15), "uid-big"),
+        (WastePattern.PREEMPTION_WASTE, "cycling", cycle(), "uid-j"),
+        (WastePattern.GANG_STALL, "deadlock", locked(), "uid-small"),
     ],
 )
-def test_the_platform_does(pattern: Pattern, variant: str, world: World, job: str) -> None:
+def test_the_platform_does(pattern: WastePattern, variant: str, world: World, job: str) -> None:
     """The test above would see it if a view were missing."""
     facts = _among_strangers(deepcopy(world), job).facts()
-    settings = Scoped(RULES[pattern].settings())
+    settings = ScopedSettings(RULES[pattern].settings())
     (draft,) = [
         each
         for each in RULES[pattern].run(facts, settings).drafts

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Detection, Severity
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import FindingSeverity, RuleDetection
 from gpucost.detectors.rule_settings import NotAdvertisedSettings
 from gpucost.detectors.rules.not_advertised import run
-from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
 from tests.detectors.case_not_advertised import START, node
 from tests.detectors.worlds import World, at
 
 
-def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(NotAdvertisedSettings()))
+def found(world: World) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(NotAdvertisedSettings()))
 
 
-def board_minutes(detection: Detection) -> float:
+def board_minutes(detection: RuleDetection) -> float:
     episodes = [each for draft in detection.drafts for each in draft.episodes]
     return sum((each.end_ms - each.start_ms) * (each.boards or 0) for each in episodes) / MINUTE_MS
 
@@ -36,11 +36,11 @@ def test_what_it_had_before_counts_where_labels_say_nothing() -> None:
 
 def test_a_node_of_which_nothing_is_known_is_not_found() -> None:
     world = World(60).node("n1", -1, capacity=False).counts("n1", 0, 60, -1, 0)
-    assert found(world) == Detection()
+    assert found(world) == RuleDetection()
 
 
 def test_a_cordoned_node_is_not_found() -> None:
-    assert found(node(schedulable=0)) == Detection()
+    assert found(node(schedulable=0)) == RuleDetection()
 
 
 def test_a_new_node_has_ten_minutes() -> None:
@@ -56,7 +56,7 @@ def test_a_new_node_has_ten_minutes() -> None:
 def test_boards_that_are_sliced_anew_are_all_there() -> None:
     world = World(60).node("n1", capacity=False).counts("n1", 0, 30, 8, 8).counts("n1", 30, 60, -1, 0)
     world.counts("n1", 30, 60, 56, 56, resource="nvidia.com/mig-1g.10gb")
-    assert found(world) == Detection()
+    assert found(world) == RuleDetection()
 
 
 def test_shared_boards_are_counted_once() -> None:
@@ -67,13 +67,13 @@ def test_shared_boards_are_counted_once() -> None:
 
 
 def test_none_at_all_while_somebody_waits_is_at_least_high() -> None:
-    def waiting(products: str) -> Severity:
+    def waiting(products: str) -> FindingSeverity:
         (draft,) = found(node().waits("j", 0, products=products)).drafts
         return draft.at_least
 
-    assert waiting("") is Severity.HIGH
-    assert waiting("NVIDIA-H100-80GB-HBM3|other") is Severity.HIGH
-    assert waiting("other") is Severity.INFO
+    assert waiting("") is FindingSeverity.HIGH
+    assert waiting("NVIDIA-H100-80GB-HBM3|other") is FindingSeverity.HIGH
+    assert waiting("other") is FindingSeverity.INFO
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_none_at_all_while_somebody_waits_is_at_least_high() -> None:
 )
 def test_work_under_way_holds_it_back(labels: dict[str, str], because: str) -> None:
     world = node()
-    world.overview = Overview(
+    world.overview = ClusterOverview(
         build.state(build.node("n1", 0, labels=labels, created_ms=at(-60)), at_ms=at(15))
     )
     (withheld,) = found(world).withheld
@@ -99,7 +99,7 @@ def test_the_plugin_of_the_node_is_named() -> None:
     plugin = build.pod(
         "my-device-plugin-x", node="n1", namespace="gpus", created_ms=at(-60), stuck="CrashLoopBackOff"
     )
-    world.overview = Overview(build.state(host, plugin, at_ms=at(15)))
+    world.overview = ClusterOverview(build.state(host, plugin, at_ms=at(15)))
     (draft,) = found(world).drafts
     assert draft.action.patch == "kubectl -n gpus delete pod my-device-plugin-x"
     assert {each.name: each.value for each in draft.evidence}["pod my-device-plugin-x"] == "CrashLoopBackOff"

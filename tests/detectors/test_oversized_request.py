@@ -12,14 +12,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.mig_fit import smallest_fit
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.findings import Detection, Draft
-from gpucost.detectors.held import board_ms
+from gpucost.cluster.views.node_fit import smallest_fit
+from gpucost.detectors.allocation_pieces import board_ms
+from gpucost.detectors.detector_settings import ScopedSettings, overridden
+from gpucost.detectors.findings import FindingDraft, RuleDetection
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import OversizedRequestSettings
-from gpucost.detectors.rules import oversized_request
-from gpucost.detectors.rules.gpu_use import quantile
-from gpucost.detectors.settings import Scoped, overridden
+from gpucost.detectors.rules.oversized_request import oversized_request_rule
+from gpucost.detectors.rules.oversized_request.candidates import quantile
 from gpucost.domain.gpu import ShareBasis
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_oversized_request import A100_40, A100_80, CASES, host, job, team
@@ -28,14 +28,16 @@ from tests.detectors.worlds import GIB, GPU, Case, World, at, four_dollars
 NAMES = [case.variant for case in CASES]
 
 
-def detect(world: World | Facts, **values: object) -> Detection:
+def detect(world: World | DetectorFacts, **values: object) -> RuleDetection:
     facts = world.facts() if isinstance(world, World) else world
-    found = oversized_request.run(facts, Scoped(overridden(OversizedRequestSettings(), values)))
+    found = oversized_request_rule.run(facts, ScopedSettings(overridden(OversizedRequestSettings(), values)))
     # That nobody watches the state is said of the cluster each time, and tested by itself.
-    return Detection(found.drafts, tuple(each for each in found.withheld if each.subject.kind != "cluster"))
+    return RuleDetection(
+        found.drafts, tuple(each for each in found.withheld if each.subject.kind != "cluster")
+    )
 
 
-def only(world: World | Facts, **values: object) -> Draft:
+def only(world: World | DetectorFacts, **values: object) -> FindingDraft:
     detection = detect(world, **values)
     assert len(detection.drafts) == 1, detection
     return detection.drafts[0]
@@ -59,12 +61,12 @@ def test_just_below_is_no_finding(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_too_short_is_no_finding(case: Case) -> None:
-    assert detect(case.short) == Detection()
+    assert detect(case.short) == RuleDetection()
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_without_data_it_says_so(case: Case) -> None:
-    detection = oversized_request.run(case.gap.facts(), Scoped(OversizedRequestSettings()))
+    detection = oversized_request_rule.run(case.gap.facts(), ScopedSettings(OversizedRequestSettings()))
     assert detection.drafts == ()
     assert any(each.lacks_data for each in detection.withheld)
 
@@ -90,7 +92,7 @@ def test_the_smallest_slice_that_fits(memory: float, p95: float, profile: str | 
 
 def test_a_board_that_cannot_be_divided_fits_nothing() -> None:
     assert smallest_fit("L40S", 48 * GIB, 1e9, 0.01, 0.8, ShareBasis.COMPUTE) is None
-    assert detect(job(product="NVIDIA-L40S", sm=0.1)) == Detection()
+    assert detect(job(product="NVIDIA-L40S", sm=0.1)) == RuleDetection()
 
 
 def test_by_memory_a_slice_is_another_share() -> None:
@@ -118,9 +120,9 @@ def test_since_stays_while_time_goes_on() -> None:
 
 
 def test_jobs_that_never_worked_are_left_to_idle_allocation() -> None:
-    assert detect(job(300, gpus=(0.0,))) == Detection()
-    assert detect(job(300, gpus=(0.0, 0.0, 0.0, 0.0))) == Detection()
-    assert detect(job(300, gpus=(0.9, 0.0, 0.0, 0.0), sm=0.5)) == Detection()
+    assert detect(job(300, gpus=(0.0,))) == RuleDetection()
+    assert detect(job(300, gpus=(0.0, 0.0, 0.0, 0.0))) == RuleDetection()
+    assert detect(job(300, gpus=(0.9, 0.0, 0.0, 0.0), sm=0.5)) == RuleDetection()
 
 
 def test_of_gpus_that_do_nothing_at_all_none_is_claimed() -> None:
@@ -134,14 +136,14 @@ def test_of_gpus_that_do_nothing_at_all_none_is_claimed() -> None:
 
 def test_without_a_gap_between_those_in_use_and_the_others_it_is_low_efficiency() -> None:
     assert only(job(70, gpus=(0.9, 0.06, 0.02, 0.01), sm=0.5)).variant == "too_many_gpus"
-    assert detect(job(70, gpus=(0.9, 0.06, 0.0201, 0.01), sm=0.5)) == Detection()
+    assert detect(job(70, gpus=(0.9, 0.06, 0.0201, 0.01), sm=0.5)) == RuleDetection()
 
 
 def test_a_job_that_stopped_working_is_not_small() -> None:
     """Two hours at half of the SMs, then six at rest: idle, but not too small for its GPU."""
     world = World(485).node("n1").pod("p1", "n1", 5)
     world.work("p1", "n1", "g", [1.0] * 24 + [0.0] * 72, start=5, sm=0.5, memory=4 * GIB)
-    assert detect(world) == Detection()
+    assert detect(world) == RuleDetection()
 
 
 def test_the_warm_up_is_not_judged() -> None:
@@ -165,11 +167,11 @@ def test_jobs_on_several_nodes_or_slices_get_no_advice_on_slices() -> None:
     world = World(105).node("n1").node("n2").pod("p1", "n1", 5, job="j").pod("p2", "n2", 5, job="j")
     for n in (1, 2):
         world.work(f"p{n}", f"n{n}", f"g{n}", [1.0] * 20, start=5, sm=0.1, memory=4 * GIB)
-    assert detect(world) == Detection()
+    assert detect(world) == RuleDetection()
     sliced = World(105).node("n1", resource="nvidia.com/mig-3g.40gb", units=2)
     sliced.pod("p1", "n1", 5, resource="nvidia.com/mig-3g.40gb")
     sliced.work("p1", "n1", "g/1", [1.0] * 20, start=5, sm=0.1, memory=4 * GIB, share=3 / 7)
-    assert detect(sliced) == Detection()
+    assert detect(sliced) == RuleDetection()
 
 
 def test_host_memory_that_only_a_whole_gpu_comes_with() -> None:
@@ -211,8 +213,8 @@ def test_teams_with_full_memory_or_a_small_part_of_the_cluster_are_left_out() ->
     full = team()
     for row in full.rows["activity"]:
         row["memory_used_bytes"] = 61 * GIB
-    assert detect(full) == Detection()
-    assert detect(team(), low_part_of_cluster=0.34) == Detection()
+    assert detect(full) == RuleDetection()
+    assert detect(team(), low_part_of_cluster=0.34) == RuleDetection()
     assert detect(team(), low_part_of_cluster=0.33).drafts
 
 
@@ -225,7 +227,7 @@ def test_the_fullest_gpu_decides_on_memory() -> None:
     assert draft.action.patch == f'nodeSelector:\n  "nvidia.com/gpu.product": "{A100_40}"'
     world.rows["activity"][-1]["memory_used_bytes"] = 41.0 * GIB
     world.rows["activity"][-2]["memory_used_bytes"] = 41.0 * GIB
-    assert detect(world) == Detection()
+    assert detect(world) == RuleDetection()
 
 
 def test_a_job_is_told_of_one_thing() -> None:
@@ -237,11 +239,11 @@ def test_cores_that_strand_gpus() -> None:
     draft = only(host())
     assert draft.action.patch == 'resources:\n  requests:\n    cpu: "48"'
     assert "3 free GPUs there can be given to nobody" in draft.summary
-    assert detect(host(node_cores=192)) == Detection()
+    assert detect(host(node_cores=192)) == RuleDetection()
 
 
 def test_nothing_at_all() -> None:
-    assert detect(World(60).node("n1")) == Detection()
+    assert detect(World(60).node("n1")) == RuleDetection()
 
 
 # Laws.
@@ -271,14 +273,14 @@ def worlds(draw: st.DrawFn) -> World:
     return world
 
 
-def changed(facts: Facts, activity: pd.DataFrame) -> Facts:
-    history = History(
+def changed(facts: DetectorFacts, activity: pd.DataFrame) -> DetectorFacts:
+    history = ClusterHistory(
         replace(facts.history.frames, activity=activity), facts.history.window, facts.history.teams
     )
-    return Facts(facts.cluster, history, Prices(history, four_dollars))
+    return DetectorFacts(facts.cluster, history, GpuTimePrices(history, four_dollars))
 
 
-def told(detection: Detection) -> list[tuple[str, int, int]]:
+def told(detection: RuleDetection) -> list[tuple[str, int, int]]:
     return [(each.fingerprint, each.since_ms, board_ms(each.episodes)) for each in detection.drafts]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution.deal import Ints
-from gpucost.detectors.places import FreeUnits, Kinds
+from gpucost.attribution.apportion import Ints
+from gpucost.detectors.inputs.unmet_demand import FreeUnits, NodeKinds
 
 KINDS = 3
 Taken = list[tuple[int, int]]
@@ -51,7 +51,7 @@ def test_what_is_taken_is_what_a_walk_over_all_nodes_takes(
     free, kind = (np.array([node[n] for node in nodes], dtype=np.int64) for n in (0, 1))
     fast = FreeUnits(free, kind, KINDS)
     for wanted, units, pods, whole in asks:
-        kinds: Kinds = tuple(sorted(wanted))
+        kinds: NodeKinds = tuple(sorted(wanted))
         here = np.flatnonzero(np.isin(kind, kinds))
         assert fast.left == free.sum()
         assert fast.total(kinds) == free[here].sum()

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.detectors.rules.pod_templates import RESTART, UNKNOWN_CONTAINER, Asker, ask
+from gpucost.detectors.request_patches import (
+    RESTART,
+    UNKNOWN_CONTAINER,
+    RequestingPod,
+    request_action,
+)
 from gpucost.domain.jobs import JobKind
 from tests.detectors.worlds import GPU
 
 
 def _patch(kind: str, pod: str = "j-worker-0", job: str = "j") -> Any:
-    action = ask("Ask for 2", Asker(kind, "ns", job, pod), GPU, 2, 1.0)
+    action = request_action("Ask for 2", RequestingPod(kind, "ns", job, pod), GPU, 2, 1.0)
     assert action.text == f"Ask for 2. {RESTART}"
     return yaml.safe_load(action.patch) if action.patch else None
 
@@ -56,5 +61,7 @@ def test_every_kind_has_yaml_or_none() -> None:
 
 
 def test_strange_names_come_into_no_yaml() -> None:
-    assert ask("Ask", Asker("Job", "ns", "j\nkind: X", "p"), GPU, 2, 1.0).patch == ""
-    assert "X" not in ask("Ask", Asker("JobSet", "ns", "j", "j-\nX-0-0"), GPU, 2, 1.0).patch
+    assert request_action("Ask", RequestingPod("Job", "ns", "j\nkind: X", "p"), GPU, 2, 1.0).patch == ""
+    assert (
+        "X" not in request_action("Ask", RequestingPod("JobSet", "ns", "j", "j-\nX-0-0"), GPU, 2, 1.0).patch
+    )

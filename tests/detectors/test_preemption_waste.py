@@ -8,21 +8,21 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.findings import Detection, Severity
-from gpucost.detectors.held import Piece, pieces
+from gpucost.detectors.allocation_pieces import AllocationPiece, pieces
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import FindingSeverity, RuleDetection
 from gpucost.detectors.rule_settings import PreemptionWasteSettings
-from gpucost.detectors.rules.preemption_waste import HeldBefore, run
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.rules.preemption_waste import PriorHolding, run
 from gpucost.domain.time import MINUTE_MS, SECOND_MS
 from tests.detectors.case_preemption_waste import cycle, evicted, queue_of
 from tests.detectors.worlds import World, at
 
 
-def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(PreemptionWasteSettings()))
+def found(world: World) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(PreemptionWasteSettings()))
 
 
-def claims(detection: Detection) -> list[tuple[str, int, int]]:
+def claims(detection: RuleDetection) -> list[tuple[str, int, int]]:
     episodes = [each for draft in detection.drafts for each in draft.episodes]
     return sorted((each.pod_uid, each.start_ms, each.end_ms) for each in episodes)
 
@@ -85,7 +85,7 @@ def test_what_kube_scheduler_preempted_is_lost_like_what_kueue_evicted() -> None
 
 def test_below_the_threshold_it_is_counted_all_the_same() -> None:
     (draft,) = found(queue_of(units=7)).drafts
-    assert (draft.variant, draft.at_least, draft.view_ms) == ("below_threshold", Severity.INFO, None)
+    assert (draft.variant, draft.at_least, draft.view_ms) == ("below_threshold", FindingSeverity.INFO, None)
     assert len(draft.episodes) == 2
 
 
@@ -143,7 +143,7 @@ def test_no_second_is_claimed_twice_and_none_that_was_not_held(
     assert sum(b - a for _, a, b in spans) >= sum(lengths) * MINUTE_MS // 8
 
 
-def naive_boards(rows: list[Piece], evicted_ms: int) -> float:
+def naive_boards(rows: list[AllocationPiece], evicted_ms: int) -> float:
     held = {}
     for row in rows:
         if row.start_ms < evicted_ms and row.end_ms >= evicted_ms - MINUTE_MS:
@@ -162,7 +162,7 @@ def test_what_was_held_before_is_what_looking_at_every_row_says(
     for n, (start, length, units) in enumerate(spans):
         world.pod(f"p{n}", "n1", start, start + length, units=units, job="j")
     rows = pieces(world.facts().history.held, "job_uid", {"uid-j"})["uid-j"]
-    before = HeldBefore(rows)
+    before = PriorHolding(rows)
     for instant in sorted(instants):
         assert before.boards(at(instant)) == naive_boards(rows, at(instant))
 

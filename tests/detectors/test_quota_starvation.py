@@ -10,28 +10,28 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Detection, Draft
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride
+from gpucost.detectors.findings import FindingDraft, RuleDetection
 from gpucost.detectors.rule_settings import QuotaStarvationSettings
-from gpucost.detectors.rules.quota_starvation import run
-from gpucost.detectors.settings import Override, Scoped
+from gpucost.detectors.rules.quota_starvation.quota_starvation_rule import run
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
 from tests.detectors.case_quota_starvation import beside
 from tests.detectors.worlds import GPU, World, at
 
 
-def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(QuotaStarvationSettings.model_validate(settings)))
+def _run(world: World, **settings: object) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(QuotaStarvationSettings.model_validate(settings)))
 
 
-def _one(world: World, **settings: object) -> Draft:
+def _one(world: World, **settings: object) -> FindingDraft:
     (draft,) = _run(world, **settings).drafts
     return draft
 
 
-def _says(draft: Draft) -> dict[str, Any]:
+def _says(draft: FindingDraft) -> dict[str, Any]:
     return {each.name: each.value for each in draft.evidence}
 
 
@@ -159,8 +159,8 @@ def test_admission_checks_are_no_lack_of_quota() -> None:
 def test_a_queue_may_have_its_own_patience() -> None:
     world = _free().quota("a", 0, 0).quota("b", 8, 4).waits("j1", 20, cluster_queue="a")
     assert _run(world).drafts == ()
-    override = Override((), ("a",), QuotaStarvationSettings.model_validate({"after": "10m"}))
-    (draft,) = run(world.facts(), Scoped(QuotaStarvationSettings(), [override])).drafts
+    override = SettingsOverride((), ("a",), QuotaStarvationSettings.model_validate({"after": "10m"}))
+    (draft,) = run(world.facts(), ScopedSettings(QuotaStarvationSettings(), [override])).drafts
     assert draft.since_ms == at(20)
 
 
@@ -270,7 +270,7 @@ def test_lines_say_what_is_there_now() -> None:
 def _watched(strategy: str = "StrictFIFO", cpu: int = 1000, **node: Any) -> World:
     """Somebody waits for one GPU and ``cpu`` thousandths of a core behind one who waits for sixteen GPUs."""
     world = _quotas({"cohort": "x"}, {"cohort": "x"}, used=0)
-    quotas = {("f", GPU): build.Quota(2)}
+    quotas = {("f", GPU): build.FlavorQuota(2)}
     big = build.workload("big", build.pod_set(gpus=16), queue="lq", namespace="ns", created_ms=at(-9))
     small = build.workload("w1", build.pod_set(gpus=2, cpu=cpu), queue="lq", namespace="ns", created_ms=at(0))
     state = build.state(
@@ -280,7 +280,7 @@ def _watched(strategy: str = "StrictFIFO", cpu: int = 1000, **node: Any) -> Worl
         *(big, small),
         at_ms=at(30),
     )
-    world.overview = Overview(state)
+    world.overview = ClusterOverview(state)
     world.rows["demand"][0]["workload"] = "w1"
     return world
 
@@ -316,7 +316,7 @@ def test_what_is_too_short_for_its_own_queue_takes_nothing_from_another() -> Non
     )
     world.quota("best-effort", 2, 2).quota("q2", 2, 0)
     other = QuotaStarvationSettings(after=timedelta(hours=2))
-    scoped = Scoped(QuotaStarvationSettings(), (Override((), ("best-effort",), other),))
+    scoped = ScopedSettings(QuotaStarvationSettings(), (SettingsOverride((), ("best-effort",), other),))
     (draft,) = run(world.facts(), scoped).drafts
     assert draft.subject.name == "q2"
     assert sum(each.end_ms - each.start_ms for each in draft.episodes) == 80 * MINUTE_MS

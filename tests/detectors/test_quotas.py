@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.quotas import Line, Place, Quotas, free_units, pending
-from gpucost.detectors.series import Series, combined, difference, least
-from gpucost.detectors.starving import waiting_queues
-from gpucost.detectors.unmet import with_since
+from gpucost.detectors.inputs.queue_quotas import (
+    QueueKind,
+    QueuePlace,
+    QueueQuotas,
+    StepFunction,
+    combined,
+    difference,
+    free_units,
+    least,
+    pending,
+)
+from gpucost.detectors.inputs.unmet_demand import with_since
+from gpucost.detectors.rules.quota_starvation.waiting_queues import waiting_queues
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.worlds import GPU, T0, World, at
 
@@ -24,7 +33,7 @@ def _edges(*minutes: float) -> np.ndarray:  # type: ignore[type-arg]  # integers
     return np.array([at(minute) for minute in minutes], np.int64)
 
 
-def _per_minute(series: Series) -> list[float]:
+def _per_minute(series: StepFunction) -> list[float]:
     return series.at([at(minute) for minute in MINUTES]).tolist()
 
 
@@ -43,9 +52,9 @@ def _naive(stretches: list[tuple[int, int, int]]) -> np.ndarray:  # type: ignore
     )
 
 
-def _series(stretches: list[tuple[int, int, int]]) -> Series:
+def _series(stretches: list[tuple[int, int, int]]) -> StepFunction:
     start, end, amount = np.array(stretches, np.int64).reshape(-1, 3).T
-    return Series.summed(T0 + start * MINUTE_MS, T0 + end * MINUTE_MS, amount.astype(float))
+    return StepFunction.summed(T0 + start * MINUTE_MS, T0 + end * MINUTE_MS, amount.astype(float))
 
 
 @given(one=spans, other=spans)
@@ -124,13 +133,13 @@ def test_what_others_leave_idle_is_what_every_minute_says(
     for n, (start, end, pods) in enumerate(asks):
         world.waits(f"j{n}", start, end, pods=pods, cluster_queue="a")
     history = world.facts().history
-    quotas = Quotas.of(history)
+    quotas = QueueQuotas.of(history)
     seen = (gap[0] > MINUTES) | (gap[1] <= MINUTES)
 
     def naive(queues: str, amount: str) -> np.ndarray:  # type: ignore[type-arg]  # integers
         return _naive([(r.start, r.end, _amount(r, amount)) for r in rows if r.queue in queues]) * seen
 
-    place = Place(Line.CLUSTER_QUEUE, "a")
+    place = QueuePlace(QueueKind.CLUSTER_QUEUE, "a")
     mine, others = quotas.mine(place, GPU), quotas.others(place, GPU)
     for name in ("nominal", "used", "unused", "lendable", "borrowed"):
         measure = getattr(quotas, name)
@@ -164,8 +173,8 @@ def _amount(row: _Row, name: str) -> int:
 def test_what_is_not_known_is_neither_unused_nor_borrowed() -> None:
     nan = float("nan")
     world = World(END).node("n1").quota("a", nan, 3).quota("b", 5, nan)
-    quotas = Quotas.of(world.facts().history)
-    a, b = (quotas.mine(Place(Line.CLUSTER_QUEUE, name), GPU) for name in "ab")
+    quotas = QueueQuotas.of(world.facts().history)
+    a, b = (quotas.mine(QueuePlace(QueueKind.CLUSTER_QUEUE, name), GPU) for name in "ab")
     assert _per_minute(quotas.unused(a | b)) == [0] * END
     assert _per_minute(quotas.known(a | b)) == [0] * END
     # Use without any quota is borrowed, all of it.
@@ -175,9 +184,9 @@ def test_what_is_not_known_is_neither_unused_nor_borrowed() -> None:
 
 def test_queues_of_two_schedulers_with_one_name_are_two() -> None:
     world = World(END).node("n1").quota("a", 4, 0).quota("a", 2, 0, scheduler="volcano", flavor="")
-    quotas = Quotas.of(world.facts().history)
+    quotas = QueueQuotas.of(world.facts().history)
     assert [str(place) for place in quotas.queues(GPU)] == ["ClusterQueue a", "Volcano queue a"]
-    unused = quotas.unused(quotas.mine(Place(Line.VOLCANO_QUEUE, "a"), GPU))
+    unused = quotas.unused(quotas.mine(QueuePlace(QueueKind.VOLCANO_QUEUE, "a"), GPU))
     assert unused.at(_edges(0)).tolist() == [2]
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Detection, Severity
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride
+from gpucost.detectors.findings import FindingSeverity, RuleDetection
 from gpucost.detectors.rule_settings import ReservedUnusedSettings
 from gpucost.detectors.rules.reserved_unused import run
-from gpucost.detectors.settings import Override, Scoped
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from tests.cluster import builders as build
 from tests.detectors.case_reserved_unused import WEEK, spare
@@ -20,8 +20,8 @@ from tests.detectors.worlds import World, at
 DAY = 24 * 60
 
 
-def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(ReservedUnusedSettings.model_validate(settings)))
+def _run(world: World, **settings: object) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(ReservedUnusedSettings.model_validate(settings)))
 
 
 def _because(world: World, **settings: object) -> str:
@@ -83,9 +83,9 @@ def test_work_of_its_own_that_waited_speaks_against_it() -> None:
 
 def test_others_that_waited_beside_it_make_it_more_than_information() -> None:
     (draft,) = _run(spare()).drafts
-    assert draft.at_least is Severity.INFO
+    assert draft.at_least is FindingSeverity.INFO
     (draft,) = _run(spare().waits("j", 100, 160, cluster_queue="b")).drafts
-    assert draft.at_least is Severity.LOW
+    assert draft.at_least is FindingSeverity.LOW
     hurting = {each.name: each.value for each in draft.evidence}
     assert hurting["others waited meanwhile for GPUs that were free"] == 1
 
@@ -112,7 +112,7 @@ def test_a_new_queue_is_let_be() -> None:
     # Whoever watches the cluster knows older ones from those that are as old as the history.
     world = spare()
     queue = replace(build.cluster_queue("a"), meta=build.meta("a", "", created_ms=at(-6 * DAY)))
-    world.overview = Overview(build.state(queue, at_ms=at(WEEK)))
+    world.overview = ClusterOverview(build.state(queue, at_ms=at(WEEK)))
     assert _because(world) == "the queue is only 13 days old"
 
 
@@ -124,10 +124,12 @@ def test_what_was_used_within_the_month_may_be_the_season() -> None:
 
 def test_small_and_reserved_queues_are_let_be() -> None:
     small = World(WEEK).node("n1").quota("a", 7, 0)
-    assert _run(small) == Detection()
+    assert _run(small) == RuleDetection()
     assert "on purpose" in _because(spare(), reserved_queues="a")
-    scoped = Scoped(ReservedUnusedSettings(), [Override((), ("a",), ReservedUnusedSettings(min_units=9))])
-    assert run(spare().facts(), scoped) == Detection()
+    scoped = ScopedSettings(
+        ReservedUnusedSettings(), [SettingsOverride((), ("a",), ReservedUnusedSettings(min_units=9))]
+    )
+    assert run(spare().facts(), scoped) == RuleDetection()
 
 
 def test_a_volcano_queue_gets_a_command() -> None:

@@ -10,26 +10,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.findings import Action, Draft, Episode, Pattern, Subject, SubjectKind
-from gpucost.detectors.resolve import resolve
-from gpucost.domain.holders import UNALLOCATED, UNAVAILABLE
+from gpucost.detectors.engine.waste_resolution import resolve
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingSubject,
+    SubjectKind,
+    WasteEpisode,
+    WastePattern,
+)
+from gpucost.domain.buckets import (
+    ORDER,
+    UNALLOCATED,
+    UNAVAILABLE,
+    Waste,
+)
 from gpucost.domain.time import MINUTE_MS
-from gpucost.domain.waste import ORDER, Waste
 from tests.detectors.worlds import CLUSTER, World, at
 
 
-def draft(*episodes: Episode) -> Draft:
-    subject = Subject(SubjectKind.JOB, CLUSTER, "j")
-    return Draft(Pattern.IDLE_ALLOCATION, "v", subject, at(0), "", (), Action(""), "", episodes=episodes)
+def draft(*episodes: WasteEpisode) -> FindingDraft:
+    subject = FindingSubject(SubjectKind.JOB, CLUSTER, "j")
+    return FindingDraft(
+        WastePattern.IDLE_ALLOCATION, "v", subject, at(0), "", (), FindingAction(""), "", episodes=episodes
+    )
 
 
 def claim(
     waste: Waste, node: str, pod: str, start: float, end: float, boards: float | None = None
-) -> Episode:
-    return Episode(waste, CLUSTER, node, pod, at(start), at(end), boards)
+) -> WasteEpisode:
+    return WasteEpisode(waste, CLUSTER, node, pod, at(start), at(end), boards)
 
 
-def _pieces(world: World, *drafts: Draft) -> list[tuple[str, str, float, float, float, int]]:
+def _pieces(world: World, *drafts: FindingDraft) -> list[tuple[str, str, float, float, float, int]]:
     frame = resolve(world.facts().history, drafts)
     minutes = [(frame[name] - at(0)) / MINUTE_MS for name in ("start_ms", "end_ms")]
     return sorted(

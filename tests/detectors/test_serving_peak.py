@@ -8,33 +8,33 @@ import pandas as pd
 import pytest
 import yaml
 
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.findings import Detection, Draft, Pattern
-from gpucost.detectors.held import board_ms
-from gpucost.detectors.past import PastWork
+from gpucost.detectors.allocation_pieces import board_ms
+from gpucost.detectors.detector_settings import ScopedSettings, overridden
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.findings import FindingDraft, RuleDetection, WastePattern
+from gpucost.detectors.inputs.detector_facts import PastWork
 from gpucost.detectors.rule_settings import OversizedRequestSettings, RuleSettings
-from gpucost.detectors.rules import oversized_request
-from gpucost.detectors.settings import Scoped, overridden
+from gpucost.detectors.rules.oversized_request import oversized_request_rule
 from gpucost.domain.time import HOUR_MS
 from tests.detectors.case_oversized_request import server
 from tests.detectors.worlds import GIB, World, at
 
 
-def detect(world: World, **values: object) -> Detection:
+def detect(world: World, **values: object) -> RuleDetection:
     settings = overridden(OversizedRequestSettings(low_gpu_hours=1e9), values)
-    return oversized_request.run(world.facts(), Scoped(settings))
+    return oversized_request_rule.run(world.facts(), ScopedSettings(settings))
 
 
 def variants(world: World, **values: object) -> set[str]:
     return {draft.variant for draft in detect(world, **values).drafts}
 
 
-def only(world: World, **values: object) -> Draft:
+def only(world: World, **values: object) -> FindingDraft:
     (draft,) = detect(world, **values).drafts
     return draft
 
 
-def evidence(draft: Draft) -> dict[str, object]:
+def evidence(draft: FindingDraft) -> dict[str, object]:
     return {each.name: each.value for each in draft.evidence}
 
 
@@ -118,7 +118,7 @@ def test_what_memory_holds_is_shown_at_most_and_counted_nowhere() -> None:
     assert draft.formula.endswith("at most, and nothing for certain while that memory is needed")
     (finding,) = [
         each
-        for each in evaluate(world.facts(), RuleSettings().only([Pattern.OVERSIZED_REQUEST])).findings
+        for each in evaluate(world.facts(), RuleSettings().only([WastePattern.OVERSIZED_REQUEST])).findings
         if each.draft.variant == "serving_memory"
     ]
     assert (finding.wasted.counted, finding.wasted.gpu_hours) == (False, 48.0)
@@ -178,7 +178,9 @@ def test_a_busier_hour_before_what_was_read_keeps_its_room(boards: float, told: 
     row |= {"sm_active_ms": boards * HOUR_MS, "sm_observed_ms": 8 * HOUR_MS}
     row |= {"busy_ms": None, "observed_ms": None}
     facts = replace(server(pods=8, peak=0.2).facts(), past=PastWork(HOUR_MS, pd.DataFrame([row])))
-    (draft,) = oversized_request.run(facts, Scoped(OversizedRequestSettings(low_gpu_hours=1e9))).drafts
+    (draft,) = oversized_request_rule.run(
+        facts, ScopedSettings(OversizedRequestSettings(low_gpu_hours=1e9))
+    ).drafts
     assert draft.summary.endswith(f"{told} would do")
     times = f"{max(1.0, boards / 1.6):.3g} times as busy: room for that is kept"
     assert any(each.endswith(times) for each in draft.checked)

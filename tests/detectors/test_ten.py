@@ -19,22 +19,21 @@ import pytest
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.frames import FRAMES
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.findings import Detection, Draft, Episode, Finding, Pattern
-from gpucost.detectors.lifecycle import EXEMPT_LABEL, advance
-from gpucost.detectors.registry import RULES
-from gpucost.detectors.resolve import resolve
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL, advance
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.engine.waste_resolution import resolve
+from gpucost.detectors.findings import Finding, FindingDraft, RuleDetection, WasteEpisode, WastePattern
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
-from gpucost.domain.waste import Waste
 from tests.detectors.worlds import STEP, T0, Case, World, at, four_dollars
 
 
 def _cases() -> Iterator[Any]:
-    for pattern in Pattern:
+    for pattern in WastePattern:
         module = importlib.import_module(f"tests.detectors.case_{pattern.value}")
         for case in module.CASES:
             yield pytest.param(pattern, case, id=f"{pattern.value}-{case.variant}")
@@ -48,25 +47,25 @@ def _world(given: World | Callable[[], World]) -> World:
     return copy.deepcopy(given) if isinstance(given, World) else given()
 
 
-def _scoped(pattern: Pattern, case: Case) -> Scoped[Any]:
-    return Scoped(RULES[pattern].settings.model_validate(dict(case.settings)))
+def _scoped(pattern: WastePattern, case: Case) -> ScopedSettings[Any]:
+    return ScopedSettings(RULES[pattern].settings.model_validate(dict(case.settings)))
 
 
-def _run(pattern: Pattern, case: Case, facts: Facts) -> Detection:
+def _run(pattern: WastePattern, case: Case, facts: DetectorFacts) -> RuleDetection:
     return RULES[pattern].run(facts, _scoped(pattern, case))
 
 
-def _drafts(pattern: Pattern, case: Case, facts: Facts) -> list[Draft]:
+def _drafts(pattern: WastePattern, case: Case, facts: DetectorFacts) -> list[FindingDraft]:
     return [draft for draft in _run(pattern, case, facts).drafts if draft.variant == case.variant]
 
 
-def _only(pattern: Pattern, case: Case) -> RuleSettings:
+def _only(pattern: WastePattern, case: Case) -> RuleSettings:
     """The settings with which only the rule of this case runs."""
-    others = {each: Scoped(rule.settings(enabled=False)) for each, rule in RULES.items()}
+    others = {each: ScopedSettings(rule.settings(enabled=False)) for each, rule in RULES.items()}
     return RuleSettings({**others, pattern: _scoped(pattern, case)})
 
 
-def _finding(pattern: Pattern, case: Case, facts: Facts) -> Finding:
+def _finding(pattern: WastePattern, case: Case, facts: DetectorFacts) -> Finding:
     found = evaluate(facts, _only(pattern, case))
     assert found.failures == ()
     (finding,) = [each for each in found.findings if each.draft.variant == case.variant]
@@ -74,11 +73,11 @@ def _finding(pattern: Pattern, case: Case, facts: Facts) -> Finding:
 
 
 def test_every_rule_has_cases() -> None:
-    assert {param.values[0] for param in _cases()} == set(Pattern) == set(RULES)
+    assert {param.values[0] for param in _cases()} == set(WastePattern) == set(RULES)
 
 
 @every_case
-def test_1_the_least_is_found(pattern: Pattern, case: Case) -> None:
+def test_1_the_least_is_found(pattern: WastePattern, case: Case) -> None:
     facts = _world(case.positive).facts()
     (draft,) = _drafts(pattern, case, facts)
     assert draft.pattern is pattern
@@ -92,17 +91,17 @@ def test_1_the_least_is_found(pattern: Pattern, case: Case) -> None:
 
 
 @every_case
-def test_2_just_below_the_threshold_nothing_is_found(pattern: Pattern, case: Case) -> None:
+def test_2_just_below_the_threshold_nothing_is_found(pattern: WastePattern, case: Case) -> None:
     assert _drafts(pattern, case, _world(case.below).facts()) == []
 
 
 @every_case
-def test_3_one_step_short_nothing_is_found(pattern: Pattern, case: Case) -> None:
+def test_3_one_step_short_nothing_is_found(pattern: WastePattern, case: Case) -> None:
     assert _drafts(pattern, case, _world(case.short).facts()) == []
 
 
 @every_case
-def test_4_a_gap_is_answered_with_too_little_data(pattern: Pattern, case: Case) -> None:
+def test_4_a_gap_is_answered_with_too_little_data(pattern: WastePattern, case: Case) -> None:
     detection = _run(pattern, case, _world(case.gap).facts())
     assert [draft for draft in detection.drafts if draft.variant == case.variant] == []
     because = [each.because for each in detection.withheld if each.lacks_data]
@@ -111,14 +110,16 @@ def test_4_a_gap_is_answered_with_too_little_data(pattern: Pattern, case: Case) 
 
 
 @every_case
-def test_5_the_order_in_which_rows_came_does_not_matter(pattern: Pattern, case: Case) -> None:
+def test_5_the_order_in_which_rows_came_does_not_matter(pattern: WastePattern, case: Case) -> None:
     facts = _world(case.positive).facts()
     mixed = _shuffled(facts)
     assert _alike(_drafts(pattern, case, mixed)) == _alike(_drafts(pattern, case, facts))
 
 
 @every_case
-def test_6_a_restart_in_the_middle_changes_neither_key_nor_beginning(pattern: Pattern, case: Case) -> None:
+def test_6_a_restart_in_the_middle_changes_neither_key_nor_beginning(
+    pattern: WastePattern, case: Case
+) -> None:
     world = _world(case.positive)
     if not _finding(pattern, case, world.facts()).goes_on:
         pytest.skip("this variant is about what is over: there is no middle")
@@ -131,7 +132,7 @@ def test_6_a_restart_in_the_middle_changes_neither_key_nor_beginning(pattern: Pa
 
 
 @every_case
-def test_7_its_waste_is_what_was_added_up_by_hand(pattern: Pattern, case: Case) -> None:
+def test_7_its_waste_is_what_was_added_up_by_hand(pattern: WastePattern, case: Case) -> None:
     finding = _finding(pattern, case, _world(case.positive).facts())
     if case.board_ms is None:
         assert finding.wasted.board_ms == 0
@@ -143,7 +144,7 @@ def test_7_its_waste_is_what_was_added_up_by_hand(pattern: Pattern, case: Case) 
 
 
 @every_case
-def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: Pattern, case: Case) -> None:
+def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: WastePattern, case: Case) -> None:
     facts = _world(case.positive).facts()
     found = evaluate(facts, _only(pattern, case))
     windows = list(facts.history.window.split(HOUR_MS))
@@ -162,7 +163,7 @@ def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: Pattern, case: 
 
 
 @every_case
-def test_9_an_exemption_silences_it_until_it_expires(pattern: Pattern, case: Case) -> None:
+def test_9_an_exemption_silences_it_until_it_expires(pattern: WastePattern, case: Case) -> None:
     finding = _finding(pattern, case, _world(case.positive).facts())
     now_ms = finding.draft.since_ms
     until_ms = now_ms + MINUTE_MS
@@ -174,7 +175,7 @@ def test_9_an_exemption_silences_it_until_it_expires(pattern: Pattern, case: Cas
 
 
 @every_case
-def test_10_two_rules_on_one_board_second_share_it(pattern: Pattern, case: Case) -> None:
+def test_10_two_rules_on_one_board_second_share_it(pattern: WastePattern, case: Case) -> None:
     facts = _world(case.positive).facts()
     drafts = _drafts(pattern, case, facts)
     rivals = [_rival(draft, episode) for draft in drafts for episode in draft.episodes]
@@ -186,7 +187,7 @@ def test_10_two_rules_on_one_board_second_share_it(pattern: Pattern, case: Case)
         assert _boards(mine) == pytest.approx(0, abs=1)
 
 
-def _rival(draft: Draft, episode: Episode) -> Draft:
+def _rival(draft: FindingDraft, episode: WasteEpisode) -> FindingDraft:
     """Somebody who claims all there is at that time, in an earlier bucket where there is one."""
     waste = Waste.GANG_STALL if episode.pod_uid else Waste.STARVED
     if episode.waste is Waste.UNAVAILABLE:
@@ -198,7 +199,7 @@ def _boards(pieces: Any) -> float:
     return float((pieces["boards"] * (pieces["end_ms"] - pieces["start_ms"])).sum())
 
 
-def _alike(drafts: Sequence[Draft]) -> list[Any]:
+def _alike(drafts: Sequence[FindingDraft]) -> list[Any]:
     return [
         (
             draft.fingerprint,
@@ -212,7 +213,7 @@ def _alike(drafts: Sequence[Draft]) -> list[Any]:
     ]
 
 
-def _shuffled(facts: Facts) -> Facts:
+def _shuffled(facts: DetectorFacts) -> DetectorFacts:
     rng = np.random.default_rng(5)
     frames = facts.history.frames
     mixed = {
@@ -221,13 +222,13 @@ def _shuffled(facts: Facts) -> Facts:
         .reset_index(drop=True)
         for spec in FRAMES
     }
-    history = History(
+    history = ClusterHistory(
         replace(frames, **mixed),
         facts.history.window,
         facts.history.teams,
         zero_is_gap=facts.history.zero_is_gap,
     )
-    return Facts(facts.cluster, history, Prices(history, four_dollars), facts.overview)
+    return DetectorFacts(facts.cluster, history, GpuTimePrices(history, four_dollars), facts.overview)
 
 
 def _later(world: World) -> World:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import yaml
 
-from gpucost.detectors.findings import Detection
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import TopologySpreadSettings
 from gpucost.detectors.rules.topology_spread import run
-from gpucost.detectors.settings import Scoped
 from tests.detectors.case_topology_spread import ZONE, spread
 from tests.detectors.worlds import World, at
 
 
-def found(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(TopologySpreadSettings.model_validate(settings)))
+def found(world: World, **settings: object) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(TopologySpreadSettings.model_validate(settings)))
 
 
 def test_what_was_free_at_the_start_counts_not_what_is_free_now() -> None:

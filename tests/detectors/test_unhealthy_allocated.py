@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from gpucost.detectors.findings import Detection
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
 from gpucost.detectors.rules.unhealthy_allocated import run
-from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_unhealthy_allocated import broken, health
 from tests.detectors.worlds import World, at
 
 
-def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(UnhealthyAllocatedSettings()))
+def found(world: World) -> RuleDetection:
+    return run(world.facts(), ScopedSettings(UnhealthyAllocatedSettings()))
 
 
-def board_minutes(detection: Detection) -> float:
+def board_minutes(detection: RuleDetection) -> float:
     episodes = [each for draft in detection.drafts for each in draft.episodes]
     return sum((each.end_ms - each.start_ms) * (each.boards or 0) for each in episodes) / MINUTE_MS
 

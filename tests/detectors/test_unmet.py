@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors import unmet as module
-from gpucost.detectors.facts import History
-from gpucost.detectors.unmet import Met, Unmet, unmet
+from gpucost.detectors.inputs import unmet_demand as module
+from gpucost.detectors.inputs.detector_facts import ClusterHistory
+from gpucost.detectors.inputs.unmet_demand import DemandStanding, UnmetDemand, unmet
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import MINUTE_MS
-from gpucost.domain.waste import Waste
 from tests.detectors.test_places import slow_pods, slow_units
 from tests.detectors.worlds import H100, World, at
 
 WAIT_MS = 15 * MINUTE_MS
 
 
-def _claims(found: Unmet) -> list[tuple[str, str, str, int, int, int]]:
+def _claims(found: UnmetDemand) -> list[tuple[str, str, str, int, int, int]]:
     jobs = found.demand["job"].tolist()
     return sorted((jobs[c.row], c.node, c.waste.value, c.start_ms, c.end_ms, c.units) for c in found.claims)
 
 
-def _stretches(found: Unmet) -> list[tuple[str, int, int, Met, int, int]]:
+def _stretches(found: UnmetDemand) -> list[tuple[str, int, int, DemandStanding, int, int]]:
     jobs = found.demand["job"].tolist()
     return sorted((jobs[s.row], s.start_ms, s.end_ms, s.met, s.free, s.node_free) for s in found.stretches)
 
@@ -34,7 +34,7 @@ def test_one_who_fits_has_starved() -> None:
     world = World(60).node("n1").pod("p", "n1", 0, units=5).waits("j", 10, 50, units=2)
     found = unmet(world.facts().history, WAIT_MS)
     assert _claims(found) == [("j", "n1", "starved", at(10), at(50), 2)]
-    assert _stretches(found) == [("j", at(10), at(50), Met.FITS, 3, 3)]
+    assert _stretches(found) == [("j", at(10), at(50), DemandStanding.FITS, 3, 3)]
 
 
 def test_one_whose_shape_does_not_fit_claims_what_it_could_use() -> None:
@@ -45,13 +45,13 @@ def test_one_whose_shape_does_not_fit_claims_what_it_could_use() -> None:
         ("big", "n1", "fragmented", at(0), at(60), 2),
         ("big", "n2", "fragmented", at(0), at(60), 6),
     ]
-    assert _stretches(found) == [("big", at(0), at(60), Met.SHAPE, 10, 6)]
+    assert _stretches(found) == [("big", at(0), at(60), DemandStanding.SHAPE, 10, 6)]
 
 
 def test_too_little_is_free() -> None:
     world = World(60).node("n1").pod("p", "n1", 0, units=5).waits("big", 0, units=4)
     found = unmet(world.facts().history, WAIT_MS)
-    assert _stretches(found) == [("big", at(0), at(60), Met.SHORT, 3, 3)]
+    assert _stretches(found) == [("big", at(0), at(60), DemandStanding.SHORT, 3, 3)]
     assert _claims(found) == [("big", "n1", "fragmented", at(0), at(60), 3)]
 
 
@@ -190,7 +190,7 @@ def test_the_sweep_says_what_trying_everybody_on_every_node_every_minute_says(
     assert sorted(said) == sorted(_slowly(history, found))
 
 
-def _slowly(history: History, found: Unmet) -> list[Row]:
+def _slowly(history: ClusterHistory, found: UnmetDemand) -> list[Row]:
     """Everything worked out afresh every minute, every node looked at for everybody."""
     demand = found.demand[found.demand["until_ms"] - found.demand["since_ms"] >= WAIT_MS]
     demand = demand.sort_values(["since_ms", "job_uid", "pod_set"], kind="stable")
@@ -215,7 +215,7 @@ def _slowly(history: History, found: Unmet) -> list[Row]:
                 unplaced.append(ask)
                 continue
             room = free[nodes].copy()
-            rows.append((job, minute, Met.FITS.value, str(room.max()), int(room.sum())))
+            rows.append((job, minute, DemandStanding.FITS.value, str(room.max()), int(room.sum())))
             taken = slow_pods(free, nodes, units, min(pods, places))
             rows += [(job, minute, Waste.STARVED.value, f"n{node}", units) for node, units in taken]
         for job, pods, least, units, products in unplaced:
@@ -223,7 +223,7 @@ def _slowly(history: History, found: Unmet) -> list[Row]:
             room = free[nodes].copy()
             if not room.sum():
                 continue
-            met = Met.SHAPE if room.sum() >= max(least, 1) * units else Met.SHORT
+            met = DemandStanding.SHAPE if room.sum() >= max(least, 1) * units else DemandStanding.SHORT
             rows.append((job, minute, met.value, str(room.max()), int(room.sum())))
             taken = slow_units(free, nodes, pods * units)
             rows += [(job, minute, Waste.FRAGMENTED.value, f"n{node}", units) for node, units in taken]

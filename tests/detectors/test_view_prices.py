@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.cluster.kueue import ResourceFlavor
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.facts import Facts, Prices
-from gpucost.detectors.findings import Finding, Pattern, ViewTime
+from gpucost.cluster.objects.kueue import ResourceFlavor
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.findings import Finding, ViewTime, WastePattern
+from gpucost.detectors.inputs.detector_facts import DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
@@ -44,13 +44,13 @@ def dearer_at_noon(facts: NodeFacts, window: Window) -> Sequence[RateSpan]:
     )
 
 
-def _facts(world: World, overview: Overview | None = None, rates: object = by_model) -> Facts:
+def _facts(world: World, overview: ClusterOverview | None = None, rates: object = by_model) -> DetectorFacts:
     facts = world.facts()
-    prices = Prices(facts.history, rates)  # type: ignore[arg-type]
+    prices = GpuTimePrices(facts.history, rates)  # type: ignore[arg-type]
     return replace(facts, prices=prices, overview=overview or facts.overview)
 
 
-def _only(facts: Facts, pattern: Pattern) -> Finding:
+def _only(facts: DetectorFacts, pattern: WastePattern) -> Finding:
     (found,) = (each for each in evaluate(facts, RuleSettings()).findings if each.draft.pattern is pattern)
     return found
 
@@ -67,7 +67,7 @@ def test_blocked_gpus_of_a_node_cost_what_that_node_costs() -> None:
     world = crowded(8, minutes=120)
     world.node("dear", 8)
     world.rows["nodes"][0]["product"] = A100
-    found = _only(_facts(world), Pattern.CPU_ONLY_PODS)
+    found = _only(_facts(world), WastePattern.CPU_ONLY_PODS)
     # One GPU of an A100 node for two hours at 0.80; the mean of both nodes, 3.50, has nothing to do with it.
     assert found.wasted.board_ms == 2 * HOUR_MS
     assert found.wasted.nano == round(1.6 * NANO)
@@ -80,11 +80,11 @@ def test_unused_quota_of_a_flavor_costs_what_the_flavors_nodes_cost(known_by: st
     if known_by == "labels of the flavor":
         nodes = [build.node(name, labels={"gpu": gpu}) for name, gpu in (("h", "h100"), ("a1", "a100"))]
         flavor = ResourceFlavor(build.meta("h100", ""), {"gpu": "h100"})
-        overview = Overview(build.state(*nodes, flavor, at_ms=at(WEEK)))
+        overview = ClusterOverview(build.state(*nodes, flavor, at_ms=at(WEEK)))
     elif known_by == "work that ran on it":
         world.pod("p", "h", 0, units=2, cluster_queue="q")
         world.rows["allocations"][0]["flavor"] = "h100"
-    found = _only(_facts(world, overview), Pattern.RESERVED_UNUSED)
+    found = _only(_facts(world, overview), WastePattern.RESERVED_UNUSED)
     # 8 - 2 unused over the last 24 hours. By the flavor: at 6.20. Where nothing says which nodes it is of,
     # at the mean over boards: (8 x 6.20 + 12 x 0.80) / 20 = 2.96 (over nodes it were 2.15).
     assert found.wasted.board_ms == 6 * DAY_MS
@@ -96,7 +96,7 @@ def test_a_unit_of_quota_is_what_it_is_on_the_nodes_of_its_flavor() -> None:
     world = mixed().node("shared", 4, product="NVIDIA-A100-SHARED", units=16, replicas=4)
     world.quota("q", 8, 2, flavor="h100").pod("p", "h", 0, units=2, cluster_queue="q")
     world.rows["allocations"][0]["flavor"] = "h100"
-    found = _only(_facts(world), Pattern.RESERVED_UNUSED)
+    found = _only(_facts(world), WastePattern.RESERVED_UNUSED)
     # A unit of h100 is a board: 6 x 24 hours. The mean over all nodes, (4 x 1 + 1/4) / 5 = 0.85 boards, is of
     # nodes that the quota is not of.
     assert found.wasted.board_ms == 6 * DAY_MS
@@ -109,7 +109,7 @@ def test_quota_of_two_flavors_by_what_each_left_unused() -> None:
     world.pod("p", "h", 0, 1, cluster_queue="q").pod("r", "a1", 0, 1, cluster_queue="q")
     for row, flavor in zip(world.rows["allocations"], ("h100", "a100"), strict=True):
         row["flavor"] = flavor
-    found = _only(_facts(world), Pattern.RESERVED_UNUSED)
+    found = _only(_facts(world), WastePattern.RESERVED_UNUSED)
     # 18 unused: 8 at 6.20 and 10 at 0.80.
     assert found.wasted.nano == round(24 * (8 * 6.2 + 10 * 0.8) * NANO)
 
@@ -124,7 +124,7 @@ def test_a_price_that_changes_splits_the_time() -> None:
 
 def test_of_a_view_that_lasts_longer_only_the_last_day_is_its_waste() -> None:
     world = crowded(8, minutes=3 * 24 * 60)
-    found = _only(_facts(world), Pattern.CPU_ONLY_PODS)
+    found = _only(_facts(world), WastePattern.CPU_ONLY_PODS)
     assert found.wasted.board_ms == DAY_MS
     whole = ViewTime(T0, T0 + 3 * DAY_MS, 3.0 * DAY_MS, ("n1",))
     assert whole.within(Window(T0 + 2 * DAY_MS, T0 + 3 * DAY_MS)).board_ms == DAY_MS

@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform, empty_frame
+from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.overview import Overview
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.frames import FRAMES
-from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import MINUTE_MS, Window, parse_instant
 
@@ -46,7 +46,7 @@ class World:
     end: float
     zero_is_gap: bool = False
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    overview: Overview | None = None
+    overview: ClusterOverview | None = None
     seen: list[tuple[float, float]] | None = None
 
     def add(self, frame: str, **row: Any) -> World:
@@ -235,7 +235,7 @@ class World:
             lending_limit=nan if lending_limit is None else lending_limit,
         )  # fmt: skip
 
-    def frames(self) -> Frames:
+    def frames(self) -> ClusterFrames:
         rows = dict(self.rows)
         stretches = [(0.0, self.end)] if self.seen is None else self.seen
         rows["observed"] = [{"cluster": CLUSTER, "start_ms": at(a), "end_ms": at(b)} for a, b in stretches]
@@ -245,12 +245,14 @@ class World:
             else empty_frame(spec)
             for spec in FRAMES
         }
-        return Frames(**made)
+        return ClusterFrames(**made)
 
-    def facts(self, teams: TeamRules | None = None) -> Facts:
+    def facts(self, teams: TeamRules | None = None) -> DetectorFacts:
         window = Window(T0, at(self.end))
-        history = History(self.frames(), window, teams or TeamRules.default(), zero_is_gap=self.zero_is_gap)
-        return Facts(CLUSTER, history, Prices(history, four_dollars), self.overview)
+        history = ClusterHistory(
+            self.frames(), window, teams or TeamRules.default(), zero_is_gap=self.zero_is_gap
+        )
+        return DetectorFacts(CLUSTER, history, GpuTimePrices(history, four_dollars), self.overview)
 
 
 _SUMS = (
@@ -260,7 +262,7 @@ _SUMS = (
 """Amounts of a row, of which a part of it has its part."""
 
 
-def read_of(world: World, start: float, end: float) -> Facts:
+def read_of(world: World, start: float, end: float) -> DetectorFacts:
     """What is known of a world when only ``[start, end)`` minutes of it were read."""
     facts, window = world.facts(), Window(at(start), at(end))
     parts = {}
@@ -275,8 +277,8 @@ def read_of(world: World, start: float, end: float) -> Facts:
             sums = {name: frame[name] * part for name in _SUMS if name in frame.columns}
             frame = frame.assign(**edges, **sums).reset_index(drop=True)
         parts[spec.name] = frame
-    history = History(Frames(**parts), window, facts.history.teams)
-    return Facts(facts.cluster, history, Prices(history, four_dollars))
+    history = ClusterHistory(ClusterFrames(**parts), window, facts.history.teams)
+    return DetectorFacts(facts.cluster, history, GpuTimePrices(history, four_dollars))
 
 
 @dataclass(frozen=True)

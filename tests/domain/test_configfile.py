@@ -10,9 +10,9 @@ from pydantic import Field, ValidationError
 
 from gpucost.domain.configfile import (
     MAX_CHARS,
-    Amount,
     ConfigModel,
     Instant,
+    NanoAmount,
     Text,
     Version,
     config_error,
@@ -24,7 +24,7 @@ from gpucost.domain.time import parse_instant
 
 class Item(ConfigModel):
     name: Text = Field(description="text")
-    price: Amount = Field(0, description="an amount")
+    price: NanoAmount = Field(0, description="an amount")
     when: Instant | None = Field(None, description="a day or an instant")
     kind: Literal["a", "b"] = Field("a", description="a or b")
     labels: dict[Text, Text] | None = Field(None, description="a mapping of texts")

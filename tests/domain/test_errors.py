@@ -8,11 +8,11 @@ import pytest
 
 from gpucost.domain.errors import (
     ConfigError,
+    ErrorRemark,
     GpuCostError,
     InputError,
     LedgerConflict,
     PartialResponse,
-    Remark,
     SourceTimeout,
     shorten,
 )
@@ -30,14 +30,16 @@ def test_a_config_error_names_file_and_line() -> None:
         str(ConfigError("p.yaml", "currency", 5, "USD", 3))
         == "p.yaml:3: currency: 5 is not allowed; allowed: USD"
     )
-    assert str(ConfigError("p.yaml", "a", Remark("missing"), "text")) == "p.yaml: a: missing; allowed: text"
+    assert (
+        str(ConfigError("p.yaml", "a", ErrorRemark("missing"), "text")) == "p.yaml: a: missing; allowed: text"
+    )
 
 
 @pytest.mark.parametrize(
     "error",
     [
         InputError("f", 1, "2"),
-        ConfigError("p.yaml", "f", Remark("unknown key"), "g", 7),
+        ConfigError("p.yaml", "f", ErrorRemark("unknown key"), "g", 7),
         PartialResponse("half", ("store down",)),
         SourceTimeout("late"),
         LedgerConflict("two values"),

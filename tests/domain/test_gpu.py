@@ -11,7 +11,7 @@ from gpucost.domain.gpu import (
     DEFAULT_RESOURCES,
     KNOWN_MODELS,
     MIG_TABLES,
-    Product,
+    GpuProduct,
     ResourceCatalog,
     ShareBasis,
     mig_share,
@@ -144,7 +144,7 @@ LABELS = [
 @pytest.mark.parametrize("suffix", ["", "-SHARED", "-MIG-1g.10gb", "-mig-1g.10gb-shared"])
 def test_labels_name_the_board_the_profile_and_the_sharing(label: str, model: str, suffix: str) -> None:
     shared, profile = suffix.lower().endswith("shared"), "1g.10gb" if "1g" in suffix else ""
-    assert parse_product(label + suffix) == Product(model, profile, shared)
+    assert parse_product(label + suffix) == GpuProduct(model, profile, shared)
 
 
 @pytest.mark.parametrize("model", sorted(KNOWN_MODELS))
@@ -154,7 +154,7 @@ def test_a_canonical_name_names_itself(model: str) -> None:
 
 @pytest.mark.parametrize("label", ["GRID-A100-10C", "NVIDIA-RTX-9999", "H1000", "Gaudi3"])
 def test_an_unknown_board_keeps_its_label(label: str) -> None:
-    assert parse_product(label) == Product(label, "", False)
+    assert parse_product(label) == GpuProduct(label, "", False)
 
 
 H100 = "NVIDIA-H100-80GB-HBM3"

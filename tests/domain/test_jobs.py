@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.domain.jobs import Job, JobKind, Owner, WorkloadClass, job_kind, resolve_job, workload_class
+from gpucost.domain.jobs import (
+    JobKind,
+    JobReference,
+    OwnerReference,
+    WorkloadClass,
+    job_kind,
+    resolve_job,
+    workload_class,
+)
 
 KUBEFLOW = "kubeflow.org/v1"
 POD = ("v1", "Pod")
@@ -46,13 +54,13 @@ CHAINS = [
 ]
 
 
-def chain(links: list[tuple[str, str]]) -> list[Owner]:
-    return [Owner(api, kind, f"name-{n}", f"uid-{n}") for n, (api, kind) in enumerate(links)]
+def chain(links: list[tuple[str, str]]) -> list[OwnerReference]:
+    return [OwnerReference(api, kind, f"name-{n}", f"uid-{n}") for n, (api, kind) in enumerate(links)]
 
 
 @pytest.mark.parametrize(("links", "position", "kind"), CHAINS)
 def test_the_job_of_an_owner_chain(links: list[tuple[str, str]], position: int, kind: JobKind) -> None:
-    assert resolve_job(chain(links)) == Job(kind, f"name-{position}", f"uid-{position}")
+    assert resolve_job(chain(links)) == JobReference(kind, f"name-{position}", f"uid-{position}")
 
 
 def test_every_kind_has_a_chain() -> None:
@@ -74,10 +82,14 @@ def test_a_chain_starts_with_the_pod() -> None:
 
 
 def test_two_runs_of_a_cron_job_are_two_jobs() -> None:
-    cron = Owner("batch/v1", "CronJob", "nightly", "uid-cron")
+    cron = OwnerReference("batch/v1", "CronJob", "nightly", "uid-cron")
     runs = {
         resolve_job(
-            [Owner("v1", "Pod", "p", f"p-{n}"), Owner("batch/v1", "Job", f"nightly-{n}", f"j-{n}"), cron]
+            [
+                OwnerReference("v1", "Pod", "p", f"p-{n}"),
+                OwnerReference("batch/v1", "Job", f"nightly-{n}", f"j-{n}"),
+                cron,
+            ]
         )
         for n in (1, 2)
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpucost.kube.certificates.pair import make_pair
+from gpucost.kube.certificates.certificate_pair import make_pair
 from tests.cluster.builders import SECOND, T0
 from tests.exporters.queue import world
 from tests.exporters.queue.test_command import running

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from gpucost.domain.time import DAY_MS
-from gpucost.kube.certificates.keeper import Keeper
-from gpucost.kube.certificates.kept import Wanted, kept_in
-from gpucost.kube.certificates.objects import Objects
-from gpucost.kube.certificates.pair import facts_of
+from gpucost.kube.certificates.certificate_pair import CertificateSpec, facts_of, kept_in
+from gpucost.kube.certificates.keeper import CertificateKeeper, CertificateObjects
 from gpucost.kube.connect.connection import connect_url
-from gpucost.service.settings import Settings
+from gpucost.service.settings.model import Settings
 from tests.support.helm_chart import (
     IS_THERE,
     Object,
@@ -81,9 +79,11 @@ def test_the_keeper_needs_no_more_than_the_chart_gives(server: ObjectServer) -> 
     assert kept.namespace is not None
     shown, errors, clock = list[str](), list[str](), [NOW_MS]
     transport = connect_url(server.url)
-    there = Objects(transport, kept.namespace, kept.secret_name, kept.webhook_configuration)
-    wanted = Wanted(frozenset(kept.dns_names), 90 * DAY_MS, 30 * DAY_MS)
-    keeper = Keeper(there, wanted, lambda: clock[0], shown.append, errors.append, rng=random.Random(8))
+    there = CertificateObjects(transport, kept.namespace, kept.secret_name, kept.webhook_configuration)
+    wanted = CertificateSpec(frozenset(kept.dns_names), 90 * DAY_MS, 30 * DAY_MS)
+    keeper = CertificateKeeper(
+        there, wanted, lambda: clock[0], shown.append, errors.append, rng=random.Random(8)
+    )
     before = server.objects[CONFIGURATION]
     try:
         for days in (0, 70, 1, 1):

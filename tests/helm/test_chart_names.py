@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpucost.service import configuration
+from gpucost.service.wiring import configuration
 from tests.support.helm_chart import (
     Object,
     Values,

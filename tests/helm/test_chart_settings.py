@@ -13,8 +13,8 @@ import typer.main
 
 from gpucost import __version__
 from gpucost.cli.application import app
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import Settings
 from gpucost_gpu_exporter.settings import ExporterSettings
 from gpucost_gpu_exporter.settings import load_settings as load_exporter
 from gpucost_queue_collector.settings import load_settings as load_collector

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.contract.gpu_metrics import GPU_EXPORTER_METRICS
-from gpucost.contract.openmetrics import EOF
+from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window, parse_instant
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED

@@ -30,21 +30,21 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     STATE_UP,
 )
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.service import metrics as m
-from gpucost.service.loop import Loop
-from gpucost.service.pipeline import attribute_windows
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import load_settings
-from gpucost.service.status import LoopStatus
+from gpucost.service.ingest.loop import IngestLoop
+from gpucost.service.ingest.pipeline import attribute_windows
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.inputs import load_book
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
-from gpucost.service.wiring.source import Look, open_source
+from gpucost.service.wiring.source import TrialLook, open_source
 from gpucost.service.wiring.source_checks import build_strangers
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.promql import PromQL
 from tests.support.helm_chart import ROOT, Object, Values, needs_helm, objects, one, rendered_settings
 from tests.support.http import Reply, ScriptedServer, scripted_server
 from tests.support.prometheus import needs_prometheus, running_prometheus
@@ -181,7 +181,7 @@ def test_a_tenants_page_moves_nothing_and_is_one_problem_and_one_alert(
         now_ms = round(time.time() * 1000)
         settings = service_settings(found, url, tmp_path)
         book = load_book(None)
-        look = Look(now_ms, Window(now_ms - HOUR_MS, now_ms))
+        look = TrialLook(now_ms, Window(now_ms - HOUR_MS, now_ms))
         source = open_source(settings, book, lambda: now_ms, look=look)
         window = source.covered("prod")
         assert window is not None
@@ -190,7 +190,7 @@ def test_a_tenants_page_moves_nothing_and_is_one_problem_and_one_alert(
         lines = attribute_windows(frames, [window], rules).flat()
         held = lines[lines["bucket"] == "held"].groupby("team")["board_ms"].sum().to_dict()
         assert held == {"team-victim": 2 * window.length_ms}
-        [problem] = [each for each in frames.problems if each.code is ProblemCode.SERIES_REFUSED]
+        [problem] = [each for each in frames.problems if each.code is DataProblemCode.SERIES_REFUSED]
         assert problem.subject == job
         assert TENANT in problem.detail
         assert 0 < (problem.board_ms or 0) <= 2 * FORGED * (window.length_ms + 1000)
@@ -200,7 +200,7 @@ def test_a_tenants_page_moves_nothing_and_is_one_problem_and_one_alert(
         with Ledger.open(settings.ledger.database_url(), now=lambda: now_ms, create=True) as ledger:
             pipeline = build_pipeline(settings.ingest, source, ledger, rules, lambda: now_ms)
             strangers = build_strangers(settings, lambda: now_ms, stopped)
-            Loop(
+            IngestLoop(
                 pipeline, settings.ingest, status,
                 sleep=stopped.wait, stopped=stopped.is_set, rng=random.Random(1), strangers=strangers,
             ).turn()  # fmt: skip

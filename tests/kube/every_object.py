@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpucost.kube.collections import Collection, collections
+from gpucost.kube.parse.collections import ApiCollection, collections
 from tests.cli.state_worlds import cluster
 from tests.kube.parse import job_objects, test_dra, test_kueue, test_pods, test_volcano
 from tests.kube.parse.test_kueue_workload import full_workload
@@ -179,7 +179,7 @@ def _every_object() -> list[Json]:
 EVERYTHING: list[Json] = json.loads(json.dumps(_every_object()))
 
 
-def collection_of(found: Json) -> Collection:
+def collection_of(found: Json) -> ApiCollection:
     """The one whose parser reads it."""
     group = str(found["apiVersion"]).rpartition("/")[0]
     return next(each for each in ALL if (each.group, each.kind) == (group, found["kind"]))

@@ -18,9 +18,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.reflector import Reflector, ReflectorSettings
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.exporters.queue.day import World, day
 from tests.support.cluster.installed import KUEUE
 from tests.support.cluster.kueue_actor import serve_v1beta1_only

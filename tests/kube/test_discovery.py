@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from gpucost.kube.calls import Refused
-from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.discovery import Discovery
-from gpucost.kube.events import Unreadable
+from gpucost.kube.parse.events import Unreadable
+from gpucost.kube.watch.api_calls import ApiServerRefusal
+from gpucost.kube.watch.discovery import ApiDiscovery
 from tests.support.kube import Answer, KubeServer, kube_server, refused
 
 KUEUE = "kueue.x-k8s.io"
@@ -36,10 +36,10 @@ def plain(body: object) -> Answer:
 
 
 @contextmanager
-def discovery(*script: Answer) -> Iterator[tuple[Discovery, Clock, KubeServer]]:
+def discovery(*script: Answer) -> Iterator[tuple[ApiDiscovery, Clock, KubeServer]]:
     clock = Clock()
     with kube_server(*script) as server:
-        yield Discovery(HttpTransport(server.url), monotonic=clock, kept_s=60), clock, server
+        yield ApiDiscovery(HttpTransport(server.url), monotonic=clock, kept_s=60), clock, server
 
 
 def resources(*names: object) -> Answer:
@@ -89,8 +89,8 @@ def test_what_is_no_answer_raises_and_is_asked_again() -> None:
     script = (refused(403), refused(500), plain({"versions": 5}), plain([]), Answer(chunks=(b"<",)))
     with discovery(*script, group("v1")) as (found, _, server):
         for error, reason in (
-            (Refused, "http_403"),
-            (Refused, "http_500"),
+            (ApiServerRefusal, "http_403"),
+            (ApiServerRefusal, "http_500"),
             (Unreadable, "bad_list"),
             (Unreadable, "bad_list"),
             (TransportError, "not_json"),

@@ -15,12 +15,21 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.state import CollectionStatus
+from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.domain.errors import InputError
-from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, closing, line_of, named, opening, read_dump
+from gpucost.kube.dumps.dump import (
+    ClusterStateBuilder,
+    DumpContent,
+    DumpOrigin,
+    closing,
+    line_of,
+    named,
+    opening,
+    read_dump,
+)
 from gpucost.kube.dumps.dump_files import MOST_BYTES
-from gpucost.kube.dumps.dump_yaml import documents
 from gpucost.kube.dumps.scrub import scrubbed
+from gpucost.kube.parse.yaml_documents import documents
 from tests.cli.state_worlds import NOW
 from tests.kube.every_object import ALL, EVERYTHING
 from tests.support.objects.broken import JSON
@@ -29,15 +38,15 @@ POD = next(each for each in EVERYTHING if each["kind"] == "Pod" and each["metada
 NODE = next(each for each in EVERYTHING if each["kind"] == "Node")
 
 
-def gathered(items: Iterable[dict[str, Any]]) -> Loaded:
-    gathering = Gathering(ALL)
+def gathered(items: Iterable[dict[str, Any]]) -> DumpContent:
+    gathering = ClusterStateBuilder(ALL)
     for item in items:
         gathering.add(item)
     return gathering.loaded(NOW)
 
 
-def loaded(source: Path | bytes, most_bytes: int = MOST_BYTES) -> Loaded:
-    gathering = Gathering(ALL)
+def loaded(source: Path | bytes, most_bytes: int = MOST_BYTES) -> DumpContent:
+    gathering = ClusterStateBuilder(ALL)
     read_dump(source, gathering, most_bytes)
     return gathering.loaded(NOW + 1)
 
@@ -51,7 +60,7 @@ def as_yaml(found: Any) -> str:
     return yaml.safe_dump(json.loads(json.dumps(found)))
 
 
-def a_dump(items: Iterable[dict[str, Any]], origin: Origin) -> str:
+def a_dump(items: Iterable[dict[str, Any]], origin: DumpOrigin) -> str:
     return opening() + ",\n".join(line_of(item) for item in items) + closing(origin)
 
 
@@ -60,7 +69,7 @@ def a_dump(items: Iterable[dict[str, Any]], origin: Origin) -> str:
 
 def test_a_dump_of_ours_says_when_and_what_was_there() -> None:
     versions = {"pods": "v1", "nodes": "v1", "cohorts.kueue.x-k8s.io": ""}
-    origin = Origin(NOW, versions, ["namespaces"])
+    origin = DumpOrigin(NOW, versions, ["namespaces"])
     found = loaded(a_dump(EVERYTHING, origin).encode())
     assert found.state == gathered(map(scrubbed, EVERYTHING)).state
     assert (found.state.at_ms, found.is_dated, found.left_out) == (NOW, True, {})
@@ -76,7 +85,7 @@ def test_a_dump_of_ours_says_when_and_what_was_there() -> None:
 
 def test_every_line_is_ascii_and_an_object() -> None:
     found = {**POD, "metadata": {**POD["metadata"], "labels": {"\u202e": "\x1b\n"}}}
-    text = a_dump([found, NODE], Origin(NOW, {}))
+    text = a_dump([found, NODE], DumpOrigin(NOW, {}))
     assert text.isascii()
     lines = text.splitlines()
     assert [json.loads(line.removesuffix(","))["kind"] for line in lines[1:-1]] == ["Pod", "Node"]
@@ -156,7 +165,7 @@ def test_what_is_not_read_is_counted() -> None:
 
 
 def test_the_newest_of_several_dumps_says_when() -> None:
-    texts = [a_dump([POD], Origin(at_ms, {"pods": "v1"})) for at_ms in (NOW, NOW + 5, NOW - 5)]
+    texts = [a_dump([POD], DumpOrigin(at_ms, {"pods": "v1"})) for at_ms in (NOW, NOW + 5, NOW - 5)]
     assert loaded("".join(texts).encode()).state.at_ms == NOW + 5
 
 
@@ -170,7 +179,7 @@ def test_the_newest_of_several_dumps_says_when() -> None:
         (b"\x1f\x8bnothing", "a gzip file that is cut short or broken"),
         (TEXT.encode()[: len(TEXT) // 2], "JSON that is cut short or broken in line 1 of 1"),
         (b'{"items": [}', "JSON that is cut short or broken in line 1 of 1"),
-        (a_dump([POD], Origin(NOW, {})).encode()[:-2], "JSON that is cut short or broken in line 3 of 3"),
+        (a_dump([POD], DumpOrigin(NOW, {})).encode()[:-2], "JSON that is cut short or broken in line 3 of 3"),
         (b"<!DOCTYPE html><html>login</html>", "a web page, or XML"),
         (b"\x80\x81\x82\x83", "not text"),
         (b"error: You must be logged in to the server", "kind: missing"),

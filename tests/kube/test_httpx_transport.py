@@ -18,10 +18,10 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.kube.connect.connection import connect, connect_url
+from gpucost.kube.connect.credentials import AnswerLimits
 from gpucost.kube.connect.httpx_transport import HttpxTransport
-from gpucost.kube.connect.secure import Limits
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.reflector import Reflector
+from gpucost.kube.watch.reflector import Reflector
 from tests.kube.pki import Pki, ask, error_of, pod_environ, pod_mount
 from tests.support.kube import Answer, KubeServer, kube_server, listed, refused, watched
 
@@ -29,7 +29,7 @@ from tests.support.kube import Answer, KubeServer, kube_server, listed, refused,
 
 
 def _local(server: KubeServer, **limits: Any) -> HttpxTransport:
-    return connect_url(server.url, Limits(**limits))
+    return connect_url(server.url, AnswerLimits(**limits))
 
 
 def test_a_plain_address_works_without_credentials() -> None:
@@ -98,7 +98,7 @@ def test_the_head_has_a_limit_of_its_own_and_the_body_is_waited_for_longer() -> 
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with closing(connect_url(url, Limits(head_s=1.0))) as transport:
+        with closing(connect_url(url, AnswerLimits(head_s=1.0))) as transport:
             with closing(transport.get("/api", {}, 60)) as response:
                 assert response.read_json() == {}
             thread.join()

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.connect.secure import Limits
+from gpucost.kube.connect.credentials import AnswerLimits
+from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.transport import TransportError, split_lines
 from tests.support.kube import Answer, kube_server, listed, refused, watched
 
@@ -206,7 +206,7 @@ def test_a_prefix_and_parameters_are_put_together() -> None:
 def test_an_answer_too_large_is_not_read_to_its_end() -> None:
     chunks = (b"x" * 1000,) * 100
     with kube_server(Answer(chunks=chunks)) as server:
-        response = HttpTransport(server.url, limits=Limits(body_bytes=5000)).get("/api", {}, 5)
+        response = HttpTransport(server.url, limits=AnswerLimits(body_bytes=5000)).get("/api", {}, 5)
         with pytest.raises(TransportError) as caught:
             response.read_json()
         response.close()
@@ -215,14 +215,16 @@ def test_an_answer_too_large_is_not_read_to_its_end() -> None:
 
 def test_a_line_too_long_is_cut_and_the_next_one_is_whole() -> None:
     with kube_server(watched(b"a" * 5000, b"b" * 5000 + b"\n", {"x": 1})) as server:
-        response = HttpTransport(server.url, limits=Limits(line_bytes=100)).get("/api", {}, 5)
+        response = HttpTransport(server.url, limits=AnswerLimits(line_bytes=100)).get("/api", {}, 5)
         assert list(response.lines()) == [b"a" * 100, b'{"x": 1}']
         response.close()
 
 
 def test_a_server_that_accepts_and_says_nothing_is_left() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}", limits=Limits(head_s=0.1))
+        transport = HttpTransport(
+            f"http://127.0.0.1:{listening.getsockname()[1]}", limits=AnswerLimits(head_s=0.1)
+        )
         began = time.monotonic()
         with pytest.raises(TransportError) as caught:
             transport.get("/api", {}, 60)

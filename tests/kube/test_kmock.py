@@ -8,8 +8,8 @@ from typing import Any
 import kmock as kmock_library
 import pytest
 
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.reflector import Reflector, ReflectorSettings
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.support.kube import pod
 
 pytestmark = pytest.mark.asyncio

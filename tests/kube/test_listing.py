@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpucost.kube.calls import Refused
-from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.listing import Listed, Lister
+from gpucost.kube.parse.collections import ApiCollection, collections
+from gpucost.kube.watch.api_calls import ApiServerRefusal
+from gpucost.kube.watch.discovery import CollectionList, CollectionLister
 from tests.support.cluster.installed import KUEUE
 from tests.support.cluster.model import Kind
 from tests.support.cluster.server import ClusterServer
@@ -39,9 +39,9 @@ def waits() -> list[float]:
 @pytest.fixture
 def listed(server: ClusterServer, waits: list[float]) -> Iterator[Any]:
     transport = connect_url(server.url)
-    lister = Lister(transport, waits.append)
+    lister = CollectionLister(transport, waits.append)
 
-    def call(collection: Collection) -> Listed[tuple[str, str]]:
+    def call(collection: ApiCollection) -> CollectionList[tuple[str, str]]:
         return lister.all(collection, lambda version, item: (version, item["metadata"]["name"]))
 
     yield call
@@ -52,16 +52,16 @@ NAMES = tuple(("v1", f"p{index}") for index in range(5))
 
 
 def test_all_pages(server: ClusterServer, listed: Any) -> None:
-    assert listed(PODS) == Listed("v1", NAMES)
+    assert listed(PODS) == CollectionList("v1", NAMES)
     assert server.requests()["/api/v1/pods"] == 3
 
 
 @pytest.mark.fault(12)
 def test_a_list_that_expires_half_way_is_begun_again(server: ClusterServer, listed: Any) -> None:
     server.break_list("expired_page", "pods")
-    assert listed(PODS) == Listed("v1", NAMES)
+    assert listed(PODS) == CollectionList("v1", NAMES)
     server.break_list("expired_page", "pods", times=None)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiServerRefusal) as caught:
         listed(PODS)
     assert caught.value.status == 410
 
@@ -70,12 +70,12 @@ def test_a_busy_server_is_asked_again_when_it_says(
     server: ClusterServer, listed: Any, waits: list[float]
 ) -> None:
     server.break_list("429", "pods", retry_after_s=7)
-    assert listed(PODS) == Listed("v1", NAMES)
+    assert listed(PODS) == CollectionList("v1", NAMES)
     server.break_list("500", "pods", times=2)
-    assert listed(PODS) == Listed("v1", NAMES)
+    assert listed(PODS) == CollectionList("v1", NAMES)
     assert waits == [7.0, 1.0, 1.0]
     server.break_list("500", "pods", times=3)
-    with pytest.raises(Refused, match="http_500"):
+    with pytest.raises(ApiServerRefusal, match="http_500"):
         listed(PODS)
 
 
@@ -83,25 +83,27 @@ def test_what_is_forbidden_is_not_asked_for_twice(
     server: ClusterServer, listed: Any, waits: list[float]
 ) -> None:
     server.break_list("403", "pods", times=None)
-    with pytest.raises(Refused, match="http_403"):
+    with pytest.raises(ApiServerRefusal, match="http_403"):
         listed(PODS)
     assert (server.requests()["/api/v1/pods"], waits) == (1, [])
 
 
 def test_the_best_version_that_is_served(server: ClusterServer, listed: Any) -> None:
     server.put(kueue.cohort("all"))
-    assert listed(COHORTS) == Listed("v1beta2", (("v1beta2", "all"),))
+    assert listed(COHORTS) == CollectionList("v1beta2", (("v1beta2", "all"),))
 
 
 def test_an_old_version_alone_and_none_at_all(waits: list[float]) -> None:
     with ClusterServer([(Kind(KUEUE, "cohorts", "Cohort", False), "v1beta1")]) as server:
         server.put({**kueue.cohort("old"), "apiVersion": f"{KUEUE}/v1beta1"})
         transport = connect_url(server.url)
-        lister = Lister(transport, waits.append)
-        assert lister.all(COHORTS, lambda version, _: version) == Listed("v1beta1", ("v1beta1",))
+        lister = CollectionLister(transport, waits.append)
+        assert lister.all(COHORTS, lambda version, _: version) == CollectionList("v1beta1", ("v1beta1",))
         # The group is there, the kind is not; then not even the group.
-        assert lister.all(COLLECTIONS[f"workloads.{KUEUE}"], lambda version, _: version) == Listed("", ())
-        assert lister.all(COLLECTIONS["rayjobs.ray.io"], lambda version, _: version) == Listed("", ())
+        assert lister.all(COLLECTIONS[f"workloads.{KUEUE}"], lambda version, _: version) == CollectionList(
+            "", ()
+        )
+        assert lister.all(COLLECTIONS["rayjobs.ray.io"], lambda version, _: version) == CollectionList("", ())
         assert f"/apis/{KUEUE}/v1beta2/cohorts" not in server.requests()
         transport.close()
 
@@ -114,6 +116,6 @@ def test_a_server_that_hides_what_it_serves(server: ClusterServer, listed: Any) 
 def test_nobody_there(waits: list[float]) -> None:
     transport = connect_url("http://127.0.0.1:9")
     with pytest.raises(TransportError) as caught:
-        Lister(transport, waits.append).all(PODS, lambda version, _: version)
+        CollectionLister(transport, waits.append).all(PODS, lambda version, _: version)
     assert caught.value.reason == "unreachable"
     transport.close()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.cluster.manifest import JobManifest
+from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.manifests import manifest_of, read_manifests, reread
-from gpucost.kube.manifests.fields import SPECS, TEMPLATE_AT
+from gpucost.kube.manifests.checks import SPECS, TEMPLATE_AT
 from gpucost.kube.manifests.rules.kinds import OF_KUBERNETES
 from tests.kube.manifest_files import FILES, pod_spec
 

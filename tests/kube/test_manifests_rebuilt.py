@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.objects import Meta
-from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
-from gpucost.cluster.volcano import GroupKind, PodGroup
+from gpucost.cluster.objects.jobs import JobManifest, JobObject
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.pods import PodTemplate, SelectorRequirement, Toleration
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.manifests import manifest_of, read_manifests
-from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.kube.manifests.writer import document_of
 from gpucost.kube.parse.jobs import job_parser
 from tests.kube.manifest_files import FILES
 from tests.kube.parse import job_objects
@@ -29,9 +28,12 @@ DEMANDING = PodTemplate(
     {"cpu": 2500, "memory": 17 << 30, "nvidia.com/gpu": 4, "example.com/rdma": 1, "hugepages-2Mi": 1 << 21},
     {"zone": "b"},
     (
-        (Requirement("zone", "In", ("a", "b")), Requirement("metadata.name", "In", ("n-1",), True)),
-        (Requirement("spot", "DoesNotExist"),),
-        (Requirement("", "In"),),
+        (
+            SelectorRequirement("zone", "In", ("a", "b")),
+            SelectorRequirement("metadata.name", "In", ("n-1",), True),
+        ),
+        (SelectorRequirement("spot", "DoesNotExist"),),
+        (SelectorRequirement("", "In"),),
     ),
     (
         Toleration("nvidia.com/gpu", True, "", "NoSchedule"),
@@ -140,7 +142,7 @@ def test_a_submitter_of_its_own_comes_back() -> None:
 
 
 def workload(**more: Any) -> Workload:
-    return Workload(Meta("w", "ml", "job-sweep", NOW, {}, {}), queue="other", **more)
+    return Workload(ObjectMeta("w", "ml", "job-sweep", NOW, {}, {}), queue="other", **more)
 
 
 def test_what_only_the_workload_says() -> None:
@@ -171,7 +173,7 @@ def test_a_minimum_as_large_as_the_job_is_none() -> None:
 
 def pod_group(kind: GroupKind = GroupKind.VOLCANO) -> PodGroup:
     topology = {"mode": "hard", "highest_tier": "2"}
-    return PodGroup(Meta("g", "ml", "vc", NOW, {}, {}), kind, 3, queue="sim", topology=topology)
+    return PodGroup(ObjectMeta("g", "ml", "vc", NOW, {}, {}), kind, 3, queue="sim", topology=topology)
 
 
 def test_what_only_the_pod_group_says() -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
 from gpucost.kube.manifests import manifest_of, read_manifests
-from gpucost.kube.manifests.documents import MOST_BYTES, MOST_DOCUMENTS, MOST_VALUES
+from gpucost.kube.manifests.reader import MOST_BYTES, MOST_DOCUMENTS, MOST_VALUES
 from gpucost.kube.manifests.rules.resources import check_resources
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
 from tests.kube.manifest_files import FILES
 from tests.kube.parse.json_values import JSON
 
@@ -324,7 +324,7 @@ class Counted(dict[str, str]):
 def test_thousands_of_resources_are_not_read_once_for_each() -> None:
     asked, most = (Counted((f"example.com/r{n}", "-1") for n in range(1_000)) for _ in range(2))
     claims = [{"name": f"r{n}", "request": "x"} for n in range(100)]
-    container = Part({"resources": {"requests": asked, "limits": most, "claims": claims}})
+    container = ObjectPart({"resources": {"requests": asked, "limits": most, "claims": claims}})
     check_resources(container, [f"r{n}" for n in range(100)])
     assert container.flaws
     assert asked.times + most.times < 10

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
+from gpucost.kube.connect.credentials import LEAN, AnswerLimits
+from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.httpx_transport import HttpxTransport
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.connect.secure import LEAN, Limits
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.listing import Lister
-from gpucost.kube.reflector import Reflector, ReflectorSettings
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.discovery import CollectionLister
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.kube.test_salvage import DEEP, body, claim
 from tests.kube.worlds import world
 from tests.support.cluster.server import ClusterServer
@@ -24,7 +24,7 @@ from tests.support.kube import Answer, kube_server, listed, pod, refused, watche
 
 PODS = next(each for each in collections() if each.name == "pods")
 PATH = "/api/v1/pods"
-SMALL = Limits(body_bytes=10_000)
+SMALL = AnswerLimits(body_bytes=10_000)
 
 
 def with_env(name: str, size: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_one_object_too_large_is_left_out_and_those_after_it_are_read() -> None:
         assert read.step() == 0
         assert set(read.snapshot()) == {"uid-a", "uid-d", "uid-e"}
         assert (read.up, read.synced, read.errors) == (True, True, {"too_large": 2})
-        found = Lister(transport).all(PODS, lambda _, item: item["metadata"]["name"])
+        found = CollectionLister(transport).all(PODS, lambda _, item: item["metadata"]["name"])
         assert (found.items, found.unread) == (("a", "d", "e"), 2)
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_knows_no_pages_is_not_taken_to_be_empty() -> None:
         assert (read.up, read.problem) == (False, "too_large")
         server.script = [refused(403), *[everything] * 9]
         with pytest.raises(TransportError):
-            Lister(transport).all(PODS, lambda _, item: item)
+            CollectionLister(transport).all(PODS, lambda _, item: item)
         transport.close()
     assert [asked.params.get("limit") for asked in server.asked[2:5]] == ["4", "2", "1"]
 
@@ -128,7 +128,7 @@ def test_one_object_nested_too_deep_hides_no_other() -> None:
         assert set(read.snapshot()) == {"uid-a", "uid-b", "uid-c"}
         assert (read.synced, read.errors["bad_object"], read.errors["not_json"]) == (True, 2, 0)
         assert scene.server.asked[4].params["resourceVersion"] == "100"
-        lister = Lister(HttpTransport(scene.server.url))
+        lister = CollectionLister(HttpTransport(scene.server.url))
         found = lister.all(PODS, lambda _, item: item["metadata"]["name"])
         assert (found.items, found.unread) == (("a", "c"), 2)
 
@@ -147,7 +147,7 @@ def test_an_object_too_deep_for_its_reader_is_bad_and_no_more() -> None:
         read.step()
         assert (set(read.snapshot()), read.errors) == ({"flat"}, {"bad_object": 1})
         scene.server.script = [refused(403), Answer(chunks=(text,))]
-        found = Lister(HttpTransport(scene.server.url)).all(
+        found = CollectionLister(HttpTransport(scene.server.url)).all(
             PODS, lambda _, item: depth(item["spec"]["parameters"])
         )
         assert (found.items, found.unread) == ((2,), 1)
@@ -171,5 +171,5 @@ def test_a_list_that_takes_too_long_is_left(settings: dict[str, Any]) -> None:
 
 def test_the_largest_object_there_can_be_fits_an_answer_and_a_line_of_the_collector() -> None:
     largest = 6 * 1_500_000
-    assert largest < min(LEAN.body_bytes, Limits().body_bytes)
-    assert largest < Limits().line_bytes
+    assert largest < min(LEAN.body_bytes, AnswerLimits().body_bytes)
+    assert largest < AnswerLimits().line_bytes

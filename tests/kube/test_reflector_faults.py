@@ -8,10 +8,10 @@ import tracemalloc
 
 import pytest
 
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.connect.transport import Response, TransportError
-from gpucost.kube.reflector import Reflector, ReflectorSettings
-from gpucost.kube.store import Change
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.connect.transport import KubeResponse, TransportError
+from gpucost.kube.watch.object_store import ObjectChange
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.kube.worlds import SECOND, Clock, wait_for, world
 from tests.support.kube import Answer, bookmark, event, kube_server, listed, pod, refused, watched
 
@@ -136,7 +136,7 @@ def test_a_watch_that_brings_one_event_at_a_time_is_not_a_storm() -> None:
 
 
 def test_an_owner_that_raises_does_not_stop_the_stream() -> None:
-    def raises(change: Change) -> None:
+    def raises(change: ObjectChange) -> None:
         raise RuntimeError(change.kind)
 
     with kube_server(listed(pod("a")), watched(event("ADDED", pod("b", version=101)))) as server:
@@ -151,7 +151,7 @@ def test_a_mistake_of_ours_does_not_end_the_thread() -> None:
     class Broken:
         calls = 0
 
-        def get(self, *_: object) -> Response:
+        def get(self, *_: object) -> KubeResponse:
             self.calls += 1
             if self.calls == 1:
                 raise ZeroDivisionError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.kube.reflector import ReflectorSettings
+from gpucost.kube.watch.reflector import ReflectorSettings
 from tests.kube.worlds import SECOND, world
 from tests.support.kube import Answer, bookmark, event, listed, pod, refused, watched
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.reflector import Reflector, ReflectorSettings
-from gpucost.kube.watch import Clocks, ClusterWatch
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.cluster_watch import ClusterWatch, WatchClocks
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.kube.worlds import SECOND, wait_for, world
 from tests.support.kube import Answer, bookmark, event, expired, listed, pod, watched
 
@@ -129,7 +129,7 @@ def test_what_nothing_was_heard_of_for_long_is_not_current() -> None:
     with dripping(b"\n") as (url, _):
         chosen = [each for each in collections() if each.name == "pods"]
         settings = ReflectorSettings(inactivity_s=100_000.0)
-        clocks = Clocks(monotonic_s=lambda: now_s[0])
+        clocks = WatchClocks(monotonic_s=lambda: now_s[0])
         with closing(connect_url(url)) as transport:
             watch = ClusterWatch(transport, chosen, settings=settings, clocks=clocks)
             watch.start()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.kube.events import Unreadable, parse_event
-from gpucost.kube.store import Store
+from gpucost.kube.parse.events import Unreadable, parse_event
+from gpucost.kube.watch.object_store import ObjectStore
 from tests.kube.worlds import world
 from tests.support.kube import bookmark, event, expired, listed, pod, refused, watched
 
@@ -205,7 +205,7 @@ def test_any_order_and_any_repetition_gives_the_newest_state(
         else:
             expected[f"uid-p{number}"] = str(version)
     repeated = events + data.draw(st.lists(st.sampled_from(events), max_size=6))
-    store = Store(dict)
+    store = ObjectStore(dict)
     for kind, found in data.draw(st.permutations(repeated)):
         (store.remove if kind == "DELETED" else store.put)(found, 1)
     assert {uid: found["metadata"]["resourceVersion"] for uid, found in store.view().items()} == expected
@@ -213,7 +213,7 @@ def test_any_order_and_any_repetition_gives_the_newest_state(
 
 @pytest.mark.fault(20)
 def test_a_deletion_counts_at_the_version_that_is_known_and_not_before() -> None:
-    store = Store(dict)
+    store = ObjectStore(dict)
     store.put(pod("a", version=104), 1)
     assert store.remove(pod("a", version=103), 1) is None
     assert store.remove(pod("a", version=104), 1) is not None
@@ -222,7 +222,7 @@ def test_a_deletion_counts_at_the_version_that_is_known_and_not_before() -> None
 @pytest.mark.fault(20)
 def test_the_newest_deletion_is_the_one_that_is_remembered() -> None:
     """An object can leave a label selector, come back, and be deleted."""
-    store = Store(dict)
+    store = ObjectStore(dict)
     store.put(pod("a", version=101), 1)
     for version in (105, 103):
         store.remove(pod("a", version=version), 1)
@@ -231,7 +231,7 @@ def test_the_newest_deletion_is_the_one_that_is_remembered() -> None:
 
 
 def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
-    store = Store(dict)
+    store = ObjectStore(dict)
     for version in ("zz", "aa", "…", "٣"):
         assert store.put(pod("a", version=version), 1) is not None
         assert store.view()["uid-a"]["metadata"]["resourceVersion"] == version
@@ -264,7 +264,7 @@ def test_a_list_is_the_truth_even_when_its_versions_are_older() -> None:
     ).map(lambda found: json.dumps(found).encode())
 )
 def test_no_line_at_all_raises_anything_else(line: bytes) -> None:
-    store = Store(dict)
+    store = ObjectStore(dict)
     try:
         found = parse_event(line)
         store.put(found.object, 1)

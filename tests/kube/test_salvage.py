@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.kube.events import Page, Unreadable
-from gpucost.kube.salvage import head_of, page_of
+from gpucost.kube.parse.events import (
+    ListPage,
+    Unreadable,
+    head_of,
+    page_of,
+)
 from tests.support.kube import pod
 
 DEEP = "[" * 1500 + "]" * 1500
@@ -32,7 +36,7 @@ def body(*items: str, version: str = "9", token: str = "") -> bytes:
     return f'{{"kind": "List", "metadata": {metadata}, "items": [{", ".join(items)}]}}\n'.encode()
 
 
-def unread(page: Page) -> list[tuple[str, str]]:
+def unread(page: ListPage) -> list[tuple[str, str]]:
     return [(error.reason, error.uid) for error in page.unread]
 
 

@@ -11,25 +11,30 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gpucost.cli.state_source import Place, load
-from gpucost.cluster.ownership import OwnerKeys
-from gpucost.cluster.scheduling import (
+from gpucost.cli.state.source import ClusterLocation, load
+from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,
     KueueConfig,
     SchedulerConfigs,
     VolcanoConfig,
 )
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import InputError
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.dumps.dump import Gathering, Origin, closing, line_of, opening
+from gpucost.kube.dumps.dump import ClusterStateBuilder, DumpOrigin, closing, line_of, opening
 from gpucost.kube.dumps.scrub import scrubbed
-from gpucost.kube.parse.kueue_config import kueue_config
-from gpucost.kube.parse.scheduler_objects import KUEUE_KEY, VOLCANO_KEY, Deployed, deployed
-from gpucost.kube.parse.volcano_config import volcano_config
-from gpucost.kube.scheduler_configs import Gathered, SchedulerNames, SchedulerReader
-from gpucost.kube.watch import ClusterWatch
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.parse.scheduler_configs import (
+    KUEUE_KEY,
+    VOLCANO_KEY,
+    SchedulerDeployment,
+    deployed,
+    kueue_config,
+    volcano_config,
+)
+from gpucost.kube.watch.cluster_watch import ClusterWatch
+from gpucost.kube.watch.scheduler_reader import SchedulerConfigBuilder, SchedulerNames, SchedulerReader
 from tests.kube.worlds import wait_for
 from tests.support.cluster.installed import everything
 from tests.support.cluster.model import Kind
@@ -158,7 +163,9 @@ def test_of_an_empty_configuration_defaults_hold() -> None:
     found = v1beta2("kind: Configuration\n")
     assert found == KueueConfig(frameworks=("batch/job",), is_read=True)
     assert kueue_config(None) == KueueConfig()
-    assert kueue_config(None, Deployed("v0.18.6", {"A": True})) == KueueConfig("v0.18.6", gates={"A": True})
+    assert kueue_config(None, SchedulerDeployment("v0.18.6", {"A": True})) == KueueConfig(
+        "v0.18.6", gates={"A": True}
+    )
 
 
 def test_fair_sharing_is_on_where_it_stands_but_in_v1beta1_where_enabled() -> None:
@@ -257,7 +264,7 @@ def test_nothing_written_there_breaks_the_reading(found: Any) -> None:
 
 
 def test_volcano_has_actions_plugins_arguments_and_switches() -> None:
-    assert volcano_config(VOLCANO, Deployed("v1.15.1")) == READ_VOLCANO
+    assert volcano_config(VOLCANO, SchedulerDeployment("v1.15.1")) == READ_VOLCANO
 
 
 def test_of_volcano_what_is_not_followed_is_named() -> None:
@@ -302,14 +309,14 @@ def test_gates_may_stand_in_two_arguments() -> None:
 
 @pytest.mark.parametrize("spec", [None, [], {"template": []}, {"template": {"spec": {"containers": [1]}}}])
 def test_a_deployment_without_containers_says_nothing(spec: Any) -> None:
-    assert deployed({"metadata": {"name": "x"}, "spec": spec}) == Deployed()
+    assert deployed({"metadata": {"name": "x"}, "spec": spec}) == SchedulerDeployment()
 
 
 # Objects as they come
 
 
 def gathered(*items: Json) -> SchedulerConfigs:
-    found = Gathered()
+    found = SchedulerConfigBuilder()
     for item in items:
         found.add(item)
     return found.configs()
@@ -332,7 +339,7 @@ def test_objects_are_known_by_what_is_in_them() -> None:
 
 def test_what_belongs_to_others_is_not_taken() -> None:
     jobset = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-    others = Gathered()
+    others = SchedulerConfigBuilder()
     for item in (
         config_map("jobset-system/jobset-manager-config", KUEUE_KEY, jobset),
         config_map("jobset-system/jobset-manager-config", KUEUE_KEY, "["),
@@ -484,7 +491,7 @@ def test_a_watch_without_a_reader_asks_for_none(server: ClusterServer) -> None:
 
 
 def in_state(*items: Json) -> SchedulerConfigs:
-    gathering = Gathering(collections())
+    gathering = ClusterStateBuilder(collections())
     for item in items:
         gathering.add(item)
     loaded = gathering.loaded(NOW)
@@ -532,22 +539,22 @@ def test_config_maps_of_others_and_images_of_others_do_not_stay() -> None:
 
 
 def test_config_maps_of_others_are_left_out() -> None:
-    gathering = Gathering(collections())
+    gathering = ClusterStateBuilder(collections())
     gathering.add(config_map("a/b", "c", "d"))
     assert gathering.loaded(NOW).left_out == {"ConfigMap (v1)": 1}
 
 
 def test_a_cluster_and_its_dump_say_the_same(server: ClusterServer, tmp_path: Path) -> None:
-    live = load("", OwnerKeys(), Place(None, "", server.url), "", NOW)
+    live = load("", OwnerKeys(), ClusterLocation(None, "", server.url), "", NOW)
     assert live.state.schedulers == BOTH
     lines = ",\n".join(map(line_of, OBJECTS))
     file = tmp_path / "state.json"
-    file.write_text(opening() + lines + closing(Origin(NOW, {})), encoding="ascii")
-    again = load(str(file), OwnerKeys(), Place(None, "", ""), "", NOW)
+    file.write_text(opening() + lines + closing(DumpOrigin(NOW, {})), encoding="ascii")
+    again = load(str(file), OwnerKeys(), ClusterLocation(None, "", ""), "", NOW)
     assert again.state.schedulers == BOTH
     raw = tmp_path / "kubectl.json"
     raw.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS}), encoding="utf-8")
-    assert load(str(raw), OwnerKeys(), Place(None, "", ""), "", NOW).state.schedulers == BOTH
+    assert load(str(raw), OwnerKeys(), ClusterLocation(None, "", ""), "", NOW).state.schedulers == BOTH
 
 
 def test_a_server_without_rights_gives_defaults() -> None:
@@ -556,5 +563,5 @@ def test_a_server_without_rights_gives_defaults() -> None:
         server.script(
             lambda kmock: kmock["/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"] << 403
         )
-        found = load("", OwnerKeys(), Place(None, "", server.url), "", NOW)
+        found = load("", OwnerKeys(), ClusterLocation(None, "", server.url), "", NOW)
     assert found.state.schedulers == SchedulerConfigs()

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpucost.kube.dumps.allowlist import LONGEST_MESSAGE
 from gpucost.kube.dumps.dump import line_of
-from gpucost.kube.dumps.kept import LONGEST_MESSAGE
-from gpucost.kube.dumps.kept_kinds import KINDS
-from gpucost.kube.dumps.scrub import ANNOTATIONS, scrubbed
-from gpucost.kube.events import Unreadable
+from gpucost.kube.dumps.scrub import ANNOTATIONS, KINDS, scrubbed
+from gpucost.kube.parse.events import Unreadable
 from tests.cli.state_worlds import SECRET
 from tests.kube.every_object import ALL, EVERYTHING, Json, collection_of
 from tests.support.objects.broken import JSON, broken, put, ways

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from benchmarks.support.kube_cluster import pod as large_pod
-from gpucost.cluster.state import ClusterState
-from gpucost.kube.collections import collections
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.reflector import ReflectorSettings
-from gpucost.kube.watch import UNKNOWN_VERSION, Clocks, ClusterWatch
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.cluster_watch import UNKNOWN_VERSION, ClusterWatch, WatchClocks
+from gpucost.kube.watch.reflector import ReflectorSettings
 from tests.kube.worlds import wait_for
 from tests.support.cluster.installed import everything
 from tests.support.cluster.server import ClusterServer
@@ -33,7 +33,7 @@ def watching(server: ClusterServer, names: tuple[str, ...] = ()) -> Iterator[Clu
     """A watch of the collections of these names, or of all."""
     transport = connect_url(server.url)
     chosen = [each for each in collections() if not names or each.name in names]
-    watch = ClusterWatch(transport, chosen, settings=SETTINGS, clocks=Clocks(jitter=lambda: 0.01))
+    watch = ClusterWatch(transport, chosen, settings=SETTINGS, clocks=WatchClocks(jitter=lambda: 0.01))
     try:
         watch.start()
         assert watch.wait(60)

@@ -19,10 +19,18 @@ import pytest
 import yaml
 
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.kube.certificates.keeper import Keeper
-from gpucost.kube.certificates.kept import TRUSTED_SINCE, Wanted, kept_in
-from gpucost.kube.certificates.objects import Objects
-from gpucost.kube.certificates.pair import Pair, Unusable, authorities_in, end_of, facts_of, make_pair
+from gpucost.kube.certificates.certificate_pair import (
+    TRUSTED_SINCE,
+    CertificatePair,
+    CertificateSpec,
+    Unusable,
+    authorities_in,
+    end_of,
+    facts_of,
+    kept_in,
+    make_pair,
+)
+from gpucost.kube.certificates.keeper import CertificateKeeper, CertificateObjects
 from gpucost.kube.connect.connection import connect_url
 from tests.support.ports import free_port
 from tests.support.written_objects import Json, ObjectServer, object_server
@@ -38,7 +46,7 @@ NAME = "gpucost-webhook.gpucost.svc"
 T0 = 1_783_000_000_000
 SECRET = "/api/v1/namespaces/gpucost/secrets/gpucost-webhook-tls"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/gpucost"
-WANTED = Wanted(frozenset({NAME}), 90 * DAY_MS, 30 * DAY_MS)
+WANTED = CertificateSpec(frozenset({NAME}), 90 * DAY_MS, 30 * DAY_MS)
 SPREAD, OVER = WANTED.spreads_ms, WANTED.spreads_ms + WANTED.overlap_ms
 
 
@@ -65,16 +73,18 @@ class Replica:
     """A keeper with a clock, and what it was told to show."""
 
     url: str
-    wanted: Wanted = WANTED
+    wanted: CertificateSpec = WANTED
     now_ms: int = T0
     shown: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.transport = connect_url(self.url)
-        objects = Objects(self.transport, "gpucost", "gpucost-webhook-tls", "gpucost")
+        objects = CertificateObjects(self.transport, "gpucost", "gpucost-webhook-tls", "gpucost")
         told = self.shown.append, self.errors.append
-        self.keeper = Keeper(objects, self.wanted, lambda: self.now_ms, *told, rng=random.Random(8))
+        self.keeper = CertificateKeeper(
+            objects, self.wanted, lambda: self.now_ms, *told, rng=random.Random(8)
+        )
 
     def look(self, later_ms: int = 0) -> None:
         self.now_ms += later_ms
@@ -149,7 +159,7 @@ _PAIR, _OTHER = (make_pair([NAME], T0, DAY_MS) for _ in range(2))
     ],
     ids=["key", "authority", "key as certificate", "no key", "expired", "of tomorrow"],
 )
-def test_what_cannot_be_used_is_told_apart(pair: Pair, says: str) -> None:
+def test_what_cannot_be_used_is_told_apart(pair: CertificatePair, says: str) -> None:
     assert facts_of(_PAIR, T0).names == {NAME}
     with pytest.raises(Unusable, match=says) as raised:
         facts_of(pair, T0)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.reflector import Reflector, ReflectorSettings
-from gpucost.kube.store import Change
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.watch.object_store import ObjectChange
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.support.kube import Answer, KubeServer, kube_server
 
 SECOND = 1_000_000_000
@@ -37,7 +37,7 @@ class World:
 
     server: KubeServer
     clock: Clock = field(default_factory=Clock)
-    changes: list[Change[Any]] = field(default_factory=list)
+    changes: list[ObjectChange[Any]] = field(default_factory=list)
     jitter: float = 0.5
 
     def reflector(self, path: str = "/api/v1/pods", **more: Any) -> Reflector[Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.usage_lines import Attribution
 from gpucost.contract.frames import LINE_MEASURES, PROGRESS, USAGE_LINES, ColumnType
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window

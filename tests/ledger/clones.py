@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from gpucost.contract.frames import PROGRESS
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger, WasteOfWindow
@@ -56,7 +56,7 @@ def fill(ledger: Ledger, scope: Scope, *, finds: bool = True) -> None:
             seen = [row for row in rows_of(cluster, window) if sees(scope, cluster, row)]
             own = {row["pod_uid"] for row in seen if row["pod_uid"]}
             problems = [
-                Problem(ProblemCode.END_UNKNOWN, cluster, uid, "its end", 5 + at)
+                DataProblem(DataProblemCode.END_UNKNOWN, cluster, uid, "its end", 5 + at)
                 for uid in (*(f"pod-{n}" for n in range(6)), "node-1")
                 if uid in own or scope.teams is None
             ]

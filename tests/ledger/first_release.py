@@ -8,7 +8,7 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import Connection, MetaData, create_engine, text
 
-from gpucost.ledger.database import alembic_config
+from gpucost.ledger.db.database import alembic_config
 
 # What it wrote, table by table, in an order that foreign keys and triggers accept. Frozen.
 _TABLES = json.loads((Path(__file__).parent / "data" / "first_release.json").read_text())

@@ -8,7 +8,8 @@ import pytest
 
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger, alert_groups
+from gpucost.ledger import Ledger
+from gpucost.ledger.stores import notifications
 from tests.ledger.builders import NOW_MS
 from tests.ledger.test_foretold import Clock
 
@@ -52,7 +53,7 @@ def test_what_is_not_sent_any_more_is_forgotten(ledger: Ledger, clock: Clock) ->
 def test_what_is_over_makes_room_and_what_fires_never_does(
     ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_groups, "MOST_GROUPS", 3)
+    monkeypatch.setattr(notifications, "MOST_GROUPS", 3)
     for key, firing in (("a", True), ("over", False), ("over later", False), ("b", True)):
         clock.now_ms += 1
         ledger.keep_alert_group(key, "{}", firing=firing)
@@ -62,8 +63,8 @@ def test_what_is_over_makes_room_and_what_fires_never_does(
     ledger.keep_alert_group("a", "{}", firing=True)  # one that is there already
     with pytest.raises(LedgerUnavailable, match="group by fewer labels"):
         ledger.keep_alert_group("d", "{}", firing=True)
-    monkeypatch.setattr(alert_groups, "MOST_GROUPS", 10)
-    monkeypatch.setattr(alert_groups, "MOST_BYTES", 7)
+    monkeypatch.setattr(notifications, "MOST_GROUPS", 10)
+    monkeypatch.setattr(notifications, "MOST_BYTES", 7)
     with pytest.raises(LedgerUnavailable, match="7 bytes"):
         ledger.keep_alert_group("d", "{}", firing=True)
     assert set(groups(ledger)) == {"a", "b", "c"}

@@ -16,11 +16,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from gpucost.access.keys import KeyRecord, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger, LedgerTooNew, backup
-from gpucost.ledger.database import alembic_config
+from gpucost.ledger import Ledger, LedgerTooNew
+from gpucost.ledger.db.database import alembic_config
+from gpucost.ledger.retention import backup
 from tests.ledger.builders import MONTH, NOW_MS, contents, hour, ingest, line, random_rows
 
 WAIT_MS = 5_000
@@ -174,7 +175,7 @@ def test_a_ledger_in_the_way_is_kept(source: Path, tmp_path: Path) -> None:
 
 def keep_keys(ledger: Ledger, *names: str) -> None:
     for name in names:
-        record = KeyRecord(name, hash_secret(name), Role.ADMIN, created_ms=NOW_MS, created_by="root")
+        record = KeyRecord(name, hash_secret(name), AccessRole.ADMIN, created_ms=NOW_MS, created_by="root")
         ledger.add_key(record)
 
 

@@ -13,20 +13,34 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import DBAPIError
 
-from gpucost.api import metrics_detectors
-from gpucost.api.metric_teams import TeamRows
-from gpucost.api.metrics_detectors import WasteFamilies
+from gpucost.api.metrics import detectors
+from gpucost.api.metrics.detectors import WasteFamilies
+from gpucost.api.server.metric_families import TeamRows
 from gpucost.attribution.teams import TeamRules
-from gpucost.domain.errors import InputError, LedgerError, MonthClosed
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import DataProblem, DataProblemCode, InputError, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import WASTE_LINES, FoldRefused, LateLines, Ledger, WasteOfWindow, folded, verification
-from gpucost.ledger.database import insert_rows
-from gpucost.ledger.tables import AUDIT, PROGRESS_LINE, USAGE_LINE, WINDOW_PROBLEM
-from gpucost.ledger.tables_folding import FOLD_BEGUN, FOLDED_DAY, MONTH_FOLD
-from gpucost.ledger.tables_waste import WASTE_LINE
-from gpucost.service.rendering import Format, render_month
+from gpucost.ledger import (
+    WASTE_LINES,
+    FoldRefused,
+    LateLines,
+    Ledger,
+    WasteOfWindow,
+)
+from gpucost.ledger.db.database import insert_rows
+from gpucost.ledger.db.tables import (
+    AUDIT,
+    FOLD_BEGUN,
+    FOLDED_DAY,
+    MONTH_FOLD,
+    PROGRESS_LINE,
+    USAGE_LINE,
+    WASTE_LINE,
+    WINDOW_PROBLEM,
+)
+from gpucost.ledger.retention import verification
+from gpucost.ledger.usage import rollups
+from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, progress, random_rows
 from tests.ledger.tampering import drop_triggers, tamper
@@ -78,8 +92,10 @@ def fill(ledger: Ledger) -> None:
         for number in hours:
             window, rows = hour(number), rows_of(hour(number), cluster, number)
             problems = [
-                Problem(ProblemCode.COUNT_UNKNOWN, cluster, f"{cluster}-0", "", board_ms=number or None),
-                Problem(ProblemCode.COUNT_UNKNOWN, cluster, f"n-{number}", "once"),
+                DataProblem(
+                    DataProblemCode.COUNT_UNKNOWN, cluster, f"{cluster}-0", "", board_ms=number or None
+                ),
+                DataProblem(DataProblemCode.COUNT_UNKNOWN, cluster, f"n-{number}", "once"),
             ]
             steps = progress((f"{cluster}-0", window, "steps", 0.1)).assign(cluster=cluster)
             ingest(ledger, window, *rows, cluster=cluster, problems=problems, progress=steps)
@@ -119,7 +135,7 @@ def told(ledger: Ledger) -> dict[str, object]:
         waste = reporting.waste(scope, MONTH.window)
         assert month is not None
         assert waste is not None
-        kinds = Format if scope is EVERYTHING else (Format.JSON,)
+        kinds = ReportFormat if scope is EVERYTHING else (ReportFormat.JSON,)
         found |= {f"{name} {kind}": render_month(month.report, kind) for kind in kinds}
         found |= {f"{name} days": repr(days), f"{name} waste": repr(waste)}
         for dims in (("node", "pod_uid", "bucket", "rate_id"), ("team",), ()):
@@ -176,7 +192,7 @@ def test_final_waste_is_the_same_whatever_is_asked_for_at_once(closed: Ledger) -
 def test_counters_that_were_catching_up_during_a_folding_begin_anew(
     closed: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_detectors, "_SUMMING_S", 0)
+    monkeypatch.setattr(detectors, "_SUMMING_S", 0)
     summed = closed.final_waste
     monkeypatch.setattr(
         closed, "final_waste", lambda cluster, known, most: summed(cluster, known, most=min(most, 1))
@@ -226,8 +242,8 @@ def test_what_a_folded_month_cannot_tell_is_said(closed: Ledger) -> None:
 def ingest_again(ledger: Ledger) -> bool:
     window = hour(0)
     problems = [
-        Problem(ProblemCode.COUNT_UNKNOWN, CLUSTER, f"{CLUSTER}-0", ""),
-        Problem(ProblemCode.COUNT_UNKNOWN, CLUSTER, "n-0", "once"),
+        DataProblem(DataProblemCode.COUNT_UNKNOWN, CLUSTER, f"{CLUSTER}-0", ""),
+        DataProblem(DataProblemCode.COUNT_UNKNOWN, CLUSTER, "n-0", "once"),
     ]
     steps = progress((f"{CLUSTER}-0", window, "steps", 0.1))
     return ingest(ledger, window, *rows_of(window, CLUSTER, 0), problems=problems, progress=steps).changed
@@ -486,8 +502,8 @@ def test_a_day_with_other_sums_than_its_windows_is_found_whatever_its_digest(sql
         tamper(sqlite_url, "UPDATE usage_line SET nano = nano + 1 WHERE window_id = 1 AND bucket = 'held'")
         engine = create_engine(sqlite_url)
         with engine.begin() as connection:
-            [piece] = [each for each in folded.pieces(connection, str(MONTH)) if each.carrier == 1]
-            carrier = {"carrier": 1, "digest": folded.content(connection, piece)[0]}
+            [piece] = [each for each in rollups.pieces(connection, str(MONTH)) if each.carrier == 1]
+            carrier = {"carrier": 1, "digest": rollups.content(connection, piece)[0]}
             connection.execute(
                 text("UPDATE folded_day SET digest = :digest WHERE window_id = :carrier"), carrier
             )
@@ -503,7 +519,7 @@ def test_a_sum_that_is_not_that_of_the_windows_is_not_written(
     def loses_one(connection: Connection, table: Any, rows: list[tuple[Any, ...]]) -> None:
         insert_rows(connection, table, rows[1:])
 
-    monkeypatch.setattr("gpucost.ledger.folding.insert_rows", loses_one)
+    monkeypatch.setattr("gpucost.ledger.retention.rollup.insert_rows", loses_one)
     with pytest.raises(LedgerError, match="would sum to"):
         closed.fold(MONTH, author="ann")
     assert closed.folded(MONTH) is None

@@ -10,8 +10,8 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Foretold, Ledger
-from gpucost.ledger.foretold import KEPT_MS, MOST_FORETOLD
+from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.stores.predictions import KEPT_MS, MOST_FORETOLD
 from tests.ledger.builders import CLUSTER, NOW_MS
 
 
@@ -34,7 +34,7 @@ def ledger(ledger_url: str, clock: Clock) -> Iterator[Ledger]:
         yield opened
 
 
-def foretold(uid: str = "w1", **values: Any) -> Foretold:
+def foretold(uid: str = "w1", **values: Any) -> WaitPrediction:
     given: dict[str, Any] = {
         "workload_uid": uid,
         "namespace": "ml",
@@ -46,7 +46,7 @@ def foretold(uid: str = "w1", **values: Any) -> Foretold:
         "p90_ms": 3 * HOUR_MS,
         "horizon_ms": 7 * DAY_MS,
     }
-    return Foretold(**(given | values))
+    return WaitPrediction(**(given | values))
 
 
 def test_a_wait_comes_back_as_it_was_written(ledger: Ledger) -> None:

@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from gpucost.access.authenticator import Authenticator, CheckUnavailable, Denied
+from gpucost.access.authenticator import AccessDenied, Authenticator, CheckUnavailable
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
-from gpucost.ledger.key_ring import BELIEVED_MS, LedgerKeys
+from gpucost.ledger.stores.api_keys import BELIEVED_MS, LedgerKeys
 from tests.ledger.builders import NOW_MS
 from tests.ledger.tampering import tamper
 from tests.service.worlds import Clock
@@ -26,7 +26,7 @@ SECRET = "s3cret_of-ada"
 ADA = KeyRecord(
     "ada",
     hash_secret(SECRET),
-    Role.VIEWER,
+    AccessRole.VIEWER,
     frozenset({"research", "vision"}),
     frozenset({"north"}),
     expires_ms=NOW_MS + HOUR_MS,
@@ -50,7 +50,9 @@ def ledger(ledger_url: str, clock: Clock) -> Iterator[Ledger]:
 
 def test_a_key_is_kept_as_it_was_made_and_the_trail_says_so(ledger: Ledger) -> None:
     ledger.add_key(ADA)
-    everywhere = replace(ADA, id="root", role=Role.ADMIN, teams=frozenset(), clusters=None, expires_ms=None)
+    everywhere = replace(
+        ADA, id="root", role=AccessRole.ADMIN, teams=frozenset(), clusters=None, expires_ms=None
+    )
     ledger.add_key(everywhere)
     assert ledger.key("ada") == ADA
     assert ledger.api_keys() == (ADA, everywhere)
@@ -72,7 +74,7 @@ def test_a_key_is_kept_as_it_was_made_and_the_trail_says_so(ledger: Ledger) -> N
         ({"id": ""}, "id"),
         ({"id": "loopback"}, "id"),
         ({"teams": frozenset()}, "teams"),
-        ({"role": Role.FINANCE}, "teams"),
+        ({"role": AccessRole.FINANCE}, "teams"),
         ({"teams": frozenset({"x\0"})}, "teams"),
         ({"clusters": frozenset()}, "clusters"),
         ({"expires_ms": NOW_MS}, "expires"),
@@ -122,13 +124,13 @@ def test_the_database_refuses_what_would_undo_it(ledger: Ledger, ledger_url: str
 
 def test_a_key_in_the_ledger_says_who_asks(ledger: Ledger, clock: Clock) -> None:
     authenticator = Authenticator([LedgerKeys(ledger, clock)], [], clock)
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         authenticator.authenticate(BEARER)
     ledger.add_key(ADA)
     found = authenticator.authenticate(BEARER)
-    assert (found.id, found.role, found.scope.teams) == ("ada", Role.VIEWER, ADA.teams)
+    assert (found.id, found.role, found.scope.teams) == ("ada", AccessRole.VIEWER, ADA.teams)
     assert found.scope.clusters == frozenset({"north"})
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         authenticator.authenticate(format_key("ada", "wrong"))
 
 
@@ -139,12 +141,12 @@ def test_expired_and_revoked_keys_are_refused_at_once(ledger: Ledger, clock: Clo
     authenticator = Authenticator([LedgerKeys(ledger, clock)], [], clock)
     assert authenticator.authenticate(format_key("bob", SECRET)).id == "bob"
     ledger.revoke_key("bob", "root")
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         authenticator.authenticate(format_key("bob", SECRET))
     clock.now_ms = NOW_MS + HOUR_MS - 1
     assert authenticator.authenticate(BEARER).id == "ada"
     clock.now_ms += 1
-    with pytest.raises(Denied, match="expired"):
+    with pytest.raises(AccessDenied, match="expired"):
         authenticator.authenticate(BEARER)
 
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.usage_lines import Attribution
 from gpucost.contract.frames import LINE_MEASURES
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError, LedgerConflict
-from gpucost.domain.holders import Bucket
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import DIMENSIONS, LateLines, Ledger, LedgerState
-from gpucost.ledger.digest import line_texts
+from gpucost.ledger.db.digest import line_texts
 from tests.ledger.builders import (
     BATCH_CLUSTER,
     MONTH,

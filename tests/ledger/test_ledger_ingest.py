@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 from gpucost.contract.frames import SIGNAL_MEASURES
-from gpucost.domain.errors import InputError, LedgerConflict, LedgerError
+from gpucost.domain.errors import DataProblem, DataProblemCode, InputError, LedgerConflict, LedgerError
 from gpucost.domain.money import INT64_MAX
-from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger, LedgerState
@@ -116,7 +115,7 @@ def test_a_rerated_window_is_a_new_version_with_the_new_rate(ledger: Ledger) -> 
 
 
 def test_coverage_problems_and_progress_are_content_too(ledger: Ledger) -> None:
-    problem = Problem(ProblemCode.PRICE_MISSING, CLUSTER, "H100", "no price for H100", 5)
+    problem = DataProblem(DataProblemCode.PRICE_MISSING, CLUSTER, "H100", "no price for H100", 5)
     seen = {
         ingest(ledger, WINDOW, line(WINDOW), **options).digest
         for options in (

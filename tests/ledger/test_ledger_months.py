@@ -13,8 +13,14 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, MonthClosed
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import (
+    DataProblem,
+    DataProblemCode,
+    InputError,
+    LedgerConflict,
+    LedgerError,
+    MonthClosed,
+)
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger import (
@@ -47,7 +53,9 @@ def fill(ledger: Ledger, month: Month = MONTH, cluster: str = CLUSTER) -> None:
 def fill_days(ledger: Ledger, days: Iterable[Window], cluster: str) -> None:
     for day in days:
         rows = random_rows(1, day, count=3, cluster=cluster)
-        problem = Problem(ProblemCode.COUNT_UNKNOWN, cluster, "node-1", "nothing says how many boards")
+        problem = DataProblem(
+            DataProblemCode.COUNT_UNKNOWN, cluster, "node-1", "nothing says how many boards"
+        )
         steps = progress(("pod-1", day, "steps", 0.1)).assign(cluster=cluster)
         ingest(ledger, day, *rows, cluster=cluster, problems=[problem], progress=steps)
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpucost.domain.errors import InputError
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.ledger import DIMENSIONS, MEASURES, Ledger
@@ -146,7 +145,7 @@ def test_a_filter_on_another_team_finds_nothing(ledger: Ledger) -> None:
 def test_a_job_of_another_team_cannot_be_seen(ledger: Ledger) -> None:
     window = hour(0)
     steps = progress(("pod-1", window, "steps", 10.0))
-    problem = Problem(ProblemCode.END_UNKNOWN, CLUSTER, "pod-1", "end not seen")
+    problem = DataProblem(DataProblemCode.END_UNKNOWN, CLUSTER, "pod-1", "end not seen")
     ingest(ledger, window, line(window), progress=steps, problems=[problem])
     for scope, sees in ((Scope(frozenset({"red"})), True), (Scope(frozenset({"blue"})), False)):
         assert (ledger.job_window(scope, "job-1") == window) is sees
@@ -254,12 +253,12 @@ def test_progress_adds_up_over_windows_and_pods(ledger: Ledger) -> None:
 
 
 def test_problems_are_listed_once_with_their_time_added(ledger: Ledger) -> None:
-    price = Problem(ProblemCode.PRICE_MISSING, CLUSTER, "B300", "no price for B300", 5)
-    count = Problem(ProblemCode.COUNT_UNKNOWN, CLUSTER, "node-1", "nothing says how many boards")
+    price = DataProblem(DataProblemCode.PRICE_MISSING, CLUSTER, "B300", "no price for B300", 5)
+    count = DataProblem(DataProblemCode.COUNT_UNKNOWN, CLUSTER, "node-1", "nothing says how many boards")
     for number in range(3):
         ingest(ledger, hour(number), problems=[count, price, price])
     found = ledger.problems(EVERYTHING, Window(hour(0).start_ms, hour(1).end_ms))
-    assert found == (count, Problem(price.code, CLUSTER, "B300", price.detail, 10))
+    assert found == (count, DataProblem(price.code, CLUSTER, "B300", price.detail, 10))
     assert ledger.problems(Scope(frozenset({"red"})), MONTH.window) == ()
 
 

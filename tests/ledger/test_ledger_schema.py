@@ -24,8 +24,8 @@ from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
-from gpucost.ledger.database import Database, alembic_config
-from gpucost.ledger.tables import METADATA
+from gpucost.ledger.db.database import LedgerDatabase, alembic_config
+from gpucost.ledger.db.tables import METADATA
 from tests.ledger.builders import MONTH, NOW_MS, ingest, line
 from tests.ledger.first_release import load
 
@@ -146,7 +146,7 @@ def test_many_may_open_a_new_ledger_at_once(ledger_url: str) -> None:
 
 _MIGRATES = """
 import sys
-from gpucost.ledger.database import Database
+from gpucost.ledger.db.database import Database
 print("ready", flush=True)
 sys.stdin.readline()
 Database.open(sys.argv[1], 60_000).close()
@@ -160,10 +160,10 @@ def test_a_new_sqlite_file_that_another_process_holds_is_waited_for(tmp_path: Pa
     other.execute("CREATE TABLE t (x)")
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(LedgerUnavailable, match="locked by another process"):
-        Database.open(f"sqlite:///{file}", 100)
+        LedgerDatabase.open(f"sqlite:///{file}", 100)
     release = threading.Timer(0.3, other.execute, ["COMMIT"])
     release.start()
-    Database.open(f"sqlite:///{file}", 60_000).close()
+    LedgerDatabase.open(f"sqlite:///{file}", 60_000).close()
     release.join()
     other.close()
 

@@ -19,12 +19,16 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from gpucost.attribution.sweep import BUCKETS
+from gpucost.domain.buckets import (
+    ORDER,
+    REST,
+    Bucket,
+    Waste,
+)
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
-from gpucost.domain.holders import Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.domain.waste import ORDER, REST, Waste
-from gpucost.ledger import DIMENSIONS, WASTE_LINES, WASTE_MEASURES, Assessed, Ledger, WasteOfWindow
+from gpucost.ledger import DIMENSIONS, WASTE_LINES, WASTE_MEASURES, AssessmentCounts, Ledger, WasteOfWindow
 from tests.ledger.builders import (
     BATCH_CLUSTER,
     CLUSTER,
@@ -207,7 +211,7 @@ def test_on_both_databases(ledger: Ledger) -> None:
     parts = fill(ledger)
     for keys in (["team", "model"], ["job_uid", "node", "bucket"], []):
         assert rows_of(ledger.waste(EVERYTHING, WHOLE, keys)) == expected(parts, keys)
-    assert ledger.assessed(WHOLE) == Assessed(final=2, provisional=2, missing=2)
+    assert ledger.assessed(WHOLE) == AssessmentCounts(final=2, provisional=2, missing=2)
     assert ledger.verify() == ()
 
 
@@ -247,17 +251,17 @@ def test_an_hour_is_unknown_until_somebody_looked(ledger: Ledger) -> None:
         return dict(zip(found.waste, found.board_ms / HOUR_MS, strict=True))
 
     assert hours() == {"unavailable": 1, "unknown": 3}
-    assert ledger.assessed(window) == Assessed(0, 0, 1)
+    assert ledger.assessed(window) == AssessmentCounts(0, 0, 1)
     assert assess(ledger, window, final=False), "nobody wasted anything"
     assert hours() == {"unavailable": 1, "no_demand": 1, "productive": 1, "unknown": 1}
     idle = part(rows[0], Waste.IDLE, HOUR_MS // 4, PRICE // 4)
     assert assess(ledger, window, idle)
     assert hours() == {"unavailable": 1, "idle": 0.25, "no_demand": 1, "productive": 0.75, "unknown": 1}
-    assert ledger.assessed(window, CLUSTER) == Assessed(1, 0, 0)
-    assert ledger.assessed(window, "beta") == Assessed(0, 0, 0)
+    assert ledger.assessed(window, CLUSTER) == AssessmentCounts(1, 0, 0)
+    assert ledger.assessed(window, "beta") == AssessmentCounts(0, 0, 0)
     ingest(ledger, window, *rows[:4], reason="late")
     assert hours() == {"unavailable": 1, "unknown": 3}
-    assert ledger.assessed(window) == Assessed(0, 0, 1)
+    assert ledger.assessed(window) == AssessmentCounts(0, 0, 1)
 
 
 def test_what_is_left_to_look_at(ledger: Ledger) -> None:
@@ -269,7 +273,9 @@ def test_what_is_left_to_look_at(ledger: Ledger) -> None:
     found = ledger.unassessed(CLUSTER, WHOLE)
     assert [(info.cluster, info.window) for info in found] == [(CLUSTER, hour(n)) for n in (0, 2, 3)]
     assert [info.window for info in ledger.unassessed(CLUSTER, hour(3))] == [hour(3)]
-    assert ledger.assessed(hour(2), CLUSTER) == Assessed(0, 1, 0), "neither the hour before nor the one after"
+    assert ledger.assessed(hour(2), CLUSTER) == AssessmentCounts(0, 1, 0), (
+        "neither the hour before nor the one after"
+    )
     assert ledger.unassessed("gamma", WHOLE) == ()
 
 
@@ -291,7 +297,7 @@ def test_the_same_again_changes_nothing_and_final_stays(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflict, match="is final: other waste needs a reason"):
         assess(ledger, window, idle)
     assert assess(ledger, window, idle, final=False, reason="the threshold was wrong", author="ann")
-    assert ledger.assessed(window) == Assessed(1, 0, 0), "what replaces it is final too"
+    assert ledger.assessed(window) == AssessmentCounts(1, 0, 0), "what replaces it is final too"
     told = ledger.audit(EVERYTHING)[-1]
     assert (told.action, told.author, told.reason) == ("waste", "ann", "the threshold was wrong")
     assert ledger.verify() == ()
@@ -343,7 +349,7 @@ def test_parts_that_cannot_be_right_are_refused_and_nothing_is_written(
     ]
     with pytest.raises(InputError, match=message):
         ledger.write_waste(CLUSTER, given, code_version="1")
-    assert ledger.assessed(WHOLE) == Assessed(0, 0, 2), "all of them or none"
+    assert ledger.assessed(WHOLE) == AssessmentCounts(0, 0, 2), "all of them or none"
     good_ones = [given[0], replace(given[1], lines=frame(parts[0]))]
     assert ledger.write_waste(CLUSTER, good_ones, code_version="1") == (True, True)
     assert ledger.write_waste(CLUSTER, good_ones, code_version="2") == (False, False)
@@ -379,7 +385,7 @@ def test_the_waste_of_an_attribution(ledger: Ledger) -> None:
         zip(sums["pod"], sums["board_ms"], strict=True)
     )
     assert idle["nano"].sum() == sums["nano"].sum() > 0
-    assert ledger.assessed(WHOLE) == Assessed(6, 0, 0)
+    assert ledger.assessed(WHOLE) == AssessmentCounts(6, 0, 0)
     assert ledger.verify() == ()
 
 
@@ -416,7 +422,7 @@ def test_a_closed_month_keeps_its_waste(ledger_url: str) -> None:
         with pytest.raises(MonthClosed):
             assess(ledger, hour(1))
         assert ledger.unassessed(CLUSTER, WHOLE) == (), "nobody can write what is left"
-        assert ledger.assessed(WHOLE) == Assessed(0, 1, 1)
+        assert ledger.assessed(WHOLE) == AssessmentCounts(0, 1, 1)
         assert ledger.verify() == ()
     engine = create_engine(ledger_url)
     for statement in (

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.waste import Waste
 from gpucost.ledger import Ledger
 from tests.ledger.builders import CLUSTER, NOW_MS, hour, ingest, line
 from tests.ledger.test_ledger_waste import assess, part

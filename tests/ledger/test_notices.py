@@ -14,10 +14,16 @@ from sqlalchemy import create_engine, text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
-from gpucost.ledger.notices import BATCH, CONVERSATIONS_KEPT_MS, DEAD_KEPT_MS, SENT_KEPT_MS, URGENT_TRIES
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Conversation, Kind, Post
-from gpucost.notify.sending.outbox import Outgoing, Waiting
+from gpucost.ledger.stores.outbox import (
+    BATCH,
+    CONVERSATIONS_KEPT_MS,
+    DEAD_KEPT_MS,
+    SENT_KEPT_MS,
+    URGENT_TRIES,
+)
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
+from gpucost.notify.sending.delivery import ChannelBacklog, OutgoingDelivery
 from tests.ledger.builders import NOW_MS
 
 ALL = ("ops", "red")
@@ -49,7 +55,7 @@ def talk(key: str = "finding:1", **values: Any) -> Conversation:
         "channel": "ops",
         "key": key,
         "group": "finding",
-        "kind": Kind.FINDING,
+        "kind": NoticeKind.FINDING,
         "team": "red",
         "version": "1",
         "posted_ms": NOW_MS,
@@ -57,20 +63,24 @@ def talk(key: str = "finding:1", **values: Any) -> Conversation:
     return Conversation(**(given | values))
 
 
-def post(key: str = "finding:1", act: Act = Act.OPEN, title: str = "GPUs idle", **values: Any) -> Post:
+def post(
+    key: str = "finding:1", act: DeliveryAct = DeliveryAct.OPEN, title: str = "GPUs idle", **values: Any
+) -> NoticeDelivery:
     at_ms = values.pop("at_ms", NOW_MS)
-    return Post(values.pop("channel", "ops"), key, act, Message(title, "8 GPUs"), at_ms, at_ms, **values)
+    return NoticeDelivery(
+        values.pop("channel", "ops"), key, act, NotificationMessage(title, "8 GPUs"), at_ms, at_ms, **values
+    )
 
 
-def due(ledger: Ledger, at_ms: int = NOW_MS, most: int = 10) -> tuple[Outgoing, ...]:
+def due(ledger: Ledger, at_ms: int = NOW_MS, most: int = 10) -> tuple[OutgoingDelivery, ...]:
     return ledger.due_posts(at_ms, ALL, most)
 
 
-def titles(found: tuple[Outgoing, ...]) -> list[str]:
+def titles(found: tuple[OutgoingDelivery, ...]) -> list[str]:
     return [each.post.message.title for each in found]
 
 
-def drain(ledger: Ledger, at_ms: int = NOW_MS) -> list[tuple[str, Act]]:
+def drain(ledger: Ledger, at_ms: int = NOW_MS) -> list[tuple[str, DeliveryAct]]:
     """Sends all that is due, one after the other; titles and acts in that order."""
     seen = []
     while found := due(ledger, at_ms, 1):
@@ -85,15 +95,15 @@ def test_a_conversation_and_its_post_come_back_as_they_were_written(ledger: Ledg
     assert ledger.conversations(since_ms=0) == (told,)
     assert ledger.conversations("red", since_ms=0) == ()
     (found,) = due(ledger)
-    assert (replace(found.post, id=0), found.kind, found.reference) == (sent, Kind.FINDING, "")
+    assert (replace(found.post, id=0), found.kind, found.reference) == (sent, NoticeKind.FINDING, "")
     assert due(ledger, NOW_MS - 1) == ()
     assert ledger.due_posts(NOW_MS, ("red",), 10) == ()
-    assert ledger.waiting_posts() == {"ops": Waiting(1, NOW_MS)}
+    assert ledger.waiting_posts() == {"ops": ChannelBacklog(1, NOW_MS)}
 
 
 def test_open_ones_and_those_with_news(ledger: Ledger) -> None:
     over = talk("finding:2", resolved_ms=NOW_MS + HOUR_MS)
-    digest = talk("digest:week:2026-W43:red", kind=Kind.DIGEST)
+    digest = talk("digest:week:2026-W43:red", kind=NoticeKind.DIGEST)
     ledger.tell([talk(), talk("finding:2"), digest], [])
     ledger.tell([over], [])
     assert ledger.conversations(since_ms=NOW_MS + HOUR_MS) == (digest, talk(), over)
@@ -105,15 +115,15 @@ def test_what_was_told_is_not_told_again(ledger: Ledger) -> None:
     assert ledger.tell([talk()], [post()]) == 1
     assert ledger.tell([talk(posted_ms=NOW_MS + 9)], [post(at_ms=NOW_MS + 9)]) == 0
     updated = talk(version="2", updated_ms=NOW_MS + 10)
-    assert ledger.tell([updated], [post(act=Act.UPDATE)]) == 1
-    assert ledger.tell([replace(updated, updated_ms=NOW_MS + 11)], [post(act=Act.UPDATE)]) == 0
+    assert ledger.tell([updated], [post(act=DeliveryAct.UPDATE)]) == 1
+    assert ledger.tell([replace(updated, updated_ms=NOW_MS + 11)], [post(act=DeliveryAct.UPDATE)]) == 0
     escalated = replace(updated, escalated_ms=NOW_MS + 12)
-    assert ledger.tell([escalated], [post(act=Act.ESCALATE)]) == 1
-    assert ledger.tell([replace(escalated, escalated_ms=NOW_MS + 13)], [post(act=Act.ESCALATE)]) == 0
+    assert ledger.tell([escalated], [post(act=DeliveryAct.ESCALATE)]) == 1
+    assert ledger.tell([replace(escalated, escalated_ms=NOW_MS + 13)], [post(act=DeliveryAct.ESCALATE)]) == 0
     resolved = replace(escalated, resolved_ms=NOW_MS + 14)
-    assert ledger.tell([resolved], [post(act=Act.RESOLVE)]) == 1
-    assert ledger.tell([replace(resolved, resolved_ms=NOW_MS + 15)], [post(act=Act.RESOLVE)]) == 0
-    assert ledger.tell([replace(escalated, version="3")], [post(act=Act.UPDATE)]) == 0, "it is over"
+    assert ledger.tell([resolved], [post(act=DeliveryAct.RESOLVE)]) == 1
+    assert ledger.tell([replace(resolved, resolved_ms=NOW_MS + 15)], [post(act=DeliveryAct.RESOLVE)]) == 0
+    assert ledger.tell([replace(escalated, version="3")], [post(act=DeliveryAct.UPDATE)]) == 0, "it is over"
     assert ledger.conversations(since_ms=0) == (resolved,)
 
 
@@ -121,16 +131,16 @@ def test_what_was_told_is_not_told_again(ledger: Ledger) -> None:
 def test_a_version_that_comes_back_is_news(ledger: Ledger) -> None:
     ledger.tell([talk()], [post()])
     for version in ("2", "1", "2"):
-        assert ledger.tell([talk(version=version, updated_ms=NOW_MS)], [post(act=Act.UPDATE)]) == 1
+        assert ledger.tell([talk(version=version, updated_ms=NOW_MS)], [post(act=DeliveryAct.UPDATE)]) == 1
 
 
 @SQLITE
 def test_what_was_over_may_begin_anew(ledger: Ledger) -> None:
     key = "alert:abc"
-    ledger.tell([talk(key, kind=Kind.ALERT)], [post(key)])
+    ledger.tell([talk(key, kind=NoticeKind.ALERT)], [post(key)])
     ledger.post_sent(due(ledger)[0].post.id, NOW_MS, "C1:1.0")
-    ledger.tell([talk(key, kind=Kind.ALERT, resolved_ms=NOW_MS + 1)], [post(key, Act.RESOLVE)])
-    again = talk(key, kind=Kind.ALERT, posted_ms=NOW_MS + 2)
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, resolved_ms=NOW_MS + 1)], [post(key, DeliveryAct.RESOLVE)])
+    again = talk(key, kind=NoticeKind.ALERT, posted_ms=NOW_MS + 2)
     assert ledger.tell([again], [post(key)]) == 1
     assert ledger.conversations(since_ms=0) == (again,), "and the old message is not replaced"
 
@@ -138,22 +148,22 @@ def test_what_was_over_may_begin_anew(ledger: Ledger) -> None:
 @SQLITE
 def test_an_escalation_may_begin_anew_too(ledger: Ledger) -> None:
     key = "alert:abc"
-    ledger.tell([talk(key, kind=Kind.ALERT)], [post(key)])
-    ledger.tell([talk(key, kind=Kind.ALERT, resolved_ms=NOW_MS + 1)], [post(key, Act.RESOLVE)])
-    again = talk(key, kind=Kind.ALERT, posted_ms=NOW_MS + 2, escalated_ms=NOW_MS + 2)
-    assert ledger.tell([again], [post(key, Act.ESCALATE)]) == 1
+    ledger.tell([talk(key, kind=NoticeKind.ALERT)], [post(key)])
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, resolved_ms=NOW_MS + 1)], [post(key, DeliveryAct.RESOLVE)])
+    again = talk(key, kind=NoticeKind.ALERT, posted_ms=NOW_MS + 2, escalated_ms=NOW_MS + 2)
+    assert ledger.tell([again], [post(key, DeliveryAct.ESCALATE)]) == 1
     assert ledger.conversations(since_ms=0) == (again,)
 
 
 def test_an_end_that_waits_for_quiet_hours_gives_way_to_a_new_beginning(ledger: Ledger) -> None:
     key, morning_ms = "alert:abc", NOW_MS + 9 * HOUR_MS
-    ledger.tell([talk(key, kind=Kind.ALERT)], [post(key, title="first")])
-    assert drain(ledger) == [("first", Act.OPEN)]
-    over = replace(post(key, Act.RESOLVE, title="over"), due_ms=morning_ms)
-    ledger.tell([talk(key, kind=Kind.ALERT, resolved_ms=NOW_MS + 1)], [over])
-    assert ledger.waiting_posts() == {"ops": Waiting(1, morning_ms)}
-    ledger.tell([talk(key, kind=Kind.ALERT, posted_ms=NOW_MS + 2)], [post(key, title="again")])
-    assert drain(ledger) == [("again", Act.OPEN)]
+    ledger.tell([talk(key, kind=NoticeKind.ALERT)], [post(key, title="first")])
+    assert drain(ledger) == [("first", DeliveryAct.OPEN)]
+    over = replace(post(key, DeliveryAct.RESOLVE, title="over"), due_ms=morning_ms)
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, resolved_ms=NOW_MS + 1)], [over])
+    assert ledger.waiting_posts() == {"ops": ChannelBacklog(1, morning_ms)}
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, posted_ms=NOW_MS + 2)], [post(key, title="again")])
+    assert drain(ledger) == [("again", DeliveryAct.OPEN)]
     assert due(ledger, morning_ms) == ()
 
 
@@ -170,9 +180,9 @@ def test_it_begins_anew_when_a_clock_that_was_ahead_is_set_back(
     ledger: Ledger, before: dict[str, int]
 ) -> None:
     key = "alert:abc"
-    ledger.tell([talk(key, kind=Kind.ALERT, posted_ms=before["posted_ms"])], [post(key)])
-    ledger.tell([talk(key, kind=Kind.ALERT, **before)], [post(key, Act.RESOLVE)])
-    again = talk(key, kind=Kind.ALERT)
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, posted_ms=before["posted_ms"])], [post(key)])
+    ledger.tell([talk(key, kind=NoticeKind.ALERT, **before)], [post(key, DeliveryAct.RESOLVE)])
+    again = talk(key, kind=NoticeKind.ALERT)
     assert ledger.tell([again], [post(key)]) == 1
     assert ledger.conversations(since_ms=0) == (again,)
     assert ledger.tell([again], [post(key)]) == 0
@@ -180,7 +190,7 @@ def test_it_begins_anew_when_a_clock_that_was_ahead_is_set_back(
 
 @SQLITE
 def test_digests_are_told_once_for_ever(ledger: Ledger) -> None:
-    digest = talk("month:2026-10", kind=Kind.MONTH, resolved_ms=NOW_MS)
+    digest = talk("month:2026-10", kind=NoticeKind.MONTH, resolved_ms=NOW_MS)
     assert ledger.tell([digest], [post(digest.key)]) == 1
     assert ledger.tell([replace(digest, posted_ms=NOW_MS + 5, resolved_ms=None)], [post(digest.key)]) == 0
     assert ledger.conversations(since_ms=0) == (digest,)
@@ -203,7 +213,7 @@ def test_two_processes_with_the_same_news_tell_it_once(ledger_url: str) -> None:
 @SQLITE
 def test_posts_of_a_conversation_go_one_after_the_other(ledger: Ledger) -> None:
     ledger.tell([talk(), talk("finding:2")], [post(title="first"), post("finding:2", title="other")])
-    ledger.tell([talk(resolved_ms=NOW_MS)], [post(act=Act.RESOLVE, title="end")])
+    ledger.tell([talk(resolved_ms=NOW_MS)], [post(act=DeliveryAct.RESOLVE, title="end")])
     found = due(ledger)
     assert titles(found) == ["first", "other"]
     ledger.post_failed(found[0].post.id, NOW_MS + HOUR_MS, "down")
@@ -217,10 +227,10 @@ def test_what_is_urgent_goes_first_and_what_waits_before_it(ledger: Ledger) -> N
     keys = [f"finding:{n}" for n in range(5)]
     ledger.tell([talk(key) for key in keys], [post(key, title=key) for key in keys])
     urgent = [
-        post(keys[3], Act.ESCALATE, title="call", urgent=True),
+        post(keys[3], DeliveryAct.ESCALATE, title="call", urgent=True),
         post("alert:1", title="fire", urgent=True),
     ]
-    ledger.tell([talk(keys[3], escalated_ms=NOW_MS), talk("alert:1", kind=Kind.ALERT)], urgent)
+    ledger.tell([talk(keys[3], escalated_ms=NOW_MS), talk("alert:1", kind=NoticeKind.ALERT)], urgent)
     assert [found.post.urgent for found in due(ledger, most=3)] == [True, True, False]
     order = ["finding:3", "call", "fire", "finding:0", "finding:1", "finding:2", "finding:4"]
     assert [title for title, _ in drain(ledger)] == order
@@ -243,18 +253,22 @@ def test_more_than_one_transaction_holds(ledger: Ledger) -> None:
     assert ledger.tell(many, posts) == 0
     assert ledger.conversations(since_ms=0) == tuple(many)
     over = [replace(each, resolved_ms=NOW_MS) for each in many]
-    assert ledger.tell(over, [post(each.key, Act.RESOLVE) for each in over]) == len(over)
+    assert ledger.tell(over, [post(each.key, DeliveryAct.RESOLVE) for each in over]) == len(over)
     assert ledger.waiting_posts()["ops"].count == 2 * len(many)
 
 
 def test_updates_that_wait_are_overtaken(ledger: Ledger) -> None:
     ledger.tell([talk()], [post(title="first")])
     for version in ("2", "3"):
-        ledger.tell([talk(version=version, updated_ms=NOW_MS)], [post(act=Act.UPDATE, title=version)])
-    ledger.tell([talk(version="3", escalated_ms=NOW_MS)], [post(act=Act.ESCALATE, title="call")])
+        ledger.tell([talk(version=version, updated_ms=NOW_MS)], [post(act=DeliveryAct.UPDATE, title=version)])
+    ledger.tell([talk(version="3", escalated_ms=NOW_MS)], [post(act=DeliveryAct.ESCALATE, title="call")])
     assert ledger.waiting_posts()["ops"].count == 3
-    ledger.tell([talk(version="3", resolved_ms=NOW_MS)], [post(act=Act.RESOLVE, title="end")])
-    assert drain(ledger) == [("first", Act.OPEN), ("call", Act.ESCALATE), ("end", Act.RESOLVE)]
+    ledger.tell([talk(version="3", resolved_ms=NOW_MS)], [post(act=DeliveryAct.RESOLVE, title="end")])
+    assert drain(ledger) == [
+        ("first", DeliveryAct.OPEN),
+        ("call", DeliveryAct.ESCALATE),
+        ("end", DeliveryAct.RESOLVE),
+    ]
     assert ledger.waiting_posts() == {}
 
 
@@ -263,7 +277,7 @@ def test_the_reference_of_the_message_is_kept(ledger: Ledger) -> None:
     ledger.tell([talk()], [post()])
     ledger.post_sent(due(ledger)[0].post.id, NOW_MS, "C1:1.0")
     assert ledger.conversations(since_ms=0)[0].reference == "C1:1.0"
-    ledger.tell([talk(version="2", updated_ms=NOW_MS)], [post(act=Act.UPDATE)])
+    ledger.tell([talk(version="2", updated_ms=NOW_MS)], [post(act=DeliveryAct.UPDATE)])
     assert due(ledger)[0].reference == "C1:1.0"
     ledger.post_sent(due(ledger)[0].post.id, NOW_MS, "")
     assert ledger.conversations(since_ms=0)[0].reference == "C1:1.0"
@@ -333,7 +347,7 @@ def test_all_of_it_or_nothing(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="posts whose conversation is given too"):
         ledger.tell([talk()], [post(), post("finding:2")])
     with pytest.raises(InputError, match="created_ms"):
-        ledger.tell([talk()], [post(), post(act=Act.UPDATE, at_ms=-1)])
+        ledger.tell([talk()], [post(), post(act=DeliveryAct.UPDATE, at_ms=-1)])
     with pytest.raises(InputError, match="key"):
         ledger.tell([talk(""), talk()], [])
     assert (ledger.conversations(since_ms=0), ledger.waiting_posts()) == ((), {})
@@ -347,7 +361,9 @@ def test_hostile_words_are_kept_as_far_as_they_can_be(ledger: Ledger) -> None:
 
 
 def test_what_is_old_is_deleted_by_the_next_writer(ledger: Ledger, clock: Clock) -> None:
-    ledger.tell([talk(), talk("finding:2")], [post(), post("finding:2"), post("finding:2", Act.UPDATE)])
+    ledger.tell(
+        [talk(), talk("finding:2")], [post(), post("finding:2"), post("finding:2", DeliveryAct.UPDATE)]
+    )
     first, second = due(ledger)
     ledger.post_sent(first.post.id, NOW_MS, "")
     ledger.post_dead(second.post.id, NOW_MS, "gone")

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Forgotten, Ledger
-from gpucost.ledger.tables_waste import FINDING, FINDING_EVENT
+from gpucost.ledger import Ledger, PruningResult
+from gpucost.ledger.db.tables import FINDING, FINDING_EVENT
 from tests.ledger.builders import NOW_MS
 
 
@@ -52,11 +52,11 @@ def test_only_what_was_resolved_before_then_is_forgotten(ledger_url: str) -> Non
             connection.execute(insert(FINDING), rows)
             connection.execute(insert(FINDING_EVENT), events)
         before_ms = NOW_MS - 400 * DAY_MS
-        wanted = Forgotten(findings=1, events=2, posts=0, conversations=0, alert_groups=0)
+        wanted = PruningResult(findings=1, events=2, posts=0, conversations=0, alert_groups=0)
         assert ledger.forget(before_ms, dry_run=True) == wanted
         assert ledger.finding(EVERYTHING, 1) is not None
         assert ledger.forget(before_ms) == wanted
-        assert ledger.forget(before_ms) == Forgotten(0, 0, 0, 0, 0)
+        assert ledger.forget(before_ms) == PruningResult(0, 0, 0, 0, 0)
         assert ledger.finding(EVERYTHING, 1) is None
         assert [len(ledger.finding_events(EVERYTHING, number)) for number in (2, 3, 4)] == [1, 1, 1]
         for statement in (

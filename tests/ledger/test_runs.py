@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.suggest.past_use import PastUse
-from gpucost.advisor.wait.runtimes import NO_HISTORY
+from gpucost.advisor.wait.run_times import NO_HISTORY, PastUse
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import JobRun, JobUse, Ledger
-from gpucost.ledger.runs import MOST_RUNS
-from gpucost.service.past_runs import History, run_times_of
-from gpucost.service.past_uses import past_uses_of
+from gpucost.ledger.usage.run_history import MOST_RUNS
+from gpucost.service.advisor.run_history import RunHistory, past_uses_of, run_times_of
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, random_rows
 
 DAY = Window(hour(0).start_ms, hour(23).end_ms)
@@ -192,7 +190,7 @@ def test_run_times_are_of_whole_runs(ledger: Ledger) -> None:
 
 
 def test_history_is_read_again_when_there_is_more_of_it(ledger: Ledger) -> None:
-    history = History(ledger, CLUSTER)
+    history = RunHistory(ledger, CLUSTER)
     assert history() is NO_HISTORY
     fill(ledger, *(held(at, f"train-{at}", 5, 35) for at in range(4)), hours=5)
     found = history()

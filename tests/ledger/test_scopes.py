@@ -22,8 +22,8 @@ from gpucost.domain.errors import GpuCostError, LedgerError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.ledger.key_ring import KeyRing
-from gpucost.ledger.notice_board import NoticeBoard
+from gpucost.ledger.stores.api_keys import KeyRing
+from gpucost.ledger.stores.notifications import NotificationStore
 from tests.ledger.builders import MONTH, NOW_MS
 from tests.ledger.clones import CLUSTERS, HOURS, TEAMS, WHOLE, fill, windows_of
 
@@ -34,15 +34,15 @@ WITHOUT_SCOPE = {
     **dict.fromkeys(("ingest", "ingest_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
     **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget"), WRITES),
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
-    "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.bounded_metrics)",
+    "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
     **dict.fromkeys(("integrity", "verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
     **dict.fromkeys(("open", "close"), "of the connection"),
     "mark": "whether anything changed, and not what; never part of an answer",
 }
 OF_OTHERS = {
-    NoticeBoard: "what is on its way to chats, whose settings say what each may see",
-    KeyRing: "keys, which gpucost.api.routes_keys bounds by who keeps them",
+    NotificationStore: "what is on its way to chats, whose settings say what each may see",
+    KeyRing: "keys, which gpucost.api.routes.keys bounds by who keeps them",
 }
 
 

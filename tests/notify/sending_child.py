@@ -6,8 +6,8 @@ import sys
 import time
 
 from gpucost.ledger import Ledger
-from gpucost.notify.channels import Service
-from gpucost.notify.sending.sender import Sender
+from gpucost.notify.channels import ChannelService
+from gpucost.notify.sending.sender import NoticeSender
 from tests.notify.sending_worlds import NOW_MS, channel
 
 
@@ -19,7 +19,9 @@ def main(url: str, chat: str) -> None:
         return NOW_MS + round((time.monotonic() - began) * 1000)
 
     with Ledger.open(url, now=now) as ledger:
-        sender = Sender(ledger, [channel(Service.SLACK, chat)], now=now, sleep=lambda _: time.sleep(0.01))
+        sender = NoticeSender(
+            ledger, [channel(ChannelService.SLACK, chat)], now=now, sleep=lambda _: time.sleep(0.01)
+        )
         print("ready", flush=True)
         while True:
             sender.turn()

@@ -7,36 +7,49 @@ from typing import Any
 
 import pytest
 
-from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Layer, Subject, Suggestion, Wait
-from gpucost.advisor.redact import OTHERS, Reader
+from gpucost.advisor.model.answers import (
+    Advice,
+    AdviceSubject,
+    JobSuggestion,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
+    WaitEstimate,
+)
+from gpucost.advisor.model.redaction import OTHERS, AnswerReader
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, parse_instant
 from gpucost.notify.compose.advice import best, of_advice, over
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Kind, Notice, Stage
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Notice, NoticeKind, NoticeStage
 
 T0 = parse_instant("2026-10-12T08:20:00Z")
-WAIT = Wait(3 * HOUR_MS, 9 * HOUR_MS, 168 * HOUR_MS, "", 40)
-OWN = Suggestion(
+WAIT = WaitEstimate(3 * HOUR_MS, 9 * HOUR_MS, 168 * HOUR_MS, "", 40)
+OWN = JobSuggestion(
     "fewer-gpus",
     "8 GPUs in place of 16",
-    Change(ChangeKind.MANIFEST, "job/train", "spec:\n  parallelism: 1\n", (), "kubectl apply -f -"),
-    Decision.NOW,
+    SuggestedChange(
+        SuggestedChangeKind.MANIFEST, "job/train", "spec:\n  parallelism: 1\n", (), "kubectl apply -f -"
+    ),
+    SchedulingDecision.NOW,
     price_per_hour=98 * NANO,
     caveat="it takes longer",
 )
-QUOTA = Suggestion(
+QUOTA = JobSuggestion(
     "raise-limit",
     "8 more GPUs for queue ml",
-    Change(ChangeKind.CLUSTER, "clusterqueue/secret-of-cv", "spec: {}", (), "kubectl patch secret-of-cv"),
-    Decision.WAITS,
+    SuggestedChange(
+        SuggestedChangeKind.CLUSTER, "clusterqueue/secret-of-cv", "spec: {}", (), "kubectl patch secret-of-cv"
+    ),
+    SchedulingDecision.WAITS,
     wait=replace(WAIT, p50_ms=HOUR_MS),
 )
 ADVICE = Advice(
-    Subject("workload", "nlp-prod", "train", "uid"),
-    Decision.WAITS,
-    Layer.QUOTA,
+    AdviceSubject("workload", "nlp-prod", "train", "uid"),
+    SchedulingDecision.WAITS,
+    SchedulingLayer.QUOTA,
     "WaitingForQuota",
     "waits about 3 h (p90 9 h): ml lends no more to secret-of-cv",
     ("quota: 8 short", "its priority is 0"),
@@ -46,7 +59,7 @@ ADVICE = Advice(
     wait=WAIT,
     suggestions=(OWN,),
 )
-READER = Reader(lambda _: False, lambda word: word == "secret-of-cv", lambda _: False, lambda _: False)
+READER = AnswerReader(lambda _: False, lambda word: word == "secret-of-cv", lambda _: False, lambda _: False)
 
 
 def noticed(advice: Advice = ADVICE, **changes: Any) -> Notice | None:
@@ -55,7 +68,7 @@ def noticed(advice: Advice = ADVICE, **changes: Any) -> Notice | None:
         "workload_uid": "uid",
         "team": "nlp",
         "since_ms": T0,
-        "links": Links(dashboards="https://g"),
+        "links": MessageLinks(dashboards="https://g"),
         "currency": "USD",
         **changes,
     }
@@ -67,13 +80,13 @@ def sure(notice: Notice | None) -> Notice:
     return notice
 
 
-def facts(message: Message) -> dict[str, str]:
+def facts(message: NotificationMessage) -> dict[str, str]:
     return {each.name: each.value for each in message.facts}
 
 
 def test_what_is_told() -> None:
     notice = sure(noticed())
-    assert (notice.key, notice.kind, notice.stage) == ("advice:demo:uid", Kind.ADVICE, Stage.OPEN)
+    assert (notice.key, notice.kind, notice.stage) == ("advice:demo:uid", NoticeKind.ADVICE, NoticeStage.OPEN)
     message = notice.message
     assert message.title == "nlp-prod/train could start earlier (team nlp)"
     assert message.summary.startswith("waits about 3 h (p90 9 h)")
@@ -113,24 +126,28 @@ def test_what_only_an_administrator_may_read_is_the_platforms() -> None:
 @pytest.mark.parametrize(
     ("decision", "wait", "suggested", "after", "helps"),
     [
-        (Decision.WAITS, 3, Decision.NOW, None, True),
-        (Decision.WAITS, 3, Decision.LATER, None, True),
-        (Decision.WAITS, 3, Decision.WAITS, 2, True),
-        (Decision.WAITS, 3, Decision.WAITS, 3, False),
-        (Decision.WAITS, 3, Decision.WAITS, None, False),
-        (Decision.WAITS, None, Decision.WAITS, 100, True),
-        (Decision.WAITS, None, Decision.WAITS, None, False),
-        (Decision.NEVER, None, Decision.WAITS, None, True),
-        (Decision.NEVER, None, Decision.NEVER, None, False),
-        (Decision.WAITS, 3, Decision.UNKNOWN, None, False),
-        (Decision.NOW, None, Decision.NOW, None, False),
-        (Decision.UNKNOWN, None, Decision.NOW, None, False),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.NOW, None, True),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.LATER, None, True),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.WAITS, 2, True),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.WAITS, 3, False),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.WAITS, None, False),
+        (SchedulingDecision.WAITS, None, SchedulingDecision.WAITS, 100, True),
+        (SchedulingDecision.WAITS, None, SchedulingDecision.WAITS, None, False),
+        (SchedulingDecision.NEVER, None, SchedulingDecision.WAITS, None, True),
+        (SchedulingDecision.NEVER, None, SchedulingDecision.NEVER, None, False),
+        (SchedulingDecision.WAITS, 3, SchedulingDecision.UNKNOWN, None, False),
+        (SchedulingDecision.NOW, None, SchedulingDecision.NOW, None, False),
+        (SchedulingDecision.UNKNOWN, None, SchedulingDecision.NOW, None, False),
     ],
 )
 def test_only_what_starts_it_earlier(
-    decision: Decision, wait: int | None, suggested: Decision, after: int | None, helps: bool
+    decision: SchedulingDecision,
+    wait: int | None,
+    suggested: SchedulingDecision,
+    after: int | None,
+    helps: bool,
 ) -> None:
-    def waiting(hours: int | None) -> Wait:
+    def waiting(hours: int | None) -> WaitEstimate:
         return replace(WAIT, p50_ms=None if hours is None else hours * HOUR_MS)
 
     suggestion = replace(OWN, decision=suggested, wait=waiting(after))
@@ -145,7 +162,7 @@ def test_a_wait_that_moves_on_is_no_news() -> None:
         sure(noticed(replace(ADVICE, says="waits about 2 h", wait=replace(WAIT, p50_ms=HOUR_MS)))).version
         == first
     )
-    assert sure(noticed(replace(ADVICE, layer=Layer.PLACEMENT))).version != first
+    assert sure(noticed(replace(ADVICE, layer=SchedulingLayer.PLACEMENT))).version != first
 
 
 def test_when_it_runs_or_leaves() -> None:
@@ -159,6 +176,6 @@ def test_when_it_runs_or_leaves() -> None:
         "workload": "train",
     }
     runs = over(started_ms=T0 + 2 * HOUR_MS, **given)
-    assert (runs.key, runs.stage) == (sure(noticed()).key, Stage.RESOLVED)
+    assert (runs.key, runs.stage) == (sure(noticed()).key, NoticeStage.RESOLVED)
     assert runs.message.summary == "It runs, after 2 h."
     assert over(started_ms=None, **given).message.summary == "It left after 5 h without a start."

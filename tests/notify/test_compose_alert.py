@@ -9,12 +9,12 @@ import pytest
 from gpucost.domain.time import parse_instant
 from gpucost.notify.alertmanager import parse
 from gpucost.notify.compose.alert import MOST_ITEMS, of_group
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Fact, Tone
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import MessageFact, MessageTone
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage
 
 NOW_MS = parse_instant("2026-10-12T12:00:00Z")
-LINKS = Links(
+LINKS = MessageLinks(
     "https://gpucost.example.com",
     "https://grafana.example.com",
     "https://docs.example.com/runbooks",
@@ -39,7 +39,7 @@ def an_alert(pod: str = "train-7", status: str = "firing", **changes: Any) -> di
     }
 
 
-def noticed(*alerts: dict[str, Any], links: Links = LINKS, **changes: Any) -> Notice:
+def noticed(*alerts: dict[str, Any], links: MessageLinks = LINKS, **changes: Any) -> Notice:
     payload = {
         "version": "4",
         "groupKey": "{}:{}",
@@ -60,14 +60,14 @@ def urls(notice: Notice) -> dict[str, str]:
 
 def test_what_fires() -> None:
     notice = noticed(an_alert(), an_alert("train-8"), an_alert("train-9", "resolved"))
-    assert (notice.kind, notice.stage, notice.rank) == (Kind.ALERT, Stage.OPEN, Rank.MEDIUM)
+    assert (notice.kind, notice.stage, notice.rank) == (NoticeKind.ALERT, NoticeStage.OPEN, NoticeRank.MEDIUM)
     assert (notice.team, notice.cluster, notice.name) == ("nlp", "demo", "GpuCostIdle")
     message = notice.message
     assert message.title == "GpuCostIdle (team nlp)"
-    assert (message.summary, message.tone) == ("GPUs idle", Tone.WARNING)
+    assert (message.summary, message.tone) == ("GPUs idle", MessageTone.WARNING)
     assert message.sections[0].items == ("train-7 idles", "train-8 idles")
-    assert Fact("Alerts", "2 firing, 1 resolved") in message.facts
-    assert Fact("Since", "2026-10-12 08:20 UTC") in message.facts
+    assert MessageFact("Alerts", "2 firing, 1 resolved") in message.facts
+    assert MessageFact("Since", "2026-10-12 08:20 UTC") in message.facts
 
 
 @pytest.mark.fault(61)
@@ -87,18 +87,18 @@ def test_the_version_changes_with_what_fires_and_with_nothing_else() -> None:
 @pytest.mark.fault(61)
 def test_resolved_when_all_are() -> None:
     notice = noticed(an_alert(status="resolved"), an_alert("train-8", "resolved"))
-    assert notice.stage is Stage.RESOLVED
+    assert notice.stage is NoticeStage.RESOLVED
     assert notice.message.title == "Resolved: GpuCostIdle (team nlp)"
-    assert notice.message.tone is Tone.GOOD
+    assert notice.message.tone is MessageTone.GOOD
     assert notice.message.sections == ()
-    assert Fact("Until", "2026-10-12 11:00 UTC") in notice.message.facts
+    assert MessageFact("Until", "2026-10-12 11:00 UTC") in notice.message.facts
     assert "Silence" not in urls(notice)
 
 
 @pytest.mark.fault(61)
 def test_what_was_cut_off_is_said_and_keeps_it_open() -> None:
     notice = noticed(an_alert(status="resolved"), status="firing", truncatedAlerts=3)
-    assert notice.stage is Stage.OPEN
+    assert notice.stage is NoticeStage.OPEN
     assert "3 alerts cut off from what Alertmanager sent" in notice.message.sections[0].items
 
 
@@ -122,17 +122,22 @@ def test_what_was_cut_off_may_be_of_another_team() -> None:
 
 @pytest.mark.parametrize(
     ("severity", "rank"),
-    [("critical", Rank.CRITICAL), ("WARNING", Rank.MEDIUM), ("info", Rank.INFO), ("hgih", Rank.MEDIUM)],
+    [
+        ("critical", NoticeRank.CRITICAL),
+        ("WARNING", NoticeRank.MEDIUM),
+        ("info", NoticeRank.INFO),
+        ("hgih", NoticeRank.MEDIUM),
+    ],
 )
-def test_severity(severity: str, rank: Rank) -> None:
+def test_severity(severity: str, rank: NoticeRank) -> None:
     assert noticed(an_alert(labels={"severity": severity})).rank is rank
 
 
 def test_the_worst_that_fires_counts() -> None:
     worst = an_alert("b", labels={"severity": "critical"})
-    assert noticed(an_alert(), worst).rank is Rank.CRITICAL
+    assert noticed(an_alert(), worst).rank is NoticeRank.CRITICAL
     over = an_alert("b", "resolved", labels={"severity": "critical"})
-    assert noticed(an_alert(), over).rank is Rank.MEDIUM
+    assert noticed(an_alert(), over).rank is NoticeRank.MEDIUM
 
 
 def test_links_from_annotations_and_to_a_silence() -> None:
@@ -150,7 +155,7 @@ def test_placeholders_of_our_own_rules_are_filled_in() -> None:
     found = urls(noticed(an_alert(annotations=given)))
     assert found["Runbook"] == "https://docs.example.com/runbooks/GpuCostIdle.md"
     assert found["Dashboard"] == "https://grafana.example.com/d/gpucost-team"
-    assert set(urls(noticed(an_alert(annotations=given), links=Links()))) == set()
+    assert set(urls(noticed(an_alert(annotations=given), links=MessageLinks()))) == set()
 
 
 @pytest.mark.fault(55)
@@ -207,5 +212,5 @@ def test_the_rest_of_a_group_of_findings() -> None:
     }
     group = parse(payload)
     notice = of_group(group.without(lambda _: True), LINKS, received_ms=NOW_MS)
-    assert (notice.stage, notice.team, notice.since_ms) == (Stage.RESOLVED, "nlp", NOW_MS)
+    assert (notice.stage, notice.team, notice.since_ms) == (NoticeStage.RESOLVED, "nlp", NOW_MS)
     assert notice.message.title == "Resolved: GpuCostIdle (team nlp)"

@@ -9,32 +9,31 @@ from typing import Any
 import pytest
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.notify.compose.digest import digest_message, digest_notice
-from gpucost.notify.compose.digest_over import HABITS
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Message, Section
-from gpucost.notify.notices import Kind, Stage
+from gpucost.notify.compose.digest import HABITS, digest_message, digest_notice
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import MessageSection, NotificationMessage
+from gpucost.notify.notices import NoticeKind, NoticeStage
 from gpucost.notify.render import plain
-from gpucost.reports.causes import HELD, page_of
-from gpucost.reports.digest import WaitFacts, build_week
-from gpucost.reports.waste import Assessment
+from gpucost.reports.digest.week_builder import WaitFacts, build_week
+from gpucost.reports.waste.recommendations import HELD, page_of
+from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import H100_NANO
 from tests.reports.waste_builders import known
 from tests.reports.week_builders import USES, WEEK, WEEK_START_MS, Use, week_inputs, week_windows
 
-LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
+LINKS = MessageLinks("https://gpucost.example.com", "https://grafana.example.com")
 HALF = [replace(use, hours=use.hours / 2) for use in USES]
 
 
-def message(links: Links = LINKS, **changes: Any) -> Message:
+def message(links: MessageLinks = LINKS, **changes: Any) -> NotificationMessage:
     return digest_message(build_week(week_inputs(**changes)), links)
 
 
-def facts(found: Message) -> dict[str, str]:
+def facts(found: NotificationMessage) -> dict[str, str]:
     return {fact.name: fact.value for fact in found.facts}
 
 
-def section(found: Message, title: str) -> Section:
+def section(found: NotificationMessage, title: str) -> MessageSection:
     [each] = [each for each in found.sections if each.title == title]
     return each
 
@@ -79,7 +78,7 @@ def test_the_summary_is_one_sentence(changes: dict[str, Any], sentence: str) -> 
 
 def test_what_nobody_looked_at_is_not_called_free_of_waste() -> None:
     inputs = week_inputs(team="nlp")
-    unseen = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(0, 0, 7)))
+    unseen = replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(0, 0, 7)))
     found = digest_message(build_week(unseen), LINKS)
     assert found.summary.endswith("; no detector has looked at it.")
     assert facts(found)["Wasted"] == "not known: no detector has looked at this week"
@@ -146,7 +145,7 @@ def test_shares_of_a_message_are_of_one_base() -> None:
 
 def test_what_is_unknown_since_nobody_looked_is_not_called_unmeasured_alone() -> None:
     inputs = week_inputs(team="nlp")
-    part = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(6, 0, 1)))
+    part = replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(6, 0, 1)))
     assert digest_message(build_week(part), LINKS).summary.endswith("6% was not measured or not looked at.")
 
 
@@ -186,7 +185,7 @@ def test_waits_are_in_words() -> None:
 
 def test_what_the_numbers_rest_on_is_said() -> None:
     inputs = week_inputs(windows=week_windows(5, observed=0.5))
-    shaky = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(3, 1, 1)))
+    shaky = replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(3, 1, 1)))
     found = digest_message(build_week(shaky), LINKS)
     assert facts(found)["Week before"] == "not compared: this week covered 71.4%"
     assert section(found, "What this rests on").items == (
@@ -344,13 +343,13 @@ def test_a_notice_is_told_once_and_again_when_it_is_whole() -> None:
     assert (whole.key, whole.group, whole.kind) == (
         "digest:week:2026-W43:nlp",
         "digest:week:nlp",
-        Kind.DIGEST,
+        NoticeKind.DIGEST,
     )
-    assert (whole.stage, whole.team, whole.since_ms, whole.version) == (Stage.ONCE, "nlp", 5, "whole")
+    assert (whole.stage, whole.team, whole.since_ms, whole.version) == (NoticeStage.ONCE, "nlp", 5, "whole")
     partial = digest_notice(build_week(week_inputs(team="nlp", windows=week_windows(6))), LINKS, since_ms=5)
     assert (partial.key, partial.version) == (whole.key, "partial")
     inputs = week_inputs(team="nlp")
-    unseen = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(6, 0, 1)))
+    unseen = replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(6, 0, 1)))
     assert digest_notice(build_week(unseen), LINKS, since_ms=5).version == "partial"
     assert digest_notice(build_week(week_inputs()), LINKS, since_ms=5).key == "digest:week:2026-W43:"
 
@@ -361,7 +360,7 @@ def test_links_lead_to_the_dashboard_at_that_week() -> None:
         "https://grafana.example.com/d/gpucost-team?var-team=nlp&from=1792368000000&to=1792972800000"
     ]
     assert [link.text for link in message().links] == ["Fleet"]
-    assert message(links=Links()).links == ()
+    assert message(links=MessageLinks()).links == ()
 
 
 def test_a_teams_message_names_nobody_else_and_no_total_of_others() -> None:

@@ -8,58 +8,60 @@ from typing import Any
 
 import pytest
 
+from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
 from gpucost.detectors.findings import (
-    Action,
-    Draft,
-    Evidence,
     Finding,
-    Pattern,
-    Severity,
-    Subject,
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
     SubjectKind,
     TeamView,
-    Wasted,
+    WastePattern,
 )
-from gpucost.detectors.lifecycle import Life, State
-from gpucost.domain.holders import NO_TEAM
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, parse_instant
 from gpucost.notify.compose.finding import MOST_EVIDENCE, TITLES, of_life
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Message, Tone
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
-from gpucost.reports.values import Amount
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import MessageTone, NotificationMessage
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage
+from gpucost.reports.base.values import CostAmount
 
 T0 = parse_instant("2026-10-12T08:20:30Z")
-LINKS = Links(
+LINKS = MessageLinks(
     "https://gpucost.example.com", "https://grafana.example.com", "https://wiki.example.com/runbooks"
 )
-JOB = Subject(SubjectKind.JOB, "demo", "train-7", "nlp-prod", "uid-7")
-DRAFT = Draft(
-    Pattern.IDLE_ALLOCATION,
+JOB = FindingSubject(SubjectKind.JOB, "demo", "train-7", "nlp-prod", "uid-7")
+DRAFT = FindingDraft(
+    WastePattern.IDLE_ALLOCATION,
     "whole",
     JOB,
     T0,
     "train-7 holds 8 GPUs and has not used them for 3 h",
-    (Evidence("GPUs", 8.0), Evidence("busy", 0.0015, "%"), Evidence("node", "gpu-01")),
-    Action("suspend it", "spec:\n  suspend: true\n", 8),
+    (FindingEvidence("GPUs", 8.0), FindingEvidence("busy", 0.0015, "%"), FindingEvidence("node", "gpu-01")),
+    FindingAction("suspend it", "spec:\n  suspend: true\n", 8),
     "8 × 3 h",
     team="nlp",
 )
 
 
-def a_life(draft: Draft = DRAFT, state: State = State.OPEN, **changes: Any) -> Life:
-    wasted = Wasted(24 * HOUR_MS, 60 * NANO, "f", True)
-    found = Finding(draft, Severity.HIGH, wasted, 8.0, 20 * NANO)
+def a_life(
+    draft: FindingDraft = DRAFT, state: FindingLifeState = FindingLifeState.OPEN, **changes: Any
+) -> FindingLife:
+    wasted = FindingWaste(24 * HOUR_MS, 60 * NANO, "f", True)
+    found = Finding(draft, FindingSeverity.HIGH, wasted, 8.0, 20 * NANO)
     found = replace(found, **{key: changes.pop(key) for key in ("wasted", "nano_per_hour") if key in changes})
-    return replace(Life(found, state, T0 + HOUR_MS, T0, T0 + 3 * HOUR_MS), **changes)
+    return replace(FindingLife(found, state, T0 + HOUR_MS, T0, T0 + 3 * HOUR_MS), **changes)
 
 
-def noticed(life: Life, **changes: Any) -> Notice:
+def noticed(life: FindingLife, **changes: Any) -> Notice:
     return of_life(life, **{"record_id": 12, "episode": 2, "links": LINKS, "currency": "USD", **changes})
 
 
-def facts(message: Message) -> dict[str, str]:
+def facts(message: NotificationMessage) -> dict[str, str]:
     return {each.name: each.value for each in message.facts}
 
 
@@ -67,7 +69,7 @@ def test_an_open_finding() -> None:
     notice = noticed(a_life())
     assert notice.key == f"finding:demo:{DRAFT.fingerprint}:2"
     assert notice.group == f"finding:demo:{DRAFT.fingerprint}"
-    assert (notice.kind, notice.stage, notice.rank) == (Kind.FINDING, Stage.OPEN, Rank.HIGH)
+    assert (notice.kind, notice.stage, notice.rank) == (NoticeKind.FINDING, NoticeStage.OPEN, NoticeRank.HIGH)
     assert (notice.team, notice.name, notice.acknowledged) == ("nlp", "idle_allocation", False)
     message = notice.message
     assert message.title == "Idle allocation: train-7 (team nlp)"
@@ -93,43 +95,46 @@ def test_an_open_finding() -> None:
 
 
 def test_without_a_price_none_is_invented() -> None:
-    life = a_life(wasted=Wasted(HOUR_MS, None, "f", True), nano_per_hour=None)
+    life = a_life(wasted=FindingWaste(HOUR_MS, None, "f", True), nano_per_hour=None)
     found = facts(noticed(life).message)
     assert found["Wasted (its last day)"] == "1.0 GPU-hours, no price"
     assert found["Costs"] == "no price, 8 GPUs now"
 
 
 def test_what_is_in_no_sum_says_so() -> None:
-    found = facts(noticed(a_life(wasted=Wasted(HOUR_MS, NANO, "f", False))).message)
+    found = facts(noticed(a_life(wasted=FindingWaste(HOUR_MS, NANO, "f", False))).message)
     assert found["About (its last day)"] == "1.0 GPU-hours, USD 1.00: shown, and in no sum"
 
 
 def test_a_resolved_one_says_how_long_and_what_it_cost() -> None:
-    life = a_life(state=State.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
-    message = noticed(life, total=Amount(40 * HOUR_MS, 100 * NANO)).message
-    assert noticed(life).stage is Stage.RESOLVED
+    life = a_life(state=FindingLifeState.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
+    message = noticed(life, total=CostAmount(40 * HOUR_MS, 100 * NANO)).message
+    assert noticed(life).stage is NoticeStage.RESOLVED
     assert message.title == "Resolved: Idle allocation: train-7 (team nlp)"
     assert message.summary == "Over after 5 h. It wasted 40.0 GPU-hours, which cost USD 100."
-    assert message.tone is Tone.GOOD
+    assert message.tone is MessageTone.GOOD
     assert facts(message)["Wasted in all"] == "40.0 GPU-hours, USD 100"
     assert "Costs" not in facts(message)
     assert message.sections == ()
 
 
 def test_a_resolved_one_of_which_nobody_knows_the_sum() -> None:
-    life = a_life(state=State.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
+    life = a_life(state=FindingLifeState.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
     message = noticed(life).message
     assert message.summary == "Over after 5 h."
     assert facts(message)["Wasted (its last day)"] == "24.0 GPU-hours, USD 60.00"
-    unpriced = noticed(life, total=Amount(HOUR_MS, None)).message
+    unpriced = noticed(life, total=CostAmount(HOUR_MS, None)).message
     assert unpriced.summary == "Over after 5 h. It wasted 1.0 GPU-hours, which have no price."
 
 
 def test_the_team_reads_no_name_of_others() -> None:
     secret = "job-of-cv"
-    view = TeamView("others wait", (Evidence("waiting", 3),), Action("give back 4"))
+    view = TeamView("others wait", (FindingEvidence("waiting", 3),), FindingAction("give back 4"))
     draft = replace(
-        DRAFT, summary=secret, evidence=(Evidence(secret, secret),), action=Action(secret, secret)
+        DRAFT,
+        summary=secret,
+        evidence=(FindingEvidence(secret, secret),),
+        action=FindingAction(secret, secret),
     )
     notice = noticed(a_life(replace(draft, team_view=view)))
     assert secret not in repr(notice.message)
@@ -143,7 +148,7 @@ def test_one_text_where_all_of_it_is_for_the_team() -> None:
 
 @pytest.mark.parametrize("team", ["", NO_TEAM])
 def test_what_is_nobodys_is_the_platforms(team: str) -> None:
-    view = TeamView("fewer words", (), Action(""))
+    view = TeamView("fewer words", (), FindingAction(""))
     notice = noticed(a_life(replace(DRAFT, team=team, team_view=view)))
     assert notice.team == ""
     assert notice.message.summary == f"{DRAFT.summary}."
@@ -152,34 +157,36 @@ def test_what_is_nobodys_is_the_platforms(team: str) -> None:
 def test_versions_change_with_what_is_news() -> None:
     first = noticed(a_life()).version
     moved = replace(DRAFT, summary="train-7 … for 4 h", evidence=())
-    assert noticed(a_life(moved, wasted=Wasted(25 * HOUR_MS, 63 * NANO, "f", True))).version == first
+    assert noticed(a_life(moved, wasted=FindingWaste(25 * HOUR_MS, 63 * NANO, "f", True))).version == first
     news = [
-        a_life(state=State.ACKNOWLEDGED),
-        a_life(wasted=Wasted(50 * HOUR_MS, NANO, "f", True)),
-        a_life(replace(DRAFT, action=Action("suspend it", "other"))),
+        a_life(state=FindingLifeState.ACKNOWLEDGED),
+        a_life(wasted=FindingWaste(50 * HOUR_MS, NANO, "f", True)),
+        a_life(replace(DRAFT, action=FindingAction("suspend it", "other"))),
     ]
     assert first not in {noticed(each).version for each in news}
 
 
 def test_an_acknowledged_one_says_so() -> None:
-    notice = noticed(a_life(state=State.ACKNOWLEDGED))
+    notice = noticed(a_life(state=FindingLifeState.ACKNOWLEDGED))
     assert notice.acknowledged
     assert facts(notice.message)["State"] == "acknowledged"
 
 
 def test_other_subjects() -> None:
-    node = replace(DRAFT, subject=Subject(SubjectKind.NODE, "demo", "gpu-01"), team="")
+    node = replace(DRAFT, subject=FindingSubject(SubjectKind.NODE, "demo", "gpu-01"), team="")
     assert noticed(a_life(node)).message.title == "Idle allocation: gpu-01"
-    team = replace(DRAFT, pattern=Pattern.MONOPOLY, subject=Subject(SubjectKind.TEAM, "demo", "nlp"))
+    team = replace(
+        DRAFT, pattern=WastePattern.MONOPOLY, subject=FindingSubject(SubjectKind.TEAM, "demo", "nlp")
+    )
     message = noticed(a_life(team)).message
     assert message.title == "Single-tenant monopoly: team nlp"
     assert list(facts(message))[:2] == ["Team", "Cluster"]
-    cluster = replace(DRAFT, subject=Subject(SubjectKind.CLUSTER, "demo", "demo"), team="")
+    cluster = replace(DRAFT, subject=FindingSubject(SubjectKind.CLUSTER, "demo", "demo"), team="")
     assert list(facts(noticed(a_life(cluster)).message))[:2] == ["Cluster", "Since"]
 
 
 def test_no_links_where_nobody_said_where_things_are() -> None:
-    assert noticed(a_life(), links=Links()).message.links == ()
+    assert noticed(a_life(), links=MessageLinks()).message.links == ()
     assert [each.text for each in noticed(a_life(), record_id=None).message.links] == [
         "Runbook",
         "Job",
@@ -188,7 +195,7 @@ def test_no_links_where_nobody_said_where_things_are() -> None:
 
 
 def test_long_evidence_is_cut_and_counted() -> None:
-    many = tuple(Evidence(f"n{n}", float("nan")) for n in range(MOST_EVIDENCE + 2))
+    many = tuple(FindingEvidence(f"n{n}", float("nan")) for n in range(MOST_EVIDENCE + 2))
     items = noticed(a_life(replace(DRAFT, evidence=many))).message.sections[1].items
     assert items[0] == "n0: –"
     assert items[-1] == "and 2 more numbers in the finding"
@@ -196,14 +203,14 @@ def test_long_evidence_is_cut_and_counted() -> None:
 
 def test_every_pattern_has_the_title_of_its_page() -> None:
     pages = Path(__file__).parents[2] / "docs" / "detectors"
-    for pattern in Pattern:
+    for pattern in WastePattern:
         head = (pages / f"{pattern.value}.md").read_text(encoding="utf-8").splitlines()[0]
         assert head == f"# {TITLES[pattern]}"
 
 
 def test_every_pattern_has_a_runbook_under_the_name_of_its_alert() -> None:
     runbooks = Path(__file__).parents[2] / "alerts" / "runbooks"
-    assert [each for each in Pattern if not (runbooks / f"{each.alert}.md").is_file()] == []
+    assert [each for each in WastePattern if not (runbooks / f"{each.alert}.md").is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -215,8 +222,8 @@ def test_every_pattern_has_a_runbook_under_the_name_of_its_alert() -> None:
     ],
 )
 def test_what_is_no_job_links_to_a_dashboard_too(kind: SubjectKind, url: str) -> None:
-    draft = replace(DRAFT, subject=Subject(kind, "demo", "x"), team="")
-    links = noticed(a_life(draft), links=Links(dashboards="https://g")).message.links
+    draft = replace(DRAFT, subject=FindingSubject(kind, "demo", "x"), team="")
+    links = noticed(a_life(draft), links=MessageLinks(dashboards="https://g")).message.links
     assert [each.url for each in links] == [f"https://g/d/{url}"]
 
 
@@ -232,7 +239,7 @@ def test_gpus_are_counted_with_two_decimals(boards: float, shown: str) -> None:
 
 
 def test_long_lists_come_last() -> None:
-    uuids = Evidence("GPUs", ", ".join(f"GPU-{n:032x}" for n in range(4)))
+    uuids = FindingEvidence("GPUs", ", ".join(f"GPU-{n:032x}" for n in range(4)))
     draft = replace(DRAFT, evidence=(uuids, *DRAFT.evidence))
     items = noticed(a_life(draft)).message.sections[1].items
     assert [each[:5] for each in items] == ["GPUs:", "busy:", "node:", "GPUs:"]

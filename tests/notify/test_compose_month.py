@@ -8,22 +8,22 @@ from typing import Any
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.notify.compose.amounts import amount, cost
-from gpucost.notify.compose.links import Links
+from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.month import month_message, month_notice
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Kind, Stage
+from gpucost.notify.compose.wording import amount, cost
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import NoticeKind, NoticeStage
 from gpucost.notify.render import plain
-from gpucost.reports.inputs import AdjustmentFacts, MonthFacts
-from gpucost.reports.model import MonthReport
-from gpucost.reports.month import build_month
-from gpucost.reports.waste import Assessment
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import AdjustmentFacts, MonthFacts
+from gpucost.reports.month.model import MonthReport
+from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import small_month
 from tests.reports.waste_builders import small_waste
 
 DIGEST, BEFORE = "d" * 64, "b" * 64
 CLOSED = MonthFacts(True, 31, DIGEST, BEFORE, Month(2026, 11).window.start_ms + 36 * HOUR_MS, "ada", "audit")
-NO_LINKS = Links()
+NO_LINKS = MessageLinks()
 
 
 def report(team: str = "", adjustments: tuple[AdjustmentFacts, ...] = (), **changes: Any) -> MonthReport:
@@ -43,11 +43,11 @@ def credit(team: str, dollars: int, hours: int = 0) -> AdjustmentFacts:
     return AdjustmentFacts(team, dollars * 10**9, hours * 3_600_000, "outage", "eve", "T-1")
 
 
-def facts(found: Message) -> dict[str, str]:
+def facts(found: NotificationMessage) -> dict[str, str]:
     return {fact.name: fact.value for each in (found, *found.sections) for fact in each.facts}
 
 
-def items(found: Message, title: str) -> tuple[str, ...]:
+def items(found: NotificationMessage, title: str) -> tuple[str, ...]:
     [each] = [each for each in found.sections if each.title == title]
     return each.items
 
@@ -78,7 +78,7 @@ def test_corrections_after_the_close_are_told_and_change_the_version() -> None:
     first, then = (month_notice(each, NO_LINKS, since_ms=1) for each in (made, corrected))
     assert first.key == then.key == "month:2026-10:"
     assert first.version != then.version
-    assert (first.kind, first.stage) == (Kind.MONTH, Stage.ONCE)
+    assert (first.kind, first.stage) == (NoticeKind.MONTH, NoticeStage.ONCE)
 
 
 def test_many_corrections_are_cut_in_words() -> None:
@@ -89,7 +89,7 @@ def test_many_corrections_are_cut_in_words() -> None:
 
 def test_a_team_reads_its_own_only() -> None:
     made = report("nlp", (credit("nlp", -50), credit("vision", 7)))
-    notice = month_notice(made, Links("https://g.example.com"), since_ms=1)
+    notice = month_notice(made, MessageLinks("https://g.example.com"), since_ms=1)
     assert (notice.key, notice.team) == ("month:2026-10:nlp", "nlp")
     text = plain.render(notice.message)
     held = made.totals.held.nano
@@ -109,7 +109,7 @@ def test_what_nobody_measured_or_may_still_change_is_said() -> None:
     [unknown] = [row for row in made.waste.buckets if row.waste == "unknown"]
     assert facts(found)["Unknown"].startswith(amount(unknown.amount, "USD"))
     assert facts(found)["Unknown"].endswith("% of the GPU-hours)")
-    provisional = replace(made, waste=replace(made.waste, assessment=Assessment(20, 4, 0)))
+    provisional = replace(made, waste=replace(made.waste, assessment=WasteAssessment(20, 4, 0)))
     assert items(month_message(provisional, NO_LINKS), "What this rests on") == (
         "Of 24 windows: 20 final, 4 provisional until more is known, 0 not looked at.",
     )

@@ -11,29 +11,28 @@ import pytest
 from hypothesis import given, settings
 from PIL import Image
 
-from gpucost.domain.holders import Bucket
-from gpucost.domain.waste import Waste
+from gpucost.domain.buckets import Bucket, Waste
 from gpucost.notify import pictures
-from gpucost.notify.message import Bar, Chart
+from gpucost.notify.message import ChartBar, MessageChart
 from tests.support.hostile_messages import charts, unseen
 from tests.support.sample_messages import DIGEST, MONTH
 
 DAYS, CAUSES = (section.chart for section in DIGEST.sections[1:])
 CLUSTERS = MONTH.sections[0].chart
-PLAIN = Chart(
+PLAIN = MessageChart(
     "Use",
     "GPU-hours",
     ("idle", "productive"),
     ("idle", "productive"),
-    (Bar("a", (30, 10)), Bar("b", (0, 20)), Bar("c", (10, None))),
+    (ChartBar("a", (30, 10)), ChartBar("b", (0, 20)), ChartBar("c", (10, None))),
 )
 
 
-def image(chart: Chart, scale: int = 2) -> Image.Image:
+def image(chart: MessageChart, scale: int = 2) -> Image.Image:
     return Image.open(io.BytesIO(pictures.png(chart, scale=scale))).convert("RGB")
 
 
-def area(chart: Chart, key: str) -> int:
+def area(chart: MessageChart, key: str) -> int:
     """Pixels in the colour of ``key``."""
     wanted = tuple(int(pictures.colour(key)[at : at + 2], 16) for at in (1, 3, 5))
     found = image(chart).getcolors(1 << 20)
@@ -43,15 +42,17 @@ def area(chart: Chart, key: str) -> int:
 
 @pytest.mark.parametrize("upright", [False, True])
 def test_parts_are_drawn_in_proportion(upright: bool) -> None:
-    chart = Chart("T", "u", ("idle",), ("idle",), (Bar("a", (100,)), Bar("b", (0,))), upright)
+    chart = MessageChart(
+        "T", "u", ("idle",), ("idle",), (ChartBar("a", (100,)), ChartBar("b", (0,))), upright
+    )
     whole = area(chart, "idle")
     for other, ratio in ((100, 2.0), (50, 1.5), (25, 1.25)):
-        both = replace(chart, bars=(Bar("a", (100,)), Bar("b", (other,))))
+        both = replace(chart, bars=(ChartBar("a", (100,)), ChartBar("b", (other,))))
         assert area(both, "idle") / whole == pytest.approx(ratio, rel=0.05)
 
 
 def test_what_is_not_known_is_hatched_and_named() -> None:
-    known = replace(PLAIN, bars=(Bar("a", (30, 10)), Bar("b", (0, 20)), Bar("c", (10, 0))))
+    known = replace(PLAIN, bars=(ChartBar("a", (30, 10)), ChartBar("b", (0, 20)), ChartBar("c", (10, 0))))
     assert area(PLAIN, "unknown") > 300 > area(known, "unknown")
     assert pictures.described(PLAIN).endswith("a: 40 GPU-hours; b: 20 GPU-hours; c: unknown")
 
@@ -68,7 +69,7 @@ def test_every_bucket_has_the_colour_of_the_reports() -> None:
 
 
 @pytest.mark.parametrize("chart", [DAYS, CAUSES, CLUSTERS])
-def test_the_same_chart_is_the_same_bytes(chart: Chart) -> None:
+def test_the_same_chart_is_the_same_bytes(chart: MessageChart) -> None:
     assert pictures.png(chart) == pictures.png(chart)
     assert image(chart, 1).width == 640
     assert len(pictures.png(chart)) < 20_000
@@ -94,7 +95,7 @@ def test_bars_beyond_the_most_are_counted() -> None:
 @pytest.mark.fault(63)
 @given(chart=charts)
 @settings(max_examples=12, deadline=None)
-def test_hostile_charts_are_drawn(chart: Chart) -> None:
+def test_hostile_charts_are_drawn(chart: MessageChart) -> None:
     assert pictures.png(chart, scale=1) == pictures.png(chart, scale=1)
     bars = pictures.text_bars(chart, width=60)
     assert not unseen(bars)

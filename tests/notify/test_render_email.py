@@ -13,7 +13,7 @@ from jinja2 import Environment
 from PIL import Image
 
 from gpucost.notify import text
-from gpucost.notify.message import Message
+from gpucost.notify.message import NotificationMessage
 from gpucost.notify.render import email
 from tests.support.hostile_messages import WORST, addresses, crowded, messages, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
@@ -68,7 +68,7 @@ class Page(HTMLParser):
             self.prose += data
 
 
-def harmless(message: Message) -> None:
+def harmless(message: NotificationMessage) -> None:
     mail = email.render(message, mention="on call")
     assert mail == email.render(message, mention="on call")
     page = Page(mail.html)
@@ -88,13 +88,13 @@ def harmless(message: Message) -> None:
 @pytest.mark.fault(63)
 @given(message=messages)
 @settings(max_examples=8)
-def test_hostile_words_are_words(message: Message) -> None:
+def test_hostile_words_are_words(message: NotificationMessage) -> None:
     harmless(message)
 
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
-def test_the_worst_words_in_every_place(message: Message) -> None:
+def test_the_worst_words_in_every_place(message: NotificationMessage) -> None:
     harmless(message)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 
 from gpucost.notify import text
-from gpucost.notify.message import Message, Section
+from gpucost.notify.message import MessageSection, NotificationMessage
 from gpucost.notify.render import mattermost
 from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import IDLE, PATCH, SAMPLES
@@ -44,7 +44,7 @@ def markdown(payload: dict[str, Any]) -> list[str]:
     return found
 
 
-def harmless(message: Message) -> None:
+def harmless(message: NotificationMessage) -> None:
     payload = mattermost.render(message, mention=MENTION)
     check(payload)
     assert payload == mattermost.render(message, mention=MENTION)
@@ -70,13 +70,13 @@ def harmless(message: Message) -> None:
 @pytest.mark.fault(63)
 @given(message=messages)
 @settings(max_examples=8)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def test_hostile_words_ping_nobody_and_link_nowhere(message: NotificationMessage) -> None:
     harmless(message)
 
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
-def test_the_worst_words_in_every_place(message: Message) -> None:
+def test_the_worst_words_in_every_place(message: NotificationMessage) -> None:
     harmless(message)
 
 
@@ -101,7 +101,9 @@ def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.Monke
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("code", ["a: 1\n```\n@channel [x](https://evil.example)\n```", "`" * 9, "```yaml"])
 def test_code_cannot_end_its_block(code: str) -> None:
-    (attachment, *_) = mattermost.render(Message("T", "", sections=(Section(code=code),)))["attachments"]
+    (attachment, *_) = mattermost.render(NotificationMessage("T", "", sections=(MessageSection(code=code),)))[
+        "attachments"
+    ]
     tokens = MarkdownIt("commonmark").parse(attachment["text"])
     assert [(token.type, token.content) for token in tokens] == [("fence", f"{code}\n")]
 

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 
 from gpucost.notify import text
-from gpucost.notify.message import Fact, Message, Section
+from gpucost.notify.message import MessageFact, MessageSection, NotificationMessage
 from gpucost.notify.render import plain
 from tests.support.hostile_messages import WORST, addresses, crowded, messages, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
 
 
-def harmless(message: Message) -> None:
+def harmless(message: NotificationMessage) -> None:
     # Code is to be copied as it stands.
-    message = Message(
+    message = NotificationMessage(
         message.title,
         message.summary,
         message.tone,
         message.facts,
         tuple(
-            Section(part.title, part.text, part.facts, part.items, "", part.chart, part.links)
+            MessageSection(part.title, part.text, part.facts, part.items, "", part.chart, part.links)
             for part in message.sections
         ),
         message.links,
@@ -38,13 +38,13 @@ def harmless(message: Message) -> None:
 @pytest.mark.fault(63)
 @given(message=messages)
 @settings(max_examples=8)
-def test_hostile_words_hide_nothing_and_link_nowhere(message: Message) -> None:
+def test_hostile_words_hide_nothing_and_link_nowhere(message: NotificationMessage) -> None:
     harmless(message)
 
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
-def test_the_worst_words_in_every_place(message: Message) -> None:
+def test_the_worst_words_in_every_place(message: NotificationMessage) -> None:
     harmless(message)
 
 
@@ -89,7 +89,11 @@ def test_a_digest_draws_its_charts() -> None:
 
 
 def test_a_long_value_stays_in_its_column() -> None:
-    written = plain.render(Message("T", "", facts=(Fact("Name", "word " * 30), Fact("n" * 60, "value"))))
+    written = plain.render(
+        NotificationMessage(
+            "T", "", facts=(MessageFact("Name", "word " * 30), MessageFact("n" * 60, "value"))
+        )
+    )
     lines = written.splitlines()
     assert {line[:27].strip() for line in lines if "word" in line} == {"Name", ""}
     assert f"{'n' * 60}\n{' ' * 28}value" in written

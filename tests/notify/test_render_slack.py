@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucost.notify import text
-from gpucost.notify.message import Message, Section
+from gpucost.notify.message import MessageSection, NotificationMessage
 from gpucost.notify.render import slack
 from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import IDLE, PATCH, SAMPLES
@@ -72,7 +72,7 @@ def mrkdwn(payload: dict[str, Any]) -> list[str]:
     return [element["text"] for element in elements]
 
 
-def harmless(message: Message) -> None:
+def harmless(message: NotificationMessage) -> None:
     payload = slack.render(message, mention=MENTION)
     check(payload)
     assert payload == slack.render(message, mention=MENTION)
@@ -98,13 +98,13 @@ def harmless(message: Message) -> None:
 @pytest.mark.fault(63)
 @given(message=messages)
 @settings(max_examples=8)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def test_hostile_words_ping_nobody_and_link_nowhere(message: NotificationMessage) -> None:
     harmless(message)
 
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
-def test_the_worst_words_in_every_place(message: Message) -> None:
+def test_the_worst_words_in_every_place(message: NotificationMessage) -> None:
     harmless(message)
 
 
@@ -130,7 +130,7 @@ def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("code", ["a: 1\n```\n<!channel> *b*\n```", "`" * 9, "```yaml"])
 def test_code_cannot_end_its_block(code: str) -> None:
     """Slack's block ends at the next three backticks, whatever stands before them."""
-    (words,) = mrkdwn(slack.render(Message("T", "", sections=(Section(code=code),))))
+    (words,) = mrkdwn(slack.render(NotificationMessage("T", "", sections=(MessageSection(code=code),))))
     assert re.findall("```", words) == ["```"] * 2
     assert words.startswith("```\n")
     assert words.endswith("\n```")
@@ -181,7 +181,7 @@ def test_what_does_not_fit_is_left_out_and_said() -> None:
 @settings(max_examples=10)
 def test_fields_come_in_tens(count: int) -> None:
     facts = tuple(IDLE.facts[0] for _ in range(count))
-    blocks = slack.render(Message("Title", "", facts=facts))["blocks"]
+    blocks = slack.render(NotificationMessage("Title", "", facts=facts))["blocks"]
     assert [len(block["fields"]) for block in blocks[1:]] == [
         min(10, count - at) for at in range(0, count, 10)
     ]

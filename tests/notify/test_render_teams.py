@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 from gpucost.notify import text
-from gpucost.notify.message import Message
+from gpucost.notify.message import NotificationMessage
 from gpucost.notify.render import teams
 from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
@@ -85,7 +85,7 @@ def markdown(payload: dict[str, Any]) -> list[str]:
     ]
 
 
-def harmless(message: Message) -> None:
+def harmless(message: NotificationMessage) -> None:
     payload = teams.render(message, mention=MENTION)
     check(payload)
     assert payload == teams.render(message, mention=MENTION)
@@ -112,13 +112,13 @@ def harmless(message: Message) -> None:
 @pytest.mark.fault(63)
 @given(message=messages)
 @settings(max_examples=8)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def test_hostile_words_ping_nobody_and_link_nowhere(message: NotificationMessage) -> None:
     harmless(message)
 
 
 @pytest.mark.fault(63)
 @pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
-def test_the_worst_words_in_every_place(message: Message) -> None:
+def test_the_worst_words_in_every_place(message: NotificationMessage) -> None:
     harmless(message)
 
 
@@ -174,7 +174,7 @@ def test_charts_are_pictures_where_they_fit() -> None:
 
 def test_charts_are_bars_of_text_where_pictures_have_no_room() -> None:
     chart = next(section for section in DIGEST.sections if section.chart is not None)
-    payload = teams.render(Message("Many", "", sections=(chart,) * 5))
+    payload = teams.render(NotificationMessage("Many", "", sections=(chart,) * 5))
     check(payload)
     kinds = [element["type"] for element in payload["attachments"][0]["content"]["body"]]
     assert kinds.count("CodeBlock") == 5

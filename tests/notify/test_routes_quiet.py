@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
-from gpucost.notify.routes.quiet import Quiet, is_ever_loud, quiet_until
+from gpucost.notify.routes.rules import QuietHours, is_ever_loud, quiet_until
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC", "Pacific/Apia", "Asia/Kathmandu")
-NIGHT = Quiet(22 * 60, 7 * 60, BERLIN)
+NIGHT = QuietHours(22 * 60, 7 * 60, BERLIN)
 
 
-def until(text: str, *quiet: Quiet) -> str | None:
+def until(text: str, *quiet: QuietHours) -> str | None:
     found = quiet_until(quiet, parse_instant(text))
     return None if found is None else datetime.fromtimestamp(found / 1000, UTC).strftime("%m-%d %H:%M")
 
@@ -38,23 +38,26 @@ def test_a_night_in_berlin(now: str, end: str | None) -> None:
 
 
 def test_an_hour_that_comes_twice_is_quiet_twice() -> None:
-    quiet = Quiet(60, 150, BERLIN)  # 01:00 to 02:30
+    quiet = QuietHours(60, 150, BERLIN)  # 01:00 to 02:30
     assert until("2026-10-25T00:45:00Z", quiet) == "10-25 01:30"  # 02:45 in summer, before 02:30 in winter
     assert until("2026-10-25T01:30:00Z", quiet) is None
 
 
 def test_an_end_that_does_not_exist_is_later() -> None:
-    assert until("2026-03-29T00:30:00Z", Quiet(60, 150, BERLIN)) == "03-29 01:30"
+    assert until("2026-03-29T00:30:00Z", QuietHours(60, 150, BERLIN)) == "03-29 01:30"
 
 
 def test_days_on_which_it_begins() -> None:
-    weekend = (Quiet(0, 24 * 60, ZoneInfo("UTC"), frozenset({5, 6})), Quiet(20 * 60, 7 * 60, ZoneInfo("UTC")))
+    weekend = (
+        QuietHours(0, 24 * 60, ZoneInfo("UTC"), frozenset({5, 6})),
+        QuietHours(20 * 60, 7 * 60, ZoneInfo("UTC")),
+    )
     assert until("2026-10-16T21:00:00Z", *weekend) == "10-19 07:00"  # Friday's night to Monday
     assert until("2026-10-16T12:00:00Z", *weekend) is None
 
 
 def test_quiet_for_ever_is_seen() -> None:
-    halves = [Quiet(0, 12 * 60, BERLIN), Quiet(12 * 60, 24 * 60, BERLIN)]
+    halves = [QuietHours(0, 12 * 60, BERLIN), QuietHours(12 * 60, 24 * 60, BERLIN)]
     assert not is_ever_loud(halves, parse_instant("2026-01-05T00:00:00Z"))
     assert is_ever_loud(halves[:1], parse_instant("2026-01-05T00:00:00Z"))
 
@@ -70,7 +73,7 @@ def test_whatever_the_clock_shows_between_start_and_end_is_quiet(
 ) -> None:
     """By the clock on the wall, also on the days it changes; and the end is never more than a change off."""
     end = (start + length) % 1440 or 1440
-    quiet = Quiet(start, end, ZoneInfo(zone))
+    quiet = QuietHours(start, end, ZoneInfo(zone))
     now_ms = parse_instant("2026-01-01T00:00:00Z") + minute * MINUTE_MS
     wall = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
     on_wall = wall.hour * 60 + wall.minute

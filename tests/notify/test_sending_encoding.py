@@ -9,37 +9,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.notify.encoding import UnreadableMessage, from_json, to_json
-from gpucost.notify.message import Bar, Chart, Fact, Link, Message, Section, Tone
+from gpucost.notify.message import (
+    ChartBar,
+    MessageChart,
+    MessageFact,
+    MessageLink,
+    MessageSection,
+    MessageTone,
+    NotificationMessage,
+    UnreadableMessage,
+    message_from_json,
+    message_to_json,
+)
 
 WORDS = st.text(max_size=20)
 CHARTS = st.builds(
-    Chart,
+    MessageChart,
     title=WORDS,
     unit=WORDS,
     series=st.tuples(WORDS),
     colours=st.tuples(WORDS),
     bars=st.lists(
-        st.builds(Bar, label=WORDS, parts=st.tuples(st.none() | st.integers(0, 2**63)), shown=WORDS),
+        st.builds(ChartBar, label=WORDS, parts=st.tuples(st.none() | st.integers(0, 2**63)), shown=WORDS),
         max_size=2,
     ).map(tuple),
     upright=st.booleans(),
 )
 SECTIONS = st.builds(
-    Section,
+    MessageSection,
     title=WORDS,
     text=WORDS,
-    facts=st.lists(st.builds(Fact, WORDS, WORDS), max_size=2).map(tuple),
+    facts=st.lists(st.builds(MessageFact, WORDS, WORDS), max_size=2).map(tuple),
     items=st.lists(WORDS, max_size=2).map(tuple),
     code=WORDS,
     chart=st.none() | CHARTS,
-    links=st.lists(st.builds(Link, WORDS, WORDS), max_size=2).map(tuple),
+    links=st.lists(st.builds(MessageLink, WORDS, WORDS), max_size=2).map(tuple),
 )
 MESSAGES = st.builds(
-    Message,
+    NotificationMessage,
     title=WORDS,
     summary=WORDS,
-    tone=st.sampled_from(Tone),
+    tone=st.sampled_from(MessageTone),
     sections=st.lists(SECTIONS, max_size=3).map(tuple),
     footer=WORDS,
     mentions=st.booleans(),
@@ -47,15 +57,15 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_a_message_comes_back(message: Message) -> None:
-    written = to_json(message)
-    assert from_json(written) == message
+def test_a_message_comes_back(message: NotificationMessage) -> None:
+    written = message_to_json(message)
+    assert message_from_json(written) == message
     written.encode()
     assert "\0" not in written
 
 
 def changed(**values: Any) -> str:
-    found = json.loads(to_json(Message("title", "summary")))
+    found = json.loads(message_to_json(NotificationMessage("title", "summary")))
     return json.dumps({**found, "message": {**found["message"], **values}})
 
 
@@ -67,8 +77,8 @@ def changed(**values: Any) -> str:
         "{}",
         "null",
         '{"version": 1}',
-        to_json(Message("title", "summary")).replace('"version":1', '"version":2'),
-        to_json(Message("title", "summary"))[:-1] + ',"more":1}',
+        message_to_json(NotificationMessage("title", "summary")).replace('"version":1', '"version":2'),
+        message_to_json(NotificationMessage("title", "summary"))[:-1] + ',"more":1}',
         changed(unknown="field"),
         changed(title=None),
         changed(title=5),
@@ -80,4 +90,4 @@ def changed(**values: Any) -> str:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UnreadableMessage):
-        from_json(text)
+        message_from_json(text)

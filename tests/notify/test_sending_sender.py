@@ -17,11 +17,11 @@ from gpucost.domain.backoff import FullJitter
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.ledger import Ledger
-from gpucost.notify.channels import Channel, Service
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Conversation, Kind, Post
-from gpucost.notify.sending.outbox import Outgoing
-from gpucost.notify.sending.sender import CLAIM_MS, LEAST_TRIES, MOST_ASKED_MS, Sender
+from gpucost.notify.channels import ChannelService, NotificationChannel
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
+from gpucost.notify.sending.delivery import OutgoingDelivery
+from gpucost.notify.sending.sender import CLAIM_MS, LEAST_TRIES, MOST_ASKED_MS, NoticeSender
 from tests.notify.sending_worlds import NOW_MS, channel, slack_bot, slack_webhook
 from tests.support.chat_server import ChatServer, Trouble, chat_server
 
@@ -66,14 +66,19 @@ def chat() -> Iterator[ChatServer]:
         yield server
 
 
-def sender(ledger: Ledger, clock: Clock, *channels: Channel) -> Sender:
+def sender(ledger: Ledger, clock: Clock, *channels: NotificationChannel) -> NoticeSender:
     backoff = FullJitter(base_s=2.0, cap_s=60.0)
-    return Sender(ledger, channels, now=clock, sleep=clock.sleep, rng=Highest(), backoff=backoff)
+    return NoticeSender(ledger, channels, now=clock, sleep=clock.sleep, rng=Highest(), backoff=backoff)
 
 
 def tell(ledger: Ledger, *keys: str, channel: str = "ops") -> None:
-    conversations = [Conversation(channel, key, "g", Kind.FINDING, "red", "1", NOW_MS) for key in keys]
-    posts = [Post(channel, key, Act.OPEN, Message(f"about {key}", "words"), NOW_MS, NOW_MS) for key in keys]
+    conversations = [Conversation(channel, key, "g", NoticeKind.FINDING, "red", "1", NOW_MS) for key in keys]
+    posts = [
+        NoticeDelivery(
+            channel, key, DeliveryAct.OPEN, NotificationMessage(f"about {key}", "words"), NOW_MS, NOW_MS
+        )
+        for key in keys
+    ]
     assert ledger.tell(conversations, posts) == len(keys)
 
 
@@ -94,11 +99,16 @@ def test_posts_go_out_in_order_at_one_a_second(ledger: Ledger, clock: Clock, cha
 def test_a_conversation_is_one_message(ledger: Ledger, clock: Clock, chat: ChatServer) -> None:
     sends = sender(ledger, clock, slack_bot(chat))
     tell(ledger, "a")
-    for act, title in ((Act.UPDATE, "worse"), (Act.RESOLVE, "over")):
+    for act, title in ((DeliveryAct.UPDATE, "worse"), (DeliveryAct.RESOLVE, "over")):
         sends.turn()
-        over = NOW_MS if act is Act.RESOLVE else None
-        talk = Conversation("ops", "a", "g", Kind.FINDING, "red", title, NOW_MS, NOW_MS, None, over)
-        assert ledger.tell([talk], [Post("ops", "a", act, Message(title, ""), NOW_MS, NOW_MS)]) == 1
+        over = NOW_MS if act is DeliveryAct.RESOLVE else None
+        talk = Conversation("ops", "a", "g", NoticeKind.FINDING, "red", title, NOW_MS, NOW_MS, None, over)
+        assert (
+            ledger.tell(
+                [talk], [NoticeDelivery("ops", "a", act, NotificationMessage(title, ""), NOW_MS, NOW_MS)]
+            )
+            == 1
+        )
         clock.now_ms += MINUTE_MS
     sends.turn()
     first, answer = chat.shown
@@ -209,7 +219,7 @@ def test_a_channel_that_hangs_holds_up_no_other(ledger: Ledger, clock: Clock, ch
     tell(ledger, "a", channel="red")
     hangs, let_go = threading.Event(), threading.Event()
 
-    def deliver(to: Channel, outgoing: Outgoing) -> str:
+    def deliver(to: NotificationChannel, outgoing: OutgoingDelivery) -> str:
         if to.name == "ops":
             hangs.set()
             assert let_go.wait(30)
@@ -218,7 +228,7 @@ def test_a_channel_that_hangs_holds_up_no_other(ledger: Ledger, clock: Clock, ch
         return ""
 
     channels = [slack_webhook(chat, "ops"), slack_webhook(chat, "red")]
-    sends = Sender(ledger, channels, now=clock, sleep=lambda _: None, deliver=deliver)
+    sends = NoticeSender(ledger, channels, now=clock, sleep=lambda _: None, deliver=deliver)
     sends.turn(0.2)
     assert hangs.wait(30)
     tell(ledger, "c", channel="red")
@@ -235,12 +245,12 @@ def test_a_channel_that_hangs_holds_up_no_other(ledger: Ledger, clock: Clock, ch
 def test_a_fault_of_our_own_says_no_secret(
     ledger: Ledger, clock: Clock, chat: ChatServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def deliver(_: Channel, __: Outgoing) -> str:
+    def deliver(_: NotificationChannel, __: OutgoingDelivery) -> str:
         raise RuntimeError(chat.slack_webhook)
 
     tell(ledger, "a")
     with caplog.at_level(logging.DEBUG):
-        Sender(ledger, [slack_webhook(chat)], now=clock, sleep=clock.sleep, deliver=deliver).turn()
+        NoticeSender(ledger, [slack_webhook(chat)], now=clock, sleep=clock.sleep, deliver=deliver).turn()
     (found,) = ledger.due_posts(NOW_MS + DAY_MS, ("ops",), 1)
     assert found.post.trouble == "unexpected RuntimeError"
     assert "hunter2" not in caplog.text
@@ -268,7 +278,7 @@ def test_a_ledger_that_cannot_be_written_repeats_nothing(
 ) -> None:
     tell(ledger, "a", "b")
     failing = Failing(ledger, 3)
-    sends = Sender(failing, [slack_webhook(chat)], now=clock, sleep=clock.sleep)  # type: ignore[arg-type]
+    sends = NoticeSender(failing, [slack_webhook(chat)], now=clock, sleep=clock.sleep)  # type: ignore[arg-type]
     for _ in range(6):
         sends.turn()
         clock.now_ms += CLAIM_MS
@@ -282,7 +292,7 @@ def test_a_ledger_that_cannot_be_read_raises_nothing(clock: Clock, chat: ChatSer
         def __getattr__(self, _: str) -> object:
             raise LedgerUnavailable("connection lost")
 
-    sends = Sender(Gone(), [slack_webhook(chat)], now=clock)  # type: ignore[arg-type]
+    sends = NoticeSender(Gone(), [slack_webhook(chat)], now=clock)  # type: ignore[arg-type]
     assert sends.turn().errors == 1
 
 
@@ -295,7 +305,10 @@ def test_channels_that_the_settings_lost(ledger: Ledger, clock: Clock, chat: Cha
 def test_two_processes_send_each_post_once(sqlite_url: str, clock: Clock, chat: ChatServer) -> None:
     with Ledger.open(sqlite_url, now=clock) as one, Ledger.open(sqlite_url, now=clock) as other:
         tell(one, *(f"k{n}" for n in range(10)))
-        both = [Sender(each, [slack_webhook(chat)], now=clock, sleep=lambda _: None) for each in (one, other)]
+        both = [
+            NoticeSender(each, [slack_webhook(chat)], now=clock, sleep=lambda _: None)
+            for each in (one, other)
+        ]
         while one.waiting_posts():
             threads = [threading.Thread(target=each.turn) for each in both]
             for thread in threads:
@@ -324,7 +337,7 @@ def test_a_kill_in_the_middle_loses_nothing(sqlite_url: str, ledger: Ledger, cha
     clock = Clock()
     clock.now_ms += CLAIM_MS + HOUR_MS
     with Ledger.open(sqlite_url, now=clock) as opened:
-        after = sender(opened, clock, channel(Service.SLACK, chat.slack_webhook))
+        after = sender(opened, clock, channel(ChannelService.SLACK, chat.slack_webhook))
         for _ in keys:
             after.turn()
     told = shown(chat)
@@ -335,7 +348,7 @@ def test_a_kill_in_the_middle_loses_nothing(sqlite_url: str, ledger: Ledger, cha
 
 def test_stop_begins_nothing(ledger: Ledger, clock: Clock, chat: ChatServer) -> None:
     tell(ledger, "a")
-    sends = sender(ledger, clock, channel(Service.SLACK, chat.slack_webhook))
+    sends = sender(ledger, clock, channel(ChannelService.SLACK, chat.slack_webhook))
     assert sends.stop()
     sends.turn()
     assert chat.asked == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gpucost.notify import text
-from gpucost.notify.message import Link
+from gpucost.notify.message import MessageLink
 from tests.support.hostile_messages import LONG, NASTY, texts, unseen
 
 WRITINGS = {
@@ -178,11 +178,11 @@ def _flat(words: str) -> str:
     ],
 )
 def test_addresses(url: str, written: str | None) -> None:
-    assert text.address(Link("x", url)) == written
+    assert text.address(MessageLink("x", url)) == written
 
 
 def test_links_beyond_the_most_are_counted() -> None:
-    good, bad = Link("a", "https://example.com/"), Link("b", "ftp://example.com/")
+    good, bad = MessageLink("a", "https://example.com/"), MessageLink("b", "ftp://example.com/")
     found, left = text.linked([bad, *[good] * 7])
     assert found == (("a", "https://example.com/"),) * text.MOST_LINKS
     assert left == 3

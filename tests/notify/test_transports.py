@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from gpucost.notify.channels import Channel, Service
-from gpucost.notify.notices import Act
-from gpucost.notify.sending.http import MOST_BYTES, Http
-from gpucost.notify.sending.outcome import Refused, Retry
-from gpucost.notify.sending.transports import Transports, token_of
+from gpucost.notify.channels import ChannelService, NotificationChannel
+from gpucost.notify.notices import DeliveryAct
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.http import MOST_BYTES, ChannelHttpClient
+from gpucost.notify.sending.sender import ChannelTransports, token_of
 from tests.notify.sending_worlds import (
     NOW_MS,
     channel,
@@ -35,21 +35,25 @@ def chat() -> Iterator[ChatServer]:
         yield server
 
 
-def deliver(to: Channel, act: Act = Act.OPEN, reference: str = "", **values: Any) -> str:
-    return Transports(now_ns=lambda: NOW_MS * 1_000_000).deliver(to, outgoing(act, reference, **values))
+def deliver(
+    to: NotificationChannel, act: DeliveryAct = DeliveryAct.OPEN, reference: str = "", **values: Any
+) -> str:
+    return ChannelTransports(now_ns=lambda: NOW_MS * 1_000_000).deliver(
+        to, outgoing(act, reference, **values)
+    )
 
 
-@pytest.mark.parametrize("service", [Service.SLACK, Service.MATTERMOST, Service.TEAMS])
-def test_a_webhook_takes_a_message_and_no_update(chat: ChatServer, service: Service) -> None:
+@pytest.mark.parametrize("service", [ChannelService.SLACK, ChannelService.MATTERMOST, ChannelService.TEAMS])
+def test_a_webhook_takes_a_message_and_no_update(chat: ChatServer, service: ChannelService) -> None:
     urls = {
-        Service.SLACK: chat.slack_webhook,
-        Service.MATTERMOST: chat.mattermost_webhook,
-        Service.TEAMS: chat.teams_workflow,
+        ChannelService.SLACK: chat.slack_webhook,
+        ChannelService.MATTERMOST: chat.mattermost_webhook,
+        ChannelService.TEAMS: chat.teams_workflow,
     }
     to = channel(service, urls[service])
     assert deliver(to) == ""
-    assert deliver(to, Act.UPDATE) == ""
-    assert deliver(to, Act.RESOLVE) == ""
+    assert deliver(to, DeliveryAct.UPDATE) == ""
+    assert deliver(to, DeliveryAct.RESOLVE) == ""
     assert len(chat.shown) == 2
     assert all("8 GPUs of team red" in shown.text for shown in chat.shown)
     assert urls[service].endswith(chat.asked[0].path)
@@ -59,9 +63,9 @@ def test_a_webhook_takes_a_message_and_no_update(chat: ChatServer, service: Serv
 def test_a_bot_replaces_its_message_and_answers_it(chat: ChatServer, bot: Any) -> None:
     to = bot(chat)
     reference = deliver(to)
-    assert deliver(to, Act.UPDATE, reference) == reference
-    assert deliver(to, Act.ESCALATE, reference) == reference
-    assert deliver(to, Act.RESOLVE, reference, id=2) == reference
+    assert deliver(to, DeliveryAct.UPDATE, reference) == reference
+    assert deliver(to, DeliveryAct.ESCALATE, reference) == reference
+    assert deliver(to, DeliveryAct.RESOLVE, reference, id=2) == reference
     first, call, end = chat.shown
     assert reference.endswith(first.id)
     assert (first.edits, first.thread) == (2, "")
@@ -71,15 +75,15 @@ def test_a_bot_replaces_its_message_and_answers_it(chat: ChatServer, bot: Any) -
 
 
 def test_an_escalation_in_slack_is_seen_in_the_room(chat: ChatServer) -> None:
-    deliver(slack_bot(chat), Act.ESCALATE, deliver(slack_bot(chat)))
+    deliver(slack_bot(chat), DeliveryAct.ESCALATE, deliver(slack_bot(chat)))
     assert chat.shown[1].payload["reply_broadcast"] is True
 
 
 @pytest.mark.parametrize("bot", [slack_bot, mattermost_bot])
-@pytest.mark.parametrize("act", [Act.UPDATE, Act.RESOLVE])
-def test_a_message_that_was_deleted_is_posted_again(chat: ChatServer, bot: Any, act: Act) -> None:
+@pytest.mark.parametrize("act", [DeliveryAct.UPDATE, DeliveryAct.RESOLVE])
+def test_a_message_that_was_deleted_is_posted_again(chat: ChatServer, bot: Any, act: DeliveryAct) -> None:
     to = bot(chat)
-    lost = f"{ROOM}:999.9" if to.service is Service.SLACK else "gone"
+    lost = f"{ROOM}:999.9" if to.service is ChannelService.SLACK else "gone"
     reference = deliver(to, act, lost)
     assert (len(chat.shown), reference) != (0, lost)
     assert reference.endswith(chat.shown[0].id)
@@ -150,7 +154,7 @@ def test_what_may_pass_is_tried_again(chat: ChatServer, trouble: Trouble, after_
 
 @pytest.mark.fault(62)
 def test_teams_may_fail_within_an_answer_of_200(chat: ChatServer) -> None:
-    to = channel(Service.TEAMS, chat.teams_workflow)
+    to = channel(ChannelService.TEAMS, chat.teams_workflow)
     said = b"Webhook message delivery failed with error: Teams endpoint returned HTTP error %d with ..."
     chat.script = [Trouble(200, said % 429), Trouble(200, said % 413)]
     with pytest.raises(Retry, match="429"):
@@ -163,7 +167,9 @@ def test_teams_may_fail_within_an_answer_of_200(chat: ChatServer) -> None:
 def test_a_service_that_hangs_is_left_in_time(chat: ChatServer) -> None:
     chat.always = Trouble(hang=True)
     with pytest.raises(Retry, match="no whole answer in time"):
-        Http(allow_http=True, allow_private=True, total_s=2.0).send("POST", chat.slack_webhook, {})
+        ChannelHttpClient(allow_http=True, allow_private=True, total_s=2.0).send(
+            "POST", chat.slack_webhook, {}
+        )
 
 
 @pytest.mark.fault(62)
@@ -174,7 +180,7 @@ def test_a_service_that_answers_drop_by_drop_is_left_in_time() -> None:
         scripted_server(Reply(body=b"o" * 100, drip_s=0.05)) as server,
         pytest.raises(Retry, match="in time"),
     ):
-        Http(allow_http=True, allow_private=True, total_s=1.0).send("POST", server.url, {})
+        ChannelHttpClient(allow_http=True, allow_private=True, total_s=1.0).send("POST", server.url, {})
 
 
 @pytest.mark.fault(62)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.notify.channels import Channel, Service
-from gpucost.notify.message import Message
-from gpucost.notify.sending import apprise_
-from gpucost.notify.sending.outcome import Refused, Retry
-from gpucost.notify.sending.transports import Transports
+from gpucost.notify.channels import ChannelService, NotificationChannel
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.sending import apprise_service
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.sender import ChannelTransports
 from tests.notify.sending_worlds import channel, outgoing
 from tests.support.hostile_messages import NASTY, everywhere
 from tests.support.http import Reply, ScriptedServer, scripted_server
@@ -28,12 +28,14 @@ def service() -> Iterator[ScriptedServer]:
         yield server
 
 
-def json_url(server: ScriptedServer, **values: bool) -> Channel:
-    return channel(Service.APPRISE, f"json://127.0.0.1:{server.server_port}/hunter2", **values)
+def json_url(server: ScriptedServer, **values: bool) -> NotificationChannel:
+    return channel(ChannelService.APPRISE, f"json://127.0.0.1:{server.server_port}/hunter2", **values)
 
 
-def deliver(to: Channel) -> str:
-    return Transports().deliver(to, outgoing(message=Message("GPUs idle", "8 GPUs <!channel>")))
+def deliver(to: NotificationChannel) -> str:
+    return ChannelTransports().deliver(
+        to, outgoing(message=NotificationMessage("GPUs idle", "8 GPUs <!channel>"))
+    )
 
 
 @pytest.mark.fault(63)
@@ -41,7 +43,7 @@ def test_nobody_is_called_but_whom_the_settings_name(service: ScriptedServer) ->
     hostile = " ".join(("@everyone <@U1> <!channel> <users/all> [CQ:at,qq=all] @**all**", *NASTY))
     message = replace(everywhere(hostile), mentions=True)
     to = replace(json_url(service), mention="@oncall")
-    assert Transports().deliver(to, outgoing(message=message)) == ""
+    assert ChannelTransports().deliver(to, outgoing(message=message)) == ""
     said = json.loads(service.asked[0].body)["message"]
     assert not re.search(r"[@＠](?!\u200b)|<\S|\[\w+:", said.replace("@oncall", "", 1))
 
@@ -64,12 +66,14 @@ def test_a_service_that_fails_is_tried_again(service: ScriptedServer) -> None:
 def test_a_service_that_hangs_is_left_in_time(service: ScriptedServer) -> None:
     service.replies = [Reply(delay_s=3.0)]
     with pytest.raises(Retry, match=r"not done within 0\.5 s"):
-        apprise_.deliver(json_url(service), outgoing().post, total_s=0.5)
+        apprise_service.deliver(json_url(service), outgoing().post, total_s=0.5)
 
 
 @pytest.mark.fault(55)
 def test_loopback_is_refused_before_a_connection(service: ScriptedServer) -> None:
-    to = channel(Service.APPRISE, f"json://localhost:{service.server_port}/hunter2", allow_private=False)
+    to = channel(
+        ChannelService.APPRISE, f"json://localhost:{service.server_port}/hunter2", allow_private=False
+    )
     with pytest.raises(Refused, match="allow_private is not set") as refused:
         deliver(to)
     assert service.asked == []
@@ -89,10 +93,10 @@ def test_a_redirect_that_the_url_asks_for_is_not_followed(service: ScriptedServe
     service.replies = [Reply(status=307, headers={"Location": f"http://127.0.0.1:{service.server_port}/b"})]
     base = f"json://127.0.0.1:{service.server_port}/hunter2"
     with pytest.raises(Refused, match="follows redirects, which is not allowed"):
-        deliver(channel(Service.APPRISE, f"{base}?redirect=yes"))
+        deliver(channel(ChannelService.APPRISE, f"{base}?redirect=yes"))
     assert service.asked == []
     with pytest.raises(Retry):  # written so that apprise alone reads it
-        deliver(channel(Service.APPRISE, f"{base}?a=b;redirect=yes"))
+        deliver(channel(ChannelService.APPRISE, f"{base}?a=b;redirect=yes"))
     assert len(service.asked) == 1
 
 
@@ -112,7 +116,9 @@ def test_no_file_is_read_for_a_message(
     file.write_text('{"text": "file-secret", "type": "service_account"}')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Refused, match="reads a file, which is not allowed") as refused:
-        deliver(channel(Service.APPRISE, url.format(port=service.server_port, file=file, name=file.name)))
+        deliver(
+            channel(ChannelService.APPRISE, url.format(port=service.server_port, file=file, name=file.name))
+        )
     assert service.asked == []
     assert str(file) not in str(refused.value)
 
@@ -143,7 +149,7 @@ def test_passwords_of_netrc_are_sent_to_nobody(
 )
 def test_what_is_no_address_is_refused(url: str, said: str) -> None:
     with pytest.raises(Refused, match=said) as refused:
-        deliver(channel(Service.APPRISE, url))
+        deliver(channel(ChannelService.APPRISE, url))
     assert "hunter2" not in str(refused.value)
 
 
@@ -152,14 +158,14 @@ def test_http_needs_a_word_in_the_settings(service: ScriptedServer) -> None:
         deliver(json_url(service, allow_http=False))
     spaced = f" json://127.0.0.1:{service.server_port}/hunter2"
     with pytest.raises(Refused, match="allow_http is not set"):
-        deliver(channel(Service.APPRISE, spaced, allow_http=False))
+        deliver(channel(ChannelService.APPRISE, spaced, allow_http=False))
     assert service.asked == []
 
 
 def test_without_the_extra_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Refused, match=r"pip install 'gpucost\[chat\]'"):
-        deliver(channel(Service.APPRISE, "json://chat.example.com"))
+        deliver(channel(ChannelService.APPRISE, "json://chat.example.com"))
 
 
 def test_a_process_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,4 +174,4 @@ def test_a_process_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.
     dies.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(dies))
     with pytest.raises(Retry, match="ended without an answer"):
-        deliver(channel(Service.APPRISE, "json://chat.example.com"))
+        deliver(channel(ChannelService.APPRISE, "json://chat.example.com"))

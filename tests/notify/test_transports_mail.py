@@ -7,10 +7,10 @@ import ssl
 import pytest
 from pydantic import SecretStr
 
-from gpucost.notify.notices import Act
-from gpucost.notify.sending.outcome import Refused, Retry
-from gpucost.notify.sending.smtp import Mailer
-from gpucost.notify.sending.transports import Transports
+from gpucost.notify.notices import DeliveryAct
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.sender import ChannelTransports
+from gpucost.notify.sending.smtp import SmtpMailer
 from tests.kube.pki import Pki, make_pki
 from tests.notify.sending_worlds import NOW_MS, mailbox, outgoing
 from tests.support.smtp_server import PASSWORD, USER, smtp_server
@@ -21,17 +21,17 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return make_pki(tmp_path_factory.mktemp("pki"))
 
 
-def transports(pki: Pki | None = None) -> Transports:
+def transports(pki: Pki | None = None) -> ChannelTransports:
     context = None if pki is None else ssl.create_default_context(cafile=str(pki.ca))
-    return Transports(context, now_ns=lambda: NOW_MS * 1_000_000)
+    return ChannelTransports(context, now_ns=lambda: NOW_MS * 1_000_000)
 
 
 def test_a_mail_is_whole_and_a_conversation_one_thread() -> None:
     with smtp_server() as server:
         to = mailbox(server.port)
         reference = transports().deliver(to, outgoing())
-        assert transports().deliver(to, outgoing(Act.RESOLVE, reference, id=2)) == reference
-        assert transports().deliver(to, outgoing(Act.UPDATE, reference, id=3)) == reference
+        assert transports().deliver(to, outgoing(DeliveryAct.RESOLVE, reference, id=2)) == reference
+        assert transports().deliver(to, outgoing(DeliveryAct.UPDATE, reference, id=3)) == reference
         first, end = server.received
     assert (first.sender, first.recipients) == ("gpu@example.com", ("a@example.com", "b@example.com"))
     assert first.mail["Message-ID"] == reference
@@ -103,7 +103,7 @@ def test_nobody_listens_and_somebody_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         to = mailbox(silent.getsockname()[1])
         with pytest.raises(Retry, match="not done in time"):
-            Mailer(allow_private=True, total_s=2.0).deliver(to, outgoing().post, "", "token", NOW_MS)
+            SmtpMailer(allow_private=True, total_s=2.0).deliver(to, outgoing().post, "", "token", NOW_MS)
     with pytest.raises(Retry, match="no connection"):
         transports().deliver(to, outgoing())
 
@@ -111,4 +111,4 @@ def test_nobody_listens_and_somebody_says_nothing() -> None:
 @pytest.mark.fault(55)
 def test_private_addresses_need_a_word_in_the_settings() -> None:
     with pytest.raises(Refused, match="allow_private is not set"):
-        Mailer().deliver(mailbox(25), outgoing().post, "", "token", NOW_MS)
+        SmtpMailer().deliver(mailbox(25), outgoing().post, "", "token", NOW_MS)

@@ -11,13 +11,13 @@ import pytest
 from pydantic import SecretStr
 
 from gpucost.notify.alertmanager import parse
-from gpucost.notify.channels import Channel, Service
+from gpucost.notify.channels import ChannelService, NotificationChannel
 from gpucost.notify.compose.alert import of_group
-from gpucost.notify.compose.links import Links
+from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.sending.address import METADATA, trouble_with
-from gpucost.notify.sending.http import Http
-from gpucost.notify.sending.outcome import Refused, Retry
-from gpucost.notify.sending.transports import Transports
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.http import ChannelHttpClient
+from gpucost.notify.sending.sender import ChannelTransports
 from tests.kube.pki import Pki, make_pki
 from tests.notify.sending_worlds import NOW_MS, channel, outgoing, slack_webhook
 from tests.support.chat_server import ChatServer, Trouble, chat_server
@@ -60,7 +60,7 @@ PRIVATE += [
 PRIVATE += ["::ffff:0:93.184.216.34", "2a00:1450::5efe:10.0.0.1", "2a00:1450::200:5efe:127.0.0.1"]
 PRIVATE += ["fec0::1", "fc00::1", "2001:db8::1", "3fff::1", "5f00::1", "2002:7f00:1::1", "2002:5db8:d822::1"]
 
-CHATS = (Service.SLACK, Service.MATTERMOST, Service.TEAMS)
+CHATS = (ChannelService.SLACK, ChannelService.MATTERMOST, ChannelService.TEAMS)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_public_addresses_may_be_connected_to(address: str) -> None:
 
 
 @pytest.mark.parametrize("service", CHATS)
-def test_what_an_alert_names_is_neither_asked_nor_linked(chat: ChatServer, service: Service) -> None:
+def test_what_an_alert_names_is_neither_asked_nor_linked(chat: ChatServer, service: ChannelService) -> None:
     """Every address of the payload is one of a server that would tell, written in some way."""
     with chat_server() as inside:
         here = f"127.0.0.1:{inside.server_port}"
@@ -113,11 +113,11 @@ def test_what_an_alert_names_is_neither_asked_nor_linked(chat: ChatServer, servi
             "receiver": ways[0],
         }
         group = parse(payload | common | {"externalURL": ways[0], "groupLabels": texts})
-        links = Links("https://gpucost.example.com", "https://grafana.example.com")
+        links = MessageLinks("https://gpucost.example.com", "https://grafana.example.com")
         message = of_group(group, links, received_ms=NOW_MS).message
         urls = (chat.slack_webhook, chat.mattermost_webhook, chat.teams_workflow)
         to = channel(service, dict(zip(CHATS, urls, strict=True))[service])
-        Transports().deliver(to, outgoing(message=message))
+        ChannelTransports().deliver(to, outgoing(message=message))
         assert message.links == ()
         said = json.dumps(chat.asked[0].payload)
         assert "latest" in said
@@ -128,17 +128,19 @@ def test_what_an_alert_names_is_neither_asked_nor_linked(chat: ChatServer, servi
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
 def test_loopback_by_any_name_is_refused_before_a_connection(chat: ChatServer, host: str) -> None:
-    to = channel(Service.SLACK, f"http://{host}:{chat.server_port}/services/hunter2", allow_private=False)
+    to = channel(
+        ChannelService.SLACK, f"http://{host}:{chat.server_port}/services/hunter2", allow_private=False
+    )
     with pytest.raises(Refused, match="allow_private is not set") as refused:
-        Transports().deliver(to, outgoing())
+        ChannelTransports().deliver(to, outgoing())
     assert "hunter2" not in str(refused.value)
     assert chat.asked == []
 
 
 def test_the_metadata_service_is_refused_even_where_private_addresses_are_allowed() -> None:
-    to = channel(Service.TEAMS, "http://169.254.169.254/latest/meta-data/iam/security-credentials/")
+    to = channel(ChannelService.TEAMS, "http://169.254.169.254/latest/meta-data/iam/security-credentials/")
     with pytest.raises(Refused, match="never allowed"):
-        Transports().deliver(to, outgoing())
+        ChannelTransports().deliver(to, outgoing())
 
 
 def test_a_name_is_resolved_once_and_that_address_is_connected_to(chat: ChatServer) -> None:
@@ -149,23 +151,23 @@ def test_a_name_is_resolved_once_and_that_address_is_connected_to(chat: ChatServ
         asked.append(host)
         return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
 
-    to = channel(Service.SLACK, f"http://chat.test:{chat.server_port}/services/x")
-    Transports(resolve=rebinding).deliver(to, outgoing())
+    to = channel(ChannelService.SLACK, f"http://chat.test:{chat.server_port}/services/x")
+    ChannelTransports(resolve=rebinding).deliver(to, outgoing())
     assert asked == ["chat.test"]
     assert chat.asked[0].headers["host"] == f"chat.test:{chat.server_port}"
 
 
 def test_one_bad_address_among_good_ones_is_enough(chat: ChatServer) -> None:
-    to = channel(Service.SLACK, f"http://chat.test:{chat.server_port}/services/x")
+    to = channel(ChannelService.SLACK, f"http://chat.test:{chat.server_port}/services/x")
     with pytest.raises(Refused, match=r"chat\.test: 169.254.169.254"):
-        Transports(resolve=lambda *_: ["127.0.0.1", "169.254.169.254"]).deliver(to, outgoing())
+        ChannelTransports(resolve=lambda *_: ["127.0.0.1", "169.254.169.254"]).deliver(to, outgoing())
     assert chat.asked == []
 
 
 def test_redirects_are_not_followed(chat: ChatServer) -> None:
     chat.always = Trouble(307, b"", {"Location": f"{chat.url}/services/elsewhere"})
     with pytest.raises(Refused, match="redirect"):
-        Transports().deliver(slack_webhook(chat), outgoing())
+        ChannelTransports().deliver(slack_webhook(chat), outgoing())
     assert len(chat.asked) == 1
 
 
@@ -187,14 +189,14 @@ def test_redirects_are_not_followed(chat: ChatServer) -> None:
 )
 def test_other_urls_are_refused_without_their_secret(url: str) -> None:
     with pytest.raises(Refused) as refused:
-        Transports().deliver(channel(Service.TEAMS, url), outgoing())
+        ChannelTransports().deliver(channel(ChannelService.TEAMS, url), outgoing())
     assert "hunter2" not in str(refused.value)
-    assert "hunter2" not in repr(channel(Service.TEAMS, url))
+    assert "hunter2" not in repr(channel(ChannelService.TEAMS, url))
 
 
 def test_http_needs_a_word_in_the_settings(chat: ChatServer) -> None:
     with pytest.raises(Refused, match="http with allow_http"):
-        Transports().deliver(slack_webhook(chat, allow_http=False), outgoing())
+        ChannelTransports().deliver(slack_webhook(chat, allow_http=False), outgoing())
     assert chat.asked == []
 
 
@@ -203,9 +205,9 @@ def test_names_that_do_not_resolve() -> None:
         raise OSError(-2, "Name or service not known")
 
     with pytest.raises(Retry, match=r"chat\.test: the name does not resolve"):
-        Http(resolve=nobody).send("POST", "https://chat.test/hunter2", {})
+        ChannelHttpClient(resolve=nobody).send("POST", "https://chat.test/hunter2", {})
     with pytest.raises(Refused, match="no name of a host"):
-        Http().send("POST", f"https://{'x' * 70}.test/hunter2", {})
+        ChannelHttpClient().send("POST", f"https://{'x' * 70}.test/hunter2", {})
 
 
 @pytest.fixture(scope="module")
@@ -217,9 +219,12 @@ def trusting(ca: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca))
 
 
-def https(chat: ChatServer, host: str) -> Channel:
-    return Channel(
-        "ops", Service.SLACK, SecretStr(f"https://{host}:{chat.server_port}/services/x"), allow_private=True
+def https(chat: ChatServer, host: str) -> NotificationChannel:
+    return NotificationChannel(
+        "ops",
+        ChannelService.SLACK,
+        SecretStr(f"https://{host}:{chat.server_port}/services/x"),
+        allow_private=True,
     )
 
 
@@ -228,10 +233,10 @@ def test_certificates_are_verified_by_name_although_an_address_is_connected_to(p
         return ["127.0.0.1"]
 
     with chat_server(context=pki.tls()) as chat:
-        Transports(trusting(pki.ca), here).deliver(https(chat, "api.test"), outgoing())
+        ChannelTransports(trusting(pki.ca), here).deliver(https(chat, "api.test"), outgoing())
         assert len(chat.shown) == 1
         with pytest.raises(Retry, match=r"no TLS .*certificate"):
-            Transports(trusting(pki.ca), here).deliver(https(chat, "other.test"), outgoing())
+            ChannelTransports(trusting(pki.ca), here).deliver(https(chat, "other.test"), outgoing())
         with pytest.raises(Retry, match=r"no TLS .*certificate"):
-            Transports(None, here).deliver(https(chat, "api.test"), outgoing())
+            ChannelTransports(None, here).deliver(https(chat, "api.test"), outgoing())
         assert len(chat.shown) == 1

@@ -15,19 +15,18 @@ from typing import Any
 
 import httpx2
 
-from gpucost.api.listener import Front
-from gpucost.api.reloading import Reloading
-from gpucost.api.running import Parts, Running
+from gpucost.api.runtime import ConfigReloader, ServiceParts, ServiceRuntime
+from gpucost.api.server.listener import AppSwitch
+from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.domain.time import MINUTE_MS, Window, iso
 from gpucost.ledger import Ledger
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Conversation, Kind, Post
-from gpucost.service.configuration import Configuration
-from gpucost.service.operations_status import OperationsStatus
-from gpucost.service.settings_load import load_settings
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.wiring.configuration import ServiceConfiguration
 from gpucost.service.wiring.source import open_source
-from gpucost.telemetry.recorded import record
-from gpucost.telemetry.source import Source
+from gpucost.telemetry.interval_source import IntervalSource
+from gpucost.telemetry.recorded_source import record
 from tests.service.worlds import DAY, NOW_MS, frames
 from tests.support.chat_server import ChatServer
 from tests.support.ports import free_port
@@ -134,25 +133,29 @@ def served(folder: Path, settings: Mapping[str, Any], **options: Any) -> Iterato
 
 
 @contextmanager
-def reloading(found: Served) -> Iterator[tuple[Reloading, Ledger]]:
+def reloading(found: Served) -> Iterator[tuple[ConfigReloader, Ledger]]:
     """What ``gpucost serve`` runs, without its listener, and not started yet: who tests reloads by hand."""
     status = OperationsStatus()
     with Ledger.open(found.ledger_url, now=clock) as ledger:
 
-        def build(found: Configuration) -> Running:
-            def source(stopped: threading.Event) -> Source:
+        def build(found: ServiceConfiguration) -> ServiceRuntime:
+            def source(stopped: threading.Event) -> IntervalSource:
                 return open_source(found.settings, found.book, clock, stopped=stopped)
 
-            parts = Parts(found.settings, found.book, found.teams, ledger, source, clock, operations=status)
-            return Running.of(parts)
+            parts = ServiceParts(
+                found.settings, found.book, found.teams, ledger, source, clock, operations=status
+            )
+            return ServiceRuntime.of(parts)
 
-        def read() -> Configuration:
-            return Configuration.read(lambda: load_settings(found.config))
+        def read() -> ServiceConfiguration:
+            return ServiceConfiguration.read(lambda: load_settings(found.config))
 
         first = read()
         running = build(first)
-        front = Front(running.app)
-        made = Reloading(read, build, lambda *_: None, first, running, front, status, clock, found.config)
+        front = AppSwitch(running.app)
+        made = ConfigReloader(
+            read, build, lambda *_: None, first, running, front, status, clock, found.config
+        )
         try:
             yield made, ledger
         finally:
@@ -186,8 +189,11 @@ def telling(**chats: ChatServer) -> dict[str, object]:
 def post(ledger: Ledger, channel: str, key: str = "key") -> None:
     """One message into the outbox."""
     at_ms = clock()
-    talk = Conversation(channel, key, "group", Kind.FINDING, "red", "1", at_ms)
-    ledger.tell([talk], [Post(channel, key, Act.OPEN, Message("words", ""), at_ms, at_ms)])
+    talk = Conversation(channel, key, "group", NoticeKind.FINDING, "red", "1", at_ms)
+    ledger.tell(
+        [talk],
+        [NoticeDelivery(channel, key, DeliveryAct.OPEN, NotificationMessage("words", ""), at_ms, at_ms)],
+    )
 
 
 def descriptors() -> int:

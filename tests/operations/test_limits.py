@@ -17,21 +17,20 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from gpucost.access.authenticator import Authenticator, CheckUnavailable, Denied, FixedKeys, NotGranted
+from gpucost.access.authenticator import AccessDenied, Authenticator, CheckUnavailable, FixedKeys, NotGranted
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.access.principal import Method, Principal, Role
-from gpucost.api import connections, listener
+from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal
 from gpucost.api.app import create_app
-from gpucost.api.errors import ApiError
-from gpucost.api.listener import Listener
-from gpucost.api.rates import MOST_CHECKS, Buckets, Gate
-from gpucost.api.readiness import Readiness, Ready
-from gpucost.api.services import Services
+from gpucost.api.server import connections, listener
+from gpucost.api.server.errors import ApiError
+from gpucost.api.server.listener import ApiListener
+from gpucost.api.server.operations_status import OperationsStatus, RequestRefusal
+from gpucost.api.server.rate_limits import MOST_CHECKS, RequestGate, TokenBuckets
+from gpucost.api.server.services import ApiServices, ReadinessProbe, ReadinessState
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
-from gpucost.service.operations_status import OperationsStatus, Refusal
-from gpucost.service.settings_api import ApiKey, ApiSettings
+from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.service.worlds import Clock
 
 
@@ -47,7 +46,7 @@ class Seconds:
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     clock = Seconds()
-    buckets = Buckets(2, 3, seconds=clock)
+    buckets = TokenBuckets(2, 3, seconds=clock)
     assert [buckets.take("ada") for _ in range(3)] == [0, 0, 0]
     assert buckets.take("ada") == 0.5
     assert buckets.take("bob") == 0, "everybody has one of their own"
@@ -55,12 +54,12 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     assert (buckets.take("ada"), buckets.take("ada")) == (0, 0.5)
     clock.now = 100
     assert [buckets.take("ada") == 0 for _ in range(4)] == [True, True, True, False]
-    assert all(Buckets(0, 1).take("ada") == 0 for _ in range(100)), "0 is no limit"
+    assert all(TokenBuckets(0, 1).take("ada") == 0 for _ in range(100)), "0 is no limit"
 
 
 def test_what_costs_more_takes_more_of_a_bucket() -> None:
     clock = Seconds()
-    buckets = Buckets(2, 10, seconds=clock)
+    buckets = TokenBuckets(2, 10, seconds=clock)
     assert (buckets.take("ada", 6), buckets.take("ada", 6)) == (0, 1)
     assert buckets.take("ada", 4) == 0, "what was refused took nothing"
     clock.now = 5
@@ -69,7 +68,7 @@ def test_what_costs_more_takes_more_of_a_bucket() -> None:
 
 
 def test_the_memory_of_addresses_is_bounded() -> None:
-    buckets = Buckets(1, 1, most=100, seconds=Seconds())
+    buckets = TokenBuckets(1, 1, most=100, seconds=Seconds())
     for number in range(1_000):
         buckets.take(str(number))
     assert len(buckets) == 100
@@ -85,7 +84,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def app_of(ledger: Ledger, status: OperationsStatus, **limits: int) -> FastAPI:
     keys = tuple(
         ApiKey(id=name, sha256=hash_secret("s"), role=role)
-        for name, role in (("fin", Role.FINANCE), ("root", Role.ADMIN))
+        for name, role in (("fin", AccessRole.FINANCE), ("root", AccessRole.ADMIN))
     )
     settings = ApiSettings(keys=keys, **limits)  # type: ignore[arg-type]
     return timeless(create_app(ledger, settings, now=Clock(), operations=status), status)
@@ -93,8 +92,8 @@ def app_of(ledger: Ledger, status: OperationsStatus, **limits: int) -> FastAPI:
 
 def timeless(app: FastAPI, status: OperationsStatus) -> FastAPI:
     """Its limits count on a clock that stands still: a slow machine would fill the buckets meanwhile."""
-    services: Services = app.state.services
-    services.__dict__["gate"] = Gate(services.settings, status, seconds=Seconds())
+    services: ApiServices = app.state.services
+    services.__dict__["gate"] = RequestGate(services.settings, status, seconds=Seconds())
     return app
 
 
@@ -114,7 +113,7 @@ def test_too_many_requests_are_a_429_that_says_when(ledger: Ledger) -> None:
     assert last.json()["error"]["code"] == "too_many_requests"
     assert root.get("/v1/findings").status_code == 200, "it is nobody else's limit"
     assert fin.get("/healthz/ready").status_code == 200
-    assert status.refusals()[Refusal.RATE] >= 1
+    assert status.refusals()[RequestRefusal.RATE] >= 1
     assert "gpucost_api_refused_total" in root.get("/metrics").text
 
 
@@ -126,7 +125,7 @@ def test_who_guesses_keys_gets_no_more_answers_and_holds_up_nobody(ledger: Ledge
     found = [guessing.get("/").status_code for _ in range(70)]
     assert found[:60] == [401] * 60
     assert found[-1] == 429
-    assert status.refusals()[Refusal.UNAUTHORIZED] > 0
+    assert status.refusals()[RequestRefusal.UNAUTHORIZED] > 0
     assert client(app, format_key("fin", "s")).get("/").status_code == 200, "the same address"
 
 
@@ -174,11 +173,11 @@ class Remote:
         self.answers.set()
 
 
-ADA = Principal("kubernetes:ada", Role.FINANCE, EVERYTHING, Method.KUBERNETES)
+ADA = Principal("kubernetes:ada", AccessRole.FINANCE, EVERYTHING, AuthenticationMethod.KUBERNETES)
 
 
 def remote_app(ledger: Ledger, remote: Remote, **limits: int) -> FastAPI:
-    keys = FixedKeys([ApiKey(id="fin", sha256=hash_secret("s"), role=Role.FINANCE).record()])
+    keys = FixedKeys([ApiKey(id="fin", sha256=hash_secret("s"), role=AccessRole.FINANCE).record()])
     known = Authenticator([keys], [remote], Clock())
     settings = ApiSettings(**limits)  # type: ignore[arg-type]
     return timeless(create_app(ledger, settings, now=Clock(), authenticator=known), OperationsStatus())
@@ -186,7 +185,7 @@ def remote_app(ledger: Ledger, remote: Remote, **limits: int) -> FastAPI:
 
 @pytest.mark.fault(54)
 def test_tokens_that_wait_for_the_api_server_hold_up_nobody(ledger: Ledger) -> None:
-    remote = Remote(Denied("unknown"))
+    remote = Remote(AccessDenied("unknown"))
     app = remote_app(ledger, remote)
     remote.answers.clear()
 
@@ -213,7 +212,7 @@ def test_tokens_that_wait_for_the_api_server_hold_up_nobody(ledger: Ledger) -> N
 
 
 @pytest.mark.fault(54)
-@pytest.mark.parametrize("error", [Denied("unknown"), CheckUnavailable("it is away")])
+@pytest.mark.parametrize("error", [AccessDenied("unknown"), CheckUnavailable("it is away")])
 def test_beyond_its_limit_an_address_asks_nobody_and_fills_no_log(
     ledger: Ledger, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +246,7 @@ def test_beyond_its_limit_an_address_asks_nobody_and_fills_no_log(
     ],
 )
 def test_who_has_a_whole_ipv6_network_is_one_address(first: str, second: str, is_one: bool) -> None:
-    gate = Gate(ApiSettings(refused_rate=1), OperationsStatus(), seconds=Seconds())
+    gate = RequestGate(ApiSettings(refused_rate=1), OperationsStatus(), seconds=Seconds())
     for _ in range(60):
         gate.refuse(first)
     with pytest.raises(ApiError):
@@ -262,7 +261,7 @@ def test_who_has_a_whole_ipv6_network_is_one_address(first: str, second: str, is
 def test_dashboards_and_scrapes_do_not_come_near_the_limit() -> None:
     """Behind one key: 50 dashboards of 30 queries, opened at once, reloaded every 10 s, and scrapes."""
     clock, defaults = Seconds(), ApiSettings()
-    buckets = Buckets(defaults.rate, defaults.burst, seconds=clock)
+    buckets = TokenBuckets(defaults.rate, defaults.burst, seconds=clock)
     for second in range(120):
         clock.now = second
         asked = 50 * 30 if second % 10 == 0 else 2
@@ -272,7 +271,7 @@ def test_dashboards_and_scrapes_do_not_come_near_the_limit() -> None:
 @pytest.mark.fault(54)
 def test_heavy_queries_take_turns() -> None:
     status, settings = OperationsStatus(), ApiSettings(auth="off", heavy=2)
-    gate = Gate(settings, status, patience_s=60)
+    gate = RequestGate(settings, status, patience_s=60)
     most = now = done = 0
 
     async def one(others: int) -> bool:
@@ -295,9 +294,9 @@ def test_heavy_queries_take_turns() -> None:
         return await asyncio.gather(*(one(others) for _ in range(count)))
 
     assert asyncio.run(many(4)) == [True] * 4
-    gate = Gate(settings, status, patience_s=0.2)
+    gate = RequestGate(settings, status, patience_s=0.2)
     assert asyncio.run(many(4, 2)).count(True) == 2
-    assert (most, status.refusals()[Refusal.HEAVY]) == (2, 2)
+    assert (most, status.refusals()[RequestRefusal.HEAVY]) == (2, 2)
     assert asyncio.run(many(2)) == [True, True], "every turn was given back"
 
 
@@ -312,31 +311,31 @@ def test_readiness_asks_the_ledger_once_and_never_waits_for_long() -> None:
         if clock.now == 5:
             raise LedgerUnavailable("gone")
 
-    found = Readiness(read, lambda: False, stopping.is_set, seconds=clock, patience_s=60)
+    found = ReadinessProbe(read, lambda: False, stopping.is_set, seconds=clock, patience_s=60)
 
-    async def looks(count: int) -> set[Ready]:
+    async def looks(count: int) -> set[ReadinessState]:
         return set(await asyncio.gather(*(found.look() for _ in range(count))))
 
-    assert asyncio.run(looks(500)) == {Ready.READY}
+    assert asyncio.run(looks(500)) == {ReadinessState.READY}
     assert len(asked) == 1
     clock.now = 5
-    assert asyncio.run(looks(50)) == {Ready.LEDGER}
+    assert asyncio.run(looks(50)) == {ReadinessState.LEDGER}
     clock.now = 10
     answer.clear()
     found._patience_s = 0.2
-    assert asyncio.run(looks(50)) == {Ready.LEDGER}, "it hangs"
+    assert asyncio.run(looks(50)) == {ReadinessState.LEDGER}, "it hangs"
     assert len(asked) == 3
     answer.set()
     clock.now = 20
-    assert asyncio.run(looks(1)) <= {Ready.READY, Ready.LEDGER}
+    assert asyncio.run(looks(1)) <= {ReadinessState.READY, ReadinessState.LEDGER}
     stopping.set()
-    assert asyncio.run(looks(1)) == {Ready.STOPPING}
+    assert asyncio.run(looks(1)) == {ReadinessState.STOPPING}
 
 
 @contextmanager
 def listening(app: FastAPI) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as opened:
-        server = Listener(app, opened)
+        server = ApiListener(app, opened)
         thread = threading.Thread(target=server.run)
         thread.start()
         port = opened.getsockname()[1]

@@ -14,14 +14,14 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.access.principal import Role
+from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
-from gpucost.api.outermost import REQUEST_ID
+from gpucost.api.server.middleware import REQUEST_ID
 from gpucost.ledger import Ledger
-from gpucost.service.configuration import Configuration
-from gpucost.service.settings import LedgerSettings, PrometheusSettings, Settings
-from gpucost.service.settings_api import ApiKey, ApiSettings
-from gpucost.settings.logs import Redactor, configure, one_line, request_id, set_levels
+from gpucost.service.settings.api import ApiKey, ApiSettings
+from gpucost.service.settings.model import LedgerSettings, PrometheusSettings, Settings
+from gpucost.service.wiring.configuration import ServiceConfiguration
+from gpucost.settings.logs import SecretRedactor, configure, one_line, request_id, set_levels
 from tests.service.worlds import Clock
 
 SECRET = "only-the-caller-knows-this"
@@ -42,8 +42,8 @@ def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
         ledger=LedgerSettings(url=URL),  # type: ignore[arg-type]
         prometheus=PrometheusSettings(bearer_token="token-of-prometheus"),  # type: ignore[arg-type]
     )
-    secrets = Configuration.read(lambda: settings).secrets()
-    configure(request.param, "debug", Redactor([*secrets, HOOK]), stream=stream)
+    secrets = ServiceConfiguration.read(lambda: settings).secrets()
+    configure(request.param, "debug", SecretRedactor([*secrets, HOOK]), stream=stream)
     try:
         yield stream.getvalue
     finally:
@@ -57,8 +57,8 @@ def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[FastAPI]:
     keys = (
-        ApiKey(id="fin", sha256=hash_secret(SECRET), role=Role.FINANCE),
-        ApiKey(id="prom", sha256=hash_secret(SECRET), role=Role.METRICS),
+        ApiKey(id="fin", sha256=hash_secret(SECRET), role=AccessRole.FINANCE),
+        ApiKey(id="prom", sha256=hash_secret(SECRET), role=AccessRole.METRICS),
     )
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=Clock()) as ledger:
         found = create_app(ledger, ApiSettings(keys=keys), now=Clock())

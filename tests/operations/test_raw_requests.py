@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from gpucost.api.connections import LARGEST_HEAD
+from gpucost.api.server.connections import LARGEST_HEAD
 from tests.operations.serving import Served, served
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"

@@ -11,10 +11,10 @@ import pytest
 
 from gpucost.access.authenticator import Authenticator
 from gpucost.ledger import Ledger
-from gpucost.service.configuration import Configuration, fingerprint, read_as_seen
-from gpucost.service.settings import LedgerSettings, Settings
-from gpucost.service.settings_api import ApiSettings
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.api import ApiSettings
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import LedgerSettings, Settings
+from gpucost.service.wiring.configuration import ServiceConfiguration, fingerprint, read_as_seen
 from gpucost.simulator.demo import demo_teams_text
 from tests.operations.serving import (
     SLICES,
@@ -144,8 +144,8 @@ def test_what_is_written_while_files_are_read_has_another_fingerprint(tmp_path: 
     settings.write_text(f"prometheus: {{bearer_token_file: {token}}}", encoding="utf-8")
     writes = ["two", "three"]
 
-    def read() -> Configuration:
-        found = Configuration.read(lambda: load_settings(settings))
+    def read() -> ServiceConfiguration:
+        found = ServiceConfiguration.read(lambda: load_settings(settings))
         if writes:
             token.write_text(writes.pop(0), encoding="utf-8")
         return found
@@ -158,8 +158,8 @@ def test_what_is_written_while_files_are_read_has_another_fingerprint(tmp_path: 
     assert seen == fingerprint(found.files(), settings)
 
 
-def configuration(**settings: Any) -> Configuration:
-    return Configuration.read(lambda: Settings(**settings))
+def configuration(**settings: Any) -> ServiceConfiguration:
+    return ServiceConfiguration.read(lambda: Settings(**settings))
 
 
 def test_what_a_process_cannot_change_is_named() -> None:
@@ -189,7 +189,7 @@ def test_files_are_told_apart_by_content(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "token").symlink_to("..data/token")
     settings = tmp_path / "c.yaml"
     settings.write_text(f"prometheus: {{bearer_token_file: {tmp_path / 'token'}}}", encoding="utf-8")
-    found = Configuration.read(lambda: load_settings(settings))
+    found = ServiceConfiguration.read(lambda: load_settings(settings))
     assert found.files() == (tmp_path / "token",)
     assert "a-secret-token" in found.secrets()
 

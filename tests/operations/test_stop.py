@@ -58,7 +58,7 @@ def test_sigterm_in_the_middle_of_a_window_and_of_messages(tmp_path: Path) -> No
         assert len(slow.asked) == len(slow.shown) == 1
         assert stuck.shown == []
         assert SECRET not in found.log
-        assert "gpucost.cli.serve stopped" in found.log or '"stopped"' in found.log
+        assert "gpucost.cli.commands.serve stopped" in found.log or '"stopped"' in found.log
     before = windows(found)
     with Ledger.open(found.ledger_url, now=lambda: NOW_MS, create=False) as ledger:
         # From tomorrow: the claim of who was killed in the middle of it has run out.

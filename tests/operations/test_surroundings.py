@@ -15,15 +15,15 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from gpucost.api.running import Parts, Running
+from gpucost.api.runtime import ServiceParts, ServiceRuntime
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.application import app
 from gpucost.ledger import Ledger
-from gpucost.service.settings import Settings, SourceSettings
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
+from gpucost.service.settings.model import Settings, SourceSettings
 from gpucost.service.wiring.inputs import load_book
 from gpucost.service.wiring.source import open_source
-from gpucost.telemetry.recorded import record
+from gpucost.telemetry.recorded_source import record
 from tests.operations.serving import ROOT, Served, descriptors
 from tests.service.worlds import NOW_MS, frames
 
@@ -102,7 +102,7 @@ def test_two_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) ->
 
     def once(url: str) -> None:
         with Ledger.open(url, now=lambda: NOW_MS) as ledger:
-            parts = Parts(
+            parts = ServiceParts(
                 settings,
                 book,
                 TeamRules.default(),
@@ -110,7 +110,7 @@ def test_two_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) ->
                 lambda stopped: open_source(settings, book, lambda: NOW_MS, stopped=stopped),
                 lambda: NOW_MS,
             )
-            running = Running.of(parts)
+            running = ServiceRuntime.of(parts)
             running.stop.set()  # nothing is to be done, only begun and ended
             running.start()
             with TestClient(running.app, base_url="http://localhost") as client:

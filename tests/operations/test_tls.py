@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from gpucost.api import handshakes
-from gpucost.api.listener import Front, Listener
-from gpucost.cli.serve import _certificate
+from gpucost.api.server import connections
+from gpucost.api.server.listener import ApiListener, AppSwitch
+from gpucost.cli.commands.serve import _certificate
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import load_settings
-from gpucost.settings.tls import Certificate, TlsFiles
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import Settings
+from gpucost.settings.tls import ListenerCertificate, TlsFiles
 from tests.kube.pki import Pki, make_pki
 
 
@@ -40,9 +40,9 @@ def put(pki: Pki, folder: Path) -> TlsFiles:
 
 
 @contextmanager
-def listening(certificate: Certificate) -> Iterator[int]:
+def listening(certificate: ListenerCertificate) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Listener(Front(PlainTextResponse("here")), listener, certificate)
+        server = ApiListener(AppSwitch(PlainTextResponse("here")), listener, certificate)
         thread = threading.Thread(target=server.run)
         thread.start()
         port = int(listener.getsockname()[1])
@@ -67,7 +67,7 @@ def asks(connection: http.client.HTTPSConnection) -> bytes:
 
 def test_a_certificate_is_renewed_while_connections_stay(pkis: tuple[Pki, Pki], tmp_path: Path) -> None:
     old, new = pkis
-    certificate = Certificate(put(old, tmp_path), "the API")
+    certificate = ListenerCertificate(put(old, tmp_path), "the API")
     with listening(certificate) as port, closing(connected(port, old)) as kept:
         assert asks(kept) == b"here"
         shutil.copy(new.ca.parent / "server.crt", tmp_path / "server.crt")
@@ -84,7 +84,7 @@ def test_a_certificate_is_renewed_while_connections_stay(pkis: tuple[Pki, Pki], 
 
 
 def test_half_open_handshakes_hold_up_nobody(pkis: tuple[Pki, Pki], tmp_path: Path) -> None:
-    certificate = Certificate(put(pkis[0], tmp_path), "the API")
+    certificate = ListenerCertificate(put(pkis[0], tmp_path), "the API")
     with listening(certificate) as port, ExitStack() as held:
         for number in range(60):
             slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
@@ -111,15 +111,15 @@ def test_handshakes_that_nobody_goes_on_with_are_ended(
     limits: tuple[float, int],
     gone: int,
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKE_S", limits[0])
-    monkeypatch.setattr(handshakes, "MOST_HANDSHAKES", limits[1])
-    certificate = Certificate(put(pkis[0], tmp_path), "the API")
+    monkeypatch.setattr(connections, "HANDSHAKE_S", limits[0])
+    monkeypatch.setattr(connections, "MOST_HANDSHAKES", limits[1])
+    certificate = ListenerCertificate(put(pkis[0], tmp_path), "the API")
     with listening(certificate) as port, ExitStack() as held:
         silent = [
             held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(12)
         ]
         assert all(ended(each) for each in silent[:gone]), "too slow, or too many"
-        monkeypatch.setattr(handshakes, "HANDSHAKE_S", 60.0)  # for who is only on a slow machine
+        monkeypatch.setattr(connections, "HANDSHAKE_S", 60.0)  # for who is only on a slow machine
         with closing(connected(port, pkis[0])) as quick:
             assert asks(quick) == b"here"
             held.close()
@@ -127,7 +127,7 @@ def test_handshakes_that_nobody_goes_on_with_are_ended(
 
 
 def test_only_tls_from_1_2_on(pkis: tuple[Pki, Pki], tmp_path: Path) -> None:
-    found = Certificate(put(pkis[0], tmp_path), "the API")
+    found = ListenerCertificate(put(pkis[0], tmp_path), "the API")
     assert found.context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 

@@ -11,18 +11,18 @@ import pyarrow
 import pytest
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.service.loop import Loop
-from gpucost.service.settings import IngestSettings, Settings
-from gpucost.service.status import LoopStatus
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.ingest.loop import IngestLoop
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.model import IngestSettings, Settings
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.service.worlds import Clock
 from tests.support.replayed_week import few_nodes
 
@@ -54,7 +54,7 @@ def test_thirty_days_leave_the_truth_and_no_memory(tmp_path: Path) -> None:
             settings.ingest, RecordedSource(tmp_path / "recording"), ledger, rules, clock
         )
         end_ms = window.end_ms + HOUR_MS
-        loop = Loop(
+        loop = IngestLoop(
             pipeline,
             settings.ingest,
             status,

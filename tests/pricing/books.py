@@ -10,7 +10,7 @@ import yaml
 
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import HOUR_MS, Window, parse_day_or_instant
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 
 SOURCE = {"source": "test list", "retrieved": "2026-11-21"}
 

@@ -14,7 +14,7 @@ from gpucost.domain.errors import ConfigError
 from gpucost.domain.money import parse_nano
 from gpucost.domain.rates import NodeFacts, Rate
 from gpucost.domain.time import DAY_MS, Window, iso, parse_day_or_instant
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 from tests.pricing.books import SOURCE, book, h100, only_rate, price, window
 
 

@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 
 from gpucost.domain.configfile import ConfigModel
 from gpucost.domain.errors import ConfigError
-from gpucost.pricing.book import PriceBook
-from gpucost.pricing.match import Match
-from gpucost.pricing.rows import Commitment, Host, Owned, Price, Weights
-from gpucost.pricing.schema import BookFile, Discount, first_clash
+from gpucost.pricing.price_book import (
+    BookFile,
+    Discount,
+    PriceBook,
+    first_clash,
+)
+from gpucost.pricing.price_rows import (
+    Commitment,
+    HostPrice,
+    HostWeights,
+    ListPrice,
+    NodeMatch,
+    OwnedHardware,
+)
 
 HEAD = "version: 1\ncurrency: USD\n"
 ROW = "source: s, retrieved: 2026-11-21"
@@ -202,7 +212,15 @@ def test_two_discounts_for_the_same_nodes_are_refused() -> None:
     assert refusal(row(H) + clash).field == "discounts[2]"
 
 
-MODELS: list[type[ConfigModel]] = [BookFile, Price, Owned, Commitment, Discount, Host, Weights]
+MODELS: list[type[ConfigModel]] = [
+    BookFile,
+    ListPrice,
+    OwnedHardware,
+    Commitment,
+    Discount,
+    HostPrice,
+    HostWeights,
+]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -236,14 +254,14 @@ ROWS = st.lists(
             "valid_from": st.integers(1, 6),
             "valid_to": st.integers(7, 9),
         },
-    ).map(lambda fields: Match(**fields)),
+    ).map(lambda fields: NodeMatch(**fields)),
     max_size=7,
 )
 
 
 @pytest.mark.fault(34)
 @given(ROWS)
-def test_a_clash_is_two_equally_specific_rows_and_a_node_that_fits_both(rows: list[Match]) -> None:
+def test_a_clash_is_two_equally_specific_rows_and_a_node_that_fits_both(rows: list[NodeMatch]) -> None:
     expected = [
         (n, m)
         for n, row in enumerate(rows)

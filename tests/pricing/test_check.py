@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpucost.pricing.book import PriceBook
-from gpucost.pricing.check import BookWarning, WarningCode
+from gpucost.pricing.price_book import PriceBook
+from gpucost.pricing.price_rows import BookWarning, WarningCode
 from tests.pricing.books import SOURCE, book, price
 
 TODAY = date(2026, 11, 30)

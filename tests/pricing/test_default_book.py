@@ -8,9 +8,8 @@ import pytest
 
 from gpucost.domain.gpu import KNOWN_MODELS
 from gpucost.domain.money import parse_nano
-from gpucost.pricing.book import PriceBook
-from gpucost.pricing.check import WarningCode
-from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.pricing.price_book import DEFAULT_BOOK_FILE, PriceBook, default_book_text
+from gpucost.pricing.price_rows import WarningCode
 from tests.pricing.books import h100, only_rate, window
 
 BOOK = PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)

@@ -10,17 +10,17 @@ import pytest
 
 from gpucost.domain.rates import MAX_NANO_PER_BOARD_HOUR, NodeFacts, RateSpan
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window, parse_instant
-from gpucost.pricing.book import PriceBook
-from gpucost.pricing.observed import (
-    Basis,
-    Mode,
+from gpucost.pricing.opencost_prices import (
     ObservedNode,
+    ObservedPriceBasis,
+    ObservedPriceMode,
     ObservedPrices,
     OpenCostRates,
+    PriceStep,
     RateLookup,
-    Step,
     with_observed,
 )
+from gpucost.pricing.price_book import PriceBook
 
 T0 = parse_instant("2026-10-06T00:00:00Z")
 DAY = Window(T0, T0 + DAY_MS)
@@ -38,12 +38,15 @@ prices:
 )
 
 
-def always(value: float) -> tuple[Step, ...]:
-    return (Step(DAY.start_ms, DAY.end_ms, value),)
+def always(value: float) -> tuple[PriceStep, ...]:
+    return (PriceStep(DAY.start_ms, DAY.end_ms, value),)
 
 
 def rates_of(
-    prices: ObservedPrices, mode: Mode = Mode.FIRST, basis: Basis = Basis.TOTAL, book: PriceBook = BOOK
+    prices: ObservedPrices,
+    mode: ObservedPriceMode = ObservedPriceMode.FIRST,
+    basis: ObservedPriceBasis = ObservedPriceBasis.TOTAL,
+    book: PriceBook = BOOK,
 ) -> RateLookup:
     return with_observed(book.rates, prices, mode, currency=book.currency, basis=basis)
 
@@ -69,7 +72,7 @@ def test_the_whole_price_of_a_node_follows_its_boards() -> None:
 @pytest.mark.vector("V2")
 def test_the_basis_gpu_takes_what_opencosts_split_leaves() -> None:
     prices = {("east", "n1"): ObservedNode(total=always(55.04), gpu=always(2.33985))}
-    rate = one(prices, replace(P5, boards=None), basis=Basis.GPU).rate
+    rate = one(prices, replace(P5, boards=None), basis=ObservedPriceBasis.GPU).rate
     assert rate is not None
     assert (rate.nano_per_board_hour, rate.source) == (2_339_850_000, "OpenCost node_gpu_hourly_cost")
 
@@ -93,7 +96,7 @@ def test_a_price_more_than_five_times_from_the_books_is_told_either_way(
         assert "but 2.5 by the price book (H100): more than 5 times apart" in span.doubt
         assert "pricing.opencost to fallback" in span.doubt
     # With the book first it is the book's; where the book has none, there is nothing to hold it to.
-    assert one(prices, mode=Mode.FALLBACK).doubt == ""
+    assert one(prices, mode=ObservedPriceMode.FALLBACK).doubt == ""
     assert one({("east", "n2"): ObservedNode(total=always(node_price))}, L40S).doubt == ""
 
 
@@ -147,7 +150,7 @@ def test_the_dearest_price_that_a_rate_takes() -> None:
 
 @pytest.mark.vector("V23")
 def test_a_change_of_price_splits_the_window_at_its_instant() -> None:
-    steps = (Step(DAY.start_ms, NOON, 16.0), Step(NOON, DAY.end_ms, 24.0))
+    steps = (PriceStep(DAY.start_ms, NOON, 16.0), PriceStep(NOON, DAY.end_ms, 24.0))
     spans = rates_of({("east", "n1"): ObservedNode(total=steps)})(P5, DAY)
     found = [(s.start_ms, s.end_ms, s.rate.nano_per_board_hour if s.rate else None) for s in spans]
     assert found == [(DAY.start_ms, NOON, 2 * 10**9), (NOON, DAY.end_ms, 3 * 10**9)]
@@ -156,9 +159,12 @@ def test_a_change_of_price_splits_the_window_at_its_instant() -> None:
 
 
 def test_the_same_value_seen_twice_is_one_span() -> None:
-    steps = (Step(DAY.start_ms, NOON, 16.0), Step(NOON, DAY.end_ms, 16.0))
+    steps = (PriceStep(DAY.start_ms, NOON, 16.0), PriceStep(NOON, DAY.end_ms, 16.0))
     assert len(rates_of({("east", "n1"): ObservedNode(total=steps)})(P5, DAY)) == 1
-    other = (Step(DAY.start_ms, DAY.start_ms + HOUR_MS, 24.0), Step(DAY.start_ms + HOUR_MS, NOON, 16.0))
+    other = (
+        PriceStep(DAY.start_ms, DAY.start_ms + HOUR_MS, 24.0),
+        PriceStep(DAY.start_ms + HOUR_MS, NOON, 16.0),
+    )
     assert len(rates_of({("east", "n1"): ObservedNode(total=other + steps[1:])})(P5, DAY)) == 2
 
 
@@ -176,23 +182,23 @@ def test_a_spot_node_has_a_dynamic_price(spot: float | None, capacity_type: str,
 def test_modes_say_who_comes_first() -> None:
     prices = {("east", "n1"): ObservedNode(total=always(55.04)), ("east", "n2"): ObservedNode(always(15.0))}
     for mode, p5, l40s in (
-        (Mode.OFF, 2_500_000_000, None),
-        (Mode.FALLBACK, 2_500_000_000, 3_750_000_000),
-        (Mode.FIRST, 6_880_000_000, 3_750_000_000),
+        (ObservedPriceMode.OFF, 2_500_000_000, None),
+        (ObservedPriceMode.FALLBACK, 2_500_000_000, 3_750_000_000),
+        (ObservedPriceMode.FIRST, 6_880_000_000, 3_750_000_000),
     ):
         found = [one(prices, node, mode=mode).rate for node in (P5, L40S)]
         assert [rate and rate.nano_per_board_hour for rate in found] == [p5, l40s], mode
 
 
 def test_where_neither_has_a_price_both_say_why() -> None:
-    span = one({}, L40S, mode=Mode.FALLBACK)
+    span = one({}, L40S, mode=ObservedPriceMode.FALLBACK)
     assert span.rate is None
     assert span.reason.startswith("no price for model L40S")
     assert span.reason.endswith("; OpenCost has no node_total_hourly_cost of this node")
 
 
 def test_gaps_are_filled_by_the_other_source_and_nothing_else() -> None:
-    prices = {("east", "n1"): ObservedNode(total=(Step(NOON, DAY.end_ms, 55.04),))}
+    prices = {("east", "n1"): ObservedNode(total=(PriceStep(NOON, DAY.end_ms, 55.04),))}
     spans = rates_of(prices)(P5, DAY)
     assert [(s.start_ms, s.rate and s.rate.nano_per_board_hour) for s in spans] == [
         (DAY.start_ms, 2_500_000_000),
@@ -218,7 +224,7 @@ def test_ids_are_of_the_value_and_the_same_every_time() -> None:
 def test_a_rate_says_its_month() -> None:
     end = parse_instant("2026-11-01T00:00:00Z")
     window = Window(end - DAY_MS, end + DAY_MS)
-    found = ObservedNode(total=(Step(window.start_ms, window.end_ms, 8.0),))
+    found = ObservedNode(total=(PriceStep(window.start_ms, window.end_ms, 8.0),))
     spans = rates_of({("east", "n1"): found})(P5, window)
     assert [(s.start_ms, s.rate and s.rate.retrieved) for s in spans] == [
         (window.start_ms, "2026-10"),
@@ -231,9 +237,9 @@ def test_days_are_read_once_when_they_are_needed() -> None:
 
     def read(cluster: str, window: Window) -> ObservedPrices:
         asked.append((cluster, window))
-        return {("east", "n2"): ObservedNode(total=(Step(window.start_ms, window.end_ms, 15.0),))}
+        return {("east", "n2"): ObservedNode(total=(PriceStep(window.start_ms, window.end_ms, 15.0),))}
 
-    rates = OpenCostRates(read, BOOK.rates, Mode.FALLBACK, "EUR")
+    rates = OpenCostRates(read, BOOK.rates, ObservedPriceMode.FALLBACK, "EUR")
     assert rates(P5, DAY)[0].rate == BOOK.rates(P5, DAY)[0].rate
     assert asked == []
     two_days = Window(T0, T0 + 2 * DAY_MS)
@@ -252,7 +258,7 @@ def test_a_day_that_has_not_ended_is_read_again_for_its_rest() -> None:
         asked.append(window)
         return {}
 
-    rates = OpenCostRates(read, BOOK.rates, Mode.FIRST, "EUR")
+    rates = OpenCostRates(read, BOOK.rates, ObservedPriceMode.FIRST, "EUR")
     for end in (HOUR_MS // 4, HOUR_MS, 2 * HOUR_MS, HOUR_MS):
         rates(P5, Window(T0 + end - 1, T0 + end))
     assert asked == [Window(T0, T0 + HOUR_MS), Window(T0, T0 + 2 * HOUR_MS)]
@@ -260,6 +266,8 @@ def test_a_day_that_has_not_ended_is_read_again_for_its_rest() -> None:
 
 @pytest.mark.vector("V5")
 def test_a_price_per_gpu_is_that_of_each_gpu() -> None:
-    rate = one({("east", "n1"): ObservedNode(gpu=always(2.0))}, replace(P5, boards=2), basis=Basis.GPU).rate
+    rate = one(
+        {("east", "n1"): ObservedNode(gpu=always(2.0))}, replace(P5, boards=2), basis=ObservedPriceBasis.GPU
+    ).rate
     assert rate is not None
     assert rate.nano_per_board_hour * 2 == 4 * 10**9

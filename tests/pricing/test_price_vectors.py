@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, parse_nano, plain
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.amounts import split_commitment
-from gpucost.pricing.node_split import ClusterCost, gpu_fraction, split_by_ratio
+from gpucost.pricing.amounts import ClusterCost, gpu_fraction, split_by_ratio, split_commitment
 from tests.pricing.books import SOURCE, book, cost, h100, only_rate, price, window
 
 HOST = {"vcpu": 192, "gib": 2048, "weights": {"gpu": "0.95", "vcpu": "0.031611", "gib": "0.004237"}}

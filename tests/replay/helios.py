@@ -20,10 +20,10 @@ import pandas as pd
 
 from benchmarks.support.helios_jobs import MINUTES
 from benchmarks.support.philly import DEFAULT_TRACES
-from gpucost.attribution.frames import Frames, conform, empty_frame
+from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import FRAMES, HOLDER_COLUMNS, FrameSpec
-from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import MINUTE_MS, Window, parse_instant
 
@@ -59,13 +59,13 @@ class Helios:
         wide = self.rows.pivot(index="minute", columns="vc", values=column)
         return wide.reindex(np.arange(MINUTES)).ffill().astype("int64")
 
-    def facts(self, first: int = 0, last: int = MINUTES) -> Facts:
+    def facts(self, first: int = 0, last: int = MINUTES) -> DetectorFacts:
         """As a detector sees the minutes from ``first`` up to ``last``, prices included."""
         window = Window(at(first), at(last))
-        history = History(self._frames(window), window, TeamRules.default(), zero_is_gap=True)
-        return Facts(CLUSTER, history, Prices(history, _one_dollar))
+        history = ClusterHistory(self._frames(window), window, TeamRules.default(), zero_is_gap=True)
+        return DetectorFacts(CLUSTER, history, GpuTimePrices(history, _one_dollar))
 
-    def _frames(self, window: Window) -> Frames:
+    def _frames(self, window: Window) -> ClusterFrames:
         used = self._stretches(window, ["total_gpu_num", "running_gpu_num"])
         runs, waits = (
             self._stretches(window, ["running_gpu_num"]),
@@ -106,7 +106,7 @@ class Helios:
                 used=used["running_gpu_num"],
             ),
         }  # fmt: skip
-        return Frames(**{spec.name: _conformed(made.get(spec.name), spec) for spec in FRAMES})
+        return ClusterFrames(**{spec.name: _conformed(made.get(spec.name), spec) for spec in FRAMES})
 
     def _stretches(self, window: Window, columns: list[str]) -> pd.DataFrame:
         """Per virtual cluster, the stretches in which these columns stay the same, cut to the window."""

@@ -18,10 +18,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from benchmarks.support.philly import DEFAULT_TRACES
-from gpucost.advisor.answers import Wait
-from gpucost.advisor.wait.fifo import Ask, Placement, fifo
-from gpucost.advisor.wait.runtimes import LearningRunTimes, PastRun
-from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
+from gpucost.advisor.model.answers import WaitEstimate
+from gpucost.advisor.wait.fifo import FifoJob, FifoPlacement, fifo
+from gpucost.advisor.wait.run_times import AdaptiveRunTimes, PastRun
+from gpucost.advisor.wait.simulation import (
+    QueueScene,
+    SimulatedRun,
+    WaitSampling,
+    simulate,
+)
 from gpucost.domain.time import DAY_MS
 
 FOLDER = DEFAULT_TRACES / "philly-vc"
@@ -45,7 +50,7 @@ class Job:
     submit: int
     start: int
     run: int
-    placement: Placement
+    placement: FifoPlacement
 
     @property
     def end(self) -> int:
@@ -65,18 +70,21 @@ class Moment:
     ahead: tuple[Job, ...]
     nodes: int
 
-    def scene(self) -> Scene:
+    def scene(self) -> QueueScene:
         now, job = self.job.submit, self.job
         queue = (*self.ahead, job)
-        return Scene(
+        return QueueScene(
             job.id,
-            [Run(each.id, each.vc, "", each.gpus, (now - each.start) * 1_000) for each in self.running],
-            [Run(each.id, each.vc, "", each.gpus) for each in queue],
+            [
+                SimulatedRun(each.id, each.vc, "", each.gpus, (now - each.start) * 1_000)
+                for each in self.running
+            ],
+            [SimulatedRun(each.id, each.vc, "", each.gpus) for each in queue],
             fifo(
                 self.nodes,
                 GPUS_PER_NODE,
                 {each.id: each.placement for each in self.running},
-                [Ask(each.id, each.gpus) for each in queue],
+                [FifoJob(each.id, each.gpus) for each in queue],
             ),
         )
 
@@ -140,7 +148,7 @@ class Trace:
             waiting.append(job)
 
 
-def _placement(nodes: str) -> Placement:
+def _placement(nodes: str) -> FifoPlacement:
     pairs = (each.split(":") for each in nodes.split("|"))
     return tuple((int(node), int(gpus)) for node, gpus in pairs)
 
@@ -151,9 +159,9 @@ class History:
     def __init__(self, trace: Trace) -> None:
         self._ending = sorted(trace.jobs, key=lambda job: (job.end, job.row))
         self._known = 0
-        self.run_times = LearningRunTimes()
+        self.run_times = AdaptiveRunTimes()
 
-    def until(self, second: int) -> LearningRunTimes:
+    def until(self, second: int) -> AdaptiveRunTimes:
         while self._known < len(self._ending) and self._ending[self._known].end < second:
             job = self._ending[self._known]
             self.run_times.learn(PastRun(job.vc, "", job.gpus, job.run * 1_000))
@@ -164,12 +172,12 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Predicted:
     job: Job
-    wait: Wait
+    wait: WaitEstimate
 
 
 def predicted(moment: Moment, history: History, samples: int) -> Predicted:
     run_times = history.until(moment.job.submit)
-    sampling = Sampling(samples, HORIZON_MS, seed=moment.job.row)
+    sampling = WaitSampling(samples, HORIZON_MS, seed=moment.job.row)
     return Predicted(moment.job, simulate(moment.scene(), run_times, sampling))
 
 

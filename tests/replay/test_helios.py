@@ -10,18 +10,24 @@ import pandas as pd
 import pytest
 
 from benchmarks.support.helios_jobs import GAPS, MINUTES
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import Detection, Draft
-from gpucost.detectors.quotas import Line, Place, Quotas, free_units
-from gpucost.detectors.resolve import resolve
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.engine.waste_resolution import resolve
+from gpucost.detectors.findings import FindingDraft, RuleDetection
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.queue_quotas import (
+    QueueKind,
+    QueuePlace,
+    QueueQuotas,
+    free_units,
+)
+from gpucost.detectors.inputs.unmet_demand import UnmetClaim, unmet
 from gpucost.detectors.rule_settings import MonopolySettings, QuotaStarvationSettings, ReservedUnusedSettings
-from gpucost.detectors.rules import monopoly, quota_starvation, reserved_unused
-from gpucost.detectors.settings import Scoped
-from gpucost.detectors.starving import Queue, waiting_queues
-from gpucost.detectors.tenancy import Tenancy
-from gpucost.detectors.unmet import Claim, unmet
+from gpucost.detectors.rules import monopoly, reserved_unused
+from gpucost.detectors.rules.monopoly import ClusterTenancy
+from gpucost.detectors.rules.quota_starvation import quota_starvation_rule
+from gpucost.detectors.rules.quota_starvation.waiting_queues import WaitingQueue, waiting_queues
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.domain.waste import Waste
 from tests.replay.helios import GPU, START_MS, WEEK, Helios, at
 from tests.support.shared import needs_shared
 
@@ -37,35 +43,35 @@ def helios() -> Helios:
 
 
 @pytest.fixture(scope="module")
-def facts(helios: Helios) -> Facts:
+def facts(helios: Helios) -> DetectorFacts:
     return helios.facts()
 
 
 @pytest.fixture(scope="module")
-def queues(facts: Facts) -> dict[str, Queue]:
+def queues(facts: DetectorFacts) -> dict[str, WaitingQueue]:
     demand = unmet(facts.history, AFTER_MS).demand
     return {queue.place.name: queue for queue in waiting_queues(facts.history, demand)}
 
 
 @pytest.fixture(scope="module")
-def starved(facts: Facts) -> Detection:
-    return quota_starvation.run(facts, Scoped(QuotaStarvationSettings()))
+def starved(facts: DetectorFacts) -> RuleDetection:
+    return quota_starvation_rule.run(facts, ScopedSettings(QuotaStarvationSettings()))
 
 
-def _hours(claims: list[Claim]) -> float:
+def _hours(claims: list[UnmetClaim]) -> float:
     return sum((claim.end_ms - claim.start_ms) * claim.boards for claim in claims) / HOUR_MS
 
 
-def _longest_minutes(queue: Queue) -> int:
+def _longest_minutes(queue: WaitingQueue) -> int:
     starts, ends = queue.could_have.stretches(at(0), at(MINUTES))
     return int((ends - starts).max(initial=0)) // MINUTE_MS
 
 
-def _episode_hours(draft: Draft) -> float:
+def _episode_hours(draft: FindingDraft) -> float:
     return sum((each.end_ms - each.start_ms) * (each.boards or 0) for each in draft.episodes) / HOUR_MS
 
 
-def test_waste_of_the_cluster_counts_each_idle_gpu_once(helios: Helios, facts: Facts) -> None:
+def test_waste_of_the_cluster_counts_each_idle_gpu_once(helios: Helios, facts: DetectorFacts) -> None:
     """With independent pods of one GPU it is the smaller of all that waits and all that is idle."""
     everybody = unmet(facts.history, 0)
     assert _hours(list(everybody.claims)) == pytest.approx(
@@ -74,7 +80,7 @@ def test_waste_of_the_cluster_counts_each_idle_gpu_once(helios: Helios, facts: F
     assert {claim.waste for claim in everybody.claims} == {Waste.STARVED}
 
 
-def test_at_every_minute_less_is_claimed_than_is_idle(helios: Helios, starved: Detection) -> None:
+def test_at_every_minute_less_is_claimed_than_is_idle(helios: Helios, starved: RuleDetection) -> None:
     idle = helios.minutes("total_gpu_num") - helios.minutes("running_gpu_num")
     changes = {vc: np.zeros(MINUTES + 1) for vc in helios.vcs}
     by_node: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
@@ -92,7 +98,7 @@ def test_at_every_minute_less_is_claimed_than_is_idle(helios: Helios, starved: D
     assert claimed.to_numpy().sum() / 60 == pytest.approx(sum(map(_episode_hours, starved.drafts)), **CLOSE)
 
 
-def test_per_queue_evidence_is_the_references(helios: Helios, queues: dict[str, Queue]) -> None:
+def test_per_queue_evidence_is_the_references(helios: Helios, queues: dict[str, WaitingQueue]) -> None:
     for vc, row in helios.reference["by_vc"].items():
         if vc not in queues:
             assert row["pending_gpu_hours"] == 0
@@ -108,7 +114,9 @@ def test_per_queue_evidence_is_the_references(helios: Helios, queues: dict[str, 
         assert _longest_minutes(queue) == row["longest_pending_minutes"]
 
 
-def test_findings_are_stretches_of_a_quarter_of_an_hour_and_more(helios: Helios, starved: Detection) -> None:
+def test_findings_are_stretches_of_a_quarter_of_an_hour_and_more(
+    helios: Helios, starved: RuleDetection
+) -> None:
     """Of every queue: the stretches in which it waited and anything was idle, minute by minute."""
     waits = helios.minutes("pending_gpu_num")
     idle = (helios.minutes("total_gpu_num") - helios.minutes("running_gpu_num")).clip(lower=0)
@@ -128,7 +136,7 @@ def test_findings_are_stretches_of_a_quarter_of_an_hour_and_more(helios: Helios,
     assert sorted(found) == sorted(expected)
 
 
-def test_waste_of_starved_queues_counts_each_gpu_once(helios: Helios, starved: Detection) -> None:
+def test_waste_of_starved_queues_counts_each_gpu_once(helios: Helios, starved: RuleDetection) -> None:
     by_vc = helios.reference["by_vc"]
     hours: dict[str, float] = defaultdict(float)
     for draft in starved.drafts:
@@ -142,18 +150,18 @@ def test_waste_of_starved_queues_counts_each_gpu_once(helios: Helios, starved: D
     assert 0.99 * whole < total < whole
 
 
-def test_every_claim_gets_what_it_claims(facts: Facts, starved: Detection) -> None:
+def test_every_claim_gets_what_it_claims(facts: DetectorFacts, starved: RuleDetection) -> None:
     pieces = resolve(facts.history, starved.drafts)
     given = (pieces["boards"] * (pieces["end_ms"] - pieces["start_ms"])).sum() / HOUR_MS
     assert given == pytest.approx(sum(map(_episode_hours, starved.drafts)), **CLOSE)
 
 
 def test_gaps_are_unknown_and_nothing_is_said_of_them(
-    helios: Helios, facts: Facts, starved: Detection
+    helios: Helios, facts: DetectorFacts, starved: RuleDetection
 ) -> None:
     unseen = sum(last - first for first, last in GAPS)
     assert facts.history.coverage(at(0), at(MINUTES)) == 1 - unseen / MINUTES
-    quotas = Quotas.of(facts.history)
+    quotas = QueueQuotas.of(facts.history)
     all_rows = np.ones(len(quotas.rows), dtype=bool)
     idle, free = quotas.unused(all_rows), free_units(facts.history, GPU)
     for first, last in GAPS:
@@ -171,11 +179,11 @@ def test_gaps_are_unknown_and_nothing_is_said_of_them(
     assert "for 2.0 h from 2020-05-12T14:01:00Z on" in unknown[1].because
 
 
-def test_quantiles_of_use_are_the_references(helios: Helios, facts: Facts) -> None:
+def test_quantiles_of_use_are_the_references(helios: Helios, facts: DetectorFacts) -> None:
     """Only of observed minutes; the reference counts the gaps as zeros, which moves none of these."""
-    quotas = Quotas.of(facts.history)
+    quotas = QueueQuotas.of(facts.history)
     for vc, row in helios.reference["by_vc"].items():
-        mine = quotas.mine(Place(Line.CLUSTER_QUEUE, vc), GPU)
+        mine = quotas.mine(QueuePlace(QueueKind.CLUSTER_QUEUE, vc), GPU)
         found = quotas.used(mine).quantile(0.95, at(0), at(MINUTES), quotas.known(mine))
         assert found == row["p95_used"]
         assert quotas.used(mine).most(at(0), at(MINUTES)) == row["max_used"]
@@ -183,8 +191,8 @@ def test_quantiles_of_use_are_the_references(helios: Helios, facts: Facts) -> No
         assert hours == pytest.approx(row["gpu_hours_allocated"], **CLOSE)
 
 
-def _reserved(helios: Helios, first: int, last: int) -> Detection:
-    return reserved_unused.run(helios.facts(first, last), Scoped(ReservedUnusedSettings()))
+def _reserved(helios: Helios, first: int, last: int) -> RuleDetection:
+    return reserved_unused.run(helios.facts(first, last), ScopedSettings(ReservedUnusedSettings()))
 
 
 def test_reserved_unused_week_by_week(helios: Helios) -> None:
@@ -212,8 +220,8 @@ def test_reserved_unused_week_by_week(helios: Helios) -> None:
         assert {draft.queue for draft in weeks[n].drafts} == calm
 
 
-def test_reserved_unused_over_the_month(facts: Facts) -> None:
-    found = reserved_unused.run(facts, Scoped(ReservedUnusedSettings()))
+def test_reserved_unused_over_the_month(facts: DetectorFacts) -> None:
+    found = reserved_unused.run(facts, ScopedSettings(ReservedUnusedSettings()))
     assert sorted(draft.queue for draft in found.drafts) == ["vcJkd", "vcira"]
     (season,) = found.withheld
     assert (season.subject.name, "may be the season" in season.because) == ("vcdI0", True)
@@ -227,8 +235,8 @@ def test_reserved_unused_over_the_month(facts: Facts) -> None:
     assert all(not draft.episodes for draft in found.drafts)
 
 
-def test_the_largest_tenant_is_within_its_quota_and_no_monopoly(helios: Helios, facts: Facts) -> None:
-    tenancy = Tenancy(facts, at(0), at(MINUTES))
+def test_the_largest_tenant_is_within_its_quota_and_no_monopoly(helios: Helios, facts: DetectorFacts) -> None:
+    tenancy = ClusterTenancy(facts, at(0), at(MINUTES))
     shares = {tenant.name: share for tenant, share in tenancy.shares.items()}
     assert shares == pytest.approx(helios.reference["share_of_allocated_by_vc"], abs=1e-6)
     assert tenancy.hhi == pytest.approx(helios.reference["hhi_allocated"], rel=1e-9)
@@ -236,9 +244,9 @@ def test_the_largest_tenant_is_within_its_quota_and_no_monopoly(helios: Helios, 
     assert largest.name == "vc6YE"
     assert tenancy.entitlement(largest) == pytest.approx(208 / 856)
     month = timedelta(days=31)
-    assert monopoly.run(facts, Scoped(MonopolySettings(window=month))) == Detection()
+    assert monopoly.run(facts, ScopedSettings(MonopolySettings(window=month))) == RuleDetection()
     # Even with a threshold that it is above: 32.9 % of the use, on 24.3 % of the quota, is all its own.
-    eager = monopoly.run(facts, Scoped(MonopolySettings(window=month, share=0.3)))
+    eager = monopoly.run(facts, ScopedSettings(MonopolySettings(window=month, share=0.3)))
     assert eager.drafts == ()
     assert eager.withheld[0].because == "all it used (32.9% of the use) is within its nominal quota"
 
@@ -247,7 +255,7 @@ def test_on_no_day_of_two_weeks_there_is_a_monopoly_and_the_gap_is_unknown(helio
     unknown = []
     for day in range(14):
         found = monopoly.run(
-            helios.facts(day * A_DAY, (day + 1) * A_DAY), Scoped(MonopolySettings(share=0.3))
+            helios.facts(day * A_DAY, (day + 1) * A_DAY), ScopedSettings(MonopolySettings(share=0.3))
         )
         assert found.drafts == ()
         if any(each.lacks_data for each in found.withheld):
@@ -258,8 +266,8 @@ def test_on_no_day_of_two_weeks_there_is_a_monopoly_and_the_gap_is_unknown(helio
 
 def test_beside_the_reference(
     helios: Helios,
-    queues: dict[str, Queue],
-    starved: Detection,
+    queues: dict[str, WaitingQueue],
+    starved: RuleDetection,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The table for people; the numbers are asserted above."""

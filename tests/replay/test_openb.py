@@ -11,7 +11,12 @@ import pandas as pd
 import pytest
 
 from benchmarks.support.philly import DEFAULT_TRACES
-from gpucost.detectors.fgd import GPU_MILLI, Fragmentation, Shape, Typical
+from gpucost.detectors.rules.fragmentation.fgd_gauge import (
+    GPU_MILLI,
+    FragmentationMeasure,
+    TaskShape,
+    TypicalPods,
+)
 from tests.support.placement import Ask, Cluster, Measured, Policy, replay, workload
 from tests.support.shared import needs_shared
 
@@ -30,8 +35,8 @@ class Openb:
     asks: list[Ask]
 
     @property
-    def typical(self) -> Typical:
-        return Typical.of(Counter(ask.shape for ask in self.asks))
+    def typical(self) -> TypicalPods:
+        return TypicalPods.of(Counter(ask.shape for ask in self.asks))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def openb() -> Openb:
     pods = pd.read_csv(OPENB / "pods_default.csv.gz", keep_default_na=False)
     names = ("cpu_milli", "num_gpu", "gpu_milli", "gpu_spec", "memory_mib")
     asks = [
-        Ask(Shape(cpu, milli if gpus else 0, gpus, tuple(sorted(filter(None, spec.split("|"))))), memory)
+        Ask(TaskShape(cpu, milli if gpus else 0, gpus, tuple(sorted(filter(None, spec.split("|"))))), memory)
         for cpu, gpus, milli, spec, memory in zip(*(pods[name].tolist() for name in names), strict=True)
     ]
     return Openb(nodes[nodes["gpu"] > 0].reset_index(drop=True), asks)
@@ -52,7 +57,7 @@ def test_the_empty_cluster_to_the_last_digit(openb: Openb) -> None:
     count = openb.nodes["gpu"].to_numpy()
     gpu = np.where(np.arange(count.max()) < count[:, np.newaxis], GPU_MILLI, 0)
     cpu, types = openb.nodes["cpu_milli"].to_numpy(), openb.nodes["model"].tolist()
-    found = Fragmentation.of(openb.typical, cpu, gpu, types, int(gpu.sum()))
+    found = FragmentationMeasure.of(openb.typical, cpu, gpu, types, int(gpu.sum()))
     assert found.total == expected["empty_cluster_frag_milli"] == 866_232.5521503992
     assert 100 * found.ratio == expected["empty_cluster_frag_ratio_pct"] == 13.944503415170626
     assert found.idle == 6_212_000

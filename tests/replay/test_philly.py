@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gpucost.advisor.wait.fifo import Ask, fifo
+from gpucost.advisor.wait.fifo import FifoJob, fifo
 from tests.replay.philly_waits import (
     GPUS_PER_NODE,
     History,
@@ -132,7 +132,7 @@ def test_strict_fifo_starts_every_job_when_the_replay_did(trace: Trace) -> None:
     """With the run times as they were, the discipline alone gives all 68,503 starts to the second."""
     for vc, nodes in trace.nodes.items():
         jobs = {job.id: job for job in trace.jobs if job.vc == vc}
-        asks = {id: Ask(id, job.gpus) for id, job in jobs.items()}
+        asks = {id: FifoJob(id, job.gpus) for id, job in jobs.items()}
         discipline = fifo(nodes, GPUS_PER_NODE, {}, (), later=asks)()
         events = [(job.submit, job.row, False, id) for id, job in jobs.items()]
         heapq.heapify(events)

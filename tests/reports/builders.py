@@ -9,12 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
-from gpucost.reports.inputs import JOB_DIMS, MONTH_DIMS, AdjustmentFacts, MonthInputs, WindowFacts
-from gpucost.reports.values import MEASURES
+from gpucost.reports.base.values import MEASURES
+from gpucost.reports.month.inputs import (
+    JOB_DIMS,
+    MONTH_DIMS,
+    AdjustmentFacts,
+    MonthInputs,
+    WindowFacts,
+)
 
 MONTH = Month(2026, 10)
 START_MS = MONTH.window.start_ms
@@ -173,7 +179,8 @@ def small_month(**changes: Any) -> MonthInputs:
         windows=windows(days=30, observed=0.99),
         previous_windows=september(),
         rates=RATES,
-        problems=(Problem(ProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000),) * 2,
+        problems=(DataProblem(DataProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000),)
+        * 2,
         adjustments=(AdjustmentFacts("nlp", -5_000_000_000, 0, "credit for node n9", "ada", "TICKET-1"),),
     )
     return replace(inputs, **changes)
@@ -239,11 +246,19 @@ def realistic_month(seed: int = 7, **changes: Any) -> MonthInputs:
         previous_windows=september(),
         rates=RATES,
         problems=(
-            Problem(
-                ProblemCode.PRICE_MISSING, "east", "T4", "no price for T4 (n1-standard-4, on-demand)", 10**9
+            DataProblem(
+                DataProblemCode.PRICE_MISSING,
+                "east",
+                "T4",
+                "no price for T4 (n1-standard-4, on-demand)",
+                10**9,
             ),
-            Problem(
-                ProblemCode.END_UNKNOWN, "east", "uid-vision-job-03", "the pod was last seen running", None
+            DataProblem(
+                DataProblemCode.END_UNKNOWN,
+                "east",
+                "uid-vision-job-03",
+                "the pod was last seen running",
+                None,
             ),
         ),
         adjustments=(AdjustmentFacts("nlp", -412_500_000_000, 0, "node h100-3 was throttled", "ada", "T-1"),),

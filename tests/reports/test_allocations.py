@@ -13,7 +13,8 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.reports.allocations import (
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.month.allocations import (
     AllocationQuery,
     AllocationRow,
     Allocations,
@@ -21,7 +22,6 @@ from gpucost.reports.allocations import (
     allocate,
     split_amount,
 )
-from gpucost.reports.values import NOTHING, Amount
 from tests.reports.builders import A100, START_MS, frame, row, small_lines
 
 DAY = Window(START_MS, START_MS + DAY_MS)
@@ -59,7 +59,7 @@ def test_idle_apart_and_shared_by_time() -> None:
     assert totals(apart) == {"a": 300 * 10**9, "b": 60 * 10**9, "__unallocated__": 120 * 10**9}
     shared = allocations(v15(), idle=IdlePolicy.PROPORTIONAL)
     assert totals(shared) == {"a": 400 * 10**9, "b": 80 * 10**9}
-    assert apart.total == shared.total == Amount(192 * HOUR_MS, 480 * 10**9)
+    assert apart.total == shared.total == CostAmount(192 * HOUR_MS, 480 * 10**9)
 
 
 @pytest.mark.vector("V12")
@@ -76,7 +76,7 @@ def test_a_filter_and_a_scope_come_after_sharing(policy: IdlePolicy) -> None:
 def test_idle_of_a_model_that_nobody_held_stays_idle() -> None:
     lines = [*v15(), row(10, A100, bucket="unallocated", model="A100-80GB")]
     shared = by_team(allocations(lines, idle=IdlePolicy.PROPORTIONAL))
-    assert shared["__unallocated__"].unallocated == Amount(10 * HOUR_MS, 34_310_000_000)
+    assert shared["__unallocated__"].unallocated == CostAmount(10 * HOUR_MS, 34_310_000_000)
     assert shared["a"].total.nano == 400 * 10**9
 
 
@@ -105,8 +105,8 @@ def test_inside_a_team_its_quota_follows_the_time_its_jobs_held() -> None:
 
 def test_unavailable_and_unknown_time_is_never_shared() -> None:
     result = by_team(allocations(small_lines(), idle=IdlePolicy.PROPORTIONAL))
-    assert result["__unavailable__"].total == Amount(5 * HOUR_MS, 34_400_000_000)
-    assert result["__unknown__"].total == Amount(5 * HOUR_MS, 34_400_000_000)
+    assert result["__unavailable__"].total == CostAmount(5 * HOUR_MS, 34_400_000_000)
+    assert result["__unknown__"].total == CostAmount(5 * HOUR_MS, 34_400_000_000)
     assert "__unallocated__" not in result
     assert result["nlp"].shared_idle.board_ms == 20 * HOUR_MS
     assert result["vision"].shared_idle.board_ms == 10 * HOUR_MS
@@ -114,7 +114,7 @@ def test_unavailable_and_unknown_time_is_never_shared() -> None:
 
 def test_overcommitted_time_is_no_part_of_the_total() -> None:
     nlp = by_team(allocations(small_lines()))["nlp"]
-    assert nlp.overcommitted == Amount(3 * HOUR_MS, 0)
+    assert nlp.overcommitted == CostAmount(3 * HOUR_MS, 0)
     assert nlp.total == nlp.held
 
 
@@ -127,7 +127,7 @@ def test_nobody_has_a_name_in_every_dimension_of_the_holder() -> None:
 def test_idle_without_a_price_is_shared_as_time() -> None:
     lines = [row(1, FLAT, team="a", job="a"), row(3, None, bucket="unallocated")]
     shared = by_team(allocations(lines, idle=IdlePolicy.PROPORTIONAL))["a"].shared_idle
-    assert shared == Amount(3 * HOUR_MS, None, 3 * HOUR_MS)
+    assert shared == CostAmount(3 * HOUR_MS, None, 3 * HOUR_MS)
 
 
 def test_steps_are_cut_at_the_edges_of_the_window() -> None:
@@ -177,7 +177,7 @@ def test_the_last_nano_goes_to_a_team_before_it_goes_to_a_job(group_by: tuple[st
     shared = {"a": NOTHING, "b": NOTHING}
     for item in allocations(lines, *group_by, idle=IdlePolicy.PROPORTIONAL).rows:
         shared[item.group["team"]] += item.shared_idle
-    assert shared == {"a": Amount(1, 1), "b": NOTHING}
+    assert shared == {"a": CostAmount(1, 1), "b": NOTHING}
 
 
 SHARED_LINES = st.lists(
@@ -212,7 +212,7 @@ def test_a_team_pays_the_same_by_every_step_and_grouping(
     bills = []
     for group_by in (("team",), ("team", "job"), ("team", "node", "user", "model"), ("team", "bucket")):
         for step_ms in (None, DAY_MS, 3 * DAY_MS):
-            bill: dict[str, Amount] = {}
+            bill: dict[str, CostAmount] = {}
             for item in allocations(rows, *group_by, step_ms=step_ms, **query).rows:
                 team = item.group["team"]
                 bill[team] = bill.get(team, NOTHING) + item.total
@@ -277,12 +277,12 @@ def test_no_policy_and_no_grouping_changes_a_total(
 
 
 @given(
-    st.builds(Amount, st.integers(0, 10**15), st.integers(0, 10**18) | st.none(), st.integers(0, 10**15)),
+    st.builds(CostAmount, st.integers(0, 10**15), st.integers(0, 10**18) | st.none(), st.integers(0, 10**15)),
     st.dictionaries(st.text(max_size=3), st.fractions(0, 100), min_size=1, max_size=6).filter(
         lambda weights: sum(weights.values()) > 0
     ),
 )
-def test_an_amount_splits_exactly(amount: Amount, weights: dict[str, Fraction]) -> None:
+def test_an_amount_splits_exactly(amount: CostAmount, weights: dict[str, Fraction]) -> None:
     parts = split_amount(amount, weights)
     assert sum(part.board_ms for part in parts.values()) == amount.board_ms
     assert sum(part.unpriced_board_ms for part in parts.values()) == amount.unpriced_board_ms

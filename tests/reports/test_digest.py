@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.detectors.findings import Pattern, Subject, SubjectKind
+from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern
+from gpucost.domain.buckets import Waste
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.domain.waste import Waste
-from gpucost.reports.digest import WaitFacts, budget_of, build_week
-from gpucost.reports.document import to_json
-from gpucost.reports.values import NOTHING, Amount
-from gpucost.reports.waste import Assessment
-from gpucost.reports.week import Week
+from gpucost.reports.base.document import to_json
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.digest.week_builder import WaitFacts, budget_of, build_week
+from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import A100, H100, H100_NANO, START_MS
 from tests.reports.waste_builders import known
 from tests.reports.week_builders import (
@@ -49,7 +49,7 @@ HELD = [use for use in USES if use.bucket == "held"]
     ],
 )
 def test_a_week_is_monday_to_monday_in_utc(text: str, window: str) -> None:
-    week = Week.parse(text)
+    week = IsoWeek.parse(text)
     assert (str(week), str(week.window)) == (text, window)
 
 
@@ -58,15 +58,15 @@ def test_a_week_is_monday_to_monday_in_utc(text: str, window: str) -> None:
 )
 def test_what_is_no_week_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match=r"week: .* allowed: YYYY-Www of ISO 8601, such as 2026-W43"):
-        Week.parse(text)
+        IsoWeek.parse(text)
 
 
 @given(st.integers(START_MS - 5000 * DAY_MS, START_MS + 20_000 * DAY_MS))
 def test_every_instant_is_in_one_week(instant_ms: int) -> None:
-    week = Week.of(instant_ms)
+    week = IsoWeek.of(instant_ms)
     assert week.window.start_ms <= instant_ms < week.window.end_ms
     assert (week.next().previous(), week.previous().next()) == (week, week)
-    assert Week.parse(str(week)) == week
+    assert IsoWeek.parse(str(week)) == week
 
 
 # --- what it cost --------------------------------------------------------------------------------------
@@ -74,11 +74,11 @@ def test_every_instant_is_in_one_week(instant_ms: int) -> None:
 
 def test_the_platform_pays_for_capacity_and_its_parts_add_up() -> None:
     found = build_week(week_inputs())
-    assert found.cost == Amount(100 * HOUR_MS, 100 * H100_NANO) == by_hand(USES)
-    assert found.held == Amount(89 * HOUR_MS, 89 * H100_NANO)
+    assert found.cost == CostAmount(100 * HOUR_MS, 100 * H100_NANO) == by_hand(USES)
+    assert found.held == CostAmount(89 * HOUR_MS, 89 * H100_NANO)
     assert found.waste is not None
     assert (found.waste.difference_board_ms, found.waste.difference_nano) == (0, 0)
-    assert found.waste.wasted == Amount(23 * HOUR_MS, 23 * H100_NANO)
+    assert found.waste.wasted == CostAmount(23 * HOUR_MS, 23 * H100_NANO)
     assert sum((row.amount for row in found.waste.buckets), NOTHING) == found.cost
     assert [(each.row.group["team"], each.row.held.board_ms // HOUR_MS) for each in found.teams] == [
         ("nlp", 64),
@@ -89,9 +89,9 @@ def test_the_platform_pays_for_capacity_and_its_parts_add_up() -> None:
 
 def test_a_team_pays_for_what_it_held() -> None:
     found = build_week(week_inputs(team="nlp"))
-    assert found.cost == found.held == Amount(64 * HOUR_MS, 64 * H100_NANO)
+    assert found.cost == found.held == CostAmount(64 * HOUR_MS, 64 * H100_NANO)
     assert found.waste is not None
-    assert found.waste.wasted == Amount(10 * HOUR_MS, 10 * H100_NANO)
+    assert found.waste.wasted == CostAmount(10 * HOUR_MS, 10 * H100_NANO)
     assert found.waste.share == Fraction(10, 64)
     assert (found.teams, found.job_count) == ((), 2)
     assert [(row.job, row.held.board_ms // HOUR_MS) for row in found.jobs] == [("train", 60), ("eval", 4)]
@@ -195,7 +195,7 @@ def test_weeks_that_are_not_whole_are_not_compared(changes: dict[str, object], r
 def test_the_budget_of_a_week_is_by_days() -> None:
     assert budget_of(31 * 10**9, [WEEK.window]) == 7 * 10**9
     # 26 October to 1 November: six days of October, one of November.
-    assert budget_of(31 * 30 * 10**9, [Week(2026, 44).window]) == (6 * 30 + 31) * 10**9
+    assert budget_of(31 * 30 * 10**9, [IsoWeek(2026, 44).window]) == (6 * 30 + 31) * 10**9
     assert budget_of(100, [WEEK.window]) == 23  # 700 / 31 = 22.58
 
 
@@ -203,8 +203,8 @@ def test_the_budget_of_a_week_is_by_days() -> None:
 @given(st.integers(0, 10**16))
 def test_the_budgets_of_a_year_are_those_of_its_weeks(monthly_nano: int) -> None:
     """To within half a nano-unit a week; 2026-W01 to W53 are 371 days, nine of them of other years."""
-    week, total = Week(2026, 1), 0
-    while week <= Week(2026, 53):
+    week, total = IsoWeek(2026, 1), 0
+    while week <= IsoWeek(2026, 53):
         total += budget_of(monthly_nano, [week.window])
         week = week.next()
     exact = 12 * monthly_nano + Fraction(monthly_nano * 6, 31)
@@ -219,7 +219,7 @@ def test_a_team_is_held_against_its_own_budget_and_the_platform_against_all() ->
     every = build_week(week_inputs(budgets=budgets))
     assert every.budget is not None
     assert (every.budget.teams, every.budget.week_nano) == (3, 70 * H100_NANO)
-    assert every.budget.spent == Amount(89 * HOUR_MS, 89 * H100_NANO)
+    assert every.budget.spent == CostAmount(89 * HOUR_MS, 89 * H100_NANO)
     assert sum(each.budget.week_nano for each in every.teams if each.budget) == 63 * H100_NANO
     assert build_week(week_inputs(team="vision", budgets={"nlp": 1})).budget is None
     nothing = build_week(week_inputs(team="nlp", budgets={"nlp": 0})).budget
@@ -262,7 +262,7 @@ def test_a_day_without_a_window_is_none_and_one_without_use_is_nothing() -> None
 
 def test_where_nobody_looked_there_is_no_waste_not_none_of_it() -> None:
     inputs = week_inputs()
-    found = build_week(replace(inputs, waste=replace(inputs.waste, assessment=Assessment(0, 0, 7))))
+    found = build_week(replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(0, 0, 7))))
     assert (found.waste, found.days) == (None, ())
     assert json.loads(to_json(found))["waste"] is None
     assert [each.waste for each in found.teams] == [None, None]
@@ -270,7 +270,7 @@ def test_where_nobody_looked_there_is_no_waste_not_none_of_it() -> None:
 
 def test_what_has_no_price_is_not_free() -> None:
     found = build_week(week_inputs([Use("productive", 4, rate=None)]))
-    assert found.cost == Amount(4 * HOUR_MS, None, 4 * HOUR_MS)
+    assert found.cost == CostAmount(4 * HOUR_MS, None, 4 * HOUR_MS)
 
 
 # --- what to do --------------------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ def test_what_is_over_is_the_waste_of_jobs_without_a_finding_that_goes_on() -> N
     """The free and the broken hours are nobody's, the unknown ones are no waste."""
     found = build_week(week_inputs())
     assert [(row.job, row.waste, row.amount) for row in found.over] == [
-        ("train", "idle", Amount(10 * HOUR_MS, 10 * H100_NANO)),
-        ("seg", "oversized", Amount(5 * HOUR_MS, 5 * H100_NANO)),
+        ("train", "idle", CostAmount(10 * HOUR_MS, 10 * H100_NANO)),
+        ("seg", "oversized", CostAmount(5 * HOUR_MS, 5 * H100_NANO)),
     ]
     assert (found.more_over, found.actions) == (0, ())
     own = build_week(week_inputs(team="vision"))
@@ -319,8 +319,8 @@ def test_a_broken_gpu_is_not_over_while_any_node_of_the_cluster_has_one() -> Non
     uses = [Use("unavailable", 8)]
     assert [row.waste for row in build_week(week_inputs(uses)).over] == ["unavailable"]
     broken = known(1, job="other", team="platform")
-    node = Subject(SubjectKind.NODE, "east", "node-1")
-    draft = replace(broken.finding.draft, pattern=Pattern.UNHEALTHY_ALLOCATED, subject=node)
+    node = FindingSubject(SubjectKind.NODE, "east", "node-1")
+    draft = replace(broken.finding.draft, pattern=WastePattern.UNHEALTHY_ALLOCATED, subject=node)
     going = replace(broken, finding=replace(broken.finding, draft=draft))
     assert build_week(week_inputs(uses, findings=[going])).over == ()
     elsewhere = replace(draft, subject=replace(node, cluster="west"))
@@ -339,7 +339,10 @@ def test_what_is_over_fills_the_room_that_actions_leave(actions: int, shown: int
 
 def test_where_nobody_looked_nothing_is_said_to_be_over() -> None:
     inputs = week_inputs()
-    assert build_week(replace(inputs, waste=replace(inputs.waste, assessment=Assessment(0, 0, 7)))).over == ()
+    assert (
+        build_week(replace(inputs, waste=replace(inputs.waste, assessment=WasteAssessment(0, 0, 7)))).over
+        == ()
+    )
 
 
 # --- waits --------------------------------------------------------------------------------------------------

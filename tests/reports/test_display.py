@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.reports import display
+from gpucost.reports.base import display
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from gpucost.reports.allocations import Allocations
-from gpucost.reports.document import companion
-from gpucost.reports.job import JobReport
-from gpucost.reports.model import MonthReport
+from gpucost.reports.base.document import companion
+from gpucost.reports.job.job_report import JobReport
+from gpucost.reports.month.allocations import Allocations
+from gpucost.reports.month.model import MonthReport
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 

@@ -17,22 +17,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.domain.waste import Waste
-from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
-from gpucost.reports.document import document, to_json
-from gpucost.reports.files import quote, to_csv, to_parquet
-from gpucost.reports.html import to_html
-from gpucost.reports.inputs import TeamAccount
-from gpucost.reports.job import build_job
-from gpucost.reports.job_seen import seen
-from gpucost.reports.model import jobs_of_several
-from gpucost.reports.month import build_month
-from gpucost.reports.tables import CellType, Table, TableColumn, allocations_table, job_table, month_table
-from gpucost.reports.terminal import print_month
-from gpucost.reports.waste import Assessment
+from gpucost.reports.base.document import document, to_json
+from gpucost.reports.job.job_report import build_job, live_view
+from gpucost.reports.month.allocations import AllocationQuery, IdlePolicy, allocate
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import TeamAccount
+from gpucost.reports.month.model import jobs_of_several
+from gpucost.reports.render.files import quote, to_csv, to_parquet
+from gpucost.reports.render.html import to_html
+from gpucost.reports.render.tables import (
+    CellType,
+    ReportTable,
+    TableColumn,
+    allocations_table,
+    job_table,
+    month_table,
+)
+from gpucost.reports.render.terminal_month import print_month
+from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.detectors.worlds import GIB, T0, World, at
 from tests.reports.builders import frame, row, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
@@ -73,12 +79,12 @@ def job() -> Any:
                 waste_line(Waste.PRODUCTIVE, 22),
                 waste_line(Waste.UNKNOWN, 1, price=None),
             ),
-            assessment=Assessment(final=4, provisional=1, missing=0),
+            assessment=WasteAssessment(final=4, provisional=1, missing=0),
             findings=(known(7, PRICE),),
         )
     )
     looks = [(Window(T0, at(60)), world.frames())]
-    return replace(report, seen=seen("uid-train", looks, ["GPU by GPU: 1 h of 5 h"]))
+    return replace(report, seen=live_view("uid-train", looks, ["GPU by GPU: 1 h of 5 h"]))
 
 
 RENDERED = {
@@ -243,7 +249,7 @@ def test_parquet_has_the_integers_and_says_what_it_is() -> None:
 
 def test_parquet_of_no_rows_keeps_its_columns() -> None:
     empty = month_table(build_month(small_month(lines=frame([]), previous=None, adjustments=())))
-    table = Table(empty.facts, empty.columns, ())
+    table = ReportTable(empty.facts, empty.columns, ())
     assert pq.read_table(io.BytesIO(to_parquet(table))).num_rows == 0
 
 
@@ -272,7 +278,7 @@ HOSTILE = st.builds(
 @given(st.lists(st.tuples(HOSTILE, st.integers(-(2**63), 2**63 - 1)), max_size=5))
 def test_csv_text_is_text_and_numbers_are_numbers(rows: list[tuple[str, int]]) -> None:
     columns = (TableColumn("name", CellType.TEXT), TableColumn("jobs", CellType.INTEGER))
-    rendered = to_csv(Table({}, columns, tuple(rows)))
+    rendered = to_csv(ReportTable({}, columns, tuple(rows)))
     a_table(rendered)
     read = list(csv.reader(io.StringIO(rendered, newline=""), strict=True))
     assert read[0] == ["name", "jobs"]

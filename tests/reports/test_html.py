@@ -14,14 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS
-from gpucost.reports.charts import capacity_bar, day_chart
-from gpucost.reports.html import MOST_ROWS, to_html
-from gpucost.reports.inputs import AdjustmentFacts
-from gpucost.reports.model import Buckets
-from gpucost.reports.month import build_month
-from gpucost.reports.values import NOTHING, Amount
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import AdjustmentFacts
+from gpucost.reports.month.model import CapacityBuckets
+from gpucost.reports.render.html import (
+    MOST_ROWS,
+    capacity_bar,
+    day_chart,
+    to_html,
+)
 from tests.reports.builders import H100, frame, holed, realistic_month, row, small_month, windows
 from tests.support.chromium import console_messages, dump_dom, needs_chromium, print_to_pdf, screenshot
 
@@ -69,7 +73,7 @@ def hostile_page() -> str:
                 lines=frame(lines),
                 days=frame([line | {"step_start_ms": small_month().month.window.start_ms} for line in lines]),
                 windows=windows(name),
-                problems=(Problem(ProblemCode.END_UNKNOWN, name, name, name),),
+                problems=(DataProblem(DataProblemCode.END_UNKNOWN, name, name, name),),
                 adjustments=(AdjustmentFacts(name, 1, 0, name, name, name),),
             )
         )
@@ -178,12 +182,12 @@ def test_what_has_no_price_is_said_at_the_top() -> None:
 
 
 def test_the_capacity_bar_shows_what_is_small_and_fills_its_width() -> None:
-    buckets = Buckets(Amount(10**9, 1), NOTHING, Amount(1, 0), Amount(10**9, 1), NOTHING)
+    buckets = CapacityBuckets(CostAmount(10**9, 1), NOTHING, CostAmount(1, 0), CostAmount(10**9, 1), NOTHING)
     rects = capacity_bar(buckets)
     assert [rect.css for rect in rects] == ["held", "unavailable", "unknown"]
     assert all(rect.width >= 2 for rect in rects)
     assert rects[-1].x + rects[-1].width == pytest.approx(1000, abs=0.05)
-    assert capacity_bar(Buckets(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)) == ()
+    assert capacity_bar(CapacityBuckets(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)) == ()
 
 
 def test_the_bars_of_the_chart_are_as_high_as_the_cost() -> None:

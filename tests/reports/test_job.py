@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpucost.detectors.findings import Severity
+from gpucost.detectors.findings import FindingSeverity
+from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.errors import InputError
-from gpucost.domain.holders import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.domain.waste import Waste
-from gpucost.reports.inputs import JobInputs, ProgressFacts
-from gpucost.reports.job import build_job, formula
-from gpucost.reports.values import NOTHING, Amount
-from gpucost.reports.waste import Assessment
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.job.job_report import build_job, formula
+from gpucost.reports.month.inputs import JobInputs, ProgressFacts
+from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import H100, RATES, START_MS, frame, row
 from tests.reports.test_waste import PRICE, known, line
 from tests.reports.test_waste import frame as waste_frame
@@ -73,7 +72,7 @@ def test_a_job_names_what_it_is_and_adds_up() -> None:
     assert (report.job, report.job_kind, report.teams, report.users) == ("train", "Job", ("nlp",), ("ada",))
     assert (report.nodes, report.pods, report.queues) == (("n1", "n2"), ("train-0", "train-1"), ("q",))
     assert report.span == Window(START_MS, START_MS + round(4.5 * HOUR_MS))
-    assert report.held == Amount(30 * HOUR_MS, 206_400_000_000)
+    assert report.held == CostAmount(30 * HOUR_MS, 206_400_000_000)
     assert sum((line.amount for line in report.lines), NOTHING) == report.held
     assert [rate.rate_id for rate in report.rates] == ["aws-p5@1"]
     busy = report.utilisation.busy
@@ -120,7 +119,7 @@ def test_steps_are_lines_of_their_own() -> None:
 )
 def test_formula(board_ms: int, span_ms: int, share: str, rate: Rate | None, text: str) -> None:
     span = Window(START_MS, START_MS + span_ms)
-    amount = Amount(board_ms, None if rate is None else 1_500_000_000)
+    amount = CostAmount(board_ms, None if rate is None else 1_500_000_000)
     end = ", no price" if rate is None else " = 1.50 USD"
     assert formula(amount, span, Fraction(share), rate, "USD") == f"{text}{end}"
 
@@ -161,16 +160,16 @@ def test_the_order_of_lines_does_not_matter() -> None:
 def test_the_buckets_of_a_job_add_up_to_what_it_held() -> None:
     """Of 30 GPU-hours 20 did work and 6 idled; 4 were broken. What was over-committed is in no bucket."""
     waste = waste_frame(line(Waste.PRODUCTIVE, 20), line(Waste.IDLE, 6), line(Waste.UNAVAILABLE, 4))
-    found = build_job(job_inputs(part(30, 0, 30), waste=waste, assessment=Assessment(30, 0, 0))).account
+    found = build_job(job_inputs(part(30, 0, 30), waste=waste, assessment=WasteAssessment(30, 0, 0))).account
     assert found is not None
     shown = {row.waste: row.amount.board_ms // HOUR_MS for row in found.buckets if row.amount.board_ms}
     assert shown == {"unavailable": 4, "idle": 6, "productive": 20}
-    assert (found.wasted, found.share) == (Amount(10 * HOUR_MS, 10 * PRICE), Fraction(1, 3))
+    assert (found.wasted, found.share) == (CostAmount(10 * HOUR_MS, 10 * PRICE), Fraction(1, 3))
 
 
 def test_time_that_nobody_held_is_no_part_of_a_job() -> None:
     waste = waste_frame(line(Waste.IDLE, 1), line(Waste.NO_DEMAND, 5, bucket=Bucket.UNALLOCATED))
-    found = build_job(job_inputs(part(1, 0, 1), waste=waste, assessment=Assessment(1, 0, 0))).account
+    found = build_job(job_inputs(part(1, 0, 1), waste=waste, assessment=WasteAssessment(1, 0, 0))).account
     assert found is not None
     assert sum(row.amount.board_ms for row in found.buckets) == HOUR_MS
 
@@ -183,9 +182,9 @@ def test_a_job_that_nobody_asked_the_waste_ledger_about_has_no_account() -> None
 def test_findings_stand_in_order_of_importance() -> None:
     """What goes on first, then the worst, then the dearest; what is over may be read last."""
     found = (
-        known(1, PRICE, severity=Severity.LOW),
-        replace(known(2, PRICE, severity=Severity.CRITICAL), state="resolved"),
-        known(3, PRICE, severity=Severity.CRITICAL, ended_ms=START_MS + HOUR_MS),
+        known(1, PRICE, severity=FindingSeverity.LOW),
+        replace(known(2, PRICE, severity=FindingSeverity.CRITICAL), state="resolved"),
+        known(3, PRICE, severity=FindingSeverity.CRITICAL, ended_ms=START_MS + HOUR_MS),
         known(5, PRICE),
         known(4, PRICE),
     )

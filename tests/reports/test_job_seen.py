@@ -8,14 +8,14 @@ from math import nan
 import pandas as pd
 
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.reports.job_seen import JobSeen, seen
+from gpucost.reports.job.job_report import JobLiveView, live_view
 from tests.detectors.worlds import GIB, T0, World, at
 
 UID = "uid-train"
 
 
-def look(world: World, uid: str = UID) -> JobSeen:
-    return seen(uid, [(Window(T0, at(world.end)), world.frames())])
+def look(world: World, uid: str = UID) -> JobLiveView:
+    return live_view(uid, [(Window(T0, at(world.end)), world.frames())])
 
 
 def world(end: float = 60) -> World:
@@ -76,9 +76,9 @@ def test_rows_may_be_categories_as_a_recording_gives_them() -> None:
     made = world().work("p", "n1", "GPU-a", [0.5] * 12).frames()
     made.activity["pod_uid"] = pd.Categorical(made.activity["pod_uid"])
     made.activity["gpu"] = pd.Categorical(made.activity["gpu"], categories=["GPU-a", "GPU-gone"])
-    assert [use.gpu for use in seen(UID, [(Window(T0, at(60)), made)]).gpus] == ["GPU-a"]
+    assert [use.gpu for use in live_view(UID, [(Window(T0, at(60)), made)]).gpus] == ["GPU-a"]
 
 
 def test_a_source_without_anything_is_no_error() -> None:
-    found = seen(UID, [], ["why"])
+    found = live_view(UID, [], ["why"])
     assert (found.gpus, found.waits, found.waited_ms, found.notes) == ((), (), 0, ("why",))

@@ -7,23 +7,39 @@ from fractions import Fraction
 
 import pandas as pd
 
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.buckets import Waste
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.domain.waste import Waste
-from gpucost.reports.methods import EXISTING_SOURCE, method_rows, not_told, without_bounds
-from gpucost.reports.values import NOTHING, Energy, Memory, Signal, Utilisation
-from gpucost.reports.waste import WASTE_DIMS, Assessment, WasteInputs, build_waste
-from gpucost.reports.waste_table import not_told_words, unknown_words
-from gpucost.telemetry.existing.source import NAME
+from gpucost.reports.base.values import (
+    NOTHING,
+    EnergyUsage,
+    GpuUtilisation,
+    MemoryUsage,
+    UsageSignal,
+)
+from gpucost.reports.month.provenance import (
+    EXISTING_SOURCE,
+    method_rows,
+    unreported_buckets,
+    without_bounds,
+)
+from gpucost.reports.waste.waste_report import (
+    WASTE_DIMS,
+    WasteAssessment,
+    WasteInputs,
+    build_waste,
+)
+from gpucost.reports.waste.waste_table import not_told_words, unknown_words
+from gpucost.telemetry.upstream.upstream_source import NAME
 
 EXISTING, OWN = f"{EXISTING_SOURCE}prometheus http://p:9090", "prometheus http://p:9090"
-SEEN = Utilisation(Signal(Fraction(1, 2), Fraction(9, 10), 45, 90, 0), None, None, None, None)
+SEEN = GpuUtilisation(UsageSignal(Fraction(1, 2), Fraction(9, 10), 45, 90, 0), None, None, None, None)
 PROBLEMS = (
-    Problem(ProblemCode.END_BOUNDED, "c", "kube-state-metrics", "ends", HOUR_MS),
-    Problem(ProblemCode.END_BOUNDED, "c", "kube-state-metrics", "ends", 2 * HOUR_MS),
-    Problem(ProblemCode.SHORT_UNSEEN, "c", "kube-state-metrics", "short ones", None),
-    Problem(ProblemCode.USE_SAMPLED, "c", "c", "edges", HOUR_MS),
-    Problem(ProblemCode.PRICE_MISSING, "c", "L4", "no price", HOUR_MS),
+    DataProblem(DataProblemCode.END_BOUNDED, "c", "kube-state-metrics", "ends", HOUR_MS),
+    DataProblem(DataProblemCode.END_BOUNDED, "c", "kube-state-metrics", "ends", 2 * HOUR_MS),
+    DataProblem(DataProblemCode.SHORT_UNSEEN, "c", "kube-state-metrics", "short ones", None),
+    DataProblem(DataProblemCode.USE_SAMPLED, "c", "c", "edges", HOUR_MS),
+    DataProblem(DataProblemCode.PRICE_MISSING, "c", "L4", "no price", HOUR_MS),
 )
 
 
@@ -46,9 +62,9 @@ def test_bounds_of_all_windows_add_up() -> None:
 def test_what_is_about_some_numbers_counts_for_those_only() -> None:
     split = "busy time, SM activity, tensor activity"
     problems = [
-        Problem(ProblemCode.USE_UNSPLIT, "c", split, "by what was held", HOUR_MS),
-        Problem(ProblemCode.USE_UNSPLIT, "c", "energy", "whoever worked", 2 * HOUR_MS),
-        Problem(ProblemCode.USE_DROPPED, "c", "c", "left out", 4 * HOUR_MS),
+        DataProblem(DataProblemCode.USE_UNSPLIT, "c", split, "by what was held", HOUR_MS),
+        DataProblem(DataProblemCode.USE_UNSPLIT, "c", "energy", "whoever worked", 2 * HOUR_MS),
+        DataProblem(DataProblemCode.USE_DROPPED, "c", "c", "left out", 4 * HOUR_MS),
     ]
     rows = method_rows([EXISTING], SEEN, 100 * HOUR_MS, None, problems)
     hours = {row.number: row.off_board_ms // HOUR_MS for row in rows if row.off_board_ms is not None}
@@ -60,7 +76,7 @@ def test_what_is_about_some_numbers_counts_for_those_only() -> None:
 
 def test_levels_are_sampled_too_where_they_were_read() -> None:
     levels = replace(
-        SEEN, memory=Memory(1, 2, 1, Fraction(9, 10)), energy=Energy(5, None, Fraction(9, 10), 1)
+        SEEN, memory=MemoryUsage(1, 2, 1, Fraction(9, 10)), energy=EnergyUsage(5, None, Fraction(9, 10), 1)
     )
     rows = {row.number: row for row in method_rows([EXISTING], levels, 100 * HOUR_MS, None, PROBLEMS)}
     sampled = {number for number, row in rows.items() if row.notes == ("edges",)}
@@ -68,8 +84,8 @@ def test_levels_are_sampled_too_where_they_were_read() -> None:
 
 
 def test_notes_of_some_clusters_say_whose_they_are() -> None:
-    def note(cluster: str, detail: str) -> Problem:
-        return Problem(ProblemCode.END_BOUNDED, cluster, "k", detail, HOUR_MS)
+    def note(cluster: str, detail: str) -> DataProblem:
+        return DataProblem(DataProblemCode.END_BOUNDED, cluster, "k", detail, HOUR_MS)
 
     problems = [note("east", "60 s"), note("west", "120 s"), note("east", "both"), note("west", "both")]
     two, one = (
@@ -89,12 +105,12 @@ def test_own_series_have_no_bounds_and_both_are_named() -> None:
 
 
 def test_what_cannot_be_mended_is_no_problem() -> None:
-    assert [each.code for each in without_bounds(PROBLEMS)] == [ProblemCode.PRICE_MISSING]
+    assert [each.code for each in without_bounds(PROBLEMS)] == [DataProblemCode.PRICE_MISSING]
 
 
 def test_buckets_that_nothing_tells_are_left_out() -> None:
-    assert not_told([EXISTING, EXISTING]) >= {Waste.STARVED, Waste.PREEMPTED, Waste.NO_DEMAND}
-    assert not_told([EXISTING, OWN]) == not_told([]) == frozenset()
+    assert unreported_buckets([EXISTING, EXISTING]) >= {Waste.STARVED, Waste.PREEMPTED, Waste.NO_DEMAND}
+    assert unreported_buckets([EXISTING, OWN]) == unreported_buckets([]) == frozenset()
     row = dict.fromkeys(WASTE_DIMS, "")
     lines = pd.DataFrame(
         [
@@ -104,7 +120,12 @@ def test_buckets_that_nothing_tells_are_left_out() -> None:
     ).assign(unpriced_ms=0)
     found = build_waste(
         WasteInputs(
-            Month(2026, 10).window, "USD", lines, None, Assessment(1, 0, 0), not_told=not_told([EXISTING])
+            Month(2026, 10).window,
+            "USD",
+            lines,
+            None,
+            WasteAssessment(1, 0, 0),
+            not_told=unreported_buckets([EXISTING]),
         )
     )
     shown = {row.waste for row in found.buckets}

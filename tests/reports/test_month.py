@@ -13,15 +13,15 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.reports.document import to_json
-from gpucost.reports.files import to_csv, to_parquet
-from gpucost.reports.html import to_html
-from gpucost.reports.inputs import MonthFacts, WindowFacts
-from gpucost.reports.model import GroupRow, MonthReport
-from gpucost.reports.month import build_month
-from gpucost.reports.provenance import UnobservedSpan
-from gpucost.reports.tables import month_table
-from gpucost.reports.values import NOTHING, Amount
+from gpucost.reports.base.document import to_json
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import MonthFacts, WindowFacts
+from gpucost.reports.month.model import GroupRow, MonthReport
+from gpucost.reports.month.provenance import UnobservedSpan
+from gpucost.reports.render.files import to_csv, to_parquet
+from gpucost.reports.render.html import to_html
+from gpucost.reports.render.tables import month_table
 from tests.reports.builders import (
     A100,
     H100,
@@ -53,20 +53,20 @@ def team(report: MonthReport, name: str) -> GroupRow:
 def test_capacity_and_its_four_parts() -> None:
     capacity = build_month(small_month()).capacity
     assert capacity is not None
-    assert capacity.capacity == Amount(140 * HOUR_MS, usd("825.24"))  # 100 x 6.88 + 40 x 3.431
-    assert capacity.buckets.held == Amount(100 * HOUR_MS, usd("584.53"))
-    assert capacity.buckets.unallocated == Amount(30 * HOUR_MS, usd("171.91"))
-    assert capacity.buckets.unavailable == Amount(5 * HOUR_MS, usd("34.4"))
-    assert capacity.buckets.unknown == Amount(5 * HOUR_MS, usd("34.4"))
+    assert capacity.capacity == CostAmount(140 * HOUR_MS, usd("825.24"))  # 100 x 6.88 + 40 x 3.431
+    assert capacity.buckets.held == CostAmount(100 * HOUR_MS, usd("584.53"))
+    assert capacity.buckets.unallocated == CostAmount(30 * HOUR_MS, usd("171.91"))
+    assert capacity.buckets.unavailable == CostAmount(5 * HOUR_MS, usd("34.4"))
+    assert capacity.buckets.unknown == CostAmount(5 * HOUR_MS, usd("34.4"))
     assert (capacity.difference_board_ms, capacity.difference_nano) == (0, 0)
     assert [item.model for item in capacity.models] == ["H100", "A100-80GB"]
-    assert capacity.models[1].capacity == Amount(40 * HOUR_MS, usd("137.24"))
+    assert capacity.models[1].capacity == CostAmount(40 * HOUR_MS, usd("137.24"))
     assert capacity.models[1].buckets.unknown == NOTHING
 
 
 def test_overcommitted_time_stands_beside_capacity() -> None:
     report = build_month(small_month())
-    assert report.totals.overcommitted == Amount(3 * HOUR_MS, 0)
+    assert report.totals.overcommitted == CostAmount(3 * HOUR_MS, 0)
     assert report.totals.held.board_ms == 100 * HOUR_MS
 
 
@@ -94,7 +94,7 @@ def test_identities_hold_in_every_table() -> None:
 
 @pytest.mark.parametrize("off_by", [-1, 1])
 def test_a_difference_to_what_the_ledger_wrote_is_shown(off_by: int) -> None:
-    written = Amount(140 * HOUR_MS + off_by, usd("825.24") - off_by)
+    written = CostAmount(140 * HOUR_MS + off_by, usd("825.24") - off_by)
     capacity = build_month(small_month(capacity=written)).capacity
     assert capacity is not None
     assert capacity.measured_by == "windows"
@@ -114,7 +114,7 @@ def test_team_rows() -> None:
     report = build_month(small_month())
     assert [item.row.group["team"] for item in report.teams] == ["nlp", "vision", "robotics"]
     nlp = team(report, "nlp")
-    assert nlp.held == Amount(70 * HOUR_MS, usd("481.6"))
+    assert nlp.held == CostAmount(70 * HOUR_MS, usd("481.6"))
     assert nlp.jobs == 2
     assert nlp.share_of_cost == Fraction(48160, 58453)
     assert report.totals.jobs == 4
@@ -140,7 +140,7 @@ def test_change_against_the_previous_month() -> None:
     assert gone is not None
     assert (gone.nano, gone.relative) == (-usd("137.24"), -1)
     assert report.totals.change is not None
-    assert report.totals.change.previous == Amount(90 * HOUR_MS, usd("481.24"))
+    assert report.totals.change.previous == CostAmount(90 * HOUR_MS, usd("481.24"))
 
 
 def test_a_previous_month_without_usage_is_a_change_from_nothing() -> None:
@@ -228,7 +228,7 @@ def test_utilisation_is_over_what_was_observed_and_cost_is_not() -> None:
     signal = team(partly, "nlp").utilisation.busy
     assert signal is not None
     assert (signal.mean, signal.coverage) == (Fraction(1, 2), Fraction(22, 24))
-    assert partly.totals.held == whole.totals.held == Amount(24 * HOUR_MS, usd("165.12"))
+    assert partly.totals.held == whole.totals.held == CostAmount(24 * HOUR_MS, usd("165.12"))
 
 
 @pytest.mark.vector("V17")
@@ -276,16 +276,16 @@ def test_what_has_no_price_is_none_and_stands_apart() -> None:
         row(3, None, team="nlp", job="a", model="L4"),
         row(5, None, team="vision", job="b", model="L4"),
     )
-    assert team(report, "nlp").held == Amount(5 * HOUR_MS, usd("13.76"), 3 * HOUR_MS)
-    assert team(report, "vision").held == Amount(5 * HOUR_MS, None, 5 * HOUR_MS)
+    assert team(report, "nlp").held == CostAmount(5 * HOUR_MS, usd("13.76"), 3 * HOUR_MS)
+    assert team(report, "vision").held == CostAmount(5 * HOUR_MS, None, 5 * HOUR_MS)
     assert team(report, "vision").share_of_cost is None
-    assert report.totals.held == Amount(10 * HOUR_MS, usd("13.76"), 8 * HOUR_MS)
+    assert report.totals.held == CostAmount(10 * HOUR_MS, usd("13.76"), 8 * HOUR_MS)
 
 
 def test_adjustments_stand_apart_and_add_up() -> None:
     report = build_month(small_month())
-    assert report.totals.adjustments == Amount(0, -usd("5"))
-    assert report.totals.adjusted == Amount(100 * HOUR_MS, usd("579.53"))
+    assert report.totals.adjustments == CostAmount(0, -usd("5"))
+    assert report.totals.adjusted == CostAmount(100 * HOUR_MS, usd("579.53"))
     assert [item.adjustments.nano for item in report.teams] == [-usd("5"), 0, 0]
 
 
@@ -374,7 +374,7 @@ def test_a_rate_id_without_a_rate_is_refused() -> None:
 def test_rates_carry_their_source_and_what_they_rated() -> None:
     used = {rate.rate_id: rate for rate in build_month(small_month()).provenance.rates}
     assert list(used) == sorted(RATES)
-    assert used["aws-p5@1"].rated == Amount(100 * HOUR_MS + 3 * HOUR_MS, usd("688"))
+    assert used["aws-p5@1"].rated == CostAmount(100 * HOUR_MS + 3 * HOUR_MS, usd("688"))
     assert (used["aws-p4de@1"].source, used["aws-p4de@1"].discount) == (A100.source, "14.2%")
 
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from gpucost.domain.problems import Problem, ProblemCode
-from gpucost.reports.html import to_html
-from gpucost.reports.inputs import MonthFacts, WindowFacts
-from gpucost.reports.model import MonthReport
-from gpucost.reports.month import build_month
-from gpucost.reports.terminal import print_month
+from gpucost.domain.errors import DataProblem, DataProblemCode
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import MonthFacts, WindowFacts
+from gpucost.reports.month.model import MonthReport
+from gpucost.reports.render.html import to_html
+from gpucost.reports.render.terminal_month import print_month
 from tests.reports.builders import A100, RATES, START_MS, frame, row, september, small_month, windows
 from tests.reports.test_terminal import shown
 from tests.reports.waste_builders import CAPACITY, part, small_waste, waste_frame
@@ -143,7 +143,7 @@ def test_the_head_says_how_much_of_the_month_its_figures_are_of() -> None:
 
 
 def test_problems_of_several_clusters_are_told_apart() -> None:
-    east = Problem(ProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000)
+    east = DataProblem(DataProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000)
     both = build_month(small_month(problems=(east, replace(east, cluster="west"))))
     table = " ".join(terminal(both).split())
     assert "end_unknown east uid-eval-1: no end seen" in table
@@ -156,5 +156,5 @@ def test_where_nothing_has_a_price_the_head_names_no_currency() -> None:
 
 
 def test_a_bound_that_is_small_is_not_none() -> None:
-    off = Problem(ProblemCode.END_BOUNDED, "east", "pods", "between two scrapes", 60_000)
+    off = DataProblem(DataProblemCode.END_BOUNDED, "east", "pods", "between two scrapes", 60_000)
     assert "± <0.1 h (" in terminal(build_month(small_month(problems=(off,))))

@@ -16,22 +16,27 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS
-from gpucost.domain.waste import Waste
-from gpucost.reports import display
-from gpucost.reports.charts import waste_bar, waste_chart
-from gpucost.reports.display import PARTS
-from gpucost.reports.document import to_json
-from gpucost.reports.files import to_csv
-from gpucost.reports.html import to_html
-from gpucost.reports.model import CAPACITY_BUCKETS, MonthReport
-from gpucost.reports.month import build_month
-from gpucost.reports.tables import month_table
-from gpucost.reports.terminal import print_month
-from gpucost.reports.values import Amount
-from gpucost.reports.waste import Assessment
-from gpucost.reports.waste_table import LABELS, MEANINGS, looked_at, mostly, patch_text
+from gpucost.reports.base import display
+from gpucost.reports.base.display import PARTS
+from gpucost.reports.base.document import to_json
+from gpucost.reports.base.values import CostAmount
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.model import CAPACITY_BUCKETS, MonthReport
+from gpucost.reports.render.files import to_csv
+from gpucost.reports.render.html import to_html, waste_bar, waste_chart
+from gpucost.reports.render.tables import month_table
+from gpucost.reports.render.terminal_month import print_month
+from gpucost.reports.waste.waste_report import WasteAssessment
+from gpucost.reports.waste.waste_table import (
+    LABELS,
+    MEANINGS,
+    looked_at,
+    mostly,
+    patch_text,
+)
 from tests.reports.builders import H100, frame, small_lines, small_month
 from tests.reports.test_html import HOSTILE, Elements
 from tests.reports.test_terminal import shown
@@ -47,7 +52,7 @@ from tests.reports.waste_builders import (
 )
 from tests.support.chromium import console_messages, dump_dom, needs_chromium
 
-UNLOOKED = Assessment(0, 0, 30)
+UNLOOKED = WasteAssessment(0, 0, 30)
 # By hand: H100 at 6.88, A100 at 3.431 an hour.
 HOURS = {
     "unavailable": 5, "gang_stall": 4, "preempted": 2, "idle": 10, "oversized": 5, "starved": 8,
@@ -146,15 +151,15 @@ def test_the_section_says_the_whole_and_how_much_was_looked_at() -> None:
 
 
 def test_what_was_not_looked_at_is_said_and_stands_out() -> None:
-    assert looked_at(Assessment(700, 0, 44)) == (
+    assert looked_at(WasteAssessment(700, 0, 44)) == (
         "Of 744 windows: 700 final, 0 provisional, 44 not looked at, which count as unknown."
     )
-    page = to_html(month(assessment=Assessment(20, 0, 10)))
+    page = to_html(month(assessment=WasteAssessment(20, 0, 10)))
     assert '<p class="note warning">Of 30 windows: 20 final' in page
 
 
 def test_a_sum_that_is_wrong_is_not_hidden() -> None:
-    page = to_html(month(capacity=Amount(CAPACITY.board_ms + 1, (CAPACITY.nano or 0) - 2)))
+    page = to_html(month(capacity=CostAmount(CAPACITY.board_ms + 1, (CAPACITY.nano or 0) - 2)))
     assert (
         '<p class="note warning">Sum of the buckets against capacity: difference 1 GPU-ms, -2 nano-USD'
         in page
@@ -190,7 +195,7 @@ def test_an_empty_month_that_was_looked_at_renders() -> None:
 def test_a_team_sees_its_own_held_time_and_nothing_of_others() -> None:
     report = of_nlp()
     assert report.waste is not None
-    assert report.waste.capacity == Amount(70 * HOUR_MS, 70 * H100.nano_per_board_hour)
+    assert report.waste.capacity == CostAmount(70 * HOUR_MS, 70 * H100.nano_per_board_hour)
     assert report.waste.share == Fraction(16, 70)
     forms = (to_html(report), terminal(report), to_csv(month_table(report)), to_json(report))
     for form in forms:

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month
-from gpucost.reports.allocations import AllocationQuery, allocate
-from gpucost.reports.inputs import ProgressFacts
-from gpucost.reports.job import build_job
-from gpucost.reports.month import build_month
-from gpucost.reports.terminal import print_allocations, print_month
-from gpucost.reports.terminal_job import print_job
+from gpucost.reports.job.job_report import build_job
+from gpucost.reports.month.allocations import AllocationQuery, allocate
+from gpucost.reports.month.builder import build_month
+from gpucost.reports.month.inputs import ProgressFacts
+from gpucost.reports.render.terminal_job import print_job
+from gpucost.reports.render.terminal_month import print_allocations, print_month
 from tests.reports.builders import frame, holed, realistic_month, row, september, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
 

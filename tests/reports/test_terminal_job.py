@@ -11,22 +11,32 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from gpucost.detectors.findings import Action, Evidence, Pattern, Subject, SubjectKind
-from gpucost.detectors.lifecycle import Life, State
+from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingEvidence,
+    FindingSubject,
+    SubjectKind,
+    WastePattern,
+)
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.domain.waste import Waste
-from gpucost.reports.explained import explained
-from gpucost.reports.findings import EventRow, FindingReport, FindingsReport, finding_row
-from gpucost.reports.job import JobReport, build_job
-from gpucost.reports.job_seen import seen
-from gpucost.reports.terminal_findings import print_finding, print_findings
-from gpucost.reports.terminal_job import print_job
-from gpucost.reports.terminal_parts import bar
-from gpucost.reports.terminal_rehearsal import print_explained
-from gpucost.reports.terminal_waste import print_waste
-from gpucost.reports.to_do import KnownFinding
-from gpucost.reports.waste import Assessment, build_waste
-from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.reports.job.job_report import JobReport, build_job, live_view
+from gpucost.reports.render.terminal_backtest import print_explained
+from gpucost.reports.render.terminal_findings import print_finding, print_findings
+from gpucost.reports.render.terminal_job import print_job
+from gpucost.reports.render.terminal_parts import bar
+from gpucost.reports.render.terminal_waste import print_waste
+from gpucost.reports.waste.backtest import explained
+from gpucost.reports.waste.findings import (
+    EventRow,
+    FindingReport,
+    FindingsReport,
+    finding_row,
+)
+from gpucost.reports.waste.recommendations import KnownFinding
+from gpucost.reports.waste.waste_report import WasteAssessment, build_waste
+from gpucost.service.settings.detectors import DetectorsSettings
 from tests.detectors.worlds import T0, World, at
 from tests.reports.builders import START_MS
 from tests.reports.test_job import job_inputs, part
@@ -46,19 +56,19 @@ def shown(draw: Callable[[Console], None], width: int = 120) -> str:
 def told(number: int = 7, text: str = "it idles", patch: str = PATCH) -> KnownFinding:
     """A finding whose words are ``text``, wherever somebody else may have written them."""
     found = known(number, PRICE)
-    subject = Subject(SubjectKind.JOB, text, text, text, "uid-train")
+    subject = FindingSubject(SubjectKind.JOB, text, text, text, "uid-train")
     draft = replace(
         found.finding.draft,
         subject=subject,
         summary=text,
-        action=Action(text, patch),
+        action=FindingAction(text, patch),
         formula=text,
         team=text,
         checked=(text,),
         evidence=(
-            Evidence(text, text, text, text),
-            Evidence("part", 0.25, ""),
-            Evidence("gone", float("nan")),
+            FindingEvidence(text, text, text, text),
+            FindingEvidence("part", 0.25, ""),
+            FindingEvidence("gone", float("nan")),
         ),
     )
     return replace(found, finding=replace(found.finding, draft=draft))
@@ -73,15 +83,15 @@ def job(text: str = "it idles") -> JobReport:
         job_inputs(
             part(4, 0, 1, seen=4, busy=0.5),
             waste=waste,
-            assessment=Assessment(1, 1, 1),
+            assessment=WasteAssessment(1, 1, 1),
             findings=(told(7, text),),
         )
     )
-    return replace(report, seen=seen("uid-train", [(Window(T0, at(60)), world.frames())], [text]))
+    return replace(report, seen=live_view("uid-train", [(Window(T0, at(60)), world.frames())], [text]))
 
 
 def finding(text: str = "it idles") -> FindingReport:
-    life = Life(told(7, text).finding, State.OPEN, START_MS, START_MS, START_MS + HOUR_MS)
+    life = FindingLife(told(7, text).finding, FindingLifeState.OPEN, START_MS, START_MS, START_MS + HOUR_MS)
     row = finding_row(7, life, START_MS)
     return FindingReport("USD", row, (EventRow("2026-10-01T00:00:00Z", text, "opened", text),))
 
@@ -96,7 +106,7 @@ PRINTED: dict[str, Callable[[str, Console], None]] = {
         build_waste(inputs(*a_day(), findings=(told(7, text),))), console
     ),
     "explain": lambda _, console: print_explained(
-        explained(Pattern.IDLE_ALLOCATION, DetectorsSettings().idle_allocation), console
+        explained(WastePattern.IDLE_ALLOCATION, DetectorsSettings().idle_allocation), console
     ),
 }
 
@@ -160,7 +170,7 @@ def test_no_number_of_a_gpu_is_cut_but_names_are(width: int) -> None:
     names = ("gpu-node-with-a-long-name-in-a-long-domain.example.org", "GPU-0123456789abcdef-0123456789ab")
     world.node(names[0]).pod("a-pod-with-a-very-long-name-0", names[0], 0, job="train", units=1)
     world.work("a-pod-with-a-very-long-name-0", names[0], names[1], [0.25] * 12)
-    look = replace(job(), seen=seen("uid-train", [(Window(T0, at(60)), world.frames())], []))
+    look = replace(job(), seen=live_view("uid-train", [(Window(T0, at(60)), world.frames())], []))
     text = shown(lambda console: print_job(look, console), width)
     [row] = [line for line in text.splitlines() if "25% (100%)" in line]
     cells = row.split()
@@ -174,7 +184,7 @@ def test_no_number_of_a_gpu_is_cut_but_names_are(width: int) -> None:
 def test_a_job_tells_what_is_over_apart_and_waste_that_no_finding_explains() -> None:
     over = replace(told(7, "it idled"), state="resolved", closed_at_ms=START_MS + HOUR_MS)
     waste = frame(line(Waste.IDLE, 1), line(Waste.OVERSIZED, 2), line(Waste.PRODUCTIVE, 1))
-    inputs_ = job_inputs(part(4, 0, 1), waste=waste, assessment=Assessment(1, 0, 0), findings=(over,))
+    inputs_ = job_inputs(part(4, 0, 1), waste=waste, assessment=WasteAssessment(1, 0, 0), findings=(over,))
     text = shown(lambda console: print_job(build_job(inputs_), console))
     assert "What to change" not in text
     note = text[text.index("What was found and is over") :]
@@ -186,9 +196,10 @@ def test_a_job_tells_what_is_over_apart_and_waste_that_no_finding_explains() -> 
 
 
 @pytest.mark.parametrize(
-    ("looked", "words"), [(Assessment(1, 0, 0), "Nothing to change"), (Assessment(0, 0, 3), "No findings")]
+    ("looked", "words"),
+    [(WasteAssessment(1, 0, 0), "Nothing to change"), (WasteAssessment(0, 0, 3), "No findings")],
 )
-def test_a_job_without_findings_says_why(looked: Assessment, words: str) -> None:
+def test_a_job_without_findings_says_why(looked: WasteAssessment, words: str) -> None:
     report = build_job(job_inputs(part(1, 0, 1), waste=frame(line(Waste.UNKNOWN, 1)), assessment=looked))
     assert words in shown(lambda console: print_job(report, console))
 
@@ -212,7 +223,7 @@ def test_a_view_is_marked_as_in_no_sum() -> None:
 
 def test_a_changed_setting_is_shown_with_its_default() -> None:
     settings = DetectorsSettings.model_validate({"idle_allocation": {"batch": "9h"}}).idle_allocation
-    text = shown(lambda console: print_explained(explained(Pattern.IDLE_ALLOCATION, settings), console))
+    text = shown(lambda console: print_explained(explained(WastePattern.IDLE_ALLOCATION, settings), console))
     assert "batch: 9h (default 4h)" in text
     assert "start_grace: 10m\n" in "\n".join(each.rstrip() for each in text.splitlines()) + "\n"
     assert "antipatterns" not in text, "a reference that its reader does not have"

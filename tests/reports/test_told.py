@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from gpucost.detectors.findings import Action, Evidence, TeamView
-from gpucost.detectors.lifecycle import Life, State
+from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
+from gpucost.detectors.findings import FindingAction, FindingEvidence, TeamView
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.reports.document import to_json
-from gpucost.reports.finding_tables import findings_table
-from gpucost.reports.findings import FindingsReport, finding_row
-from gpucost.reports.job import build_job
-from gpucost.reports.to_do import KnownFinding, to_do
-from gpucost.reports.told import told
+from gpucost.reports.base.document import to_json
+from gpucost.reports.job.job_report import build_job
+from gpucost.reports.render.tables import findings_table
+from gpucost.reports.waste.findings import FindingsReport, finding_row
+from gpucost.reports.waste.recommendations import KnownFinding, to_do, view_for
 from tests.reports.builders import START_MS
 from tests.reports.test_job import job_inputs, part
 from tests.reports.test_waste import PRICE, known
@@ -31,8 +30,8 @@ def finding(view: TeamView | None) -> KnownFinding:
     draft = replace(
         found.finding.draft,
         summary=CANARY,
-        evidence=(Evidence(CANARY, CANARY, CANARY, CANARY),),
-        action=Action(CANARY, CANARY, 1),
+        evidence=(FindingEvidence(CANARY, CANARY, CANARY, CANARY),),
+        action=FindingAction(CANARY, CANARY, 1),
         labels={LABEL: LABEL},
         team_view=view,
     )
@@ -40,12 +39,12 @@ def finding(view: TeamView | None) -> KnownFinding:
 
 
 def view() -> TeamView:
-    return TeamView(OWN, (Evidence(OWN, 1),), Action(OWN, OWN, 1))
+    return TeamView(OWN, (FindingEvidence(OWN, 1),), FindingAction(OWN, OWN, 1))
 
 
 def forms(found: KnownFinding, scope: Scope) -> dict[str, Any]:
     """Everything that shows a finding."""
-    life = Life(found.finding, State.OPEN, START_MS, START_MS, START_MS)
+    life = FindingLife(found.finding, FindingLifeState.OPEN, START_MS, START_MS, START_MS)
     row = finding_row(7, life, START_MS, None, scope)
     listed = FindingsReport("USD", None, (row,))
     return {
@@ -74,4 +73,4 @@ def test_who_sees_everything_gets_all_of_it_but_labels(name: str) -> None:
 
 def test_a_finding_without_other_words_is_told_as_it_is() -> None:
     draft = finding(None).finding.draft
-    assert told(draft, SOME) == told(draft, EVERYTHING)
+    assert view_for(draft, SOME) == view_for(draft, EVERYTHING)

@@ -11,27 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.findings import Action, Draft, Finding, Pattern, Severity, Subject, SubjectKind, Wasted
-from gpucost.domain.holders import Bucket
+from gpucost.detectors.findings import (
+    Finding,
+    FindingAction,
+    FindingDraft,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
+    SubjectKind,
+    WastePattern,
+)
+from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
-from gpucost.domain.waste import Waste
-from gpucost.reports.to_do import KnownFinding, to_do
-from gpucost.reports.values import NOTHING, Amount
-from gpucost.reports.waste import (
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.waste.recommendations import KnownFinding, to_do
+from gpucost.reports.waste.waste_report import (
     WASTE_DIMS,
-    Assessment,
+    WasteAssessment,
     WasteInputs,
     build_waste,
     held_rows,
 )
-from gpucost.reports.waste_table import alike as alike_words
-from gpucost.reports.waste_table import unknown_words
+from gpucost.reports.waste.waste_table import alike as alike_words
+from gpucost.reports.waste.waste_table import unknown_words
 
 MONTH = Month(2026, 10)
 START_MS = MONTH.window.start_ms
 PRICE = 4_000_000_000
-LOOKED = Assessment(final=20, provisional=3, missing=1)
+LOOKED = WasteAssessment(final=20, provisional=3, missing=1)
 
 
 def line(
@@ -68,26 +76,26 @@ def frame(*lines: dict[str, Any]) -> pd.DataFrame:
 def inputs(*lines: dict[str, Any], **changes: Any) -> WasteInputs:
     total = sum((each["board_ms"] for each in lines), 0)
     nano = sum((each["nano"] or 0 for each in lines), 0)
-    given = WasteInputs(MONTH.window, "USD", frame(*lines), Amount(total, nano), LOOKED)
+    given = WasteInputs(MONTH.window, "USD", frame(*lines), CostAmount(total, nano), LOOKED)
     return replace(given, **changes)
 
 
 def known(number: int, hourly: int | None, **changes: Any) -> KnownFinding:
     """A finding of team a: one board that idles, for ``hourly`` nano an hour."""
-    subject = Subject(SubjectKind.JOB, "c", "train", "ns", "uid-train")
-    draft = Draft(
-        pattern=changes.pop("pattern", Pattern.IDLE_ALLOCATION),
+    subject = FindingSubject(SubjectKind.JOB, "c", "train", "ns", "uid-train")
+    draft = FindingDraft(
+        pattern=changes.pop("pattern", WastePattern.IDLE_ALLOCATION),
         variant=changes.pop("variant", "whole"),
         subject=changes.pop("subject", subject),
         since_ms=START_MS,
         summary="it idles",
         evidence=(),
-        action=Action("stop it", "kubectl delete pod p"),
+        action=FindingAction("stop it", "kubectl delete pod p"),
         formula="",
         team=changes.pop("team", "a"),
         ended_ms=changes.pop("ended_ms", None),
     )
-    finding = Finding(draft, Severity.HIGH, Wasted(HOUR_MS, PRICE, "", True), 1.0, hourly)
+    finding = Finding(draft, FindingSeverity.HIGH, FindingWaste(HOUR_MS, PRICE, "", True), 1.0, hourly)
     return KnownFinding(number, "open", replace(finding, **changes), START_MS)
 
 
@@ -110,13 +118,13 @@ def test_a_day_by_hand() -> None:
     report = build_waste(inputs(*a_day()))
     rows = {row.waste: row for row in report.buckets}
     assert [row.waste for row in report.buckets] == [waste.value for waste in Waste], "all ten, in order"
-    assert rows["idle"].amount == Amount(15 * HOUR_MS, 15 * PRICE)
+    assert rows["idle"].amount == CostAmount(15 * HOUR_MS, 15 * PRICE)
     assert (rows["idle"].share, rows["gang_stall"].amount) == (Fraction(15, 100), NOTHING)
     assert [row.waste for row in report.buckets if row.is_waste] == [
         *("unavailable", "gang_stall", "preempted", "idle", "oversized", "starved", "fragmented")
     ]
     # 15 idle, 5 oversized, 10 starved, 4 unavailable; neither what nobody wanted nor what nobody saw.
-    assert (report.wasted, report.share) == (Amount(34 * HOUR_MS, 34 * PRICE), Fraction(34, 100))
+    assert (report.wasted, report.share) == (CostAmount(34 * HOUR_MS, 34 * PRICE), Fraction(34, 100))
     assert (report.difference_board_ms, report.difference_nano) == (0, 0)
     assert [(team.team, team.held.board_ms // HOUR_MS, team.share) for team in report.teams] == [
         ("a", 45, Fraction(20, 45)),
@@ -138,20 +146,20 @@ def test_a_day_by_hand() -> None:
 
 def test_what_does_not_add_up_is_said_with_its_sign() -> None:
     day = a_day()
-    report = build_waste(inputs(*day, capacity=Amount(100 * HOUR_MS + 1, 100 * PRICE - 7)))
+    report = build_waste(inputs(*day, capacity=CostAmount(100 * HOUR_MS + 1, 100 * PRICE - 7)))
     assert (report.difference_board_ms, report.difference_nano) == (1, -7)
 
 
 def test_time_without_a_price_is_apart() -> None:
     day = (*a_day(), line(Waste.IDLE, 2, price=None, team="b", job="new", job_uid="uid-new"))
     idle = next(row for row in build_waste(inputs(*day)).buckets if row.waste == "idle")
-    assert idle.amount == Amount(17 * HOUR_MS, 15 * PRICE, 2 * HOUR_MS)
+    assert idle.amount == CostAmount(17 * HOUR_MS, 15 * PRICE, 2 * HOUR_MS)
 
 
 def test_a_report_for_some_teams_is_of_what_they_held() -> None:
     held = [each for each in a_day() if each["team"] == "a"]
     report = build_waste(inputs(*held, capacity=None, scope=Scope(frozenset({"a"}))))
-    assert (report.teams_in_scope, report.capacity) == (("a",), Amount(45 * HOUR_MS, 45 * PRICE))
+    assert (report.teams_in_scope, report.capacity) == (("a",), CostAmount(45 * HOUR_MS, 45 * PRICE))
     assert report.share == Fraction(20, 45)
 
 
@@ -167,7 +175,7 @@ def test_a_ledger_without_a_line_is_no_error() -> None:
 
 
 def test_a_job_leads_to_the_finding_about_it() -> None:
-    wrong = known(8, PRICE, subject=Subject(SubjectKind.JOB, "c", "other", "ns", "uid-other"))
+    wrong = known(8, PRICE, subject=FindingSubject(SubjectKind.JOB, "c", "other", "ns", "uid-other"))
     report = build_waste(inputs(*a_day(), findings=(known(7, PRICE), wrong)))
     assert [(job.job, job.finding) for job in report.jobs] == [("train", 7), ("other", None)], (
         "an idle finding says nothing of a request that was too large"
@@ -212,7 +220,7 @@ def only_possible(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in lines if each["bucket"] != Bucket.HELD or each["waste"] not in never]
 
 
-def added(amounts: Any) -> Amount:
+def added(amounts: Any) -> CostAmount:
     return sum(amounts, NOTHING)
 
 
@@ -222,7 +230,7 @@ def test_buckets_add_up_to_capacity_days_to_the_total_and_teams_to_what_was_held
 ) -> None:
     possible = only_possible(lines)
     report = build_waste(inputs(*possible))
-    total = added(Amount(each["board_ms"], each["nano"], each["unpriced_ms"]) for each in possible)
+    total = added(CostAmount(each["board_ms"], each["nano"], each["unpriced_ms"]) for each in possible)
     held = [each for each in possible if each["bucket"] == Bucket.HELD]
     assert added(row.amount for row in report.buckets).board_ms == total.board_ms == report.capacity.board_ms
     assert (report.difference_board_ms, report.difference_nano) == (0, 0)
@@ -296,12 +304,12 @@ def test_what_it_cost_by_cause_has_a_place_for_what_nobody_held() -> None:
 @pytest.mark.parametrize(
     ("looked", "held"),
     [
-        (Assessment(0, 0, 3), "held, and no detector has looked"),
-        (Assessment(3, 0, 0), "held, and not measured"),
-        (Assessment(2, 0, 1), "held, and not measured or in a window that no detector has looked at"),
+        (WasteAssessment(0, 0, 3), "held, and no detector has looked"),
+        (WasteAssessment(3, 0, 0), "held, and not measured"),
+        (WasteAssessment(2, 0, 1), "held, and not measured or in a window that no detector has looked at"),
     ],
 )
-def test_unknown_hours_say_what_they_are(looked: Assessment, held: str) -> None:
+def test_unknown_hours_say_what_they_are(looked: WasteAssessment, held: str) -> None:
     lines = (
         line(Waste.UNKNOWN, 2, bucket=Bucket.UNKNOWN),
         line(Waste.UNKNOWN, 3, team="a", job="train", job_uid="uid-train"),

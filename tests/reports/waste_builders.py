@@ -9,25 +9,30 @@ from typing import Any
 import pandas as pd
 
 from gpucost.detectors.findings import (
-    Action,
-    Draft,
-    Evidence,
     Finding,
-    Pattern,
-    Severity,
-    Subject,
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
     SubjectKind,
-    Wasted,
+    WastePattern,
 )
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.reports.to_do import KnownFinding
-from gpucost.reports.values import STEP, Amount
-from gpucost.reports.waste import WASTE_DIMS, WASTE_MEASURES, Assessment, WasteInputs
+from gpucost.reports.base.values import STEP, CostAmount
+from gpucost.reports.waste.recommendations import KnownFinding
+from gpucost.reports.waste.waste_report import (
+    WASTE_DIMS,
+    WASTE_MEASURES,
+    WasteAssessment,
+    WasteInputs,
+)
 from tests.reports.builders import A100, H100, MONTH, START_MS
 
-CAPACITY = Amount(140 * HOUR_MS, 825_240_000_000)
+CAPACITY = CostAmount(140 * HOUR_MS, 825_240_000_000)
 NLP = Scope(frozenset({"nlp"}))
 
 
@@ -93,21 +98,21 @@ def known(
     **texts: str,
 ) -> KnownFinding:
     """An idle job that holds a GPU; ``texts`` are its summary, action and patch."""
-    draft = Draft(
-        pattern=Pattern.IDLE_ALLOCATION,
+    draft = FindingDraft(
+        pattern=WastePattern.IDLE_ALLOCATION,
         variant="batch",
-        subject=Subject(SubjectKind.JOB, "east", job, "nlp", f"uid-{job}"),
+        subject=FindingSubject(SubjectKind.JOB, "east", job, "nlp", f"uid-{job}"),
         since_ms=START_MS,
         summary=texts.get("summary", f"Job nlp/{job} holds 1 GPU and does nothing"),
-        evidence=(Evidence("busy", 0.0, "%"),),
-        action=Action(
+        evidence=(FindingEvidence("busy", 0.0, "%"),),
+        action=FindingAction(
             texts.get("action", "Stop it"), texts.get("patch", f"kubectl -n nlp delete job {job}"), 1
         ),
         formula="boards x time",
         team=team,
     )
-    wasted = Wasted(4 * HOUR_MS, None if hourly is None else 4 * hourly, draft.formula, True)
-    return KnownFinding(number, "open", Finding(draft, Severity.LOW, wasted, 1, hourly), START_MS)
+    wasted = FindingWaste(4 * HOUR_MS, None if hourly is None else 4 * hourly, draft.formula, True)
+    return KnownFinding(number, "open", Finding(draft, FindingSeverity.LOW, wasted, 1, hourly), START_MS)
 
 
 def small_waste(**changes: Any) -> WasteInputs:
@@ -117,7 +122,7 @@ def small_waste(**changes: Any) -> WasteInputs:
         currency="USD",
         lines=waste_frame(waste_lines()),
         capacity=CAPACITY,
-        assessment=Assessment(29, 1, 0),
+        assessment=WasteAssessment(29, 1, 0),
         findings=(known(), known(8, job="seg-1", team="vision", hourly=3_431_000_000)),
     )
     return replace(inputs, **changes)

@@ -9,18 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.reports.digest import WeekInputs, scope_of
-from gpucost.reports.inputs import WindowFacts
-from gpucost.reports.values import Amount
-from gpucost.reports.waste import Assessment, WasteInputs
-from gpucost.reports.week import Week
+from gpucost.reports.base.values import CostAmount
+from gpucost.reports.digest.week_builder import WeekInputs, scope_of
+from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.reports.month.inputs import WindowFacts
+from gpucost.reports.waste.waste_report import WasteAssessment, WasteInputs
 from tests.reports.builders import H100, START_MS, frame, row, windows
 from tests.reports.waste_builders import part, waste_frame
 
-WEEK = Week(2026, 43)
+WEEK = IsoWeek(2026, 43)
 WEEK_START_MS = WEEK.window.start_ms
 _FIRST_DAY = (WEEK_START_MS - START_MS) // DAY_MS
 
@@ -84,7 +84,7 @@ def before_windows(days: int = 7) -> tuple[WindowFacts, ...]:
     return windows(days=days, start_ms=WEEK_START_MS - 7 * DAY_MS)
 
 
-def by_hand(uses: Sequence[Use]) -> Amount:
+def by_hand(uses: Sequence[Use]) -> CostAmount:
     """Hours times price, without gpucost's sums. For whole multiples of the price only."""
     ms = sum(Fraction(use.hours) * HOUR_MS for use in uses)
     priced = [use for use in uses if use.rate is not None]
@@ -94,7 +94,7 @@ def by_hand(uses: Sequence[Use]) -> Amount:
         if use.rate
     )
     unpriced = sum(Fraction(use.hours) * HOUR_MS for use in uses if use.rate is None)
-    return Amount(int(ms), nano if priced or not uses else None, int(unpriced))
+    return CostAmount(int(ms), nano if priced or not uses else None, int(unpriced))
 
 
 def week_inputs(
@@ -107,7 +107,13 @@ def week_inputs(
         )
     capacity = by_hand([use for use in uses if use.bucket != "overcommitted"])
     waste = WasteInputs(
-        WEEK.window, "USD", wasted(uses), None if team else capacity, Assessment(7, 0, 0), (), scope_of(team)
+        WEEK.window,
+        "USD",
+        wasted(uses),
+        None if team else capacity,
+        WasteAssessment(7, 0, 0),
+        (),
+        scope_of(team),
     )
     if "findings" in changes:
         waste = replace(waste, findings=changes.pop("findings"))

@@ -9,29 +9,27 @@ from typing import Any, ClassVar
 import pytest
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.detectors.findings import Pattern
-from gpucost.detectors.lifecycle import Exemption, State
+from gpucost.detectors.engine.lifecycle import FindingExemption, FindingLifeState
+from gpucost.detectors.findings import WastePattern
 from gpucost.detectors.rule_settings import RuleSettings
+from gpucost.domain.buckets import Waste
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.domain.waste import Waste
 from gpucost.ledger import Ledger
-from gpucost.service.assessing import Assessing
-from gpucost.service.detect_loop import DetectLoop
-from gpucost.service.detect_status import DetectStatus
-from gpucost.service.detecting import Detecting
-from gpucost.service.past_work import PastServers
-from gpucost.service.pipeline import Pipeline, Rules
-from gpucost.service.rehearsing import Rehearsing
-from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.service.detection.backtest import DetectorBacktest
+from gpucost.service.detection.loop import DetectorLoop, DetectorStatus
+from gpucost.service.detection.runner import DetectorRunner
+from gpucost.service.detection.waste_accounting import PastServers, WasteAccounting
+from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.settings.types import milliseconds
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, GIB, World, at, four_dollars
 
 HOURS = 30
-IDLE = Pattern.IDLE_ALLOCATION
-RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
+IDLE = WastePattern.IDLE_ALLOCATION
+RULES = AttributionRules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
 
 
 def _world() -> World:
@@ -75,13 +73,13 @@ def _pipeline(source: RecordedSource, ledger: Ledger) -> Pipeline:
     return Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(HOURS * 60), "test")
 
 
-def _detecting(source: RecordedSource, ledger: Ledger, *exemptions: Exemption) -> Detecting:
+def _detecting(source: RecordedSource, ledger: Ledger, *exemptions: FindingExemption) -> DetectorRunner:
     lengths = DAY_MS + 6 * HOUR_MS, 28 * DAY_MS, 15 * MINUTE_MS
-    return Detecting(source, ledger, RULES, RuleSettings(), exemptions, *lengths, _past(ledger))
+    return DetectorRunner(source, ledger, RULES, RuleSettings(), exemptions, *lengths, _past(ledger))
 
 
-def _assessing(source: RecordedSource, ledger: Ledger) -> Assessing:
-    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
+def _assessing(source: RecordedSource, ledger: Ledger) -> WasteAccounting:
+    return WasteAccounting(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
 
 
 def _past(ledger: Ledger) -> PastServers:
@@ -90,7 +88,7 @@ def _past(ledger: Ledger) -> PastServers:
 
 def _idle(ledger: Ledger) -> dict[str, tuple[str, int]]:
     """States and beginnings (in minutes) of findings of idleness, by job."""
-    records = ledger.findings(EVERYTHING, patterns=[Pattern.IDLE_ALLOCATION.value])
+    records = ledger.findings(EVERYTHING, patterns=[WastePattern.IDLE_ALLOCATION.value])
     return {each.subject_name: (each.state.value, (each.since_ms - at(0)) // MINUTE_MS) for each in records}
 
 
@@ -124,7 +122,7 @@ def test_what_people_say_survives_the_next_look(source: RecordedSource, ledger: 
     detecting.once(CLUSTER, at(605))
     (after,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
     assert (after.state, after.acknowledged_by, after.acknowledged_note) == (
-        State.ACKNOWLEDGED,
+        FindingLifeState.ACKNOWLEDGED,
         "ada",
         "on it",
     )
@@ -135,7 +133,7 @@ def test_what_one_variant_lacks_keeps_no_other_open(source: RecordedSource, ledg
     looked = _detecting(source, ledger).once(CLUSTER, at(600))
     assert looked is not None
     blind = [
-        each for each in looked.withheld if each.lacks_data and each.pattern is Pattern.OVERSIZED_REQUEST
+        each for each in looked.withheld if each.lacks_data and each.pattern is WastePattern.OVERSIZED_REQUEST
     ]
     assert {each.variant for each in blind} >= {"host_share"}
     assert all(each.variant for each in blind)
@@ -143,7 +141,9 @@ def test_what_one_variant_lacks_keeps_no_other_open(source: RecordedSource, ledg
 
 def test_an_exempt_finding_is_kept_and_says_until_when(source: RecordedSource, ledger: Ledger) -> None:
     until_ms = at(0) + 2 * DAY_MS
-    _detecting(source, ledger, Exemption(until_ms, "agreed", teams=("language",))).once(CLUSTER, at(600))
+    _detecting(source, ledger, FindingExemption(until_ms, "agreed", teams=("language",))).once(
+        CLUSTER, at(600)
+    )
     (found,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
     assert found.exempt_until_ms == until_ms
 
@@ -259,7 +259,7 @@ def test_a_final_day_is_the_same_whatever_the_source_holds_before_it(tmp_path: P
             span = Window(at(day), at(day) + DAY_MS)
             pipeline = Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(end), "test")
             pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
-            assessing = Assessing(
+            assessing = WasteAccounting(
                 source, ledger, RULES, RuleSettings(), learnt, 5 * HOUR_MS, "test", _past(ledger)
             )
             assert assessing.assess(CLUSTER, assessing.pending(CLUSTER, span)).final == 24
@@ -269,7 +269,7 @@ def test_a_final_day_is_the_same_whatever_the_source_holds_before_it(tmp_path: P
     assert found[2].equals(found[0])
 
 
-class _Counted(Assessing):
+class _Counted(WasteAccounting):
     looks: ClassVar[list[int]] = []
 
     def assess(self, cluster: str, windows: Any, **options: Any) -> Any:
@@ -282,8 +282,8 @@ def test_the_loop_assesses_again_only_when_something_came(source: RecordedSource
     pipeline = _pipeline(growing, ledger)
     assessing = _Counted(growing, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
     assessing.looks.clear()
-    loop = DetectLoop(
-        _detecting(growing, ledger), assessing, DetectStatus(), interval_s=300, state=lambda _: None,
+    loop = DetectorLoop(
+        _detecting(growing, ledger), assessing, DetectorStatus(), interval_s=300, state=lambda _: None,
         now=lambda: growing.end_ms, seconds=lambda: 0.0, sleep=lambda _: None, stopped=lambda: False,
     )  # fmt: skip
     seen = []
@@ -304,10 +304,10 @@ def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Le
 
 
 def test_rehearsal_says_what_would_have_been_found(source: RecordedSource) -> None:
-    rehearsing = Rehearsing(source, RULES, RuleSettings(), DAY_MS, 28 * DAY_MS)
+    rehearsing = DetectorBacktest(source, RULES, RuleSettings(), DAY_MS, 28 * DAY_MS)
     told = rehearsing.rehearse(CLUSTER, 3, at(HOURS * 60))
     assert told.failures == ()
-    (idle,) = [each for each in told.findings if each.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
+    (idle,) = [each for each in told.findings if each.finding.draft.pattern is WastePattern.IDLE_ALLOCATION]
     assert (idle.days, idle.of) == (1, 1)
     assert idle.board_ms == 20 * HOUR_MS
     assert idle.nano == 80_000_000_000

@@ -13,17 +13,23 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
-from gpucost.ledger import WASTE_LINES, Foretold, Ledger, WasteOfWindow
-from gpucost.reports.week import Week
-from gpucost.service.digesting import Digesting, DueMonth, DueWeek, Schedule, due
-from gpucost.service.reporting import Reporting
+from gpucost.ledger import WASTE_LINES, Ledger, WaitPrediction, WasteOfWindow
+from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.service.notifications.digests import (
+    DigestSchedule,
+    DigestScheduler,
+    DueMonth,
+    DueWeek,
+    due,
+)
+from gpucost.service.reporting.report_service import ReportService
 from tests.ledger.builders import CLUSTER, PRICE, ingest, line
 
-WEEK = Week(2026, 43)
+WEEK = IsoWeek(2026, 43)
 BEFORE = WEEK.previous()
 MONDAY_MS = WEEK.window.end_ms
 TOLD_MS = MONDAY_MS + 9 * HOUR_MS
-UTC_NINE = Schedule(assesses=False)
+UTC_NINE = DigestSchedule(assesses=False)
 NOW_MS = Month(2026, 12).window.start_ms
 
 
@@ -50,13 +56,18 @@ def filled(written: Path, sqlite_url: str) -> Iterator[Ledger]:
         yield opened
 
 
-def day(number: int, week: Week = WEEK) -> Window:
+def day(number: int, week: IsoWeek = WEEK) -> Window:
     start_ms = week.window.start_ms + number * DAY_MS
     return Window(start_ms, start_ms + DAY_MS)
 
 
 def fill(
-    ledger: Ledger, days: range = range(7), week: Week = WEEK, *, settle: bool = True, cluster: str = CLUSTER
+    ledger: Ledger,
+    days: range = range(7),
+    week: IsoWeek = WEEK,
+    *,
+    settle: bool = True,
+    cluster: str = CLUSTER,
 ) -> None:
     """Days of red and blue with a whole board each, and a free one."""
     for number in days:
@@ -95,8 +106,8 @@ def look(ledger: Ledger, days: range = range(7)) -> None:
         ledger.write_waste(CLUSTER, [found], code_version="1")
 
 
-def digesting(ledger: Ledger, **budgets: int) -> Digesting:
-    return Digesting(Reporting(ledger, "test", {}), budgets)
+def digesting(ledger: Ledger, **budgets: int) -> DigestScheduler:
+    return DigestScheduler(ReportService(ledger, "test", {}), budgets)
 
 
 # --- when ---------------------------------------------------------------------------------------------
@@ -105,29 +116,29 @@ def digesting(ledger: Ledger, **budgets: int) -> Digesting:
 @pytest.mark.parametrize(
     ("schedule", "told"),
     [
-        (Schedule(), "2026-10-26T09:00:00Z"),
-        (Schedule(weekday=5, hour=16), "2026-10-30T16:00:00Z"),
+        (DigestSchedule(), "2026-10-26T09:00:00Z"),
+        (DigestSchedule(weekday=5, hour=16), "2026-10-30T16:00:00Z"),
         # Monday of a zone east of UTC begins on Sunday in UTC, before the week has ended.
-        (Schedule(hour=9, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
-        (Schedule(hour=8, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
-        (Schedule(zone=ZoneInfo("Australia/Sydney")), "2026-10-26T00:00:00Z"),
-        (Schedule(hour=12, zone=ZoneInfo("Australia/Sydney")), "2026-10-26T01:00:00Z"),
-        (Schedule(zone=ZoneInfo("Pacific/Auckland")), "2026-10-26T00:00:00Z"),
-        (Schedule(zone=ZoneInfo("Pacific/Honolulu")), "2026-10-26T19:00:00Z"),
-        (Schedule(weekday=7, hour=23, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T06:00:00Z"),
-        (Schedule(hour=9, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T16:00:00Z"),
+        (DigestSchedule(hour=9, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
+        (DigestSchedule(hour=8, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
+        (DigestSchedule(zone=ZoneInfo("Australia/Sydney")), "2026-10-26T00:00:00Z"),
+        (DigestSchedule(hour=12, zone=ZoneInfo("Australia/Sydney")), "2026-10-26T01:00:00Z"),
+        (DigestSchedule(zone=ZoneInfo("Pacific/Auckland")), "2026-10-26T00:00:00Z"),
+        (DigestSchedule(zone=ZoneInfo("Pacific/Honolulu")), "2026-10-26T19:00:00Z"),
+        (DigestSchedule(weekday=7, hour=23, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T06:00:00Z"),
+        (DigestSchedule(hour=9, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T16:00:00Z"),
         # The clocks of Berlin went back on the day before.
-        (Schedule(hour=9, zone=ZoneInfo("Europe/Berlin")), "2026-10-26T08:00:00Z"),
-        (Schedule(weekday=7, hour=0), "2026-11-01T00:00:00Z"),
+        (DigestSchedule(hour=9, zone=ZoneInfo("Europe/Berlin")), "2026-10-26T08:00:00Z"),
+        (DigestSchedule(weekday=7, hour=0), "2026-11-01T00:00:00Z"),
     ],
 )
-def test_a_week_is_told_on_a_weekday_and_hour_of_a_zone(schedule: Schedule, told: str) -> None:
+def test_a_week_is_told_on_a_weekday_and_hour_of_a_zone(schedule: DigestSchedule, told: str) -> None:
     assert iso(schedule.tell_ms(WEEK)) == told
 
 
 def test_an_hour_that_a_zone_skips_is_the_one_after_it() -> None:
-    berlin = Schedule(weekday=7, hour=2, zone=ZoneInfo("Europe/Berlin"))
-    assert iso(berlin.tell_ms(Week(2026, 12))) == "2026-03-29T01:00:00Z"
+    berlin = DigestSchedule(weekday=7, hour=2, zone=ZoneInfo("Europe/Berlin"))
+    assert iso(berlin.tell_ms(IsoWeek(2026, 12))) == "2026-03-29T01:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,7 @@ def test_an_hour_that_a_zone_skips_is_the_one_after_it() -> None:
 )
 def test_a_schedule_that_cannot_be_is_refused(values: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Schedule(**values)
+        DigestSchedule(**values)
 
 
 def test_a_settled_week_is_due_from_its_hour_until_the_next_is(filled: Ledger) -> None:
@@ -162,13 +173,13 @@ def test_a_week_that_is_not_settled_waits_and_is_told_in_the_end(lack: str, ledg
         fill(ledger, range(6, 7), settle=lack != "open")
     if lack == "silent":
         fill(ledger, week=BEFORE, cluster="west")
-    schedule = Schedule(assesses=lack == "unseen", longest_wait_ms=DAY_MS)
+    schedule = DigestSchedule(assesses=lack == "unseen", longest_wait_ms=DAY_MS)
     assert due(TOLD_MS + DAY_MS - 1, schedule, ledger) == ()
     assert due(TOLD_MS + DAY_MS, schedule, ledger) == (DueWeek(WEEK, TOLD_MS, whole=False),)
 
 
 def test_once_the_detectors_have_looked_nothing_is_waited_for(filled: Ledger) -> None:
-    schedule = Schedule(assesses=True)
+    schedule = DigestSchedule(assesses=True)
     look(filled, range(6))
     assert due(TOLD_MS, schedule, filled) == ()
     look(filled, range(6, 7))
@@ -292,8 +303,8 @@ def test_a_weeks_sums_are_those_of_the_database(filled: Ledger, sqlite_url: str)
 
 def test_waits_come_from_what_was_foretold(filled: Ledger) -> None:
     at = parse_instant("2026-10-20T00:00:00Z")
-    waiting = Foretold("u2", "ml", "b", "cq", "blue", at, None, None, DAY_MS)
-    started = Foretold("u1", "ml", "a", "cq", "red", at, None, None, DAY_MS, started_ms=at + HOUR_MS)
+    waiting = WaitPrediction("u2", "ml", "b", "cq", "blue", at, None, None, DAY_MS)
+    started = WaitPrediction("u1", "ml", "a", "cq", "red", at, None, None, DAY_MS, started_ms=at + HOUR_MS)
     filled.foretell(CLUSTER, [started, waiting])
     red, blue = (digesting(filled).week(WEEK, team) for team in ("red", "blue"))
     assert red is not None

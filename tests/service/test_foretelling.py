@@ -10,34 +10,34 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.explain import explain
-from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.explanation.job_explanation import explain
+from gpucost.advisor.request.context import AdvisorContext
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.jobs import JobManifest
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
 from gpucost.detectors.findings import (
-    Action,
-    Draft,
     Finding,
-    Pattern,
-    Severity,
-    Subject,
+    FindingAction,
+    FindingDraft,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
     SubjectKind,
     TeamView,
-    Wasted,
+    WastePattern,
 )
-from gpucost.detectors.lifecycle import Life, State
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.ledger import Foretold, Ledger
-from gpucost.service import foretelling
-from gpucost.service.advising import Advising, Engine
-from gpucost.service.finding_records import record_of
-from gpucost.service.foretelling import Foretelling, foretell
-from gpucost.service.learnt import Outcome, given_of, outcome_of
+from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.service.advisor import wait_predictor
+from gpucost.service.advisor.advisor_cache import PredictionOutcome, given_of, outcome_of
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
+from gpucost.service.advisor.wait_predictor import WaitPredictor, predict_wait
+from gpucost.service.detection.finding_records import record_of
 from tests.advisor import worlds
 from tests.advisor.worlds import NOW
 from tests.ledger.builders import hour, ingest, line
@@ -54,9 +54,9 @@ class Watched:
     version: int = 1
     is_current: bool = True
 
-    def overview(self, cluster: str) -> Overview:
+    def overview(self, cluster: str) -> ClusterOverview:
         assert cluster == self.cluster
-        return Overview(self.state)
+        return ClusterOverview(self.state)
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Service:
 
     ledger: Ledger
     watched: Watched
-    advising: Advising
-    loop: Foretelling
+    advising: AdvisorService
+    loop: WaitPredictor
     asked: list[str] = field(default_factory=list)
 
-    def turn(self, *objects: object, minutes: int = 0) -> tuple[Foretold, ...]:
+    def turn(self, *objects: object, minutes: int = 0) -> tuple[WaitPrediction, ...]:
         """A turn, over a state of ``objects`` if there are any, ``minutes`` after NOW."""
         if objects:
             self.watched.state = replace(worlds.state(*objects), at_ms=NOW + minutes * MINUTE_MS)
@@ -92,18 +92,18 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 def service(
     ledger: Ledger,
     *objects: object,
-    ask: Callable[[Workload, Knowledge], Foretold | None] = foretell,
+    ask: Callable[[Workload, AdvisorContext], WaitPrediction | None] = predict_wait,
     seconds: Callable[[], float] = lambda: 0.0,
     **options: Any,
 ) -> Service:
     watched, asked = Watched(worlds.state(*objects)), list[str]()
-    found = Advising(watched, Engine(advise, explain, manifest_of, reread), TeamRules.default())
+    found = AdvisorService(watched, AdvisorEngine(advise, explain, manifest_of, reread), TeamRules.default())
 
-    def recorded(workload: Workload, known: Knowledge) -> Foretold | None:
+    def recorded(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
         asked.append(workload.meta.name)
         return ask(workload, known)
 
-    loop = Foretelling(
+    loop = WaitPredictor(
         found,
         ledger,
         now=lambda: NOW,
@@ -130,7 +130,7 @@ def numbered(number: int) -> Workload:
     return waiting(f"w{number:02}", created=3600 - number)
 
 
-def foretold(uid: str, **values: Any) -> Foretold:
+def foretold(uid: str, **values: Any) -> WaitPrediction:
     given: dict[str, Any] = {
         "workload_uid": uid,
         "namespace": "ml",
@@ -142,7 +142,7 @@ def foretold(uid: str, **values: Any) -> Foretold:
         "p90_ms": 2 * HOUR_MS,
         "horizon_ms": 168 * HOUR_MS,
     }
-    return Foretold(**(given | values))
+    return WaitPrediction(**(given | values))
 
 
 def test_a_wait_is_foretold_once_and_scored_when_it_started(ledger: Ledger) -> None:
@@ -229,7 +229,7 @@ def test_no_number_is_written_where_the_advisor_has_none(ledger: Ledger) -> None
 
 
 def test_a_round_has_an_end_and_goes_round(ledger: Ledger) -> None:
-    most = foretelling.MOST_PER_ROUND
+    most = wait_predictor.MOST_PER_ROUND
     every = [numbered(at) for at in range(most + 5)]
     found = service(ledger, *full(*every), ask=lambda *_: None)
     found.turn()
@@ -239,7 +239,7 @@ def test_a_round_has_an_end_and_goes_round(ledger: Ledger) -> None:
 
 
 def test_a_slow_round_ends_early(ledger: Ledger) -> None:
-    seconds = count(0.0, foretelling.LONGEST_ROUND_S)
+    seconds = count(0.0, wait_predictor.LONGEST_ROUND_S)
     every = full(*map(numbered, range(5)))
     found = service(ledger, *every, ask=lambda *_: None, seconds=lambda: next(seconds))
     found.turn()
@@ -257,10 +257,10 @@ def test_people_are_served_first(ledger: Ledger) -> None:
 
 
 def test_failures_are_counted_and_end_nothing(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    def ask(workload: Workload, known: Knowledge) -> Foretold | None:
+    def ask(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
         if workload.meta.name == "w00":
             raise ZeroDivisionError
-        return foretell(workload, known)
+        return predict_wait(workload, known)
 
     found = service(ledger, *full(numbered(0), numbered(1)), ask=ask)
     found.turn()
@@ -296,17 +296,17 @@ def test_without_a_current_state_nobody_is_gone(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("values", "outcome", "counts"),
     [
-        ({"started_ms": NOW}, Outcome.HELD_P50, (1, 1)),
-        ({"started_ms": NOW + HOUR_MS}, Outcome.HELD_P50, (1, 1)),
-        ({"started_ms": NOW + HOUR_MS + 1}, Outcome.HELD_P90, (0, 1)),
-        ({"started_ms": NOW + 2 * HOUR_MS + 1}, Outcome.MISSED, (0, 0)),
-        ({"started_ms": NOW + 2 * HOUR_MS, "p90_ms": None}, Outcome.BEYOND_HORIZON, (0, 0)),
-        ({"started_ms": NOW, "p50_ms": None, "p90_ms": None}, Outcome.BEYOND_HORIZON, (0, 0)),
-        ({"gone_ms": NOW + 1}, Outcome.GONE, (0, 0)),
+        ({"started_ms": NOW}, PredictionOutcome.HELD_P50, (1, 1)),
+        ({"started_ms": NOW + HOUR_MS}, PredictionOutcome.HELD_P50, (1, 1)),
+        ({"started_ms": NOW + HOUR_MS + 1}, PredictionOutcome.HELD_P90, (0, 1)),
+        ({"started_ms": NOW + 2 * HOUR_MS + 1}, PredictionOutcome.MISSED, (0, 0)),
+        ({"started_ms": NOW + 2 * HOUR_MS, "p90_ms": None}, PredictionOutcome.BEYOND_HORIZON, (0, 0)),
+        ({"started_ms": NOW, "p50_ms": None, "p90_ms": None}, PredictionOutcome.BEYOND_HORIZON, (0, 0)),
+        ({"gone_ms": NOW + 1}, PredictionOutcome.GONE, (0, 0)),
     ],
 )
 def test_what_came_of_a_wait(
-    ledger: Ledger, values: dict[str, Any], outcome: Outcome, counts: tuple[int, int]
+    ledger: Ledger, values: dict[str, Any], outcome: PredictionOutcome, counts: tuple[int, int]
 ) -> None:
     given = foretold("w1", **values)
     assert outcome_of(given) is outcome
@@ -336,32 +336,34 @@ def test_the_advisor_says_how_often_it_was_right(ledger: Ledger) -> None:
     assert (explained.advice.wait.held, explained.advice.wait.given) == (30, 40)
 
 
-def idle(uid: str, **values: Any) -> Life:
-    subject = Subject(SubjectKind.JOB, CLUSTER, uid, "ml", uid)
-    draft = Draft(
-        Pattern.IDLE_ALLOCATION,
+def idle(uid: str, **values: Any) -> FindingLife:
+    subject = FindingSubject(SubjectKind.JOB, CLUSTER, uid, "ml", uid)
+    draft = FindingDraft(
+        WastePattern.IDLE_ALLOCATION,
         "",
         subject,
         NOW - HOUR_MS,
         "8 GPUs do nothing",
         (),
-        Action("end it"),
+        FindingAction("end it"),
         "",
         "red",
         **values.pop("draft", {}),
     )
-    finding = Finding(draft, Severity.HIGH, Wasted(HOUR_MS, None, "", True), 8.0, None)
-    return replace(Life(finding, State.OPEN, NOW - HOUR_MS, NOW - 2 * HOUR_MS, NOW), **values)
+    finding = Finding(draft, FindingSeverity.HIGH, FindingWaste(HOUR_MS, None, "", True), 8.0, None)
+    return replace(
+        FindingLife(finding, FindingLifeState.OPEN, NOW - HOUR_MS, NOW - 2 * HOUR_MS, NOW), **values
+    )
 
 
 def test_findings_of_a_job_are_known_without_the_ledger(ledger: Ledger) -> None:
     found = service(ledger, *full())
     found.advising.refresh()
     assert found.advising.informed().known.troubles is None, "nobody knows yet"
-    view = TeamView("your GPUs do nothing", (), Action("end yours"))
+    view = TeamView("your GPUs do nothing", (), FindingAction("end yours"))
     lives = (
         idle("job-1"),
-        idle("job-2", state=State.MUTED, muted_until_ms=NOW + HOUR_MS),
+        idle("job-2", state=FindingLifeState.MUTED, muted_until_ms=NOW + HOUR_MS),
         idle("job-3", rehearsal=True),
         idle("job-4", draft={"team_view": view}),
     )
@@ -430,7 +432,7 @@ def manifest(name: str, namespace: str) -> JobManifest:
 def test_the_loop_ends_when_it_is_told_to(ledger: Ledger) -> None:
     stops, slept = iter([False, False, True]), list[float]()
     found = service(ledger)
-    loop = Foretelling(
+    loop = WaitPredictor(
         found.advising,
         ledger,
         now=lambda: NOW,

@@ -6,27 +6,27 @@ from datetime import timedelta
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import SourceTimeout
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.reports.job import JobReport, build_job
-from gpucost.reports.job_waste import JobLook
-from gpucost.service.job_look import MOST_MS, JobLooking, job_looking
-from gpucost.service.pipeline import Rules
-from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.reports.job.job_report import JobReport, build_job
+from gpucost.reports.job.job_waste import JobDetectionView
+from gpucost.service.detection.job_inspection import MOST_MS, JobInspection, job_inspection
+from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.settings.detectors import DetectorsSettings
 from tests.detectors.worlds import T0, World, at, four_dollars
 from tests.reports.builders import START_MS
 from tests.reports.test_job import job_inputs, part
 from tests.service.test_job_source import Asked
 
-RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
+RULES = AttributionRules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
 SETTINGS = DetectorsSettings()
 
 
-def looking(source: Asked) -> JobLooking:
-    return job_looking(SETTINGS, source, RULES)
+def looking(source: Asked) -> JobInspection:
+    return job_inspection(SETTINGS, source, RULES)
 
 
 def job(days: float, uid: str = "uid-train", start_ms: int = START_MS) -> JobReport:
@@ -35,7 +35,7 @@ def job(days: float, uid: str = "uid-train", start_ms: int = START_MS) -> JobRep
     return build_job(job_inputs(rows, job_uid=uid))
 
 
-def idle_and_over() -> Frames:
+def idle_and_over() -> ClusterFrames:
     """``train`` worked for an hour and idled for eleven, beside another job that idles all day."""
     world = World(24 * 60).node("n1", 4)
     world.pod("p", "n1", 0, 12 * 60, units=2, job="train", team="a")
@@ -45,7 +45,7 @@ def idle_and_over() -> Frames:
     return world.work("q", "n1", "g2", [0.0] * 288).frames()
 
 
-def seen(days: float = 0.5) -> JobLook:
+def seen(days: float = 0.5) -> JobDetectionView:
     source = Asked(Window(T0, at(24 * 60)), held=idle_and_over())
     return looking(source).look(job(days, start_ms=T0))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import SourceError, SourceTimeout
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.reports.job import JobReport, build_job
-from gpucost.service.job_source import MOST_MS, see_job
+from gpucost.reports.job.job_report import JobReport, build_job
+from gpucost.service.detection.job_inspection import LONGEST_SPAN_MS, see_job
 from tests.detectors.worlds import World
 from tests.reports.builders import START_MS
 from tests.reports.test_job import job_inputs, part
@@ -20,7 +20,7 @@ class Asked:
     """A source that remembers what it was asked for."""
 
     extent: Window | None
-    held: Frames = field(default_factory=lambda: World(end=60).node("n1").frames())
+    held: ClusterFrames = field(default_factory=lambda: World(end=60).node("n1").frames())
     error: SourceError | None = None
     spans: list[Window] = field(default_factory=list)
     frames: set[str] = field(default_factory=set)
@@ -33,10 +33,10 @@ class Asked:
         del cluster
         return self.extent
 
-    def read(self, cluster: str, window: Window) -> Frames:
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
         raise NotImplementedError
 
-    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         del cluster
         if self.error is not None:
             raise self.error
@@ -64,7 +64,7 @@ def test_of_a_long_job_its_last_days_and_the_day_before_it_are_read() -> None:
     source = Asked(always())
     see_job(source, job(30))
     end = START_MS + 30 * DAY_MS
-    assert source.spans == [Window(START_MS - DAY_MS, START_MS), Window(end - MOST_MS, end)]
+    assert source.spans == [Window(START_MS - DAY_MS, START_MS), Window(end - LONGEST_SPAN_MS, end)]
 
 
 def test_a_job_of_seven_days_and_an_hour_is_not_read_twice() -> None:

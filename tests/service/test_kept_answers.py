@@ -14,8 +14,8 @@ import pytest
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.service.kept_answers import KeptAnswers
-from gpucost.service.reporting import Reporting
+from gpucost.service.reporting.report_cache import ReportCache
+from gpucost.service.reporting.report_service import ReportService
 from tests.api.findings import lives, save
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
 
@@ -28,7 +28,7 @@ def always(_: object) -> bool:
 
 
 def test_many_who_ask_at_once_cost_one() -> None:
-    kept, made, begun = KeptAnswers(), list[int](), threading.Barrier(8)
+    kept, made, begun = ReportCache(), list[int](), threading.Barrier(8)
 
     def make() -> str:
         made.append(1)
@@ -44,7 +44,7 @@ def test_many_who_ask_at_once_cost_one() -> None:
 
 
 def test_who_waits_for_one_that_fails_makes_its_own() -> None:
-    kept, first, go = KeptAnswers(), threading.Event(), threading.Event()
+    kept, first, go = ReportCache(), threading.Event(), threading.Event()
 
     def fails() -> str:
         first.set()
@@ -62,7 +62,7 @@ def test_who_waits_for_one_that_fails_makes_its_own() -> None:
 
 
 def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
-    kept = KeptAnswers(10_000)
+    kept = ReportCache(10_000)
     for number in range(50):
         kept.get(number, lambda: bytes(1_000), keeps=always)
         kept.get(0, lambda: bytes(1_000), keeps=always)
@@ -77,7 +77,7 @@ def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
 
 
 @pytest.fixture
-def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Reporting, Ledger, list[str]]:
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ReportService, Ledger, list[str]]:
     """Reports over a ledger, and the names of the heavy reads that they made."""
     ledger, reads = filled_ledger(tmp_path, CLOCK), list[str]()
 
@@ -92,17 +92,17 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Reporting,
 
     count("aggregate")
     count("waste")
-    return Reporting(ledger, "test", {}), ledger, reads
+    return ReportService(ledger, "test", {}), ledger, reads
 
 
-def reports(reporting: Reporting, scope: Scope) -> list[object]:
+def reports(reporting: ReportService, scope: Scope) -> list[object]:
     month, waste = reporting.month(scope, MONTH), reporting.waste(scope, DAY)
     assert month is not None
     assert waste is not None
     return [month, waste, reporting.allocations(scope, DAY, ("team",), step_ms=HOUR_MS)]
 
 
-def test_what_is_asked_again_is_not_read_again(counted: tuple[Reporting, Ledger, list[str]]) -> None:
+def test_what_is_asked_again_is_not_read_again(counted: tuple[ReportService, Ledger, list[str]]) -> None:
     reporting, _, reads = counted
     first = reports(reporting, EVERYTHING)
     assert reads
@@ -111,7 +111,9 @@ def test_what_is_asked_again_is_not_read_again(counted: tuple[Reporting, Ledger,
     assert reads == []
 
 
-def test_another_scope_or_question_is_another_answer(counted: tuple[Reporting, Ledger, list[str]]) -> None:
+def test_another_scope_or_question_is_another_answer(
+    counted: tuple[ReportService, Ledger, list[str]],
+) -> None:
     reporting, ledger, reads = counted
     reports(reporting, EVERYTHING)
     for scope in (
@@ -120,7 +122,7 @@ def test_another_scope_or_question_is_another_answer(counted: tuple[Reporting, L
         Scope(None, frozenset({"x"})),
     ):
         reads.clear()
-        alone = Reporting(ledger, "test", {})
+        alone = ReportService(ledger, "test", {})
         month, expected = reporting.month(scope, MONTH), alone.month(scope, MONTH)
         assert month == expected
     reads.clear()
@@ -131,7 +133,7 @@ def test_another_scope_or_question_is_another_answer(counted: tuple[Reporting, L
     assert reporting.allocations(EVERYTHING, part, ("team",)) != by_day
 
 
-def test_what_changes_the_ledger_changes_the_answer(counted: tuple[Reporting, Ledger, list[str]]) -> None:
+def test_what_changes_the_ledger_changes_the_answer(counted: tuple[ReportService, Ledger, list[str]]) -> None:
     """A new version of a window, findings, the close of the month, an adjustment."""
     reporting, ledger, _ = counted
     fewer = frames()
@@ -146,11 +148,11 @@ def test_what_changes_the_ledger_changes_the_answer(counted: tuple[Reporting, Le
         change()
         after = reports(reporting, EVERYTHING)
         assert after != before
-        assert after == reports(Reporting(ledger, "test", {}), EVERYTHING)
+        assert after == reports(ReportService(ledger, "test", {}), EVERYTHING)
 
 
 def test_a_closed_month_is_another_answer(
-    counted: tuple[Reporting, Ledger, list[str]], monkeypatch: pytest.MonkeyPatch
+    counted: tuple[ReportService, Ledger, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporting, ledger, _ = counted
     before = reporting.month(EVERYTHING, MONTH)
@@ -160,4 +162,4 @@ def test_a_closed_month_is_another_answer(
     ledger.close_month(MONTH, author="ann", reason="a day", min_coverage=Fraction(0))
     after = reporting.month(EVERYTHING, MONTH)
     assert after != before
-    assert after == Reporting(ledger, "test", {}).month(EVERYTHING, MONTH)
+    assert after == ReportService(ledger, "test", {}).month(EVERYTHING, MONTH)

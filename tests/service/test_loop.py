@@ -12,9 +12,9 @@ import pytest
 from gpucost.domain.errors import InputError, LedgerUnavailable, PartialResponse, SourceUnreachable
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger, LedgerState
-from gpucost.service.loop import Loop
-from gpucost.service.settings import IngestSettings
-from gpucost.service.status import LoopStatus
+from gpucost.service.ingest.loop import IngestLoop
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.model import IngestSettings
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import START, hours
 
@@ -27,7 +27,7 @@ class World:
         self.source = MemorySource(frames(), extent=Window(START, START + 90 * DAY_MS))
         self.pauses: list[float] = []
         self.until, self.asked = clock.now_ms, 0
-        self.loop = Loop(
+        self.loop = IngestLoop(
             pipeline(ledger, self.source, clock),
             IngestSettings(**settings),
             self.status,
@@ -278,7 +278,7 @@ def test_a_source_that_never_answered_is_told_of_under_the_name_of_the_settings(
     ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(ledger, clock)
-    loop = Loop(
+    loop = IngestLoop(
         pipeline(ledger, world.source, clock),
         IngestSettings(),
         world.status,

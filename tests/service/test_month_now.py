@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import QueryRejected, SourceTimeout
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import WindowInfo
-from gpucost.service import month_now
-from gpucost.service.assessing import Assessing
-from gpucost.service.month_now import read_month
-from gpucost.service.pipeline import OnWindow
-from gpucost.service.settings import Settings
+from gpucost.service.detection.waste_accounting import WasteAccounting
+from gpucost.service.ingest.pipeline import OnWindow
+from gpucost.service.settings.model import Settings
+from gpucost.service.wiring import adhoc_month
+from gpucost.service.wiring.adhoc_month import read_month
 from gpucost.service.wiring.inputs import load_book, parse_source
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, T0, World
 
 HOURS = 78
@@ -33,11 +33,11 @@ class Remembering(RecordedSource):
         super().__init__(folder)
         self.asked: list[tuple[str, Window]] = []
 
-    def read(self, cluster: str, window: Window) -> Frames:
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
         self.asked.append(("read", window))
         return super().read(cluster, window)
 
-    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         self.asked.append(("history", window))
         if window.start_ms == BROKEN.start_ms - DAY_MS and window.end_ms > BROKEN.end_ms:
             raise QueryRejected("too many samples")
@@ -49,7 +49,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembering:
     world = World(60 * HOURS).node("n1").pod("a", "n1", 0, units=2)
     record(tmp_path / "recording", world.frames())
     found = Remembering(tmp_path / "recording")
-    monkeypatch.setattr(month_now, "open_source", lambda *_, **__: found)
+    monkeypatch.setattr(adhoc_month, "open_source", lambda *_, **__: found)
     return found
 
 
@@ -58,15 +58,15 @@ def test_a_question_that_fails_on_the_way_costs_the_waste_of_a_day_and_no_report
 ) -> None:
     assert source.asked == []
     settings = parse_source(f"recorded:{tmp_path / 'recording'}", Settings())
-    pending = Assessing.pending
+    pending = WasteAccounting.pending
     third = Window(T0 + 2 * DAY_MS, T0 + 3 * DAY_MS)
 
-    def sometimes(self: Assessing, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
+    def sometimes(self: WasteAccounting, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
         if span == third:
             raise SourceTimeout("no answer")
         return pending(self, cluster, span)
 
-    monkeypatch.setattr(Assessing, "pending", sometimes)
+    monkeypatch.setattr(WasteAccounting, "pending", sometimes)
     now = T0 + (HOURS + 2) * HOUR_MS
     book, teams = load_book(None), TeamRules.default()
     with read_month(settings, book, teams, Month(2026, 10), lambda: now) as read:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from gpucost.detectors.encoding import to_json
+from gpucost.detectors.engine.finding_json import to_json
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger import WASTE_LINES, FindingRecord, Ledger, WasteOfWindow
-from gpucost.reports.waste import WasteReport
-from gpucost.service.reporting import Reporting
+from gpucost.reports.waste.waste_report import WasteReport
+from gpucost.service.reporting.report_service import ReportService
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line
 from tests.reports.waste_builders import known
 
@@ -79,7 +79,7 @@ def find(ledger: Ledger, job: str, team: str, since_ms: int) -> None:
 
 
 def waste(ledger: Ledger, scope: Scope = EVERYTHING, month: Month = MONTH) -> WasteReport | None:
-    answer = Reporting(ledger, "test", {}).month(scope, month)
+    answer = ReportService(ledger, "test", {}).month(scope, month)
     assert answer is not None
     return answer.report.waste
 

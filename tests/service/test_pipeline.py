@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 from gpucost.domain.errors import (
+    DataProblem,
+    DataProblemCode,
     LedgerConflict,
     NotCovered,
     PartialResponse,
@@ -18,12 +20,11 @@ from gpucost.domain.errors import (
     SourceTimeout,
     SourceUnreachable,
 )
-from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger, LedgerState
-from gpucost.service.pipeline import Pipeline, observed_ms, progress_in
+from gpucost.service.ingest.pipeline import Pipeline, observed_ms, progress_in
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import OCTOBER, hours
 
@@ -172,7 +173,7 @@ def test_a_window_whose_prices_cannot_be_read_stays_open(ledger: Ledger, clock: 
 def test_what_a_source_says_of_an_instant_is_read_at_once(ledger: Ledger, clock: Clock) -> None:
     """A problem that says when it was needs no window of its own."""
     said = [
-        Problem(ProblemCode.END_BOUNDED, "c", "s", "may be off", 5, at_ms=hours(h, h + 1).start_ms)
+        DataProblem(DataProblemCode.END_BOUNDED, "c", "s", "may be off", 5, at_ms=hours(h, h + 1).start_ms)
         for h in (2, 7)
     ]
     source = MemorySource(replace(frames(), problems=tuple(said)))

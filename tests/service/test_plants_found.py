@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.cluster.overview import Overview
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.findings import Finding, Pattern
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.findings import Finding, WastePattern
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.book import PriceBook
-from gpucost.service.assessing import look
-from gpucost.service.pipeline import Rules
-from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.detection.waste_accounting import look
+from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import demo_prices_text, demo_teams_text
-from gpucost.simulator.plants import Plant
+from gpucost.simulator.injected_patterns import InjectedPattern
 from gpucost.simulator.state import cluster_state
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.simulated import simulated
 
 NAMES = (
@@ -41,21 +41,21 @@ def source(cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory) 
     return RecordedSource(folder)
 
 
-def _found(cluster: SimulatedCluster, source: RecordedSource, plant: Plant) -> tuple[Finding, ...]:
+def _found(cluster: SimulatedCluster, source: RecordedSource, plant: InjectedPattern) -> tuple[Finding, ...]:
     """What the detectors say just before the plant ends, with a day of history, or all of a longer one."""
     month = cluster.window
     end_ms = min(plant.window.end_ms, plant.window.start_ms + 3 * DAY_MS, month.end_ms)
     end_ms -= end_ms % (5 * MINUTE_MS)
     window = month.intersect(Window(min(plant.window.start_ms - 2 * HOUR_MS, end_ms - DAY_MS), end_ms))
     assert window is not None
-    rules = Rules(
+    rules = AttributionRules(
         PriceBook.parse(demo_prices_text(), "prices").rates,
         TeamRules.parse(demo_teams_text(), "teams"),
         ResourceCatalog(),
         ShareBasis.COMPUTE,
     )
     facts = look(cluster.name, source.history(cluster.name, window), window, rules)
-    state = Overview(cluster_state(cluster, end_ms - 1))
+    state = ClusterOverview(cluster_state(cluster, end_ms - 1))
     found = evaluate(
         type(facts)(facts.cluster, facts.history, facts.prices, state), DetectorsSettings().rules
     )
@@ -63,16 +63,18 @@ def _found(cluster: SimulatedCluster, source: RecordedSource, plant: Plant) -> t
     return found.findings
 
 
-def _is_about(finding: Finding, plant: Plant) -> bool:
+def _is_about(finding: Finding, plant: InjectedPattern) -> bool:
     draft = finding.draft
     if draft.pattern is not plant.pattern:
         return False
     # Starvation is a queue's; what it is about stands in its words.
     text = f"{draft.subject} {draft.subject.uid} {draft.summary} {draft.evidence}"
-    return plant.uid == draft.subject.uid or plant.name in text or plant.pattern is Pattern.QUOTA_STARVATION
+    return (
+        plant.uid == draft.subject.uid or plant.name in text or plant.pattern is WastePattern.QUOTA_STARVATION
+    )
 
 
-def _plants(cluster: SimulatedCluster, name: str) -> list[Plant]:
+def _plants(cluster: SimulatedCluster, name: str) -> list[InjectedPattern]:
     return [plant for plant in cluster.plants if name in (plant.name, plant.node)]
 
 

@@ -11,9 +11,9 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.reports.allocations import IdlePolicy
-from gpucost.reports.values import NOTHING, Amount
-from gpucost.service.reporting import Reporting
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.month.allocations import IdlePolicy
+from gpucost.service.reporting.report_service import ReportService
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, pipeline
 from tests.support.frames import build, hours, node, pod, units
 
@@ -29,13 +29,15 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 @pytest.fixture(scope="module")
-def reporting(ledger: Ledger) -> Reporting:
-    return Reporting(ledger, "test", QUOTAS)
+def reporting(ledger: Ledger) -> ReportService:
+    return ReportService(ledger, "test", QUOTAS)
 
 
-def bill(reporting: Reporting, window: Window, *group_by: str, **query: object) -> Mapping[str, Amount]:
+def bill(
+    reporting: ReportService, window: Window, *group_by: str, **query: object
+) -> Mapping[str, CostAmount]:
     """What each team pays."""
-    found: dict[str, Amount] = {}
+    found: dict[str, CostAmount] = {}
     answer = reporting.allocations(EVERYTHING, window, ("team", *group_by), **query)  # type: ignore[arg-type]
     for row in answer.report.rows:
         team = row.group["team"]
@@ -45,7 +47,9 @@ def bill(reporting: Reporting, window: Window, *group_by: str, **query: object) 
 
 @pytest.mark.fault(31)
 @pytest.mark.parametrize("policy", SHARED)
-def test_a_shared_bill_is_the_same_however_it_is_asked_for(policy: IdlePolicy, reporting: Reporting) -> None:
+def test_a_shared_bill_is_the_same_however_it_is_asked_for(
+    policy: IdlePolicy, reporting: ReportService
+) -> None:
     whole = bill(reporting, DAY, idle=policy)
     assert whole["research"].board_ms > bill(reporting, DAY)["research"].board_ms
     assert sum(whole.values(), NOTHING) == sum(bill(reporting, DAY).values(), NOTHING)
@@ -58,7 +62,7 @@ TWO_DAYS = hours(0, 48)
 
 
 @pytest.fixture(scope="module")
-def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reporting]:
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportService]:
     """Eight boards: research holds three of them on the first day, vision one for a part of the second."""
     held = build(
         pods=[
@@ -73,12 +77,12 @@ def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reporting]:
     with Ledger.open(url, now=clock) as found:
         lines = pipeline(found, MemorySource(held, extent=TWO_DAYS), clock)
         assert lines.ingest("c", lines.pending("c", TWO_DAYS)).ingested == 48
-        yield Reporting(found, "test", QUOTAS)
+        yield ReportService(found, "test", QUOTAS)
 
 
-def test_each_day_is_shared_among_those_who_held_on_it(two_days: Reporting) -> None:
+def test_each_day_is_shared_among_those_who_held_on_it(two_days: ReportService) -> None:
     day_ms = 8 * 24 * HOUR_MS
-    expected = {"research": Amount(day_ms, 480 * 10**9), "vision": Amount(day_ms, 480 * 10**9)}
+    expected = {"research": CostAmount(day_ms, 480 * 10**9), "vision": CostAmount(day_ms, 480 * 10**9)}
     for step_ms in (None, DAY_MS, 7 * DAY_MS):
         found = bill(two_days, TWO_DAYS, idle=IdlePolicy.PROPORTIONAL, step_ms=step_ms)
         assert found == expected
@@ -87,7 +91,7 @@ def test_each_day_is_shared_among_those_who_held_on_it(two_days: Reporting) -> N
 
 
 @pytest.mark.parametrize("policy", SHARED)
-def test_a_step_that_would_share_anew_is_refused(policy: IdlePolicy, reporting: Reporting) -> None:
+def test_a_step_that_would_share_anew_is_refused(policy: IdlePolicy, reporting: ReportService) -> None:
     with pytest.raises(InputError) as caught:
         reporting.allocations(EVERYTHING, DAY, ("team",), step_ms=HOUR_MS, idle=policy)
     assert (caught.value.field, caught.value.value) == ("step", "1 h")
@@ -96,7 +100,7 @@ def test_a_step_that_would_share_anew_is_refused(policy: IdlePolicy, reporting: 
 
 
 def test_sharing_reads_the_lines_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    reporting = Reporting(ledger, "test", QUOTAS)  # one that keeps no answers of other tests
+    reporting = ReportService(ledger, "test", QUOTAS)  # one that keeps no answers of other tests
     calls: list[object] = []
     real = Ledger.aggregate
 
@@ -112,16 +116,16 @@ def test_sharing_reads_the_lines_once(ledger: Ledger, monkeypatch: pytest.Monkey
 @pytest.mark.fault(47)
 @pytest.mark.parametrize("policy", SHARED)
 def test_some_teams_do_not_learn_what_is_shared(
-    policy: IdlePolicy, ledger: Ledger, reporting: Reporting
+    policy: IdlePolicy, ledger: Ledger, reporting: ReportService
 ) -> None:
     with pytest.raises(InputError, match=r"idle: .*separate.*api\.team_idle_sharing"):
         reporting.allocations(RESEARCH, DAY, ("team",), idle=policy)
-    allowing = Reporting(ledger, "test", QUOTAS, team_idle_sharing=True)
+    allowing = ReportService(ledger, "test", QUOTAS, team_idle_sharing=True)
     (row,) = allowing.allocations(RESEARCH, DAY, ("team",), idle=policy).report.rows
     assert row.total == bill(reporting, DAY, idle=policy)["research"]
 
 
-def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reporting: Reporting) -> None:
+def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reporting: ReportService) -> None:
     answer = reporting.month(EVERYTHING, Month(2026, 10))
     assert answer is not None
     comparison = answer.report.comparison
@@ -130,7 +134,7 @@ def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reportin
     assert comparison.note == "nothing of the previous month in the ledger"
 
 
-def test_the_trace_of_a_job_knows_its_units(reporting: Reporting) -> None:
+def test_the_trace_of_a_job_knows_its_units(reporting: ReportService) -> None:
     answer = reporting.job(EVERYTHING, "job-train")
     assert answer is not None
     assert [line.formula for line in answer.report.lines] == ["4 boards × 8 h × 2.50 USD/h = 80.00 USD"]

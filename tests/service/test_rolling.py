@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.frames import ACTIVITY, EVICTIONS, FRAMES, PROGRESS, SIGNALS
 from gpucost.domain.errors import SourceUnreachable
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.service.rolling import Rolling
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.service.detection.runner import RollingWindow
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, World, at
 
 
@@ -40,7 +40,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> RecordedSource:
     return RecordedSource(folder)
 
 
-def _same(one: Frames, other: Frames, window: Window) -> None:
+def _same(one: ClusterFrames, other: ClusterFrames, window: Window) -> None:
     for spec in FRAMES:
         left, right = (_ordered(getattr(frames, spec.name), spec, window) for frames in (one, other))
         pd.testing.assert_frame_equal(left, right, obj=spec.name)
@@ -60,7 +60,7 @@ def _ordered(frame: pd.DataFrame, spec: object, window: Window) -> pd.DataFrame:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=10)
 @given(looks=st.lists(st.integers(12, 120), min_size=1, max_size=4, unique=True), hours=st.integers(1, 10))
 def test_reading_in_pieces_is_reading_at_once(source: RecordedSource, looks: list[int], hours: int) -> None:
-    rolling = Rolling(source, CLUSTER, hours * HOUR_MS, 15 * MINUTE_MS)
+    rolling = RollingWindow(source, CLUSTER, hours * HOUR_MS, 15 * MINUTE_MS)
     for step in sorted(looks):
         known = rolling.upto(at(step * 5))
         assert known is not None
@@ -71,7 +71,7 @@ def test_reading_in_pieces_is_reading_at_once(source: RecordedSource, looks: lis
 
 
 def test_a_clock_that_goes_back_reads_anew(source: RecordedSource) -> None:
-    rolling = Rolling(source, CLUSTER, HOUR_MS, 15 * MINUTE_MS)
+    rolling = RollingWindow(source, CLUSTER, HOUR_MS, 15 * MINUTE_MS)
     rolling.upto(at(300))
     known = rolling.upto(at(200))
     assert known is not None
@@ -82,10 +82,10 @@ def test_a_clock_that_goes_back_reads_anew(source: RecordedSource) -> None:
 def test_a_source_that_fails_leaves_what_was_known(
     source: RecordedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rolling = Rolling(source, CLUSTER, HOUR_MS, 15 * MINUTE_MS)
+    rolling = RollingWindow(source, CLUSTER, HOUR_MS, 15 * MINUTE_MS)
     before = rolling.upto(at(300))
 
-    def refuse(cluster: str, window: Window) -> Frames:
+    def refuse(cluster: str, window: Window) -> ClusterFrames:
         raise SourceUnreachable(f"{cluster} {window}")
 
     with monkeypatch.context() as patch:
@@ -99,5 +99,5 @@ def test_a_source_that_fails_leaves_what_was_known(
 
 
 def test_a_source_that_covers_nothing_of_it_gives_nothing(source: RecordedSource) -> None:
-    assert Rolling(source, "elsewhere", HOUR_MS, MINUTE_MS).upto(at(300)) is None
-    assert Rolling(source, CLUSTER, HOUR_MS, MINUTE_MS).upto(at(-300)) is None
+    assert RollingWindow(source, "elsewhere", HOUR_MS, MINUTE_MS).upto(at(300)) is None
+    assert RollingWindow(source, CLUSTER, HOUR_MS, MINUTE_MS).upto(at(-300)) is None

@@ -10,14 +10,14 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.service.rendering import Format, render_month
-from gpucost.service.settings import AttributionSettings, IngestSettings
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.reporting.rendering import ReportFormat, render_month
+from gpucost.service.settings.model import AttributionSettings, IngestSettings
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH
 from gpucost.simulator.demo import demo_prices_text, demo_teams_text
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.simulated import simulated
 
 START = DEMO_MONTH.window.start_ms
@@ -32,7 +32,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def reports(url: str, recording: Path, backwards: bool) -> dict[Format, str | bytes]:
+def reports(url: str, recording: Path, backwards: bool) -> dict[ReportFormat, str | bytes]:
     """The month's report in every format, from a ledger filled from either end."""
     book = PriceBook.parse(demo_prices_text(), "prices.yaml")
     teams = TeamRules.parse(demo_teams_text(), "teams.yaml")
@@ -49,7 +49,7 @@ def reports(url: str, recording: Path, backwards: bool) -> dict[Format, str | by
             assert not pipeline.ingest("demo", half).failures
         answer = build_reporting(ledger, teams).month(EVERYTHING, DEMO_MONTH)
     assert answer is not None
-    return {format_: render_month(answer.report, format_) for format_ in Format}
+    return {format_: render_month(answer.report, format_) for format_ in ReportFormat}
 
 
 @pytest.mark.postgres
@@ -60,7 +60,7 @@ def test_sqlite_and_postgresql_give_the_same_bytes(
     one = reports(sqlite_url, recording, backwards=False)
     again = reports(sqlite_url, recording, backwards=False)
     other = reports(postgres_url, recording, backwards=True)
-    assert set(one) >= {Format.JSON, Format.CSV, Format.PARQUET, Format.HTML}
+    assert set(one) >= {ReportFormat.JSON, ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.HTML}
     for format_, content in one.items():
         assert len(content) > 1000
         assert again[format_] == content, format_

@@ -9,10 +9,10 @@ import pytest
 
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.gpu import ShareBasis
-from gpucost.service.settings import Settings
-from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings.api import ApiSettings
+from gpucost.service.settings.loader import environment_names, load_settings
+from gpucost.service.settings.model import Settings
 from gpucost.service.settings_docs import render
-from gpucost.service.settings_load import environment_names, load_settings
 from gpucost.settings.types import groups_in
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.advisor.settings import AdvisorSettings, Pool
-from gpucost.cluster.scheduling import (
+from gpucost.advisor.model.settings import AdvisorSettings, AutoscaledPool
+from gpucost.cluster.objects.scheduler_config import (
     INITIAL_SHARE,
     STRATEGIES,
     VOLCANO_ACTIONS,
@@ -17,10 +17,10 @@ from gpucost.cluster.scheduling import (
     VolcanoConfig,
 )
 from gpucost.domain.errors import ConfigError
-from gpucost.kube.scheduler_configs import NAMES, SchedulerNames
-from gpucost.service.settings import Settings
-from gpucost.service.settings_advisor import AdvisingSettings, WebhookSettings
-from gpucost.service.settings_load import environment_names, load_settings
+from gpucost.kube.watch.scheduler_reader import NAMES, SchedulerNames
+from gpucost.service.settings.advisor import AdvisingSettings, WebhookSettings
+from gpucost.service.settings.loader import environment_names, load_settings
+from gpucost.service.settings.model import Settings
 from gpucost.settings.types import groups_in
 
 POOL = "{name: h100, labels: {gpu: h100}, allocatable: {cpu: 95500m, nvidia.com/gpu: 8}, most: 4"
@@ -52,7 +52,7 @@ def test_all_of_it_reaches_the_advisor(tmp_path: Path) -> None:
         "  volcano: {scheduler: batch/own}\n"
     )
     found = load(tmp_path, text).advisor
-    pool = Pool(
+    pool = AutoscaledPool(
         "h100",
         {"gpu": "h100"},
         {"cpu": "95500m", "nvidia.com/gpu": "8"},

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gpucost.detectors.findings import Pattern
-from gpucost.detectors.registry import RULES
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.findings import WastePattern
 from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.time import parse_instant
-from gpucost.service.settings import Settings
-from gpucost.service.settings_detectors import DetectorsSettings
-from gpucost.service.settings_load import environment_names, load_settings
+from gpucost.service.settings.detectors import DetectorsSettings
+from gpucost.service.settings.loader import environment_names, load_settings
+from gpucost.service.settings.model import Settings
 
-IDLE = Pattern.IDLE_ALLOCATION
+IDLE = WastePattern.IDLE_ALLOCATION
 
 
 def load(folder: Path, text: str) -> Settings:
@@ -29,7 +29,7 @@ def load(folder: Path, text: str) -> Settings:
 
 def test_every_rule_has_a_group_of_its_own_settings() -> None:
     settings = DetectorsSettings()
-    assert {pattern: type(settings.of(pattern)) for pattern in Pattern} == {
+    assert {pattern: type(settings.of(pattern)) for pattern in WastePattern} == {
         pattern: rule.settings for pattern, rule in RULES.items()
     }
     for pattern, rule in RULES.items():
@@ -53,7 +53,7 @@ def test_every_setting_of_a_rule_is_an_environment_variable(monkeypatch: pytest.
     assert found.idle_allocation.batch == timedelta(minutes=90)
     assert found.unhealthy_allocated.programs_xids == {13}
     assert found.monopoly.agreed == ("research",)
-    assert not found.rules.of(Pattern.GANG_STALL).default.enabled
+    assert not found.rules.of(WastePattern.GANG_STALL).default.enabled
 
 
 def test_the_environment_wins_key_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,8 +207,8 @@ def test_the_first_override_that_applies_counts_and_keeps_the_rest(tmp_path: Pat
     places = (("night-1", "slow"), ("day", "slow"), ("day", "fast"))
     assert [idle.at(*place).batch for place in places] == [timedelta(hours=n) for n in (8, 9, 3)]
     assert {idle.at(*place).serving for place in places} == {timedelta(hours=6)}
-    assert rules.of(Pattern.MONOPOLY).at("any", "any").share == 0.75
-    assert rules.of(Pattern.FRAGMENTATION).overrides == ()
+    assert rules.of(WastePattern.MONOPOLY).at("any", "any").share == 0.75
+    assert rules.of(WastePattern.FRAGMENTATION).overrides == ()
 
 
 def test_overrides_and_exemptions_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_bounds_hold_in_code_too(least: str) -> None:
 
 def test_keys_of_different_rules_do_not_share_a_variable() -> None:
     """``a__b`` within one group would be ``b`` of the group ``a``."""
-    keys = itertools.chain(IdleAllocationSettings.model_fields, (pattern.value for pattern in Pattern))
+    keys = itertools.chain(IdleAllocationSettings.model_fields, (pattern.value for pattern in WastePattern))
     assert not [key for key in keys if "__" in key]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cli.remote.target import Credential
+from gpucost.cli.remote.server_target import ServerCredential
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.service.configuration import fingerprint
-from gpucost.service.settings_load import load_settings
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.wiring.configuration import fingerprint
 from gpucost.service.wiring.inputs import load_book, load_teams
-from gpucost.settings.small_file import MOST_BYTES, read_small
+from gpucost.settings.secret_files import MOST_BYTES, read_small
 
 KINDS = ("pipe", "device", "link-to-a-device", "folder", "gigabytes", "link-to-nothing", "gone")
 
@@ -55,7 +55,7 @@ def test_what_becomes_no_file_while_the_service_runs_is_another_content(tmp_path
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_key_in_no_file_is_told(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InputError, match="a file that can be read"):
-        Credential(made(tmp_path, kind)).read()
+        ServerCredential(made(tmp_path, kind)).read()
 
 
 def test_links_are_followed_since_mounted_files_are_links(tmp_path: Path) -> None:

@@ -14,14 +14,13 @@ import pytest
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.notify.channels import Service
-from gpucost.notify.compose.links import Links
-from gpucost.notify.notices import Kind, Rank
-from gpucost.notify.routes.quiet import Quiet
-from gpucost.notify.routes.rules import Escalation, Route, Rules
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import load_settings
-from gpucost.service.settings_notify import NotifySettings, check_teams
+from gpucost.notify.channels import ChannelService
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.notices import NoticeKind, NoticeRank
+from gpucost.notify.routes.rules import NotificationRoute, QuietHours, RouteEscalation, RoutingRules
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings.model import Settings
+from gpucost.service.settings.notifications import NotifySettings, check_teams
 
 SECRET = "hunter2hunter2"
 HOOK = f"https://hooks.slack.com/services/{SECRET}"
@@ -41,9 +40,9 @@ def notify(folder: Path, channels: str, routes: str, more: str = "") -> NotifySe
 
 def test_nothing_is_posted_by_default() -> None:
     settings = NotifySettings()
-    assert settings.rules() == Rules(update_every_ms=300_000)
+    assert settings.rules() == RoutingRules(update_every_ms=300_000)
     assert settings.channel_list() == ()
-    assert settings.links == Links()
+    assert settings.links == MessageLinks()
     assert (settings.weekly.weekday, settings.weekly.hour, settings.weekly.zone) == ("monday", 9, "UTC")
 
 
@@ -103,23 +102,23 @@ notify:
         587,
         "starttls",
     )
-    assert other.service is Service.APPRISE
+    assert other.service is ChannelService.APPRISE
     assert (chat.allow_http, chat.allow_private) == (True, True)
     rules = settings.rules()
     assert rules.routes == (
-        Route(
+        NotificationRoute(
             ("nlp", "mail"),
             teams=frozenset({"nlp"}),
-            kinds=frozenset({Kind.FINDING, Kind.ALERT}),
-            least=Rank.MEDIUM,
+            kinds=frozenset({NoticeKind.FINDING, NoticeKind.ALERT}),
+            least=NoticeRank.MEDIUM,
             clusters=("prod-*",),
             names=("idle_allocation",),
             stop=True,
-            quiet=(Quiet(22 * 60, 6 * 60 + 30, ZoneInfo("Europe/Berlin"), frozenset({4})),),
+            quiet=(QuietHours(22 * 60, 6 * 60 + 30, ZoneInfo("Europe/Berlin"), frozenset({4})),),
             cool_down_ms=HOUR_MS,
-            escalation=Escalation(("bot",), 2 * HOUR_MS, Rank.CRITICAL),
+            escalation=RouteEscalation(("bot",), 2 * HOUR_MS, NoticeRank.CRITICAL),
         ),
-        Route(("bot",), platform=True, cool_down_ms=DAY_MS // 2),
+        NotificationRoute(("bot",), platform=True, cool_down_ms=DAY_MS // 2),
     )
     assert rules.update_every_ms == 60_000
     assert rules.channels["nlp"] == hook
@@ -129,7 +128,7 @@ notify:
 
 def test_what_is_not_enabled_tells_nobody(tmp_path: Path) -> None:
     settings = notify(tmp_path, NLP, "{channels: [nlp], teams: [nlp]}", ", enabled: false")
-    assert settings.rules() == Rules()
+    assert settings.rules() == RoutingRules()
 
 
 def test_channels_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +382,7 @@ def test_the_examples_of_the_page_are_settings(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("https://example.com/hook", encoding="utf-8")
     first, channels, routes = re.findall(r"```yaml\n(notify:\n.*?)```", text, re.DOTALL)
     (route,) = load(tmp_path, first).notify.routes
-    assert route.min_severity is Rank.MEDIUM
+    assert route.min_severity is NoticeRank.MEDIUM
     both = load(tmp_path, channels + routes.removeprefix("notify:\n")).notify
     assert [each.service for each in both.channels] == ["slack", "teams", "mattermost", "email", "apprise"]
     assert [each.channels for each in both.routes] == [("nlp",), ("finance",), ("oncall",)]
@@ -401,6 +400,6 @@ def test_secrets_in_files_are_read_again(tmp_path: Path) -> None:
 
 def test_a_cool_down_of_its_own(tmp_path: Path) -> None:
     settings = notify(tmp_path, NLP, f"{TO_NLP}, {{channels: [nlp], teams: [nlp], cool_down: 1m}}")
-    base = Route(("nlp",), teams=frozenset({"nlp"}))
+    base = NotificationRoute(("nlp",), teams=frozenset({"nlp"}))
     assert settings.cool_down == timedelta(days=1)
     assert settings.rules().routes == (base, replace(base, cool_down_ms=60_000))

@@ -12,21 +12,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import SourceUnreachable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import CloseRefused, Ledger
-from gpucost.ledger.foretold import Foretold
-from gpucost.reports.document import document
-from gpucost.service.loop import Loop
-from gpucost.service.pipeline import Pipeline
-from gpucost.service.rendering import Format, render_month
-from gpucost.service.reporting import Reporting
-from gpucost.service.settings import IngestSettings
-from gpucost.service.status import LoopStatus
-from gpucost.telemetry.recorded import RecordedSource, record
-from gpucost.telemetry.source import Source
+from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.reports.base.document import document
+from gpucost.service.ingest.loop import IngestLoop
+from gpucost.service.ingest.pipeline import Pipeline
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.reporting.rendering import ReportFormat, render_month
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.model import IngestSettings
+from gpucost.telemetry.interval_source import IntervalSource
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.ledger.builders import ingest, line
 from tests.service.worlds import DAY, NOW_MS, RULES, Clock, frames
 from tests.support.frames import build, node, pod, units
@@ -34,7 +34,7 @@ from tests.support.frames import build, node, pod, units
 MONTH = Month(2026, 10)
 
 
-def of_cluster(found: Frames, name: str) -> Frames:
+def of_cluster(found: ClusterFrames, name: str) -> ClusterFrames:
     """The same frames under another cluster's name: nodes, pods and uids stay as they are."""
     renamed = {
         each.name: frame.assign(cluster=name).astype({"cluster": "str"})
@@ -44,7 +44,7 @@ def of_cluster(found: Frames, name: str) -> Frames:
     return replace(found, **renamed)
 
 
-def worlds() -> Mapping[str, Frames]:
+def worlds() -> Mapping[str, ClusterFrames]:
     """A cluster, and a clone of it in which other work went on."""
     other = build(
         pods=[
@@ -62,7 +62,7 @@ def worlds() -> Mapping[str, Frames]:
 class ByCluster:
     """A source of some clusters; ``is_down`` for all of them."""
 
-    held: Mapping[str, Frames]
+    held: Mapping[str, ClusterFrames]
     is_down: bool = False
     name: str = "memory"
 
@@ -75,21 +75,21 @@ class ByCluster:
         del cluster
         return DAY
 
-    def read(self, cluster: str, window: Window) -> Frames:
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
         del window
         return self.held[cluster]
 
-    def history(self, cluster: str, window: Window, only: object = None) -> Frames:
+    def history(self, cluster: str, window: Window, only: object = None) -> ClusterFrames:
         del window, only
         return self.held[cluster]
 
 
-def pipeline(ledger: Ledger, source: Source) -> Pipeline:
+def pipeline(ledger: Ledger, source: IntervalSource) -> Pipeline:
     """An hour at a time, so that writers meet."""
     return Pipeline(source, ledger, RULES, HOUR_MS, HOUR_MS, 15 * 60_000, Clock(), "test")
 
 
-def bring_up_to_date(url: str, source: Source) -> None:
+def bring_up_to_date(url: str, source: IntervalSource) -> None:
     with Ledger.open(url, now=Clock()) as ledger:
         for cluster in source.clusters():
             found = pipeline(ledger, source)
@@ -99,7 +99,7 @@ def bring_up_to_date(url: str, source: Source) -> None:
 def bill(url: str, scope: Scope) -> dict[str, object]:
     """The month's report; which clusters it is about, and where it was read, is left out."""
     with Ledger.open(url, now=Clock()) as ledger:
-        answer = Reporting(ledger, "test", {}).month(scope, MONTH)
+        answer = ReportService(ledger, "test", {}).month(scope, MONTH)
         assert answer is not None
         found: dict[str, object] = document(answer.report)  # type: ignore[assignment]
         found.pop("clusters_in_scope")
@@ -158,7 +158,7 @@ def test_one_service_for_all_clusters_gives_the_same_bills(tmp_path: Path) -> No
         assert ledger.clusters() == ("alpha", "beta")
 
 
-def joined(held: Mapping[str, Frames]) -> Frames:
+def joined(held: Mapping[str, ClusterFrames]) -> ClusterFrames:
     """What a source that has every cluster's series would read."""
     first, *others = held.values()
     parts = {
@@ -190,10 +190,10 @@ def test_a_month_without_a_cluster_of_the_one_before_is_not_settled(sqlite_url: 
             for day in month.window.split(DAY_MS):
                 for name in clusters:
                     ingest(ledger, day, line(day, cluster=name), cluster=name)
-        reporting = Reporting(ledger, "test", {})
+        reporting = ReportService(ledger, "test", {})
         answer = reporting.month(EVERYTHING, MONTH)
         assert answer is not None
-        for format_ in (Format.JSON, Format.HTML):
+        for format_ in (ReportFormat.JSON, ReportFormat.HTML):
             assert "gamma" in str(render_month(answer.report, format_)), format_
         assert answer.report.provenance.state == "open"
         assert (answer.stand.settled, answer.stand.clusters) == (False, ("alpha",))
@@ -210,8 +210,8 @@ def test_a_month_without_a_cluster_of_the_one_before_is_not_settled(sqlite_url: 
         assert not reporting.stand(alpha, longer).settled, "a day of it is not there"
 
 
-def loop(ledger: Ledger, source: Source, status: LoopStatus, expected: str) -> Loop:
-    return Loop(
+def loop(ledger: Ledger, source: IntervalSource, status: LoopStatus, expected: str) -> IngestLoop:
+    return IngestLoop(
         pipeline(ledger, source),
         IngestSettings(),
         status,
@@ -244,7 +244,7 @@ def test_a_service_whose_source_is_down_says_nothing_of_the_clusters_of_others(s
 
 
 def test_what_was_foretold_is_of_a_cluster(sqlite_url: str) -> None:
-    told = Foretold("uid-1", "ml", "train", "cq", "red", NOW_MS - HOUR_MS, 5, 6, DAY_MS)
+    told = WaitPrediction("uid-1", "ml", "train", "cq", "red", NOW_MS - HOUR_MS, 5, 6, DAY_MS)
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
         assert [ledger.foretell(name, [told]) for name in ("alpha", "beta", "alpha")] == [1, 1, 0]
         ledger.score_foretold("alpha", started_ms={"uid-1": NOW_MS}, gone_ms={})

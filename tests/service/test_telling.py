@@ -13,33 +13,33 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from gpucost.detectors.findings import Severity
-from gpucost.detectors.lifecycle import State
+from gpucost.detectors.engine.lifecycle import FindingLifeState
+from gpucost.detectors.findings import FindingSeverity
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
-from gpucost.notify.channels import Channel, Service
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Message
-from gpucost.notify.notices import Act, Kind, Notice, Rank, Stage
-from gpucost.notify.routes import Rules
-from gpucost.notify.routes.rules import Route
-from gpucost.notify.sending.outbox import Outgoing
-from gpucost.notify.sending.sender import Sender
-from gpucost.service.finding_records import life_of, record_of
-from gpucost.service.telling.alerts import AlertGroups, keep
-from gpucost.service.telling.findings import FindingNews
-from gpucost.service.telling.loop import Source, Telling
-from gpucost.service.telling.status import TellingStatus
+from gpucost.notify.channels import ChannelService, NotificationChannel
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import NotificationMessage
+from gpucost.notify.notices import DeliveryAct, Notice, NoticeKind, NoticeRank, NoticeStage
+from gpucost.notify.routes import RoutingRules
+from gpucost.notify.routes.rules import NotificationRoute
+from gpucost.notify.sending.delivery import OutgoingDelivery
+from gpucost.notify.sending.sender import NoticeSender
+from gpucost.service.detection.finding_records import life_of, record_of
+from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices, keep
+from gpucost.service.notifications.loop import NoticeSource, NotificationLoop, NotificationStatus
 from tests.api.findings import CLUSTER, finding, life, save
 from tests.service.worlds import NOW_MS, Clock, filled_ledger
 
-PLATFORM = Channel("platform", Service.SLACK, token=SecretStr("x"), room="C1", sees_all=True)
-RESEARCH = Channel("research", Service.MATTERMOST)
-RULES = Rules(
+PLATFORM = NotificationChannel(
+    "platform", ChannelService.SLACK, token=SecretStr("x"), room="C1", sees_all=True
+)
+RESEARCH = NotificationChannel("research", ChannelService.MATTERMOST)
+RULES = RoutingRules(
     {each.name: each for each in (PLATFORM, RESEARCH)},
-    (Route(("platform",)), Route(("research",), teams=frozenset({"research"}))),
+    (NotificationRoute(("platform",)), NotificationRoute(("research",), teams=frozenset({"research"}))),
 )
 STARTED = "2026-10-01T20:00:00.123456789Z"
 
@@ -48,13 +48,13 @@ STARTED = "2026-10-01T20:00:00.123456789Z"
 class Room:
     """What arrived: channel, act and message, in order."""
 
-    posts: list[tuple[str, Act, Message]] = field(default_factory=list)
+    posts: list[tuple[str, DeliveryAct, NotificationMessage]] = field(default_factory=list)
 
-    def deliver(self, channel: Channel, outgoing: Outgoing) -> str:
+    def deliver(self, channel: NotificationChannel, outgoing: OutgoingDelivery) -> str:
         self.posts.append((channel.name, outgoing.post.act, outgoing.post.message))
         return outgoing.reference or f"ref-{outgoing.post.key}"
 
-    def of(self, channel: str) -> list[tuple[Act, str]]:
+    def of(self, channel: str) -> list[tuple[DeliveryAct, str]]:
         return [(act, message.title) for name, act, message in self.posts if name == channel]
 
 
@@ -65,24 +65,24 @@ class World:
     ledger: Ledger
     clock: Clock
     room: Room = field(default_factory=Room)
-    sources: dict[str, Source] | None = None
-    rules: Rules = RULES
+    sources: dict[str, NoticeSource] | None = None
+    rules: RoutingRules = RULES
 
     def __post_init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        groups = AlertGroups(self.ledger, Links())
-        news = FindingNews(self.ledger, Links("https://gpucost.example"), groups, self.takes)
-        self.sender = Sender(
+        groups = AlertNotices(self.ledger, MessageLinks())
+        news = FindingNotices(self.ledger, MessageLinks("https://gpucost.example"), groups, self.takes)
+        self.sender = NoticeSender(
             self.ledger,
             tuple(RULES.channels.values()),
             now=self.clock,
             sleep=lambda _: None,
             deliver=self.room.deliver,
         )
-        self.status = TellingStatus(RULES.channels, self.sender.status)
-        self.telling = Telling(
+        self.status = NotificationStatus(RULES.channels, self.sender.status)
+        self.telling = NotificationLoop(
             self.ledger,
             self.rules,
             self.sources or {"findings": news.findings, "alerts": news.alerts},
@@ -149,7 +149,7 @@ def test_a_finding_is_told_once_and_over_once_whatever_restarts(world: World) ->
     for _ in range(3):
         world.turn()
         world.restart()
-    opened = [(Act.OPEN, "Idle allocation: train (team research)")]
+    opened = [(DeliveryAct.OPEN, "Idle allocation: train (team research)")]
     assert world.room.of("platform") == opened
     assert world.room.of("research") == opened
     message = world.room.posts[0][2]
@@ -157,11 +157,11 @@ def test_a_finding_is_told_once_and_over_once_whatever_restarts(world: World) ->
     assert "USD 192" in facts["Costs"]  # 8 an hour, for 24 hours
     assert message.links[0].url == f"https://gpucost.example/v1/findings/{record.id}"
     world.clock.now_ms += HOUR_MS
-    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(1, state=FindingLifeState.RESOLVED, closed_at_ms=world.clock.now_ms)
     for _ in range(3):
         world.restart()
         world.turn()
-    over = (Act.RESOLVE, "Resolved: Idle allocation: train (team research)")
+    over = (DeliveryAct.RESOLVE, "Resolved: Idle allocation: train (team research)")
     assert world.room.of("platform")[1:] == [over]
     assert world.room.of("research")[1:] == [over]
 
@@ -177,20 +177,20 @@ def test_what_is_silent_is_not_told_and_what_was_told_ends(world: World) -> None
     day = NOW_MS + DAY_MS
     save(
         world.ledger,
-        life(finding("muted", "vision", 1), state=State.MUTED, muted_until_ms=day),
+        life(finding("muted", "vision", 1), state=FindingLifeState.MUTED, muted_until_ms=day),
         life(finding("exempt", "vision", 1), exempt_until_ms=day),
         life(finding("rehearsed", "vision", 1), rehearsal=True),
-        life(finding("known", "vision", 1), state=State.ACKNOWLEDGED),
+        life(finding("known", "vision", 1), state=FindingLifeState.ACKNOWLEDGED),
         life(finding("told", "vision", 1)),
     )
     world.turn()
     assert [title for _, title in world.room.of("platform")] == ["Idle allocation: told (team vision)"]
-    world.change(5, state=State.MUTED, muted_until_ms=day)
+    world.change(5, state=FindingLifeState.MUTED, muted_until_ms=day)
     world.turn(30)
-    world.change(5, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
-    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(5, state=FindingLifeState.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(1, state=FindingLifeState.RESOLVED, closed_at_ms=world.clock.now_ms)
     world.turn(30)
-    assert [act for act, _ in world.room.of("platform")] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("platform")] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
 
 
 def test_an_exemption_that_ends_is_told(world: World) -> None:
@@ -210,16 +210,16 @@ def test_an_alert_about_a_finding_joins_its_message(world: World) -> None:
         keep(world.ledger, sent)
         world.turn(10)
     keep(world.ledger, group(idle("1", "resolved")))
-    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(1, state=FindingLifeState.RESOLVED, closed_at_ms=world.clock.now_ms)
     world.turn(10)
     world.turn(10)
     acts = [act for act, _ in world.room.of("platform")]
-    assert acts == [Act.OPEN, Act.UPDATE, Act.RESOLVE]
-    updated = next(message for _, act, message in world.room.posts if act is Act.UPDATE)
+    assert acts == [DeliveryAct.OPEN, DeliveryAct.UPDATE, DeliveryAct.RESOLVE]
+    updated = next(message for _, act, message in world.room.posts if act is DeliveryAct.UPDATE)
     facts = {each.name: each.value for each in updated.facts}
     assert facts["Alert"] == "GpuCostIdleAllocation fires since 2026-10-01 20:00 UTC"
     # A webhook's message cannot be changed: nothing is said twice there.
-    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("research")] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
 
 
 @pytest.mark.fault(61)
@@ -234,8 +234,13 @@ def test_a_group_is_one_message_that_is_updated_and_ends_once(world: World) -> N
         keep(world.ledger, gone)
         world.turn(10)
         world.restart()
-    assert [act for act, _ in world.room.of("platform")] == [Act.OPEN, Act.UPDATE, Act.UPDATE, Act.RESOLVE]
-    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("platform")] == [
+        DeliveryAct.OPEN,
+        DeliveryAct.UPDATE,
+        DeliveryAct.UPDATE,
+        DeliveryAct.RESOLVE,
+    ]
+    assert [act for act, _ in world.room.of("research")] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
     truncated = [message for name, _, message in world.room.posts if name == "platform"][2]
     assert "7" in str(truncated.facts)
 
@@ -278,16 +283,16 @@ def test_a_source_that_fails_is_neither_over_nor_new_and_holds_up_no_other(world
     world.restart()
     world.turn()
     assert asked.is_set()
-    assert world.room.of("platform") == [(Act.OPEN, "whole")]
+    assert world.room.of("platform") == [(DeliveryAct.OPEN, "whole")]
     assert world.status.errors() == {"LedgerUnavailable": 1}
 
 
 def test_what_is_held_back_counts_once(world: World) -> None:
     world.sources = {"one": lambda now_ms, _: [replace(notice("x", now_ms), team="nobody")]}
-    rules = Rules({}, ())
+    rules = RoutingRules({}, ())
     world.restart()
-    status = TellingStatus((), world.sender.status)
-    telling = Telling(
+    status = NotificationStatus((), world.sender.status)
+    telling = NotificationLoop(
         world.ledger,
         rules,
         world.sources,
@@ -304,8 +309,10 @@ def test_what_is_held_back_counts_once(world: World) -> None:
 
 
 def notice(key: str, since_ms: int) -> Notice:
-    message = Message(key, f"{key} is so")
-    return Notice(key, key, Kind.FINDING, Stage.OPEN, Rank.HIGH, "", CLUSTER, since_ms, "1", message)
+    message = NotificationMessage(key, f"{key} is so")
+    return Notice(
+        key, key, NoticeKind.FINDING, NoticeStage.OPEN, NoticeRank.HIGH, "", CLUSTER, since_ms, "1", message
+    )
 
 
 @pytest.mark.fault(64)
@@ -315,20 +322,25 @@ def test_an_alert_that_comes_back_within_the_hour_is_not_told_anew(world: World)
         world.turn(minutes)
         keep(world.ledger, group(alert("resolved")))
         world.turn(1)
-    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE, Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("research")] == [
+        DeliveryAct.OPEN,
+        DeliveryAct.RESOLVE,
+        DeliveryAct.OPEN,
+        DeliveryAct.RESOLVE,
+    ]
 
 
 def test_an_alert_that_outlives_its_finding_is_not_told_anew(world: World) -> None:
     save(world.ledger, life(finding("train", "research", 40)))
     keep(world.ledger, group(idle("1")))
     world.turn()
-    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(1, state=FindingLifeState.RESOLVED, closed_at_ms=world.clock.now_ms)
     for _ in range(4):
         world.turn(1)
         world.restart()
     keep(world.ledger, group(idle("1", "resolved")))
     world.turn(5)
-    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("research")] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
 
 
 def test_a_finding_closed_as_of_before_it_was_told_is_over(world: World) -> None:
@@ -336,9 +348,9 @@ def test_a_finding_closed_as_of_before_it_was_told_is_over(world: World) -> None
     save(world.ledger, life(finding("train", "research", 40)))
     began_ms = world.clock.now_ms
     world.turn(5)
-    world.change(1, state=State.RESOLVED, closed_at_ms=began_ms)
+    world.change(1, state=FindingLifeState.RESOLVED, closed_at_ms=began_ms)
     world.turn(5)
-    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("research")] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +371,9 @@ def test_a_foreign_alert_with_such_a_label_is_told_by_itself(world: World, label
 
 
 def test_an_alert_about_a_finding_that_no_route_takes_is_told(world: World) -> None:
-    world.rules = Rules(RULES.channels, (Route(("platform",), kinds=frozenset({Kind.ALERT})),))
+    world.rules = RoutingRules(
+        RULES.channels, (NotificationRoute(("platform",), kinds=frozenset({NoticeKind.ALERT})),)
+    )
     world.restart()
     save(world.ledger, life(finding("train", "research", 40)))
     keep(world.ledger, group(idle("1")))
@@ -386,7 +400,7 @@ def test_a_group_of_two_teams_ends_for_the_first_too(world: World) -> None:
     keep(world.ledger, group(*({**each, "status": "resolved"} for each in both)))
     world.turn(10)
     told = [(act, message) for name, act, message in world.room.posts if name == "research"]
-    assert [act for act, _ in told] == [Act.OPEN, Act.RESOLVE]
+    assert [act for act, _ in told] == [DeliveryAct.OPEN, DeliveryAct.RESOLVE]
     assert "vision" not in str(told[1][1])
 
 
@@ -396,7 +410,7 @@ def test_a_group_that_nothing_is_heard_of_is_not_open_for_ever(world: World) -> 
     for _ in range(20):
         world.turn(24 * 60)
     (_, (act, title)) = world.room.of("research")
-    assert (act, title) == (Act.RESOLVE, "Alerts: no longer heard of")
+    assert (act, title) == (DeliveryAct.RESOLVE, "Alerts: no longer heard of")
 
 
 def test_a_flood_of_findings_is_told_over_hours_and_what_is_critical_at_once(world: World) -> None:
@@ -404,7 +418,7 @@ def test_a_flood_of_findings_is_told_over_hours_and_what_is_critical_at_once(wor
     world.restart()
     save(world.ledger, *(life(finding(f"job-{n}", "vision", 1)) for n in range(8)))
     worst = finding("worst", "vision", 1)
-    save(world.ledger, life(replace(worst, severity=Severity.CRITICAL)))
+    save(world.ledger, life(replace(worst, severity=FindingSeverity.CRITICAL)))
     for _ in range(3):
         world.turn()
         world.restart()

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpucost.advisor.answers import Explanation, Layer, Subject
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.model.answers import AdviceSubject, Explanation, SchedulingLayer
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
-from gpucost.notify.compose.links import Links
-from gpucost.notify.notices import Conversation, Kind, Notice, Stage
-from gpucost.service.telling.advice import AGAIN_MS, WAITED_MS, AdviceNews
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.notices import Conversation, Notice, NoticeKind, NoticeStage
+from gpucost.service.notifications.advice import AGAIN_MS, WAITED_MS, AdviceNotices
 from tests.api.advisor_worlds import SmallEngine, StillCluster, advice, advising, state
 from tests.cluster import builders
 from tests.cluster.builders import T0
@@ -27,12 +27,14 @@ class Explainer(SmallEngine):
 
     helps: bool = True
 
-    def explain(self, kind: str, namespace: str, name: str, known: Knowledge) -> Explanation | None:
+    def explain(self, kind: str, namespace: str, name: str, known: AdvisorContext) -> Explanation | None:
         del known
         self.asked.append((name, True))
-        found = advice(Subject(kind, namespace, name, f"{name}-uid"))
+        found = advice(AdviceSubject(kind, namespace, name, f"{name}-uid"))
         actions = found.suggestions if self.helps else ()
-        return Explanation(found.subject, Layer.QUOTA, found.says, T0, (), actions, found, found.rules)
+        return Explanation(
+            found.subject, SchedulingLayer.QUOTA, found.says, T0, (), actions, found, found.rules
+        )
 
 
 def waits(name: str, namespace: str, admitted_ms: int | None = None, *over: str) -> Workload:
@@ -63,7 +65,7 @@ class World:
         self.engine = Explainer(helps=helps)
         self.watched = StillCluster(cluster(MINE, THEIRS))
         self.advising = advising(self.engine, self.watched)
-        self.news = AdviceNews(self.advising, Links(), lambda: "USD")
+        self.news = AdviceNotices(self.advising, MessageLinks(), lambda: "USD")
 
     def at(self, now_ms: int, *told: Conversation) -> dict[str, Notice]:
         return {each.key: each for each in self.news(now_ms, told)}
@@ -76,7 +78,7 @@ class World:
 
 def told(workload: Workload) -> Conversation:
     key = f"{KEY}{workload.meta.uid}"
-    return Conversation("room", key, key, Kind.ADVICE, "", "1", T0 + HOUR_MS)
+    return Conversation("room", key, key, NoticeKind.ADVICE, "", "1", T0 + HOUR_MS)
 
 
 def test_who_waits_long_enough_is_told_what_would_help() -> None:
@@ -85,7 +87,12 @@ def test_who_waits_long_enough_is_told_what_would_help() -> None:
     found = world.at(T0 + WAITED_MS)
     assert set(found) == {f"{KEY}{MINE.meta.uid}", f"{KEY}{THEIRS.meta.uid}"}
     mine = found[f"{KEY}{MINE.meta.uid}"]
-    assert (mine.kind, mine.stage, mine.cluster, mine.since_ms) == (Kind.ADVICE, Stage.OPEN, "c", T0)
+    assert (mine.kind, mine.stage, mine.cluster, mine.since_ms) == (
+        NoticeKind.ADVICE,
+        NoticeStage.OPEN,
+        "c",
+        T0,
+    )
     assert "asks 4 GPUs" in str(mine.message)
 
 
@@ -124,8 +131,8 @@ def test_it_is_over_when_the_job_waits_no_longer(after: tuple[Workload, ...]) ->
     world.at(T0 + WAITED_MS)
     world.become(THEIRS, *after)
     found = world.at(T0 + 2 * HOUR_MS, told(MINE), told(THEIRS))
-    assert found[f"{KEY}{MINE.meta.uid}"].stage is Stage.RESOLVED
-    assert found[f"{KEY}{THEIRS.meta.uid}"].stage is Stage.OPEN
+    assert found[f"{KEY}{MINE.meta.uid}"].stage is NoticeStage.RESOLVED
+    assert found[f"{KEY}{THEIRS.meta.uid}"].stage is NoticeStage.OPEN
 
 
 def test_without_a_current_state_nothing_is_over() -> None:

@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.domain.holders import NO_TEAM
-from gpucost.service.settings import PrometheusSettings, Settings
+from gpucost.service.settings.model import PrometheusSettings, Settings
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
 from gpucost.service.wiring.source import open_source
-from gpucost.telemetry.existing.choice import EitherSource
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.dialect_sources import FallbackSource
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.recorded_source import RecordedSource, record
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.service.worlds import Clock, frames
 
 
@@ -25,12 +25,13 @@ def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
     assert isinstance(open_source(recorded, load_book(None), Clock()), RecordedSource)
     prometheus = parse_source("prometheus:https://p.example/prefix/", recorded)
     source = open_source(prometheus, load_book(None), Clock())
-    assert isinstance(source, EitherSource)
+    assert isinstance(source, FallbackSource)
     assert source.name == "prometheus https://p.example/prefix"
 
 
 @pytest.mark.parametrize(
-    ("dialect", "kind"), [("auto", EitherSource), ("gpucost", PrometheusSource), ("existing", ExistingSource)]
+    ("dialect", "kind"),
+    [("auto", FallbackSource), ("gpucost", PrometheusSource), ("existing", UpstreamSource)],
 )
 def test_the_dialect_is_a_setting(dialect: Literal["auto", "gpucost", "existing"], kind: type) -> None:
     settings = Settings(prometheus=PrometheusSettings(dialect=dialect))

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.frames import PROGRESS
 from gpucost.domain.errors import SourceError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
 from tests.support.frames import (
     START,
     FlatRates,
@@ -30,7 +30,7 @@ DAY = hours(0, 24)
 NOW_MS = DAY.end_ms + HOUR_MS
 
 
-def frames() -> Frames:
+def frames() -> ClusterFrames:
     """Two nodes of 8 H100: research and vision share one, the other stands idle; an hour is not observed."""
     found = build(
         pods=[
@@ -53,7 +53,7 @@ def frames() -> Frames:
 class MemorySource:
     """A source over frames. ``fail`` may return the error that reading a window shall end in."""
 
-    held: Frames
+    held: ClusterFrames
     fail: Callable[[Window], SourceError | None] = lambda _: None
     reads: list[Window] = field(default_factory=list)
     extent: Window = DAY
@@ -66,7 +66,7 @@ class MemorySource:
         del cluster
         return self.extent
 
-    def read(self, cluster: str, window: Window) -> Frames:
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
         del cluster
         self.reads.append(window)
         error = self.fail(window)
@@ -85,7 +85,7 @@ class Clock:
         return self.now_ms
 
 
-RULES = Rules(FlatRates(("2.50", 0)), NamespaceTeams(), ResourceCatalog(), ShareBasis.COMPUTE)
+RULES = AttributionRules(FlatRates(("2.50", 0)), NamespaceTeams(), ResourceCatalog(), ShareBasis.COMPUTE)
 
 
 def pipeline(ledger: Ledger, source: MemorySource, clock: Clock) -> Pipeline:

@@ -10,16 +10,16 @@ import pytest
 
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
-from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
-from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.findings import Pattern
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.findings import WastePattern
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import (
     PRICES_NAME,
@@ -102,7 +102,7 @@ def test_one_board_was_booked_twice_for_25_minutes(cluster: SimulatedCluster, li
 
 def test_problems_are_those_that_were_made(cluster: SimulatedCluster, by_day: Attribution) -> None:
     codes = Counter(problem.code for problem in by_day.problems)
-    assert codes == {ProblemCode.OVERCOMMITTED: 1, ProblemCode.END_UNKNOWN: len(cluster.lost)}
+    assert codes == {DataProblemCode.OVERCOMMITTED: 1, DataProblemCode.END_UNKNOWN: len(cluster.lost)}
 
 
 def test_totals_do_not_depend_on_the_window(cluster: SimulatedCluster, by_day: Attribution) -> None:
@@ -176,9 +176,11 @@ def test_the_dearest_server_is_told_what_its_peak_needs(
         end_ms=lambda rows: rows["end_ms"].clip(upper=day.end_ms),
     )
     frames = replace(frames, allocations=held, activity=_within(frames.activity, day))
-    history = History(frames, day, TEAMS)
-    facts = Facts(cluster.name, history, Prices(history, BOOK.rates))
-    found = evaluate(facts, RuleSettings().only([Pattern.OVERSIZED_REQUEST, Pattern.IDLE_ALLOCATION]))
+    history = ClusterHistory(frames, day, TEAMS)
+    facts = DetectorFacts(cluster.name, history, GpuTimePrices(history, BOOK.rates))
+    found = evaluate(
+        facts, RuleSettings().only([WastePattern.OVERSIZED_REQUEST, WastePattern.IDLE_ALLOCATION])
+    )
     told = {each.draft.subject.name: each for each in found.findings if "serving" in each.draft.variant}
     assert set(told) == {"chat-70b", "embedder"}
 

@@ -10,16 +10,16 @@ from itertools import accumulate
 import pandas as pd
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.frames import FRAMES
-from gpucost.detectors.findings import Pattern
+from gpucost.detectors.findings import WastePattern
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.inventory import POOLS
-from gpucost.simulator.scheduler import Outcome, Placement
+from gpucost.simulator.scheduler import PodPlacement, SimulatedOutcome
 from tests.support.simulated import simulated
 
 SEEDS = (7, 8, 9)
@@ -30,7 +30,7 @@ def cluster() -> SimulatedCluster:
     return simulated()
 
 
-def _frames_of(frames: Frames) -> dict[str, pd.DataFrame]:
+def _frames_of(frames: ClusterFrames) -> dict[str, pd.DataFrame]:
     return {spec.name: getattr(frames, spec.name) for spec in FRAMES}
 
 
@@ -92,7 +92,7 @@ def test_the_scheduler_never_gives_out_more_than_a_node_advertises(seed: int) ->
                     assert not [pod for pod in within if pod.start_ms >= spell.start_ms]
 
 
-def _most(pods: list[Placement], from_ms: int = 0, to_ms: int = 10**15) -> int:
+def _most(pods: list[PodPlacement], from_ms: int = 0, to_ms: int = 10**15) -> int:
     """The most units held at once by ``pods`` in a stretch of time."""
     changes = Counter[int]()
     for pod in pods:
@@ -104,7 +104,7 @@ def _most(pods: list[Placement], from_ms: int = 0, to_ms: int = 10**15) -> int:
 def test_gangs_start_and_end_together(cluster: SimulatedCluster) -> None:
     gangs: dict[tuple[str, int], set[tuple[int, int]]] = {}
     sizes = Counter[tuple[str, int]]()
-    late = {plant.uid for plant in cluster.plants if plant.pattern is Pattern.GANG_STALL}
+    late = {plant.uid for plant in cluster.plants if plant.pattern is WastePattern.GANG_STALL}
     for pod in cluster.placements:
         submission = pod.submission
         if submission.pods > 1 and submission.job.uid not in late:
@@ -141,7 +141,7 @@ def test_mishaps_are_in_the_frames(cluster: SimulatedCluster) -> None:
     assert set(before["team_label"]) == {"ranking"}
     assert set(after["team_label"]) == {"vision"}
     outcomes = {pod.outcome for pod in cluster.placements}
-    assert outcomes == set(Outcome)
+    assert outcomes == set(SimulatedOutcome)
 
 
 def test_time_held_in_the_frames_is_the_ground_truth(cluster: SimulatedCluster) -> None:
@@ -213,7 +213,7 @@ def test_preempted_evicted_failed_and_pending_hold_time_only_while_bound(cluster
     assert [submission.job.name for submission in cluster.never_bound].count("too-big") == 1
     bad_image = by_name["bad-image"]
     assert (bad_image["end_ms"] - bad_image["start_ms"]).between(3 * MINUTE_MS, 4 * MINUTE_MS).all()
-    for outcome in (Outcome.PREEMPTED, Outcome.EVICTED):
+    for outcome in (SimulatedOutcome.PREEMPTED, SimulatedOutcome.EVICTED):
         cut = next(p for p in cluster.placements if p.outcome is outcome and p.submission.restarts)
         pods = by_name[cut.submission.job.name]
         later = pods[pods["start_ms"] > cut.end_ms]

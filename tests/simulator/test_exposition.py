@@ -11,8 +11,8 @@ import pytest
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.gpu_metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_UP, POD_COUNTED_SINCE
+from gpucost.contract.metric_spec import EOF
 from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_METRICS, SIGNAL_METRICS, STATE_UP
-from gpucost.contract.openmetrics import EOF
 from gpucost.contract.queue_metrics import (
     CLUSTER_QUEUE_BORROWING_LIMIT,
     CLUSTER_QUEUE_INFO,
@@ -24,17 +24,17 @@ from gpucost.contract.queue_metrics import (
     WORKLOAD_SET_PODS,
     WORKLOAD_SET_UNITS,
 )
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.disruptions import LINGER_MS
 from gpucost.simulator.exposition import exposition
-from gpucost.simulator.incidents import LINGER_MS
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 from tests.support.simulated import simulated
 
@@ -127,7 +127,9 @@ def source(cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory) 
     for window in (_after(cluster, 11, 7), _after(cluster, 14.5, 7), _after(cluster, 4.5, 7)):
         create_blocks(exposition(cluster.frames, SCRAPE_MS, window), data)
     with running_prometheus(data) as url:
-        yield PrometheusSource(PrometheusClient(url), PrometheusSettings(), now=lambda: cluster.window.end_ms)
+        yield PrometheusSource(
+            PrometheusClient(url), PrometheusSourceSettings(), now=lambda: cluster.window.end_ms
+        )
 
 
 def _totals(frames: object, window: Window) -> pd.DataFrame:
@@ -170,7 +172,7 @@ def test_prometheus_measures_what_the_signals_say(
 def test_prometheus_knows_what_it_did_not_see(cluster: SimulatedCluster, source: PrometheusSource) -> None:
     window, gap = _after(cluster, 11, 6), cluster.gap
     found = source.read(cluster.name, window)
-    unknown = [p.subject for p in found.problems if p.code is ProblemCode.END_UNKNOWN]
+    unknown = [p.subject for p in found.problems if p.code is DataProblemCode.END_UNKNOWN]
     assert unknown == [p.subject for p in cluster.frames.problems]
     assert (found.observed["end_ms"] - found.observed["start_ms"]).sum() < window.length_ms
     totals, truth = _totals(found, window), _totals(cluster.frames, window)

@@ -8,8 +8,8 @@ import pytest
 
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.history import Steps
-from gpucost.simulator.scheduler import Outcome
+from gpucost.simulator.history import StepSeries
+from gpucost.simulator.scheduler import SimulatedOutcome
 from tests.support.simulated import simulated
 
 STEP_MS = 5 * MINUTE_MS
@@ -128,8 +128,10 @@ def test_evictions_are_those_that_were_made(cluster: SimulatedCluster) -> None:
     lost = {id(pod) for pod in cluster.lost}
     made = [pod for pod in cluster.placements if id(pod) not in lost]
     preempted = evictions[evictions["reason"] == "Preempted"]
-    assert len(preempted) == sum(pod.outcome is Outcome.PREEMPTED for pod in made)
-    assert (evictions["reason"] == "Drain").sum() == sum(pod.outcome is Outcome.EVICTED for pod in made)
+    assert len(preempted) == sum(pod.outcome is SimulatedOutcome.PREEMPTED for pod in made)
+    assert (evictions["reason"] == "Drain").sum() == sum(
+        pod.outcome is SimulatedOutcome.EVICTED for pod in made
+    )
     names = {pod.submission.job.full_name: pod for pod in made if pod.submission.urgent}
     assert set(preempted["by"]) <= set(names)
     for row in preempted.itertuples():
@@ -173,10 +175,10 @@ def test_the_lost_board_was_nobodys(cluster: SimulatedCluster, activity: pd.Data
 
 
 def test_steps_within_a_window() -> None:
-    steps = Steps.of([(10, 2), (20, -1), (20, 1), (30, -2), (40, 5)])
+    steps = StepSeries.of([(10, 2), (20, -1), (20, 1), (30, -2), (40, 5)])
     assert list(steps.within(Window(0, 50))) == [(0, 10, 0), (10, 30, 2), (30, 40, 0), (40, 50, 5)]
     assert list(steps.within(Window(15, 30))) == [(15, 30, 2)]
     assert list(steps.within(Window(10, 12))) == [(10, 12, 2)]
-    assert list(Steps.of(()).within(Window(1, 2))) == [(1, 2, 0)]
+    assert list(StepSeries.of(()).within(Window(1, 2))) == [(1, 2, 0)]
     assert [steps.at(t) for t in (9, 10, 29, 30, 41)] == [0, 2, 2, 0, 5]
     assert np.array_equal(steps.at_ms, [10, 20, 30, 40])

@@ -7,11 +7,11 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from gpucost.detectors.findings import Pattern
+from gpucost.detectors.findings import WastePattern
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.plants import Plant
-from gpucost.simulator.rooms import STEP_MS, Rooms
+from gpucost.simulator.injected_patterns import InjectedPattern
+from gpucost.simulator.spare_capacity import STEP_MS, SpareCapacity
 from tests.support.simulated import simulated
 
 
@@ -20,11 +20,11 @@ def cluster(request: pytest.FixtureRequest) -> SimulatedCluster:
     return simulated(request.param)
 
 
-def _plant(cluster: SimulatedCluster, name: str) -> Plant:
+def _plant(cluster: SimulatedCluster, name: str) -> InjectedPattern:
     return next(plant for plant in cluster.plants if plant.name == name)
 
 
-def _rows(cluster: SimulatedCluster, plant: Plant, window: Window | None = None) -> pd.DataFrame:
+def _rows(cluster: SimulatedCluster, plant: InjectedPattern, window: Window | None = None) -> pd.DataFrame:
     """Activity of the plant's job in whole steps of its window."""
     frames, window = cluster.frames, window or plant.window
     uids = set(frames.allocations.loc[frames.allocations["job_uid"] == plant.uid, "pod_uid"])
@@ -35,16 +35,16 @@ def _rows(cluster: SimulatedCluster, plant: Plant, window: Window | None = None)
 def test_all_of_them_are_there_and_within_the_month(cluster: SimulatedCluster) -> None:
     found = Counter(plant.pattern for plant in cluster.plants)
     assert found == {
-        Pattern.IDLE_ALLOCATION: 5,
-        Pattern.OVERSIZED_REQUEST: 1,
-        Pattern.GANG_STALL: 1,
-        Pattern.FRAGMENTATION: 2,
-        Pattern.QUOTA_STARVATION: 1,
-        Pattern.PREEMPTION_WASTE: 1,
-        Pattern.UNHEALTHY_ALLOCATED: 1,
-        Pattern.NOT_ADVERTISED: 1,
-        Pattern.CPU_ONLY_PODS: 1,
-        Pattern.RESERVED_UNUSED: 1,
+        WastePattern.IDLE_ALLOCATION: 5,
+        WastePattern.OVERSIZED_REQUEST: 1,
+        WastePattern.GANG_STALL: 1,
+        WastePattern.FRAGMENTATION: 2,
+        WastePattern.QUOTA_STARVATION: 1,
+        WastePattern.PREEMPTION_WASTE: 1,
+        WastePattern.UNHEALTHY_ALLOCATED: 1,
+        WastePattern.NOT_ADVERTISED: 1,
+        WastePattern.CPU_ONLY_PODS: 1,
+        WastePattern.RESERVED_UNUSED: 1,
     }
     assert cluster.plants == SimulatedCluster(cluster.seed).plants
     for plant in cluster.plants:
@@ -102,19 +102,19 @@ def test_the_gang_stalls_until_its_last_rank_comes(cluster: SimulatedCluster) ->
 
 
 @pytest.fixture(scope="module")
-def rooms(cluster: SimulatedCluster) -> Rooms:
+def rooms(cluster: SimulatedCluster) -> SpareCapacity:
     placed = [pod for pod in cluster.placements if pod is not cluster.extra]
-    return Rooms(cluster.nodes, placed, cluster.window)
+    return SpareCapacity(cluster.nodes, placed, cluster.window)
 
 
-def _free(cluster: SimulatedCluster, rooms: Rooms, window: Window) -> dict[str, int]:
+def _free(cluster: SimulatedCluster, rooms: SpareCapacity, window: Window) -> dict[str, int]:
     """The fewest free units of each h100 node in the window."""
     step = (window.start_ms - cluster.window.start_ms) // STEP_MS
     names = [node.name for node in cluster.nodes if node.pool == "h100"]
     return {name: int(rooms.least(name, window.length_ms // STEP_MS)[step]) for name in names}
 
 
-def test_two_jobs_wait_beside_gpus_in_pieces(cluster: SimulatedCluster, rooms: Rooms) -> None:
+def test_two_jobs_wait_beside_gpus_in_pieces(cluster: SimulatedCluster, rooms: SpareCapacity) -> None:
     for name in ("finetune-blocked-a", "finetune-blocked-b"):
         plant = _plant(cluster, name)
         (row,) = cluster.frames.demand.query("job_uid == @plant.uid").to_dict("records")
@@ -126,7 +126,7 @@ def test_two_jobs_wait_beside_gpus_in_pieces(cluster: SimulatedCluster, rooms: R
             assert max(_free(cluster, rooms, Window(start_ms, start_ms + STEP_MS)).values()) < 8
 
 
-def test_a_queue_at_its_limit_waits_beside_free_gpus(cluster: SimulatedCluster, rooms: Rooms) -> None:
+def test_a_queue_at_its_limit_waits_beside_free_gpus(cluster: SimulatedCluster, rooms: SpareCapacity) -> None:
     plant = _plant(cluster, "grasp-eval")
     (row,) = cluster.frames.demand.query("job_uid == @plant.uid").to_dict("records")
     assert (row["layer"], row["cluster_queue"], row["units"]) == ("quota", "product", 4)
@@ -146,7 +146,7 @@ def test_one_job_is_preempted_four_times_in_a_day(cluster: SimulatedCluster) -> 
 
 
 def test_the_broken_board_is_held_and_not_measured(cluster: SimulatedCluster) -> None:
-    plant = next(each for each in cluster.plants if each.pattern is Pattern.UNHEALTHY_ALLOCATED)
+    plant = next(each for each in cluster.plants if each.pattern is WastePattern.UNHEALTHY_ALLOCATED)
     (row,) = cluster.frames.health.query("reason == 'xid_79'").to_dict("records")
     assert (row["node"], Window(row["start_ms"], row["end_ms"])) == (plant.node, plant.window)
     before = Window(plant.window.start_ms - HOUR_MS // 2, plant.window.start_ms)

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from gpucost.cluster.overview import Overview
-from gpucost.contract.queue_metrics import Layer
-from gpucost.detectors.findings import Pattern
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.contract.queue_metrics import WaitLayer
+from gpucost.detectors.findings import WastePattern
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.simulator.cluster import CPU_NODE, SimulatedCluster
-from gpucost.simulator.plants import Plant
+from gpucost.simulator.injected_patterns import InjectedPattern
 from gpucost.simulator.state import cluster_state
-from gpucost.simulator.state_names import BLOCK, RACK, ZONE
+from gpucost.simulator.state_workloads import BLOCK, RACK, ZONE
 from tests.support.simulated import simulated
 
 
@@ -22,7 +22,7 @@ def cluster() -> SimulatedCluster:
     return simulated()
 
 
-def _plant(cluster: SimulatedCluster, name: str) -> Plant:
+def _plant(cluster: SimulatedCluster, name: str) -> InjectedPattern:
     return next(plant for plant in cluster.plants if plant.name == name)
 
 
@@ -30,7 +30,7 @@ def _plant(cluster: SimulatedCluster, name: str) -> Plant:
 def test_units_held_and_advertised_are_those_of_the_frames(cluster: SimulatedCluster, hours: float) -> None:
     at_ms = cluster.window.start_ms + int(hours * HOUR_MS)
     state = cluster_state(cluster, at_ms)
-    overview = Overview(state)
+    overview = ClusterOverview(state)
     held = Counter[tuple[str, str]]()
     for pod in state.pods.values():
         if pod.is_bound:
@@ -53,7 +53,7 @@ def test_units_held_and_advertised_are_those_of_the_frames(cluster: SimulatedClu
 def test_pods_belong_to_whom_the_frames_say(cluster: SimulatedCluster) -> None:
     at_ms = cluster.window.start_ms + 20 * DAY_MS + 12 * HOUR_MS
     state = cluster_state(cluster, at_ms)
-    overview = Overview(state)
+    overview = ClusterOverview(state)
     frame = cluster.frames.allocations
     here = frame[(frame["start_ms"] <= at_ms) & (frame["end_ms"] > at_ms)].set_index("pod_uid")
     for uid, row in here.iterrows():
@@ -80,28 +80,28 @@ def test_quota_in_use_is_that_of_the_frame(cluster: SimulatedCluster) -> None:
 
 def test_a_gang_without_its_last_rank_is_partial(cluster: SimulatedCluster) -> None:
     plant = _plant(cluster, "pretrain-late-rank")
-    during = Overview(cluster_state(cluster, plant.window.start_ms + 20 * MINUTE_MS))
+    during = ClusterOverview(cluster_state(cluster, plant.window.start_ms + 20 * MINUTE_MS))
     (gang,) = (gang for gang in during.gangs if gang.is_partial)
     assert (gang.job.name, gang.running, gang.pending, gang.min_members) == (plant.name, 3, 1, 4)
     assert gang.partial_since_ms == plant.window.start_ms
-    after = Overview(cluster_state(cluster, plant.window.end_ms + MINUTE_MS))
+    after = ClusterOverview(cluster_state(cluster, plant.window.end_ms + MINUTE_MS))
     assert not [gang for gang in after.gangs if gang.is_partial]
 
 
 @pytest.mark.parametrize(
     ("name", "layer", "reason"),
     [
-        ("finetune-blocked-a", Layer.PLACEMENT, "Unschedulable"),
-        ("grasp-eval", Layer.QUOTA, "WaitingForQuota"),
+        ("finetune-blocked-a", WaitLayer.PLACEMENT, "Unschedulable"),
+        ("grasp-eval", WaitLayer.QUOTA, "WaitingForQuota"),
     ],
 )
 def test_what_waits_waits_for_what_the_frame_says(
-    cluster: SimulatedCluster, name: str, layer: Layer, reason: str
+    cluster: SimulatedCluster, name: str, layer: WaitLayer, reason: str
 ) -> None:
     plant = _plant(cluster, name)
     at_ms = plant.window.start_ms + HOUR_MS
     state = cluster_state(cluster, at_ms)
-    overview = Overview(state)
+    overview = ClusterOverview(state)
     holds = {
         overview.ownership.job_of(state.workloads[uid]).name: hold for uid, hold in overview.holds.items()
     }
@@ -113,9 +113,9 @@ def test_what_waits_waits_for_what_the_frame_says(
 
 
 def test_pods_without_gpus_stand_where_no_taint_keeps_them_away(cluster: SimulatedCluster) -> None:
-    plant = next(plant for plant in cluster.plants if plant.pattern is Pattern.CPU_ONLY_PODS)
+    plant = next(plant for plant in cluster.plants if plant.pattern is WastePattern.CPU_ONLY_PODS)
     state = cluster_state(cluster, cluster.window.start_ms + 3 * DAY_MS)
-    units = Overview(state).units
+    units = ClusterOverview(state).units
     without = [pod for pod in state.pods.values() if pod.is_bound and not units.of(pod)]
     assert {pod.node for pod in without} == {CPU_NODE} == {plant.node}
     assert len(without) == 2

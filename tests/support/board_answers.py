@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 
-from dashboards.generate import modern
+from dashboards.grafana_json import modern
 from gpucost.domain.time import MINUTE_MS
 from tests.support.dashboard_queries import filled_in, queries_of
 from tests.support.demo_prometheus import instant_query

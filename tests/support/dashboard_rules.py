@@ -15,12 +15,10 @@ from typing import Any
 
 import promql_parser as promql
 
-from dashboards.layout import TAG
-from dashboards.links import UIDS
-from dashboards.modernise import DATASOURCE, PANEL_TYPES, SCHEMA_VERSION
-from dashboards.panels import UNITS
+from dashboards.grafana_json import DATASOURCE, PANEL_TYPES, SCHEMA_VERSION
+from dashboards.panels import TAG, UIDS, UNITS
+from gpucost.contract.metric_spec import MetricType
 from gpucost.contract.metrics import METRICS
-from gpucost.contract.spec import MetricType
 from gpucost.service.metrics import COUNTER, HISTOGRAM, SERVICE_METRICS
 from tests.support.dashboard_queries import VARIABLE, Asked, filled_in, panels_of, queries_of
 from tests.support.promql_labels import Checked, Labels, Selected

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpucost.contract.openmetrics import EOF
+from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import HOUR_MS, SECOND_MS
-from gpucost.telemetry.existing.holdings import Hold
+from gpucost.telemetry.upstream.device_subjects import PodHolding
 
 T0 = 1_788_220_800_000  # 2026-09-01T00:00:00Z
 EVERY_MS = 30 * SECOND_MS
@@ -28,7 +28,7 @@ def used_by(pod: str, namespace: str = "team") -> dict[str, str]:
     return {**IDLE, "exported_pod": pod, "exported_namespace": namespace}
 
 
-def held(uid: str, start: float, end: float, **changes: object) -> Hold:
+def held(uid: str, start: float, end: float, **changes: object) -> PodHolding:
     """Of the pod ``pod-UID``, in hours."""
     values: dict[str, object] = {
         "pod_uid": uid,
@@ -41,7 +41,7 @@ def held(uid: str, start: float, end: float, **changes: object) -> Hold:
         "end_ms": at(end),
         **changes,
     }
-    return Hold(**values)  # type: ignore[arg-type]
+    return PodHolding(**values)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from tests.support.prometheus import MISSING, PROMETHEUS, PROMTOOL, create_blocks, running_prometheus
 
 if TYPE_CHECKING:
-    from gpucost.api.webhook.desk import Outcome
-    from gpucost.cluster.overview import Overview
-    from gpucost.cluster.state import ClusterState
-    from gpucost.demo.ledger import Past
+    from gpucost.api.webhook.deadline_queue import ReviewOutcome
+    from gpucost.cluster.objects.state import ClusterState
+    from gpucost.cluster.views.overview import ClusterOverview
+    from gpucost.demo.full import DemoHistoryLedger
     from gpucost.domain.gpu import ResourceCatalog
-    from gpucost.service.advising import Advising
+    from gpucost.service.advisor.advisor_service import AdvisorService
     from gpucost.simulator.cluster import SimulatedCluster
 
 AT_MS = 1_790_838_000_000
@@ -113,12 +113,12 @@ def _blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _build(folder: Path) -> None:
     # Here, since the simulator takes a second to import and most tests do not need it.
-    from gpucost.demo.backfill import Backfill
-    from gpucost.demo.clock import cluster_around
-    from gpucost.demo.exporters import SERVICE, Exporters
+    from gpucost.demo.exporters import SERVICE, SimulatedExporters
+    from gpucost.demo.full import cluster_around
+    from gpucost.demo.stack import MetricBackfill
 
     cluster = cluster_around(AT_MS)
-    exporters, backfill = Exporters(cluster), Backfill()
+    exporters, backfill = SimulatedExporters(cluster), MetricBackfill()
     service = _service_page(cluster, folder)
     for at_ms in (
         *range(START_MS, AT_MS - _FINE_MS, _COARSE_MS),
@@ -136,11 +136,11 @@ def _service_page(cluster: SimulatedCluster, folder: Path) -> str:
     from prometheus_client.openmetrics.exposition import generate_latest
 
     from gpucost.api.app import create_app
-    from gpucost.demo.ledger import past_of
-    from gpucost.notify.sending.status import SenderStatus
-    from gpucost.service.settings_api import ApiSettings
-    from gpucost.service.settings_detectors import DetectorsSettings
-    from gpucost.service.telling.status import TellingStatus
+    from gpucost.demo.full import past_of
+    from gpucost.notify.sending.delivery import SenderStatus
+    from gpucost.service.notifications.loop import NotificationStatus
+    from gpucost.service.settings.api import ApiSettings
+    from gpucost.service.settings.detectors import DetectorsSettings
 
     window = Window(AT_MS - _LEDGER_MS, AT_MS)
     url = f"sqlite:///{folder / 'ledger.db'}"
@@ -156,7 +156,7 @@ def _service_page(cluster: SimulatedCluster, folder: Path) -> str:
             quotas=past.teams.quotas,
             budgets=past.teams.budgets,
             advising=_asked(cluster, past),
-            telling=TellingStatus(("chat",), lambda: posts),
+            telling=NotificationStatus(("chat",), lambda: posts),
         )
         return generate_latest(app.state.registry).decode()
 
@@ -171,17 +171,17 @@ class _Still:
     version: int = 0
     is_current: bool = True
 
-    def overview(self, cluster: str) -> Overview | None:
-        from gpucost.cluster.overview import Overview
+    def overview(self, cluster: str) -> ClusterOverview | None:
+        from gpucost.cluster.views.overview import ClusterOverview
 
-        return Overview(self.state, self.catalog) if cluster == self.cluster else None
+        return ClusterOverview(self.state, self.catalog) if cluster == self.cluster else None
 
 
-def _asked(cluster: SimulatedCluster, past: Past) -> Advising:
+def _asked(cluster: SimulatedCluster, past: DemoHistoryLedger) -> AdvisorService:
     """The advisor, after a person has asked why a job waits, and the webhook for a new one."""
-    from gpucost.api.webhook.adviser import Adviser
-    from gpucost.cluster.kueue import WorkloadState
-    from gpucost.service.settings import AttributionSettings, Settings
+    from gpucost.api.webhook.adviser import AdmissionAdviser
+    from gpucost.cluster.objects.kueue import WorkloadState
+    from gpucost.service.settings.model import AttributionSettings, Settings
     from gpucost.service.wiring.advisor import build_advising
     from gpucost.simulator.state import cluster_state
 
@@ -196,12 +196,12 @@ def _asked(cluster: SimulatedCluster, past: Past) -> Advising:
         if each.meta.name == waiting:
             advising.explain("Workload", each.meta.namespace, waiting, advising.informed())
 
-    def tell(outcome: Outcome, has_more: bool) -> bool:
+    def tell(outcome: ReviewOutcome, has_more: bool) -> bool:
         del has_more
         advising.status.reviewed(outcome.result)
         return False
 
-    Adviser(advising)(_JOB, time.monotonic() + 60, tell)
+    AdmissionAdviser(advising)(_JOB, time.monotonic() + 60, tell)
     return advising
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpucost_gpu_exporter.driver_link import DriverLink
-from gpucost_gpu_exporter.readings import Activity, BoardReading, NodeReading
+from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading, SignalActivity
 from tests.support.nvml.driver import DeviceLoad, FakeDriver
 
 SECOND = 10**9
@@ -36,7 +36,7 @@ class Node:
         self.driver.advance(round(seconds * SECOND), loads)
         return self.look(processes)
 
-    def board(self, loads: Loads | None = None, *, processes: bool = False) -> BoardReading:
+    def board(self, loads: Loads | None = None, *, processes: bool = False) -> GpuReading:
         """The first board, a second later."""
         return self.step(loads, processes=processes).boards[0]
 
@@ -77,7 +77,7 @@ class Totals:
     observed_ns: int = 0
     active_ns: int = 0
 
-    def add(self, activity: Mapping[str, Activity], signal: str) -> None:
+    def add(self, activity: Mapping[str, SignalActivity], signal: str) -> None:
         """Count a signal in, if it is there."""
         if signal in activity:
             self.observed_ns += activity[signal].observed_ns

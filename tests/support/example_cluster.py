@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from gpucost.advisor.kueue.submitted import FRAMEWORKS
+from gpucost.advisor.kueue.job_workloads import FRAMEWORKS
 from gpucost.domain.time import HOUR_MS, iso
-from gpucost.kube.collections import collections
 from gpucost.kube.dumps.dump import OURS
+from gpucost.kube.parse.collections import collections
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue, metadata
 

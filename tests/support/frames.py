@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform, empty_frame
+from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.contract.frames import ALLOCATIONS, CAPACITY, HOLDER_COLUMNS, NODES, OBSERVED, SIGNALS, FrameSpec
 from gpucost.domain.money import parse_nano
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
@@ -69,12 +69,12 @@ def build(
     capacity: Sequence[Mapping[str, Any]] = (),
     observed: Sequence[tuple[float, float]] = ((-24, 24 * 90),),
     signals: Sequence[Mapping[str, Any]] = (),
-) -> Frames:
+) -> ClusterFrames:
     watched = [
         {"cluster": "c", "start_ms": START + round(a * HOUR_MS), "end_ms": START + round(b * HOUR_MS)}
         for a, b in observed
     ]
-    return Frames(
+    return ClusterFrames(
         allocations=_frame(pods, ALLOCATIONS),
         nodes=_frame(nodes, NODES),
         capacity=_frame(capacity, CAPACITY),

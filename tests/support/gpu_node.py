@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
-from gpucost_exporter_base.exposition import Exposition
-from gpucost_gpu_exporter.dra import DraDevice
+from gpucost_exporter_base.exposition import MetricExposition
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmSecondSource
 from gpucost_gpu_exporter.driver_link import DriverLink
-from gpucost_gpu_exporter.exporter import Clock, Exporter
-from gpucost_gpu_exporter.families import Snapshot
-from gpucost_gpu_exporter.holders import Holders
+from gpucost_gpu_exporter.exporter import ExporterClock, GpuExporter
+from gpucost_gpu_exporter.holders import DeviceHolders
 from gpucost_gpu_exporter.kubelet.client import PodResources
-from gpucost_gpu_exporter.processes import ProcessOwners
-from gpucost_gpu_exporter.second import DcgmSecond
+from gpucost_gpu_exporter.metering.process_owners import ProcessOwners
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
+from gpucost_gpu_exporter.model.holdings import DraDevice
 from gpucost_gpu_exporter.state_file import StateFile
 from tests.support.kubelet import FakeKubelet
 from tests.support.nvml.build import build_double
@@ -68,10 +68,10 @@ class GpuNode:
         self.now_ns = 1_000 * SECOND
         self.boot_id = "boot-1"
         self.library = library
-        self.exporter: Exporter | None = None
+        self.exporter: GpuExporter | None = None
         self.state_dir: Path | None = folder / "state"
         self.can_see_processes = True
-        self.dcgm: DcgmSecond | None = None
+        self.dcgm: DcgmSecondSource | None = None
         self.timeout_s = self.first_timeout_s = 60.0
         self.asked_ns = 0
 
@@ -82,11 +82,11 @@ class GpuNode:
         return self.now_ns
 
     @property
-    def running(self) -> Exporter:
+    def running(self) -> GpuExporter:
         assert self.exporter is not None
         return self.exporter
 
-    def start(self) -> Exporter:
+    def start(self) -> GpuExporter:
         """Start an exporter on what is there, as a DaemonSet pod would."""
         self.driver.write()
         environment = {**os.environ, **self.driver.environment(self.library)}
@@ -104,17 +104,17 @@ class GpuNode:
 
         state_file = StateFile(self.state_dir, self.boot_id)
         assert state_file.acquire()
-        self.holders = Holders(PodResources(self.kubelet.socket), self.names, self.boot_ns)
-        self.exporter = Exporter(
+        self.holders = DeviceHolders(PodResources(self.kubelet.socket), self.names, self.boot_ns)
+        self.exporter = GpuExporter(
             "node-1",
-            Clock(self.boot_ns, self.wall_ms),
+            ExporterClock(self.boot_ns, self.wall_ms),
             driver,
             self.holders,
             state_file,
             ProcessOwners(self.proc) if self.can_see_processes else None,
             dcgm=self.dcgm,
         )
-        self.exposition = Exposition([self.exporter.source])
+        self.exposition = MetricExposition([self.exporter.source])
         self.holders.refresh()
         return self.exporter
 
@@ -132,7 +132,7 @@ class GpuNode:
         self.driver.advance(round(seconds * SECOND), loads or {})
         self.driver.write()
 
-    def tick(self, seconds: float = 1.0, loads: Loads | None = None) -> Snapshot:
+    def tick(self, seconds: float = 1.0, loads: Loads | None = None) -> ExporterSnapshot:
         """Let time pass, ask the kubelet as often as its thread would, and collect once."""
         self.pass_time(seconds, loads)
         if self.now_ns >= self.asked_ns + 5 * SECOND:
@@ -140,7 +140,7 @@ class GpuNode:
             self.holders.refresh()
         return self.running.collect()
 
-    def ticks(self, count: int, loads: Loads | None = None) -> Snapshot:
+    def ticks(self, count: int, loads: Loads | None = None) -> ExporterSnapshot:
         for _ in range(count - 1):
             self.tick(1.0, loads)
         return self.tick(1.0, loads)
@@ -200,7 +200,7 @@ def gpu_node(folder: Path, library: Path, *boards: FakeBoard) -> Iterator[GpuNod
             node.stop()
 
 
-def of(snapshot: Snapshot, measure: str, **labels: str) -> float:
+def of(snapshot: ExporterSnapshot, measure: str, **labels: str) -> float:
     """The sum of a holder measure, in seconds or joules, over the rows with these values."""
     total = Fraction(0)
     for row, amounts in snapshot.accounts.rows.items():

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpucost.contract.metric_spec import (
+    EOF,
+    ExpositionSample,
+    MetricSpec,
+    header,
+    sample_line,
+    series_name,
+)
 from gpucost.contract.metrics import (
     NODE_BOARDS,
     NODE_END,
@@ -23,8 +31,6 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     STATE_UP,
 )
-from gpucost.contract.openmetrics import EOF, Sample, header, sample_line, series_name
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 
 T0 = 1_788_220_800_000  # 2026-09-01T00:00:00Z
@@ -37,13 +43,13 @@ def at(hours: float) -> int:
     return T0 + round(hours * HOUR_MS)
 
 
-def counted(spec: MetricSpec, uid: str, value: float, now: int, **labels: str) -> Sample:
+def counted(spec: MetricSpec, uid: str, value: float, now: int, **labels: str) -> ExpositionSample:
     """A sample of one of the GPU exporter's metrics of a pod on node n1."""
     place = {"namespace": "ns", "pod": f"pod-{uid}", "pod_uid": uid, "node": "n1"}
     own = {**dict.fromkeys(spec.labels, ""), **place}
     if "holder" in own:
         own |= {"holder": "pod", "gpu_uuid": "GPU-1", "method": "exact"}
-    return Sample(spec, {**own, **labels}, value, now)
+    return ExpositionSample(spec, {**own, **labels}, value, now)
 
 
 @dataclass
@@ -146,7 +152,7 @@ class History:
     stale: tuple[tuple[int, int], ...] = ()
     target: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    extra: list[Sample] = field(default_factory=list)
+    extra: list[ExpositionSample] = field(default_factory=list)
 
     def scrapes(self) -> Iterator[int]:
         for now in range(self.start + self.offset, self.end + 1, self.step):

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from gpucost.notify import text
-from gpucost.notify.message import Bar, Chart, Fact, Link, Message, Section, Tone
+from gpucost.notify.message import (
+    ChartBar,
+    MessageChart,
+    MessageFact,
+    MessageLink,
+    MessageSection,
+    MessageTone,
+    NotificationMessage,
+)
 
 NASTY = (
     "<!channel>",
@@ -59,20 +67,20 @@ OURS = "\u200b\n\t"
 """What may stand in a payload unseen: the space that takes names apart, and line breaks."""
 
 texts = st.one_of(st.sampled_from(NASTY), st.sampled_from(NASTY + LONG), st.text(max_size=60))
-links = st.lists(st.builds(Link, texts, st.sampled_from(URLS)), max_size=8).map(tuple)
-facts = st.lists(st.builds(Fact, texts, texts), max_size=12).map(tuple)
+links = st.lists(st.builds(MessageLink, texts, st.sampled_from(URLS)), max_size=8).map(tuple)
+facts = st.lists(st.builds(MessageFact, texts, texts), max_size=12).map(tuple)
 _parts = st.one_of(st.none(), st.integers(0, 10**15))
 charts = st.builds(
-    Chart,
+    MessageChart,
     title=texts,
     unit=texts,
     series=st.tuples(texts, texts),
     colours=st.just(("idle", "unknown")),
-    bars=st.lists(st.builds(Bar, texts, st.tuples(_parts, _parts), texts), max_size=3).map(tuple),
+    bars=st.lists(st.builds(ChartBar, texts, st.tuples(_parts, _parts), texts), max_size=3).map(tuple),
     upright=st.booleans(),
 )
 sections = st.builds(
-    Section,
+    MessageSection,
     title=texts,
     text=texts,
     facts=facts,
@@ -81,13 +89,13 @@ sections = st.builds(
     links=links,
 )
 messages = st.builds(
-    Message,
+    NotificationMessage,
     title=texts,
     summary=texts,
-    tone=st.sampled_from(Tone),
+    tone=st.sampled_from(MessageTone),
     facts=facts,
     sections=st.one_of(
-        st.lists(sections, max_size=6).map(tuple), charts.map(lambda chart: (Section(chart=chart),))
+        st.lists(sections, max_size=6).map(tuple), charts.map(lambda chart: (MessageSection(chart=chart),))
     ),
     links=links,
     footer=texts,
@@ -95,18 +103,20 @@ messages = st.builds(
 )
 
 
-def everywhere(words: str) -> Message:
+def everywhere(words: str) -> NotificationMessage:
     """A message that says ``words`` in every text it has."""
-    fact, link = Fact(words, words), Link(words, URLS[0])
-    section = Section(words, words, (fact,), (words,), words, links=(link,))
-    return Message(words, words, Tone.INFO, (fact,), (section,), (link,), words, mentions=True)
+    fact, link = MessageFact(words, words), MessageLink(words, URLS[0])
+    section = MessageSection(words, words, (fact,), (words,), words, links=(link,))
+    return NotificationMessage(
+        words, words, MessageTone.INFO, (fact,), (section,), (link,), words, mentions=True
+    )
 
 
 WORST = tuple(everywhere(words) for words in NASTY)
 """Always the same, whatever Hypothesis tries: each nasty text in every place."""
 
 
-def addresses(message: Message) -> set[str]:
+def addresses(message: NotificationMessage) -> set[str]:
     """Every address that a rendered message may link to."""
     every = [*message.links, *(link for section in message.sections for link in section.links)]
     return {found for link in every if (found := text.address(link)) is not None}
@@ -130,16 +140,16 @@ def unseen(words: str) -> set[str]:
     return found - set(OURS)
 
 
-def crowded() -> Message:
+def crowded() -> NotificationMessage:
     """More of everything than any service takes."""
-    section = Section(
+    section = MessageSection(
         title="Section",
         text="words " * 400,
-        facts=tuple(Fact(f"name {at}", "value " * 40) for at in range(12)),
+        facts=tuple(MessageFact(f"name {at}", "value " * 40) for at in range(12)),
         items=tuple(f"item {at} " * 20 for at in range(20)),
         code="line of a patch\n" * 2_000,
     )
-    link = Link("Everything", "https://gpucost.example.com/all")
-    return Message(
+    link = MessageLink("Everything", "https://gpucost.example.com/all")
+    return NotificationMessage(
         "Crowded", "Very much of it.", sections=(section,) * 40, links=(link,) * 9, footer="gpucost"
     )

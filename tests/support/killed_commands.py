@@ -23,9 +23,10 @@ from pathlib import Path
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger, backup
-from gpucost.ledger.database import Database
-from gpucost.telemetry.recorded import record
+from gpucost.ledger import Ledger
+from gpucost.ledger.db.database import LedgerDatabase
+from gpucost.ledger.retention import backup
+from gpucost.telemetry.recorded_source import record
 from tests.ledger import first_release
 from tests.ledger.builders import MONTH, NOW_MS
 from tests.service.worlds import frames
@@ -40,15 +41,15 @@ _MODULES = (
     "pytest",
     "tests.support.killed_commands",
     "gpucost.cli.application",
-    "gpucost.cli.ingest",
-    "gpucost.cli.ledger",
-    "gpucost.cli.month",
-    "gpucost.ledger.backup",
+    "gpucost.cli.commands.ingest",
+    "gpucost.cli.commands.ledger",
+    "gpucost.cli.commands.month",
+    "gpucost.ledger.retention.backup",
     "gpucost.service.wiring.ledger",
     "gpucost.service.wiring.pipeline",
-    "gpucost.service.assessing",
-    "gpucost.service.retaining",
-    "gpucost.service.settings_load",
+    "gpucost.service.detection.waste_accounting",
+    "gpucost.service.ingest.retention_loop",
+    "gpucost.service.settings.loader",
 )
 State = tuple[object, ...]
 
@@ -355,7 +356,7 @@ def _state(url: str) -> State:
     the digests, which are computed again from them."""
     if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).exists():
         return ("",)
-    database = Database.unchecked(url, _WAIT_MS, create=False)
+    database = LedgerDatabase.unchecked(url, _WAIT_MS, create=False)
     try:
         revision, newest = database.revision()
     finally:

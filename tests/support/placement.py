@@ -8,9 +8,14 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Ints
-from gpucost.detectors.activity import Floats
-from gpucost.detectors.fgd import GPU_MILLI, Shape, Typical, score
+from gpucost.attribution.apportion import Ints
+from gpucost.detectors.inputs.activity_table import Floats
+from gpucost.detectors.rules.fragmentation.fgd_gauge import (
+    GPU_MILLI,
+    TaskShape,
+    TypicalPods,
+    score,
+)
 
 LARGEST_CPU, LARGEST_GPU = 128_000, 8_000
 """BestFit weighs what is left of CPU and GPU by the largest node, half each."""
@@ -24,7 +29,7 @@ class Policy(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ask:
-    shape: Shape
+    shape: TaskShape
     memory: int
 
 
@@ -51,7 +56,7 @@ class _Choice:
 class Cluster:
     """Nodes in one order drawn by ``seed``: of equally good ones the first is taken."""
 
-    def __init__(self, nodes: pd.DataFrame, typical: Typical, policy: Policy, seed: int) -> None:
+    def __init__(self, nodes: pd.DataFrame, typical: TypicalPods, policy: Policy, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         nodes = nodes.iloc[self.random.permutation(len(nodes))].reset_index(drop=True)
         self.policy = policy
@@ -125,7 +130,7 @@ class Cluster:
             found[good], which[good] = self._of_fitting(shape, at[good])
         return found, which
 
-    def _of_fitting(self, shape: Shape, at: Ints) -> tuple[Floats, Ints]:
+    def _of_fitting(self, shape: TaskShape, at: Ints) -> tuple[Floats, Ints]:
         cpu, gpu = self.cpu[at], self.gpu[at]
         is_part = 0 < shape.gpu < GPU_MILLI
         tightest = np.where(gpu >= shape.gpu, gpu, GPU_MILLI + 1).argmin(axis=1)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window, iso, parse_instant
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.reports.week import Week
-from gpucost.service.settings import Settings
-from gpucost.service.settings_load import checked
+from gpucost.pricing.price_book import PriceBook
+from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.service.settings.loader import checked
+from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.service.wiring.source import open_source
@@ -28,7 +28,7 @@ from tests.support.prometheus import create_blocks
 from tests.support.simulated import simulated
 
 CLUSTER = "demo"
-WEEK = Week.of(parse_instant("2026-10-05T00:00:00Z")).window
+WEEK = IsoWeek.of(parse_instant("2026-10-05T00:00:00Z")).window
 NOW_MS = parse_instant("2026-10-12T06:16:00Z")
 """Monday: the detectors have seen enough to be sure of Sunday, the next window ends in 44 minutes."""
 END_MS = NOW_MS - 16 * MINUTE_MS
@@ -42,7 +42,7 @@ _IDLE_JOBS = ("train-00025", "train-00026")
 _IDLE_WATTS = 55.0
 
 
-def few_nodes(frames: Frames, names: tuple[str, ...] = _NODES) -> Frames:
+def few_nodes(frames: ClusterFrames, names: tuple[str, ...] = _NODES) -> ClusterFrames:
     """What is on the nodes ``names``; what is on no node stays, but for quotas, which are many."""
     cut: dict[str, Any] = {}
     there = frames.allocations[frames.allocations["node"].isin(names)]
@@ -58,10 +58,10 @@ def few_nodes(frames: Frames, names: tuple[str, ...] = _NODES) -> Frames:
             cut[each.name] = frame.reset_index(drop=True)
     cut["quotas"] = frames.quotas.iloc[:0]
     problems = tuple(found for found in frames.problems if found.subject in known)
-    return Frames(**cut, problems=problems)
+    return ClusterFrames(**cut, problems=problems)
 
 
-def idle(frames: Frames, jobs: tuple[str, ...] = _IDLE_JOBS) -> Frames:
+def idle(frames: ClusterFrames, jobs: tuple[str, ...] = _IDLE_JOBS) -> ClusterFrames:
     """The same, but the GPUs of ``jobs`` never do anything, and the cluster was observed all the time: that
     nobody saw the cluster for an hour of that night would excuse them."""
     of_jobs = frames.allocations[frames.allocations["job"].isin(jobs)]

@@ -5,14 +5,31 @@ Most are written by hand. A composer's own message can stand in for any of them 
 
 from __future__ import annotations
 
-from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Layer, Subject, Suggestion, Wait
-from gpucost.advisor.redact import Reader
+from gpucost.advisor.model.answers import (
+    Advice,
+    AdviceSubject,
+    JobSuggestion,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
+    WaitEstimate,
+)
+from gpucost.advisor.model.redaction import AnswerReader
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_instant
 from gpucost.notify.alertmanager import parse
 from gpucost.notify.compose.advice import of_advice
 from gpucost.notify.compose.alert import of_group
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Bar, Chart, Fact, Link, Message, Section, Tone
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.message import (
+    ChartBar,
+    MessageChart,
+    MessageFact,
+    MessageLink,
+    MessageSection,
+    MessageTone,
+    NotificationMessage,
+)
 
 FOOTER = "gpucost · cluster prod-eu1 · 3 Nov 2026, 09:25 UTC"
 
@@ -35,20 +52,20 @@ spec:
                   nvidia.com/gpu: "2"
 """
 
-IDLE = Message(
+IDLE = NotificationMessage(
     title="Idle: train-resnet holds 8 GPUs and uses none",
     summary="Since 06:10 UTC, USD 98.40 so far, USD 726.00 a day until it ends.",
-    tone=Tone.WARNING,
+    tone=MessageTone.WARNING,
     facts=(
-        Fact("Team", "vision"),
-        Fact("Job", "vision / train-resnet (Job)"),
-        Fact("Costs", "USD 30.25 an hour, USD 98.40 so far"),
-        Fact("Held", "8 × H100 80GB on gpu-node-17"),
-        Fact("Use", "0% for 3 h 15 min, seen in 99% of the time"),
-        Fact("Owner", "alice@example.com"),
+        MessageFact("Team", "vision"),
+        MessageFact("Job", "vision / train-resnet (Job)"),
+        MessageFact("Costs", "USD 30.25 an hour, USD 98.40 so far"),
+        MessageFact("Held", "8 × H100 80GB on gpu-node-17"),
+        MessageFact("Use", "0% for 3 h 15 min, seen in 99% of the time"),
+        MessageFact("Owner", "alice@example.com"),
     ),
     sections=(
-        Section(
+        MessageSection(
             title="What to do",
             text="The main process waits for input. Suspend the job and its GPUs go to the 2 jobs that wait "
             "for them; or end it, if nobody needs the result.",
@@ -56,25 +73,25 @@ IDLE = Message(
         ),
     ),
     links=(
-        Link("Open the finding", "https://gpucost.example.com/findings/8f31c2"),
-        Link("Dashboard of the job", "https://grafana.example.com/d/gpucost-job?var-namespace=vision"),
-        Link("Runbook", "https://runbooks.example.com/idle_allocation"),
+        MessageLink("Open the finding", "https://gpucost.example.com/findings/8f31c2"),
+        MessageLink("Dashboard of the job", "https://grafana.example.com/d/gpucost-job?var-namespace=vision"),
+        MessageLink("Runbook", "https://runbooks.example.com/idle_allocation"),
     ),
     footer=FOOTER,
     mentions=True,
 )
 
-RESOLVED = Message(
+RESOLVED = NotificationMessage(
     title="Resolved: train-resnet has given its 8 GPUs back",
     summary="It was idle for 3 h 40 min and cost USD 110.92.",
-    tone=Tone.GOOD,
+    tone=MessageTone.GOOD,
     facts=(
-        Fact("Team", "vision"),
-        Fact("Job", "vision / train-resnet (Job)"),
-        Fact("Ended", "suspended by alice@example.com, 09:50 UTC"),
-        Fact("Saved", "USD 726.00 a day"),
+        MessageFact("Team", "vision"),
+        MessageFact("Job", "vision / train-resnet (Job)"),
+        MessageFact("Ended", "suspended by alice@example.com, 09:50 UTC"),
+        MessageFact("Saved", "USD 726.00 a day"),
     ),
-    links=(Link("Open the finding", "https://gpucost.example.com/findings/8f31c2"),),
+    links=(MessageLink("Open the finding", "https://gpucost.example.com/findings/8f31c2"),),
     footer="gpucost · cluster prod-eu1 · 3 Nov 2026, 09:50 UTC",
 )
 
@@ -113,14 +130,14 @@ _SOURCE_DOWN = {
         for cluster, since in (("prod-eu1", "2026-11-03T07:20:00Z"), ("prod-us1", "2026-11-03T07:22:00Z"))
     ],
 }
-_LINKS = Links(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
+_LINKS = MessageLinks(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
 ALERTS = of_group(parse(_SOURCE_DOWN), _LINKS, received_ms=0).message
 
-_WAIT = Wait(50 * MINUTE_MS, 2 * HOUR_MS, 168 * HOUR_MS, "", 40)
+_WAIT = WaitEstimate(50 * MINUTE_MS, 2 * HOUR_MS, 168 * HOUR_MS, "", 40)
 _ADVICE = Advice(
-    Subject("workload", "nlp", "llm-eval", "uid"),
-    Decision.WAITS,
-    Layer.QUOTA,
+    AdviceSubject("workload", "nlp", "llm-eval", "uid"),
+    SchedulingDecision.WAITS,
+    SchedulingLayer.QUOTA,
     "WaitingForQuota",
     "waits about 50 min (p90 2 h): queue nlp has 2 of 8 GPUs left",
     ("quota: 6 GPUs short",),
@@ -129,19 +146,21 @@ _ADVICE = Advice(
     "nlp",
     wait=_WAIT,
     suggestions=(
-        Suggestion(
+        JobSuggestion(
             "fewer-gpus",
             "2 GPUs in place of 8: the last 14 runs used 2",
-            Change(ChangeKind.MANIFEST, "pytorchjob/llm-eval", REQUEST, (), "kubectl apply -f -"),
-            Decision.NOW,
+            SuggestedChange(
+                SuggestedChangeKind.MANIFEST, "pytorchjob/llm-eval", REQUEST, (), "kubectl apply -f -"
+            ),
+            SchedulingDecision.NOW,
             price_per_hour=14_880_000_000,
         ),
     ),
 )
-_READER = Reader(lambda _: False, lambda _: False, lambda _: False, lambda _: False)
+_READER = AnswerReader(lambda _: False, lambda _: False, lambda _: False, lambda _: False)
 
 
-def _advice() -> Message:
+def _advice() -> NotificationMessage:
     notice = of_advice(
         _ADVICE,
         _READER,
@@ -163,19 +182,19 @@ _WORK = (1180, 1232, 1204, 1296, 1088, 640, 590)
 _IDLE = (180, 96, 132, 88, 240, 410, 428)
 _OVER = (120, 118, 126, 122, 104, 60, 58)
 
-DIGEST = Message(
+DIGEST = NotificationMessage(
     title="Week 44: team vision spent USD 37,412 and wasted USD 8,065",
     summary="22% of what was held brought nothing, 4 points more than the week before. Three actions bring "
     "USD 5,910 a week back.",
-    tone=Tone.INFO,
+    tone=MessageTone.INFO,
     facts=(
-        Fact("Cost", "USD 37,412.08 (+6.1%)"),
-        Fact("Wasted", "USD 8,064.51 (22%)"),
-        Fact("Held", "9,512.0 GPU-hours"),
-        Fact("Month so far", "USD 4,981.20 of USD 150,000.00"),
+        MessageFact("Cost", "USD 37,412.08 (+6.1%)"),
+        MessageFact("Wasted", "USD 8,064.51 (22%)"),
+        MessageFact("Held", "9,512.0 GPU-hours"),
+        MessageFact("Month so far", "USD 4,981.20 of USD 150,000.00"),
     ),
     sections=(
-        Section(
+        MessageSection(
             title="Three actions that bring most back",
             items=(
                 "USD 3,212 a week: end notebooks that hold a GPU over the weekend (6 of them)",
@@ -183,74 +202,74 @@ DIGEST = Message(
                 "USD 824 a week: let segment-anything checkpoint before it is preempted (11 restarts)",
             ),
         ),
-        Section(
+        MessageSection(
             title="Where the GPU-hours went",
-            chart=Chart(
+            chart=MessageChart(
                 title="GPU-hours held, per day",
                 unit="GPU-hours",
                 series=("productive", "idle", "oversized"),
                 colours=("productive", "idle", "oversized"),
                 bars=tuple(
-                    Bar(day, parts, f"{sum(parts):,}")
+                    ChartBar(day, parts, f"{sum(parts):,}")
                     for day, parts in zip(_DAYS, zip(_WORK, _IDLE, _OVER, strict=True), strict=True)
                 ),
                 upright=True,
             ),
         ),
-        Section(
+        MessageSection(
             title="What was wasted",
-            chart=Chart(
+            chart=MessageChart(
                 title="Wasted, by cause",
                 unit="USD",
                 series=("USD",),
                 colours=("accent",),
                 bars=(
-                    Bar("Idle", (4716,), "USD 4,716 (58%)"),
-                    Bar("Oversized", (2121,), "USD 2,121 (26%)"),
-                    Bar("Preempted", (824,), "USD 824 (10%)"),
-                    Bar("Gang stall", (403,), "USD 403 (5%)"),
+                    ChartBar("Idle", (4716,), "USD 4,716 (58%)"),
+                    ChartBar("Oversized", (2121,), "USD 2,121 (26%)"),
+                    ChartBar("Preempted", (824,), "USD 824 (10%)"),
+                    ChartBar("Gang stall", (403,), "USD 403 (5%)"),
                 ),
             ),
         ),
     ),
     links=(
-        Link("Report of the week", "https://gpucost.example.com/reports/2026-W44?team=vision"),
-        Link("Dashboard of the team", "https://grafana.example.com/d/gpucost-team?var-team=vision"),
+        MessageLink("Report of the week", "https://gpucost.example.com/reports/2026-W44?team=vision"),
+        MessageLink("Dashboard of the team", "https://grafana.example.com/d/gpucost-team?var-team=vision"),
     ),
     footer="gpucost · 26 Oct to 1 Nov 2026, UTC · team vision",
 )
 
-MONTH = Message(
+MONTH = NotificationMessage(
     title="October 2026 is closed: USD 612,480.17",
     summary="The ledger of October is final. What comes later is booked as an adjustment.",
-    tone=Tone.GOOD,
+    tone=MessageTone.GOOD,
     facts=(
-        Fact("Cost", "USD 612,480.17 (+2.4%)"),
-        Fact("Teams", "11"),
-        Fact("Wasted", "USD 118,204.90 (19%)"),
-        Fact("Not observed", "0.3% of the time"),
+        MessageFact("Cost", "USD 612,480.17 (+2.4%)"),
+        MessageFact("Teams", "11"),
+        MessageFact("Wasted", "USD 118,204.90 (19%)"),
+        MessageFact("Not observed", "0.3% of the time"),
     ),
     sections=(
-        Section(
+        MessageSection(
             title="Where the capacity went",
-            chart=Chart(
+            chart=MessageChart(
                 title="Capacity of October, by cluster",
                 unit="GPU-hours",
                 series=("held", "unallocated", "unavailable", "unknown"),
                 colours=("held", "unallocated", "unavailable", "unknown"),
                 bars=(
-                    Bar("prod-eu1", (142_330, 21_804, 3_120, 560), "167,814"),
-                    Bar("prod-us1", (88_412, 9_050, 1_204, None), "98,666 seen"),
-                    Bar("research", (20_115, 9_433, 212, 0), "29,760"),
+                    ChartBar("prod-eu1", (142_330, 21_804, 3_120, 560), "167,814"),
+                    ChartBar("prod-us1", (88_412, 9_050, 1_204, None), "98,666 seen"),
+                    ChartBar("research", (20_115, 9_433, 212, 0), "29,760"),
                 ),
             ),
         ),
     ),
-    links=(Link("Report of October", "https://gpucost.example.com/reports/2026-10"),),
+    links=(MessageLink("Report of October", "https://gpucost.example.com/reports/2026-10"),),
     footer="gpucost · all clusters · 3 Nov 2026, 00:10 UTC",
 )
 
-SAMPLES: dict[str, Message] = {
+SAMPLES: dict[str, NotificationMessage] = {
     "finding": IDLE,
     "resolved": RESOLVED,
     "alerts": ALERTS,

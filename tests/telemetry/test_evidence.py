@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, EARLIEST_MS, MINUTE_MS, Window
-from gpucost.telemetry.evidence import (
+from gpucost.telemetry.evidence.evidence_rule import (
     NONE,
-    Evidence,
-    Life,
+    PresenceSpan,
+    ScrapeEvidence,
     as_expected,
     evidence_for,
     in_force,
@@ -71,12 +71,12 @@ def subjects(draw: st.DrawFn, times: list[int]) -> Subject:
     return Subject(seen, start, [end if at >= ended else NONE for at in range(len(seen))])
 
 
-def evidence_of(window: Window, times: list[int]) -> Evidence:
+def evidence_of(window: Window, times: list[int]) -> ScrapeEvidence:
     beats = np.array(times, dtype=np.int64)
     return evidence_for(window, beats, beats, GAP_MS, LATE_MS)
 
 
-def lives_in(window: Window, times: list[int], subject: Subject) -> list[Life]:
+def lives_in(window: Window, times: list[int], subject: Subject) -> list[PresenceSpan]:
     evidence = evidence_of(window, times)
     inside = [at for at, when in enumerate(subject.seen) if evidence.start_ms <= when <= evidence.end_ms]
     if not inside:
@@ -154,7 +154,7 @@ def test_no_timestamp_makes_time_negative_or_longer_than_it_was_seen(start: int,
 
 
 def test_values_reach_back_to_the_start_and_change_when_seen() -> None:
-    life = Life(T0 + 5, T0 + 100, first_seen_ms=T0 + 10)
+    life = PresenceSpan(T0 + 5, T0 + 100, first_seen_ms=T0 + 10)
     times = [T0 - 50, T0 + 10, T0 + 20, T0 + 30, T0 + 200]
     assert in_force(times, ["old", "a", "a", "b", "c"], life) == [
         (T0 + 5, T0 + 30, "a"),
@@ -316,7 +316,7 @@ def test_what_is_last_seen_before_a_gap_is_doubted() -> None:
     times = [minute(at) for at in (*range(16), *range(21, 40))]
     gap = evidence_of(Window(minute(6), minute(30)), times)
     [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, gap)
-    assert (life.end_ms, life.doubt) == (minute(15), ProblemCode.END_UNKNOWN)
+    assert (life.end_ms, life.doubt) == (minute(15), DataProblemCode.END_UNKNOWN)
     longest = evidence_of(Window(minute(6), minute(30)), [minute(at) for at in (*range(16), *range(20, 40))])
     [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, longest)
     assert (life.end_ms, life.doubt) == (minute(15), None)

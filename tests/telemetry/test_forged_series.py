@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.gpu_metrics import LAST_COLLECTION, POD_BUSY, POD_COUNTED_SINCE, POD_HELD, POD_OBSERVED
 from gpucost.contract.metrics import (
@@ -22,17 +22,16 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     STATE_UP,
 )
-from gpucost.domain.errors import NotCovered
+from gpucost.domain.errors import DataProblem, DataProblemCode, NotCovered
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry import trust
-from gpucost.telemetry.doctor.probing import probe
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.prometheus import trust
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Slope, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -223,18 +222,20 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusClien
         yield found
 
 
-def read_own(client: PrometheusClient, cluster: str, window: Window = WINDOW, **settings: object) -> Frames:
-    options = PrometheusSettings(replica_labels=("instance",), **settings)  # type: ignore[arg-type]
+def read_own(
+    client: PrometheusClient, cluster: str, window: Window = WINDOW, **settings: object
+) -> ClusterFrames:
+    options = PrometheusSourceSettings(replica_labels=("instance",), **settings)  # type: ignore[arg-type]
     return PrometheusSource(client, options, now=lambda: SPAN.end_ms).read(cluster, window)
 
 
-def read_other(client: PrometheusClient, cluster: str) -> Frames:
-    settings = PrometheusSettings()
-    source = ExistingSource(client, settings, ExistingSettings(), now=lambda: SPAN.end_ms)
+def read_other(client: PrometheusClient, cluster: str) -> ClusterFrames:
+    settings = PrometheusSourceSettings()
+    source = UpstreamSource(client, settings, UpstreamSettings(), now=lambda: SPAN.end_ms)
     return source.read(cluster, WINDOW)
 
 
-def moved(frames: Frames) -> tuple[object, ...]:
+def moved(frames: ClusterFrames) -> tuple[object, ...]:
     """GPU time by pod and team, capacity by node, and busy time by pod."""
     held_ms = frames.allocations["count"] * (frames.allocations["end_ms"] - frames.allocations["start_ms"])
     keys = [frames.allocations["pod_uid"], frames.allocations["team_label"]]
@@ -243,8 +244,8 @@ def moved(frames: Frames) -> tuple[object, ...]:
     return held_ms.groupby(keys).sum().to_dict(), boards.to_dict(), busy.to_dict()
 
 
-def refused(frames: Frames) -> list[Problem]:
-    return [each for each in frames.problems if each.code is ProblemCode.SERIES_REFUSED]
+def refused(frames: ClusterFrames) -> list[DataProblem]:
+    return [each for each in frames.problems if each.code is DataProblemCode.SERIES_REFUSED]
 
 
 HELD = {(VICTIM, "vision"): 2 * WINDOW.length_ms}
@@ -322,7 +323,7 @@ def test_the_doctor_names_who_is_not_believed(
     client: PrometheusClient, cluster: str, setting: str, gpu_ms: int
 ) -> None:
     now = SPAN.end_ms - MINUTE_MS
-    facts = probe(client, PrometheusSettings(), ResourceCatalog(), Month(2026, 10), now, cluster)
+    facts = probe(client, PrometheusSourceSettings(), ResourceCatalog(), Month(2026, 10), now, cluster)
     ((found,), unread) = facts.clusters[0].strangers, facts.unread
     assert (found.job, found.namespaces, found.setting, unread) == (
         TENANT.job,

@@ -22,16 +22,15 @@ from gpucost.contract.gpu_metrics import (
     GPU_XID_EVENTS,
     HOLDER_COUNTERS,
     POD_COUNTED_SINCE,
-    Measure,
+    GpuMeasure,
 )
-from gpucost.contract.openmetrics import Sample
-from gpucost.contract.spec import MetricSpec
+from gpucost.contract.metric_spec import ExpositionSample, MetricSpec
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.history_demand import NO_NODES, NOT_KNOWN
-from gpucost.telemetry.history_runs import step_ms
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.evidence.gauge_runs import step_ms
+from gpucost.telemetry.history.workload_history import NO_NODES, NOT_KNOWN
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import GPU, T0, History, Node, Pod, at, counted, openmetrics_of
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -47,18 +46,20 @@ SHORT = (at(2) + 1, at(2) + 4 * MINUTE_MS)
 """A pause that is no gap."""
 
 
-def of(spec: MetricSpec, low: int, high: int, value: float, **labels: str) -> Iterator[Sample]:
+def of(spec: MetricSpec, low: int, high: int, value: float, **labels: str) -> Iterator[ExpositionSample]:
     """A series with one value, in the collector's scrapes from ``low`` until before ``high``."""
     own = {**dict.fromkeys(spec.labels, ""), **labels}
     for now in range(T0, END, MINUTE_MS):
         if low <= now < high and not any(a <= now < b for a, b in (DOWN, SHORT)):
-            yield Sample(spec, own, value, now)
+            yield ExpositionSample(spec, own, value, now)
 
 
 # Activity
 
 
-def counters(uid: str, begun: int, ended: int, rates: Mapping[Measure, float], **labels: str) -> list[Sample]:
+def counters(
+    uid: str, begun: int, ended: int, rates: Mapping[GpuMeasure, float], **labels: str
+) -> list[ExpositionSample]:
     """Counters of a pod that began at 0 at ``begun``, by the second, scraped every 30 s."""
     found = []
     for now in range(begun // (30 * SECOND_MS) * 30 * SECOND_MS, ended + 10 * MINUTE_MS, 30 * SECOND_MS):
@@ -75,28 +76,28 @@ def counters(uid: str, begun: int, ended: int, rates: Mapping[Measure, float], *
 
 
 ALL = {
-    Measure.HELD: 1.0,
-    Measure.OBSERVED: 1.0,
-    Measure.BUSY: 0.25,
-    Measure.SM_OBSERVED: 1.0,
-    Measure.SM_ACTIVE: 0.125,
-    Measure.ENERGY: 300.0,
+    GpuMeasure.HELD: 1.0,
+    GpuMeasure.OBSERVED: 1.0,
+    GpuMeasure.BUSY: 0.25,
+    GpuMeasure.SM_OBSERVED: 1.0,
+    GpuMeasure.SM_ACTIVE: 0.125,
+    GpuMeasure.ENERGY: 300.0,
 }
 BUSY_BEGUN, BUSY_ENDED = at(1) + 10 * SECOND_MS, at(5) + 90 * SECOND_MS
 
 
-def memory(uuid: str, used: float, low: int, high: int, instance: str = "") -> list[Sample]:
+def memory(uuid: str, used: float, low: int, high: int, instance: str = "") -> list[ExpositionSample]:
     place = {"node": "n1", "gpu_uuid": uuid, "gpu_instance": instance}
     return [
-        Sample(spec, place, value, now)
+        ExpositionSample(spec, place, value, now)
         for now in range(low, high, MINUTE_MS)
         for spec, value in ((GPU_MEMORY_USED, used + (now == at(2))), (GPU_MEMORY_TOTAL, 80e9))
     ]
 
 
-def activity_samples() -> list[Sample]:
-    still = {**ALL, Measure.BUSY: 0.0, Measure.SM_ACTIVE: 0.0}
-    lost = {Measure.HELD: 1.0}
+def activity_samples() -> list[ExpositionSample]:
+    still = {**ALL, GpuMeasure.BUSY: 0.0, GpuMeasure.SM_ACTIVE: 0.0}
+    lost = {GpuMeasure.HELD: 1.0}
     return [
         *counters("busy", BUSY_BEGUN, BUSY_ENDED, ALL),
         *counters("still", at(1), at(4), still, gpu_uuid="GPU-2", gpu_instance="3"),
@@ -107,11 +108,11 @@ def activity_samples() -> list[Sample]:
     ]
 
 
-def without(samples: list[Sample], low: int, high: int) -> list[Sample]:
+def without(samples: list[ExpositionSample], low: int, high: int) -> list[ExpositionSample]:
     return [sample for sample in samples if not low <= sample.at_ms < high]
 
 
-def renamed(samples: list[Sample]) -> list[Sample]:
+def renamed(samples: list[ExpositionSample]) -> list[ExpositionSample]:
     """What a scrape makes of them whose target has a node of its own; theirs is among its labels then."""
     return [replace(sample, labels={**sample.labels, "node": "the-collectors"}) for sample in samples]
 
@@ -119,7 +120,9 @@ def renamed(samples: list[Sample]) -> list[Sample]:
 # Demand
 
 
-def waiting_workload(uid: str, low: int, high: int, nodes: str, products: str = "") -> Iterator[Sample]:
+def waiting_workload(
+    uid: str, low: int, high: int, nodes: str, products: str = ""
+) -> Iterator[ExpositionSample]:
     name = {"namespace": "ns", "workload": f"wl-{uid}", "workload_uid": uid}
     owner = {"job_kind": "Job", "job_name": "train", "job_uid": f"job-{uid}", "owner_team": "vision"}
     yield from of(m.WORKLOAD_INFO, low, END, 1, **name, **owner, queue="lq", cluster_queue="cq")
@@ -135,7 +138,7 @@ def waiting_workload(uid: str, low: int, high: int, nodes: str, products: str = 
         yield from of(m.WORKLOAD_SET_UNITS, low, high, units, **one, **wants)
 
 
-def waiting_job(low: int, high: int) -> Iterator[Sample]:
+def waiting_job(low: int, high: int) -> Iterator[ExpositionSample]:
     name = {"job_kind": "VolcanoJob", "job_name": "sim", "job_uid": "vj"}
     yield from of(m.JOB_WAITING, low, high, 1, **name, layer="placement", reason="GangNotReady")
     info = {"namespace": "ns", "pod_group": "pg", "queue": "vq", "owner_team": "sims"}
@@ -146,7 +149,7 @@ def waiting_job(low: int, high: int) -> Iterator[Sample]:
     yield from of(m.JOB_SET_UNITS, low, high, 4, **name, resource=GPU, nodes="all")
 
 
-def demand_samples() -> Iterator[Sample]:
+def demand_samples() -> Iterator[ExpositionSample]:
     yield from waiting_workload("some", at(1), at(3), "some", f"{A100}|{H100}")
     yield from waiting_workload("none", at(1), at(1.5), "none")
     yield from waiting_workload("unknown", at(1), at(1.5), "unknown")
@@ -156,7 +159,7 @@ def demand_samples() -> Iterator[Sample]:
 # Stalls, evictions, quotas, health
 
 
-def stall_samples() -> Iterator[Sample]:
+def stall_samples() -> Iterator[ExpositionSample]:
     gang = {"namespace": "ns", "gang": "pg", "gang_uid": "g1", "gang_kind": "pod_group"}
     owner = {"job_kind": "VolcanoJob", "job_name": "sim", "job_uid": "vj", "queue": "vq"}
     yield from of(m.GANG_INFO, at(1), END, 1, **gang, **owner)
@@ -172,7 +175,7 @@ def stall_samples() -> Iterator[Sample]:
 EVICTED = {"namespace": "ns", "workload": "wl-some", "workload_uid": "some"}
 
 
-def eviction_samples() -> Iterator[Sample]:
+def eviction_samples() -> Iterator[ExpositionSample]:
     """Twice preempted; and once ``late``, which nobody saw before it had been evicted."""
     yield from of(m.WORKLOAD_EVICTIONS, at(4), at(5), 1, **EVICTED, reason="Preempted")
     yield from of(m.WORKLOAD_EVICTIONS, at(5), END, 3, **EVICTED, reason="Preempted")
@@ -202,7 +205,7 @@ def attempts() -> list[Pod]:
     ]
 
 
-def quota_samples() -> Iterator[Sample]:
+def quota_samples() -> Iterator[ExpositionSample]:
     queue = {"cluster_queue": "cq", "flavor": "h100"}
     yield from of(m.CLUSTER_QUEUE_INFO, T0, END, 1, cluster_queue="cq", cohort="ml")
     yield from of(m.COHORT_INFO, T0, END, 1, cohort="ml", parent="all")
@@ -216,24 +219,26 @@ def quota_samples() -> Iterator[Sample]:
     yield from of(m.VOLCANO_QUEUE_ALLOCATED, T0, END, 3, volcano_queue="vq", resource=GPU)
 
 
-def health_samples() -> list[Sample]:
+def health_samples() -> list[ExpositionSample]:
     found = []
     for now in range(T0, END, MINUTE_MS):
         for gpu, node in (("GPU-1", "n1"), ("GPU-2", "n1"), ("GPU-3", "cordoned")):
             place = {"node": node, "gpu_uuid": gpu}
             is_up = not (gpu == "GPU-1" and at(1) <= now < at(1.5))
-            found.append(Sample(GPU_UP, place, float(is_up), now))
+            found.append(ExpositionSample(GPU_UP, place, float(is_up), now))
             epoch = 2.0 if gpu == "GPU-1" and now >= at(4.25) else 1.0
-            found.append(Sample(GPU_DRIVER_EPOCH, place, epoch, now))
+            found.append(ExpositionSample(GPU_DRIVER_EPOCH, place, epoch, now))
             if now >= at(4):
-                found.append(Sample(GPU_XID_EVENTS, {**place, "xid": "79"}, 1.0 + (now >= at(4.5)), now))
-                found.append(Sample(GPU_XID_EVENTS, {**place, "xid": "31"}, 5.0, now))
+                found.append(
+                    ExpositionSample(GPU_XID_EVENTS, {**place, "xid": "79"}, 1.0 + (now >= at(4.5)), now)
+                )
+                found.append(ExpositionSample(GPU_XID_EVENTS, {**place, "xid": "31"}, 5.0, now))
     return found
 
 
 def histories() -> list[History]:
     activity = activity_samples()
-    still = {**ALL, Measure.BUSY: 0.0}
+    still = {**ALL, GpuMeasure.BUSY: 0.0}
     first = [sample for sample in counters("still", at(1), at(2.5), still) if sample.at_ms < at(2.5)]
     anew = [*first, *counters("still", at(2.5), at(4), still)]
     nodes = [Node("n1"), Node("cordoned", changes={at(4) + 600_000: {"schedulable": 0}})]
@@ -270,7 +275,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def source(url: str) -> Iterator[PrometheusSource]:
     with PrometheusClient(url) as client:
-        chosen = PrometheusSettings(replica_labels=("replica",))
+        chosen = PrometheusSourceSettings(replica_labels=("replica",))
         yield PrometheusSource(client, chosen, now=lambda: T0 + 10 * DAY_MS)
 
 

@@ -10,23 +10,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import FRAMES
-from gpucost.detectors.evaluate import Evaluation, evaluate
-from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.findings import Finding, Pattern
+from gpucost.detectors.engine.evaluation import RuleEvaluation, evaluate
+from gpucost.detectors.findings import Finding, WastePattern
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.simulator.exposition import exposition
-from gpucost.telemetry.history_health import LONGEST_MS
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.recorded import RecordedSource, record
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.history.gpu_health import LONGEST_MS
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 from tests.support.simulated import simulated
 
@@ -53,16 +53,16 @@ class Trip:
     """One span as the simulator has it, and as it came back."""
 
     window: Window
-    truth: Frames
-    found: Frames
+    truth: ClusterFrames
+    found: ClusterFrames
 
     @cached_property
-    def evaluations(self) -> tuple[Evaluation, Evaluation]:
+    def evaluations(self) -> tuple[RuleEvaluation, RuleEvaluation]:
         return self._evaluated(self.truth), self._evaluated(self.found)
 
-    def _evaluated(self, frames: Frames) -> Evaluation:
-        history = History(frames, self.window, TEAMS)
-        return evaluate(Facts("demo", history, Prices(history, BOOK.rates)), RuleSettings())
+    def _evaluated(self, frames: ClusterFrames) -> RuleEvaluation:
+        history = ClusterHistory(frames, self.window, TEAMS)
+        return evaluate(DetectorFacts("demo", history, GpuTimePrices(history, BOOK.rates)), RuleSettings())
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def sources(
         wide = Window(window.start_ms - 2 * LONGEST_MS, window.end_ms + 20 * MINUTE_MS)
         create_blocks(exposition(cluster.frames, SCRAPE_MS, wide), folder / "blocks")
     with running_prometheus(folder / "blocks") as url, PrometheusClient(url) as client:
-        prometheus = PrometheusSource(client, PrometheusSettings(), now=lambda: cluster.window.end_ms)
+        prometheus = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: cluster.window.end_ms)
         yield RecordedSource(folder / "recording"), prometheus
 
 
@@ -123,7 +123,7 @@ def test_requests_come_back_step_by_step(trip: Trip) -> None:
     assert (known.loc[idle, "found"] == 0).all()
 
 
-def _steps(frames: Frames) -> pd.DataFrame:
+def _steps(frames: ClusterFrames) -> pd.DataFrame:
     """Activity by GPU, pod and step. The simulator's first and last steps of a pod begin and end with it."""
     rows = frames.activity.astype({"gpu": "str", "pod_uid": "str"})
     return rows.assign(end_ms=rows["end_ms"] + -rows["end_ms"] % (5 * MINUTE_MS)).set_index(
@@ -148,7 +148,7 @@ def test_idle_steps_stay_idle_and_no_other_becomes_so(trip: Trip) -> None:
     assert set(truth.index[truth == 0]) == set(found.index[found == 0])
 
 
-def _demand(frames: Frames) -> pd.DataFrame:
+def _demand(frames: ClusterFrames) -> pd.DataFrame:
     rows = frames.demand
     held = rows["pods"] * rows["units"] * (rows["end_ms"] - rows["start_ms"])
     return (
@@ -194,7 +194,7 @@ def test_stalls_and_evictions_are_the_same(trip: Trip) -> None:
     assert found == truth
 
 
-def _quotas(frames: Frames) -> pd.DataFrame:
+def _quotas(frames: ClusterFrames) -> pd.DataFrame:
     rows = frames.quotas
     length = rows["end_ms"] - rows["start_ms"]
     limit = rows["borrowing_limit"].fillna(-1)
@@ -218,17 +218,17 @@ def test_an_error_counts_for_an_hour_though_the_board_stays_broken(trip: Trip) -
     assert (found["end_ms"] - found["start_ms"] - expected).abs().le(SCRAPE_MS).all()
 
 
-def _by_fingerprint(found: Evaluation) -> dict[str, Finding]:
+def _by_fingerprint(found: RuleEvaluation) -> dict[str, Finding]:
     return {finding.fingerprint: finding for finding in found.findings}
 
 
 NOT_TOLD = {
     # Checkpoints are told by no series: work since the last one is all work, so a queue has lost more.
-    (Pattern.PREEMPTION_WASTE, "queue"),
-    (Pattern.PREEMPTION_WASTE, "below_threshold"),
+    (WastePattern.PREEMPTION_WASTE, "queue"),
+    (WastePattern.PREEMPTION_WASTE, "below_threshold"),
     # Of a GPU that several pods share the exporter reads the memory of all, the simulator knows each one's.
-    (Pattern.OVERSIZED_REQUEST, "memory_over_ask"),
-    (Pattern.OVERSIZED_REQUEST, "low_efficiency"),
+    (WastePattern.OVERSIZED_REQUEST, "memory_over_ask"),
+    (WastePattern.OVERSIZED_REQUEST, "low_efficiency"),
 }
 
 
@@ -247,7 +247,7 @@ def test_detectors_find_the_same(trip: Trip) -> None:
         compared += 1
         assert abs(one.draft.since_ms - other.draft.since_ms) <= SCRAPE_MS
         expected = float(one.wasted.board_ms)
-        if draft.pattern is Pattern.UNHEALTHY_ALLOCATED:  # see the test of errors above
+        if draft.pattern is WastePattern.UNHEALTHY_ALLOCATED:  # see the test of errors above
             expected *= min(1, LONGEST_MS / lasted)
         # What is read from scrapes ends with the last one that saw it: of a gang of six boards, six minutes.
         assert other.wasted.board_ms == pytest.approx(expected, rel=0.02, abs=8 * SCRAPE_MS), draft.summary

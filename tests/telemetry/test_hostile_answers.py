@@ -17,13 +17,13 @@ from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
 from gpucost.domain.errors import AnswerRefused, NotCovered, SourceUnreachable
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.telemetry.answers import Series
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
-from gpucost.telemetry.source import Source
+from gpucost.telemetry.interval_source import IntervalSource
+from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.query_response import ResultSeries
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.damaged_prometheus import (
     Damage,
     DamagedPrometheus,
@@ -62,11 +62,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DamagedPromethe
 def read(server: DamagedPrometheus, dialect: str, damage: Damage) -> tuple[Read, set[str]]:
     """Held and used time by line, and problems. Everything that must hold of any answer is asserted."""
     server.answers_with(damage)
-    options = PrometheusSettings(replica_labels=("instance",))
+    options = PrometheusSourceSettings(replica_labels=("instance",))
     with PrometheusClient(server.url, settings=ClientSettings(attempts=1)) as client:
-        source: Source = PrometheusSource(client, options, now=lambda: SPAN.end_ms)
+        source: IntervalSource = PrometheusSource(client, options, now=lambda: SPAN.end_ms)
         if dialect == "seen":
-            source = ExistingSource(client, options, ExistingSettings(), now=lambda: SPAN.end_ms)
+            source = UpstreamSource(client, options, UpstreamSettings(), now=lambda: SPAN.end_ms)
         frames = source.read(dialect, WINDOW)
     result = attribute(frames, [WINDOW], rates=PRICES, teams=NamespaceTeams())
     flat = result.flat()
@@ -83,7 +83,7 @@ def good(server: DamagedPrometheus) -> dict[str, tuple[Read, set[str]]]:
     return {dialect: read(server, dialect, as_it_is) for dialect in DIALECTS}
 
 
-def points_of(series: Series) -> Points:
+def points_of(series: ResultSeries) -> Points:
     found: Points = series["values"] if "values" in series else [series["value"]]
     return found
 
@@ -101,7 +101,7 @@ def changed(change: Callable[[Points], Points], path: str = "") -> Damage:
     return damage
 
 
-def result_of(change: Callable[[list[Series]], object]) -> Damage:
+def result_of(change: Callable[[list[ResultSeries]], object]) -> Damage:
     def damage(question: Question, answer: Document) -> Document:
         del question
         if isinstance(answer["data"], dict):

@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from gpucost.contract.metric_spec import (
+    EOF,
+    header,
+    sample_line,
+    series_name,
+)
 from gpucost.contract.metrics import STATE_UP
-from gpucost.contract.openmetrics import EOF, header, sample_line, series_name
 from gpucost.domain.errors import (
     InputError,
     PartialResponse,
@@ -25,10 +30,15 @@ from gpucost.domain.errors import (
     SourceUnreachable,
 )
 from gpucost.domain.time import SECOND_MS, Window
-from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.promql import by, equals, over_time, select
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.promql import (
+    by,
+    equals,
+    over_time,
+    select,
+)
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import T0
 from tests.support.http import Reply, ScriptedServer, scripted_server
 from tests.support.ports import free_port
@@ -244,7 +254,7 @@ def test_warnings_and_infos_are_kept() -> None:
 def test_a_partial_answer_closes_no_window() -> None:
     body = {**EMPTY, "warnings": ["store x is down"]}
     with scripted_server(Reply(200, body)) as server, client_of(server) as client:
-        source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
+        source = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: T0)
         with pytest.raises(PartialResponse, match="store x is down") as caught:
             source.read("c", WINDOW)
         assert caught.value.warnings == ("store x is down",)
@@ -266,7 +276,7 @@ def test_infos_alone_are_no_partial_answer() -> None:
         scripted_server(*nobody, Reply(200, beats), Reply(200, EMPTY)) as server,
         client_of(server) as client,
     ):
-        source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
+        source = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: T0)
         assert len(source.read("c", WINDOW).observed) == 1
 
 
@@ -329,7 +339,7 @@ def test_credentials_are_sent_but_never_shown() -> None:
         with client_of(url, attempts=1) as client:
             with pytest.raises(SourceUnreachable) as caught:
                 client.query(UP, T0)
-            source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
+            source = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: T0)
             shown = f"{caught.value} {source.name} {client.url}"
         assert server.asked[0].headers["Authorization"].startswith("Basic ")
     assert "hunter2" not in shown

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_OBSERVED
 from gpucost.contract.metrics import NODE_LABEL_PREFIX
-from gpucost.domain.errors import NotCovered
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode, NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import ProgressMetric, PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import ProgressMetric, PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import T0, History, Node, Pod, at, counted, openmetrics_of
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -124,10 +123,10 @@ def source(url: str):
 
 def make_source(client: PrometheusClient, **settings: object) -> PrometheusSource:
     settings = {"replica_labels": ("replica",), **settings}
-    return PrometheusSource(client, PrometheusSettings(**settings), now=lambda: T0 + 10 * DAY_MS)
+    return PrometheusSource(client, PrometheusSourceSettings(**settings), now=lambda: T0 + 10 * DAY_MS)
 
 
-def held(frames: Frames) -> dict[str, int]:
+def held(frames: ClusterFrames) -> dict[str, int]:
     """Unit-milliseconds per pod uid."""
     allocations = frames.allocations
     time = (allocations["end_ms"] - allocations["start_ms"]) * allocations["count"]
@@ -184,7 +183,7 @@ def test_a_gap_is_not_observed_and_the_lost_pod_is_named(source: PrometheusSourc
     frames = source.read("gap", DAY)
     observed = frames.observed[["start_ms", "end_ms"]].to_numpy().tolist()
     assert observed == [[T0, at(10)], [at(11.5), T0 + DAY_MS]]
-    assert [(p.code, p.subject) for p in frames.problems] == [(ProblemCode.END_UNKNOWN, "lost-in-gap")]
+    assert [(p.code, p.subject) for p in frames.problems] == [(DataProblemCode.END_UNKNOWN, "lost-in-gap")]
 
 
 @pytest.mark.parametrize("size_ms", WINDOW_SIZES)
@@ -248,7 +247,7 @@ def test_clock_nonsense_is_refused_or_held_as_seen(source: PrometheusSource, siz
 @pytest.mark.fault(29)
 def test_clock_nonsense_is_named(source: PrometheusSource) -> None:
     frames = source.read("nonsense", DAY)
-    assert {p.code for p in frames.problems} == {ProblemCode.INTERVAL_REFUSED}
+    assert {p.code for p in frames.problems} == {DataProblemCode.INTERVAL_REFUSED}
     assert {p.subject for p in frames.problems} == {pod.uid for pod in NONSENSE} - {"sane"}
     assert (frames.allocations["end_ms"] > frames.allocations["start_ms"]).all()
 
@@ -266,7 +265,7 @@ def test_an_ha_pair_gives_what_one_replica_gives(source: PrometheusSource, size_
 def test_two_unmarked_collectors_are_counted_once_and_named(source: PrometheusSource) -> None:
     frames = source.read("twice", DAY)
     assert held(frames) == PLAIN_HELD
-    assert [p.code for p in frames.problems] == [ProblemCode.DUPLICATE_SOURCE]
+    assert [p.code for p in frames.problems] == [DataProblemCode.DUPLICATE_SOURCE]
     assert "replica_labels" in frames.problems[0].detail
 
 
@@ -317,7 +316,7 @@ def test_node_labels_come_back_under_their_own_names(url: str) -> None:
 
 @pytest.mark.parametrize("size_ms", WINDOW_SIZES)
 def test_capacity_is_the_same_in_windows_of_any_size(source: PrometheusSource, size_ms: int) -> None:
-    def total(frames: Frames) -> int:
+    def total(frames: ClusterFrames) -> int:
         rows = frames.capacity
         return int(((rows["end_ms"] - rows["start_ms"]) * rows["capacity"] * (1 + rows["schedulable"])).sum())
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.telemetry.promql import (
+from gpucost.telemetry.prometheus.promql import (
     above,
     by,
     differing,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpucost.attribution.frames import Frames, conform
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
@@ -32,8 +32,8 @@ from gpucost.contract.frames import (
 )
 from gpucost.domain.errors import InputError, NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.telemetry import recorded
-from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry import recorded_source
+from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.history import GPU, T0, at
 
 DAY = Window(T0, T0 + DAY_MS)
@@ -49,10 +49,10 @@ def held(uid: str, start: int, end: int, count: int = 1, cluster: str = "c") -> 
 
 
 @pytest.fixture
-def frames() -> Frames:
+def frames() -> ClusterFrames:
     node = ("n1", T0 - DAY_MS, T0 + 9 * DAY_MS, "NVIDIA-H100-80GB-HBM3", 8, "", "", "", "", "", "{}")
     units = ("n1", GPU, T0 - DAY_MS, T0 + 9 * DAY_MS, 8, 8, 8, 1, 1)
-    return Frames(
+    return ClusterFrames(
         allocations=frame(
             ALLOCATIONS,
             held("late", at(5), at(6), 2),
@@ -69,7 +69,7 @@ def frames() -> Frames:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, frames: Frames) -> Path:
+def folder(tmp_path: Path, frames: ClusterFrames) -> Path:
     record(tmp_path / "recording", frames)
     return tmp_path / "recording"
 
@@ -163,7 +163,7 @@ STEP = ("c", "n1", "GPU-1", "long")
 
 
 @pytest.fixture
-def seen(frames: Frames) -> Frames:
+def seen(frames: ClusterFrames) -> ClusterFrames:
     """With a row of each frame that only detectors look at, from 1 to 3 o'clock."""
     span = at(1), at(3)
     job = ("ns", "Job", "train", "job-uid")
@@ -181,7 +181,7 @@ def seen(frames: Frames) -> Frames:
     )
 
 
-def test_history_comes_back(seen: Frames, tmp_path: Path) -> None:
+def test_history_comes_back(seen: ClusterFrames, tmp_path: Path) -> None:
     record(tmp_path / "recording", seen)
     source = RecordedSource(tmp_path / "recording")
     day = source.history("c", DAY)
@@ -206,7 +206,7 @@ def test_history_comes_back(seen: Frames, tmp_path: Path) -> None:
         source.history("c", Window(T0, DAY.end_ms + 1))
 
 
-def test_read_leaves_history_alone(seen: Frames, tmp_path: Path) -> None:
+def test_read_leaves_history_alone(seen: ClusterFrames, tmp_path: Path) -> None:
     record(tmp_path / "recording", seen)
     (tmp_path / "recording" / "activity.parquet").write_bytes(b"no parquet")
     source = RecordedSource(tmp_path / "recording")
@@ -283,8 +283,8 @@ def test_a_folder_that_is_no_recording_is_refused(folder: Path, tmp_path: Path) 
         RecordedSource(folder).clusters()
 
 
-def test_a_wrong_frame_is_not_recorded(frames: Frames, tmp_path: Path) -> None:
-    broken = Frames(allocations=frames.allocations.drop(columns="count"))
+def test_a_wrong_frame_is_not_recorded(frames: ClusterFrames, tmp_path: Path) -> None:
+    broken = ClusterFrames(allocations=frames.allocations.drop(columns="count"))
     with pytest.raises(InputError, match=r"allocations\.count"):
         record(tmp_path / "recording", broken)
     assert not (tmp_path / "recording").exists()
@@ -292,13 +292,13 @@ def test_a_wrong_frame_is_not_recorded(frames: Frames, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_ROWS", 2_999), ("MOST_BYTES", 8 * 3 * 3_000 - 1)])
 def test_a_file_that_would_fill_the_memory_is_not_read(
-    limit: str, most: int, frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, most: int, frames: ClusterFrames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equal rows are next to nothing on the disk: what they take in memory is what counts."""
     record(tmp_path, frames)
     values = {"cluster": ["c"] * 3_000, "start_ms": [T0] * 3_000, "end_ms": [T0 + 1] * 3_000}
     pq.write_table(pa.table(values), tmp_path / "observed.parquet", compression="zstd")
     assert RecordedSource(tmp_path).clusters() == ("c",)
-    monkeypatch.setattr(recorded, limit, most)
+    monkeypatch.setattr(recorded_source, limit, most)
     with pytest.raises(InputError, match=r"observed\.parquet: with it the frame has 3,000 rows"):
         RecordedSource(tmp_path).clusters()

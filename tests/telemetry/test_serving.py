@@ -14,10 +14,10 @@ from gpucost.attribution.frames import conform
 from gpucost.contract.frames import ALLOCATIONS
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, parse_instant
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.reader import ClusterReader
-from gpucost.telemetry.serving import read_serving
-from gpucost.telemetry.settings import PrometheusSettings, ServingCounter
+from gpucost.telemetry.history.serving import read_serving
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings, ServingCounter
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]
@@ -79,7 +79,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def read(url: str, *pods: dict[str, object], **given: object) -> tuple[pd.DataFrame, int]:
     """The frame, and how many questions it took."""
     client = PrometheusClient(url)
-    settings = replace(PrometheusSettings(fallback_cluster="c"), **given)
+    settings = replace(PrometheusSourceSettings(fallback_cluster="c"), **given)
     reader = ClusterReader(client, settings, "c", WINDOW)
     found = read_serving(reader, WINDOW, conform(pd.DataFrame(pods), ALLOCATIONS))
     return found, client.stats.queries

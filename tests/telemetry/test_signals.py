@@ -18,14 +18,13 @@ from gpucost.contract.gpu_metrics import (
     POD_ENERGY,
     POD_GPU_SHARE,
     POD_HELD,
-    Measure,
+    GpuMeasure,
 )
-from gpucost.contract.openmetrics import Sample
-from gpucost.contract.spec import MetricSpec
+from gpucost.contract.metric_spec import ExpositionSample, MetricSpec
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import History, Pod, at, counted, openmetrics_of
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -37,7 +36,7 @@ UIDS = (*("steady", "short", "shared", "moved", "gapped", "reset"), "edge", "fli
 
 def _busy(
     uid: str, start: int, end: int, rate: float = 1.0, offset: float = 0.0, **labels: str
-) -> list[Sample]:
+) -> list[ExpositionSample]:
     """A counter that rises from ``offset`` by ``rate``, scraped each minute from ``start`` on."""
     return [
         counted(POD_BUSY, uid, offset + rate * (now - start) / SECOND_MS, now, **labels)
@@ -45,11 +44,11 @@ def _busy(
     ]
 
 
-def _since(uid: str, instant: int, start: int, end: int) -> list[Sample]:
+def _since(uid: str, instant: int, start: int, end: int) -> list[ExpositionSample]:
     return [counted(POD_COUNTED_SINCE, uid, instant / SECOND_MS, now) for now in range(start, end, MINUTE_MS)]
 
 
-def _moved(instance: str) -> list[Sample]:
+def _moved(instance: str) -> list[ExpositionSample]:
     """An exporter that is restarted at 3:30 on another address; its counters go on."""
     if instance == "one":
         return _busy("moved", at(2), at(3.5)) + _since("moved", at(2), at(2), at(3.5))
@@ -57,7 +56,7 @@ def _moved(instance: str) -> list[Sample]:
     return _busy("moved", start, at(5), offset=5400.0 + 120) + _since("moved", at(2), start, at(5))
 
 
-def _renamed(samples: list[Sample], is_renaming: bool) -> list[Sample]:
+def _renamed(samples: list[ExpositionSample], is_renaming: bool) -> list[ExpositionSample]:
     """What a scrape without ``honor_labels`` makes of them: the exporter's own pod stands there."""
     if not is_renaming:
         return samples
@@ -126,7 +125,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def busy_steps(url: str, uid: str, step_ms: int = HOUR_MS) -> dict[int, float]:
     """Busy seconds of the day by the start of each step."""
     with PrometheusClient(url) as client:
-        settings = PrometheusSettings(signal_step_ms=step_ms)
+        settings = PrometheusSourceSettings(signal_step_ms=step_ms)
         signals = PrometheusSource(client, settings, now=lambda: at(240)).read("c", DAY).signals
     mine = signals[signals["pod_uid"] == uid]
     return {
@@ -205,27 +204,33 @@ def test_steps_of_any_length_add_up_to_the_same(url: str, uid: str) -> None:
 GIB = 1 << 30
 
 
-def _rising(spec: MetricSpec, uid: str, start: int, end: int, rate: float, **labels: str) -> list[Sample]:
+def _rising(
+    spec: MetricSpec, uid: str, start: int, end: int, rate: float, **labels: str
+) -> list[ExpositionSample]:
     return [
         counted(spec, uid, rate * (now - start) / SECOND_MS, now, **labels)
         for now in range(start, end + 1, MINUTE_MS)
     ]
 
 
-def _share(uid: str, start: int, end: int, value: float, gpu: str, instance: str = "") -> list[Sample]:
+def _share(
+    uid: str, start: int, end: int, value: float, gpu: str, instance: str = ""
+) -> list[ExpositionSample]:
     """The pod holds the GPU; the last sample is not a number, as after a scrape that no longer has it."""
     place = {"gpu_uuid": gpu, "gpu_instance": instance, "resource": "r", "container_names": "main"}
     return [counted(POD_GPU_SHARE, uid, value, now, **place) for now in range(start, end, MINUTE_MS)]
 
 
-def _gpu(gpu: str, ratio: float, used: dict[int, float], total: float, instance: str = "") -> list[Sample]:
+def _gpu(
+    gpu: str, ratio: float, used: dict[int, float], total: float, instance: str = ""
+) -> list[ExpositionSample]:
     """A GPU from 1:00 to 8:00, with ``used`` GiB in use from each instant on."""
     labels = dict(zip(DEVICE_LABELS, ("n1", gpu, instance), strict=True))
     samples = []
     for now in range(at(1), at(8), MINUTE_MS):
         level = [gib for since, gib in sorted(used.items()) if since <= now][-1]
         values = {GPU_BOARD_RATIO: ratio, GPU_MEMORY_USED: level * GIB, GPU_MEMORY_TOTAL: total * GIB}
-        samples += [Sample(spec, labels, value, now) for spec, value in values.items()]
+        samples += [ExpositionSample(spec, labels, value, now) for spec, value in values.items()]
     return samples
 
 
@@ -233,7 +238,7 @@ def _gpu(gpu: str, ratio: float, used: dict[int, float], total: float, instance:
 def levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], dict[str, float]]]:
     """Signals of a day by pod and hour, with memory and energy."""
     data = tmp_path_factory.mktemp("levels") / "data"
-    tensor = (HOLDER_COUNTERS[Measure.TENSOR_OBSERVED], HOLDER_COUNTERS[Measure.TENSOR_ACTIVE])
+    tensor = (HOLDER_COUNTERS[GpuMeasure.TENSOR_OBSERVED], HOLDER_COUNTERS[GpuMeasure.TENSOR_ACTIVE])
     samples = [
         *_gpu("GPU-1", 1.0, {at(1): 10, at(2.5): 70, at(2.6): 20}, 80),
         *_gpu("GPU-2", 1.0, {at(1): 40}, 80),
@@ -255,7 +260,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
     samples += [sample for uid in sorted(uids) for sample in _since(uid, at(2), at(2), at(5))]
     create_blocks(openmetrics_of(History("c", [Pod(uid, at(2)) for uid in uids], extra=samples)), data)
     with running_prometheus(data) as address, PrometheusClient(address) as client:
-        source = PrometheusSource(client, PrometheusSettings(), now=lambda: at(240))
+        source = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: at(240))
         found = source.read("c", DAY).signals.set_index(["pod_uid", "start_ms"])
         yield {key: row.dropna().to_dict() for key, row in found.iterrows()}  # type: ignore[misc]
 

@@ -1,23 +1,36 @@
-"""Fetches a dcgm-exporter's text in a thread of its own, so that nobody ever waits for it."""
+"""Fetches a dcgm-exporter's text in a thread of its own, so that nobody ever waits for it.
+
+dcgm-exporter as the second source: it fills what NVML lacks, and nothing else.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.fetch import FetchError, FetchFailure, address, fetch
-from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, Parsed, parse
-from gpucost_gpu_exporter.dcgm.state import MAX_AGE_NS, Known
+from gpucost_exporter_base.fetch import FetchFailure, TextFetchError, address, fetch
+from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, DcgmScrape, parse
+from gpucost_gpu_exporter.dcgm.state import MAX_AGE_NS, DcgmProblem, DcgmState
+from gpucost_gpu_exporter.metering.meter import SecondSource
+from gpucost_gpu_exporter.metering.missing_parts import NODE, MissingPart
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    InstanceReading,
+    NodeReading,
+    ReadingPart,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Failure(StrEnum):
+class DcgmFailure(StrEnum):
     """Why a round brought nothing."""
 
     UNREACHABLE = "unreachable"
@@ -31,12 +44,12 @@ class Failure(StrEnum):
 
 
 _FAILURES = {
-    FetchFailure.UNREACHABLE: Failure.UNREACHABLE,
-    FetchFailure.TLS: Failure.UNREACHABLE,
-    FetchFailure.TIMEOUT: Failure.TIMEOUT,
-    FetchFailure.HTTP_STATUS: Failure.HTTP_STATUS,
-    FetchFailure.BAD_ANSWER: Failure.BAD_ANSWER,
-    FetchFailure.TOO_LARGE: Failure.TOO_LARGE,
+    FetchFailure.UNREACHABLE: DcgmFailure.UNREACHABLE,
+    FetchFailure.TLS: DcgmFailure.UNREACHABLE,
+    FetchFailure.TIMEOUT: DcgmFailure.TIMEOUT,
+    FetchFailure.HTTP_STATUS: DcgmFailure.HTTP_STATUS,
+    FetchFailure.BAD_ANSWER: DcgmFailure.BAD_ANSWER,
+    FetchFailure.TOO_LARGE: DcgmFailure.TOO_LARGE,
 }
 
 
@@ -49,7 +62,7 @@ class EndpointSnapshot:
     the last round said: the next one may never end. ``failures`` counts rounds, ``dropped`` lines, by reason.
     """
 
-    known: Known
+    known: DcgmState
     up: bool
     since_ns: int
     failures: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +93,7 @@ class DcgmEndpoint:
         self._address = address(url, "dcgm url", "http://127.0.0.1:9400/metrics")
         self._clock, self._interval_s, self._timeout_s = clock, interval_s, timeout_s
         self._lock = threading.Lock()
-        self._now = EndpointSnapshot(Known(max_age_ns=round(max_age_s * 1e9)), up=False, since_ns=clock())
+        self._now = EndpointSnapshot(DcgmState(max_age_ns=round(max_age_s * 1e9)), up=False, since_ns=clock())
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -107,11 +120,11 @@ class DcgmEndpoint:
         try:
             text = fetch(self._address, self._timeout_s, MAX_BYTES)
             parsed = parse(text, self._now.known.units)
-        except FetchError as error:
+        except TextFetchError as error:
             self._failed(_FAILURES[error.reason])
         except Exception:
             _LOGGER.exception("a round of reading dcgm-exporter failed")
-            self._failed(Failure.INTERNAL)
+            self._failed(DcgmFailure.INTERNAL)
         else:
             self._fetched(parsed)
 
@@ -120,7 +133,7 @@ class DcgmEndpoint:
             self.poll()
             self._stopping.wait(self._interval_s)
 
-    def _fetched(self, parsed: Parsed) -> None:
+    def _fetched(self, parsed: DcgmScrape) -> None:
         now_ns = self._clock()
         with self._lock:
             dropped = Counter(self._now.dropped) + Counter(
@@ -130,9 +143,9 @@ class DcgmEndpoint:
             if parsed.values:
                 self._turn(True, now_ns)
         if not parsed.values:
-            self._failed(Failure.EMPTY if parsed.is_empty else Failure.NO_VALUES)
+            self._failed(DcgmFailure.EMPTY if parsed.is_empty else DcgmFailure.NO_VALUES)
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: DcgmFailure) -> None:
         with self._lock:
             failures = Counter(self._now.failures) + Counter({failure.value: 1})
             self._now = replace(self._now, failures=failures)
@@ -141,3 +154,81 @@ class DcgmEndpoint:
     def _turn(self, up: bool, now_ns: int) -> None:
         if self._now.up != up:
             self._now = replace(self._now, up=up, since_ns=now_ns)
+
+
+R = TypeVar("R", GpuReading, InstanceReading)
+
+
+class DcgmSecondSource:
+    """A ``DcgmEndpoint`` as the exporter uses it; ``look`` fixes what is known for one collection."""
+
+    def __init__(self, endpoint: DcgmEndpoint) -> None:
+        self._endpoint = endpoint
+        self._now: EndpointSnapshot = endpoint.snapshot()
+        self._why_down = next(iter(self._now.failures), "starting")
+        self._counted: dict[tuple[str, int], int] = {}
+
+    def look(self) -> None:
+        """Take what is known now."""
+        before, self._now = self._now, self._endpoint.snapshot()
+        if self._now.up:
+            self._why_down = DcgmProblem.STALE.value  # unless a round fails, it goes down by growing old
+        for reason, count in self._now.failures.items():
+            if count > before.failures.get(reason, 0):
+                self._why_down = reason
+
+    def second(self, now_ns: int) -> SecondSource:
+        known = self._now.known
+        return SecondSource(
+            ratio=lambda device, signal: known.ratio(device, signal, now_ns),
+            energy_mj=lambda uuid: known.energy_mj(uuid, now_ns),
+        )
+
+    def filled(self, reading: NodeReading, now_ns: int) -> NodeReading:
+        """``reading`` with memory and XID events where NVML has none."""
+        risen = self._risen()
+        return replace(reading, boards=tuple(self._board(board, risen, now_ns) for board in reading.boards))
+
+    def lacks(self) -> Iterator[MissingPart]:
+        """That the endpoint is down, and which of its values contradict themselves."""
+        if not self._now.up:
+            yield MissingPart(NODE, "dcgm", self._why_down)
+        known = self._now.known
+        for (device, _), problem in known.problems(known.at_ns or 0).items():
+            if problem is DcgmProblem.PROF_STUCK:
+                yield MissingPart(DeviceKey(device.gpu_uuid), "dcgm", problem.value)
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        return self._now.failures
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        return self._now.dropped
+
+    def _board(self, board: GpuReading, risen: Mapping[str, list[int]], now_ns: int) -> GpuReading:
+        if board.lost:
+            return board
+        instances = tuple(
+            self._with_memory(instance, DeviceKey(board.uuid, str(instance.gpu_instance)), now_ns)
+            for instance in board.instances
+        )
+        xids = tuple(risen.get(board.uuid, ())) if ReadingPart.XID in board.missing else board.xids
+        board = replace(board, instances=instances, xids=xids)
+        return self._with_memory(board, DeviceKey(board.uuid), now_ns)
+
+    def _with_memory(self, read: R, key: DeviceKey, now_ns: int) -> R:
+        if read.memory_used_bytes is not None:
+            return read
+        memory = self._now.known.memory(key, now_ns)
+        return replace(read, memory_used_bytes=memory.used_bytes, memory_total_bytes=memory.total_bytes)
+
+    def _risen(self) -> dict[str, list[int]]:
+        """XID codes that newly showed since the last collection, by board."""
+        risen: dict[str, list[int]] = {}
+        counts = {place: events.count for place, events in self._now.known.xids.items()}
+        for (uuid, code), count in counts.items():
+            before = self._counted.get((uuid, code), 0)
+            risen.setdefault(uuid, []).extend([code] * (count - before))
+        self._counted = counts
+        return risen

@@ -23,26 +23,26 @@ from gpucost.contract.dcgm import (
     RATIO_FIELDS,
     SCALES,
     UUID_LABELS,
-    Field,
-    Name,
-    Unit,
+    DcgmField,
+    DcgmName,
+    DcgmUnit,
     is_blank,
     unit_of,
 )
-from gpucost_gpu_exporter.holdings import DeviceKey
+from gpucost_gpu_exporter.model.holdings import DeviceKey
 
 MAX_BYTES = 4 * 2**20
 MAX_DEVICES = 1_024
 MAX_NUMBER = 40
 """Characters of a number; dcgm-exporter prints 20 at most."""
-NO_UNITS: Mapping[str, Unit] = {}
+NO_UNITS: Mapping[str, DcgmUnit] = {}
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf|infinity)", re.I | re.A)
 _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 _INSTANCE = re.compile(r"\d{1,3}", re.A)
 
 
-class Drop(StrEnum):
+class DcgmDropReason(StrEnum):
     """Why a line was not used."""
 
     UNPARSABLE = "unparsable"
@@ -58,7 +58,7 @@ class Drop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class DcgmScrape:
     """One scrape. ``values`` are in base units, by device; a field without a believable row is absent.
 
     Activity is 0 to 1, on a MIG instance relative to the instance. Energy and power stand under the board
@@ -67,10 +67,10 @@ class Parsed:
     ``units`` is what is known of the names whose unit is not settled, for the next ``parse``.
     """
 
-    values: Mapping[DeviceKey, Mapping[Field, float]]
-    dropped: Counter[Drop]
+    values: Mapping[DeviceKey, Mapping[DcgmField, float]]
+    dropped: Counter[DcgmDropReason]
     samples: int
-    units: Mapping[str, Unit]
+    units: Mapping[str, DcgmUnit]
 
     @property
     def is_empty(self) -> bool:
@@ -79,14 +79,14 @@ class Parsed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _SampleRow:
     name: str
-    meaning: Name
+    meaning: DcgmName
     device: DeviceKey
     text: str
 
 
-def parse(text: str, units: Mapping[str, Unit] = NO_UNITS) -> Parsed:
+def parse(text: str, units: Mapping[str, DcgmUnit] = NO_UNITS) -> DcgmScrape:
     """Read a text. Never raises: what is wrong is dropped and counted.
 
     Rows of one device and field are collapsed to the largest: the copies per virtual GPU, HPC job or
@@ -95,20 +95,20 @@ def parse(text: str, units: Mapping[str, Unit] = NO_UNITS) -> Parsed:
     ``units`` is what the scrape before returned.
     """
     if len(text) > MAX_BYTES:
-        return Parsed({}, Counter({Drop.TOO_LARGE: 1}), 0, units)
+        return DcgmScrape({}, Counter({DcgmDropReason.TOO_LARGE: 1}), 0, units)
     *whole, cut_off = text.split("\n")
     lines = [line for line in whole if line.strip() and not line.lstrip().startswith("#")]
     found = [_row(line) for line in lines]
-    dropped = Counter(row for row in found if isinstance(row, Drop))
+    dropped = Counter(row for row in found if isinstance(row, DcgmDropReason))
     if cut_off.strip():
-        dropped[Drop.UNPARSABLE] += 1
-    rows = [row for row in found if isinstance(row, _Row)]
+        dropped[DcgmDropReason.UNPARSABLE] += 1
+    rows = [row for row in found if isinstance(row, _SampleRow)]
     learned = {**units, **_learn(rows)}
     values = _collapse(rows, learned, dropped)
-    return Parsed(values, dropped, len(lines) + bool(cut_off.strip()), learned)
+    return DcgmScrape(values, dropped, len(lines) + bool(cut_off.strip()), learned)
 
 
-def _row(line: str) -> _Row | Drop | None:
+def _row(line: str) -> _SampleRow | DcgmDropReason | None:
     """One line (name, labels, value, perhaps a time); None when its family is not in the table."""
     before, brace, after = line.rpartition("}")
     if brace:
@@ -117,38 +117,38 @@ def _row(line: str) -> _Row | Drop | None:
         name, _, after = line.strip().partition(" ")
         labels = ""
     if after.strip() in BLANK_TEXTS:
-        return Drop.BLANK
+        return DcgmDropReason.BLANK
     words = after.split()
     if not 1 <= len(words) <= 2 or not all(map(_is_number, words)):
-        return Drop.UNPARSABLE
+        return DcgmDropReason.UNPARSABLE
     meaning = NAMES.get(name.strip().upper())
     if meaning is None:
         return None
     device = _device(labels, meaning.field)
-    return device if isinstance(device, Drop) else _checked(name, meaning, device, words[0])
+    return device if isinstance(device, DcgmDropReason) else _checked(name, meaning, device, words[0])
 
 
 def _is_number(word: str) -> bool:
     return len(word) <= MAX_NUMBER and _NUMBER.fullmatch(word) is not None
 
 
-def _checked(name: str, meaning: Name, device: DeviceKey, number: str) -> _Row | Drop:
+def _checked(name: str, meaning: DcgmName, device: DeviceKey, number: str) -> _SampleRow | DcgmDropReason:
     value = float(number)
     if not math.isfinite(value):
-        return Drop.NOT_FINITE
+        return DcgmDropReason.NOT_FINITE
     if value < 0:
-        return Drop.NEGATIVE
+        return DcgmDropReason.NEGATIVE
     if is_blank(value):
-        return Drop.BLANK
-    return _Row(name.strip().upper(), meaning, device, number)
+        return DcgmDropReason.BLANK
+    return _SampleRow(name.strip().upper(), meaning, device, number)
 
 
-def _device(labels: str, field: Field) -> DeviceKey | Drop:
+def _device(labels: str, field: DcgmField) -> DeviceKey | DcgmDropReason:
     uuid, instance = _label(labels, _UUID_LABEL), _label(labels, _INSTANCE_LABEL)
     if not _UUID.fullmatch(uuid):
-        return Drop.NO_UUID
+        return DcgmDropReason.NO_UUID
     if instance and not _INSTANCE.fullmatch(instance):
-        return Drop.BAD_INSTANCE
+        return DcgmDropReason.BAD_INSTANCE
     return DeviceKey(uuid, "" if field in BOARD_FIELDS else instance)
 
 
@@ -165,7 +165,7 @@ def _label(labels: str, finder: re.Pattern[str]) -> str:
     return "" if found is None or found[1] in BLANK_TEXTS else found[1]
 
 
-def _learn(rows: Iterable[_Row]) -> dict[str, Unit]:
+def _learn(rows: Iterable[_SampleRow]) -> dict[str, DcgmUnit]:
     spelled: dict[str, set[str]] = {}
     for row in rows:
         if row.meaning.unit is None:
@@ -175,15 +175,15 @@ def _learn(rows: Iterable[_Row]) -> dict[str, Unit]:
 
 
 def _collapse(
-    rows: Iterable[_Row], units: Mapping[str, Unit], dropped: Counter[Drop]
-) -> dict[DeviceKey, dict[Field, float]]:
-    values: dict[DeviceKey, dict[Field, float]] = {}
+    rows: Iterable[_SampleRow], units: Mapping[str, DcgmUnit], dropped: Counter[DcgmDropReason]
+) -> dict[DeviceKey, dict[DcgmField, float]]:
+    values: dict[DeviceKey, dict[DcgmField, float]] = {}
     for row in rows:
         if row.device not in values and len(values) >= MAX_DEVICES:
-            dropped[Drop.TOO_MANY_DEVICES] += 1
+            dropped[DcgmDropReason.TOO_MANY_DEVICES] += 1
             continue
         value = _in_base_units(row, row.meaning.unit or units.get(row.name))
-        if isinstance(value, Drop):
+        if isinstance(value, DcgmDropReason):
             dropped[value] += 1
             continue
         of_device = values.setdefault(row.device, {})
@@ -191,11 +191,11 @@ def _collapse(
     return values
 
 
-def _in_base_units(row: _Row, unit: Unit | None) -> float | Drop:
+def _in_base_units(row: _SampleRow, unit: DcgmUnit | None) -> float | DcgmDropReason:
     printed = float(row.text)
-    if printed > SCALES[unit or Unit.PERCENT].highest:
-        return Drop.OUT_OF_RANGE
+    if printed > SCALES[unit or DcgmUnit.PERCENT].highest:
+        return DcgmDropReason.OUT_OF_RANGE
     if unit is None:
-        return Drop.UNIT_UNKNOWN if printed else 0.0
+        return DcgmDropReason.UNIT_UNKNOWN if printed else 0.0
     value = printed / SCALES[unit].per
     return min(value, 1.0) if row.meaning.field in RATIO_FIELDS else value

@@ -1,6 +1,6 @@
 """What the dcgm-exporter of the node last said, for how long it counts, and where it contradicts itself.
 
-Pure: a ``Known`` is never changed; a scrape makes the next one. Missing is None, never 0.
+Pure: a ``DcgmState`` is never changed; a scrape makes the next one. Missing is None, never 0.
 
 dcgm-exporter collects every 30 s by default and prints the last value it has, without a time, so a value is
 up to that much older than the scrape it came in.
@@ -14,10 +14,10 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeVar
 
-from gpucost.contract.dcgm import BOARD_FIELDS, Field, Unit
-from gpucost_gpu_exporter.dcgm.parse import Parsed
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.readings import Signal
+from gpucost.contract.dcgm import BOARD_FIELDS, DcgmField, DcgmUnit
+from gpucost_gpu_exporter.dcgm.parse import DcgmScrape
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import GpuSignal
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,12 +29,16 @@ STUCK_BUSY = 0.5
 MAX_ABSENT = 64
 MAX_XIDS = 4_096
 
-_PROFILED = (Field.GRAPHICS, Field.SM, Field.TENSOR)
-_BOARD_SIGNALS = {Signal.BUSY: Field.BUSY, Signal.SM: Field.SM, Signal.TENSOR: Field.TENSOR}
-_SLICE_SIGNALS = {**_BOARD_SIGNALS, Signal.BUSY: Field.GRAPHICS}
+_PROFILED = (DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR)
+_BOARD_SIGNALS = {
+    GpuSignal.BUSY: DcgmField.BUSY,
+    GpuSignal.SM: DcgmField.SM,
+    GpuSignal.TENSOR: DcgmField.TENSOR,
+}
+_SLICE_SIGNALS = {**_BOARD_SIGNALS, GpuSignal.BUSY: DcgmField.GRAPHICS}
 
 
-class Problem(StrEnum):
+class DcgmProblem(StrEnum):
     """Why a signal of a device has no value."""
 
     MISSING = "missing"
@@ -43,7 +47,7 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FrameBufferMemory:
     """Bytes of the frame buffer. ``total`` is None when neither printed nor the sum of printed parts."""
 
     used_bytes: int | None
@@ -51,7 +55,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class XidEvents:
+class DcgmXidCounts:
     """How often a code newly showed on a board since this state began, and when last."""
 
     count: int
@@ -59,7 +63,7 @@ class XidEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DcgmState:
     """What is known after the scrapes so far; all instants are of the caller's clock, in ns.
 
     ``values`` are those of the last scrape that had any, at ``at_ns``: a row that was not in it is gone,
@@ -71,13 +75,13 @@ class Known:
 
     max_age_ns: int = MAX_AGE_NS
     at_ns: int | None = None
-    values: Mapping[DeviceKey, Mapping[Field, float]] = field(default_factory=dict)
-    units: Mapping[str, Unit] = field(default_factory=dict)
-    xids: Mapping[tuple[str, int], XidEvents] = field(default_factory=dict)
+    values: Mapping[DeviceKey, Mapping[DcgmField, float]] = field(default_factory=dict)
+    units: Mapping[str, DcgmUnit] = field(default_factory=dict)
+    xids: Mapping[tuple[str, int], DcgmXidCounts] = field(default_factory=dict)
     latched: Mapping[str, frozenset[int]] = field(default_factory=dict)
     strikes: Mapping[str, int] = field(default_factory=dict)
 
-    def after(self, parsed: Parsed, now_ns: int) -> Known:
+    def after(self, parsed: DcgmScrape, now_ns: int) -> DcgmState:
         """What is known once this scrape has come in."""
         if not parsed.values:
             return replace(self, units=parsed.units)
@@ -103,7 +107,7 @@ class Known:
         """How long ago the values came in; None before the first."""
         return None if self.at_ns is None else max(0, now_ns - self.at_ns)
 
-    def ratio(self, device: DeviceKey, signal: Signal, now_ns: int) -> float | None:
+    def ratio(self, device: DeviceKey, signal: GpuSignal, now_ns: int) -> float | None:
         """The part of the time a device was active, 0 to 1; of a MIG instance, relative to it.
 
         Busy is ``GPU_UTIL`` on a board and the graphics engine's activity on a MIG instance, which has no
@@ -113,33 +117,33 @@ class Known:
             return None
         return self.values[device][_field(device, signal)]
 
-    def problem(self, device: DeviceKey, signal: Signal, now_ns: int) -> Problem | None:
+    def problem(self, device: DeviceKey, signal: GpuSignal, now_ns: int) -> DcgmProblem | None:
         """Why ``ratio`` has no value; None when it has one."""
         wanted = _field(device, signal)
         if wanted not in self.values.get(device, {}):
-            return Problem.MISSING
+            return DcgmProblem.MISSING
         if not self._is_fresh(now_ns):
-            return Problem.STALE
+            return DcgmProblem.STALE
         if wanted in _PROFILED and self.strikes.get(device.gpu_uuid, 0) >= STUCK_AFTER:
-            return Problem.PROF_STUCK
+            return DcgmProblem.PROF_STUCK
         return None
 
-    def problems(self, now_ns: int) -> dict[tuple[DeviceKey, Signal], Problem]:
+    def problems(self, now_ns: int) -> dict[tuple[DeviceKey, GpuSignal], DcgmProblem]:
         """Every signal of every device that has no value, and why."""
-        pairs = ((device, signal) for device in self.devices for signal in Signal)
+        pairs = ((device, signal) for device in self.devices for signal in GpuSignal)
         found = {pair: self.problem(*pair, now_ns) for pair in pairs}
         return {pair: problem for pair, problem in found.items() if problem is not None}
 
     def energy_mj(self, gpu_uuid: str, now_ns: int) -> int | None:
         """Millijoules of the whole board since its driver was loaded."""
-        value = self._value(DeviceKey(gpu_uuid), Field.ENERGY, now_ns)
+        value = self._value(DeviceKey(gpu_uuid), DcgmField.ENERGY, now_ns)
         return None if value is None else round(value)
 
     def power_w(self, gpu_uuid: str, now_ns: int) -> float | None:
         """Watts drawn by the whole board."""
-        return self._value(DeviceKey(gpu_uuid), Field.POWER, now_ns)
+        return self._value(DeviceKey(gpu_uuid), DcgmField.POWER, now_ns)
 
-    def memory(self, device: DeviceKey, now_ns: int) -> Memory:
+    def memory(self, device: DeviceKey, now_ns: int) -> FrameBufferMemory:
         """Memory of a board or MIG instance.
 
         The total is what is printed as such, else used, free and reserved together; without the reserved
@@ -147,14 +151,19 @@ class Known:
         """
         used, total, *rest = (
             self._value(device, name, now_ns)
-            for name in (Field.MEMORY_USED, Field.MEMORY_TOTAL, Field.MEMORY_FREE, Field.MEMORY_RESERVED)
+            for name in (
+                DcgmField.MEMORY_USED,
+                DcgmField.MEMORY_TOTAL,
+                DcgmField.MEMORY_FREE,
+                DcgmField.MEMORY_RESERVED,
+            )
         )
         parts = [value for value in (used, *rest) if value is not None]
         if total is None and len(parts) == 3:
             total = sum(parts)
-        return Memory(_whole(used), _whole(total))
+        return FrameBufferMemory(_whole(used), _whole(total))
 
-    def _value(self, device: DeviceKey, name: Field, now_ns: int) -> float | None:
+    def _value(self, device: DeviceKey, name: DcgmField, now_ns: int) -> float | None:
         return self.values.get(device, {}).get(name) if self._is_fresh(now_ns) else None
 
     def _is_fresh(self, now_ns: int) -> bool:
@@ -166,38 +175,40 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _field(device: DeviceKey, signal: Signal) -> Field:
+def _field(device: DeviceKey, signal: GpuSignal) -> DcgmField:
     return (_SLICE_SIGNALS if device.gpu_instance else _BOARD_SIGNALS)[signal]
 
 
-def _by_board(values: Mapping[DeviceKey, Mapping[Field, float]]) -> dict[str, list[Mapping[Field, float]]]:
-    boards: dict[str, list[Mapping[Field, float]]] = {}
+def _by_board(
+    values: Mapping[DeviceKey, Mapping[DcgmField, float]],
+) -> dict[str, list[Mapping[DcgmField, float]]]:
+    boards: dict[str, list[Mapping[DcgmField, float]]] = {}
     for device, row in values.items():
         boards.setdefault(device.gpu_uuid, []).append(row)
     return boards
 
 
-def _codes(rows: Iterable[Mapping[Field, float]]) -> frozenset[int]:
-    return frozenset(int(row[Field.XID]) for row in rows if row.get(Field.XID))
+def _codes(rows: Iterable[Mapping[DcgmField, float]]) -> frozenset[int]:
+    return frozenset(int(row[DcgmField.XID]) for row in rows if row.get(DcgmField.XID))
 
 
 def _counted(
-    before: Mapping[tuple[str, int], XidEvents],
+    before: Mapping[tuple[str, int], DcgmXidCounts],
     latched: Mapping[str, frozenset[int]],
     codes: Mapping[str, frozenset[int]],
     now_ns: int,
-) -> dict[tuple[str, int], XidEvents]:
+) -> dict[tuple[str, int], DcgmXidCounts]:
     """Count a code when no row of its board showed it before.
 
     The gauge keeps the last code for ever, so only a change is an event; what a board shows when it is
     first seen is of unknown age and does not count. All slices of a board repeat a code, some a scrape
     later, hence the comparison by board. The same code twice in a row cannot be told from once.
     """
-    counted: dict[tuple[str, int], XidEvents] = {}
+    counted: dict[tuple[str, int], DcgmXidCounts] = {}
     for uuid, shown in codes.items():
         for code in sorted(shown - latched.get(uuid, shown)):
             earlier = before.get((uuid, code))
-            counted[uuid, code] = XidEvents(earlier.count + 1 if earlier else 1, now_ns)
+            counted[uuid, code] = DcgmXidCounts(earlier.count + 1 if earlier else 1, now_ns)
     return _remembered(before, counted, MAX_XIDS)
 
 
@@ -207,7 +218,7 @@ def _remembered(before: Mapping[K, V], now: Mapping[K, V], most: int) -> dict[K,
     return {**dict(islice(others.items(), max(0, len(others) - most), None)), **now}
 
 
-def _strikes_after(before: int, rows: Iterable[Mapping[Field, float]]) -> int:
+def _strikes_after(before: int, rows: Iterable[Mapping[DcgmField, float]]) -> int:
     """How many scrapes in a row the profiling counters of a board were 0 while it was busy.
 
     After some weeks, or an XID 31, they read 0 until the exporter is restarted (dcgm-exporter#662). Once
@@ -216,8 +227,8 @@ def _strikes_after(before: int, rows: Iterable[Mapping[Field, float]]) -> int:
     rows = list(rows)
     if any(row.get(name) for row in rows for name in _PROFILED):
         return 0
-    busy = [row[Field.BUSY] for row in rows if Field.BUSY in row]
-    is_profiled = any(name in row for row in rows for name in (Field.GRAPHICS, Field.SM))
+    busy = [row[DcgmField.BUSY] for row in rows if DcgmField.BUSY in row]
+    is_profiled = any(name in row for row in rows for name in (DcgmField.GRAPHICS, DcgmField.SM))
     if before >= STUCK_AFTER or not busy or not is_profiled:
         return before
     return before + 1 if max(busy) > STUCK_BUSY else 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from gpucost_gpu_exporter.driver.calls import NvmlFailure
-from gpucost_gpu_exporter.driver.node import Node
+from gpucost_gpu_exporter.driver.node import NvmlNode
 
 _PR_SET_PDEATHSIG = 1
 
@@ -21,11 +21,11 @@ def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
 
     A request is ``{"now_ns": …, "processes": …}``; the first may carry ``"resume"``, as in the reply before.
     """
-    node: Node | None = None
+    node: NvmlNode | None = None
     for line in requests:
         request = json.loads(line)
         try:
-            node = node or Node(request.get("resume", {}))
+            node = node or NvmlNode(request.get("resume", {}))
             reading = node.look(request["now_ns"], request["processes"])
         except NvmlFailure as failure:
             _send(replies, {"error": {"code": failure.code, "text": str(failure.__cause__ or failure)}})

@@ -29,11 +29,11 @@ class NvmlFailure(Exception):
         super().__init__(code)
 
 
-class Refused(NvmlFailure):
+class NvmlRefusal(NvmlFailure):
     """One thing could not be read; the rest of the board can."""
 
 
-class BoardLost(NvmlFailure):
+class GpuLost(NvmlFailure):
     """The board no longer answers; the others do."""
 
 
@@ -42,7 +42,7 @@ class DriverGone(NvmlFailure):
 
 
 @dataclass(slots=True)
-class Look:
+class DriverLook:
     """One look at the node: the parent's clock, what is asked for, and what happened since the look before.
 
     ``xids`` are the codes of new events by UUID; ``dropped`` counts readings thrown away, by reason.
@@ -58,7 +58,7 @@ class Look:
         self.dropped[OUT_OF_RANGE] += 1
 
 
-class Mishaps:
+class GpuErrorGuard:
     """Keeps a mistake met with one board from ending the look at the others; each board's is told once."""
 
     def __init__(self) -> None:
@@ -88,9 +88,9 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:
         code = code_name(error.value)
         if code in _DRIVER_GONE:
             raise DriverGone(code) from error
-        raise (BoardLost if code == "GPU_IS_LOST" else Refused)(code) from error
+        raise (GpuLost if code == "GPU_IS_LOST" else NvmlRefusal)(code) from error
     except (ValueError, TypeError, LookupError) as error:
-        raise Refused(CORRUPT) from error
+        raise NvmlRefusal(CORRUPT) from error
 
 
 def call_newest(*choices: tuple[Any, ...]) -> Any:
@@ -101,7 +101,7 @@ def call_newest(*choices: tuple[Any, ...]) -> Any:
     for choice in choices[:-1]:
         try:
             return call(*choice)
-        except Refused as refusal:
+        except NvmlRefusal as refusal:
             if refusal.code != "FUNCTION_NOT_FOUND":
                 raise
     return call(*choices[-1])
@@ -115,7 +115,7 @@ def code_name(value: int) -> str:
 def value_of(kind: int, value: Any) -> int | float:
     """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names. Raises Refused for an unknown type."""
     if not 0 <= kind < len(_MEMBERS):
-        raise Refused(CORRUPT)
+        raise NvmlRefusal(CORRUPT)
     found: int | float = getattr(value, _MEMBERS[kind])
     return found
 

@@ -13,8 +13,16 @@ from typing import Any
 
 import pynvml
 
-from gpucost_gpu_exporter.driver.calls import CORRUPT, UNSUPPORTED, BoardLost, Look, Refused, call, code_name
-from gpucost_gpu_exporter.readings import Activity, Signal, Source
+from gpucost_gpu_exporter.driver.calls import (
+    CORRUPT,
+    UNSUPPORTED,
+    DriverLook,
+    GpuLost,
+    NvmlRefusal,
+    call,
+    code_name,
+)
+from gpucost_gpu_exporter.model.readings import GpuSignal, SignalActivity, SignalSource
 
 DeviceId = tuple[object, ...]
 """UUID of the board, then for a MIG instance what tells it from another that got the same id later."""
@@ -24,9 +32,9 @@ LONGEST_NS = 600_000_000_000
 RETRY_NS = 600_000_000_000
 HIGHEST_PERCENT = 105.0
 _METRICS = {
-    Signal.BUSY: pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
-    Signal.SM: pynvml.NVML_GPM_METRIC_SM_UTIL,
-    Signal.TENSOR: pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+    GpuSignal.BUSY: pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
+    GpuSignal.SM: pynvml.NVML_GPM_METRIC_SM_UTIL,
+    GpuSignal.TENSOR: pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
 }
 
 
@@ -34,7 +42,7 @@ _METRICS = {
 class GpmResult:
     """What came out of one comparison; a signal is in ``activity``, in ``missing``, or not due yet."""
 
-    activity: dict[str, Activity] = field(default_factory=dict)
+    activity: dict[str, SignalActivity] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -49,7 +57,7 @@ class _Device:
     off_until_ns: int = 0
 
 
-class Gpm:
+class GpmSampler:
     """The kept samples of every device of the node."""
 
     def __init__(self) -> None:
@@ -60,11 +68,13 @@ class Gpm:
         for place, metric in enumerate(_METRICS.values()):
             self._question.metrics[place].metricId = metric
 
-    def measure(self, look: Look, device_id: DeviceId, board: Any, take: Callable[[Any], Any]) -> GpmResult:
+    def measure(
+        self, look: DriverLook, device_id: DeviceId, board: Any, take: Callable[[Any], Any]
+    ) -> GpmResult:
         """Activity since the look before. ``take`` fills a sample of the device. Raises BoardLost."""
         try:
             return self._measure(look, device_id, board, take)
-        except Refused as refusal:
+        except NvmlRefusal as refusal:
             return GpmResult(missing=dict.fromkeys(_METRICS, refusal.code))
 
     def forget_others(self, now_ns: int) -> None:
@@ -72,14 +82,16 @@ class Gpm:
         for device_id in [key for key, device in self._devices.items() if device.looked_ns != now_ns]:
             device = self._devices.pop(device_id)
             for sample in (device.kept, device.spare):
-                with suppress(Refused, BoardLost):
+                with suppress(NvmlRefusal, GpuLost):
                     call(pynvml.nvmlGpmSampleFree, sample)
 
-    def _measure(self, look: Look, device_id: DeviceId, board: Any, take: Callable[[Any], Any]) -> GpmResult:
+    def _measure(
+        self, look: DriverLook, device_id: DeviceId, board: Any, take: Callable[[Any], Any]
+    ) -> GpmResult:
         device = self._device(device_id)
         device.looked_ns = look.now_ns
         if look.now_ns < device.off_until_ns:
-            raise Refused(device.off_code)
+            raise NvmlRefusal(device.off_code)
         since_ns = None if device.kept_ns is None else look.now_ns - device.kept_ns
         if since_ns is not None and since_ns < SHORTEST_NS:
             return GpmResult()
@@ -94,7 +106,7 @@ class Gpm:
             self._devices[device_id] = _Device(kept, spare)
         return self._devices[device_id]
 
-    def _compare(self, look: Look, device: _Device, since_ns: int) -> GpmResult:
+    def _compare(self, look: DriverLook, device: _Device, since_ns: int) -> GpmResult:
         self._question.sample1, self._question.sample2 = device.spare, device.kept
         call(pynvml.nvmlGpmMetricsGet, self._question)
         result = GpmResult()
@@ -107,18 +119,18 @@ class Gpm:
                 result.missing[signal] = CORRUPT
             else:
                 active_ns = round(since_ns * min(metric.value, 100.0) / 100)
-                result.activity[signal] = Activity(since_ns, active_ns, Source.GPM)
+                result.activity[signal] = SignalActivity(since_ns, active_ns, SignalSource.GPM)
         return result
 
 
-def _take(look: Look, device: _Device, board: Any, take: Callable[[Any], Any]) -> None:
+def _take(look: DriverLook, device: _Device, board: Any, take: Callable[[Any], Any]) -> None:
     """Put a new sample in the place of the kept one. Off for a while when the driver will not have it."""
     try:
         if not device.probed and not call(pynvml.nvmlGpmQueryDeviceSupport, board).isSupportedDevice:
-            raise Refused("NOT_SUPPORTED")
+            raise NvmlRefusal("NOT_SUPPORTED")
         device.probed = True
         call(take, device.spare)
-    except Refused as refusal:
+    except NvmlRefusal as refusal:
         device.kept_ns = None
         if refusal.code in UNSUPPORTED:
             device.probed, device.off_code = False, refusal.code

@@ -1,19 +1,95 @@
-"""All boards of the node: finding them, keeping them, one look at all of them."""
+"""XID events of all boards, collected by a thread of their own: the driver hands each out once, blocking.
+
+All boards of the node: finding them, keeping them, one look at all of them.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from ctypes import c_void_p, cast
 from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
-from gpucost_gpu_exporter.driver.boards import Board
-from gpucost_gpu_exporter.driver.calls import BoardLost, Look, Mishaps, NvmlFailure, Refused, call
-from gpucost_gpu_exporter.driver.events import XidEvents
-from gpucost_gpu_exporter.driver.gpm import Gpm
-from gpucost_gpu_exporter.readings import BoardReading, NodeReading
+from gpucost_gpu_exporter.driver.calls import (
+    DriverGone,
+    DriverLook,
+    GpuErrorGuard,
+    GpuLost,
+    NvmlFailure,
+    NvmlRefusal,
+    call,
+)
+from gpucost_gpu_exporter.driver.gpm import GpmSampler
+from gpucost_gpu_exporter.driver.gpus import NvmlGpu
+from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading
+
+_WAIT_MS = 1000
+_PAUSE_S = 1.0
+
+
+class XidEvents:
+    """Codes since they were last drained. A board is registered early: once lost it can no longer be."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._codes: dict[str, list[int]] = {}
+        self._uuids: dict[int | None, str] = {}
+        self._refused: dict[str, str] = {}
+        self._set: Any = None
+
+    def watch(self, uuid: str, handle: Any) -> None:
+        """Register a board, unless it is. A refusal is kept for ``missing`` and tried again next time."""
+        if self._uuids.get(_address(handle)) == uuid:
+            return
+        try:
+            events = self._set or call(pynvml.nvmlEventSetCreate)
+            call(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        except DriverGone:
+            raise
+        except NvmlFailure as failure:
+            self._refused[uuid] = failure.code
+            return
+        self._refused.pop(uuid, None)
+        self._uuids[_address(handle)] = uuid
+        if self._set is None:
+            self._set = events
+            threading.Thread(target=self._collect, name="xid-events", daemon=True).start()
+
+    def missing(self, uuid: str) -> str:
+        """Why the events of a board cannot be had; empty when they can."""
+        return self._refused.get(uuid, "")
+
+    def drain(self) -> dict[str, tuple[int, ...]]:
+        """The codes since the call before, by UUID, one entry per event."""
+        with self._lock:
+            codes, self._codes = self._codes, {}
+        return {uuid: tuple(found) for uuid, found in codes.items()}
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                event = call(pynvml.nvmlEventSetWait_v2, self._set, _WAIT_MS)
+            except NvmlFailure as failure:
+                if isinstance(failure, DriverGone) or failure.code == "FUNCTION_NOT_FOUND":
+                    self._refused |= dict.fromkeys(self._uuids.values(), failure.code)
+                    return
+                if failure.code != "TIMEOUT":
+                    time.sleep(_PAUSE_S)
+                continue
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                uuid = self._uuids.get(_address(event.device), "")
+                with self._lock:
+                    self._codes.setdefault(uuid, []).append(event.eventData)
+
+
+def _address(handle: Any) -> int | None:
+    return cast(handle, c_void_p).value
+
 
 LIST_EVERY_NS = 10_000_000_000
 # The driver counts boards that this process may not open, such as those given to another container.
@@ -30,7 +106,7 @@ class _Place:
     failure: str = ""
 
 
-class Node:
+class NvmlNode:
     """Boards are known by UUID, since the driver's order of them can change; one once seen is not forgotten.
     A board that was lost before its UUID was ever known is told under the name of its place, ``pci:…`` or
     ``index:…``, for as long as it is so.
@@ -42,12 +118,12 @@ class Node:
         call(pynvml.nvmlInit)
         self._resume = resume
         self._driver_version: str = call(pynvml.nvmlSystemGetDriverVersion)
-        self._boards: dict[str, Board] = {}
+        self._boards: dict[str, NvmlGpu] = {}
         self._uuids: dict[int, str] = {}
-        self._unnamed: tuple[BoardReading, ...] = ()
-        self._mishaps = Mishaps()
+        self._unnamed: tuple[GpuReading, ...] = ()
+        self._mishaps = GpuErrorGuard()
         self._listed_ns: int | None = None
-        self._gpm = Gpm()
+        self._gpm = GpmSampler()
         self._events = XidEvents()
 
     def look(self, now_ns: int, processes: bool) -> NodeReading:
@@ -55,7 +131,7 @@ class Node:
         if self._is_listing_due(now_ns):
             self._list_boards()
             self._listed_ns = now_ns
-        look = Look(now_ns, processes, self._events.drain())
+        look = DriverLook(now_ns, processes, self._events.drain())
         boards = tuple(board.look(look, self._events.missing(uuid)) for uuid, board in self._boards.items())
         self._gpm.forget_others(now_ns)
         return NodeReading(self._driver_version, boards + self._unnamed, dict(look.dropped))
@@ -104,7 +180,7 @@ class Node:
 
     def _listed(self, place: _Place) -> None:
         uuid = place.uuid
-        board = self._boards.setdefault(uuid, Board(uuid, self._gpm, self._resume.get(uuid)))
+        board = self._boards.setdefault(uuid, NvmlGpu(uuid, self._gpm, self._resume.get(uuid)))
         try:
             board.listed(place.handle)
             self._events.watch(uuid, place.handle)
@@ -114,11 +190,11 @@ class Node:
 
 def _pci_bus_id(handle: Any) -> str:
     if handle is not None:
-        with suppress(Refused, BoardLost):
+        with suppress(NvmlRefusal, GpuLost):
             return str(call(pynvml.nvmlDeviceGetPciInfo_v3, handle).busId)
     return ""
 
 
-def _unnamed(index: int, place: _Place) -> BoardReading:
+def _unnamed(index: int, place: _Place) -> GpuReading:
     name = f"pci:{place.pci_bus_id}" if place.pci_bus_id else f"index:{index}"
-    return BoardReading(name, pci_bus_id=place.pci_bus_id, lost=place.failure)
+    return GpuReading(name, pci_bus_id=place.pci_bus_id, lost=place.failure)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from gpucost_gpu_exporter.driver.calls import Look, Refused, call, call_newest
-from gpucost_gpu_exporter.readings import ProcessReading
+from gpucost_gpu_exporter.driver.calls import DriverLook, NvmlRefusal, call, call_newest
+from gpucost_gpu_exporter.model.readings import ProcessReading
 
 _NOTHING_NEW = frozenset({"NOT_FOUND", "SUCCESS"})
 _FURTHEST_AHEAD_US = 10_000_000
@@ -49,7 +49,7 @@ class ProcessShares:
         if self._newest_us is None or (newest_us and self._newest_us > newest_us + _FURTHEST_AHEAD_US):
             self._newest_us, self._begin_us, self._seen_us = newest_us, newest_us or 0, {}
 
-    def weights(self, look: Look, handle: Any) -> dict[int, int]:
+    def weights(self, look: DriverLook, handle: Any) -> dict[int, int]:
         """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises Refused."""
         from_us = self._from_us(look.now_ns)
         weights: dict[int, int] = {}
@@ -84,7 +84,7 @@ def _samples(handle: Any, from_us: int) -> list[tuple[int, int, int]]:
     """
     try:
         samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, from_us)
-    except Refused as refusal:
+    except NvmlRefusal as refusal:
         if refusal.code not in _NOTHING_NEW:
             raise
         return []
@@ -99,7 +99,7 @@ def memory_by_pid(handle: Any) -> dict[int, int | None]:
     """
     found: dict[int, int | None] = {}
     for functions in _OTHER_LISTS:
-        with suppress(Refused):  # boards without graphics, drivers without MPS
+        with suppress(NvmlRefusal):  # boards without graphics, drivers without MPS
             found |= _listed(handle, functions)
     return found | _listed(handle, _COMPUTE_LIST)
 

@@ -14,16 +14,15 @@ import grpc
 
 from gpucost.domain.errors import SourceError
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost_gpu_exporter.dra import NVIDIA_DRA_DRIVERS
-from gpucost_gpu_exporter.holdings import DeviceClaim, KubeletState
 from gpucost_gpu_exporter.kubelet import pod_resources_pb2 as api
+from gpucost_gpu_exporter.model.holdings import NVIDIA_DRA_DRIVERS, DeviceClaim, KubeletState
 
 DEFAULT_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # gRPC's own limit of 4 MiB is too little for a node with many devices
 ALLOCATABLE_EVERY_NS = 60 * 10**9
 
 
-class Reason(StrEnum):
+class KubeletFailure(StrEnum):
     """Why the kubelet could not be asked."""
 
     NO_SOCKET = "no_socket"
@@ -37,9 +36,10 @@ class Reason(StrEnum):
 
 
 class KubeletDown(SourceError):
-    """The kubelet did not say who holds what. ``code`` is one of ``Reason``, ``text`` its own words."""
+    """The kubelet did not say who holds what. ``code`` is one of ``KubeletFailure``, ``text`` its own
+    words."""
 
-    def __init__(self, code: Reason, text: str) -> None:
+    def __init__(self, code: KubeletFailure, text: str) -> None:
         self.code = code
         self.text = text
         super().__init__(f"kubelet pod-resources: {code}: {text}")
@@ -134,9 +134,9 @@ class PodResources:
             answer: api.AllocatableResourcesResponse = self._call("GetAllocatableResources", request, kind)
         except KubeletDown as error:
             self.allocatable_problem = error.code
-            if error.code is Reason.UNIMPLEMENTED:
+            if error.code is KubeletFailure.UNIMPLEMENTED:
                 self._allocatable = None
-            return error.code is Reason.UNIMPLEMENTED
+            return error.code is KubeletFailure.UNIMPLEMENTED
         self.allocatable_problem = ""
         found: dict[str, dict[str, None]] = {}
         for devices in answer.devices:
@@ -156,10 +156,10 @@ class PodResources:
             )
             return ask(request, timeout=self._timeout_s)
         except ValueError as error:  # closed by another thread just now
-            raise KubeletDown(Reason.FAILED, str(error)) from error
+            raise KubeletDown(KubeletFailure.FAILED, str(error)) from error
         except grpc.RpcError as error:
             down = self._down(error)
-            if down.code is not Reason.UNIMPLEMENTED:
+            if down.code is not KubeletFailure.UNIMPLEMENTED:
                 self.close()
             raise down from error
 
@@ -168,23 +168,23 @@ class PodResources:
         if status is grpc.StatusCode.UNAVAILABLE:
             return KubeletDown(_why_unavailable(self._socket), text)
         if status is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
-            return KubeletDown(Reason.TOO_LARGE, text)
-        return KubeletDown(_BY_STATUS.get(status, Reason.FAILED), text or status.name)
+            return KubeletDown(KubeletFailure.TOO_LARGE, text)
+        return KubeletDown(_BY_STATUS.get(status, KubeletFailure.FAILED), text or status.name)
 
 
 _BY_STATUS = {
-    grpc.StatusCode.DEADLINE_EXCEEDED: Reason.TIMEOUT,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Reason.RATE_LIMITED,
-    grpc.StatusCode.UNIMPLEMENTED: Reason.UNIMPLEMENTED,
-    grpc.StatusCode.PERMISSION_DENIED: Reason.PERMISSION,
-    grpc.StatusCode.UNAUTHENTICATED: Reason.PERMISSION,
+    grpc.StatusCode.DEADLINE_EXCEEDED: KubeletFailure.TIMEOUT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: KubeletFailure.RATE_LIMITED,
+    grpc.StatusCode.UNIMPLEMENTED: KubeletFailure.UNIMPLEMENTED,
+    grpc.StatusCode.PERMISSION_DENIED: KubeletFailure.PERMISSION,
+    grpc.StatusCode.UNAUTHENTICATED: KubeletFailure.PERMISSION,
 }
 _BY_ERRNO = {
-    errno.ENOENT: Reason.NO_SOCKET,
-    errno.ENOTDIR: Reason.NO_SOCKET,
-    errno.ECONNREFUSED: Reason.REFUSED,
-    errno.EACCES: Reason.PERMISSION,
-    errno.EPERM: Reason.PERMISSION,
+    errno.ENOENT: KubeletFailure.NO_SOCKET,
+    errno.ENOTDIR: KubeletFailure.NO_SOCKET,
+    errno.ECONNREFUSED: KubeletFailure.REFUSED,
+    errno.EACCES: KubeletFailure.PERMISSION,
+    errno.EPERM: KubeletFailure.PERMISSION,
 }
 
 
@@ -196,14 +196,14 @@ def _channel(socket: Path) -> grpc.Channel:
     return grpc.insecure_channel(f"unix:{socket.absolute()}", options=options)
 
 
-def _why_unavailable(socket: Path) -> Reason:
+def _why_unavailable(socket: Path) -> KubeletFailure:
     """gRPC says only UNAVAILABLE, in words that change; the system says which error it is."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(str(socket))
         except OSError as error:
-            return _BY_ERRNO.get(error.errno or 0, Reason.FAILED)
+            return _BY_ERRNO.get(error.errno or 0, KubeletFailure.FAILED)
         with suppress(OSError):
             probe.shutdown(sockets.SHUT_RDWR)
-    return Reason.FAILED
+    return KubeletFailure.FAILED

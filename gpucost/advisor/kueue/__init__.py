@@ -1,5 +1,9 @@
 """Kueue's admission, restated for v0.19.2: quota, flavors, the cycle, preemption, fair sharing.
 
-Held against decisions of the real scheduler (``gpucost advisor verify``). ``cycle.run`` is one scheduling
-cycle over a ``Snapshot``; a snapshot is made from a ``ClusterState`` and ``KueueRules``.
+Pure.
+Held against decisions of the real scheduler (``gpucost advisor verify``). Begin at ``answer``, or at
+``cycle`` for the rules. ``cycle.run_cycle`` is one scheduling cycle over a ``KueueSnapshot``, made from a
+``ClusterState`` and ``KueueRules``. Modules follow Kueue's own files; each names its source. ``messages``
+holds Kueue's words, ``rule_set`` version and gates. What must not: placement on nodes, Volcano, and waits
+other than the order of queues.
 """

@@ -6,29 +6,34 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
-from gpucost.advisor.kueue import words
-from gpucost.advisor.kueue.asks import Ask, added_usage
+from gpucost.advisor.kueue import messages
+from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
 from gpucost.advisor.kueue.cycle import STRICT
-from gpucost.advisor.kueue.evidence import quota_evidence
-from gpucost.advisor.kueue.flavors import PodSetChoice
-from gpucost.advisor.kueue.modes import PREEMPTION_FIRST, Mode
-from gpucost.advisor.kueue.nominate import Nominee
-from gpucost.advisor.kueue.outlook import KueueView, Outlook
+from gpucost.advisor.kueue.flavor_assigner import PREEMPTION_FIRST, AssignmentMode, PodSetChoice
+from gpucost.advisor.kueue.job_workloads import MOST_WORKLOADS
+from gpucost.advisor.kueue.messages import FlavorReason, quantity, quota_evidence
+from gpucost.advisor.kueue.nomination import NominatedHead
+from gpucost.advisor.kueue.pending_queues import admits_namespace, standing
+from gpucost.advisor.kueue.preemption import PreemptionTarget
+from gpucost.advisor.kueue.requests import QuotaRequest, added_usage
 from gpucost.advisor.kueue.rule_set import drift, named
-from gpucost.advisor.kueue.snapshot import Queue
-from gpucost.advisor.kueue.submitted import MOST_WORKLOADS
-from gpucost.advisor.kueue.targets import Target
-from gpucost.advisor.kueue.waiting import admits_namespace, standing
-from gpucost.advisor.kueue.words import Reason, quantity
-from gpucost.advisor.layers import LayerResult
-from gpucost.cluster.kueue import FlavorResource, Workload
-from gpucost.cluster.objects import is_false
-from gpucost.cluster.order import FAIR_ADMISSION
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.quota_use import workload_units
-from gpucost.cluster.state import ClusterState
-from gpucost.domain.words import counted
+from gpucost.advisor.kueue.snapshot import SnapshotQueue
+from gpucost.advisor.model.answers import (
+    AdviceEvidence,
+    AdviceSubject,
+    LayerResult,
+    PodSetAnswer,
+    PreemptionVictim,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.cluster.objects.kueue import FlavorResource, Workload
+from gpucost.cluster.objects.metadata import is_false
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.queue_order import FAIR_ADMISSION
+from gpucost.cluster.views.quota import workload_units
+from gpucost.domain.text import counted
 
 QUEUE_MISSING = "QueueMissing"
 QUEUE_INACTIVE = "QueueInactive"
@@ -56,12 +61,12 @@ _NOT_PASSED = (
 )
 
 
-def rules_named(overview: Overview) -> str:
+def rules_named(overview: ClusterOverview) -> str:
     """The rule set, for an answer."""
     return named(overview.state.schedulers.kueue)
 
 
-def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Workload]) -> LayerResult:
+def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence[Workload]) -> LayerResult:
     """Of workloads that one job has or would have, all of the same queue; quota only, no nodes."""
     last = workloads[-1]
     refused = _no_queue(view, last) or _no_service(view, last)
@@ -104,18 +109,22 @@ def _too_deep(view: KueueView, workload: Workload) -> LayerResult | None:
     if depth <= MOST_LEVELS:
         return None
     says = f"cohorts nested {depth:,} deep are not followed, at most {MOST_LEVELS}"
-    return LayerResult(Decision.UNKNOWN, Layer.QUOTA, UNSETTLED, says)
+    return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, UNSETTLED, says)
 
 
 def _of_all(count: int, found: LayerResult) -> LayerResult:
     """Where all that were asked about fit, and there are more: nobody knows."""
-    if count <= MOST_BESIDE or found.decision is not Decision.NOW:
+    if count <= MOST_BESIDE or found.decision is not SchedulingDecision.NOW:
         return found
     says = f"the first {MOST_BESIDE:,} of its {count:,} workloads have quota; the others were not asked about"
-    return replace(found, decision=Decision.UNKNOWN, layer=Layer.QUOTA, reason=NOT_ASKED, says=says)
+    return replace(
+        found, decision=SchedulingDecision.UNKNOWN, layer=SchedulingLayer.QUOTA, reason=NOT_ASKED, says=says
+    )
 
 
-def _decided(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
+def _decided(
+    view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], outlook: AdmissionOutlook
+) -> LayerResult:
     """Of all; where some have quota and others none, of the others, and how many have it."""
     if outlook.admitted:
         return _admitted(queue, outlook)
@@ -125,7 +134,9 @@ def _decided(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outloo
     return replace(found, partly=_part(asks, len(outlook.given)), pod_sets=_given(outlook.given))
 
 
-def _either(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
+def _either(
+    view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], outlook: AdmissionOutlook
+) -> LayerResult:
     """Where Kueue draws lots, and something depends on it, what may become of it either way."""
     found = _decided(view, queue, asks, outlook)
     if not outlook.otherwise:
@@ -136,39 +147,43 @@ def _either(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook
     lots = f"Kueue draws lots in every cycle between cohorts {cohorts}, which have equal shares"
     if any(each.admitted is not outlook.admitted for each in outlook.otherwise):
         says = f"either finds quota or waits: {lots}"
-        return replace(found, decision=Decision.UNKNOWN, layer=Layer.QUOTA, reason=BY_LOT, says=says)
+        return replace(
+            found, decision=SchedulingDecision.UNKNOWN, layer=SchedulingLayer.QUOTA, reason=BY_LOT, says=says
+        )
     ways = dict.fromkeys(_leaving(each) for each in (outlook, *outlook.otherwise))
     what = f"{' or '.join(ways)} must leave" if len(ways) > 1 else "this follows, or others come before it"
     return replace(found, why=(*found.why, f"either: {what}, as {lots}"))
 
 
-def _leaving(outlook: Outlook) -> str:
+def _leaving(outlook: AdmissionOutlook) -> str:
     """How many victims it has, by queue: who they are is not for everybody."""
     counts = Counter(each.member.queue for each in outlook.victims)
     of = (f"{counted(count, 'workload')} of {name}" for name, count in sorted(counts.items()))
     return " and ".join(of) or "nobody"
 
 
-def _refused(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
+def _refused(
+    view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], outlook: AdmissionOutlook
+) -> LayerResult:
     if not outlook.fits_empty:
         return _never(view, queue, asks)
     if not outlook.is_settled:
         says = f"quota goes to and fro between workloads of its tree: no answer after {outlook.cycles} cycles"
-        return LayerResult(Decision.UNKNOWN, Layer.QUOTA, UNSETTLED, says)
+        return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, UNSETTLED, says)
     if outlook.nominee is None:
         return _behind(view, queue, outlook)
     with view.started(queue, outlook):
         return _short(view, queue, outlook, outlook.nominee, len(asks) > 1)
 
 
-def _part(asks: Sequence[Ask], count: int) -> str:
+def _part(asks: Sequence[QuotaRequest], count: int) -> str:
     """``2 of its 3 pods``; of a LeaderWorkerSet ``1 of its 2 groups of 4 pods``."""
     each = sum(asks[0].counts)
     what = "pods" if each == 1 else f"groups of {each:,} pods"
     return f"{count:,} of its {len(asks):,} {what}"
 
 
-def _given(nominees: Sequence[Nominee]) -> tuple[PodSetAnswer, ...]:
+def _given(nominees: Sequence[NominatedHead]) -> tuple[PodSetAnswer, ...]:
     """By pod set and flavors: equal ones of several workloads as one."""
     counts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
     for nominee in nominees:
@@ -178,14 +193,14 @@ def _given(nominees: Sequence[Nominee]) -> tuple[PodSetAnswer, ...]:
     return tuple(PodSetAnswer(name, count, dict(flavors), {}) for (name, flavors), count in counts.items())
 
 
-def _admitted(queue: Queue, outlook: Outlook) -> LayerResult:
+def _admitted(queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
     total = added_usage([each.assignment.usage for each in outlook.given])
     usage = ", ".join(
         f"{quantity(key.resource, amount)} {key.resource} of {key.flavor}"
         for key, amount in sorted(total.items())
     )
     why = [f"quota: ClusterQueue {queue.name} has room for {usage}"]
-    if any(each.assignment.mode is not Mode.FIT for each in outlook.given):
+    if any(each.assignment.mode is not AssignmentMode.FIT for each in outlook.given):
         why.append("quota: at a size below what was asked")
     asked = sum(sum(each.ask.counts) for each in outlook.given)
     given = sum(each.count for nominee in outlook.given for each in nominee.assignment.pod_sets)
@@ -193,8 +208,8 @@ def _admitted(queue: Queue, outlook: Outlook) -> LayerResult:
         why.append(f"size: {given} of {asked} pods (partial admission)")
     checks = sorted({check for each in outlook.given for check in _checks(queue, each)})
     return LayerResult(
-        Decision.UNKNOWN if checks else Decision.NOW,
-        Layer.QUOTA if checks else Layer.NONE,
+        SchedulingDecision.UNKNOWN if checks else SchedulingDecision.NOW,
+        SchedulingLayer.QUOTA if checks else SchedulingLayer.NONE,
         CHECKS if checks else "",
         f"has quota; then {_some(checks)} must agree, which is not followed" if checks else "",
         tuple(why),
@@ -204,17 +219,17 @@ def _admitted(queue: Queue, outlook: Outlook) -> LayerResult:
     )
 
 
-def _never(view: KueueView, queue: Queue, asks: Sequence[Ask]) -> LayerResult:
+def _never(view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest]) -> LayerResult:
     """What is wrong with it whoever leaves."""
     count, nominee = view.alone(asks)
     if count:
         return _never_all(view, queue, asks, count, nominee)
     ask = nominee.ask
-    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
-    reason = nominee.assignment.reason or words.NO_FLAVOR
+    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not AssignmentMode.FIT]
+    reason = nominee.assignment.reason or messages.NO_FLAVOR
     return LayerResult(
-        Decision.NEVER,
-        Layer.QUOTA,
+        SchedulingDecision.NEVER,
+        SchedulingLayer.QUOTA,
         reason,
         _why_never(view, queue, ask, unserved),
         (f"kueue: {nominee.assignment.message}",),
@@ -223,11 +238,11 @@ def _never(view: KueueView, queue: Queue, asks: Sequence[Ask]) -> LayerResult:
 
 
 def _never_all(
-    view: KueueView, queue: Queue, asks: Sequence[Ask], count: int, nominee: Nominee
+    view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], count: int, nominee: NominatedHead
 ) -> LayerResult:
     """Each of them would have quota, and all together never."""
-    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
-    said, lack = nominee.assignment.message, _least_lack(unserved, words.WAITING_FOR_QUOTA)
+    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not AssignmentMode.FIT]
+    said, lack = nominee.assignment.message, _least_lack(unserved, messages.WAITING_FOR_QUOTA)
     if lack is not None:
         asked = sum(pods.each.get(lack.resource, 0) * pods.count for ask in asks for pods in ask.pod_sets)
         most = queue.node.potential(FlavorResource(lack.flavor, lack.resource))
@@ -237,10 +252,14 @@ def _never_all(
         )
     says = f"never more than {_part(asks, count)} have quota at once: {said}"
     facts = tuple(_evidence(view, queue, unserved))
-    return LayerResult(Decision.NEVER, Layer.QUOTA, words.EXCEEDS_MAX, says, evidence=facts)
+    return LayerResult(
+        SchedulingDecision.NEVER, SchedulingLayer.QUOTA, messages.EXCEEDS_MAX, says, evidence=facts
+    )
 
 
-def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSetChoice]) -> str:
+def _why_never(
+    view: KueueView, queue: SnapshotQueue, ask: QuotaRequest, unserved: Sequence[PodSetChoice]
+) -> str:
     uncovered = [
         resource
         for each in unserved
@@ -249,7 +268,7 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
     ]
     if uncovered:
         return f"ClusterQueue {queue.name} has no quota for {_some(uncovered)} at all"
-    lack = _least_lack(unserved, words.EXCEEDS_MAX)
+    lack = _least_lack(unserved, messages.EXCEEDS_MAX)
     if lack is not None:
         return (
             f"asks {_amount(lack, lack.used + lack.asked)}; ClusterQueue {queue.name} can never have more "
@@ -262,7 +281,9 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
     return f"no flavor of ClusterQueue {queue.name} takes its pods: {said}"
 
 
-def _refusals(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> Iterator[str]:
+def _refusals(
+    view: KueueView, queue: SnapshotQueue, ask: QuotaRequest, choice: PodSetChoice
+) -> Iterator[str]:
     """Why each flavor is out of the question for a pod set, for a person."""
     asked = next(each for each in ask.pod_sets if each.name == choice.name)
     groups = {queue.covered[name] for name in choice.requests if name in queue.covered}
@@ -272,11 +293,11 @@ def _refusals(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> 
             yield f"{flavor} {_REFUSALS[refusal.kind].format(refusal.detail)}"
 
 
-def _least_lack(choices: Sequence[PodSetChoice], reason: str) -> Reason | None:
+def _least_lack(choices: Sequence[PodSetChoice], reason: str) -> FlavorReason | None:
     """Of the flavors that lack something for ``reason``, the one that lacks least, and what it lacks most:
     GPUs before other resources, then by name."""
     for choice in choices:
-        worst: dict[str, tuple[float, bool, str, Reason]] = {}
+        worst: dict[str, tuple[float, bool, str, FlavorReason]] = {}
         for each in choice.reasons:
             if each.reason == reason and each.resource:
                 part = each.left / max(1, each.used + each.asked)
@@ -287,17 +308,17 @@ def _least_lack(choices: Sequence[PodSetChoice], reason: str) -> Reason | None:
     return None
 
 
-def _amount(lack: Reason, amount: int) -> str:
+def _amount(lack: FlavorReason, amount: int) -> str:
     return f"{quantity(lack.resource, amount)} {lack.resource}"
 
 
 def _short(
-    view: KueueView, queue: Queue, outlook: Outlook, nominee: Nominee, is_of_many: bool
+    view: KueueView, queue: SnapshotQueue, outlook: AdmissionOutlook, nominee: NominatedHead, is_of_many: bool
 ) -> LayerResult:
     """It waits for others to give quota back. ``is_of_many``: it is one of several workloads of its job."""
-    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
+    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not AssignmentMode.FIT]
     says = outlook.message
-    lack = _least_lack(unserved or nominee.assignment.pod_sets, words.WAITING_FOR_QUOTA)
+    lack = _least_lack(unserved or nominee.assignment.pod_sets, messages.WAITING_FOR_QUOTA)
     if lack is not None:
         says = (
             f"{'each asks' if is_of_many else 'asks'} {_amount(lack, lack.used + lack.asked)}; "
@@ -310,33 +331,33 @@ def _short(
             "preemption, and so preempts nobody; the default preference would"
         )
     return LayerResult(
-        Decision.WAITS,
-        Layer.QUOTA,
-        outlook.reason or words.WAITING_FOR_QUOTA,
+        SchedulingDecision.WAITS,
+        SchedulingLayer.QUOTA,
+        outlook.reason or messages.WAITING_FOR_QUOTA,
         says,
         tuple(why),
         evidence=tuple(_evidence(view, queue, unserved or nominee.assignment.pod_sets)),
     )
 
 
-def _hides_preemption(queue: Queue, nominee: Nominee) -> bool:
+def _hides_preemption(queue: SnapshotQueue, nominee: NominatedHead) -> bool:
     """The defect of v0.19.2: the representative mode is Fit, and some resource is not there."""
-    is_fit = nominee.assignment.mode is Mode.FIT
+    is_fit = nominee.assignment.mode is AssignmentMode.FIT
     prefers = queue.spec.fungibility.preference == PREEMPTION_FIRST
     return is_fit and prefers and not queue.fits(nominee.assignment.usage)
 
 
-def _behind(view: KueueView, queue: Queue, outlook: Outlook) -> LayerResult:
+def _behind(view: KueueView, queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
     """Nobody passes the head of a StrictFIFO queue."""
     head = view.snapshot.state.workloads.get(outlook.blocker)
     who = f"{head.meta.namespace}/{head.meta.name}" if head is not None else "another workload"
     says = f"stands behind {who}, which does not fit; nobody passes the head of a StrictFIFO queue"
     if queue.spec.strategy != STRICT:
         says = f"stands behind {who}, which Kueue tries again and again"
-    field = Evidence(
+    field = AdviceEvidence(
         f"clusterqueue/{queue.name}", "spec.queueingStrategy", queue.spec.strategy, "nobody is passed"
     )
-    return LayerResult(Decision.WAITS, Layer.QUOTA, BLOCKED, says, evidence=(field,))
+    return LayerResult(SchedulingDecision.WAITS, SchedulingLayer.QUOTA, BLOCKED, says, evidence=(field,))
 
 
 def _no_queue(view: KueueView, workload: Workload) -> LayerResult | None:
@@ -351,9 +372,13 @@ def _no_queue(view: KueueView, workload: Workload) -> LayerResult | None:
     else:
         return None
     if not known:
-        return LayerResult(Decision.UNKNOWN, Layer.QUOTA, QUEUE_MISSING, f"{says}, or could not be read")
-    where = Evidence(f"localqueue/{workload.queue}", "spec.clusterQueue" if local else "", "", says)
-    return LayerResult(Decision.NEVER, Layer.QUOTA, QUEUE_MISSING, says, evidence=(where,))
+        return LayerResult(
+            SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, QUEUE_MISSING, f"{says}, or could not be read"
+        )
+    where = AdviceEvidence(f"localqueue/{workload.queue}", "spec.clusterQueue" if local else "", "", says)
+    return LayerResult(
+        SchedulingDecision.NEVER, SchedulingLayer.QUOTA, QUEUE_MISSING, says, evidence=(where,)
+    )
 
 
 def _no_namespace(state: ClusterState, namespace: str) -> str:
@@ -370,36 +395,44 @@ def _no_service(view: KueueView, workload: Workload) -> LayerResult | None:
     queue = view.snapshot.queues[local.cluster_queue]
     if local.stop_policy != "None":
         says = f"LocalQueue {local.meta.name} is stopped ({local.stop_policy})"
-        fact = Evidence(f"localqueue/{local.meta.name}", "spec.stopPolicy", local.stop_policy, says)
-        return LayerResult(Decision.NEVER, Layer.QUOTA, QUEUE_INACTIVE, says, evidence=(fact,))
+        fact = AdviceEvidence(f"localqueue/{local.meta.name}", "spec.stopPolicy", local.stop_policy, says)
+        return LayerResult(
+            SchedulingDecision.NEVER, SchedulingLayer.QUOTA, QUEUE_INACTIVE, says, evidence=(fact,)
+        )
     if not queue.is_active:
         return _inactive(queue)
     if not admits_namespace(view.snapshot, queue, namespace):
         says = f"ClusterQueue {queue.name} takes no workloads of namespace {namespace}"
-        fact = Evidence(f"clusterqueue/{queue.name}", "spec.namespaceSelector", "", says)
-        return LayerResult(Decision.NEVER, Layer.QUOTA, words.MISCONFIGURED, says, evidence=(fact,))
+        fact = AdviceEvidence(f"clusterqueue/{queue.name}", "spec.namespaceSelector", "", says)
+        return LayerResult(
+            SchedulingDecision.NEVER, SchedulingLayer.QUOTA, messages.MISCONFIGURED, says, evidence=(fact,)
+        )
     return None
 
 
-def _inactive(queue: Queue) -> LayerResult:
+def _inactive(queue: SnapshotQueue) -> LayerResult:
     name, spec = f"clusterqueue/{queue.name}", queue.spec
     if spec.stop_policy != "None":
         says = f"ClusterQueue {queue.name} is stopped ({spec.stop_policy})"
-        fact = Evidence(name, "spec.stopPolicy", spec.stop_policy, says)
+        fact = AdviceEvidence(name, "spec.stopPolicy", spec.stop_policy, says)
     elif is_false(spec.conditions, "Active"):
         said = spec.conditions["Active"]
         says = f"ClusterQueue {queue.name} is not active: {said.message or said.reason}"
-        fact = Evidence(name, "status.conditions[Active]", said.reason, says)
+        fact = AdviceEvidence(name, "status.conditions[Active]", said.reason, says)
     elif queue.node.in_cycle:
         says = f"ClusterQueue {queue.name} is in a circle of cohorts: nothing is admitted in it"
-        fact = Evidence(name, "spec.cohortName", spec.cohort, says)
+        fact = AdviceEvidence(name, "spec.cohortName", spec.cohort, says)
     else:
         says = f"ClusterQueue {queue.name} names a flavor that does not exist"
-        fact = Evidence(name, "spec.resourceGroups", "", says)
-    return LayerResult(Decision.NEVER, Layer.QUOTA, QUEUE_INACTIVE, says, evidence=(fact,))
+        fact = AdviceEvidence(name, "spec.resourceGroups", "", says)
+    return LayerResult(
+        SchedulingDecision.NEVER, SchedulingLayer.QUOTA, QUEUE_INACTIVE, says, evidence=(fact,)
+    )
 
 
-def _evidence(view: KueueView, queue: Queue, unserved: Sequence[PodSetChoice]) -> Iterator[Evidence]:
+def _evidence(
+    view: KueueView, queue: SnapshotQueue, unserved: Sequence[PodSetChoice]
+) -> Iterator[AdviceEvidence]:
     """Of the scarce resources of the first pod set that is not served."""
     for each in unserved[:1]:
         for resource in sorted(each.requests):
@@ -410,7 +443,7 @@ def _evidence(view: KueueView, queue: Queue, unserved: Sequence[PodSetChoice]) -
                     yield from quota_evidence(view.snapshot, queue, key, each.requests[resource])
 
 
-def _checks(queue: Queue, nominee: Nominee) -> list[str]:
+def _checks(queue: SnapshotQueue, nominee: NominatedHead) -> list[str]:
     """Admission checks that apply to the flavors it gets."""
     flavors = {flavor for each in nominee.assignment.assigned for flavor in each.flavors.values()}
     return sorted(
@@ -420,11 +453,11 @@ def _checks(queue: Queue, nominee: Nominee) -> list[str]:
     )
 
 
-def _victim(overview: Overview, target: Target) -> Victim:
+def _victim(overview: ClusterOverview, target: PreemptionTarget) -> PreemptionVictim:
     workload = overview.state.workloads[target.member.uid]
     job = overview.ownership.job_of(workload)
-    return Victim(
-        Subject(job.kind.value, workload.meta.namespace, job.name, workload.meta.uid),
+    return PreemptionVictim(
+        AdviceSubject(job.kind.value, workload.meta.namespace, job.name, workload.meta.uid),
         target.member.queue,
         target.member.priority,
         target.reason,
@@ -433,7 +466,7 @@ def _victim(overview: Overview, target: Target) -> Victim:
     )
 
 
-def _assumed(queue: Queue, count: int) -> Iterator[str]:
+def _assumed(queue: SnapshotQueue, count: int) -> Iterator[str]:
     if queue.spec.strategy != "StrictFIFO":
         yield _NOT_PASSED
     if queue.spec.admission_mode == FAIR_ADMISSION:

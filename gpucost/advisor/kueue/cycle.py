@@ -3,6 +3,10 @@ one after another.
 
 Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (schedule, processEntry, requeueAndUpdate) and
 pkg/cache/queue/cluster_queue.go (requeueIfNotPresent).
+
+In which order the heads of a cycle are processed.
+
+Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (entryOrdering) and fair_sharing_iterator.go.
 """
 
 from __future__ import annotations
@@ -10,26 +14,96 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucost.advisor.kueue import words
-from gpucost.advisor.kueue.asks import Ask
-from gpucost.advisor.kueue.modes import Mode
-from gpucost.advisor.kueue.nominate import Nominee, nominate
-from gpucost.advisor.kueue.order import Tournament, classical_order
-from gpucost.advisor.kueue.results import (
+from gpucost.advisor.kueue import messages
+from gpucost.advisor.kueue.flavor_assigner import AssignmentMode
+from gpucost.advisor.kueue.nomination import NominatedHead, nominate
+from gpucost.advisor.kueue.pending_queues import PendingQueues, lines
+from gpucost.advisor.kueue.preemption import PreemptionTarget
+from gpucost.advisor.kueue.requests import QuotaRequest
+from gpucost.advisor.kueue.snapshot import KueueSnapshot, QuotaMember, SnapshotQueue
+from gpucost.advisor.model.cycle_results import (
+    CycleOutcome,
     CycleResult,
-    Nominated,
-    Outcome,
+    HeadNomination,
     PendingClass,
     WorkloadDecision,
 )
-from gpucost.advisor.kueue.snapshot import Member, Queue, Snapshot
-from gpucost.advisor.kueue.targets import Target
-from gpucost.advisor.kueue.waiting import Lines, lines
-from gpucost.cluster.cohorts import QuotaNode
-from gpucost.cluster.kueue import FlavorResource
-from gpucost.cluster.quota_use import QuotaUse
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.cluster.objects.kueue import FlavorResource
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.cohorts import QuotaNode
+from gpucost.cluster.views.quota import QuotaUse
+
+
+def classical_order(nominees: Sequence[NominatedHead]) -> list[NominatedHead]:
+    """Who borrows from lower down comes first, then higher priority, then the older."""
+    return sorted(nominees, key=lambda each: (each.assignment.level, *_among_equals(each)))
+
+
+class FairSharingTournament:
+    """Under fair sharing: each cohort sends up the nominee whose admission leaves the lowest share.
+
+    ``next`` asks the snapshot as it is: every nominee that was processed changes shares.
+    """
+
+    def __init__(self, snapshot: KueueSnapshot, nominees: Sequence[NominatedHead]) -> None:
+        self._snapshot, self._shares = snapshot, snapshot.shares
+        self._left = {each.queue.name: each for each in nominees}
+
+    def __iter__(self) -> Iterator[NominatedHead]:
+        while self._left:
+            name = min(self._left)
+            winner = self._winner(self._snapshot.queues[name].node.path[-1])
+            del self._left[winner.queue.name]
+            yield winner
+
+    def _winner(self, root: QuotaNode) -> NominatedHead:
+        if root.is_queue:
+            return self._left[root.name]
+        ranks = self._ranks(root)
+        found = self._best(root, ranks)
+        assert found is not None
+        return found
+
+    def _ranks(self, root: QuotaNode) -> dict[tuple[int, str], tuple[bool, tuple[bool, float]]]:
+        """By node and nominee: whether the node would borrow what the nominee asks, and its share, with the
+        nominee admitted."""
+        ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]] = {}
+        for name, nominee in self._left.items():
+            path = self._snapshot.queues[name].node.path
+            if path[-1] is not root:
+                continue
+            usage = nominee.assignment.usage
+            asked = [key for key, amount in usage.items() if amount > 0]
+            with self._snapshot.using(nominee.queue, usage):
+                for each in path[:-1]:
+                    share = self._shares.of(each)
+                    ranks[id(each), nominee.ask.uid] = share.borrows(asked), share.rank
+        return ranks
+
+    def _best(
+        self, cohort: QuotaNode, ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]]
+    ) -> NominatedHead | None:
+        best: tuple[object, ...] | None = None
+        found: list[tuple[NominatedHead, QuotaNode]] = []
+        for child in cohort.children:
+            nominee = self._left.get(child.name) if child.is_queue else self._best(child, ranks)
+            if nominee is None:
+                continue
+            rank = (*ranks[id(child), nominee.ask.uid], *_among_equals(nominee)[:2])
+            if best is None or rank < best:
+                best, found = rank, [(nominee, child)]
+            elif rank == best and not child.is_queue:  # cohorts come before queues: all found are cohorts
+                found.append((nominee, child))
+        if not found:
+            return None
+        at = self._snapshot.lots.draw([child for _, child in found]) if len(found) > 1 else 0
+        return found[at][0]
+
+
+def _among_equals(nominee: NominatedHead) -> tuple[int, int, str]:
+    return -nominee.ask.priority, nominee.ask.queued_ms, nominee.ask.uid
+
 
 STRICT = "StrictFIFO"
 _TO_THE_HEAP = frozenset(
@@ -38,11 +112,11 @@ _TO_THE_HEAP = frozenset(
 
 
 @dataclass(slots=True)
-class Processed:
+class ProcessedNominee:
     """A head after its turn."""
 
-    nominee: Nominee
-    outcome: Outcome
+    nominee: NominatedHead
+    outcome: CycleOutcome
     pending: PendingClass | None = None
     message: str = ""
     reason: str = ""
@@ -50,16 +124,16 @@ class Processed:
     @property
     def is_parked(self) -> bool:
         """Whether it waits outside the heap from now on, for something to change in its tree."""
-        if self.outcome is Outcome.ADMITTED or self.nominee.queue.spec.strategy == STRICT:
+        if self.outcome is CycleOutcome.ADMITTED or self.nominee.queue.spec.strategy == STRICT:
             return False
         return self.pending not in _TO_THE_HEAP and not self.nominee.assignment.has_untried
 
 
 def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
     """What one cycle decides about every workload, as if all that wait had just come into their queues."""
-    snapshot = Snapshot(state, config)
+    snapshot = KueueSnapshot(state, config)
     waiting = lines(snapshot)
-    cycle = Cycle(snapshot)
+    cycle = AdmissionCycle(snapshot)
     done = cycle.run([line[0] for line in waiting.by_queue.values() if line[0].uid not in waiting.refused])
     return CycleResult(
         _decisions(snapshot, waiting, done),
@@ -68,16 +142,18 @@ def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
     )
 
 
-class Cycle:
+class AdmissionCycle:
     """Runs cycles on a snapshot, whose usage it changes only while it runs. Without ``may_preempt`` nobody
     has anybody to preempt. ``ties`` are pairs of sibling cohorts with equal shares that Kueue takes in any
     order, of heads or in the search for victims: what was decided is one of the things it may do."""
 
-    def __init__(self, snapshot: Snapshot, may_preempt: bool = True) -> None:
+    def __init__(self, snapshot: KueueSnapshot, may_preempt: bool = True) -> None:
         self._snapshot, self._may_preempt = snapshot, may_preempt
         self.ties: set[tuple[str, str]] = set()
 
-    def run(self, heads: Sequence[Ask], known: dict[str, Nominee] | None = None) -> list[Processed]:
+    def run(
+        self, heads: Sequence[QuotaRequest], known: dict[str, NominatedHead] | None = None
+    ) -> list[ProcessedNominee]:
         """The heads in the order in which they were processed. ``known`` are nominees by uid that hold as
         long as nobody's quota changes; new ones are added."""
         known = {} if known is None else known
@@ -88,13 +164,13 @@ class Cycle:
         lots.ties |= earlier
         return done
 
-    def _run(self, heads: Sequence[Ask], known: dict[str, Nominee]) -> list[Processed]:
+    def _run(self, heads: Sequence[QuotaRequest], known: dict[str, NominatedHead]) -> list[ProcessedNominee]:
         for ask in heads:
             if ask.uid not in known:
                 known[ask.uid] = nominate(self._snapshot, ask, self._may_preempt)
         nominees = [known[ask.uid] for ask in heads]
-        victims: dict[str, Member] = {}
-        counted: list[tuple[Queue, QuotaUse]] = []
+        victims: dict[str, QuotaMember] = {}
+        counted: list[tuple[SnapshotQueue, QuotaUse]] = []
         done = []
         for nominee in self._ordered(nominees):
             processed, usage = self._process(nominee, victims)
@@ -107,40 +183,44 @@ class Cycle:
                 _count(queue.node, key, amount, undo=True)
         return done
 
-    def _ordered(self, nominees: Sequence[Nominee]) -> Iterator[Nominee]:
+    def _ordered(self, nominees: Sequence[NominatedHead]) -> Iterator[NominatedHead]:
         if not self._snapshot.config.fair_sharing:
             yield from classical_order(nominees)
             return
-        yield from Tournament(self._snapshot, nominees)
+        yield from FairSharingTournament(self._snapshot, nominees)
 
-    def _process(self, nominee: Nominee, victims: dict[str, Member]) -> tuple[Processed, QuotaUse]:
+    def _process(
+        self, nominee: NominatedHead, victims: dict[str, QuotaMember]
+    ) -> tuple[ProcessedNominee, QuotaUse]:
         """What becomes of a head, and what it takes of the quota for the rest of the cycle. ``victims`` are
         those of heads before it; its own are added."""
         assignment = nominee.assignment
-        if assignment.mode is Mode.NO_FIT:
+        if assignment.mode is AssignmentMode.NO_FIT:
             said, reason = assignment.message, assignment.reason
-            return Processed(nominee, Outcome.PENDING, PendingClass.NO_FIT, said, reason), {}
-        needs_victims = assignment.mode is Mode.PREEMPT
+            return ProcessedNominee(nominee, CycleOutcome.PENDING, PendingClass.NO_FIT, said, reason), {}
+        needs_victims = assignment.mode is AssignmentMode.PREEMPT
         if needs_victims and not nominee.targets:
             said = assignment.message
-            done = Processed(
-                nominee, Outcome.PENDING, PendingClass.NO_CANDIDATES, said, words.WAITING_FOR_QUOTA
+            done = ProcessedNominee(
+                nominee, CycleOutcome.PENDING, PendingClass.NO_CANDIDATES, said, messages.WAITING_FOR_QUOTA
             )
             return done, _kept_free(nominee)
         refused = self._refused(nominee, victims)
         if refused is not None:
-            said = words.OVERLAPPING if refused is PendingClass.OVERLAPPING else words.NO_LONGER_FITS
-            return Processed(nominee, Outcome.PENDING, refused, said, words.WAITING_FOR_QUOTA), {}
+            said = messages.OVERLAPPING if refused is PendingClass.OVERLAPPING else messages.NO_LONGER_FITS
+            return ProcessedNominee(
+                nominee, CycleOutcome.PENDING, refused, said, messages.WAITING_FOR_QUOTA
+            ), {}
         victims.update((each.member.uid, each.member) for each in nominee.targets)
         if needs_victims:
             said = f"{assignment.message}. Pending the preemption of {len(nominee.targets)} workload(s)"
-            done = Processed(
-                nominee, Outcome.PREEMPTING, PendingClass.NEEDS_PREEMPTION, said, words.FOR_VICTIMS
+            done = ProcessedNominee(
+                nominee, CycleOutcome.PREEMPTING, PendingClass.NEEDS_PREEMPTION, said, messages.FOR_VICTIMS
             )
             return done, assignment.usage
-        return Processed(nominee, Outcome.ADMITTED), assignment.usage
+        return ProcessedNominee(nominee, CycleOutcome.ADMITTED), assignment.usage
 
-    def _refused(self, nominee: Nominee, victims: Mapping[str, Member]) -> PendingClass | None:
+    def _refused(self, nominee: NominatedHead, victims: Mapping[str, QuotaMember]) -> PendingClass | None:
         """Whether heads before it took its victims or its quota; theirs count as gone, though they still
         run."""
         own = {each.member.uid: each.member for each in nominee.targets}
@@ -160,7 +240,7 @@ def _count(node: QuotaNode, key: FlavorResource, amount: int, undo: bool = False
         node.shift_usage(key, -amount if undo else amount)
 
 
-def _kept_free(nominee: Nominee) -> dict[FlavorResource, int]:
+def _kept_free(nominee: NominatedHead) -> dict[FlavorResource, int]:
     """What a head that has nobody to preempt keeps others from taking until the next cycle; nothing where it
     can have it back whenever it likes."""
     queue = nominee.queue
@@ -178,7 +258,9 @@ def _kept_free(nominee: Nominee) -> dict[FlavorResource, int]:
     return kept
 
 
-def _decisions(snapshot: Snapshot, waiting: Lines, done: Iterable[Processed]) -> dict[str, WorkloadDecision]:
+def _decisions(
+    snapshot: KueueSnapshot, waiting: PendingQueues, done: Iterable[ProcessedNominee]
+) -> dict[str, WorkloadDecision]:
     by_uid: dict[str, WorkloadDecision] = {}
     heads = {each.nominee.ask.uid: each for each in done}
     victims = _victims(heads.values())
@@ -191,7 +273,7 @@ def _decisions(snapshot: Snapshot, waiting: Lines, done: Iterable[Processed]) ->
         for ask in line:
             by_uid[ask.uid] = WorkloadDecision(
                 ask.uid,
-                Outcome.PENDING,
+                CycleOutcome.PENDING,
                 PendingClass.WAITING,
                 parked=is_parked and ask.shape == line[0].shape,
             )
@@ -200,39 +282,41 @@ def _decisions(snapshot: Snapshot, waiting: Lines, done: Iterable[Processed]) ->
     return by_uid
 
 
-def _victims(heads: Iterable[Processed]) -> dict[str, tuple[str, Target]]:
+def _victims(heads: Iterable[ProcessedNominee]) -> dict[str, tuple[str, PreemptionTarget]]:
     """Whose victim each is, by uid."""
     return {
         target.member.uid: (head.nominee.ask.uid, target)
         for head in heads
-        if head.outcome is Outcome.PREEMPTING
+        if head.outcome is CycleOutcome.PREEMPTING
         for target in head.nominee.targets
     }
 
 
-def _of_member(member: Member, taken: tuple[str, Target] | None) -> WorkloadDecision:
+def _of_member(member: QuotaMember, taken: tuple[str, PreemptionTarget] | None) -> WorkloadDecision:
     by, target = taken if taken is not None else ("", None)
     if member.is_evicted:
-        return WorkloadDecision(member.uid, Outcome.BEING_EVICTED, preempted_by=by)
+        return WorkloadDecision(member.uid, CycleOutcome.BEING_EVICTED, preempted_by=by)
     if target is None:
-        return WorkloadDecision(member.uid, Outcome.KEEPS_RUNNING)
-    return WorkloadDecision(member.uid, Outcome.PREEMPTED, preempted_by=by, preempted_reason=target.reason)
+        return WorkloadDecision(member.uid, CycleOutcome.KEEPS_RUNNING)
+    return WorkloadDecision(
+        member.uid, CycleOutcome.PREEMPTED, preempted_by=by, preempted_reason=target.reason
+    )
 
 
-def _of_head(head: Processed) -> WorkloadDecision:
+def _of_head(head: ProcessedNominee) -> WorkloadDecision:
     assignment, uid = head.nominee.assignment, head.nominee.ask.uid
-    is_chosen = head.outcome in (Outcome.ADMITTED, Outcome.PREEMPTING)
+    is_chosen = head.outcome in (CycleOutcome.ADMITTED, CycleOutcome.PREEMPTING)
     was_nominated = head.pending in (PendingClass.NO_LONGER_FITS, PendingClass.OVERLAPPING)
     if head.pending is PendingClass.NO_CANDIDATES:
         was_nominated = True
-    mode = "Fit" if assignment.mode is Mode.FIT else "Preempt"
+    mode = "Fit" if assignment.mode is AssignmentMode.FIT else "Preempt"
     return WorkloadDecision(
         uid,
         head.outcome,
         head.pending,
         assignment.assigned if is_chosen else (),
         assignment.level if is_chosen else 0,
-        Nominated(mode, assignment.assigned, assignment.level) if was_nominated else None,
+        HeadNomination(mode, assignment.assigned, assignment.level) if was_nominated else None,
         tuple(each.member.uid for each in head.nominee.targets) if is_chosen else (),
         reason=head.reason,
         message=head.message,
@@ -240,7 +324,7 @@ def _of_head(head: Processed) -> WorkloadDecision:
     )
 
 
-def _order_by_tree(done: Iterable[Processed]) -> tuple[tuple[str, ...], ...]:
+def _order_by_tree(done: Iterable[ProcessedNominee]) -> tuple[tuple[str, ...], ...]:
     trees: dict[int, list[str]] = {}
     for head in done:
         root = head.nominee.queue.node.path[-1]

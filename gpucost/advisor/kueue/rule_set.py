@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpucost.cluster.scheduling import KueueConfig
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 
 RULES = (0, 19, 2)
 """The version of Kueue whose rules are followed."""
@@ -19,7 +19,7 @@ _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class FeatureGateRule:
     """A feature gate that decisions depend on. ``is_on`` is its default in the rules that are followed, which
     hold as if it had that value. With ``fair_sharing`` it counts only there, with ``classical`` not there."""
 
@@ -30,51 +30,59 @@ class Gate:
 
 
 GATES = {
-    "AllAlpha": Gate(False, "every alpha feature"),
-    "AllBeta": Gate(True, "every beta feature"),  # those off by default change reasons only
-    "AdmissionFairSharing": Gate(True, "whose workload is first in a queue with admission fair sharing"),
-    "AdmissionGatedBy": Gate(True, "whether annotations hold a workload back"),
-    "ConcurrentAdmission": Gate(False, "whether several flavors are tried at once"),
-    "ConfigurablePreemptions": Gate(False, "who may be preempted"),
-    "DynamicQuotaOrchestration": Gate(False, "how much quota there is"),
-    "FairSharingPreemptWithinNominal": Gate(
+    "AllAlpha": FeatureGateRule(False, "every alpha feature"),
+    "AllBeta": FeatureGateRule(True, "every beta feature"),  # those off by default change reasons only
+    "AdmissionFairSharing": FeatureGateRule(
+        True, "whose workload is first in a queue with admission fair sharing"
+    ),
+    "AdmissionGatedBy": FeatureGateRule(True, "whether annotations hold a workload back"),
+    "ConcurrentAdmission": FeatureGateRule(False, "whether several flavors are tried at once"),
+    "ConfigurablePreemptions": FeatureGateRule(False, "who may be preempted"),
+    "DynamicQuotaOrchestration": FeatureGateRule(False, "how much quota there is"),
+    "FairSharingPreemptWithinNominal": FeatureGateRule(
         True, "whether a queue within its nominal quota preempts whatever the shares", fair_sharing=True
     ),
-    "FairSharingPrioritizeNonBorrowing": Gate(
+    "FairSharingPrioritizeNonBorrowing": FeatureGateRule(
         True, "whether who does not borrow goes before shares", fair_sharing=True
     ),
-    "FairSharingReevaluatePreemptionCandidates": Gate(
+    "FairSharingReevaluatePreemptionCandidates": FeatureGateRule(
         False, "which victims are looked at again", fair_sharing=True
     ),
-    "FlavorFungibility": Gate(True, "which flavor is taken"),
-    "FlavorFungibilityImplicitPreferenceDefault": Gate(False, "which flavor is preferred"),
-    "FlavorFungibilityPreserveScanProgress": Gate(True, "at which flavor the next cycle begins"),
-    "HierarchicalCohorts": Gate(True, "whether cohorts have parents"),
-    "KueueDRAIntegration": Gate(True, "whether devices of resource claims count as quota"),
-    "LendingLimit": Gate(True, "whether lending limits hold"),
-    "LocalQueueDefaulting": Gate(True, "which queue a job without a queue name gets"),
-    "PartialAdmission": Gate(True, "whether fewer pods are admitted than asked for"),
-    "PreemptionProtection": Gate(False, "whether young workloads can be preempted"),
-    "PrioritizePreemptorWorkloads": Gate(False, "who goes first after a preemption"),
-    "PriorityBoost": Gate(False, "the priority of workloads with the annotation priority-boost"),
-    "PrioritySortingWithinCohort": Gate(
+    "FlavorFungibility": FeatureGateRule(True, "which flavor is taken"),
+    "FlavorFungibilityImplicitPreferenceDefault": FeatureGateRule(False, "which flavor is preferred"),
+    "FlavorFungibilityPreserveScanProgress": FeatureGateRule(True, "at which flavor the next cycle begins"),
+    "HierarchicalCohorts": FeatureGateRule(True, "whether cohorts have parents"),
+    "KueueDRAIntegration": FeatureGateRule(True, "whether devices of resource claims count as quota"),
+    "LendingLimit": FeatureGateRule(True, "whether lending limits hold"),
+    "LocalQueueDefaulting": FeatureGateRule(True, "which queue a job without a queue name gets"),
+    "PartialAdmission": FeatureGateRule(True, "whether fewer pods are admitted than asked for"),
+    "PreemptionProtection": FeatureGateRule(False, "whether young workloads can be preempted"),
+    "PrioritizePreemptorWorkloads": FeatureGateRule(False, "who goes first after a preemption"),
+    "PriorityBoost": FeatureGateRule(False, "the priority of workloads with the annotation priority-boost"),
+    "PrioritySortingWithinCohort": FeatureGateRule(
         True, "whether priority orders the workloads of a cohort", classical=True
     ),
-    "QuotaCheckStrategy": Gate(True, "whether resources that a queue does not declare are ignored"),
-    "ReclaimablePods": Gate(True, "whether pods that are done give their quota back"),
-    "RecomputeAssignmentUponPreemptionTargetsOverlap": Gate(
+    "QuotaCheckStrategy": FeatureGateRule(
+        True, "whether resources that a queue does not declare are ignored"
+    ),
+    "ReclaimablePods": FeatureGateRule(True, "whether pods that are done give their quota back"),
+    "RecomputeAssignmentUponPreemptionTargetsOverlap": FeatureGateRule(
         False, "what happens to two workloads that want the same victims"
     ),
-    "SchedulerTimestampPreemptionBuffer": Gate(False, "whether workloads of nearly the same age preempt"),
-    "SchedulingEquivalenceHashing": Gate(True, "which workloads are parked together"),
-    "TASBalancedPlacement": Gate(False, "where topology-aware pods are placed"),
-    "TASHandleOverlappingFlavors": Gate(True, "what counts as free where flavors share nodes"),
-    "TASMultiLayerTopology": Gate(True, "how many levels a topology request may name"),
-    "TASProfileLeastFreeCapacity": Gate(False, "where topology-aware pods are placed"),
-    "TASProfileMixed": Gate(True, "where topology-aware pods are placed"),
-    "TASRespectNodeAffinityPreferred": Gate(False, "which nodes topology-aware pods prefer"),
-    "TopologyAwareScheduling": Gate(True, "whether Kueue looks at nodes at all"),
-    "WorkloadPriorityClassDefaulting": Gate(False, "the priority of jobs without a priority class"),
+    "SchedulerTimestampPreemptionBuffer": FeatureGateRule(
+        False, "whether workloads of nearly the same age preempt"
+    ),
+    "SchedulingEquivalenceHashing": FeatureGateRule(True, "which workloads are parked together"),
+    "TASBalancedPlacement": FeatureGateRule(False, "where topology-aware pods are placed"),
+    "TASHandleOverlappingFlavors": FeatureGateRule(True, "what counts as free where flavors share nodes"),
+    "TASMultiLayerTopology": FeatureGateRule(True, "how many levels a topology request may name"),
+    "TASProfileLeastFreeCapacity": FeatureGateRule(False, "where topology-aware pods are placed"),
+    "TASProfileMixed": FeatureGateRule(True, "where topology-aware pods are placed"),
+    "TASRespectNodeAffinityPreferred": FeatureGateRule(False, "which nodes topology-aware pods prefer"),
+    "TopologyAwareScheduling": FeatureGateRule(True, "whether Kueue looks at nodes at all"),
+    "WorkloadPriorityClassDefaulting": FeatureGateRule(
+        False, "the priority of jobs without a priority class"
+    ),
 }
 """By name. Gates that change only metrics, reasons, validation or timing are not among them."""
 

@@ -6,24 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gpucost.advisor.kueue.asks import AskedPods, added_usage, groups_by_resource
-from gpucost.advisor.kueue.shares import Lots, Shares
-from gpucost.cluster.cohorts import QuotaNode, quota_tree
-from gpucost.cluster.fit import meets
-from gpucost.cluster.kueue import ClusterQueue, FlavorResource, ResourceFlavor, Workload
-from gpucost.cluster.objects import is_false, is_true
-from gpucost.cluster.order import queue_timestamp_ms
-from gpucost.cluster.pods import PodTemplate, Requirement
-from gpucost.cluster.quota_use import QuotaUse, workload_usage
-from gpucost.cluster.scheduling import KueueConfig
-from gpucost.cluster.state import ClusterState
+from gpucost.advisor.kueue.fair_shares import FairShares, ShareTieBreaker
+from gpucost.advisor.kueue.requests import PodSetRequest, added_usage, groups_by_resource
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    FlavorResource,
+    ResourceFlavor,
+    Workload,
+)
+from gpucost.cluster.objects.metadata import is_false, is_true
+from gpucost.cluster.objects.pods import PodTemplate, SelectorRequirement
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.cohorts import QuotaNode, quota_tree
+from gpucost.cluster.views.node_fit import meets
+from gpucost.cluster.views.queue_order import queue_timestamp_ms
+from gpucost.cluster.views.quota import QuotaUse, workload_usage
 
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 STOPPED = ("Hold", "HoldAndDrain")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Member:
+class QuotaMember:
     """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue."""
 
     uid: str
@@ -38,14 +43,14 @@ class Member:
         return any(key in self.usage for key in keys)
 
 
-class Queue:
+class SnapshotQueue:
     """A ClusterQueue in a snapshot: its object, its place in the tree, and who holds quota in it, by uid."""
 
     __slots__ = ("covered", "is_active", "is_tas_only", "members", "node", "spec")
 
     def __init__(self, spec: ClusterQueue, node: QuotaNode, is_active: bool) -> None:
         self.spec, self.node, self.is_active = spec, node, is_active
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, QuotaMember] = {}
         self.covered: Mapping[str, int] = groups_by_resource(spec)
         self.is_tas_only = False
 
@@ -66,7 +71,7 @@ class Queue:
         return all(amount <= self.node.available(key) for key, amount in usage.items())
 
 
-class Snapshot:
+class KueueSnapshot:
     """The quota trees of a cluster with their workloads, for what-ifs: whatever is removed is put back.
 
     ``state`` is left as it is. ``queues`` by name; one that is not active is there, and serves nobody.
@@ -87,11 +92,12 @@ class Snapshot:
         self.tree = quota_tree(queues.values(), state.cohorts.values(), of_queues)
         for cohort in self.tree.cohorts.values():
             cohort.children.sort(key=lambda node: (node.is_queue, node.name))  # in whatever order they came
-        self.shares = Shares(queues.values(), state.cohorts.values())
-        self.lots = Lots()
+        self.shares = FairShares(queues.values(), state.cohorts.values())
+        self.lots = ShareTieBreaker()
         self.flavors: Mapping[str, ResourceFlavor] = state.flavor_by_name
         self.queues = {
-            name: Queue(spec, self.tree.queues[name], self._is_active(spec)) for name, spec in queues.items()
+            name: SnapshotQueue(spec, self.tree.queues[name], self._is_active(spec))
+            for name, spec in queues.items()
         }
         self._levels = {each.meta.name: each.levels for each in state.topologies.values()}
         with_topology = {each.meta.name for each in self.flavors.values() if each.topology}
@@ -101,22 +107,22 @@ class Snapshot:
             queue.is_tas_only = bool(named) and named <= with_topology
         for member in members:
             self.queues[member.queue].members[member.uid] = member
-        self._refusals: dict[tuple[int, str], tuple[PodTemplate, Refusal | None]] = {}
+        self._refusals: dict[tuple[int, str], tuple[PodTemplate, FlavorRefusal | None]] = {}
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: QuotaMember) -> None:
         """Takes its usage away."""
         node = self.queues[member.queue].node
         for key, amount in member.usage.items():
             node.add_usage(key, -amount)
 
-    def put(self, member: Member) -> None:
+    def put(self, member: QuotaMember) -> None:
         """Counts its usage again."""
         node = self.queues[member.queue].node
         for key, amount in member.usage.items():
             node.add_usage(key, amount)
 
     @contextmanager
-    def without(self, members: Iterable[Member]) -> Iterator[None]:
+    def without(self, members: Iterable[QuotaMember]) -> Iterator[None]:
         """As if these had given their quota back."""
         gone = list(members)
         for member in gone:
@@ -128,7 +134,7 @@ class Snapshot:
                 self.put(member)
 
     @contextmanager
-    def drawing(self, lots: Lots) -> Iterator[None]:
+    def drawing(self, lots: ShareTieBreaker) -> Iterator[None]:
         """With these lots wherever some are drawn."""
         before, self.lots = self.lots, lots
         try:
@@ -137,7 +143,7 @@ class Snapshot:
             self.lots = before
 
     @contextmanager
-    def using(self, queue: Queue, usage: QuotaUse, sign: int = 1) -> Iterator[None]:
+    def using(self, queue: SnapshotQueue, usage: QuotaUse, sign: int = 1) -> Iterator[None]:
         """As if the queue used so much more, or less with ``sign`` -1."""
         for key, amount in usage.items():
             queue.node.add_usage(key, sign * amount)
@@ -147,11 +153,11 @@ class Snapshot:
             for key, amount in usage.items():
                 queue.node.add_usage(key, -sign * amount)
 
-    def refusal(self, queue: Queue, asked: AskedPods, flavor: str) -> Refusal | None:
+    def refusal(self, queue: SnapshotQueue, asked: PodSetRequest, flavor: str) -> FlavorRefusal | None:
         """Why pods of a set cannot have a flavor of the queue, whatever its quota; None where they can."""
         return self._topology_refusal(queue, asked, flavor) or self.mismatch(asked.template, flavor)
 
-    def mismatch(self, template: PodTemplate, flavor: str) -> Refusal | None:
+    def mismatch(self, template: PodTemplate, flavor: str) -> FlavorRefusal | None:
         """Why taints or labels of a flavor keep pods of a template out; None where they do not."""
         key = id(template), flavor
         found = self._refusals.get(key)
@@ -159,7 +165,9 @@ class Snapshot:
             found = self._refusals[key] = template, _refusal(template, self.flavors.get(flavor), flavor)
         return found[1]
 
-    def _topology_refusal(self, queue: Queue, asked: AskedPods, name: str) -> Refusal | None:
+    def _topology_refusal(
+        self, queue: SnapshotQueue, asked: PodSetRequest, name: str
+    ) -> FlavorRefusal | None:
         """Flavors with a topology are for pods that ask for one, and the other way round; unless the queue
         has no others (tas_flavorassigner.go, checkPodSetAndFlavorMatchForTAS)."""
         flavor = self.flavors.get(name)
@@ -170,13 +178,13 @@ class Snapshot:
             if not flavor.topology:
                 return None
             said = f'Flavor "{name}" supports only TopologyAwareScheduling'
-            return Refusal(said, "topology-only")
+            return FlavorRefusal(said, "topology-only")
         if not flavor.topology:
             said = f'Flavor "{name}" does not support TopologyAwareScheduling'
-            return Refusal(said, "no-topology")
+            return FlavorRefusal(said, "no-topology")
         levels = self._levels.get(flavor.topology)
         if level and levels is not None and level not in levels:
-            return Refusal(f'Flavor "{name}" does not contain the requested level', "level", level)
+            return FlavorRefusal(f'Flavor "{name}" does not contain the requested level', "level", level)
         return None
 
     def _is_active(self, spec: ClusterQueue) -> bool:
@@ -190,7 +198,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FlavorRefusal:
     """Why a flavor is out of the question for a pod: in Kueue's words, and the taint or label key it is."""
 
     message: str
@@ -198,9 +206,9 @@ class Refusal:
     detail: str = ""
 
 
-def _member(workload: Workload, at_ms: int) -> Member:
+def _member(workload: Workload, at_ms: int) -> QuotaMember:
     reserved_ms = workload.reserved_ms
-    return Member(
+    return QuotaMember(
         workload.meta.uid,
         workload.cluster_queue,
         workload.priority,
@@ -211,26 +219,26 @@ def _member(workload: Workload, at_ms: int) -> Member:
     )
 
 
-def _refusal(template: PodTemplate, flavor: ResourceFlavor | None, name: str) -> Refusal | None:
+def _refusal(template: PodTemplate, flavor: ResourceFlavor | None, name: str) -> FlavorRefusal | None:
     """Rule: kueue v0.19.2, flavorassigner.go, checkFlavorForPodSets: taints first, then labels, of which
     only those count that the flavor itself has."""
     if flavor is None:
-        return Refusal(f"flavor {name} not found", "missing")
+        return FlavorRefusal(f"flavor {name} not found", "missing")
     tolerations = (*template.tolerations, *flavor.tolerations)
     for taint in flavor.taints:
         if taint.effect in _KEEPS_OUT and not taint.tolerated_by(tolerations):
             value = f"={taint.value}" if taint.value else ""
             said = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {name}"
-            return Refusal(said, "taint", f"{taint.key}{value}:{taint.effect}")
+            return FlavorRefusal(said, "taint", f"{taint.key}{value}:{taint.effect}")
     for key, value in template.node_selector.items():
         if key in flavor.node_labels and flavor.node_labels[key] != value:
-            return Refusal(f"flavor {name} doesn't match node affinity", "label", key)
+            return FlavorRefusal(f"flavor {name} doesn't match node affinity", "label", key)
     if template.affinity and not _meets_any(template.affinity, flavor):
-        return Refusal(f"flavor {name} doesn't match node affinity", "affinity")
+        return FlavorRefusal(f"flavor {name} doesn't match node affinity", "affinity")
     return None
 
 
-def _meets_any(terms: tuple[tuple[Requirement, ...], ...], flavor: ResourceFlavor) -> bool:
+def _meets_any(terms: tuple[tuple[SelectorRequirement, ...], ...], flavor: ResourceFlavor) -> bool:
     """One term is enough; a term that says nothing of the flavor's own labels lets everything pass."""
     for term in terms:
         known = [each for each in term if not each.of_field and each.key in flavor.node_labels]

@@ -1,8 +1,8 @@
 """Does every pod of a gang find a node, all at once, also after the victims are gone? Pure.
 
-``rooms`` is the free room of nodes, ``wanted`` what is to be placed, ``place`` answers. ``gang`` makes blocks
-of pod sets, ``solve`` decides over them: ``pack`` how different pods share nodes, ``domains`` who may stand
-where in a topology. ``freed`` says what preemption gives back and whether the gang can use it, ``pools`` adds
-nodes that an autoscaler would, ``preempt`` says whom kube-scheduler preempts, ``mended`` repairs broken
-nodes, ``reasons`` says why nodes are refused.
+``free_capacity`` is what is free on nodes, ``pod_demand`` what is to be placed; begin at ``gang_placement``,
+which answers. ``gang_solver`` decides over blocks of pod sets, ``packing`` how different pods share nodes,
+``topology_domains`` who may stand where. ``preemption`` says whom kube-scheduler preempts and what that
+frees, ``node_pools`` what an autoscaler adds, ``repaired_nodes`` what repairs give. What must not: quota,
+queues, and words for people beyond the reasons why nodes refuse a pod.
 """

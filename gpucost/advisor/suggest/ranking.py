@@ -6,72 +6,83 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from gpucost.advisor.answers import Advice, ChangeKind, Decision, Suggestion
-from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.model.answers import (
+    Advice,
+    JobSuggestion,
+    SchedulingDecision,
+    SuggestedChangeKind,
+)
+from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.suggest import (
-    flavors,
-    gangs,
-    limits,
-    priorities,
-    queue_names,
+    job_shapes,
+    node_choice,
+    queue_choice,
+    quota_limits,
     repairs,
-    shapes,
-    sizes,
     switches,
 )
-from gpucost.advisor.suggest.case import MOST_OF_RULE, RANK, Ask, Case, Tried, is_cheaper
-from gpucost.cluster.manifest import JobManifest
+from gpucost.advisor.suggest.candidates import (
+    MOST_OF_RULE,
+    RANK,
+    AdvisorQuestion,
+    SuggestionCandidate,
+    SuggestionCase,
+    is_cheaper,
+)
+from gpucost.cluster.objects.jobs import JobManifest
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SuggestionRule:
     """One kind of suggestion. It may ask ``most`` times; with ``takes_last``, of candidates that do equally
     well the last one is meant."""
 
     name: str
-    find: Callable[[Case], Iterator[Tried | None]]
+    find: Callable[[SuggestionCase], Iterator[SuggestionCandidate | None]]
     most: int = MOST_OF_RULE
     takes_last: bool = False
-    changes: ChangeKind = ChangeKind.MANIFEST
+    changes: SuggestedChangeKind = SuggestedChangeKind.MANIFEST
 
 
-_CLUSTER = ChangeKind.CLUSTER
-RULES: Sequence[Rule] = (
-    Rule("suspend", switches.suspends, 1),
-    Rule("queue-name", queue_names.misspelt, 3),
-    Rule("other-queue", queue_names.other),
-    Rule("toleration", flavors.tolerations, 3),
-    Rule("other-flavor", flavors.flavors),
-    Rule("gang", gangs.gangs, 2),
-    Rule("spot", flavors.spot, 2),
-    Rule("priority-class", priorities.priorities, 3),
-    Rule("mig-profile", sizes.mig_profiles, 2),
-    Rule("preferred-topology", shapes.topologies, 2),
-    Rule("smaller-pods", shapes.smaller_pods),
-    Rule("min-count", sizes.min_counts, sizes.MOST_OF_SIZE + 1, True),
-    Rule("fewer-gpus-per-pod", sizes.fewer_gpus, 3),
-    Rule("fewer-pods", sizes.fewer_pods, sizes.MOST_OF_SIZE, True),
-    Rule("node-repair", repairs.repairs, 1, changes=_CLUSTER),
-    Rule("stop-policy", switches.stop_policies, 1, changes=_CLUSTER),
-    Rule("preference", limits.preference, 1, changes=_CLUSTER),
-    Rule("borrowing-limit", limits.borrowing, limits.MOST_OF_LIMIT, True, _CLUSTER),
-    Rule("lending-limit", limits.lending, limits.MOST_OF_LIMIT, True, _CLUSTER),
-    Rule("nominal-quota", limits.nominal, limits.MOST_OF_LIMIT, True, _CLUSTER),
-    Rule("capability", repairs.capabilities, limits.MOST_OF_LIMIT, True, _CLUSTER),
+_CLUSTER = SuggestedChangeKind.CLUSTER
+RULES: Sequence[SuggestionRule] = (
+    SuggestionRule("suspend", switches.suspends, 1),
+    SuggestionRule("queue-name", queue_choice.misspelt, 3),
+    SuggestionRule("other-queue", queue_choice.other),
+    SuggestionRule("toleration", node_choice.tolerations, 3),
+    SuggestionRule("other-flavor", node_choice.flavors),
+    SuggestionRule("gang", job_shapes.gangs, 2),
+    SuggestionRule("spot", node_choice.spot, 2),
+    SuggestionRule("priority-class", queue_choice.priorities, 3),
+    SuggestionRule("mig-profile", job_shapes.mig_profiles, 2),
+    SuggestionRule("preferred-topology", job_shapes.topologies, 2),
+    SuggestionRule("smaller-pods", job_shapes.smaller_pods),
+    SuggestionRule("min-count", job_shapes.min_counts, job_shapes.MOST_OF_SIZE + 1, True),
+    SuggestionRule("fewer-gpus-per-pod", job_shapes.fewer_gpus, 3),
+    SuggestionRule("fewer-pods", job_shapes.fewer_pods, job_shapes.MOST_OF_SIZE, True),
+    SuggestionRule("node-repair", repairs.repairs, 1, changes=_CLUSTER),
+    SuggestionRule("stop-policy", switches.stop_policies, 1, changes=_CLUSTER),
+    SuggestionRule("preference", quota_limits.preference, 1, changes=_CLUSTER),
+    SuggestionRule("borrowing-limit", quota_limits.borrowing, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
+    SuggestionRule("lending-limit", quota_limits.lending, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
+    SuggestionRule("nominal-quota", quota_limits.nominal, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
+    SuggestionRule("capability", repairs.capabilities, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
 )
 """In the order of how much each intrudes on the job, then those for administrators."""
 
 
-def suggestions(manifest: JobManifest, advice: Advice, known: Knowledge, ask: Ask) -> tuple[Suggestion, ...]:
+def suggestions(
+    manifest: JobManifest, advice: Advice, known: AdvisorContext, ask: AdvisorQuestion
+) -> tuple[JobSuggestion, ...]:
     """What to change so that it runs, earlier or for less; each asked about again after the change. At most
     as many as the settings say; at most ``MOST_ASKED`` changed manifests and ``MOST_OF_CLUSTER`` changed
     clusters are looked at."""
     most = known.settings.most_suggestions
-    if most < 1 or advice.decision is Decision.UNKNOWN:
+    if most < 1 or advice.decision is SchedulingDecision.UNKNOWN:
         return ()
-    case = Case(manifest, advice, known, ask)
-    found: list[tuple[int, Rule, Tried]] = []
-    waiting: list[tuple[int, Rule, Tried]] = []
+    case = SuggestionCase(manifest, advice, known, ask)
+    found: list[tuple[int, SuggestionRule, SuggestionCandidate]] = []
+    waiting: list[tuple[int, SuggestionRule, SuggestionCandidate]] = []
     for at, rule in enumerate(RULES):
         if _soon(found) >= most:
             break  # what comes now would stand below all of these
@@ -93,46 +104,52 @@ def suggestions(manifest: JobManifest, advice: Advice, known: Knowledge, ask: As
     return tuple(islice(better, most))
 
 
-def _soon(found: Sequence[tuple[int, Rule, Tried]]) -> int:
+def _soon(found: Sequence[tuple[int, SuggestionRule, SuggestionCandidate]]) -> int:
     """How many different changes of the manifest let it run now."""
-    runs = (each for _, _, each in found if each.answer.decision is Decision.NOW)
-    return len({repr(each.change.operations) for each in runs if each.change.kind is ChangeKind.MANIFEST})
+    runs = (each for _, _, each in found if each.answer.decision is SchedulingDecision.NOW)
+    return len(
+        {repr(each.change.operations) for each in runs if each.change.kind is SuggestedChangeKind.MANIFEST}
+    )
 
 
-def _best(case: Case, rule: Rule) -> tuple[Tried | None, Tried | None]:
+def _best(
+    case: SuggestionCase, rule: SuggestionRule
+) -> tuple[SuggestionCandidate | None, SuggestionCandidate | None]:
     """What helps most; and where nothing does, the first that might shorten the wait."""
     case.begin(rule.changes, rule.most)
-    best: Tried | None = None
-    same: Tried | None = None
-    was_now = case.advice.decision is Decision.NOW
+    best: SuggestionCandidate | None = None
+    same: SuggestionCandidate | None = None
+    was_now = case.advice.decision is SchedulingDecision.NOW
     for tried in rule.find(case):
         if tried is None:
             continue
         if case.helps(tried):
             if best is None or _beats(tried, best, rule.takes_last):
                 best = tried
-            if best.answer.decision is Decision.NOW and not was_now and not rule.takes_last:
+            if best.answer.decision is SchedulingDecision.NOW and not was_now and not rule.takes_last:
                 break
-        elif same is None and tried.answer.decision is case.advice.decision is Decision.WAITS:
+        elif same is None and tried.answer.decision is case.advice.decision is SchedulingDecision.WAITS:
             same = tried
     return best, same
 
 
-def _beats(one: Tried, other: Tried, takes_last: bool) -> bool:
+def _beats(one: SuggestionCandidate, other: SuggestionCandidate, takes_last: bool) -> bool:
     mine, theirs = RANK[one.answer.decision], RANK[other.answer.decision]
     if mine != theirs:
         return mine < theirs
     return takes_last or is_cheaper(one.answer, other.answer)
 
 
-def _rank(at: int, tried: Tried) -> tuple[bool, int, int, int]:
+def _rank(at: int, tried: SuggestionCandidate) -> tuple[bool, int, int, int]:
     """For whom, how soon, how much it intrudes, and the price."""
     price = tried.answer.price.per_hour if tried.answer.price is not None else 0
-    is_for_admins = tried.change.kind is ChangeKind.CLUSTER
+    is_for_admins = tried.change.kind is SuggestedChangeKind.CLUSTER
     return is_for_admins, RANK[tried.answer.decision], at, price
 
 
-def _suggestion(rule: Rule, tried: Tried) -> Suggestion:
+def _suggestion(rule: SuggestionRule, tried: SuggestionCandidate) -> JobSuggestion:
     answer = tried.answer
     price = answer.price.per_hour if answer.price is not None else None
-    return Suggestion(rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat)
+    return JobSuggestion(
+        rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat
+    )

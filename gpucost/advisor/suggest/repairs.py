@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpucost.advisor.answers import Change, ChangeKind, Decision, Layer
-from gpucost.advisor.kueue.words import quantity
-from gpucost.advisor.placement.mended import Repair
-from gpucost.advisor.suggest.case import Case, Tried, is_as_good
-from gpucost.advisor.suggest.patching import pointer, text_of
+from gpucost.advisor.kueue.messages import quantity
+from gpucost.advisor.model.answers import (
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
+)
+from gpucost.advisor.placement.repaired_nodes import NodeRepair
+from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase, is_as_good
+from gpucost.advisor.suggest.patches import pointer, text_of
 from gpucost.advisor.suggest.what_if import with_repairs, with_volcano_queue
-from gpucost.cluster.commands import is_plain, kubectl
-from gpucost.cluster.objects import added, times
-from gpucost.cluster.quota_yaml import VOLCANO_QUEUES, json_patch
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.cluster.objects.metadata import added, times
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.commands import (
+    VOLCANO_QUEUES,
+    is_plain,
+    json_patch,
+    kubectl,
+)
 
 _PLUGIN = "device-plugin"
 _PLUGIN_LABEL = "app=nvidia-device-plugin-daemonset"
@@ -22,26 +31,26 @@ _OPERATOR = "gpu-operator"
 _NODE = "node/"
 
 
-def repairs(case: Case) -> Iterator[Tried | None]:
+def repairs(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     """Those nodes that the answer names as what keeps it from fitting."""
     wanted = _wanted(case)
-    if not wanted or case.advice.decision is Decision.NOW:
+    if not wanted or case.advice.decision is SchedulingDecision.NOW:
         return
     names = ", ".join(sorted(wanted))
-    says = "; ".join(_says(repair, wanted) for repair in Repair if repair in wanted.values())
-    is_cordoned = set(wanted.values()) == {Repair.UNCORDON}
-    change = Change(
-        ChangeKind.CLUSTER,
+    says = "; ".join(_says(repair, wanted) for repair in NodeRepair if repair in wanted.values())
+    is_cordoned = set(wanted.values()) == {NodeRepair.UNCORDON}
+    change = SuggestedChange(
+        SuggestedChangeKind.CLUSTER,
         f"{_NODE}{names}",
         text_of({"spec": {"unschedulable": False}}) if is_cordoned else "",
         ({"op": "replace", "path": "/spec/unschedulable", "value": False},) if is_cordoned else (),
         _commands(case, wanted),
     )
-    caveat = "somebody cordoned it on purpose: ask first" if Repair.UNCORDON in wanted.values() else ""
+    caveat = "somebody cordoned it on purpose: ask first" if NodeRepair.UNCORDON in wanted.values() else ""
     yield case.of_cluster(says, change, with_repairs(case.known, wanted), caveat)
 
 
-def _wanted(case: Case) -> dict[str, Repair]:
+def _wanted(case: SuggestionCase) -> dict[str, NodeRepair]:
     """By node, from the evidence of the answer."""
     found = {}
     for each in case.advice.evidence:
@@ -49,38 +58,38 @@ def _wanted(case: Case) -> dict[str, Repair]:
         if not each.object.startswith(_NODE) or name not in case.known.state.node_by_name:
             continue
         if each.field.startswith("status.allocatable"):
-            found[name] = Repair.DEVICES
+            found[name] = NodeRepair.DEVICES
         elif each.field == "status.conditions[Ready]":
-            found.setdefault(name, Repair.READY)
+            found.setdefault(name, NodeRepair.READY)
         elif each.field == "spec.unschedulable":
-            found.setdefault(name, Repair.UNCORDON)
-    return found if case.advice.layer in (Layer.DEVICE, Layer.PLACEMENT) else {}
+            found.setdefault(name, NodeRepair.UNCORDON)
+    return found if case.advice.layer in (SchedulingLayer.DEVICE, SchedulingLayer.PLACEMENT) else {}
 
 
-def _says(repair: Repair, wanted: Mapping[str, Repair]) -> str:
+def _says(repair: NodeRepair, wanted: Mapping[str, NodeRepair]) -> str:
     names = ", ".join(name for name, each in sorted(wanted.items()) if each is repair)
     many = "nodes" if "," in names else "node"
-    if repair is Repair.DEVICES:
+    if repair is NodeRepair.DEVICES:
         return f"restart the device plugin on {many} {names}, which advertises fewer GPUs than it has"
-    return f"{'uncordon' if repair is Repair.UNCORDON else 'bring back'} {many} {names}"
+    return f"{'uncordon' if repair is NodeRepair.UNCORDON else 'bring back'} {many} {names}"
 
 
-def _commands(case: Case, wanted: Mapping[str, Repair]) -> str:
+def _commands(case: SuggestionCase, wanted: Mapping[str, NodeRepair]) -> str:
     """One a line; none for names that are no names of Kubernetes."""
     lines = []
     for name, repair in sorted(wanted.items()):
         if not is_plain(name):
             continue
-        if repair is Repair.UNCORDON:
+        if repair is NodeRepair.UNCORDON:
             lines.append(kubectl("uncordon", name))
-        elif repair is Repair.READY:
+        elif repair is NodeRepair.READY:
             lines.append(kubectl("describe", "node", name))
         else:
             lines.append(_restart(case, name))
     return "\n".join(lines)
 
 
-def _restart(case: Case, node: str) -> str:
+def _restart(case: SuggestionCase, node: str) -> str:
     """Of the device plugin's pod on the node, else of whatever NVIDIA's operator runs there."""
     pods = case.known.state.pods_by_node.get(node, ())
     plugins = (pod.meta for pod in pods if _PLUGIN in pod.meta.name)
@@ -91,9 +100,12 @@ def _restart(case: Case, node: str) -> str:
     return kubectl("-n", _OPERATOR, "delete", "pod", "-l", _PLUGIN_LABEL, selector)
 
 
-def capabilities(case: Case) -> Iterator[Tried | None]:
+def capabilities(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     """A Volcano queue's hard cap, by what it lacks."""
-    if not case.is_at_volcano or case.advice.decision not in (Decision.WAITS, Decision.NEVER):
+    if not case.is_at_volcano or case.advice.decision not in (
+        SchedulingDecision.WAITS,
+        SchedulingDecision.NEVER,
+    ):
         return
     for name in dict.fromkeys(each.object.removeprefix("queue/") for each in case.advice.evidence):
         queue = case.known.world.queues.get(name)
@@ -104,7 +116,9 @@ def capabilities(case: Case) -> Iterator[Tried | None]:
         yield from _least(case, queue, by)
 
 
-def _least(case: Case, queue: VolcanoQueue, by: dict[str, int]) -> Iterator[Tried | None]:
+def _least(
+    case: SuggestionCase, queue: VolcanoQueue, by: dict[str, int]
+) -> Iterator[SuggestionCandidate | None]:
     """All that it asks for more; then without what is not needed, and of the rest the least."""
     first = _with(case, queue, by)
     yield first
@@ -123,7 +137,7 @@ def _least(case: Case, queue: VolcanoQueue, by: dict[str, int]) -> Iterator[Trie
         by = {**by, key: high}
 
 
-def _with(case: Case, queue: VolcanoQueue, by: Mapping[str, int]) -> Tried | None:
+def _with(case: SuggestionCase, queue: VolcanoQueue, by: Mapping[str, int]) -> SuggestionCandidate | None:
     raised = {key: amount for key, amount in by.items() if amount}
     if not raised or not case.may_ask or queue.capability is None:
         return None
@@ -134,8 +148,8 @@ def _with(case: Case, queue: VolcanoQueue, by: Mapping[str, int]) -> Tried | Non
         {"op": "replace", "path": pointer(("spec", "capability", key)), "value": value}
         for key, value in values.items()
     )
-    change = Change(
-        ChangeKind.CLUSTER,
+    change = SuggestedChange(
+        SuggestedChangeKind.CLUSTER,
         f"queue/{queue.name}",
         text_of({"spec": {"capability": values}}),
         operations,

@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpucost.advisor.answers import Change, ChangeKind
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.case import Case, Tried
-from gpucost.advisor.suggest.patching import drop, get, put, text_of
+from gpucost.advisor.kueue.job_workloads import SUSPENDED, suspend_path
+from gpucost.advisor.model.answers import SuggestedChange, SuggestedChangeKind
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase
+from gpucost.advisor.suggest.patches import (
+    drop,
+    get,
+    put,
+    text_of,
+)
 from gpucost.advisor.suggest.what_if import with_queues
-from gpucost.advisor.suspended import SUSPENDED, suspend_path
-from gpucost.cluster.commands import is_plain, kubectl
-from gpucost.cluster.kueue import Workload
-from gpucost.cluster.objects import Conditions
-from gpucost.cluster.quota_reasons import QUEUE_INACTIVE
-from gpucost.cluster.quota_yaml import CLUSTER_QUEUES
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import Conditions
+from gpucost.cluster.views.commands import CLUSTER_QUEUES, is_plain, kubectl
+from gpucost.cluster.views.quota import QUEUE_INACTIVE
 
 STOP_POLICY = "spec.stopPolicy"
 _GOES = "None"
@@ -27,7 +31,7 @@ _LOCAL_QUEUES = "localqueues.v1beta2.kueue.x-k8s.io"
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 
 
-def suspends(case: Case) -> Iterator[Tried | None]:
+def suspends(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     """A job whose suspend nobody else lifts."""
     if case.advice.reason != SUSPENDED:
         return
@@ -44,7 +48,7 @@ def suspends(case: Case) -> Iterator[Tried | None]:
     yield case.of_manifest(says, edit, same_work=True)
 
 
-def stop_policies(case: Case) -> Iterator[Tried | None]:
+def stop_policies(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     """The queue that the answer names as stopped: it goes on. One object only, the first that is."""
     if case.advice.reason != QUEUE_INACTIVE:
         return
@@ -61,7 +65,7 @@ def stop_policies(case: Case) -> Iterator[Tried | None]:
     yield case.of_cluster(says, change, known, "somebody stopped it on purpose: ask first")
 
 
-def _going_on(known: Knowledge, namespace: str, name: str) -> Knowledge | None:
+def _going_on(known: AdvisorContext, namespace: str, name: str) -> AdvisorContext | None:
     state = known.state
     if namespace:
         local = state.local_queue_by_name.get((namespace, name))
@@ -81,13 +85,15 @@ def _without_stop(conditions: Conditions) -> Conditions:
     return {name: each for name, each in conditions.items() if (name, each.reason) != ("Active", _STOPPED)}
 
 
-def activation(workload: Workload) -> Change:
+def activation(workload: Workload) -> SuggestedChange:
     """Its Workload may queue again: for whoever may change Workloads."""
     name, namespace = workload.meta.name, workload.meta.namespace
     return _switch(_WORKLOADS, namespace, name, f"workload/{name}", "active", True)
 
 
-def _switch(collection: str, namespace: str, name: str, target: str, field: str, value: object) -> Change:
+def _switch(
+    collection: str, namespace: str, name: str, target: str, field: str, value: object
+) -> SuggestedChange:
     """Without a command where a name is no name of Kubernetes."""
     patch: Mapping[str, object] = {"spec": {field: value}}
     written = json.dumps(patch, separators=(",", ":"))
@@ -95,4 +101,4 @@ def _switch(collection: str, namespace: str, name: str, target: str, field: str,
     is_safe = is_plain(name) and (not namespace or is_plain(namespace))
     command = kubectl(*where, "patch", collection, name, "--type=merge", "-p", written) if is_safe else ""
     operations = ({"op": "replace", "path": f"/spec/{field}", "value": value},)
-    return Change(ChangeKind.CLUSTER, target, text_of(patch), operations, command)
+    return SuggestedChange(SuggestedChangeKind.CLUSTER, target, text_of(patch), operations, command)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.placement.mended import Repair, repaired
-from gpucost.advisor.volcano.session import World
-from gpucost.cluster.kueue import ClusterQueue, Cohort, LocalQueue
-from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano import VolcanoQueue
+from gpucost.advisor.placement.repaired_nodes import NodeRepair, repaired
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.volcano.session import VolcanoSession
+from gpucost.cluster.objects.kueue import ClusterQueue, Cohort, LocalQueue
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import VolcanoQueue
 
 T = TypeVar("T", ClusterQueue, Cohort, LocalQueue)
 
@@ -25,8 +25,8 @@ _OF_WORLD = ("members", "groups", "gangs")
 
 
 def with_quota(
-    known: Knowledge, queue: str, queues: Iterable[ClusterQueue] = (), cohorts: Iterable[Cohort] = ()
-) -> Knowledge:
+    known: AdvisorContext, queue: str, queues: Iterable[ClusterQueue] = (), cohorts: Iterable[Cohort] = ()
+) -> AdvisorContext:
     """With these in place of those of their names, which share quota with ``queue``; of the cluster's
     workloads only those of that tree are there."""
     state, view = known.state, known.kueue
@@ -46,8 +46,10 @@ def with_quota(
 
 
 def with_queues(
-    known: Knowledge, cluster_queues: Iterable[ClusterQueue] = (), local_queues: Iterable[LocalQueue] = ()
-) -> Knowledge:
+    known: AdvisorContext,
+    cluster_queues: Iterable[ClusterQueue] = (),
+    local_queues: Iterable[LocalQueue] = (),
+) -> AdvisorContext:
     """With these in place of those of their names, and all workloads: also those that stood in no line."""
     state = known.state
     changed = replace(
@@ -59,38 +61,38 @@ def with_queues(
     return _with_state(known, changed, ("rooms", "world", "pods_by_workload"))
 
 
-def with_volcano_queue(known: Knowledge, queue: VolcanoQueue) -> Knowledge:
+def with_volcano_queue(known: AdvisorContext, queue: VolcanoQueue) -> AdvisorContext:
     """With this in place of the one of its name."""
     state = known.state
     queues = {uid: each for uid, each in state.volcano_queues.items() if each.name != queue.name}
     changed = replace(state, volcano_queues={**queues, queue.meta.uid: queue})
     _carry(state, changed, _OF_STATE)
     found = _with_state(known, changed, ("rooms", "kueue", "pods_by_workload"))
-    world = World(found.overview, changed.schedulers.volcano, known.rooms)
+    world = VolcanoSession(found.overview, changed.schedulers.volcano, known.rooms)
     _carry(known.world, world, _OF_WORLD)
     vars(found)["world"] = world
     return found
 
 
-def with_repairs(known: Knowledge, repairs: Mapping[str, Repair]) -> Knowledge:
+def with_repairs(known: AdvisorContext, repairs: Mapping[str, NodeRepair]) -> AdvisorContext:
     """With these nodes as they would be once they are repaired."""
     rooms = repaired(known.rooms, repairs)
     found = replace(known)
     _carry(known, found, ("kueue", "pods_by_workload"))
-    world = World(known.overview, known.state.schedulers.volcano, rooms)
+    world = VolcanoSession(known.overview, known.state.schedulers.volcano, rooms)
     _carry(known.world, world, _OF_WORLD)
     vars(found).update(rooms=rooms, world=world)
     return found
 
 
-def with_samples(known: Knowledge, samples: int) -> Knowledge:
+def with_samples(known: AdvisorContext, samples: int) -> AdvisorContext:
     """The same cluster, its waits from fewer samples."""
     found = replace(known, settings=replace(known.settings, samples=samples))
     _carry(known, found, ("rooms", "kueue", "world", "pods_by_workload"))
     return found
 
 
-def _with_state(known: Knowledge, state: ClusterState, kept: Iterable[str]) -> Knowledge:
+def _with_state(known: AdvisorContext, state: ClusterState, kept: Iterable[str]) -> AdvisorContext:
     overview = replace(known.overview, state=state)
     _carry(known.overview, overview, _OF_OVERVIEW)
     found = replace(known, overview=overview)

@@ -5,32 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
-from gpucost.advisor.headline import STARTS_WITH
-from gpucost.advisor.placement.mended import NODES_UNUSABLE, repaired, repairs_in, until, unusable
-from gpucost.advisor.volcano.allocate import (
+from gpucost.advisor.model.answers import (
+    AdviceEvidence,
+    AdviceSubject,
+    PodSetAnswer,
+    PreemptionVictim,
+    SchedulingDecision,
+    SchedulingLayer,
+)
+from gpucost.advisor.model.headline import STARTS_WITH
+from gpucost.advisor.placement.repaired_nodes import (
+    NODES_UNUSABLE,
+    repaired,
+    repairs_in,
+    until,
+    unusable,
+)
+from gpucost.advisor.volcano.allocation import (
     MOST_KINDS,
-    Allocate,
-    Try,
+    AllocateAction,
+    GangAttempt,
     domains_for,
     gangs_ahead,
     is_asked,
     place_gang,
 )
-from gpucost.advisor.volcano.amounts import Amounts, at_most, plus
-from gpucost.advisor.volcano.entry import Entry, enter, queues_before
-from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Evictions
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.advisor.volcano.hypernodes import Domains
-from gpucost.advisor.volcano.never import Never, impossible
-from gpucost.advisor.volcano.order import Turn
-from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
-from gpucost.advisor.volcano.rules import Gaps, gaps, rules_named
-from gpucost.advisor.volcano.session import World
-from gpucost.advisor.volcano.victims import Candidate
-from gpucost.advisor.volcano.words import compared, evidence_of, left_of, named, refused_says
-from gpucost.cluster.fit import MOST_RULES
-from gpucost.domain.words import counted
+from gpucost.advisor.volcano.enqueue_action import JobTurn
+from gpucost.advisor.volcano.eviction import PREEMPT, RECLAIM, EvictionAction
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.advisor.volcano.hypernodes import HyperNodeDomains
+from gpucost.advisor.volcano.queues import ProportionQueues, QueueRefusal, SessionQueues
+from gpucost.advisor.volcano.refusals import (
+    ImpossibleGang,
+    compared,
+    evidence_of,
+    impossible,
+    left_of,
+    named,
+    refused_says,
+)
+from gpucost.advisor.volcano.resource_amounts import ResourceAmounts, at_most, plus
+from gpucost.advisor.volcano.rule_set import RuleGaps, gaps, rules_named
+from gpucost.advisor.volcano.session import (
+    EvictionCandidate,
+    SessionEntry,
+    VolcanoSession,
+    enter,
+    queues_before,
+)
+from gpucost.cluster.views.node_fit import MOST_RULES
+from gpucost.domain.text import counted
 
 _SOME_NODES = 3
 SCORES = "which of the nodes that fit is chosen follows scores that are not restated"
@@ -45,15 +69,15 @@ class VolcanoAnswer:
     queue stand before it, ``action`` the action that would place it (allocate, preempt, reclaim).
     """
 
-    decision: Decision
-    layer: Layer
+    decision: SchedulingDecision
+    layer: SchedulingLayer
     reason: str
     says: str
     why: tuple[str, ...]
     queue: str
     rules: str
-    evidence: tuple[Evidence, ...] = ()
-    victims: tuple[Victim, ...] = ()
+    evidence: tuple[AdviceEvidence, ...] = ()
+    victims: tuple[PreemptionVictim, ...] = ()
     left: Mapping[str, int] | None = None
     ahead: int | None = None
     pod_sets: tuple[PodSetAnswer, ...] = ()
@@ -66,7 +90,7 @@ class VolcanoAnswer:
     """Where not all of its pods start at once: with how many (``starts with 1 of 3 pods``)."""
 
 
-def volcano_answer(gang: Gang, world: World) -> VolcanoAnswer:
+def volcano_answer(gang: VolcanoGang, world: VolcanoSession) -> VolcanoAnswer:
     """What happens to a gang that is submitted now, or that waits. Never raises for what it can hold."""
     walk = _Walk(gang, world)
     return walk.in_doubt(walk.answer())
@@ -75,9 +99,9 @@ def volcano_answer(gang: Gang, world: World) -> VolcanoAnswer:
 class _Walk:
     """The layers in order; each gives an answer or lets the next one speak."""
 
-    def __init__(self, gang: Gang, world: World) -> None:
+    def __init__(self, gang: VolcanoGang, world: VolcanoSession) -> None:
         self.gang, self.world, self.config = gang, world, world.config
-        self.gaps: Gaps = gaps(world.config, gang)
+        self.gaps: RuleGaps = gaps(world.config, gang)
         self.assumptions: list[str] = [SCORES]
         self.why: list[str] = []
         self.left: Mapping[str, int] | None = None
@@ -91,12 +115,17 @@ class _Walk:
         self._say_what_is_assumed()
         if not is_asked(gang):
             says = f"its pods are of more than {MOST_KINDS} kinds, or have more than {MOST_RULES} rules"
-            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "NotEvaluated", f"{says}: not evaluated")
+            return self._of(
+                SchedulingDecision.UNKNOWN,
+                SchedulingLayer.PLACEMENT,
+                "NotEvaluated",
+                f"{says}: not evaluated",
+            )
         domains = self._domains()
         never = impossible(gang, self.world, queues_before(gang, self.world), domains)
         if never is not None:
             return self._until_nodes(never) or self._of(
-                Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence)
+                SchedulingDecision.NEVER, never.layer, never.reason, never.says, list(never.evidence)
             )
         if "enqueue" not in self.config.actions:
             self.why.append("the action enqueue is not configured: every job counts as let in")
@@ -107,18 +136,18 @@ class _Walk:
             return self._refused(entry.refused)
         return self._allocate(entry, domains)
 
-    def _until_nodes(self, never: Never) -> VolcanoAnswer | None:
+    def _until_nodes(self, never: ImpossibleGang) -> VolcanoAnswer | None:
         """Where it is impossible only while some nodes take no pods: Volcano counts what ready nodes have."""
         gang, world, rooms = self.gang, self.world, self.world.rooms
         nodes = unusable(rooms)
-        whole = World(world.overview, self.config, repaired(rooms, nodes)) if nodes else world
+        whole = VolcanoSession(world.overview, self.config, repaired(rooms, nodes)) if nodes else world
         if whole is world or impossible(gang, whole, queues_before(gang, whole), domains_for(gang, whole)):
             return None
         some = ", ".join(sorted(nodes)[:_SOME_NODES]) + (", …" if len(nodes) > _SOME_NODES else "")
         one = "node takes" if len(nodes) == 1 else "nodes take"
         says = f"{len(nodes):,} {one} no pods ({some}), and the others are not enough: {never.says}"
         facts = list(repairs_in(world.overview.state, nodes, {}))
-        found = self._of(Decision.WAITS, Layer.PLACEMENT, NODES_UNUSABLE, says, facts)
+        found = self._of(SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT, NODES_UNUSABLE, says, facts)
         return replace(found, until=until(nodes.values()))
 
     def _at_a_glance(self) -> VolcanoAnswer | None:
@@ -131,7 +160,9 @@ class _Walk:
         if gang.size < max(gang.min_member, 1):
             return self._too_few()
         if not any(task.count for task in gang.tasks):
-            return self._of(Decision.NOW, Layer.NONE, "Placed", "all of its pods have nodes")
+            return self._of(
+                SchedulingDecision.NOW, SchedulingLayer.NONE, "Placed", "all of its pods have nodes"
+            )
         return None
 
     def _say_what_is_assumed(self) -> None:
@@ -146,16 +177,16 @@ class _Walk:
         if not self.world.queues[gang.queue].state:
             self.assumptions.append(f"nothing says whether queue {gang.queue} is open: it is taken to be")
 
-    def _allocate(self, entry: Entry, domains: Domains) -> VolcanoAnswer:
+    def _allocate(self, entry: SessionEntry, domains: HyperNodeDomains) -> VolcanoAnswer:
         world, asking = self.world, entry.asking
         if not world.has_gangs:
             self.why.append("the plugin gang is not configured: its pods start one by one")
-        queues, turn = entry.queues.copy(), Turn.of(asking, world.has_gangs)
+        queues, turn = entry.queues.copy(), JobTurn.of(asking, world.has_gangs)
         unplaced = [each for each in world.unplaced if each.uid != asking.uid]
-        turns = [Turn.of(each, world.has_gangs) for each in (*unplaced, *entry.others)]
+        turns = [JobTurn.of(each, world.has_gangs) for each in (*unplaced, *entry.others)]
         self.ahead = len(gangs_ahead(turn, turns, world))
         self._say_left(queues)
-        run = Allocate(world, queues, world.rooms.copy(), [*turns, turn])
+        run = AllocateAction(world, queues, world.rooms.copy(), [*turns, turn])
         tried = run.run(turn)
         if run.unasked:
             self.assumptions.append(f"not placed, as it is not evaluated: {named(run.unasked)}")
@@ -171,12 +202,12 @@ class _Walk:
             self.why.append("neither preempt nor reclaim is configured: nobody is evicted for it")
         return self._waits(run, tried, entry, domains)
 
-    def _evict(self, action: str, entry: Entry, domains: Domains) -> VolcanoAnswer | None:
+    def _evict(self, action: str, entry: SessionEntry, domains: HyperNodeDomains) -> VolcanoAnswer | None:
         if domains.allowed is not None:
             self.why.append(f"{action} for a hard networkTopology is not followed")
             return None
-        turn = Turn.of(entry.asking, self.world.has_gangs)
-        run = Evictions(action, self.world, entry.queues.copy(), self.world.rooms.copy(), turn)
+        turn = JobTurn.of(entry.asking, self.world.has_gangs)
+        run = EvictionAction(action, self.world, entry.queues.copy(), self.world.rooms.copy(), turn)
         if not run.run():
             self.why.append(f"{action} finds no pods whose leaving would make room for all of it")
             return None
@@ -190,25 +221,29 @@ class _Walk:
         why = (*answer.why, *run.notes)
         return replace(answer, victims=victims, says=says, why=why, reason=action.capitalize())
 
-    def _victims(self, action: str, chosen: list[Candidate]) -> tuple[Victim, ...]:
-        by_gang: dict[str, list[Candidate]] = {}
+    def _victims(self, action: str, chosen: list[EvictionCandidate]) -> tuple[PreemptionVictim, ...]:
+        by_gang: dict[str, list[EvictionCandidate]] = {}
         for each in chosen:
             by_gang.setdefault(each.gang.uid, []).append(each)
         found = []
         for pods in by_gang.values():
             gang, job = pods[0].gang, self.world.overview.ownership.of(pods[0].pod).job
-            subject = Subject(job.kind.value, gang.namespace, job.name, job.uid)
+            subject = AdviceSubject(job.kind.value, gang.namespace, job.name, job.uid)
             units = self.world.units(each.pod for each in pods)
-            found.append(Victim(subject, gang.queue, gang.priority, action, units))
+            found.append(PreemptionVictim(subject, gang.queue, gang.priority, action, units))
         return tuple(found)
 
-    def _waits(self, run: Allocate, tried: Try | None, entry: Entry, domains: Domains) -> VolcanoAnswer:
+    def _waits(
+        self, run: AllocateAction, tried: GangAttempt | None, entry: SessionEntry, domains: HyperNodeDomains
+    ) -> VolcanoAnswer:
         asking = entry.asking
         if run.skipped:
             says = f"queue {run.skipped} has all it deserves, so its turn is skipped"
             weight = str(self.world.queues[run.skipped].weight)
-            found = Evidence(f"queue/{run.skipped}", "spec.weight", weight, "what it deserves goes by weight")
-            return self._of(Decision.WAITS, Layer.QUOTA, "QueueOverused", says, [found])
+            found = AdviceEvidence(
+                f"queue/{run.skipped}", "spec.weight", weight, "what it deserves goes by weight"
+            )
+            return self._of(SchedulingDecision.WAITS, SchedulingLayer.QUOTA, "QueueOverused", says, [found])
         refused = None if tried is None else tried.refused
         if refused is not None and not (run.before and self._is_the_cluster(refused)):
             return self._refused(refused)
@@ -227,10 +262,10 @@ class _Walk:
         if asking.min_member < asking.size:
             meaning = f"below its {counted(asking.size, 'pod')}: it starts with part of them"
         found = self._minimum(meaning)
-        return self._of(Decision.WAITS, Layer.PLACEMENT, reason, says, [found])
+        return self._of(SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT, reason, says, [found])
 
-    def _fits_alone(self, entry: Entry, domains: Domains) -> bool:
-        turn = Turn.of(entry.asking, self.world.has_gangs)
+    def _fits_alone(self, entry: SessionEntry, domains: HyperNodeDomains) -> bool:
+        turn = JobTurn.of(entry.asking, self.world.has_gangs)
         return place_gang(self.world, entry.queues.copy(), self.world.rooms.copy(), turn, domains).placed
 
     def _placed(self, nodes: Mapping[int, Mapping[str, int]], action: str, domain: str) -> VolcanoAnswer:
@@ -248,77 +283,89 @@ class _Walk:
         where = f"in HyperNode {domain}" if domain else ""
         says = f"the other {later:,} follow as room allows" if later else where
         partly = f"{STARTS_WITH}{placed:,} of {counted(placed + later, 'pod')}" if later else ""
-        answer = self._of(Decision.NOW, Layer.NONE, "Fits", says)
+        answer = self._of(SchedulingDecision.NOW, SchedulingLayer.NONE, "Fits", says)
         return replace(answer, pod_sets=sets, action=action, partly=partly)
 
-    def _domains(self) -> Domains:
+    def _domains(self) -> HyperNodeDomains:
         found = domains_for(self.gang, self.world)
         self.assumptions += found.notes
         return found
 
-    def _say_left(self, queues: Queues) -> None:
+    def _say_left(self, queues: SessionQueues) -> None:
         attr = queues.attrs[self.gang.queue]
         asked = plus(*(self.world.asked(task.template) for task in self.gang.tasks))
-        limits: Amounts = attr.deserved if isinstance(queues, ByWeight) else attr.real_capability
-        if type(queues) is not Queues:
+        limits: ResourceAmounts = (
+            attr.deserved if isinstance(queues, ProportionQueues) else attr.real_capability
+        )
+        if type(queues) is not SessionQueues:
             self.left = left_of(limits, attr.allocated, asked)
 
     def _no_queue(self, is_unread: bool) -> VolcanoAnswer:
         name = self.gang.queue
-        found = [Evidence(f"queue/{name}", "metadata.name", "", "there is no such queue")]
+        found = [AdviceEvidence(f"queue/{name}", "metadata.name", "", "there is no such queue")]
         if is_unread:
             says = f"Volcano's queues could not be read, so nobody knows queue {name}"
-            return self._of(Decision.UNKNOWN, Layer.QUOTA, "QueuesUnread", says)
-        return self._of(Decision.NEVER, Layer.QUOTA, "QueueMissing", f"there is no queue {name}", found)
+            return self._of(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, "QueuesUnread", says)
+        return self._of(
+            SchedulingDecision.NEVER,
+            SchedulingLayer.QUOTA,
+            "QueueMissing",
+            f"there is no queue {name}",
+            found,
+        )
 
     def _no_group(self) -> VolcanoAnswer:
         about, name = self.gang.about, self.gang.group
         if self.world.overview.state.is_unread("pod_groups"):
             says = f"PodGroups could not be read, so nobody knows PodGroup {name}"
-            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "PodGroupsUnread", says)
+            return self._of(SchedulingDecision.UNKNOWN, SchedulingLayer.PLACEMENT, "PodGroupsUnread", says)
         says = f"its pods name PodGroup {name}, which is neither in the file nor in the cluster"
-        found = Evidence(
+        found = AdviceEvidence(
             about, "metadata.name", "", "Volcano leaves pods alone until their PodGroup is there"
         )
-        return self._of(Decision.NEVER, Layer.PLACEMENT, "PodGroupMissing", says, [found])
+        return self._of(SchedulingDecision.NEVER, SchedulingLayer.PLACEMENT, "PodGroupMissing", says, [found])
 
-    def _minimum(self, meaning: str) -> Evidence:
-        return Evidence(self.gang.about, self.gang.minimum_field, str(self.gang.min_member), meaning)
+    def _minimum(self, meaning: str) -> AdviceEvidence:
+        return AdviceEvidence(self.gang.about, self.gang.minimum_field, str(self.gang.min_member), meaning)
 
     def _too_few(self) -> VolcanoAnswer:
         gang = self.gang
         says = f"it needs {counted(gang.min_member, 'pod')} at once and has {gang.size}"
         found = self._minimum(f"more than its {counted(gang.size, 'pod')}")
-        decision = Decision.WAITS if gang.uid else Decision.NEVER
-        return self._of(decision, Layer.PLACEMENT, "NotEnoughTasks", says, [found])
+        decision = SchedulingDecision.WAITS if gang.uid else SchedulingDecision.NEVER
+        return self._of(decision, SchedulingLayer.PLACEMENT, "NotEnoughTasks", says, [found])
 
-    def _refused(self, refusal: Refusal) -> VolcanoAnswer:
+    def _refused(self, refusal: QueueRefusal) -> VolcanoAnswer:
         """A queue that is held back by what the cluster has, and by nothing of its own, has quota enough."""
         says, evidence = refused_says(refusal, self.gang), self._evidence(refusal)
         if refusal.reason == "Overcommit":
-            return self._of(Decision.WAITS, Layer.PLACEMENT, refusal.reason, says, evidence)
+            return self._of(
+                SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT, refusal.reason, says, evidence
+            )
         if self._is_the_cluster(refusal):
             says = f"the cluster has no more: {compared(refusal)}"
-            return self._of(Decision.WAITS, Layer.PLACEMENT, "NotEnoughResources", says, evidence)
-        return self._of(Decision.WAITS, Layer.QUOTA, refusal.reason, says, evidence)
+            return self._of(
+                SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT, "NotEnoughResources", says, evidence
+            )
+        return self._of(SchedulingDecision.WAITS, SchedulingLayer.QUOTA, refusal.reason, says, evidence)
 
-    def _is_the_cluster(self, refusal: Refusal) -> bool:
+    def _is_the_cluster(self, refusal: QueueRefusal) -> bool:
         """Whether the limit is all that the cluster has."""
         total, limit = self.world.total, refusal.limit
         return bool(refusal.resources) and all(
             at_most(key, total.get(key, 0.0), limit.get(key, 0.0)) for key in refusal.resources
         )
 
-    def _evidence(self, refusal: Refusal) -> list[Evidence]:
+    def _evidence(self, refusal: QueueRefusal) -> list[AdviceEvidence]:
         return evidence_of(refusal, self.world.queues, self.config)
 
     def _of(
         self,
-        decision: Decision,
-        layer: Layer,
+        decision: SchedulingDecision,
+        layer: SchedulingLayer,
         reason: str,
         says: str,
-        evidence: list[Evidence] | None = None,
+        evidence: list[AdviceEvidence] | None = None,
     ) -> VolcanoAnswer:
         return VolcanoAnswer(
             decision,
@@ -337,12 +384,19 @@ class _Walk:
 
     def in_doubt(self, answer: VolcanoAnswer) -> VolcanoAnswer:
         """Unknown where what is not followed could change it; the rules' own answer becomes a reason."""
-        doubts = self.gaps.doubts if answer.decision in (Decision.NOW, Decision.WAITS) else ()
-        if answer.decision is Decision.NOW and answer.reason != "Placed":
+        doubts = (
+            self.gaps.doubts if answer.decision in (SchedulingDecision.NOW, SchedulingDecision.WAITS) else ()
+        )
+        if answer.decision is SchedulingDecision.NOW and answer.reason != "Placed":
             doubts += self.gaps.vetoes
         if not doubts or answer.reason == "Placed":
             return answer
         why = (*doubts[1:], f"by the rules that are followed: {answer.says}", *answer.why)
         return replace(
-            answer, decision=Decision.UNKNOWN, reason="NotFollowed", says=doubts[0], why=why, victims=()
+            answer,
+            decision=SchedulingDecision.UNKNOWN,
+            reason="NotFollowed",
+            says=doubts[0],
+            why=why,
+            victims=(),
         )

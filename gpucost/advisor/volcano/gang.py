@@ -6,17 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpucost.advisor.volcano.amounts import Amounts, counted, plus, times
-from gpucost.cluster.fit import PODS
-from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.objects import Labels, Resources, added
-from gpucost.cluster.objects import times as many
-from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate
-from gpucost.cluster.priorities import pod_priority
-from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano import GroupKind, PodGroup
-from gpucost.cluster.volcano_queues import DEFAULT_QUEUE, queue_of
+from gpucost.advisor.volcano.resource_amounts import (
+    ResourceAmounts,
+    counted,
+    plus,
+    times,
+)
+from gpucost.cluster.objects.jobs import JobManifest, JobObject
+from gpucost.cluster.objects.metadata import Labels, Resources, added
+from gpucost.cluster.objects.metadata import times as many
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodPhase,
+    PodSet,
+    PodTemplate,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup
+from gpucost.cluster.views.node_fit import PODS
+from gpucost.cluster.views.queue_order import pod_priority
+from gpucost.cluster.views.volcano_queues import DEFAULT_QUEUE, queue_of
 from gpucost.domain.jobs import JobKind
 
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -27,7 +36,7 @@ _PARTS = ("partitionPolicy", "subGroupPolicy")
 
 
 @dataclass(frozen=True)
-class Gang:
+class VolcanoGang:
     """``tasks`` are the pods that have no node yet; ``ready`` says how many of each task have one or
     succeeded, ``allocated`` what these hold and ``nodes`` where. ``min_task_member`` is by task.
 
@@ -74,11 +83,11 @@ class Gang:
         return self.phase in ("", "Pending")
 
     @cached_property
-    def holds(self) -> Amounts:
+    def holds(self) -> ResourceAmounts:
         return counted(self.allocated)
 
     @cached_property
-    def minimum(self) -> Amounts:
+    def minimum(self) -> ResourceAmounts:
         """Its minResources as they count; nothing where it says none."""
         return counted(self.min_resources or {})
 
@@ -88,7 +97,7 @@ class Gang:
         return tuple(sorted(self.minimum.items()))
 
     @cached_property
-    def wants(self) -> Amounts:
+    def wants(self) -> ResourceAmounts:
         """What all its waiting pods ask for."""
         return plus(*(times(asked_of(task.template), task.count) for task in self.tasks))
 
@@ -138,7 +147,7 @@ def min_resources_of(tasks: Sequence[PodSet], min_member: int) -> dict[str, int]
 
 def gang_of_manifest(
     manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]] | None = None
-) -> Gang:
+) -> VolcanoGang:
     """A job that is about to be submitted. A Volcano job names its minimum, or all its pods are needed; plain
     pods under Volcano's scheduler that name a PodGroup, in the same file or in the cluster, join it. Others
     are each other's equals: one suffices unless an annotation says more
@@ -159,7 +168,7 @@ def gang_of_manifest(
     total = job.pods_wanted
     least = job.gang_size if of_volcano else _annotated(meta.annotations)
     min_member = min(max(least or 1, 1), max(total, 1)) if of_volcano else max(least or 1, 1)
-    return Gang(
+    return VolcanoGang(
         meta.namespace,
         meta.name,
         manifest.volcano_queue or _named(meta.annotations, meta.labels) or DEFAULT_QUEUE,
@@ -177,7 +186,9 @@ def gang_of_manifest(
     )
 
 
-def _joined(manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]]) -> Gang | None:
+def _joined(
+    manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]]
+) -> VolcanoGang | None:
     """Its pods in the PodGroup that they name, as the file has it, with the pods and the phase of the one in
     the cluster. None where there is no such PodGroup of Volcano."""
     job, beside = manifest.job, manifest.pod_group
@@ -218,7 +229,7 @@ def is_for_volcano(manifest: JobManifest) -> bool:
 
 def gang_of_group(
     group: PodGroup, pods: Iterable[Pod], state: ClusterState, maker: JobObject | None = None
-) -> Gang:
+) -> VolcanoGang:
     """A PodGroup that exists, with its pods. Of a Volcano job that is not let in, no pods are made yet: they
     are taken from ``maker``. Pods that are being deleted hold their node and count no more."""
     members = sorted(pods, key=lambda pod: (pod.meta.created_ms, pod.meta.name, pod.meta.uid))
@@ -233,7 +244,7 @@ def gang_of_group(
     if maker is not None and maker.pod_sets and is_complete < group.min_member:
         tasks = _missing(maker, ready)
     priorities = [pod.priority for pod in alive]
-    return Gang(
+    return VolcanoGang(
         group.meta.namespace,
         group.meta.name,
         queue_of(group),

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.scheduling import VolcanoConfig
-from gpucost.cluster.volcano import HyperNode
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.scheduler_config import VolcanoConfig
+from gpucost.cluster.objects.volcano import HyperNode
 
 PLUGIN = "network-topology-aware"
 HARD = "hard"
@@ -25,7 +25,7 @@ MOST_QUANTIFIERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Domains:
+class HyperNodeDomains:
     """What a gang may use: ``allowed`` are sets of nodes, the narrowest tiers first, each with its HyperNode
     and tier; None where it may use any node. ``notes`` say what was taken for granted, ``wrong`` why no
     HyperNode can do. ``field`` is where the limit stands."""
@@ -37,26 +37,26 @@ class Domains:
 
 
 def domains_of(
-    gang: Gang, config: VolcanoConfig, hyper_nodes: Iterable[HyperNode], nodes: Sequence[Node]
-) -> Domains:
+    gang: VolcanoGang, config: VolcanoConfig, hyper_nodes: Iterable[HyperNode], nodes: Sequence[Node]
+) -> HyperNodeDomains:
     """A hard topology with a highest tier keeps all pods of a gang, those that run too, in one HyperNode of
     at most that tier. A soft one, and a hard one without a tier, are wishes (IsHardTopologyMode)."""
     asked = gang.topology
     if not asked:
-        return Domains(None)
+        return HyperNodeDomains(None)
     if asked.get("mode", HARD) != HARD:
-        return Domains(None, ("networkTopology.mode soft is a wish: any node will do",))
+        return HyperNodeDomains(None, ("networkTopology.mode soft is a wish: any node will do",))
     known = sorted(hyper_nodes, key=lambda each: each.meta.name)
     if config.is_read and PLUGIN not in config.plugins:
         note = f"networkTopology is not enforced: the plugin {PLUGIN} is not configured"
-        return Domains(None, (note,))
+        return HyperNodeDomains(None, (note,))
     notes = () if PLUGIN in config.plugins else (f"the plugin {PLUGIN} is taken to be configured",)
     highest = _highest(asked, known)
     if highest is None and asked.get("highest_tier_name"):
         name = asked["highest_tier_name"]
-        return Domains((), notes, f"no HyperNode has the tier name {name}", _FIELD_OF_NAME)
+        return HyperNodeDomains((), notes, f"no HyperNode has the tier name {name}", _FIELD_OF_NAME)
     if highest is None:
-        return Domains(None, (*notes, "a hard networkTopology without highestTierAllowed is a wish"))
+        return HyperNodeDomains(None, (*notes, "a hard networkTopology without highestTierAllowed is a wish"))
     sets = members(known, nodes)
     allowed = [
         (each.meta.name, each.tier, sets[each.meta.name])
@@ -70,7 +70,7 @@ def domains_of(
     elif not any(each.tier <= highest for each in known):
         wrong = f"no HyperNode is of tier {highest} or below"
     unread = [f"a pattern of HyperNode {each.meta.name} is not evaluated" for each in known if _odd(each)]
-    return Domains(tuple(allowed), (*notes, *unread), wrong)
+    return HyperNodeDomains(tuple(allowed), (*notes, *unread), wrong)
 
 
 _FIELD_OF_NAME = "spec.networkTopology.highestTierName"

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from gpucost.advisor.volcano.amounts import (
-    Amounts,
+from gpucost.advisor.volcano.gang import VolcanoGang
+from gpucost.advisor.volcano.resource_amounts import (
+    ResourceAmounts,
     add_to,
     at_most,
     covers,
@@ -22,16 +23,15 @@ from gpucost.advisor.volcano.amounts import (
     share,
     too_much,
 )
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.cluster.fit import PODS
-from gpucost.cluster.volcano import VolcanoQueue
-from gpucost.cluster.volcano_queues import ROOT_QUEUE
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.node_fit import PODS
+from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
 
 OPEN = ("Open", "")
 """States in which a queue takes jobs; a queue whose status nobody wrote counts as open."""
 
 
-class Refusal(NamedTuple):
+class QueueRefusal(NamedTuple):
     """Why a queue does not take something: ``reason`` in one word, ``field`` of ``queue``, resources of which
     there is not enough, and how much of them is ``used`` (with what is asked) and the ``limit``."""
 
@@ -39,22 +39,22 @@ class Refusal(NamedTuple):
     queue: str
     field: str
     resources: tuple[str, ...] = ()
-    used: Amounts = MappingProxyType({})
-    limit: Amounts = MappingProxyType({})
+    used: ResourceAmounts = MappingProxyType({})
+    limit: ResourceAmounts = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Sums:
+class QueueSums:
     """What ``jobs`` jobs hold, want and were promised together (OnSessionOpen of the plugins)."""
 
     jobs: int
-    allocated: Amounts
-    request: Amounts
-    elastic: Amounts
-    inqueue: Amounts
+    allocated: ResourceAmounts
+    request: ResourceAmounts
+    elastic: ResourceAmounts
+    inqueue: ResourceAmounts
 
     @classmethod
-    def of(cls, gangs: Iterable[Gang]) -> Sums:
+    def of(cls, gangs: Iterable[VolcanoGang]) -> QueueSums:
         """Pods of a job that was not let in are not made, so it wants nothing yet."""
         jobs, allocated, request = 0, dict[str, float](), dict[str, float]()
         elastic, inqueue = dict[str, float](), dict[str, float]()
@@ -71,7 +71,7 @@ class Sums:
         return cls(jobs, allocated, request, elastic, inqueue)
 
 
-NO_SUMS = Sums(0, {}, {}, {}, {})
+NO_SUMS = QueueSums(0, {}, {}, {}, {})
 
 
 @dataclass
@@ -80,13 +80,13 @@ class QueueAttr:
     what those that were let in have still to get. ``ancestors`` are from the root down."""
 
     queue: VolcanoQueue
-    guarantee: Amounts = field(default_factory=dict)
-    real_capability: Amounts = field(default_factory=dict)
-    deserved: Amounts = field(default_factory=dict)
-    allocated: Amounts = field(default_factory=dict)
-    request: Amounts = field(default_factory=dict)
-    elastic: Amounts = field(default_factory=dict)
-    inqueue: Amounts = field(default_factory=dict)
+    guarantee: ResourceAmounts = field(default_factory=dict)
+    real_capability: ResourceAmounts = field(default_factory=dict)
+    deserved: ResourceAmounts = field(default_factory=dict)
+    allocated: ResourceAmounts = field(default_factory=dict)
+    request: ResourceAmounts = field(default_factory=dict)
+    elastic: ResourceAmounts = field(default_factory=dict)
+    inqueue: ResourceAmounts = field(default_factory=dict)
     ancestors: tuple[str, ...] = ()
     is_leaf: bool = True
 
@@ -98,7 +98,7 @@ class QueueAttr:
     def share(self) -> float:
         return share(self.allocated, self.deserved, self.deserved)
 
-    def add(self, sums: Sums, has_pods: bool) -> None:
+    def add(self, sums: QueueSums, has_pods: bool) -> None:
         """What jobs hold, want and were promised. Pods are counted where nodes say how many they take."""
         parts = [sums.allocated, sums.request]
         if not has_pods:
@@ -107,7 +107,7 @@ class QueueAttr:
         self.elastic, self.inqueue = plus(self.elastic, sums.elastic), plus(self.inqueue, sums.inqueue)
 
 
-class Overlay(Mapping[str, QueueAttr]):
+class QueueOverlay(Mapping[str, QueueAttr]):
     """Queues of which each is copied when it is first looked at: a question touches few of many."""
 
     def __init__(self, base: Mapping[str, QueueAttr]) -> None:
@@ -131,7 +131,7 @@ class Overlay(Mapping[str, QueueAttr]):
         return len(self._base)
 
 
-def promised(gang: Gang) -> dict[str, float]:
+def promised(gang: VolcanoGang) -> dict[str, float]:
     """Of its minResources what a job that was let in has not got yet; of one that runs only where it has as
     many pods as it needs (plugins/util, GetInqueueResource)."""
     if gang.min_resources is None:
@@ -142,7 +142,7 @@ def promised(gang: Gang) -> dict[str, float]:
     return exceeding(gang.minimum, gang.holds)
 
 
-def reserved(gang: Gang) -> Amounts:
+def reserved(gang: VolcanoGang) -> ResourceAmounts:
     """What overcommit reserves for a job that was let in: all of its minResources until it runs
     (plugins/overcommit/overcommit.go, OnSessionOpen)."""
     if gang.min_resources is None:
@@ -156,14 +156,14 @@ def reserved(gang: Gang) -> Amounts:
     return {}
 
 
-class Queues:
+class SessionQueues:
     """Queues by name, without any plugin that limits them: whatever nodes have, jobs may take.
 
     ``proportion`` and ``capacity`` refine it.
     """
 
     def __init__(
-        self, attrs: Mapping[str, QueueAttr], total: Amounts, present: frozenset[str] = frozenset()
+        self, attrs: Mapping[str, QueueAttr], total: ResourceAmounts, present: frozenset[str] = frozenset()
     ) -> None:
         """``present`` are queues that have jobs."""
         self.attrs = attrs
@@ -173,7 +173,7 @@ class Queues:
     def copy(self) -> Self:
         """The same, to be changed apart. This one must not be changed any more."""
         other = copy(self)
-        other.attrs = Overlay(self.attrs)
+        other.attrs = QueueOverlay(self.attrs)
         return other
 
     def chain(self, name: str) -> Sequence[QueueAttr]:
@@ -181,19 +181,19 @@ class Queues:
         own = self.attrs[name]
         return (own, *(self.attrs[each] for each in reversed(own.ancestors)))
 
-    def allocate(self, name: str, asked: Amounts) -> None:
+    def allocate(self, name: str, asked: ResourceAmounts) -> None:
         for attr in self.chain(name):
             attr.allocated = plus(attr.allocated, asked)
 
-    def free(self, name: str, asked: Amounts) -> None:
+    def free(self, name: str, asked: ResourceAmounts) -> None:
         for attr in self.chain(name):
             attr.allocated = minus(attr.allocated, asked)
 
-    def enqueueable(self, _gang: Gang) -> Refusal | None:
+    def enqueueable(self, _gang: VolcanoGang) -> QueueRefusal | None:
         """None where a job may be let in (JobEnqueueableFn)."""
         return None
 
-    def enqueued(self, gang: Gang) -> None:
+    def enqueued(self, gang: VolcanoGang) -> None:
         """It was let in."""
         minimum = gang.minimum
         for attr in self.chain(gang.queue):
@@ -203,11 +203,11 @@ class Queues:
         """Whether its turn is skipped (OverusedFn)."""
         return False
 
-    def allocatable(self, _name: str, _asked: Amounts) -> Refusal | None:
+    def allocatable(self, _name: str, _asked: ResourceAmounts) -> QueueRefusal | None:
         """None where one more pod may be bound (AllocatableFn)."""
         return None
 
-    def preemptive(self, _name: str, _asked: Amounts) -> bool:
+    def preemptive(self, _name: str, _asked: ResourceAmounts) -> bool:
         """Whether it may take back from others (PreemptiveFn)."""
         return True
 
@@ -215,24 +215,24 @@ class Queues:
         """Smaller goes first (QueueOrderFn)."""
         return ()
 
-    def _closed(self, name: str) -> Refusal | None:
+    def _closed(self, name: str) -> QueueRefusal | None:
         state = self.attrs[name].queue.state
-        return None if state in OPEN else Refusal("QueueClosed", name, "status.state")
+        return None if state in OPEN else QueueRefusal("QueueClosed", name, "status.state")
 
-    def _enough(self, attr: QueueAttr, gang: Gang) -> Refusal | None:
+    def _enough(self, attr: QueueAttr, gang: VolcanoGang) -> QueueRefusal | None:
         """minResources + allocated + inqueue - elastic, on what is asked, at most the real capability."""
         minimum = gang.minimum
         used = minus(plus(minimum, attr.allocated, attr.inqueue), attr.elastic)
         short = too_much(used, attr.real_capability, minimum)
         if not short:
             return None
-        return Refusal("QueueQuota", attr.name, "spec.capability", short, used, attr.real_capability)
+        return QueueRefusal("QueueQuota", attr.name, "spec.capability", short, used, attr.real_capability)
 
 
-class ByWeight(Queues):
+class ProportionQueues(SessionQueues):
     """The plugin proportion: nobody gets above what the weights give."""
 
-    def enqueueable(self, gang: Gang) -> Refusal | None:
+    def enqueueable(self, gang: VolcanoGang) -> QueueRefusal | None:
         closed = self._closed(gang.queue)
         if closed is not None or gang.min_resources is None:
             return closed
@@ -242,7 +242,7 @@ class ByWeight(Queues):
         attr = self.attrs[name]
         return covers(attr.allocated, attr.deserved)
 
-    def allocatable(self, name: str, asked: Amounts) -> Refusal | None:
+    def allocatable(self, name: str, asked: ResourceAmounts) -> QueueRefusal | None:
         attr = self.attrs[name]
         used = plus(attr.allocated, asked)
         short = too_much(used, attr.deserved, asked)
@@ -250,8 +250,8 @@ class ByWeight(Queues):
             capped = tuple(key for key in short if self._is_capped(attr, key))
             if capped:
                 field_ = "spec.capability"
-                return Refusal("QueueCapability", name, field_, capped, used, attr.real_capability)
-            return Refusal("QueueShare", name, "spec.weight", short, used, attr.deserved)
+                return QueueRefusal("QueueCapability", name, field_, capped, used, attr.real_capability)
+            return QueueRefusal("QueueShare", name, "spec.weight", short, used, attr.deserved)
         return self._closed(name)
 
     def _is_capped(self, attr: QueueAttr, resource: str) -> bool:
@@ -261,7 +261,7 @@ class ByWeight(Queues):
             resource, real, attr.deserved.get(resource, 0.0)
         )
 
-    def preemptive(self, name: str, asked: Amounts) -> bool:
+    def preemptive(self, name: str, asked: ResourceAmounts) -> bool:
         return self.allocatable(name, asked) is None
 
     def order(self, name: str) -> tuple[float, ...]:
@@ -269,21 +269,21 @@ class ByWeight(Queues):
         return (-attr.queue.priority, attr.share)
 
 
-class ByCapacity(Queues):
+class CapacityQueues(SessionQueues):
     """The plugin capacity: the real capability is the limit, of each ancestor too where ``hierarchy`` is on;
     ``broken`` is why the hierarchy cannot be built, and then nothing is let in anywhere."""
 
     def __init__(
         self,
         attrs: Mapping[str, QueueAttr],
-        total: Amounts,
+        total: ResourceAmounts,
         present: frozenset[str] = frozenset(),
-        broken: Refusal | None = None,
+        broken: QueueRefusal | None = None,
     ) -> None:
         super().__init__(attrs, total, present)
         self.broken = broken
 
-    def enqueueable(self, gang: Gang) -> Refusal | None:
+    def enqueueable(self, gang: VolcanoGang) -> QueueRefusal | None:
         attr = self.attrs[gang.queue]
         refused = self.broken or self._not_leaf(attr) or self._closed(gang.queue)
         if refused is not None or gang.min_resources is None:
@@ -293,7 +293,7 @@ class ByCapacity(Queues):
             None,
         )
 
-    def allocatable(self, name: str, asked: Amounts) -> Refusal | None:
+    def allocatable(self, name: str, asked: ResourceAmounts) -> QueueRefusal | None:
         refused = self._closed(name) or self.broken or self._not_leaf(self.attrs[name])
         if refused is not None:
             return refused
@@ -302,10 +302,10 @@ class ByCapacity(Queues):
             short = too_much(used, attr.real_capability, asked)
             if short:
                 field_ = "spec.capability"
-                return Refusal("QueueCapability", attr.name, field_, short, used, attr.real_capability)
+                return QueueRefusal("QueueCapability", attr.name, field_, short, used, attr.real_capability)
         return None
 
-    def preemptive(self, name: str, asked: Amounts) -> bool:
+    def preemptive(self, name: str, asked: ResourceAmounts) -> bool:
         """Within its real capability, and of one resource at most what it deserves."""
         attr = self.attrs[name]
         if self.broken is not None or self._closed(name) is not None:
@@ -322,20 +322,20 @@ class ByCapacity(Queues):
         deserves = any(attr.deserved.values())
         return (-attr.queue.priority, attr.share if deserves else 1.0, 0.0 if deserves else 1.0)
 
-    def _not_leaf(self, attr: QueueAttr) -> Refusal | None:
-        return None if attr.is_leaf else Refusal("NotALeaf", attr.name, "spec.parent")
+    def _not_leaf(self, attr: QueueAttr) -> QueueRefusal | None:
+        return None if attr.is_leaf else QueueRefusal("NotALeaf", attr.name, "spec.parent")
 
 
-def ancestors_of(name: str, queues: Mapping[str, VolcanoQueue]) -> tuple[str, ...] | Refusal:
+def ancestors_of(name: str, queues: Mapping[str, VolcanoQueue]) -> tuple[str, ...] | QueueRefusal:
     """From the root down; a refusal where a parent is missing, or parents go round in a circle."""
     found: list[str] = []
     while name != ROOT_QUEUE:
         queue = queues[name]
         parent = queue.parent or ROOT_QUEUE
         if parent in found or parent == name:
-            return Refusal("QueueCycle", name, "spec.parent")
+            return QueueRefusal("QueueCycle", name, "spec.parent")
         if parent not in queues and parent != ROOT_QUEUE:
-            return Refusal("NoParent", name, "spec.parent")
+            return QueueRefusal("NoParent", name, "spec.parent")
         found.append(parent)
         name = parent
     return tuple(reversed(found))

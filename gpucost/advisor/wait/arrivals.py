@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from gpucost.advisor.wait.simulate import Arrival, Arrivals
+from gpucost.advisor.wait.simulation import JobArrival, JobArrivals
 from gpucost.domain.errors import InputError
 
 
-def as_before(past: Sequence[Arrival], span_ms: int, horizon_ms: int) -> Arrivals:
+def as_before(past: Sequence[JobArrival], span_ms: int, horizon_ms: int) -> JobArrivals:
     """Each sample begins somewhere else in the ``span_ms`` of ``past`` (``at_ms`` from its start), and plays
     on for ``horizon_ms``, from the start again where it comes to the end. So bursts and sizes stay.
 
@@ -24,10 +24,10 @@ def as_before(past: Sequence[Arrival], span_ms: int, horizon_ms: int) -> Arrival
             raise InputError("at_ms", arrival.at_ms, f"from 0 to below the span of {span_ms} ms")
     rounds = -(-horizon_ms // span_ms) + 1
 
-    def drawn(random: Random) -> list[Arrival]:
+    def drawn(random: Random) -> list[JobArrival]:
         begin = random.randrange(span_ms)
         made = [
-            Arrival(
+            JobArrival(
                 at_ms, replace(arrival.run, id=arrival.run.id if not turn else f"{arrival.run.id}#{turn + 1}")
             )
             for turn in range(rounds)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from gpucost.domain.errors import InputError
 
-Placement = tuple[tuple[int, int], ...]
+FifoPlacement = tuple[tuple[int, int], ...]
 """Node and GPUs on it, for each node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class FifoJob:
     """A job that waits for ``gpus`` in ``queue``. Raises InputError below one GPU."""
 
     id: str
@@ -31,14 +31,14 @@ class Ask:
             raise InputError("gpus", self.gpus, "1 or more")
 
 
-class Nodes:
+class FifoNodes:
     """Nodes of ``gpus_per_node`` GPUs, and how many of each are free."""
 
     def __init__(self, nodes: int, gpus_per_node: int) -> None:
         self._size = gpus_per_node
         self.free = [gpus_per_node] * nodes
 
-    def place(self, gpus: int) -> Placement | None:
+    def place(self, gpus: int) -> FifoPlacement | None:
         """Where it would go now; None where it does not fit. Takes nothing."""
         free, size = self.free, self._size
         if gpus <= size:
@@ -54,16 +54,16 @@ class Nodes:
         others = [(left, node) for node, left in enumerate(free) if left >= rest and node not in empty]
         return (*placed, (min(others)[1], rest)) if others else None
 
-    def take(self, placement: Placement) -> None:
+    def take(self, placement: FifoPlacement) -> None:
         for node, gpus in placement:
             self.free[node] -= gpus
 
-    def give_back(self, placement: Placement) -> None:
+    def give_back(self, placement: FifoPlacement) -> None:
         for node, gpus in placement:
             self.free[node] += gpus
 
 
-class Fifo:
+class FifoDiscipline:
     """``waiting`` in the order of submission. Strict: the first of a queue that does not fit holds all behind
     it in its queue, never another queue. With ``backfills`` everyone who fits starts, in order.
 
@@ -72,11 +72,11 @@ class Fifo:
 
     def __init__(
         self,
-        nodes: Nodes,
-        running: Mapping[str, Placement],
-        waiting: Iterable[Ask],
+        nodes: FifoNodes,
+        running: Mapping[str, FifoPlacement],
+        waiting: Iterable[FifoJob],
         backfills: bool = False,
-        later: Mapping[str, Ask] | None = None,
+        later: Mapping[str, FifoJob] | None = None,
     ) -> None:
         self._nodes = nodes
         self._held = dict(running)
@@ -97,11 +97,11 @@ class Fifo:
             self._join(self._later[id])
         return self._all_that_may()
 
-    def placement(self, id: str) -> Placement:
+    def placement(self, id: str) -> FifoPlacement:
         """Where one that started and has not ended is. Raises KeyError for others."""
         return self._held[id]
 
-    def _join(self, ask: Ask) -> None:
+    def _join(self, ask: FifoJob) -> None:
         self._lines.setdefault((ask.queue, ask.gpus), deque()).append((self._submitted, ask.id))
         self._submitted += 1
 
@@ -141,10 +141,10 @@ class Fifo:
 def fifo(
     nodes: int,
     gpus_per_node: int,
-    running: Mapping[str, Placement],
-    waiting: Sequence[Ask],
+    running: Mapping[str, FifoPlacement],
+    waiting: Sequence[FifoJob],
     backfills: bool = False,
-    later: Mapping[str, Ask] | None = None,
-) -> Callable[[], Fifo]:
+    later: Mapping[str, FifoJob] | None = None,
+) -> Callable[[], FifoDiscipline]:
     """Makes one discipline after the other, each as of now."""
-    return lambda: Fifo(Nodes(nodes, gpus_per_node), running, waiting, backfills, later)
+    return lambda: FifoDiscipline(FifoNodes(nodes, gpus_per_node), running, waiting, backfills, later)

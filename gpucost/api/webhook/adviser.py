@@ -1,22 +1,146 @@
-"""A review to its warnings, in the process that knows the cluster."""
+"""A review to its warnings, in the process that knows the cluster.
+
+Advice as warnings of an admission: a few short lines.
+
+Kubernetes asks for at most 120 characters each, may cut what is longer than 256, and drops warnings once all
+of them have 4,096 bytes (kubernetes, staging/src/k8s.io/api/admission/v1/types.go and
+staging/src/k8s.io/apiserver/pkg/endpoints/filters/warning.go, v1.34). kubectl writes ``Warning: `` before
+each.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gpucost.advisor.answers import Advice, Decision
-from gpucost.advisor.redact import redact_advice
-from gpucost.api.webhook.channel import Tell
-from gpucost.api.webhook.desk import Outcome
-from gpucost.api.webhook.warnings import warnings_of
-from gpucost.api.webhook.wire import Result
-from gpucost.cluster.manifest import JobManifest
+from gpucost.advisor.kueue.answer import BLOCKED
+from gpucost.advisor.model.answers import (
+    Advice,
+    JobSuggestion,
+    SchedulingDecision,
+    SuggestedChangeKind,
+    WaitEstimate,
+)
+from gpucost.advisor.model.headline import REST, STARTS_WITH, about
+from gpucost.advisor.model.redaction import redact_advice
+from gpucost.api.webhook.admission_review import ReviewResult
+from gpucost.api.webhook.deadline_queue import ReviewOutcome
+from gpucost.api.webhook.ipc import Tell
+from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.errors import InputError
-from gpucost.service.advising import Advising, Informed, NoState
+from gpucost.reports.base.display import counted, money, visible
+from gpucost.service.advisor.advisor_service import AdvisorService, AdvisorSnapshot, NoState
+
+LONGEST = 120
+"""Characters of one warning."""
+MOST = 5
+MOST_BYTES = 2_000
+"""Of all warnings of one answer, in UTF-8."""
+
+_NAME = "gpucost: "
+_MOST_SHOWN = 1_000
+
+
+_PARTIAL = "size: "
+# Of what was asked again about a suggestion.
+_THEN = {
+    SchedulingDecision.NOW: "would run now with one change",
+    SchedulingDecision.LATER: "would start with new nodes after one change",
+    SchedulingDecision.WAITS: "would wait less with one change",
+}
+
+
+def warnings_of(advice: Advice) -> list[str]:
+    """What happens, then the best suggestion and what to mind. Names in ``advice`` must be such as the reader
+    may see."""
+    lines = [_says(advice)]
+    lines += [f"gets {each.removeprefix(_PARTIAL)}" for each in advice.why if each.startswith(_PARTIAL)]
+    own = (each for each in advice.suggestions if each.change.kind is SuggestedChangeKind.MANIFEST)
+    best = next(own, next(iter(advice.suggestions), None))
+    if best is not None:
+        lines.append(_suggested(best))
+        lines += [f"mind: {best.caveat}"] if best.caveat else []
+    return fitted(lines)
+
+
+def _says(advice: Advice) -> str:
+    """One sentence. The reason is the advisor's own; what it says before that is said shorter here, since
+    there are no lines below."""
+    reason = advice.says.partition(": ")[2]
+    match advice.decision:
+        case SchedulingDecision.NOW:
+            return _now(advice)
+        case SchedulingDecision.LATER:
+            return f"starts in about {about(advice.later_ms or 0)}, once an autoscaler has added nodes"
+        case SchedulingDecision.WAITS if advice.reason == BLOCKED:
+            return (
+                f"{_waits(advice.wait)}: the head of queue {advice.queue} does not fit yet, "
+                "and nobody passes it (StrictFIFO)"
+            )
+        case SchedulingDecision.WAITS:
+            partly, rest, _ = advice.says.partition(": ")[0].partition(REST)
+            return f"{partly + rest if rest else ''}{_waits(advice.wait)}: {reason}"
+        case SchedulingDecision.NEVER:
+            return f"will not run as it is: {reason}"
+        case _:
+            return f"no forecast: {reason}"
+
+
+def _now(advice: Advice) -> str:
+    nodes = {node for each in advice.pod_sets for node in each.nodes}
+    runs = advice.says.partition(" on ")[0] if advice.says.startswith(STARTS_WITH) else "runs now"
+    parts = [runs, f" on {counted(len(nodes), 'node')}" if nodes else ""]
+    pods = sum(each.is_of_scheduler for each in advice.victims)
+    gone = (counted(len(advice.victims) - pods, "workload"), counted(pods, "pod"))
+    parts += [f", by preempting {each}" for each in gone if not each.startswith("0 ")]
+    if advice.borrowed:
+        parts.append(", on borrowed quota, which can be taken back")
+    if advice.price is not None:
+        parts.append(f"; {advice.price.currency} {money(advice.price.per_hour)}/h")
+    return "".join(parts)
+
+
+def _waits(wait: WaitEstimate | None) -> str:
+    """Roughly: at admission there is time for a few samples only, of which the middle is told."""
+    if wait is None:
+        return "waits"
+    if wait.p50_ms is None:
+        return f"waits longer than {about(wait.horizon_ms)}"
+    return f"waits about {about(wait.p50_ms)}"
+
+
+def _suggested(best: JobSuggestion) -> str:
+    then = _THEN.get(best.decision, "would be better off with one change")
+    if best.change.kind is SuggestedChangeKind.CLUSTER:
+        then += " by an administrator"
+    return f"{then}: {best.says}"
+
+
+def fitted(lines: Iterable[str]) -> list[str]:
+    """The first ``MOST`` of ``lines``, each as it may be shown; those that no longer fit are left out."""
+    found: list[str] = []
+    left = MOST_BYTES
+    for line in lines:
+        warning = _NAME + cut(visible(line.strip(), _MOST_SHOWN).removeprefix(_NAME), LONGEST - len(_NAME))
+        left -= len(warning.encode())
+        if len(found) == MOST or left <= 0:
+            break
+        found.append(warning)
+    return found
+
+
+def cut(text: str, limit: int) -> str:
+    """``text`` of at most ``limit`` characters, cut between words and marked with an ellipsis."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    # A word that is longer than half of the line is cut in itself: a name of 253 characters is one word.
+    at = kept.rfind(" ")
+    return (kept[:at] if at >= limit // 2 else kept).rstrip(" ,;:(") + "…"
+
 
 # Between the end of a step that took as long as thought and the deadline: the way back.
 _BACK_S = 0.01
@@ -25,7 +149,7 @@ _TIMES_FIRST = 40
 
 
 @dataclass
-class Cost:
+class AnswerCost:
     """How long a step takes, so that it is begun only where it will end in time.
 
     Mean and mean deviation as in RFC 6298, which follow a cluster that grows. A step that is never begun
@@ -57,20 +181,20 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AnswerStep:
     """A better answer, made of the one before, and what that costs."""
 
-    cost: Cost
-    better: Callable[[JobManifest, Informed, Advice], Advice]
+    cost: AnswerCost
+    better: Callable[[JobManifest, AdvisorSnapshot, Advice], Advice]
 
 
 @dataclass(frozen=True)
-class Adviser:
+class AdmissionAdviser:
     """Advice for whoever works in the namespace of the review. Called by one thread only."""
 
-    advising: Advising
-    _wait: Cost = field(default_factory=Cost)
-    _change: Cost = field(default_factory=Cost)
+    advising: AdvisorService
+    _wait: AnswerCost = field(default_factory=AnswerCost)
+    _change: AnswerCost = field(default_factory=AnswerCost)
 
     def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
         """Tells an outcome, and then better ones: how long it waits, what to change. Each only if ``tell``
@@ -82,13 +206,13 @@ class Adviser:
             informed = self.advising.informed()
             manifest = self.advising.read(document, informed)
         except NoState:
-            tell(Outcome(Result.NO_STATE), False)
+            tell(ReviewOutcome(ReviewResult.NO_STATE), False)
             return
         except InputError:
-            tell(Outcome(Result.INVALID_MANIFEST), False)
+            tell(ReviewOutcome(ReviewResult.INVALID_MANIFEST), False)
             return
         if not informed.asks_gpus(manifest):
-            tell(Outcome(Result.NO_GPUS), False)
+            tell(ReviewOutcome(ReviewResult.NO_GPUS), False)
             return
         begun_s = time.monotonic()
         found = self.advising.advise_at_admission(manifest, informed)
@@ -104,28 +228,30 @@ class Adviser:
             found = step.better(manifest, informed, found)
             step.cost.took(time.monotonic() - begun_s)
 
-    def _steps(self, decision: Decision, until_s: float) -> Sequence[Step]:
+    def _steps(self, decision: SchedulingDecision, until_s: float) -> Sequence[AnswerStep]:
         """What may follow the first answer, in this order. Each ends soon after ``until_s``."""
-        if decision is Decision.NOW:
+        if decision is SchedulingDecision.NOW:
             return ()
-        change = Step(self._change, partial(self._with_suggestions, until_s))
+        change = AnswerStep(self._change, partial(self._with_suggestions, until_s))
         return (
-            (Step(self._wait, partial(self._with_wait, until_s)), change)
-            if decision is Decision.WAITS
+            (AnswerStep(self._wait, partial(self._with_wait, until_s)), change)
+            if decision is SchedulingDecision.WAITS
             else (change,)
         )
 
-    def _with_wait(self, until_s: float, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
+    def _with_wait(
+        self, until_s: float, manifest: JobManifest, informed: AdvisorSnapshot, found: Advice
+    ) -> Advice:
         del found
         return self.advising.wait_at_admission(manifest, informed, until_s=until_s)
 
     def _with_suggestions(
-        self, until_s: float, manifest: JobManifest, informed: Informed, found: Advice
+        self, until_s: float, manifest: JobManifest, informed: AdvisorSnapshot, found: Advice
     ) -> Advice:
         better = self.advising.advise_at_admission(manifest, informed, suggestions=True, until_s=until_s)
         return replace(found, suggestions=better.suggestions)
 
 
-def _advised(found: Advice, informed: Informed, written: Mapping[str, Any]) -> Outcome:
+def _advised(found: Advice, informed: AdvisorSnapshot, written: Mapping[str, Any]) -> ReviewOutcome:
     reader = informed.tenants.of_namespace(found.subject.namespace)
-    return Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader, written)))
+    return ReviewOutcome(ReviewResult.ADVISED, warnings_of(redact_advice(found, reader, written)))

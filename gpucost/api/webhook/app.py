@@ -1,26 +1,117 @@
-"""POST /v1/admission/{token}: a review in; out an answer that allows it, with advice if it comes in time."""
+"""POST /v1/admission/{token}: a review in; out an answer that allows it, with advice if it comes in time.
+
+How late an event loop is: what is sent waits as long before it is read, which no deadline counts.
+
+The secret end of the webhook's path, and its file, which may be replaced: while one token takes the place
+of another, both are taken.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from gpucost.api.webhook import wire
-from gpucost.api.webhook.desk import Desk, Outcome, Task
-from gpucost.api.webhook.lateness import Lateness
-from gpucost.api.webhook.token import Token
+from gpucost.api.webhook import admission_review
+from gpucost.api.webhook.deadline_queue import ReviewOutcome, ReviewQueue, ReviewTask
+from gpucost.settings.secret_files import ALLOWED, read_small, tokens_of
+
+logger = logging.getLogger(__name__)
+
+
+class WebhookToken:
+    """``first``, one or two a line each, holds until ``file`` says another."""
+
+    def __init__(self, first: str, file: Path | None = None) -> None:
+        self._digests, self._file = _digests(first.split("\n")), file
+        self._read = b""
+
+    def matches(self, given: str) -> bool:
+        """In a time that says nothing of the token."""
+        digest = _digest(given)
+        return sum(hmac.compare_digest(digest, each) for each in self._digests) > 0
+
+    def renew(self) -> bool:
+        """Take what the file says; whether that is another token. What cannot be used is logged, and the one
+        before stays. The file is small and is read each time: its times and size may be those of before."""
+        if self._file is None:
+            return False
+        try:
+            read = read_small(self._file)
+        except OSError as error:
+            logger.warning("the webhook's token cannot be read again: %s", type(error).__name__)
+            return False
+        if read == self._read:
+            return False
+        self._read = read
+        tokens = tokens_of(read.decode("utf-8", "replace").strip())
+        if not tokens:
+            logger.warning("the webhook's token file does not hold %s: the token before stays", ALLOWED)
+            return False
+        digests = _digests(tokens)
+        if digests == self._digests:
+            return False
+        self._digests = digests
+        logger.info("the webhook has a new token: it takes %d now", len(digests))
+        return True
+
+
+def _digests(tokens: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(map(_digest, tokens))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+_EVERY_S = 0.01
+
+
+class LoopLag:
+    """Of the running loop. While somebody asks a timer is set; what it comes late counts until the next."""
+
+    def __init__(self) -> None:
+        self._last_s = 0.0
+        self._due_s: float | None = None
+        self._is_asked = False
+
+    def seconds(self) -> float:
+        """Called in one loop only; 0.0 after a pause of asking."""
+        loop = asyncio.get_running_loop()
+        self._is_asked = True
+        if self._due_s is None:
+            self._set(loop)
+            return 0.0
+        return max(self._last_s, loop.time() - self._due_s)
+
+    def _set(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due_s = loop.time() + _EVERY_S
+        loop.call_at(self._due_s, self._came, loop, self._due_s)
+
+    def _came(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+        self._last_s = loop.time() - due_s
+        self._due_s = None
+        if self._is_asked:
+            self._is_asked = False
+            self._set(loop)
+        else:
+            self._last_s = 0.0
+
 
 PREFIX = "/v1/admission/"
 
 # What is kept of a body, and what is read of one that is larger so that its sender gets an answer.
-_MOST_KEPT = 4 * wire.MOST_BYTES
-_MOST_DRAINED = 16 * wire.MOST_BYTES
+_MOST_KEPT = 4 * admission_review.MOST_BYTES
+_MOST_DRAINED = 16 * admission_review.MOST_BYTES
 _LONGEST_READ_S = 5.0
 # Of the deadline: a listener that is later than this has no time for more than an answer to each.
 _LATE = 0.2
@@ -35,9 +126,9 @@ class WebhookApp:
 
     def __init__(
         self,
-        token: Token,
+        token: WebhookToken,
         reviewed: Callable[[str], None],
-        work: Callable[[Task], None],
+        work: Callable[[ReviewTask], None],
         *,
         deadline_ms: int,
         in_flight: int,
@@ -45,8 +136,8 @@ class WebhookApp:
         self._token = token
         self._reviewed = reviewed
         self._deadline_s = deadline_ms / 1000
-        self._lateness = Lateness()
-        self.desk = Desk(work, in_flight)
+        self._lateness = LoopLag()
+        self.desk = ReviewQueue(work, in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,16 +152,18 @@ class WebhookApp:
             return  # nobody waits for an answer, and what came is no review
         uid, outcome = await self._became(scope, body, is_whole, until_s)
         self._reviewed(outcome.result)
-        await _send(send, HTTPStatus.OK, wire.answer(uid, outcome.warnings))
+        await _send(send, HTTPStatus.OK, admission_review.answer(uid, outcome.warnings))
 
-    async def _became(self, scope: Scope, body: bytes, is_whole: bool, until_s: float) -> tuple[str, Outcome]:
+    async def _became(
+        self, scope: Scope, body: bytes, is_whole: bool, until_s: float
+    ) -> tuple[str, ReviewOutcome]:
         """The uid of the review, and what became of it."""
-        uid = wire.uid_at_the_head(body)
+        uid = admission_review.uid_at_the_head(body)
         if uid and self._lateness.seconds() > _LATE * self._deadline_s:
-            return uid, Outcome(wire.Result.BUSY)
-        review = wire.read(body, Headers(scope=scope).get("content-type", ""), is_whole=is_whole)
+            return uid, ReviewOutcome(admission_review.ReviewResult.BUSY)
+        review = admission_review.read(body, Headers(scope=scope).get("content-type", ""), is_whole=is_whole)
         if review.refused is not None:
-            return review.uid, Outcome(review.refused)
+            return review.uid, ReviewOutcome(review.refused)
         return review.uid, await self.desk.ask(review, until_s)
 
     def _is_known(self, scope: Scope) -> bool:

@@ -1,7 +1,6 @@
-"""One module per anti-pattern. Each has NAME and run(); ``gpucost.detectors.registry`` lists them, and their
-settings stand in ``gpucost.detectors.rule_settings``.
-
-A rule never guesses: where a guard holds it back or data are missing it says so (``Withheld``). It reports
-what is over as well as what goes on, since the waste ledger counts both. Where two rules could claim the same
-board-second, ``resolve`` decides; a rule only leaves to another what is the other's by definition.
+"""One module or package per anti-pattern, called as the pattern: NAME, settings and run(facts, settings);
+engine/registry lists them. A rule never guesses: where a guard holds it back or data are missing it returns
+a WithheldFinding. It reports what is over as well, since the waste ledger counts both. Where two rules could
+claim the same GPU-second, engine/waste_resolution decides. Must not: import another rule. Begin with
+``not_advertised``.
 """

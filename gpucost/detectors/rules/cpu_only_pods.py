@@ -8,33 +8,38 @@ from fractions import Fraction
 
 import pandas as pd
 
-from gpucost.cluster.commands import kubectl
-from gpucost.cluster.fit import FreeNodes
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod
-from gpucost.detectors.demand_teams import demand_teams
-from gpucost.detectors.facts import Facts
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.views.commands import kubectl
+from gpucost.cluster.views.node_fit import FreeNodes
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.allocation_pieces import (
+    amount,
+    by_its_owner,
+    lasting,
+    since,
+    with_names,
+)
+from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Evidence,
-    Pattern,
-    Subject,
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSubject,
+    RuleDetection,
     SubjectKind,
     TeamView,
     ViewTime,
-    Withheld,
+    WastePattern,
+    WithheldFinding,
 )
-from gpucost.detectors.held import amount, by_its_owner, lasting, since, with_names
+from gpucost.detectors.inputs.detector_facts import DetectorFacts, demand_teams
 from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.holders import NO_TEAM
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.time import DAY_MS
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.CPU_ONLY_PODS
+NAME = WastePattern.CPU_ONLY_PODS
 _HOST = ("cpu", "memory")
 _OF_EVERY_NODE = frozenset({"DaemonSet", "Node"})
 """Owners of pods that belong on a node: DaemonSets, and the node itself for static pods."""
@@ -57,17 +62,17 @@ class _Blocked:
     since_ms: int
 
 
-def run(facts: Facts, settings: Scoped[CpuOnlyPodsSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[CpuOnlyPodsSettings]) -> RuleDetection:
     """Nodes on which they are in the way now."""
     overview = facts.overview
     if overview is None:
-        subject = Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+        subject = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
         because = "nobody watches the cluster's objects, so pods without GPUs are not known"
-        return Detection(withheld=(Withheld(NAME, subject, because, lacks_data=True),))
+        return RuleDetection(withheld=(WithheldFinding(NAME, subject, because, lacks_data=True),))
     if overview.state.is_unread("nodes"):
-        subject = Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
-        return Detection(
-            withheld=(Withheld(NAME, subject, "its nodes have not been read yet", lacks_data=True),)
+        subject = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+        return RuleDetection(
+            withheld=(WithheldFinding(NAME, subject, "its nodes have not been read yet", lacks_data=True),)
         )
     own = settings.default
     drafts = [
@@ -76,10 +81,10 @@ def run(facts: Facts, settings: Scoped[CpuOnlyPodsSettings]) -> Detection:
         if facts.now_ms - found.since_ms >= milliseconds(own.after)
         and found.gpus * _share(facts, found) >= own.least_gpus
     ]
-    return Detection(tuple(drafts))
+    return RuleDetection(tuple(drafts))
 
 
-def _all_blocked(overview: Overview) -> Iterator[_Blocked]:
+def _all_blocked(overview: ClusterOverview) -> Iterator[_Blocked]:
     nodes = FreeNodes(overview.state, overview.catalog)
     for node in overview.state.nodes.values():
         resources = [
@@ -95,7 +100,9 @@ def _all_blocked(overview: Overview) -> Iterator[_Blocked]:
                     yield found
 
 
-def _blocked(overview: Overview, node: Node, resource: str, free: Mapping[str, int]) -> _Blocked | None:
+def _blocked(
+    overview: ClusterOverview, node: Node, resource: str, free: Mapping[str, int]
+) -> _Blocked | None:
     """What the free GPUs lack for their share of the host: its allocatable CPU and memory, without what
     DaemonSets ask for, divided by its GPUs."""
     pods = overview.state.pods_by_node.get(node.meta.name, [])
@@ -166,7 +173,7 @@ def _leaving(
     return found
 
 
-def _team(facts: Facts, found: _Blocked) -> str:
+def _team(facts: DetectorFacts, found: _Blocked) -> str:
     """The team of all pods that are in the way; empty where they are of several."""
     if facts.overview is None:
         return ""
@@ -186,13 +193,13 @@ def _team(facts: Facts, found: _Blocked) -> str:
     return teams.pop() if len(teams) == 1 and NO_TEAM not in teams else ""
 
 
-def _share(facts: Facts, found: _Blocked) -> float:
+def _share(facts: DetectorFacts, found: _Blocked) -> float:
     """Boards per unit; 1 where the history does not know."""
     key = (facts.cluster, found.node.meta.name, found.resource)
     return float(facts.history.shares.get(key, 1))
 
 
-def _draft(facts: Facts, found: _Blocked, settings: CpuOnlyPodsSettings) -> Draft:
+def _draft(facts: DetectorFacts, found: _Blocked, settings: CpuOnlyPodsSettings) -> FindingDraft:
     name = found.node.meta.name
     boards = found.gpus * _share(facts, found)
     since_ms = max(found.since_ms, facts.now_ms - DAY_MS)
@@ -204,24 +211,26 @@ def _draft(facts: Facts, found: _Blocked, settings: CpuOnlyPodsSettings) -> Draf
         f"took the {word} they need."
     )
     evidence = (
-        Evidence("free GPUs", found.free, found.resource, f"node {name}: allocatable − requests of its pods"),
-        Evidence("of these without their share of the host", found.gpus, found.resource, ""),
-        Evidence(
+        FindingEvidence(
+            "free GPUs", found.free, found.resource, f"node {name}: allocatable − requests of its pods"
+        ),
+        FindingEvidence("of these without their share of the host", found.gpus, found.resource, ""),
+        FindingEvidence(
             f"{word} asked for by pods without GPUs",
             _host_amount(found.short_of, _asked(found.pods, found.short_of)),
             "cores" if found.short_of == "cpu" else "GiB",
             f"spec.nodeName={name}",
         ),
-        Evidence("the largest of them", ", ".join(pods), "", f"spec.nodeName={name}"),
-        Evidence(_TAINTS, _taints(found.node), "", f"node {name}: spec.taints"),
+        FindingEvidence("the largest of them", ", ".join(pods), "", f"spec.nodeName={name}"),
+        FindingEvidence(_TAINTS, _taints(found.node), "", f"node {name}: spec.taints"),
     )
     team = _team(facts, found)
     # Taints may be named after those a node is kept for, and are not the team's to set.
     own = tuple(each for each in evidence if each.name != _TAINTS)
-    return Draft(
+    return FindingDraft(
         NAME,
         "blocked",
-        Subject(SubjectKind.NODE, facts.cluster, name),
+        FindingSubject(SubjectKind.NODE, facts.cluster, name),
         found.since_ms,
         summary,
         evidence,
@@ -247,7 +256,7 @@ def _taints(node: Node) -> str:
     return ", ".join(f"{each.key}={each.value}:{each.effect}" for each in node.taints) or "none"
 
 
-def _action(found: _Blocked, settings: CpuOnlyPodsSettings, boards: float) -> Action:
+def _action(found: _Blocked, settings: CpuOnlyPodsSettings, boards: float) -> FindingAction:
     """Pods go, and a taint keeps others away; where they tolerate it the node is closed while they go."""
     name = found.node.meta.name
     key = settings.taint.partition(":")[0].partition("=")[0]
@@ -259,10 +268,10 @@ def _action(found: _Blocked, settings: CpuOnlyPodsSettings, boards: float) -> Ac
         f"ExtendedResourceToleration is on; else they need the toleration key: {key}, operator: Exists."
     )
     lines = (kubectl("taint", "nodes", name, settings.taint), *_deleting(found))
-    return with_names(Action(text, "\n".join(lines), boards), *_names(found))
+    return with_names(FindingAction(text, "\n".join(lines), boards), *_names(found))
 
 
-def _move(found: _Blocked, boards: float) -> Action:
+def _move(found: _Blocked, boards: float) -> FindingAction:
     name = found.node.meta.name
     text = (
         f"Close {name}{_and_delete(found)}; what tolerates the node's taints must lose the toleration in its "
@@ -270,16 +279,16 @@ def _move(found: _Blocked, boards: float) -> Action:
     )
     again = _deleting(found)
     lines = (kubectl("cordon", name), *again, kubectl("uncordon", name)) if again else ()
-    return with_names(Action(text, "\n".join(lines), boards), *_names(found))
+    return with_names(FindingAction(text, "\n".join(lines), boards), *_names(found))
 
 
-def _own_action(found: _Blocked, boards: float) -> Action:
+def _own_action(found: _Blocked, boards: float) -> FindingAction:
     """What a team can do without rights to nodes."""
     text = (
         f"Keep {amount(len(found.leaving), 'pod')} without GPUs from nodes with GPUs by a node affinity"
         f"{_and_delete(found)}.{_bare(found)}"
     )
-    return with_names(Action(text, "\n".join(_deleting(found)), boards), *_names(found))
+    return with_names(FindingAction(text, "\n".join(_deleting(found)), boards), *_names(found))
 
 
 def _and_delete(found: _Blocked) -> str:

@@ -7,28 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gpucost.cluster.commands import kubectl
-from gpucost.cluster.gangs import Gang
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod
-from gpucost.cluster.waiting import pod_reason
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.views.commands import kubectl
+from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.wait_causes import pod_reason
 from gpucost.contract.queue_metrics import GangKind
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Episode,
-    Evidence,
-    Pattern,
-    Subject,
-    SubjectKind,
-    TeamView,
-    Withheld,
-)
-from gpucost.detectors.held import (
+from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
-    Piece,
+    AllocationPiece,
     amount,
     boards_at,
     hours,
@@ -39,15 +26,28 @@ from gpucost.detectors.held import (
     with_names,
     within,
 )
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    TeamView,
+    WasteEpisode,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.job_tables import StragglerPod, stragglers
+from gpucost.detectors.inputs.view_times import of_episodes
 from gpucost.detectors.rule_settings import GangStallSettings
-from gpucost.detectors.settings import Scoped
-from gpucost.detectors.straggler import Straggler, stragglers
-from gpucost.detectors.view_times import of_episodes
+from gpucost.domain.buckets import Waste
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
-from gpucost.domain.waste import Waste
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.GANG_STALL
+NAME = WastePattern.GANG_STALL
 _PULLING = frozenset({"ContainerCreating", "PodInitializing"})
 _CONDITION = "condition PodScheduled of the pods"
 _IN_THE_WAY, _SCHEDULER = "in each other's way with", "the scheduler says"
@@ -55,7 +55,7 @@ _OF_OTHERS = frozenset({_IN_THE_WAY, _SCHEDULER})
 _ELASTIC = (JobKind.RAY_JOB, JobKind.RAY_CLUSTER, JobKind.RAY_SERVICE)
 
 
-class _Row(NamedTuple):
+class _StallRow(NamedTuple):
     """One row of the stalls frame."""
 
     start_ms: int
@@ -75,8 +75,8 @@ class _Stall:
     job: str
     job_uid: str
     queue: str
-    rows: tuple[_Row, ...]
-    held: tuple[Piece, ...] = ()
+    rows: tuple[_StallRow, ...]
+    held: tuple[AllocationPiece, ...] = ()
 
     @property
     def start_ms(self) -> int:
@@ -87,7 +87,7 @@ class _Stall:
         return self.rows[-1].end_ms
 
     @property
-    def last(self) -> _Row:
+    def last(self) -> _StallRow:
         return self.rows[-1]
 
     @property
@@ -98,7 +98,7 @@ class _Stall:
     def overlap_ms(self, other: _Stall) -> int:
         return min(self.end_ms, other.end_ms) - max(self.start_ms, other.start_ms)
 
-    def episodes(self) -> Iterator[Episode]:
+    def episodes(self) -> Iterator[WasteEpisode]:
         """What its pods held during the stall: of no more pods than were running, the newest ones, since a
         job of several gangs has others that run well."""
         for row in self.rows:
@@ -128,25 +128,25 @@ class _Stall:
         return most >= self.rows[0].min_members
 
 
-def run(facts: Facts, settings: Scoped[GangStallSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[GangStallSettings]) -> RuleDetection:
     """Stalled gangs, stragglers, and gangs that need fewer members than they have."""
-    drafts: list[Draft] = []
-    withheld: list[Withheld] = []
+    drafts: list[FindingDraft] = []
+    withheld: list[WithheldFinding] = []
     stalls = _long_ones(facts, settings)
     partners = _deadlocks(facts, stalls, settings)
     why = _Why(_waiting_now(facts, stalls), _demand(facts, stalls), _gangs(facts, stalls))
     for stall in stalls:
         because = _guard(facts, stall, settings.at(stall.namespace, stall.queue))
         if because is not None:
-            withheld.append(Withheld(NAME, _subject(facts, stall), because[0], because[1]))
+            withheld.append(WithheldFinding(NAME, _subject(facts, stall), because[0], because[1]))
         else:
             drafts.append(_draft(facts, stall, partners.get(stall.gang), why))
     late, unsure = _late(facts, settings)
     drafts += [*late, *_below_replicas(facts)]
-    return Detection(tuple(drafts), (*withheld, *unsure))
+    return RuleDetection(tuple(drafts), (*withheld, *unsure))
 
 
-def _long_ones(facts: Facts, settings: Scoped[GangStallSettings]) -> list[_Stall]:
+def _long_ones(facts: DetectorFacts, settings: ScopedSettings[GangStallSettings]) -> list[_Stall]:
     """Stalls that lasted long enough, with what their pods held."""
     window, frame = facts.history.window, facts.history.frames.stalls
     frame = frame[(frame["running"] > 0) & (frame["running"] < frame["min_members"])]
@@ -155,7 +155,7 @@ def _long_ones(facts: Facts, settings: Scoped[GangStallSettings]) -> list[_Stall
     ordered = frame.sort_values(["gang", "start_ms"], kind="stable")
     columns = (*names, "start_ms", "end_ms", "min_members", "running", "pending")
     for row in zip(*(ordered[name].tolist() for name in columns), strict=True):
-        counts = _Row(max(row[6], window.start_ms), min(row[7], window.end_ms), *row[8:])
+        counts = _StallRow(max(row[6], window.start_ms), min(row[7], window.end_ms), *row[8:])
         if counts.start_ms >= counts.end_ms:
             continue
         if found and found[-1].gang == row[0] and counts.start_ms <= found[-1].end_ms:
@@ -168,11 +168,11 @@ def _long_ones(facts: Facts, settings: Scoped[GangStallSettings]) -> list[_Stall
     return [replace(each, held=tuple(_members(each, of_job.get(each.job_uid, [])))) for each in found]
 
 
-def _after(settings: Scoped[GangStallSettings], stall: _Stall) -> int:
+def _after(settings: ScopedSettings[GangStallSettings], stall: _Stall) -> int:
     return milliseconds(settings.at(stall.namespace, stall.queue).after)
 
 
-def _members(stall: _Stall, rows: Sequence[Piece]) -> Iterator[Piece]:
+def _members(stall: _Stall, rows: Sequence[AllocationPiece]) -> Iterator[AllocationPiece]:
     """Of a LeaderWorkerSet only the pods of this gang, which carry its index in their names."""
     name = f"{stall.job}-{stall.gang.rpartition('-')[2]}" if stall.is_of_group else ""
     # A uid is what an owner reference claims: pods of another namespace are not its members.
@@ -180,13 +180,13 @@ def _members(stall: _Stall, rows: Sequence[Piece]) -> Iterator[Piece]:
     return (row for row in own if not name or row.pod == name or row.pod.startswith(f"{name}-"))
 
 
-def _subject(facts: Facts, stall: _Stall) -> Subject:
+def _subject(facts: DetectorFacts, stall: _Stall) -> FindingSubject:
     name = f"{stall.job}-{stall.gang.rpartition('-')[2]}" if stall.is_of_group else stall.job
     uid = stall.gang if stall.is_of_group else stall.job_uid
-    return Subject(SubjectKind.JOB, facts.cluster, name, stall.namespace, uid)
+    return FindingSubject(SubjectKind.JOB, facts.cluster, name, stall.namespace, uid)
 
 
-def _guard(facts: Facts, stall: _Stall, settings: GangStallSettings) -> tuple[str, bool] | None:
+def _guard(facts: DetectorFacts, stall: _Stall, settings: GangStallSettings) -> tuple[str, bool] | None:
     """What is against a finding, and whether that is a lack of data."""
     if not facts.history.observed_parts(stall.start_ms, stall.end_ms):
         coverage = facts.history.coverage(stall.start_ms, stall.end_ms)
@@ -205,7 +205,7 @@ def _guard(facts: Facts, stall: _Stall, settings: GangStallSettings) -> tuple[st
 
 
 def _deadlocks(
-    facts: Facts, stalls: Sequence[_Stall], settings: Scoped[GangStallSettings]
+    facts: DetectorFacts, stalls: Sequence[_Stall], settings: ScopedSettings[GangStallSettings]
 ) -> Mapping[str, tuple[_Stall, _Stall]]:
     """By gang: (the other one, the smaller of both), where two lack members at the same time and each could
     use what the other holds. Of several others, the one it stalled longest with. The finding of the smaller
@@ -243,7 +243,7 @@ _Kinds = frozenset[tuple[str, str]]
 """(resource, product); an empty product: any."""
 
 
-def _kinds(facts: Facts, stalls: Sequence[_Stall]) -> tuple[list[_Kinds], list[_Kinds]]:
+def _kinds(facts: DetectorFacts, stalls: Sequence[_Stall]) -> tuple[list[_Kinds], list[_Kinds]]:
     """What each of them wants, and what it holds."""
     demand, product = facts.history.frames.demand, facts.history.products
     asked: dict[str, set[tuple[str, str]]] = {}
@@ -272,14 +272,16 @@ def _helps(first_wants: _Kinds, second_has: _Kinds, second_wants: _Kinds, first_
     return would(first_wants, second_has) and would(second_wants, first_has)
 
 
-def _gangs(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, Gang]:
+def _gangs(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, PodGang]:
     """Gangs of the cluster's state now, by uid; not looked for where no stall goes on."""
     if facts.overview is None or all(each.end_ms < facts.now_ms for each in stalls):
         return {}
     return {gang.uid: gang for gang in facts.overview.gangs}
 
 
-def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, why: _Why) -> Draft:
+def _draft(
+    facts: DetectorFacts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, why: _Why
+) -> FindingDraft:
     gang = why.gangs.get(stall.gang)
     seen = facts.history.observed_parts(stall.start_ms, stall.end_ms)
     episodes = tuple(within(stall.episodes(), seen))
@@ -289,17 +291,17 @@ def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, 
     if deadlock and deadlock[1] is stall:
         variant = "deadlock"
     evidence = [
-        Evidence("members needed at once", last.min_members, "pods", "gpucost_gang_min_members"),
-        Evidence("members with a node", last.running, "pods", "gpucost_gang_running_members"),
-        Evidence("members without one", last.pending, "pods", "gpucost_gang_pending_members"),
-        Evidence("held meanwhile", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
+        FindingEvidence("members needed at once", last.min_members, "pods", "gpucost_gang_min_members"),
+        FindingEvidence("members with a node", last.running, "pods", "gpucost_gang_running_members"),
+        FindingEvidence("members without one", last.pending, "pods", "gpucost_gang_pending_members"),
+        FindingEvidence("held meanwhile", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
         *_reasons(facts, stall, why),
     ]
     if deadlock:
-        evidence.append(Evidence(_IN_THE_WAY, _name(deadlock[0]), "", "the stall of that gang"))
+        evidence.append(FindingEvidence(_IN_THE_WAY, _name(deadlock[0]), "", "the stall of that gang"))
     goes_on = stall.end_ms >= facts.now_ms
     first = stall.held[0] if stall.held else None
-    return Draft(
+    return FindingDraft(
         NAME,
         variant,
         _subject(facts, stall),
@@ -326,7 +328,7 @@ def _team_view(
     variant: str,
     boards: float,
     deadlock: tuple[_Stall, _Stall] | None,
-    evidence: Sequence[Evidence],
+    evidence: Sequence[FindingEvidence],
 ) -> TeamView | None:
     """Without the other gang, and without what the scheduler says: it may name pods and nodes of others."""
     own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
@@ -341,7 +343,7 @@ def _team_view(
         )
         action = stop_action(text, stall.held, boards)
     else:
-        action = Action(
+        action = FindingAction(
             "Ask the platform to stop the other gang, the smaller of the two, until this one is done."
         )
     return TeamView(_summary(stall, variant, boards, deadlock and "another gang"), own, action)
@@ -363,7 +365,9 @@ def _summary(stall: _Stall, variant: str, boards: float, other: str | None) -> s
     return f"{before}{what} {span}, {holds}."
 
 
-def _action(stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, _Stall] | None) -> Action:
+def _action(
+    stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, _Stall] | None
+) -> FindingAction:
     if deadlock is not None:
         small = deadlock[1]
         boards = small.boards_now()
@@ -377,10 +381,10 @@ def _action(stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, 
         text = (
             "Stop the job and start it again from its last checkpoint: without the lost member it only waits."
         )
-    return stop_action(text, stall.held, boards) if stall.held else Action(text, "", boards)
+    return stop_action(text, stall.held, boards) if stall.held else FindingAction(text, "", boards)
 
 
-def _demand(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, list[tuple[int, int, str, str]]]:
+def _demand(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, list[tuple[int, int, str, str]]]:
     """By job: (start, end, reason, layer) of its demand, where a reason is known."""
     demand = facts.history.frames.demand
     mine = demand[demand["job_uid"].isin([each.job_uid for each in stalls]) & (demand["reason"] != "")]
@@ -391,7 +395,7 @@ def _demand(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, list[tuple[i
     return found
 
 
-def _waiting_now(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, list[Pod]]:
+def _waiting_now(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, list[Pod]]:
     """By job: its pods that have no node now; not looked for where no stall goes on."""
     jobs = {each.job_uid for each in stalls if each.end_ms >= facts.now_ms}
     spaces = {each.namespace for each in stalls}
@@ -412,27 +416,29 @@ class _Why:
 
     pods: Mapping[str, list[Pod]]
     demand: Mapping[str, list[tuple[int, int, str, str]]]
-    gangs: Mapping[str, Gang]
+    gangs: Mapping[str, PodGang]
 
 
-def _reasons(facts: Facts, stall: _Stall, why: _Why) -> Iterator[Evidence]:
+def _reasons(facts: DetectorFacts, stall: _Stall, why: _Why) -> Iterator[FindingEvidence]:
     """Why members have no node: in the words of the state now, else of the demand in the stall."""
     pods = why.pods.get(stall.job_uid, []) if stall.end_ms >= facts.now_ms else []
     for reason, count in sorted(Counter(map(pod_reason, pods)).items()):
-        yield Evidence(f"pods that wait: {reason}", count, "pods", _CONDITION)
+        yield FindingEvidence(f"pods that wait: {reason}", count, "pods", _CONDITION)
     said = (pod.waiting.message for pod in pods if pod.waiting is not None)
     message = next(filter(None, said), "")
     if message:
-        yield Evidence(_SCHEDULER, message, "", _CONDITION)
+        yield FindingEvidence(_SCHEDULER, message, "", _CONDITION)
     if not pods:
         rows = why.demand.get(stall.job_uid, [])
         for reason, layer in sorted(
             {row[2:] for row in rows if row[0] < stall.end_ms and row[1] > stall.start_ms}
         ):
-            yield Evidence("members wait because of", reason, layer, "gpucost_job_waiting")
+            yield FindingEvidence("members wait because of", reason, layer, "gpucost_job_waiting")
 
 
-def _late(facts: Facts, settings: Scoped[GangStallSettings]) -> tuple[list[Draft], list[Withheld]]:
+def _late(
+    facts: DetectorFacts, settings: ScopedSettings[GangStallSettings]
+) -> tuple[list[FindingDraft], list[WithheldFinding]]:
     """Stragglers of batch jobs: shown only, since the others look busy."""
     default = settings.default
     found = stragglers(facts.history, default.low, default.high, milliseconds(default.after))
@@ -449,13 +455,15 @@ def _late(facts: Facts, settings: Scoped[GangStallSettings]) -> tuple[list[Draft
         coverage = facts.history.coverage(each.start_ms, each.end_ms)
         if coverage < LEAST_COVERAGE:
             because = f"the cluster was observed for only {coverage:.0%} of the time a pod seemed to lag"
-            withheld.append(Withheld(NAME, first.subject, because, lacks_data=True))
+            withheld.append(WithheldFinding(NAME, first.subject, because, lacks_data=True))
             continue
         drafts.append(_straggling(facts, each, first, rows))
     return drafts, withheld
 
 
-def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piece]) -> Draft:
+def _straggling(
+    facts: DetectorFacts, late: StragglerPod, first: AllocationPiece, rows: Sequence[AllocationPiece]
+) -> FindingDraft:
     others = [row for row in rows if row.pod_uid != late.pod_uid]
     waiting = (row.episode(Waste.GANG_STALL, late.start_ms, late.end_ms) for row in others)
     view = of_episodes(each for each in waiting if each is not None)
@@ -463,7 +471,7 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
     goes_on = facts.now_ms - late.end_ms < late.step_ms
     boards = boards_at(others, late.start_ms)
     pods = len({row.pod_uid for row in rows if row.start_ms <= late.start_ms < row.end_ms})
-    return Draft(
+    return FindingDraft(
         NAME,
         "straggler",
         first.subject,
@@ -472,10 +480,10 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
         f"{lasting(late.end_ms - late.start_ms)}, while the others, with {amount(boards, 'GPU')}, look busy: "
         "most likely they wait for it in a collective.",
         (
-            Evidence("pod that lags", first.pod, "", "gpucost_gpu_busy_seconds_total"),
-            Evidence("on node", first.node, "", "spec.nodeName of the pod"),
-            Evidence("pods of the job", pods, "pods", "gpucost_pod_gpu_request"),
-            Evidence(
+            FindingEvidence("pod that lags", first.pod, "", "gpucost_gpu_busy_seconds_total"),
+            FindingEvidence("on node", first.node, "", "spec.nodeName of the pod"),
+            FindingEvidence("pods of the job", pods, "pods", "gpucost_pod_gpu_request"),
+            FindingEvidence(
                 "time of the others meanwhile",
                 hours(sum(each.board_ms for each in view)),
                 "",
@@ -483,7 +491,7 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
             ),
         ),
         with_names(
-            Action(
+            FindingAction(
                 f"Look at what {first.pod} waits for on {first.node} (data, network, a hung process).",
                 kubectl("-n", first.namespace, "exec", first.pod, "--", "py-spy", "dump", "--pid", "1"),
             ),
@@ -500,7 +508,7 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
     )
 
 
-def _below_replicas(facts: Facts) -> Iterator[Draft]:
+def _below_replicas(facts: DetectorFacts) -> Iterator[FindingDraft]:
     """Gangs that start with fewer members than their job has: allowed, and often an oversight."""
     if facts.overview is None:
         return
@@ -510,21 +518,23 @@ def _below_replicas(facts: Facts) -> Iterator[Draft]:
         is_asked = gang.job.kind not in _ELASTIC and workload_class(gang.job.kind) is WorkloadClass.BATCH
         if job is None or not is_asked or not group.min_member < job.pods_wanted:
             continue
-        yield Draft(
+        yield FindingDraft(
             NAME,
             "below_replicas",
-            Subject(SubjectKind.JOB, facts.cluster, gang.job.name, gang.namespace, gang.job.uid),
+            FindingSubject(SubjectKind.JOB, facts.cluster, gang.job.name, gang.namespace, gang.job.uid),
             group.meta.created_ms,
             f"{gang.namespace}/{gang.job.name} starts when {group.min_member} of its {job.pods_wanted} "
             f"pods have "
             "a node: a program that needs all of them will wait with GPUs in hand.",
             (
-                Evidence(
+                FindingEvidence(
                     "minMember", group.min_member, "pods", f"PodGroup {group.meta.name}: spec.minMember"
                 ),
-                Evidence("pods of the job", job.pods_wanted, "pods", f"{job.kind} {job.meta.name}: replicas"),
+                FindingEvidence(
+                    "pods of the job", job.pods_wanted, "pods", f"{job.kind} {job.meta.name}: replicas"
+                ),
             ),
-            Action(
+            FindingAction(
                 f"Unless the program is elastic, let the gang need all {job.pods_wanted} pods.",
                 _min_available(job.job_kind, job.pods_wanted),
             ),
@@ -535,7 +545,7 @@ def _below_replicas(facts: Facts) -> Iterator[Draft]:
         )
 
 
-def _pod_group_gangs(overview: Overview) -> Iterator[Gang]:
+def _pod_group_gangs(overview: ClusterOverview) -> Iterator[PodGang]:
     if overview.state.pod_groups:
         known = overview.state.pod_groups
         yield from (each for each in overview.gangs if each.kind is GangKind.POD_GROUP and each.uid in known)

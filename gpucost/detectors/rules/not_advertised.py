@@ -10,29 +10,37 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpucost.cluster.commands import kubectl
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.pods import Pod
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Episode,
-    Evidence,
-    Pattern,
-    Severity,
-    Subject,
-    SubjectKind,
-    Withheld,
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.views.commands import kubectl
+from gpucost.detectors.allocation_pieces import (
+    LEAST_COVERAGE,
+    AllocationPiece,
+    amount,
+    lasting,
+    pieces,
+    since,
+    with_names,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, Piece, amount, lasting, pieces, since, with_names
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    WasteEpisode,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.rule_settings import NotAdvertisedSettings
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.waste import Waste
+from gpucost.domain.buckets import Waste
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.NOT_ADVERTISED
+NAME = WastePattern.NOT_ADVERTISED
 _NEGLIGIBLE = 1e-9
 _MIG_STATE, _UPGRADE_STATE = "nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state"
 _SHOWN_LABELS = (
@@ -68,7 +76,7 @@ class _Missing(NamedTuple):
     should: int
 
 
-class _Look(NamedTuple):
+class _MissingUnits(NamedTuple):
     """A node in ``[start_ms, end_ms)``: what is missing by resource, and boards it advertises and has."""
 
     start_ms: int
@@ -83,11 +91,11 @@ class _Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _MissingInterval:
     """Looks at one node that touch, in each of which something was missing."""
 
     node: str
-    looks: tuple[_Look, ...]
+    looks: tuple[_MissingUnits, ...]
     start_ms: int
     product: str
 
@@ -96,7 +104,7 @@ class _Stretch:
         return self.looks[-1].end_ms
 
     @property
-    def last(self) -> _Look:
+    def last(self) -> _MissingUnits:
         return self.looks[-1]
 
     @property
@@ -104,31 +112,31 @@ class _Stretch:
         return tuple(sorted({resource for look in self.looks for resource in look.missing}))
 
 
-def run(facts: Facts, settings: Scoped[NotAdvertisedSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[NotAdvertisedSettings]) -> RuleDetection:
     """Nodes that advertise none of their GPUs, or fewer than they have."""
     own = settings.default
-    drafts: list[Draft] = []
-    withheld: list[Withheld] = []
+    drafts: list[FindingDraft] = []
+    withheld: list[WithheldFinding] = []
     stretches = list(_stretches(facts, own))
     held = pieces(facts.history.held, "node", {each.node for each in stretches})
     for stretch in stretches:
         because = _guard(facts, stretch)
         if because is not None:
-            subject = Subject(SubjectKind.NODE, facts.cluster, stretch.node)
-            withheld.append(Withheld(NAME, subject, because[0], because[1]))
+            subject = FindingSubject(SubjectKind.NODE, facts.cluster, stretch.node)
+            withheld.append(WithheldFinding(NAME, subject, because[0], because[1]))
         else:
             drafts.append(_draft(facts, stretch, held.get(stretch.node, [])))
-    return Detection(tuple(drafts), tuple(withheld))
+    return RuleDetection(tuple(drafts), tuple(withheld))
 
 
-def _stretches(facts: Facts, settings: NotAdvertisedSettings) -> Iterator[_Stretch]:
+def _stretches(facts: DetectorFacts, settings: NotAdvertisedSettings) -> Iterator[_MissingInterval]:
     """Those that lasted long enough, after the node's first minutes."""
     suspects = _suspects(facts)
     known = _known(facts, suspects)
     for node, counts in suspects.items():
         about = known.get(node)
         ready_ms = _created_ms(facts, node, about) + milliseconds(settings.node_age)
-        open_: list[_Look] = []
+        open_: list[_MissingUnits] = []
         for look in (*_looks(facts, node, counts, about), None):
             if look is not None and look.missing and (not open_ or open_[-1].end_ms == look.start_ms):
                 open_.append(look)
@@ -137,11 +145,11 @@ def _stretches(facts: Facts, settings: NotAdvertisedSettings) -> Iterator[_Stret
                 start_ms = max(open_[0].start_ms, ready_ms)
                 if open_[-1].end_ms - start_ms >= milliseconds(settings.after):
                     looks = tuple(each for each in open_ if each.end_ms > start_ms)
-                    yield _Stretch(node, looks, start_ms, about.product if about else "")
+                    yield _MissingInterval(node, looks, start_ms, about.product if about else "")
             open_ = [look] if look is not None and look.missing else []
 
 
-def _suspects(facts: Facts) -> dict[str, list[_Count]]:
+def _suspects(facts: DetectorFacts) -> dict[str, list[_Count]]:
     """All counts of the nodes that ever advertise less of a resource than they should, in order of time."""
     frame = _with_units(facts.history.frames.capacity)
     known = (frame["allocatable"] >= 0) & (frame["schedulable"] == 1)
@@ -172,7 +180,7 @@ class _Known(NamedTuple):
     product: str
 
 
-def _known(facts: Facts, names: Collection[str]) -> dict[str, _Known]:
+def _known(facts: DetectorFacts, names: Collection[str]) -> dict[str, _Known]:
     nodes = facts.history.frames.nodes
     rows = nodes[nodes["node"].isin(list(names))].sort_values("start_ms", kind="stable")
     found: dict[str, _Known] = {}
@@ -183,7 +191,7 @@ def _known(facts: Facts, names: Collection[str]) -> dict[str, _Known]:
     return found
 
 
-def _created_ms(facts: Facts, node: str, known: _Known | None) -> int:
+def _created_ms(facts: DetectorFacts, node: str, known: _Known | None) -> int:
     """When the node came, 0 where it was there before anybody looked."""
     if facts.overview is not None and node in facts.overview.state.node_by_name:
         return facts.overview.state.node_by_name[node].meta.created_ms
@@ -191,7 +199,9 @@ def _created_ms(facts: Facts, node: str, known: _Known | None) -> int:
     return known.start_ms if known is not None and is_new else 0
 
 
-def _looks(facts: Facts, node: str, counts: Sequence[_Count], known: _Known | None) -> Iterator[_Look]:
+def _looks(
+    facts: DetectorFacts, node: str, counts: Sequence[_Count], known: _Known | None
+) -> Iterator[_MissingUnits]:
     """Stretches in which all counts of a node stay the same.
 
     Boards are what is compared: a resource that was renamed, shared or sliced differently is not missing
@@ -217,12 +227,12 @@ def _looks(facts: Facts, node: str, counts: Sequence[_Count], known: _Known | No
             if boards > _NEGLIGIBLE:
                 room -= boards
                 missing[each.resource] = _Missing(boards, round(boards / shares[each.resource]), each.units)
-        yield _Look(
+        yield _MissingUnits(
             start, end, missing, advertised, advertised + sum(each.boards for each in missing.values())
         )
 
 
-def _guard(facts: Facts, stretch: _Stretch) -> tuple[str, bool] | None:
+def _guard(facts: DetectorFacts, stretch: _MissingInterval) -> tuple[str, bool] | None:
     """What is against a finding, and whether that is a lack of data."""
     coverage = facts.history.coverage(stretch.start_ms, stretch.end_ms)
     if coverage < LEAST_COVERAGE:
@@ -241,13 +251,13 @@ def _guard(facts: Facts, stretch: _Stretch) -> tuple[str, bool] | None:
     return None
 
 
-def _node_now(facts: Facts, stretch: _Stretch) -> Node | None:
+def _node_now(facts: DetectorFacts, stretch: _MissingInterval) -> Node | None:
     if facts.overview is None or stretch.end_ms < facts.now_ms:
         return None
     return facts.overview.state.node_by_name.get(stretch.node)
 
 
-def _draft(facts: Facts, stretch: _Stretch, held: Sequence[Piece]) -> Draft:
+def _draft(facts: DetectorFacts, stretch: _MissingInterval, held: Sequence[AllocationPiece]) -> FindingDraft:
     last = stretch.last
     variant = "none" if last.advertised <= _NEGLIGIBLE else "fewer"
     goes_on = stretch.end_ms >= facts.now_ms
@@ -258,23 +268,23 @@ def _draft(facts: Facts, stretch: _Stretch, held: Sequence[Piece]) -> Draft:
     have = (
         f"{last.advertised:g} of its {amount(last.has, 'GPU')}" if variant == "fewer" else "none of its GPUs"
     )
-    return Draft(
+    return FindingDraft(
         NAME,
         variant,
-        Subject(SubjectKind.NODE, facts.cluster, stretch.node),
+        FindingSubject(SubjectKind.NODE, facts.cluster, stretch.node),
         stretch.start_ms,
         f"Node {stretch.node} is Ready and advertises {have} since {since(stretch.start_ms)}, for "
         f"{lasting(stretch.end_ms - stretch.start_ms)}: {amount(last.boards, 'GPU')} nobody can be given"
         + (f", while {amount(waiting, 'pod')} wait for them." if is_urgent else "."),
         (
-            Evidence("should have", round(last.has, 3), "GPUs", "gpucost_node_gpu_expected"),
-            Evidence(
+            FindingEvidence("should have", round(last.has, 3), "GPUs", "gpucost_node_gpu_expected"),
+            FindingEvidence(
                 "advertises", round(last.advertised, 3), "GPUs", f"node {stretch.node}: status.allocatable"
             ),
-            Evidence(
+            FindingEvidence(
                 "missing", ", ".join(f"{each.units} {key}" for key, each in sorted(last.missing.items()))
             ),
-            Evidence("pods that wait for such GPUs", waiting, "pods", "gpucost_pod_gpu_waiting"),
+            FindingEvidence("pods that wait for such GPUs", waiting, "pods", "gpucost_pod_gpu_waiting"),
             *_labels(node),
             *_states(plugins),
         ),
@@ -288,11 +298,11 @@ def _draft(facts: Facts, stretch: _Stretch, held: Sequence[Piece]) -> Draft:
             "GPUs are counted as boards, whatever they are shared or sliced into",
             "no MIG reconfiguration and no driver upgrade is under way",
         ),
-        at_least=Severity.HIGH if is_urgent else Severity.INFO,
+        at_least=FindingSeverity.HIGH if is_urgent else FindingSeverity.INFO,
     )
 
 
-def _waiting(facts: Facts, stretch: _Stretch) -> int:
+def _waiting(facts: DetectorFacts, stretch: _MissingInterval) -> int:
     """Pods that waited for what is missing when it was last seen missing."""
     demand = facts.history.frames.demand
     here = demand[(demand["start_ms"] < stretch.end_ms) & (demand["end_ms"] >= stretch.end_ms)]
@@ -301,7 +311,9 @@ def _waiting(facts: Facts, stretch: _Stretch) -> int:
     return sum(pods for products, pods in asked if not products or stretch.product in products.split("|"))
 
 
-def _episodes(facts: Facts, stretch: _Stretch, held: Sequence[Piece]) -> Iterator[Episode]:
+def _episodes(
+    facts: DetectorFacts, stretch: _MissingInterval, held: Sequence[AllocationPiece]
+) -> Iterator[WasteEpisode]:
     """What is missing and nobody holds: pods keep the GPUs they have when a node stops advertising them."""
     for look in stretch.looks:
         start_ms = max(look.start_ms, stretch.start_ms)
@@ -316,10 +328,10 @@ def _episodes(facts: Facts, stretch: _Stretch, held: Sequence[Piece]) -> Iterato
                 if units:
                     boards = missing.boards * units / missing.units
                     place = (facts.cluster, stretch.node, "", a, b)
-                    yield Episode(Waste.UNAVAILABLE, *place, boards, resource)
+                    yield WasteEpisode(Waste.UNAVAILABLE, *place, boards, resource)
 
 
-def _plugins(facts: Facts, node: Node | None) -> list[Pod]:
+def _plugins(facts: DetectorFacts, node: Node | None) -> list[Pod]:
     """Device plugins' pods on the node, by name: they are what advertises its GPUs."""
     if facts.overview is None or node is None:
         return []
@@ -327,19 +339,19 @@ def _plugins(facts: Facts, node: Node | None) -> list[Pod]:
     return sorted((pod for pod in here if _PLUGIN in pod.meta.name), key=lambda pod: pod.meta.name)
 
 
-def _labels(node: Node | None) -> Iterator[Evidence]:
+def _labels(node: Node | None) -> Iterator[FindingEvidence]:
     for label in _SHOWN_LABELS:
         if node is not None and label in node.labels:
-            yield Evidence(label, node.labels[label], "", f"node {node.meta.name}: metadata.labels")
+            yield FindingEvidence(label, node.labels[label], "", f"node {node.meta.name}: metadata.labels")
 
 
-def _states(plugins: Sequence[Pod]) -> Iterator[Evidence]:
+def _states(plugins: Sequence[Pod]) -> Iterator[FindingEvidence]:
     for pod in plugins:
         where = f"pod {pod.meta.namespace}/{pod.meta.name}: status"
-        yield Evidence(f"pod {pod.meta.name}", pod.stuck or pod.phase.value, "", where)
+        yield FindingEvidence(f"pod {pod.meta.name}", pod.stuck or pod.phase.value, "", where)
 
 
-def _action(stretch: _Stretch, plugins: Sequence[Pod]) -> Action:
+def _action(stretch: _MissingInterval, plugins: Sequence[Pod]) -> FindingAction:
     text = (
         f"Restart the device plugin on {stretch.node}; if that does not help, restart its kubelet, and if "
         f"the "
@@ -348,8 +360,8 @@ def _action(stretch: _Stretch, plugins: Sequence[Pod]) -> Action:
     if plugins:
         pod = plugins[0].meta
         command = kubectl("-n", pod.namespace, "delete", "pod", pod.name)
-        return with_names(Action(text, command, stretch.last.boards), pod.namespace, pod.name)
+        return with_names(FindingAction(text, command, stretch.last.boards), pod.namespace, pod.name)
     selector = f"--field-selector=spec.nodeName={stretch.node}"
     patch = kubectl("-n", "gpu-operator", "delete", "pod", "-l", _PLUGIN_LABEL, selector)
     is_nvidia = any("nvidia.com/" in resource for resource in stretch.resources)
-    return with_names(Action(text, patch if is_nvidia else "", stretch.last.boards), stretch.node)
+    return with_names(FindingAction(text, patch if is_nvidia else "", stretch.last.boards), stretch.node)

@@ -12,24 +12,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpucost.attribution.deal import Flags, Ints
-from gpucost.detectors.activity import Floats
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Episode,
-    Evidence,
-    Pattern,
-    Subject,
-    SubjectKind,
-    TeamView,
-    Withheld,
-)
-from gpucost.detectors.held import (
+from gpucost.attribution.apportion import Flags, Ints
+from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
-    Piece,
+    AllocationPiece,
     amount,
     board_ms,
     hours,
@@ -37,13 +23,27 @@ from gpucost.detectors.held import (
     pieces,
     since,
 )
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    TeamView,
+    WasteEpisode,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.activity_table import Floats
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.rule_settings import PreemptionWasteSettings
-from gpucost.detectors.settings import Scoped
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.domain.waste import Waste
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.PREEMPTION_WASTE
+NAME = WastePattern.PREEMPTION_WASTE
 _TIMED_OUT = "PodsReadyTimeout"
 _BY_SCHEDULER = "PreemptionByScheduler"
 _CHECKPOINT = "spec:\n  template:\n    spec:\n      terminationGracePeriodSeconds: 300"
@@ -65,13 +65,13 @@ class _Lost:
     by: str
     is_certain: bool
     is_spot: bool
-    held: tuple[Piece, ...]
-    episodes: tuple[Episode, ...]
+    held: tuple[AllocationPiece, ...]
+    episodes: tuple[WasteEpisode, ...]
     least_ms: int
     most_ms: int
 
     @property
-    def first(self) -> Piece:
+    def first(self) -> AllocationPiece:
         return self.held[0]
 
     @property
@@ -84,7 +84,7 @@ _Job: TypeAlias = tuple[str, str]
 """Namespace and uid: a uid alone is what an owner reference claims."""
 
 
-class _Row(NamedTuple):
+class _EvictionRow(NamedTuple):
     """One row of the evictions frame."""
 
     pod_uid: str
@@ -98,24 +98,24 @@ class _Row(NamedTuple):
 class _Tail(NamedTuple):
     """An evicted pod that held GPUs, and from when on its work is lost."""
 
-    row: _Row
-    held: list[Piece]
+    row: _EvictionRow
+    held: list[AllocationPiece]
     from_ms: int
 
 
-def run(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[PreemptionWasteSettings]) -> RuleDetection:
     """Jobs that are evicted again and again, queues that lose much, and the rest, for the waste ledger."""
     lost, unheld = _losses(facts, settings)
     blamed = [each for each in lost if not each.is_spot]
-    drafts: list[Draft] = []
-    withheld: list[Withheld] = []
+    drafts: list[FindingDraft] = []
+    withheld: list[WithheldFinding] = []
     claimed: set[str] = set()
     jobs: dict[tuple[str, str], _Group] = {}
     queues: dict[str, _Group] = {}
     for each in blamed:
         jobs.setdefault((each.first.namespace, each.job_uid), []).append(each)
         queues.setdefault(each.first.cluster_queue or each.first.queue, []).append(each)
-    found: list[tuple[Draft, _Group]] = []
+    found: list[tuple[FindingDraft, _Group]] = []
     for group in jobs.values():
         found += _cycling(facts, settings.at(group[0].first.namespace, group[0].first.queue), group)
     cycling = {each.pod_uid for _, group in found for each in group}
@@ -126,38 +126,40 @@ def run(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> Detection:
         coverage = facts.history.coverage(*_span(facts, draft))
         if coverage < LEAST_COVERAGE:
             because = f"the cluster was observed for only {coverage:.0%} of the 24 hours looked at"
-            withheld.append(Withheld(NAME, draft.subject, because, lacks_data=True))
+            withheld.append(WithheldFinding(NAME, draft.subject, because, lacks_data=True))
             continue
         drafts.append(draft)
         claimed |= {each.pod_uid for each in group}
     rest = [each for each in lost if each.pod_uid not in claimed]
     if rest:
         drafts.append(_below_threshold(facts, rest, unheld))
-    return Detection(tuple(drafts), tuple(withheld))
+    return RuleDetection(tuple(drafts), tuple(withheld))
 
 
-def _span(facts: Facts, draft: Draft) -> tuple[int, int]:
+def _span(facts: DetectorFacts, draft: FindingDraft) -> tuple[int, int]:
     """The day that a finding is about, as far as the history goes."""
     end_ms = facts.now_ms if draft.ended_ms is None else draft.ended_ms
     return max(facts.history.window.start_ms, min(draft.since_ms, end_ms - DAY_MS)), end_ms
 
 
-def _losses(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> tuple[list[_Lost], int]:
+def _losses(
+    facts: DetectorFacts, settings: ScopedSettings[PreemptionWasteSettings]
+) -> tuple[list[_Lost], int]:
     """Evictions of pods that held GPUs, in order of time; and how many there were of pods that held none."""
     window, frame = facts.history.window, facts.history.frames.evictions
     frame = frame.sort_values(["end_ms", "pod_uid"], kind="stable").drop_duplicates("pod_uid")
     frame = frame[(frame["end_ms"] > window.start_ms) & (frame["end_ms"] <= window.end_ms)]
     of_evicted = pieces(facts.history.held, "pod_uid", set(frame["pod_uid"].tolist()))
     jobs = {rows[0].job_uid for rows in of_evicted.values()}
-    of_pod: dict[_Job, dict[str, list[Piece]]] = {}
+    of_pod: dict[_Job, dict[str, list[AllocationPiece]]] = {}
     for uid, rows in pieces(facts.history.held, "job_uid", jobs).items():
         for piece in rows:
             of_pod.setdefault((piece.namespace, uid), {}).setdefault(piece.pod_uid, []).append(piece)
     nodes = facts.history.frames.nodes
     spot = set(nodes.loc[nodes["capacity_type"] == "spot", "node"].tolist())
     tails: dict[str, _Tail] = {}
-    columns = (frame[name].tolist() for name in _Row._fields)
-    for row in (_Row(*values) for values in zip(*columns, strict=True)):
+    columns = (frame[name].tolist() for name in _EvictionRow._fields)
+    for row in (_EvictionRow(*values) for values in zip(*columns, strict=True)):
         held = of_evicted.get(row.pod_uid)
         if held:
             every = settings.at(held[0].namespace, held[0].queue).checkpoint_every
@@ -167,7 +169,7 @@ def _losses(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> tuple[li
     return lost, len(frame) - len(lost)
 
 
-def _tail_from(row: _Row, every_ms: int) -> int:
+def _tail_from(row: _EvictionRow, every_ms: int) -> int:
     """From when on the work of an attempt is lost."""
     if row.checkpoint_ms >= 0:
         return min(max(row.start_ms, row.checkpoint_ms), row.end_ms)
@@ -175,8 +177,8 @@ def _tail_from(row: _Row, every_ms: int) -> int:
 
 
 def _restarts(
-    of_pod: Mapping[_Job, Mapping[str, list[Piece]]], tails: Mapping[str, _Tail]
-) -> dict[str, tuple[Episode, ...]]:
+    of_pod: Mapping[_Job, Mapping[str, list[AllocationPiece]]], tails: Mapping[str, _Tail]
+) -> dict[str, tuple[WasteEpisode, ...]]:
     """By evicted pod: the first moments of the pod that came in its place, the next one of its job to start.
 
     Nothing beyond the tail of that pod, should it be evicted as well.
@@ -185,10 +187,10 @@ def _restarts(
     for uid, tail in tails.items():
         job = tail.held[0].namespace, tail.held[0].job_uid
         waiting.setdefault(job, []).append((tail.row.end_ms, uid))
-    found: dict[str, tuple[Episode, ...]] = {}
+    found: dict[str, tuple[WasteEpisode, ...]] = {}
     for job, evicted in waiting.items():
         pods = of_pod[job]
-        before = HeldBefore(each for held in pods.values() for each in held)
+        before = PriorHolding(each for held in pods.values() for each in held)
         left = deque(sorted(evicted))
         for start_ms, uid in sorted((held[0].start_ms, uid) for uid, held in pods.items()):
             if not left:
@@ -203,13 +205,13 @@ def _restarts(
     return found
 
 
-class HeldBefore:
+class PriorHolding:
     """How many boards a job held in the minute before an instant, for instants asked for in order."""
 
-    def __init__(self, rows: Iterable[Piece]) -> None:
+    def __init__(self, rows: Iterable[AllocationPiece]) -> None:
         self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
         self._next = 0
-        self._open: list[tuple[int, int, Piece]] = []
+        self._open: list[tuple[int, int, AllocationPiece]] = []
         self._held: dict[tuple[str, str], tuple[int, float]] = {}
         self._sum = 0.0
 
@@ -241,7 +243,7 @@ def _overhead_ms(boards: float) -> int:
     return milliseconds(length)
 
 
-def _lost(evicted: _Tail, restart: tuple[Episode, ...], spot: set[str]) -> _Lost:
+def _lost(evicted: _Tail, restart: tuple[WasteEpisode, ...], spot: set[str]) -> _Lost:
     row, held = evicted.row, evicted.held
     tail = tuple(_claims(held, evicted.from_ms, row.end_ms))
     certain = row.checkpoint_ms >= 0
@@ -262,7 +264,7 @@ def _lost(evicted: _Tail, restart: tuple[Episode, ...], spot: set[str]) -> _Lost
     )
 
 
-def _claims(held: Iterable[Piece], start_ms: int, end_ms: int) -> Iterator[Episode]:
+def _claims(held: Iterable[AllocationPiece], start_ms: int, end_ms: int) -> Iterator[WasteEpisode]:
     for each in held:
         found = each.episode(Waste.PREEMPTED, start_ms, end_ms)
         if found is not None:
@@ -270,8 +272,8 @@ def _claims(held: Iterable[Piece], start_ms: int, end_ms: int) -> Iterator[Episo
 
 
 def _cycling(
-    facts: Facts, settings: PreemptionWasteSettings, group: _Group
-) -> Iterator[tuple[Draft, _Group]]:
+    facts: DetectorFacts, settings: PreemptionWasteSettings, group: _Group
+) -> Iterator[tuple[FindingDraft, _Group]]:
     """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only one
     that started after the last eviction can be evicted anew."""
     times: list[int] = []
@@ -300,19 +302,19 @@ def _runs(times: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draft:
+def _cycle_draft(facts: DetectorFacts, group: _Group, times: int, goes_on: bool) -> FindingDraft:
     first = group[0].first
     start_ms = min(each.start_ms for each in group)
     span = lasting(group[-1].end_ms - start_ms)
     return _draft(
         "cycling",
-        Subject(SubjectKind.JOB, facts.cluster, first.job, first.namespace, first.job_uid),
+        FindingSubject(SubjectKind.JOB, facts.cluster, first.job, first.namespace, first.job_uid),
         group,
         f"{first.namespace}/{first.job} was evicted {amount(times, 'time')} in {span} since "
         f"{since(start_ms)} "
         f"and lost about {hours(_sum(group))} of work.",
         goes_on,
-        (Evidence("times evicted", times, "", "evictions of its pods"),),
+        (FindingEvidence("times evicted", times, "", "evictions of its pods"),),
         first.queue,
         first.team,
         first.user,
@@ -321,8 +323,8 @@ def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draf
 
 
 def _of_queue(
-    facts: Facts, settings: PreemptionWasteSettings, queue: str, group: _Group, cycling: set[str]
-) -> Iterator[tuple[Draft, _Group]]:
+    facts: DetectorFacts, settings: PreemptionWasteSettings, queue: str, group: _Group, cycling: set[str]
+) -> Iterator[tuple[FindingDraft, _Group]]:
     """Stretches of evictions that lie in 24 hours in which the queue lost too much. What a cycling job lost
     counts for the thresholds, and is claimed by its own finding."""
     ends = np.array([each.end_ms for each in group], dtype=np.int64)
@@ -356,7 +358,7 @@ def _covered(first: Ints, upto: Ints, size: int) -> Flags:
     return found
 
 
-def _held_between(facts: Facts, queue: str, start: Ints, end: Ints) -> Floats:
+def _held_between(facts: DetectorFacts, queue: str, start: Ints, end: Ints) -> Floats:
     """Board time that a queue held in each ``[start, end)``: the integral over all of its rows, looked up."""
     held = facts.history.held
     named = held["cluster_queue"].where(held["cluster_queue"] != "", held["queue"])
@@ -372,21 +374,27 @@ def _held_between(facts: Facts, queue: str, start: Ints, end: Ints) -> Floats:
     return found
 
 
-def _queue_draft(facts: Facts, queue: str, group: _Group, worst: tuple[float, float], goes_on: bool) -> Draft:
+def _queue_draft(
+    facts: DetectorFacts, queue: str, group: _Group, worst: tuple[float, float], goes_on: bool
+) -> FindingDraft:
     lost, held = worst
     start_ms = min(each.start_ms for each in group)
     teams = {each.first.team for each in group}
     return _draft(
         "queue",
-        Subject(SubjectKind.QUEUE, facts.cluster, queue),
+        FindingSubject(SubjectKind.QUEUE, facts.cluster, queue),
         group,
         f"Queue {queue} lost about {hours(lost)} of the {hours(held)} it held in a day to "
         f"{amount(len(group), 'eviction')} of pods, the first of which began at {since(start_ms)}.",
         goes_on,
         (
-            Evidence("lost in 24 hours", round(lost / HOUR_MS, 3), "GPU-hours", "evictions of its pods"),
-            Evidence("held in 24 hours", round(held / HOUR_MS, 3), "GPU-hours", "gpucost_pod_gpu_request"),
-            Evidence("lost of what it held", round(100 * lost / held, 2) if held else 100.0, "%", ""),
+            FindingEvidence(
+                "lost in 24 hours", round(lost / HOUR_MS, 3), "GPU-hours", "evictions of its pods"
+            ),
+            FindingEvidence(
+                "held in 24 hours", round(held / HOUR_MS, 3), "GPU-hours", "gpucost_pod_gpu_request"
+            ),
+            FindingEvidence("lost of what it held", round(100 * lost / held, 2) if held else 100.0, "%", ""),
         ),
         queue,
         teams.pop() if len(teams) == 1 else "",
@@ -399,22 +407,22 @@ def _queue_draft(facts: Facts, queue: str, group: _Group, worst: tuple[float, fl
 
 def _draft(
     variant: str,
-    subject: Subject,
+    subject: FindingSubject,
     group: _Group,
     summary: str,
     goes_on: bool,
-    evidence: tuple[Evidence, ...],
+    evidence: tuple[FindingEvidence, ...],
     queue: str,
     team: str,
     user: str,
     own_summary: str,
-) -> Draft:
+) -> FindingDraft:
     """``own_summary``: what its team may read instead, together with what is of these evictions alone."""
     own = (*(evidence if not own_summary else ()), *_amounts(group), *_reasons(group))
     others = tuple(_in_favour(group))
     hides = bool(team) and bool(own_summary or others)
     episodes = tuple(each for lost in group for each in lost.episodes)
-    return Draft(
+    return FindingDraft(
         NAME,
         variant,
         subject,
@@ -439,47 +447,47 @@ def _draft(
     )
 
 
-def _amounts(group: _Group) -> Iterator[Evidence]:
+def _amounts(group: _Group) -> Iterator[FindingEvidence]:
     query = "evictions of its pods"
-    yield Evidence("pods evicted", len(group), "pods", query)
-    yield Evidence("lost, estimated", round(_sum(group) / HOUR_MS, 3), "GPU-hours", query)
-    yield Evidence(
+    yield FindingEvidence("pods evicted", len(group), "pods", query)
+    yield FindingEvidence("lost, estimated", round(_sum(group) / HOUR_MS, 3), "GPU-hours", query)
+    yield FindingEvidence(
         "lost at least", round(sum(each.least_ms for each in group) / HOUR_MS, 3), "GPU-hours", query
     )
-    yield Evidence(
+    yield FindingEvidence(
         "lost at most", round(sum(each.most_ms for each in group) / HOUR_MS, 3), "GPU-hours", query
     )
     known = sum(each.is_certain for each in group)
-    yield Evidence("with a known checkpoint", known, "pods", "progress of the job")
+    yield FindingEvidence("with a known checkpoint", known, "pods", "progress of the job")
 
 
-def _reasons(group: _Group) -> Iterator[Evidence]:
+def _reasons(group: _Group) -> Iterator[FindingEvidence]:
     for reason, count in Counter(each.reason or "unknown" for each in group).most_common(3):
-        yield Evidence(
+        yield FindingEvidence(
             f"reason {reason}", count, "pods", _SAID.get(reason, "condition Evicted of the workload")
         )
 
 
-def _in_favour(group: _Group) -> Iterator[Evidence]:
+def _in_favour(group: _Group) -> Iterator[FindingEvidence]:
     for by, count in Counter(each.by for each in group if each.by).most_common(3):
-        yield Evidence(f"in favour of {by}", count, "pods", "condition Preempted of the workload")
+        yield FindingEvidence(f"in favour of {by}", count, "pods", "condition Preempted of the workload")
 
 
-def _action(group: _Group) -> Action:
+def _action(group: _Group) -> FindingAction:
     reason = Counter(each.reason for each in group).most_common(1)[0][0]
     if reason == _TIMED_OUT:
-        return Action(
+        return FindingAction(
             "Kueue evicted them because their pods were not ready in time: give them longer in Kueue's "
             "configuration.",
             "waitForPodsReady:\n  timeout: 30m",
         )
     if reason == _BY_SCHEDULER:
-        return Action(
+        return FindingAction(
             "kube-scheduler preempted them for pods of higher priority: let the jobs write a checkpoint when "
             "they are told to stop (SIGTERM), and give them the time for it; or give them a PriorityClass.",
             _CHECKPOINT,
         )
-    return Action(
+    return FindingAction(
         "Let the jobs write a checkpoint when they are told to stop (SIGTERM), and give them the time for "
         "it.",
         _CHECKPOINT,
@@ -490,24 +498,24 @@ def _sum(group: _Group) -> int:
     return sum(each.board_ms for each in group)
 
 
-def _below_threshold(facts: Facts, rest: _Group, unheld: int) -> Draft:
+def _below_threshold(facts: DetectorFacts, rest: _Group, unheld: int) -> FindingDraft:
     """All other preempted work: no finding to act on, but lost all the same, and counted by the ledger."""
     spot = [each for each in rest if each.is_spot]
     last_ms = max(each.end_ms for each in rest)
-    return Draft(
+    return FindingDraft(
         NAME,
         "below_threshold",
-        Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster),
+        FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster),
         min(each.start_ms for each in rest),
         f"{amount(len(rest), 'eviction')} of pods cost about {hours(_sum(rest))}, spread so that no queue "
         f"and no "
         "job lost much.",
         (
             *_amounts(rest),
-            Evidence("of these on spot capacity", round(_sum(spot) / HOUR_MS, 3), "GPU-hours", ""),
-            Evidence("evicted before they held a GPU", unheld, "pods", ""),
+            FindingEvidence("of these on spot capacity", round(_sum(spot) / HOUR_MS, 3), "GPU-hours", ""),
+            FindingEvidence("evicted before they held a GPU", unheld, "pods", ""),
         ),
-        Action("Nothing needs to be done; it is listed so that the waste ledger has it."),
+        FindingAction("Nothing needs to be done; it is listed so that the waste ledger has it."),
         "as for queues",
         ended_ms=last_ms,
         episodes=tuple(each for lost in rest for each in lost.episodes),

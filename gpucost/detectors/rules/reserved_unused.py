@@ -10,32 +10,49 @@ from math import ceil, isnan
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.pieces import union
-from gpucost.cluster.quota_yaml import quota_lines, volcano_patch
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Evidence,
-    Pattern,
-    Severity,
-    Subject,
-    SubjectKind,
-    Withheld,
+from gpucost.attribution.segments import union
+from gpucost.cluster.views.commands import quota_lines, volcano_patch
+from gpucost.detectors.allocation_pieces import (
+    LEAST_COVERAGE,
+    amount,
+    hours,
+    lasting,
+    since,
+    with_names,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since, with_names
-from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place_of, places
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.queue_quotas import (
+    QueueKind,
+    QueuePlace,
+    QueueQuotas,
+    StepFunction,
+    boards_per_unit,
+    combined,
+    difference,
+    least,
+    place_of,
+    places,
+)
+from gpucost.detectors.inputs.unmet_demand import unmet, with_since
+from gpucost.detectors.inputs.view_times import flavor_nodes, of_flavors
 from gpucost.detectors.rule_settings import ReservedUnusedSettings
-from gpucost.detectors.series import Series, combined, difference, least
-from gpucost.detectors.settings import Scoped
-from gpucost.detectors.unmet import unmet, with_since
-from gpucost.detectors.view_times import flavor_nodes, of_flavors
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.domain.waste import Waste
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.RESERVED_UNUSED
+NAME = WastePattern.RESERVED_UNUSED
 VARIANT = "unused"
 _VIEW_MS = DAY_MS
 
@@ -44,14 +61,14 @@ _VIEW_MS = DAY_MS
 class _Quota:
     """One queue's quota of one resource, over the days that count: series in units."""
 
-    facts: Facts
-    place: Place
+    facts: DetectorFacts
+    place: QueuePlace
     resource: str
     start_ms: int
 
     @cached_property
-    def quotas(self) -> Quotas:
-        return Quotas.of(self.facts.history)
+    def quotas(self) -> QueueQuotas:
+        return QueueQuotas.of(self.facts.history)
 
     @cached_property
     def nominal(self) -> float:
@@ -61,20 +78,20 @@ class _Quota:
         )
 
     @cached_property
-    def used(self) -> Series:
+    def used(self) -> StepFunction:
         return self.quotas.used(self.quotas.mine(self.place, self.resource))
 
     @cached_property
-    def lent(self) -> Series:
+    def lent(self) -> StepFunction:
         return self.quotas.lent(self.place, self.resource)
 
     @cached_property
-    def in_use(self) -> Series:
+    def in_use(self) -> StepFunction:
         """By itself and by those it lends to."""
         return combined(lambda own, lent: own + lent, self.used, self.lent)
 
     @cached_property
-    def known(self) -> Series:
+    def known(self) -> StepFunction:
         """1 where quota and use are known."""
         known = self.quotas.known(self.quotas.mine(self.place, self.resource))
         return combined(lambda rows: rows > 0, known)
@@ -88,19 +105,19 @@ class _Quota:
         rows = self.quotas.rows[self.quotas.mine(self.place, self.resource)]
         return int(rows["start_ms"].min())
 
-    def quantile(self, series: Series, part: float, start_ms: int) -> float:
+    def quantile(self, series: StepFunction, part: float, start_ms: int) -> float:
         return series.quantile(part, start_ms, self.now_ms, self.known)
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> FindingSubject:
         uid = f"{self.place} {self.resource}"
-        return Subject(SubjectKind.QUEUE, self.facts.cluster, self.place.name, uid=uid)
+        return FindingSubject(SubjectKind.QUEUE, self.facts.cluster, self.place.name, uid=uid)
 
 
-def run(facts: Facts, settings: Scoped[ReservedUnusedSettings]) -> Detection:
-    drafts: list[Draft] = []
-    withheld: dict[str, Withheld] = {}
-    quotas = Quotas.of(facts.history)
+def run(facts: DetectorFacts, settings: ScopedSettings[ReservedUnusedSettings]) -> RuleDetection:
+    drafts: list[FindingDraft] = []
+    withheld: dict[str, WithheldFinding] = {}
+    quotas = QueueQuotas.of(facts.history)
     for resource in quotas.resources:
         for place in quotas.queues(resource):
             own = settings.at(queue=place.name)
@@ -108,32 +125,32 @@ def run(facts: Facts, settings: Scoped[ReservedUnusedSettings]) -> Detection:
             if quota.nominal < own.min_units:
                 continue
             found = _judged(quota, own)
-            if isinstance(found, Draft):
+            if isinstance(found, FindingDraft):
                 drafts.append(found)
             elif found is not None:
                 withheld[str(found)] = found  # what holds for all queues is said once
-    return Detection(tuple(drafts), tuple(withheld.values()))
+    return RuleDetection(tuple(drafts), tuple(withheld.values()))
 
 
-def _judged(quota: _Quota, settings: ReservedUnusedSettings) -> Draft | Withheld | None:
+def _judged(quota: _Quota, settings: ReservedUnusedSettings) -> FindingDraft | WithheldFinding | None:
     """None where it is used, as far as anybody can see."""
     window = quota.facts.history.window
     if window.start_ms > quota.start_ms:
-        cluster = Subject(SubjectKind.CLUSTER, quota.facts.cluster, quota.facts.cluster)
+        cluster = FindingSubject(SubjectKind.CLUSTER, quota.facts.cluster, quota.facts.cluster)
         needed = _days(milliseconds(settings.min_history))
         because = f"there is a history of {_days(window.length_ms)}, and {needed} are needed"
-        return Withheld(NAME, cluster, because, lacks_data=True)
+        return WithheldFinding(NAME, cluster, because, lacks_data=True)
     known = quota.known.mean(max(quota.since_ms, quota.start_ms), quota.now_ms)
     if known < LEAST_COVERAGE:
         days = _days(quota.now_ms - quota.start_ms)
         because = f"its quota and use are known for {known:.1%} of the last {days}"
-        return Withheld(NAME, quota.subject, because, lacks_data=True)
+        return WithheldFinding(NAME, quota.subject, because, lacks_data=True)
     most = settings.part * quota.nominal
     often = quota.quantile(quota.used, settings.quantile, quota.start_ms)
     if often >= most:
         return None
     because = next(_guards(quota, settings, often), "")
-    return Withheld(NAME, quota.subject, because) if because else _draft(quota, settings, often)
+    return WithheldFinding(NAME, quota.subject, because) if because else _draft(quota, settings, often)
 
 
 def _guards(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Iterator[str]:
@@ -162,7 +179,7 @@ def _guards(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> It
 def _age_ms(quota: _Quota) -> int | None:
     """How old the queue is; None where it is older than the history and nobody knows more."""
     overview = quota.facts.overview
-    if overview is not None and quota.place.line is Line.CLUSTER_QUEUE:
+    if overview is not None and quota.place.line is QueueKind.CLUSTER_QUEUE:
         known = overview.state.cluster_queue_by_name.get(quota.place.name)
         if known is not None:
             return quota.now_ms - known.meta.created_ms
@@ -170,7 +187,7 @@ def _age_ms(quota: _Quota) -> int | None:
     return quota.now_ms - quota.since_ms if quota.since_ms > seen_ms else None
 
 
-def _demand(facts: Facts, resource: str) -> pd.DataFrame:
+def _demand(facts: DetectorFacts, resource: str) -> pd.DataFrame:
     """Who waits for a resource, with ``place`` and since when."""
     demand = with_since(facts.history.frames.demand)
     demand = demand.assign(place=pd.Series(places(demand), index=demand.index, dtype=object))
@@ -189,7 +206,7 @@ def _waited_ms(quota: _Quota, settings: ReservedUnusedSettings) -> int:
     return int((ends - starts).sum())
 
 
-def _hurting(quota: _Quota, settings: ReservedUnusedSettings) -> Series:
+def _hurting(quota: _Quota, settings: ReservedUnusedSettings) -> StepFunction:
     """1 while work of others waited that free GPUs would have fitted."""
     found = unmet(quota.facts.history, milliseconds(settings.waited))
     line = places(found.demand)
@@ -201,10 +218,12 @@ def _hurting(quota: _Quota, settings: ReservedUnusedSettings) -> Series:
         and line[claim.row] != quota.place
         and resource[claim.row] == quota.resource
     ]
-    return Series.within(*union([claim.start_ms for claim in claims], [claim.end_ms for claim in claims]))
+    return StepFunction.within(
+        *union([claim.start_ms for claim in claims], [claim.end_ms for claim in claims])
+    )
 
 
-def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Draft:
+def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> FindingDraft:
     start_ms, now_ms, nominal = quota.start_ms, quota.now_ms, quota.nominal
     idle = _idle(quota, often)
     mine = quota.quotas.mine(quota.place, quota.resource)
@@ -215,7 +234,7 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Dra
     hurt = least(_hurting(quota, settings), quota.known)
     hurt_ms = hurt.integral(start_ms, now_ms)
     days = _days(now_ms - start_ms)
-    return Draft(
+    return FindingDraft(
         NAME,
         VARIANT,
         quota.subject,
@@ -235,14 +254,14 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Dra
             f"low over the last {_days(_season_ms(quota, settings))} as well",
             "not a new queue" if _age_ms(quota) is not None else "there since before the history began",
         ),
-        at_least=Severity.LOW if hurt_ms > 0 else Severity.INFO,
+        at_least=FindingSeverity.LOW if hurt_ms > 0 else FindingSeverity.INFO,
     )  # fmt: skip
 
 
-def _idle(quota: _Quota, often: float) -> Series:
+def _idle(quota: _Quota, often: float) -> StepFunction:
     """Units of its quota beyond what it needs, that nobody borrowed either."""
     edge = np.array([quota.facts.history.window.start_ms], np.int64)
-    nominal, needed = (Series(edge, np.array([units])) for units in (quota.nominal, often))
+    nominal, needed = (StepFunction(edge, np.array([units])) for units in (quota.nominal, often))
     return combined(
         lambda units, known: np.where(known > 0, units, 0.0),
         difference(nominal, needed, quota.lent),
@@ -255,8 +274,8 @@ def _season_ms(quota: _Quota, settings: ReservedUnusedSettings) -> int:
 
 
 def _evidence(
-    quota: _Quota, settings: ReservedUnusedSettings, often: float, idle: Series, hurt_ms: float
-) -> tuple[Evidence, ...]:
+    quota: _Quota, settings: ReservedUnusedSettings, often: float, idle: StepFunction, hurt_ms: float
+) -> tuple[FindingEvidence, ...]:
     start_ms, now_ms = quota.start_ms, quota.now_ms
     used = quota.used
     _, ends = used.stretches(quota.facts.history.window.start_ms, now_ms)
@@ -265,21 +284,24 @@ def _evidence(
         last = "now" if int(ends[-1]) >= now_ms else since(int(ends[-1]))
     source = f"quotas of {quota.place}: nominal, used"
     return (
-        Evidence("nominal quota", quota.nominal, "units", source),
-        Evidence(f"used or less, {settings.quantile:.0%} of the time", often, "units", source),
-        Evidence("used or less, half of the time", quota.quantile(used, 0.5, start_ms), "units", source),
-        Evidence("used at most", used.most(start_ms, now_ms), "units", source),
-        Evidence("last use", last, "", source),
-        Evidence("days looked at", round((now_ms - start_ms) / DAY_MS, 2), "days"),
-        Evidence("known of them", round(quota.known.mean(start_ms, now_ms), 4), "of the time"),
-        Evidence("lent to others in use", round(quota.lent.integral(start_ms, now_ms) / HOUR_MS, 2),
+        FindingEvidence("nominal quota", quota.nominal, "units", source),
+        FindingEvidence(f"used or less, {settings.quantile:.0%} of the time", often, "units", source),
+        FindingEvidence("used or less, half of the time",
+                        quota.quantile(used, 0.5, start_ms), "units", source),
+        FindingEvidence("used at most", used.most(start_ms, now_ms), "units", source),
+        FindingEvidence("last use", last, "", source),
+        FindingEvidence("days looked at", round((now_ms - start_ms) / DAY_MS, 2), "days"),
+        FindingEvidence("known of them", round(quota.known.mean(start_ms, now_ms), 4), "of the time"),
+        FindingEvidence("lent to others in use", round(quota.lent.integral(start_ms, now_ms) / HOUR_MS, 2),
                  "unit-hours", "borrowed in its cohort, by what each could lend"),
-        Evidence("unused in these days", round(idle.integral(start_ms, now_ms) / HOUR_MS, 2), "unit-hours"),
-        Evidence("others waited meanwhile for GPUs that were free", round(hurt_ms / HOUR_MS, 2), "hours"),
+        FindingEvidence("unused in these days",
+                        round(idle.integral(start_ms, now_ms) / HOUR_MS, 2), "unit-hours"),
+        FindingEvidence("others waited meanwhile for GPUs that were free",
+                        round(hurt_ms / HOUR_MS, 2), "hours"),
     )  # fmt: skip
 
 
-def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Action:
+def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> FindingAction:
     """Of several flavors, that of which most is unused is cut."""
     # Twelve digits: 1.2 x 5 is 6, not 7.
     needed = ceil(round(settings.headroom * often, 12))
@@ -293,10 +315,10 @@ def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Ac
     nodes = flavor_nodes(quota.facts, row.flavor, quota.resource)
     per_unit = boards_per_unit(quota.facts.history, quota.resource, nodes)
     frees = 0.0 if isnan(per_unit) else (row.nominal - left) * per_unit
-    if quota.place.line is Line.VOLCANO_QUEUE:
+    if quota.place.line is QueueKind.VOLCANO_QUEUE:
         patch = volcano_patch(quota.place.name, "deserved", quota.resource, left)
         text = f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}."
-        return with_names(Action(text, patch, frees), quota.place.name)
+        return with_names(FindingAction(text, patch, frees), quota.place.name)
     fields = {"nominalQuota": left}
     if row.cohort:
         fields["lendingLimit"] = left
@@ -304,7 +326,7 @@ def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Ac
     lines = quota_lines(quota.place.name, row.flavor, quota.resource, fields, now)
     lent = ", and let others in the cohort borrow all of it" if row.cohort else ""
     text = f"Lower the nominal quota of {quota.place} from {row.nominal:g} to {left:g}{lent}."
-    return with_names(Action(text, lines, frees), quota.place.name, row.flavor)
+    return with_names(FindingAction(text, lines, frees), quota.place.name, row.flavor)
 
 
 def _days(length_ms: int) -> str:

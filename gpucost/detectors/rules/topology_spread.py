@@ -9,26 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Flags, Ints
-from gpucost.cluster.fit import is_evaluated, matches
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.pods import Pod, PodTemplate
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Evidence,
-    Pattern,
-    Subject,
-    SubjectKind,
-    ViewTime,
-    Withheld,
-)
-from gpucost.detectors.held import (
+from gpucost.attribution.apportion import Flags, Ints
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod, PodTemplate
+from gpucost.cluster.views.node_fit import is_evaluated, matches
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
-    Piece,
+    AllocationPiece,
     amount,
     by_namespace,
     hours,
@@ -36,24 +24,36 @@ from gpucost.detectors.held import (
     pieces,
     since,
 )
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    ViewTime,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.rule_settings import TopologySpreadSettings
-from gpucost.detectors.settings import Scoped
 from gpucost.domain.jobs import WorkloadClass
 from gpucost.domain.time import DAY_MS
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.TOPOLOGY_SPREAD
+NAME = WastePattern.TOPOLOGY_SPREAD
 
 
 @dataclass(frozen=True)
 class _Job:
     """A job that runs now on several nodes, all of its pods asking for as many units of one resource."""
 
-    rows: tuple[Piece, ...]
+    rows: tuple[AllocationPiece, ...]
     start_ms: int
 
     @property
-    def first(self) -> Piece:
+    def first(self) -> AllocationPiece:
         return self.rows[0]
 
     @property
@@ -64,7 +64,7 @@ class _Job:
 class _Room:
     """Free units of one resource, at any instant, node by node."""
 
-    def __init__(self, facts: Facts, resource: str, nodes: Sequence[Node]) -> None:
+    def __init__(self, facts: DetectorFacts, resource: str, nodes: Sequence[Node]) -> None:
         self._facts = facts
         index = {node.meta.name: n for n, node in enumerate(nodes)}
         held = facts.history.held
@@ -76,7 +76,7 @@ class _Room:
         usable = [node.allocatable.get(resource, 0) * node.is_schedulable for node in nodes]
         self.has = np.array(usable, dtype=np.int64)
 
-    def free_at(self, instant_ms: int, job: Sequence[Piece]) -> Ints:
+    def free_at(self, instant_ms: int, job: Sequence[AllocationPiece]) -> Ints:
         """As if these rows, the job's own, held nothing."""
         here: Flags = (self._start <= instant_ms) & (self._end > instant_ms)
         held = np.bincount(self._node[here], self._count[here], len(self.has)).astype(np.int64)
@@ -87,19 +87,19 @@ class _Room:
         return free
 
 
-def run(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[TopologySpreadSettings]) -> RuleDetection:
     """Jobs that are spread over too many domains of some level now."""
     overview = facts.overview
     if overview is None:
-        subject = Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+        subject = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
         because = "nobody watches the cluster's objects, so labels of its nodes are not known"
-        return Detection(withheld=(Withheld(NAME, subject, because, lacks_data=True),))
+        return RuleDetection(withheld=(WithheldFinding(NAME, subject, because, lacks_data=True),))
     nodes = tuple(overview.state.nodes.values())
     levels = _levels(overview, settings.default)
-    drafts: list[Draft] = []
-    withheld: list[Withheld] = []
+    drafts: list[FindingDraft] = []
+    withheld: list[WithheldFinding] = []
     rooms: dict[str, _Room] = {}
-    search = _Search(overview, nodes, levels)
+    search = _SpreadSearch(overview, nodes, levels)
     for job in _jobs(facts, settings):
         worst = search.spread(job)
         if worst is None:
@@ -112,20 +112,20 @@ def run(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Detection:
             continue
         held_back = _guard(facts, overview, job)
         if held_back is not None:
-            withheld.append(Withheld(NAME, job.first.subject, held_back[0], held_back[1]))
+            withheld.append(WithheldFinding(NAME, job.first.subject, held_back[0], held_back[1]))
         else:
             drafts.append(_draft(facts, overview, job, found))
-    return Detection(tuple(drafts), tuple(withheld))
+    return RuleDetection(tuple(drafts), tuple(withheld))
 
 
-def _levels(overview: Overview, settings: TopologySpreadSettings) -> tuple[str, ...]:
+def _levels(overview: ClusterOverview, settings: TopologySpreadSettings) -> tuple[str, ...]:
     """Those of the settings, then those of Kueue's Topology objects, but not of single nodes."""
     of_kueue = (level for each in overview.state.topologies.values() for level in each.levels)
     found = dict.fromkeys((*settings.levels, *of_kueue))
     return tuple(level for level in found if level != "kubernetes.io/hostname")
 
 
-def _jobs(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Iterator[_Job]:
+def _jobs(facts: DetectorFacts, settings: ScopedSettings[TopologySpreadSettings]) -> Iterator[_Job]:
     """Batch jobs that hold GPUs now on several nodes, all pods for long enough."""
     held = facts.history.held
     now = held[(held["end_ms"] >= facts.now_ms) & (held["workload_class"] == WorkloadClass.BATCH.value)]
@@ -140,7 +140,7 @@ def _jobs(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Iterator[_J
             yield _Job(tuple(rows), start_ms)
 
 
-def _instant(facts: Facts, job: _Job) -> int:
+def _instant(facts: DetectorFacts, job: _Job) -> int:
     """When to look at what was free: at the job's start; now, where that was before the history."""
     return job.start_ms if job.start_ms > facts.history.window.start_ms else facts.now_ms - 1
 
@@ -155,10 +155,10 @@ class _Found:
     instant_ms: int
 
 
-class _Search:
+class _SpreadSearch:
     """Domains of the nodes at every level, as arrays."""
 
-    def __init__(self, overview: Overview, nodes: Sequence[Node], levels: Sequence[str]) -> None:
+    def __init__(self, overview: ClusterOverview, nodes: Sequence[Node], levels: Sequence[str]) -> None:
         self._overview, self._nodes, self._levels = overview, nodes, levels
         self._index = {node.meta.name: n for n, node in enumerate(nodes)}
         self._domains: dict[str, tuple[Ints, list[str]]] = {}
@@ -211,7 +211,7 @@ class _Search:
         return self._fits[key]
 
 
-def _wider(overview: Overview, level: str) -> tuple[str, ...]:
+def _wider(overview: ClusterOverview, level: str) -> tuple[str, ...]:
     """The labels that name a domain of a level together: in Kueue's Topologies those of wider levels too."""
     for each in overview.state.topologies.values():
         if level in each.levels:
@@ -219,11 +219,11 @@ def _wider(overview: Overview, level: str) -> tuple[str, ...]:
     return (level,)
 
 
-def _of_kueue(overview: Overview) -> frozenset[str]:
+def _of_kueue(overview: ClusterOverview) -> frozenset[str]:
     return frozenset(level for each in overview.state.topologies.values() for level in each.levels)
 
 
-def _guard(facts: Facts, overview: Overview, job: _Job) -> tuple[str, bool] | None:
+def _guard(facts: DetectorFacts, overview: ClusterOverview, job: _Job) -> tuple[str, bool] | None:
     """What is against a finding, and whether that is a lack of data."""
     coverage = facts.history.coverage(job.start_ms, facts.now_ms)
     if coverage < LEAST_COVERAGE:
@@ -234,7 +234,7 @@ def _guard(facts: Facts, overview: Overview, job: _Job) -> tuple[str, bool] | No
     return None
 
 
-def _draft(facts: Facts, overview: Overview, job: _Job, found: _Found) -> Draft:
+def _draft(facts: DetectorFacts, overview: ClusterOverview, job: _Job, found: _Found) -> FindingDraft:
     first = job.first
     boards = sum(row.boards for row in job.rows if row.boards == row.boards)
     shown = sorted(found.domains.items(), key=lambda each: (-each[1], each[0]))
@@ -243,7 +243,7 @@ def _draft(facts: Facts, overview: Overview, job: _Job, found: _Found) -> Draft:
     length_ms = facts.now_ms - max(job.start_ms, facts.now_ms - DAY_MS)
     when = "when it started" if found.instant_ms == job.start_ms else "now"
     pods = [overview.state.pods.get(row.pod_uid) for row in job.rows]
-    return Draft(
+    return FindingDraft(
         NAME,
         "spread",
         first.subject,
@@ -253,13 +253,17 @@ def _draft(facts: Facts, overview: Overview, job: _Job, found: _Found) -> Draft:
         f"for "
         f"all of its {amount(len(job.rows), 'pod')} {when}.",
         (
-            Evidence("domains it is in", len(shown), found.level, "labels of its nodes"),
-            Evidence("domains it needs", found.needed, found.level, f"free GPUs {when}"),
-            Evidence(
+            FindingEvidence("domains it is in", len(shown), found.level, "labels of its nodes"),
+            FindingEvidence("domains it needs", found.needed, found.level, f"free GPUs {when}"),
+            FindingEvidence(
                 "pods by domain", ", ".join(f"{name}: {n}" for name, n in shown), "", "labels of its nodes"
             ),
-            Evidence("outside the domains it needs", round(outside, 3), "GPUs", "gpucost_pod_gpu_request"),
-            Evidence("their time meanwhile", hours(outside * length_ms), "", "gpucost_pod_gpu_request"),
+            FindingEvidence(
+                "outside the domains it needs", round(outside, 3), "GPUs", "gpucost_pod_gpu_request"
+            ),
+            FindingEvidence(
+                "their time meanwhile", hours(outside * length_ms), "", "gpucost_pod_gpu_request"
+            ),
         ),
         _action(overview, job, found, [pod for pod in pods if pod is not None]),
         "GPUs outside the domains the job needs × time; shown, not counted",
@@ -281,7 +285,7 @@ def _draft(facts: Facts, overview: Overview, job: _Job, found: _Found) -> Draft:
     )
 
 
-def _action(overview: Overview, job: _Job, found: _Found, pods: Sequence[Pod]) -> Action:
+def _action(overview: ClusterOverview, job: _Job, found: _Found, pods: Sequence[Pod]) -> FindingAction:
     """Kueue's annotation where Kueue knows the level; else a preference for pods of the same job."""
     first = job.first
     if first.cluster_queue and found.level in _of_kueue(overview):
@@ -289,7 +293,7 @@ def _action(overview: Overview, job: _Job, found: _Found, pods: Sequence[Pod]) -
         patch = (
             f"metadata:\n  annotations:\n    kueue.x-k8s.io/podset-preferred-topology: {_quoted(found.level)}"
         )
-        return Action(text, patch)
+        return FindingAction(text, patch)
     text = (
         "Let the job's pods prefer the domain of those that are there already, in the template of its pods."
     )
@@ -306,7 +310,7 @@ def _action(overview: Overview, job: _Job, found: _Found, pods: Sequence[Pod]) -
         "              matchLabels:",
         f"                {_quoted(key)}: {_quoted(value)}",
     )
-    return Action(text, "\n".join(lines))
+    return FindingAction(text, "\n".join(lines))
 
 
 def _common_label(job: str, pods: Sequence[Pod]) -> tuple[str, str]:

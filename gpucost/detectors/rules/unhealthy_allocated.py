@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucost.cluster.commands import kubectl
-from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import (
-    Action,
-    Detection,
-    Draft,
-    Episode,
-    Evidence,
-    Pattern,
-    Subject,
-    SubjectKind,
-    Withheld,
-)
-from gpucost.detectors.held import (
+from gpucost.cluster.views.commands import kubectl
+from gpucost.detectors.allocation_pieces import (
     NOT_MADE_AGAIN,
-    Piece,
+    AllocationPiece,
     amount,
     boards_at,
     by_its_owner,
@@ -31,12 +19,24 @@ from gpucost.detectors.held import (
     with_names,
     within,
 )
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.findings import (
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    FindingSubject,
+    RuleDetection,
+    SubjectKind,
+    WasteEpisode,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
-from gpucost.detectors.settings import Scoped
-from gpucost.domain.waste import Waste
+from gpucost.domain.buckets import Waste
 from gpucost.settings.types import milliseconds
 
-NAME = Pattern.UNHEALTHY_ALLOCATED
+NAME = WastePattern.UNHEALTHY_ALLOCATED
 LOST = "lost"
 
 
@@ -60,39 +60,39 @@ class _Hurt:
     """A broken GPU that a pod held, and how much of a board that is."""
 
     broken: _Broken
-    row: Piece
-    episode: Episode
+    row: AllocationPiece
+    episode: WasteEpisode
 
 
-def run(facts: Facts, settings: Scoped[UnhealthyAllocatedSettings]) -> Detection:
+def run(facts: DetectorFacts, settings: ScopedSettings[UnhealthyAllocatedSettings]) -> RuleDetection:
     """Nodes whose pods hold broken GPUs."""
     broken = list(_broken(facts, settings.default))
     by_node = pieces(facts.history.held, "node", {each.node for each in broken})
     users = _users(facts, {each.node for each in broken})
     hurt: dict[tuple[str, str], list[_Hurt]] = {}
-    withheld: list[Withheld] = []
+    withheld: list[WithheldFinding] = []
     for each in broken:
         rows = [row for row in by_node.get(each.node, []) if _meets(row, each)]
         found = _hurt(facts, each, rows, users)
         if isinstance(found, str):
-            subject = Subject(SubjectKind.NODE, facts.cluster, each.node)
-            withheld.append(Withheld(NAME, subject, found))
+            subject = FindingSubject(SubjectKind.NODE, facts.cluster, each.node)
+            withheld.append(WithheldFinding(NAME, subject, found))
         else:
             hurt.setdefault((each.node, each.variant), []).extend(found)
-    drafts: list[Draft] = []
+    drafts: list[FindingDraft] = []
     for (node, variant), claims in hurt.items():
         for stretch in _stretches(claims, milliseconds(settings.default.after)):
             if not facts.history.observed_parts(*stretch):
                 coverage = facts.history.coverage(*stretch)
                 because = f"the cluster was observed for only {coverage:.0%} of the time a GPU seemed broken"
-                subject = Subject(SubjectKind.NODE, facts.cluster, node)
-                withheld.append(Withheld(NAME, subject, because, lacks_data=True))
+                subject = FindingSubject(SubjectKind.NODE, facts.cluster, node)
+                withheld.append(WithheldFinding(NAME, subject, because, lacks_data=True))
             else:
                 drafts.append(_draft(facts, node, variant, stretch, claims))
-    return Detection(tuple(drafts), tuple(withheld))
+    return RuleDetection(tuple(drafts), tuple(withheld))
 
 
-def _broken(facts: Facts, settings: UnhealthyAllocatedSettings) -> Iterator[_Broken]:
+def _broken(facts: DetectorFacts, settings: UnhealthyAllocatedSettings) -> Iterator[_Broken]:
     """Stretches of each GPU, whatever the reasons, end to end."""
     window, health = facts.history.window, facts.history.frames.health
     programs = {f"xid_{code}" for code in settings.programs_xids}
@@ -108,7 +108,7 @@ def _broken(facts: Facts, settings: UnhealthyAllocatedSettings) -> Iterator[_Bro
             yield _Broken(node, gpu, tuple(sorted(reasons)), start, end)
 
 
-def _meets(row: Piece, broken: _Broken) -> bool:
+def _meets(row: AllocationPiece, broken: _Broken) -> bool:
     return row.start_ms < broken.end_ms and row.end_ms > broken.start_ms
 
 
@@ -116,7 +116,7 @@ _Users = Mapping[tuple[str, str], tuple[str, ...]]
 """By node and pod: the GPUs it did something on, at any time; a MIG instance by its board."""
 
 
-def _users(facts: Facts, nodes: set[str]) -> _Users:
+def _users(facts: DetectorFacts, nodes: set[str]) -> _Users:
     series = facts.history.activity.series
     here = series[series["node"].isin(list(nodes))]
     found: dict[tuple[str, str], list[str]] = {}
@@ -127,7 +127,9 @@ def _users(facts: Facts, nodes: set[str]) -> _Users:
     return {key: tuple(gpus) for key, gpus in found.items()}
 
 
-def _hurt(facts: Facts, broken: _Broken, rows: Sequence[Piece], users: _Users) -> list[_Hurt] | str:
+def _hurt(
+    facts: DetectorFacts, broken: _Broken, rows: Sequence[AllocationPiece], users: _Users
+) -> list[_Hurt] | str:
     """Who held the GPU, by what was measured on it: a pod keeps its GPUs as long as it lives. Words where
     nobody can say."""
     found: list[_Hurt] = []
@@ -149,17 +151,17 @@ def _hurt(facts: Facts, broken: _Broken, rows: Sequence[Piece], users: _Users) -
     return f"{name} of node {broken.node} is broken, but nothing says which pod holds it"
 
 
-def _is_measured(row: Piece, users: _Users) -> bool:
+def _is_measured(row: AllocationPiece, users: _Users) -> bool:
     """Whether something was measured on every unit that a pod holds."""
     return len(users.get((row.node, row.pod_uid), ())) >= row.units
 
 
-def _claim(broken: _Broken, row: Piece, boards: float) -> list[_Hurt]:
+def _claim(broken: _Broken, row: AllocationPiece, boards: float) -> list[_Hurt]:
     episode = row.episode(Waste.UNAVAILABLE, broken.start_ms, broken.end_ms, boards)
     return [] if episode is None else [_Hurt(broken, row, episode)]
 
 
-def _boards(facts: Facts, node: str) -> float:
+def _boards(facts: DetectorFacts, node: str) -> float:
     """How many boards a node has; 1 where nothing says."""
     nodes = facts.history.frames.nodes
     found = nodes.loc[nodes["node"] == node, "boards"]
@@ -172,12 +174,12 @@ def _stretches(claims: Sequence[_Hurt], least_ms: int) -> list[tuple[int, int]]:
 
 
 def _draft(
-    facts: Facts,
+    facts: DetectorFacts,
     node: str,
     variant: str,
     stretch: tuple[int, int],
     claims: Sequence[_Hurt],
-) -> Draft:
+) -> FindingDraft:
     start_ms, end_ms = stretch
     mine = [each for each in claims if start_ms <= each.episode.start_ms < end_ms]
     goes_on = end_ms >= facts.now_ms
@@ -187,19 +189,23 @@ def _draft(
     boards = sum(each.episode.boards or 0.0 for each in now)
     pods = sorted({(each.row.namespace, each.row.pod) for each in now})
     teams = {each.row.team for each in mine}
-    return Draft(
+    return FindingDraft(
         NAME,
         variant,
-        Subject(SubjectKind.NODE, facts.cluster, node),
+        FindingSubject(SubjectKind.NODE, facts.cluster, node),
         start_ms,
         f"{amount(len(gpus), 'GPU')} of node {node} broken ({', '.join(reasons)}) since {since(start_ms)}, "
         f"for "
         f"{lasting(end_ms - start_ms)}, and still held by {', '.join('/'.join(pod) for pod in pods)}.",
         (
-            Evidence("broken GPUs", ", ".join(gpus), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"),
-            Evidence("what says so", ", ".join(reasons), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"),
-            Evidence("held of them", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
-            *(Evidence("held by", "/".join(pod), "", f"spec.nodeName={node}") for pod in pods),
+            FindingEvidence(
+                "broken GPUs", ", ".join(gpus), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"
+            ),
+            FindingEvidence(
+                "what says so", ", ".join(reasons), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"
+            ),
+            FindingEvidence("held of them", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
+            *(FindingEvidence("held by", "/".join(pod), "", f"spec.nodeName={node}") for pod in pods),
         ),
         _action(node, [each.row for each in now], boards),
         "broken GPUs × time pods held them",
@@ -213,7 +219,7 @@ def _draft(
     )
 
 
-def _action(node: str, rows: Sequence[Piece], boards: float) -> Action:
+def _action(node: str, rows: Sequence[AllocationPiece], boards: float) -> FindingAction:
     """The node is closed, and pods that come back elsewhere are deleted; others are left to who runs them."""
     again = sorted({(row.namespace, row.pod) for row in rows if row.job_kind not in NOT_MADE_AGAIN})
     bare = sorted({f"{row.namespace}/{row.pod}" for row in rows if row.job_kind in NOT_MADE_AGAIN})
@@ -221,10 +227,12 @@ def _action(node: str, rows: Sequence[Piece], boards: float) -> Action:
     if bare:
         text = f"{text.rstrip('.')}. {by_its_owner(bare)}."
     lines = (kubectl("cordon", node), *(kubectl("-n", space, "delete", "pod", pod) for space, pod in again))
-    return with_names(Action(text, "\n".join(lines), boards), node, *(name for pod in again for name in pod))
+    return with_names(
+        FindingAction(text, "\n".join(lines), boards), node, *(name for pod in again for name in pod)
+    )
 
 
-def _apart(claims: Sequence[_Hurt]) -> Iterator[Episode]:
+def _apart(claims: Sequence[_Hurt]) -> Iterator[WasteEpisode]:
     """Without claims on an unnamed board where the same pod's board is named: they are the same."""
     named = [each.episode for each in claims if each.broken.gpu]
     for each in claims:

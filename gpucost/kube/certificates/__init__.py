@@ -1,5 +1,6 @@
-"""Certificates of the webhook that gpucost makes itself, keeps in a Secret, and renews.
+"""The certificate of the webhook that gpucost makes itself, keeps in a Secret, and renews.
 
-``pair`` makes and judges them, ``kept`` is what the Secret holds; both pure. ``objects`` asks the API server,
-``keeper`` does what is to be done.
+``certificate_pair`` makes and judges certificates and says what the Secret means, pure; ``keeper`` asks the
+API server and does what is to be done. What must not live here: serving (``gpucost.api.webhook``). Begin
+with ``keeper``.
 """

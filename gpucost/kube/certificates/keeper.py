@@ -1,4 +1,6 @@
-"""Keeps the webhook's certificate usable: looks once in a while, and does the one thing that is to be done.
+"""The two objects that hold certificates, over the API of Kubernetes. Each is named, none is listed.
+
+Keeps the webhook's certificate usable: looks once in a while, and does the one thing that is to be done.
 
 Every replica does the same. What they share is the Secret, written only over the version that was read; who
 comes second reads what the first wrote. A new authority is in the webhook's configuration before the first
@@ -8,22 +10,163 @@ replica shows a certificate of it, and the old one until after the last replica 
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from urllib.parse import quote
 
 from gpucost.domain.backoff import FullJitter
-from gpucost.kube.certificates.kept import Kept, Wanted, is_due, kept_in, renewed, settled, to_show
-from gpucost.kube.certificates.objects import NotTaken, Object, Objects, Outdated
-from gpucost.kube.certificates.pair import Pair, Unusable, end_of
-from gpucost.kube.connect.transport import TransportError
+from gpucost.domain.errors import shorten
+from gpucost.kube.certificates.certificate_pair import (
+    CertificatePair,
+    CertificateSecret,
+    CertificateSpec,
+    Unusable,
+    end_of,
+    is_due,
+    kept_in,
+    renewed,
+    settled,
+    to_show,
+)
+from gpucost.kube.connect.transport import KubeResponse, TransportError
+
+_TIMEOUT_S = 10.0
+_OK, _CREATED, _NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 200, 201, 404, 409, 422
+_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_JSON, _JSON_PATCH = "application/json", "application/json-patch+json"
+
+Object = dict[str, Any]
+
+
+class ObjectRejection(Exception):
+    """The API server answered, but not as wanted; ``status`` is its HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class ObjectConflict(ObjectRejection):
+    """Somebody else was faster: read again."""
+
+
+class WritableTransport(Protocol):
+    """A way to the API server that may also write, such as ``HttpxTransport``."""
+
+    def send(
+        self, method: str, path: str, timeout_s: float, body: bytes = b"", content_type: str = ""
+    ) -> KubeResponse:
+        """One request. Raises ``TransportError``; an HTTP status, whatever it is, is an answer."""
+
+
+class CertificateObjects:
+    """Raises TransportError, NotTaken, and Outdated from everything."""
+
+    def __init__(self, transport: WritableTransport, namespace: str, secret: str, configuration: str) -> None:
+        self._transport, self._namespace, self._secret = transport, namespace, secret
+        self._secrets = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+        self._configuration = f"{_CONFIGURATIONS}/{quote(configuration, safe='')}"
+
+    def secret(self) -> Object | None:
+        """None where there is none."""
+        return self._asked("GET", f"{self._secrets}/{self._secret}")
+
+    def configuration(self) -> Object | None:
+        """None where there is none."""
+        return self._asked("GET", self._configuration)
+
+    def keep(self, kept: CertificateSecret, before: Object | None) -> Object:
+        """Write the Secret: made anew where ``before`` is None, else only if it still is ``before``."""
+        annotations = {name: value for name, value in kept.annotations().items() if value is not None}
+        if before is None:
+            made = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "kubernetes.io/tls",
+                "metadata": {
+                    "name": self._secret,
+                    "namespace": self._namespace,
+                    "labels": {"app.kubernetes.io/managed-by": "gpucost"},
+                    "annotations": annotations,
+                },
+                "data": kept.data(),
+            }
+            return self._written("POST", self._secrets, made, _JSON)
+        metadata = dict(before.get("metadata") or {})
+        others = {
+            name: value
+            for name, value in (metadata.get("annotations") or {}).items()
+            if name not in kept.annotations()
+        }
+        metadata["annotations"] = others | annotations
+        changed = {**before, "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": kept.data()}
+        return self._written("PUT", f"{self._secrets}/{self._secret}", changed, _JSON)
+
+    def trust(self, configuration: Object, bundle: str) -> None:
+        """Set the ``caBundle`` of every webhook, and nothing else, if the configuration still is this one."""
+        steps: list[Object] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": _version(configuration)}
+        ]
+        for number in range(len(configuration.get("webhooks") or ())):
+            path = f"/webhooks/{number}/clientConfig/caBundle"
+            steps.append({"op": "add", "path": path, "value": bundle})
+        self._written("PATCH", self._configuration, steps, _JSON_PATCH)
+
+    def _asked(self, method: str, path: str) -> Object | None:
+        status, found = self._answer(method, path)
+        if status == _NOT_FOUND:
+            return None
+        if status != _OK:
+            raise ObjectRejection(status, _message(status, found))
+        return _object(found)
+
+    def _written(self, method: str, path: str, body: Any, content_type: str) -> Object:
+        status, found = self._answer(method, path, json.dumps(body).encode(), content_type)
+        # A test of a JSON patch that fails is a 422; so is an object that is refused, which a new look shows.
+        if status == _CONFLICT or (status == _UNPROCESSABLE and method == "PATCH"):
+            raise ObjectConflict(status, _message(status, found))
+        if status not in {_OK, _CREATED}:
+            raise ObjectRejection(status, f"{method}: {_message(status, found)}")
+        return _object(found)
+
+    def _answer(
+        self, method: str, path: str, body: bytes = b"", content_type: str = ""
+    ) -> tuple[int, object]:
+        response = self._transport.send(method, path, _TIMEOUT_S, body, content_type)
+        try:
+            return response.status, response.read_json()
+        except TransportError as error:
+            if error.reason != "not_json" or response.status in {_OK, _CREATED}:
+                raise
+            return response.status, None
+        finally:
+            response.close()
+
+
+def _object(found: object) -> Object:
+    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
+        raise TransportError("not_json", "the answer is not an object of Kubernetes")
+    return found
+
+
+def _version(found: Mapping[str, Any]) -> str:
+    return str(found["metadata"].get("resourceVersion", ""))
+
+
+def _message(status: int, found: object) -> str:
+    message = found.get("message") if isinstance(found, dict) else None
+    return f"{status} {shorten(message, 256) if isinstance(message, str) else 'no reason given'}"
+
 
 logger = logging.getLogger(__name__)
 
 EVERY_S = 30.0
-"""Between two looks; below ``Wanted.overlap_ms`` by far."""
+"""Between two looks; below ``CertificateSpec.overlap_ms`` by far."""
 
 _BACKOFF = FullJitter(2.0, EVERY_S)
 _LEAST_PAUSE_S = 0.5
@@ -31,19 +174,19 @@ _TRIES = 5
 
 
 @dataclass(eq=False)
-class Keeper:
+class CertificateKeeper:
     """``show`` is told certificate and key, in one PEM, when another one is to be shown. ``failed`` is told
     the kind of each failure: ``http_403``, ``unreachable``, and so on, as labels of a metric."""
 
-    objects: Objects
-    wanted: Wanted
+    objects: CertificateObjects
+    wanted: CertificateSpec
     now: Callable[[], int]
     show: Callable[[str], None]
     failed: Callable[[str], None]
     every_s: float = EVERY_S
     rng: random.Random = field(default_factory=random.Random)
-    _kept: Kept | None = None
-    _shown: Pair | None = None
+    _kept: CertificateSecret | None = None
+    _shown: CertificatePair | None = None
     _failures: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -62,7 +205,7 @@ class Keeper:
             self.look()
         except TransportError as error:
             return self._failed(error.reason, str(error))
-        except NotTaken as error:
+        except ObjectRejection as error:
             return self._failed(f"http_{error.status}", str(error))
         except Exception as error:  # an object of a shape that nobody thought of
             logger.exception("the webhook's certificate was not looked after")
@@ -81,7 +224,7 @@ class Keeper:
         finally:
             self._show()
 
-    def _secured(self) -> Kept:
+    def _secured(self) -> CertificateSecret:
         """What the Secret holds, once that is usable and not due."""
         for _ in range(_TRIES):
             secret = self.objects.secret()
@@ -95,39 +238,41 @@ class Keeper:
             made = renewed(kept, self._in_the_configuration(), self.wanted, self.now())
             try:
                 self.objects.keep(made, secret)
-            except Outdated:
+            except ObjectConflict:
                 continue
             logger.info("the webhook has a new certificate in its Secret")
             return made
-        raise Outdated(409, "the Secret changes faster than it is read")
+        raise ObjectConflict(409, "the Secret changes faster than it is read")
 
-    def _trusted(self, kept: Kept) -> Kept:
+    def _trusted(self, kept: CertificateSecret) -> CertificateSecret:
         """Make the configuration trust what may be shown; note since when, and later forget the old."""
         kept = self._tidied(kept)
         for _ in range(_TRIES):
             configuration = self.objects.configuration()
             if configuration is None:
-                raise NotTaken(404, "there is no ValidatingWebhookConfiguration of the name in the settings")
+                raise ObjectRejection(
+                    404, "there is no ValidatingWebhookConfiguration of the name in the settings"
+                )
             bundle = base64.b64encode(kept.bundle.encode()).decode()
             if all(_bundle(each) == bundle for each in configuration.get("webhooks") or ()):
                 return self._noted(kept)
             try:
                 self.objects.trust(configuration, bundle)
-            except Outdated:
+            except ObjectConflict:
                 continue
             logger.info("the webhook's configuration has its authorities")
             return self._noted(kept)
-        raise Outdated(409, "the webhook's configuration changes faster than it is read")
+        raise ObjectConflict(409, "the webhook's configuration changes faster than it is read")
 
-    def _noted(self, kept: Kept) -> Kept:
+    def _noted(self, kept: CertificateSecret) -> CertificateSecret:
         if kept.trusted_since_ms is not None:
             return kept
         return self._rewritten(kept, replace(kept, trusted_since_ms=self.now()))
 
-    def _tidied(self, kept: Kept) -> Kept:
+    def _tidied(self, kept: CertificateSecret) -> CertificateSecret:
         return self._rewritten(kept, settled(kept, self.wanted, self.now()))
 
-    def _rewritten(self, kept: Kept, wanted: Kept) -> Kept:
+    def _rewritten(self, kept: CertificateSecret, wanted: CertificateSecret) -> CertificateSecret:
         """``wanted`` in the Secret, where that still holds ``kept``; else the next look goes on."""
         if wanted == kept:
             return kept
@@ -138,7 +283,7 @@ class Keeper:
             if kept_in(secret, self.now()) != kept:
                 return kept
             self.objects.keep(wanted, secret)
-        except (Unusable, Outdated):
+        except (Unusable, ObjectConflict):
             return kept
         return wanted
 
@@ -146,7 +291,7 @@ class Keeper:
         """All bundles there, in PEM; empty where they cannot be read."""
         try:
             configuration: Object = self.objects.configuration() or {}
-        except (TransportError, NotTaken):
+        except (TransportError, ObjectRejection):
             return ""
         found = []
         for each in configuration.get("webhooks") or ():

@@ -1,4 +1,10 @@
-"""Connects to an API server: from inside a pod, or as a kubeconfig says. Only this module knows lightkube.
+"""Kubeconfig files -> the three entries that one context names, with errors that say where they stand.
+
+As kubectl does, and clients in Python do not: the files of ``KUBECONFIG`` are put together, the first
+entry of a name counts; paths are relative to the file they stand in; entries that are not asked for may be
+wrong; inline data goes before a file (client-go, tools/clientcmd). No error shows a line of a file.
+
+Connects to an API server: from inside a pod, or as a kubeconfig says. Only this module knows lightkube.
 
 lightkube reads the entries of a kubeconfig and makes the TLS context. What version 1.0.1 leaves out is done
 here or refused: ``proxy-url`` and ``tls-server-name``, which it ignores; impersonation (``as``), without
@@ -9,31 +15,189 @@ and with what they print in its errors; tokens that no header can hold, which ht
 from __future__ import annotations
 
 import base64
+import binascii
 import json
+import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config.client_adapter import verify_cluster
 from lightkube.config.models import Cluster, User
 
-from gpucost.domain.errors import ConfigError, InputError, Remark
-from gpucost.kube.connect.credentials import FixedHeader, TokenCommand, TokenFile, is_header_text
-from gpucost.kube.connect.httpx_transport import KEPT_CONNECTIONS, KEPT_S, Credentials, HttpxTransport
-from gpucost.kube.connect.kubeconfig import Entry, Selected, select
-from gpucost.kube.connect.secure import (
+from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
+from gpucost.kube.connect.credentials import (
     SERVICE_ACCOUNT,
-    Limits,
+    AnswerLimits,
+    FixedHeader,
+    TokenCommand,
+    TokenFile,
     checked_url,
+    is_header_text,
     is_loopback,
     tls_context,
     variable,
 )
+from gpucost.kube.connect.httpx_transport import KEPT_CONNECTIONS, KEPT_S, HttpxTransport, RequestCredentials
 from gpucost.kube.connect.transport import TransportError
+
+MAX_BYTES = 4 << 20
+"""Of a kubeconfig, and of a certificate or key."""
+
+_PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+_KINDS = ("cluster", "context", "user")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigEntry:
+    """A cluster, context or user. ``values`` has no empty ones, and only absolute paths."""
+
+    file: str
+    kind: str
+    name: str
+    values: Mapping[str, Any]
+
+    def wrong(self, key: str, value: object, allowed: str) -> ConfigError:
+        """``value`` is shown: a ``ErrorRemark`` for what is secret."""
+        return ConfigError(self.file, f"{self.kind}s[{self.name}].{key}", value, allowed)
+
+    def text(self, key: str) -> str:
+        """A value that is text; empty where there is none. Raises ConfigError."""
+        value = self.values.get(key, "")
+        if not isinstance(value, str):
+            raise self.wrong(key, ErrorRemark(f"a {type(value).__name__}"), "text; put quotes around it")
+        return value
+
+    def material(self, key: str) -> bytes | None:
+        """What a certificate or key holds: from ``<key>-data``, or from the file that ``key`` names."""
+        if encoded := self.text(f"{key}-data"):
+            try:
+                return base64.b64decode(encoded, validate=False)
+            except (binascii.Error, ValueError):
+                raise self.wrong(f"{key}-data", ErrorRemark("not base64"), "PEM in base64") from None
+        if not (path := self.text(key)):
+            return None
+        try:
+            with Path(path).open("rb") as opened:
+                return opened.read(MAX_BYTES)
+        except OSError as error:
+            remark = ErrorRemark(f"{path}: {os.strerror(error.errno or 0)}")
+            raise self.wrong(key, remark, "a file that can be read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigContext:
+    """What a context leads to. Without ``user``, requests carry no credentials."""
+
+    context: KubeconfigEntry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry | None
+
+
+def select(files: Sequence[Path], context: str = "") -> KubeconfigContext:
+    """The entries of ``context``, or of the current one.
+
+    Files that do not exist are left out, as long as there is one. Raises InputError, and ConfigError for
+    what stands in a file.
+    """
+    found = [file for file in files if file.is_file()]
+    if not found:
+        where = ErrorRemark(f"there is no {', '.join(map(str, files))}")
+        raise InputError(
+            "kubeconfig",
+            where,
+            "a file named by its setting or KUBECONFIG, or ~/.kube/config; in a pod, none",
+        )
+    current, entries = "", dict[tuple[str, str], KubeconfigEntry]()
+    for file in found:
+        document = _read(file)
+        current = current or str(document.get("current-context") or "")
+        for entry in _entries(document, file):
+            entries.setdefault((entry.kind, entry.name), entry)
+    return _chosen(context or current, entries)
+
+
+def _chosen(name: str, entries: Mapping[tuple[str, str], KubeconfigEntry]) -> KubeconfigContext:
+    names = ", ".join(known for kind, known in entries if kind == "context") or "none is there"
+    if not name:
+        raise InputError("context", ErrorRemark("no current one"), f"one of: {names}")
+    if (context := entries.get(("context", name))) is None:
+        raise InputError("context", name, f"one of: {names}")
+    cluster = _named(context, "cluster", entries)
+    if cluster is None:
+        raise context.wrong("cluster", ErrorRemark("missing"), "the name of a cluster")
+    return KubeconfigContext(context, cluster, _named(context, "user", entries))
+
+
+def _named(
+    context: KubeconfigEntry, kind: str, entries: Mapping[tuple[str, str], KubeconfigEntry]
+) -> KubeconfigEntry | None:
+    if not (name := context.text(kind)):
+        return None
+    if (found := entries.get((kind, name))) is None:
+        raise context.wrong(kind, name, f"the name of a {kind} in the same files")
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    allowed = "a kubeconfig: a YAML mapping with clusters, contexts and users"
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ConfigError(str(file), "kubeconfig", ErrorRemark("too large"), f"at most {MAX_BYTES} bytes")
+        document = yaml.safe_load(text)
+    except OSError as error:
+        raise InputError(
+            "kubeconfig", ErrorRemark(f"{file}: {os.strerror(error.errno or 0)}"), allowed
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else None
+        raise ConfigError(str(file), "kubeconfig", ErrorRemark("not YAML"), allowed, line) from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(str(file), "kubeconfig", ErrorRemark("not a mapping"), allowed)
+    return document
+
+
+def _entries(document: Mapping[str, Any], file: Path) -> list[KubeconfigEntry]:
+    entries: list[KubeconfigEntry] = []
+    for kind in _KINDS:
+        listed = document.get(f"{kind}s") or []
+        if not isinstance(listed, list):
+            raise ConfigError(str(file), f"{kind}s", ErrorRemark("not a list"), f"a list of {kind}s")
+        for at, item in enumerate(listed):
+            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+                raise ConfigError(str(file), f"{kind}s[{at}]", ErrorRemark("no name"), "an entry with a name")
+            values = item.get(kind) or {}
+            if not isinstance(values, dict):
+                raise ConfigError(
+                    str(file), f"{kind}s[{at}].{kind}", ErrorRemark("not a mapping"), "a mapping"
+                )
+            entries.append(
+                KubeconfigEntry(str(file), kind, item["name"], _resolved(values, file.absolute().parent))
+            )
+    return entries
+
+
+def _resolved(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    kept = {str(key): value for key, value in values.items() if value not in ("", None)}
+    for key in _PATHS:
+        if isinstance(path := kept.get(key), str):
+            kept[key] = str(folder / path)
+    plugin = kept.get("exec")
+    if isinstance(plugin, dict) and isinstance(command := plugin.get("command"), str) and "/" in command:
+        kept["exec"] = {**plugin, "command": str(folder / command)}
+    return kept
+
 
 M = TypeVar("M", Cluster, User)
 
@@ -49,7 +213,7 @@ def connect(
     context: str = "",
     *,
     mounted: Path = SERVICE_ACCOUNT,
-    limits: Limits | None = None,
+    limits: AnswerLimits | None = None,
 ) -> HttpxTransport:
     """By the first of: ``kubeconfig``, the files of KUBECONFIG, the pod's service account, ~/.kube/config.
 
@@ -66,13 +230,13 @@ def connect(
     return _from_kubeconfig(select([file.expanduser() for file in files], context), environ, limits)
 
 
-def connect_url(url: str, limits: Limits | None = None) -> HttpxTransport:
+def connect_url(url: str, limits: AnswerLimits | None = None) -> HttpxTransport:
     """To an address, without credentials, such as that of ``kubectl proxy``. Raises InputError."""
     client = _client(tls_context(None), proxy=None, by_environment=False)
     return HttpxTransport(client, url, limits=limits)
 
 
-def _in_cluster(environ: Mapping[str, str], mounted: Path, limits: Limits | None) -> HttpxTransport:
+def _in_cluster(environ: Mapping[str, str], mounted: Path, limits: AnswerLimits | None) -> HttpxTransport:
     host, port = variable(environ, "KUBERNETES_SERVICE_HOST"), variable(environ, "KUBERNETES_SERVICE_PORT")
     bracketed = f"[{host}]" if ":" in host else host
     token, authorities = TokenFile(mounted / "token"), mounted / "ca.crt"
@@ -81,7 +245,7 @@ def _in_cluster(environ: Mapping[str, str], mounted: Path, limits: Limits | None
         token.header()
     except TransportError as error:
         allowed = "a service account that is mounted (automountServiceAccountToken), or a kubeconfig"
-        raise InputError("service account", Remark(str(error)), allowed) from None
+        raise InputError("service account", ErrorRemark(str(error)), allowed) from None
 
     def reload() -> None:
         context.load_verify_locations(authorities)
@@ -90,7 +254,9 @@ def _in_cluster(environ: Mapping[str, str], mounted: Path, limits: Limits | None
     return HttpxTransport(client, f"https://{bracketed}:{port}", token, reload=reload, limits=limits)
 
 
-def _from_kubeconfig(selected: Selected, environ: Mapping[str, str], limits: Limits | None) -> HttpxTransport:
+def _from_kubeconfig(
+    selected: KubeconfigContext, environ: Mapping[str, str], limits: AnswerLimits | None
+) -> HttpxTransport:
     cluster, user = selected.cluster, selected.user
     parsed = _parsed(user, User) if user else User()
     context = _context(_parsed(cluster, Cluster), parsed, selected)
@@ -110,34 +276,36 @@ def _from_kubeconfig(selected: Selected, environ: Mapping[str, str], limits: Lim
     )
 
 
-def _parsed(entry: Entry, model: type[M]) -> M:
+def _parsed(entry: KubeconfigEntry, model: type[M]) -> M:
     try:
         return msgspec.convert(dict(entry.values), model)
     except msgspec.ValidationError as error:  # names the key and the type, not the value
         raise ConfigError(
-            entry.file, f"{entry.kind}s[{entry.name}]", Remark(str(error)), "as kubectl writes it"
+            entry.file, f"{entry.kind}s[{entry.name}]", ErrorRemark(str(error)), "as kubectl writes it"
         ) from None
 
 
 # Certificates
 
 
-def _context(parsed: Cluster, shown: User, selected: Selected) -> ssl.SSLContext:
+def _context(parsed: Cluster, shown: User, selected: KubeconfigContext) -> ssl.SSLContext:
     cluster, user = selected.cluster, selected.user
     authorities = cluster.material(_AUTHORITY)
     if parsed.insecure and authorities is not None:
-        remark = Remark("together with a certificate-authority")
+        remark = ErrorRemark("together with a certificate-authority")
         raise cluster.wrong("insecure-skip-tls-verify", remark, "one of the two")
     if parsed.certificate_auth_data:
         parsed.certificate_auth = None  # lightkube would take the file
     if user is not None:
         _check_pair(user)
     if _loaded(parsed, User()) is None:
-        raise cluster.wrong(_AUTHORITY, Remark("no certificates in it"), "one or more certificates in PEM")
+        raise cluster.wrong(
+            _AUTHORITY, ErrorRemark("no certificates in it"), "one or more certificates in PEM"
+        )
     if (context := _loaded(parsed, shown)) is None:
         owner, allowed = user or cluster, "a certificate in PEM and its own key"
-        raise owner.wrong("client-certificate", Remark("not usable with its key"), allowed)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # see gpucost.kube.connect.in_cluster
+        raise owner.wrong("client-certificate", ErrorRemark("not usable with its key"), allowed)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # see gpucost.kube.connect.http_transport
     return context
 
 
@@ -148,17 +316,17 @@ def _loaded(parsed: Cluster, shown: User) -> ssl.SSLContext | None:
         return None
 
 
-def _check_pair(user: Entry) -> None:
+def _check_pair(user: KubeconfigEntry) -> None:
     certificate, key = user.material("client-certificate"), user.material("client-key")
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
-        raise user.wrong(missing, Remark("missing"), "both client-certificate and client-key, or none")
+        raise user.wrong(missing, ErrorRemark("missing"), "both client-certificate and client-key, or none")
     if key is not None and b"ENCRYPTED" in key:
         # OpenSSL would ask for the password on the terminal, and wait.
-        raise user.wrong("client-key", Remark("encrypted"), "a key without a password")
+        raise user.wrong("client-key", ErrorRemark("encrypted"), "a key without a password")
 
 
-def _reload(context: ssl.SSLContext, selected: Selected) -> Callable[[], None]:
+def _reload(context: ssl.SSLContext, selected: KubeconfigContext) -> Callable[[], None]:
     """Reads certificate files again into ``context``, for they are replaced while they are used."""
     cluster, user = selected.cluster, selected.user
 
@@ -177,15 +345,17 @@ def _reload(context: ssl.SSLContext, selected: Selected) -> Callable[[], None]:
 # Credentials
 
 
-def _credentials(parsed: User, user: Entry, cluster: Entry, environ: Mapping[str, str]) -> Credentials | None:
+def _credentials(
+    parsed: User, user: KubeconfigEntry, cluster: KubeconfigEntry, environ: Mapping[str, str]
+) -> RequestCredentials | None:
     for key in _IMPERSONATION:
         if key in user.values:
-            raise user.wrong(key, Remark("not supported"), "a user of its own, without impersonation")
+            raise user.wrong(key, ErrorRemark("not supported"), "a user of its own, without impersonation")
     if parsed.token_file:
         return TokenFile(Path(parsed.token_file))
     if parsed.token:
         if not is_header_text(parsed.token):
-            raise user.wrong("token", Remark("not a token"), "one word of ASCII")
+            raise user.wrong("token", ErrorRemark("not a token"), "one word of ASCII")
         return FixedHeader(f"Bearer {parsed.token}")
     if parsed.exec:
         return _plugin(parsed, user, cluster, environ)
@@ -193,11 +363,15 @@ def _credentials(parsed: User, user: Entry, cluster: Entry, environ: Mapping[str
         pair = f"{parsed.username}:{parsed.password}".encode()
         return FixedHeader(f"Basic {base64.b64encode(pair).decode()}")
     if parsed.auth_provider:
-        raise user.wrong("auth-provider", Remark("not supported"), "an exec plugin, as kubectl wants it too")
+        raise user.wrong(
+            "auth-provider", ErrorRemark("not supported"), "an exec plugin, as kubectl wants it too"
+        )
     return None
 
 
-def _plugin(parsed: User, user: Entry, cluster: Entry, environ: Mapping[str, str]) -> TokenCommand:
+def _plugin(
+    parsed: User, user: KubeconfigEntry, cluster: KubeconfigEntry, environ: Mapping[str, str]
+) -> TokenCommand:
     plugin, written = parsed.exec, user.values["exec"]
     assert plugin is not None
     if plugin.apiVersion not in _EXEC_VERSIONS:
@@ -213,7 +387,7 @@ def _plugin(parsed: User, user: Entry, cluster: Entry, environ: Mapping[str, str
     return TokenCommand(command, {**environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)})
 
 
-def _described(cluster: Entry) -> dict[str, object]:
+def _described(cluster: KubeconfigEntry) -> dict[str, object]:
     keys = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
     described = {key: cluster.values[key] for key in keys if key in cluster.values}
     if authorities := cluster.material(_AUTHORITY):
@@ -224,15 +398,15 @@ def _described(cluster: Entry) -> dict[str, object]:
 # The HTTP client
 
 
-def _proxied_client(context: ssl.SSLContext, cluster: Entry, host: str) -> httpx2.Client:
+def _proxied_client(context: ssl.SSLContext, cluster: KubeconfigEntry, host: str) -> httpx2.Client:
     proxy = cluster.text("proxy-url") or None
     try:
         return _client(context, proxy, by_environment=not is_loopback(host))
     except (httpx2.InvalidURL, ImportError, ValueError):
         allowed = "an http or https address of a proxy"
         if proxy:
-            raise cluster.wrong("proxy-url", Remark("not usable"), allowed) from None
-        raise InputError("HTTPS_PROXY or ALL_PROXY", Remark("not usable"), allowed) from None
+            raise cluster.wrong("proxy-url", ErrorRemark("not usable"), allowed) from None
+        raise InputError("HTTPS_PROXY or ALL_PROXY", ErrorRemark("not usable"), allowed) from None
 
 
 def _client(context: ssl.SSLContext, proxy: str | None, by_environment: bool) -> httpx2.Client:

@@ -1,15 +1,118 @@
-"""Tokens that change while they are used: read from a file, or asked of a program."""
+"""Addresses, tokens, certificates and failures: what every way to the API server needs.
+
+Tokens that change while they are used: read from a file, or asked of a program.
+"""
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import json
+import os
+import ssl
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
-from gpucost.kube.connect.secure import read_token
+from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.kube.connect.transport import TransportError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LARGEST_TOKEN = 65536
+_CUT = (http.client.HTTPException, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """What an answer may cost: seconds to connect and until its head, bytes of a page, bytes of a line.
+
+    An object of 1.5 MB, the most that etcd takes, has up to 9 MB as JSON: Go writes ``<`` as ``\\u003c``.
+    """
+
+    connect_s: float = 10.0
+    head_s: float = 30.0
+    body_bytes: int = 64 << 20
+    line_bytes: int = 16 << 20
+
+
+LEAN = AnswerLimits(line_bytes=4 << 20)
+"""For processes with little memory that ask for small pages; a longer event is made good by a list."""
+
+
+def variable(environ: Mapping[str, str], name: str) -> str:
+    """One of those that Kubernetes sets in pods. Raises InputError when it is missing."""
+    if value := environ.get(name):
+        return value
+    raise InputError(
+        name, ErrorRemark("missing"), "the address of the API server, as Kubernetes sets it in pods"
+    )
+
+
+def checked_url(base_url: str, with_token: bool) -> SplitResult:
+    """The address of an API server, taken apart. Raises InputError for what is none, and for one that would
+    carry a token in the clear."""
+    allowed = "an address like https://10.96.0.1:443, without user, query or fragment"
+    try:
+        url = urlsplit(base_url)
+        _ = url.port
+    except ValueError as error:
+        raise InputError("url", ErrorRemark("not an address"), allowed) from error
+    if "@" in url.netloc or url.query or url.fragment:
+        raise InputError("url", ErrorRemark("holds more than an address"), allowed)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise InputError("url", base_url, allowed)
+    if with_token and url.scheme == "http" and not is_loopback(url.hostname):
+        raise InputError("url", base_url, "https, because the token must not cross the network in the clear")
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_token(file: Path) -> str:
+    """The token in a file. Raises TransportError, without the token in it."""
+    try:
+        with file.open("rb") as opened:
+            token = opened.read(_LARGEST_TOKEN).strip()
+    except OSError as error:
+        raise TransportError("token", f"{file}: {os.strerror(error.errno or 0)}") from error
+    # http.client quotes a header it refuses in its error, so what it would refuse never gets there.
+    if not token or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise TransportError("token", f"{file}: empty, or not a token")
+    return token.decode("ascii")
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """One that verifies, against ``ca_file`` or the system's authorities. Raises TransportError."""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise TransportError("tls", f"{ca_file}: no certificate authorities in it") from error
+    # From Python 3.13 on certificates without an authority key identifier are refused, and clusters
+    # whose authority was made that way are many. The chain and the host name are verified as before.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def as_transport_error(error: Exception) -> TransportError:
+    """What a failure of the network means."""
+    text = f"{type(error).__name__}: {error}"[:256]
+    if isinstance(error, TimeoutError):
+        return TransportError("silent", text)
+    if isinstance(error, _CUT):
+        return TransportError("cut", text)
+    if isinstance(error, ssl.SSLError):
+        return TransportError("tls", text)
+    return TransportError("unreachable", text)
+
 
 PLUGIN_TIMEOUT_S = 60.0
 """How long a program may take to give a token."""
@@ -24,7 +127,7 @@ class FixedHeader:
         self._value = value
 
     def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
-        """See ``gpucost.kube.connect.httpx_transport.Credentials``."""
+        """See ``gpucost.kube.connect.httpx_transport.RequestCredentials``."""
         return self._value
 
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import httpx2
 
-from gpucost.kube.connect.secure import Limits, as_transport_error, checked_url
+from gpucost.kube.connect.credentials import AnswerLimits, as_transport_error, checked_url
 from gpucost.kube.connect.transport import (
-    Check,
+    AnswerCheck,
     TransportError,
     no_check,
     parsed_body,
@@ -36,7 +36,7 @@ _UNAUTHORIZED = 401
 _CONNECTED = "connection.connect_tcp.complete"
 
 
-class Credentials(Protocol):
+class RequestCredentials(Protocol):
     """What makes the ``Authorization`` of a request. May be called from many threads."""
 
     def header(self, refused: str = "") -> str:
@@ -47,11 +47,11 @@ class Credentials(Protocol):
         """
 
 
-class Anonymous:
+class AnonymousCredentials:
     """No credentials: ``kubectl proxy``, or client certificates alone."""
 
     def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
-        """See ``Credentials``."""
+        """See ``RequestCredentials``."""
         return ""
 
 
@@ -67,16 +67,16 @@ class HttpxTransport:
         self,
         client: httpx2.Client,
         base_url: str,
-        credentials: Credentials | None = None,
+        credentials: RequestCredentials | None = None,
         *,
         server_name: str = "",
         reload: Callable[[], None] | None = None,
-        limits: Limits | None = None,
+        limits: AnswerLimits | None = None,
     ) -> None:
-        checked_url(base_url, with_token=not isinstance(credentials, Anonymous | None))
+        checked_url(base_url, with_token=not isinstance(credentials, AnonymousCredentials | None))
         self._client, self._base = client, base_url.rstrip("/")
-        self._credentials: Credentials = credentials or Anonymous()
-        self._server_name, self._reload, self._limits = server_name, reload, limits or Limits()
+        self._credentials: RequestCredentials = credentials or AnonymousCredentials()
+        self._server_name, self._reload, self._limits = server_name, reload, limits or AnswerLimits()
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> HttpxResponse:
         """See ``Transport.get``."""
@@ -172,28 +172,28 @@ class HttpxTransport:
 
 
 class HttpxResponse:
-    """See ``gpucost.kube.connect.transport.Response``."""
+    """See ``gpucost.kube.connect.transport.KubeResponse``."""
 
-    def __init__(self, answer: httpx2.Response, limits: Limits) -> None:
+    def __init__(self, answer: httpx2.Response, limits: AnswerLimits) -> None:
         self._answer, self._limits = answer, limits
         self._socket: socket.socket | None = answer.extensions["network_stream"].get_extra_info("socket")
         self._aborted = threading.Event()
         self.status = answer.status_code
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
 
-    def read_body(self, check: Check = no_check) -> bytes:
-        """The body; at most ``Limits.body_bytes`` of it, counted when unzipped."""
+    def read_body(self, check: AnswerCheck = no_check) -> bytes:
+        """The body; at most ``AnswerLimits.body_bytes`` of it, counted when unzipped."""
         return whole_body(self._chunks(check), self._limits.body_bytes)
 
     def read_json(self) -> Any:
         """The body, parsed."""
         return parsed_body(self.read_body())
 
-    def lines(self, check: Check = no_check) -> Iterator[bytes]:
-        """Lines as they arrive; see ``split_lines`` for those over ``Limits.line_bytes``."""
+    def lines(self, check: AnswerCheck = no_check) -> Iterator[bytes]:
+        """Lines as they arrive; see ``split_lines`` for those over ``AnswerLimits.line_bytes``."""
         return split_lines(self._chunks(check), self._limits.line_bytes)
 
-    def _chunks(self, check: Check) -> Iterator[bytes]:
+    def _chunks(self, check: AnswerCheck) -> Iterator[bytes]:
         chunks = self._answer.iter_bytes()
         while chunk := self._next(chunks):
             check()

@@ -31,7 +31,7 @@ class TooLarge(TransportError):
         super().__init__("too_large", f"the answer is larger than {limit} bytes")
 
 
-Check: TypeAlias = Callable[[], None]
+AnswerCheck: TypeAlias = Callable[[], None]
 """Called whenever bytes of an answer have come; it raises where they come too late."""
 
 
@@ -39,7 +39,7 @@ def no_check() -> None:
     """An answer may take as long as bytes of it come."""
 
 
-class Response(Protocol):
+class KubeResponse(Protocol):
     """An answer whose head has arrived. Whoever got it closes it."""
 
     @property
@@ -50,13 +50,13 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]:
         """By name in lower case."""
 
-    def read_body(self, check: Check = no_check) -> bytes:
+    def read_body(self, check: AnswerCheck = no_check) -> bytes:
         """The whole body. Raises ``TransportError``, and ``TooLarge`` for one that is not read to its end."""
 
     def read_json(self) -> Any:
         """The whole body, parsed. Raises ``TransportError``."""
 
-    def lines(self, check: Check = no_check) -> Iterator[bytes]:
+    def lines(self, check: AnswerCheck = no_check) -> Iterator[bytes]:
         """The body line by line as it arrives, without the line ends. Raises ``TransportError``."""
 
     def abort(self) -> None:
@@ -66,10 +66,10 @@ class Response(Protocol):
         """Give the connection back. Never raises."""
 
 
-class Transport(Protocol):
+class KubeTransport(Protocol):
     """A way to the API server, with the address and the credentials already in it."""
 
-    def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> Response:
+    def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> KubeResponse:
         """Send a GET and wait for the head of the answer.
 
         ``timeout_s`` bounds every wait for bytes, of the head and of the body, not the whole. Raises

@@ -18,15 +18,15 @@ from typing import IO, Any
 
 import yaml
 
-from gpucost.cluster.state import ClusterState, CollectionStatus
-from gpucost.domain.errors import InputError, Remark
+from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import iso, parse_instant
-from gpucost.kube.collections import Collection
-from gpucost.kube.dumps import dump_yaml
 from gpucost.kube.dumps.dump_files import MOST_BYTES, content_of, files, read
 from gpucost.kube.dumps.scrub import scrubbed
-from gpucost.kube.events import Object, Unreadable
-from gpucost.kube.scheduler_configs import Gathered
+from gpucost.kube.parse import yaml_documents
+from gpucost.kube.parse.collections import ApiCollection
+from gpucost.kube.parse.events import Object, Unreadable
+from gpucost.kube.watch.scheduler_reader import SchedulerConfigBuilder
 
 OURS = "gpucost.io/state"
 """Key in the metadata of a dump of our own: when it was taken, in which versions, and what was refused."""
@@ -41,7 +41,7 @@ _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DumpOrigin:
     """Where objects come from: when they were listed, in which version each collection was (empty where it is
     not served), and which were forbidden."""
 
@@ -51,7 +51,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class DumpContent:
     """A state out of objects. ``is_dated`` says that its time is known, not guessed. ``left_out`` counts
     what
     is not in it: objects of a kind or version that gpucost does not read, ``unreadable`` ones, and links."""
@@ -61,20 +61,20 @@ class Loaded:
     left_out: Mapping[str, int]
 
 
-class Gathering:
+class ClusterStateBuilder:
     """A ``ClusterState`` from objects given one by one, each with its apiVersion and kind; none is kept.
 
     Of two objects with the same uid the later counts.
     """
 
-    def __init__(self, collections: Iterable[Collection]) -> None:
+    def __init__(self, collections: Iterable[ApiCollection]) -> None:
         self._by_kind = {(each.group, each.kind): each for each in collections}
         self._fields: dict[str, dict[str, Any]] = {}
         self._versions: dict[str, str] = {}
         self._forbidden: dict[str, None] = {}
         self._left_out: Counter[str] = Counter()
         self._at_ms: int | None = None
-        self._schedulers = Gathered()
+        self._schedulers = SchedulerConfigBuilder()
 
     def add(self, item: Object) -> None:
         """One object."""
@@ -99,14 +99,14 @@ class Gathering:
         """Count something that is not read."""
         self._left_out[what] += 1
 
-    def note(self, origin: Origin) -> None:
+    def note(self, origin: DumpOrigin) -> None:
         """Where objects come from; of several origins the newest says when."""
         self._at_ms = max(origin.at_ms, self._at_ms or 0)
         self._forbidden.update(dict.fromkeys(origin.forbidden))
         for name, version in origin.versions.items():
             self._versions[name] = self._versions.get(name) or version
 
-    def loaded(self, now_ms: int, at_ms: int | None = None) -> Loaded:
+    def loaded(self, now_ms: int, at_ms: int | None = None) -> DumpContent:
         """All of it, at ``at_ms``; else when it was taken, or ``now_ms`` where nothing says when."""
         is_dated = at_ms is not None or self._at_ms is not None
         if at_ms is None:
@@ -120,13 +120,13 @@ class Gathering:
         }
         schedulers = self._schedulers.configs()
         state = ClusterState(at_ms, dict(sorted(statuses.items())), schedulers=schedulers, **self._fields)
-        return Loaded(state, is_dated, dict(sorted(self._left_out.items())))
+        return DumpContent(state, is_dated, dict(sorted(self._left_out.items())))
 
 
 # Writing
 
 
-def named(collection: Collection, version: str, item: Object) -> dict[str, Any]:
+def named(collection: ApiCollection, version: str, item: Object) -> dict[str, Any]:
     """An object of a typed list, which does not say what it is, with its apiVersion and kind."""
     api_version = f"{collection.group}/{version}" if collection.group else version
     return {**item, "apiVersion": api_version, "kind": collection.kind}
@@ -142,7 +142,7 @@ def opening() -> str:
     return '{"apiVersion":"v1","kind":"List","items":[\n'
 
 
-def closing(origin: Origin) -> str:
+def closing(origin: DumpOrigin) -> str:
     """What a dump ends with. It stands at the end since only then all of it is known."""
     about = {
         "takenAt": iso(origin.at_ms),
@@ -155,7 +155,9 @@ def closing(origin: Origin) -> str:
 # Reading
 
 
-def read_dump(source: Path | IO[bytes] | bytes, gathering: Gathering, most_bytes: int = MOST_BYTES) -> None:
+def read_dump(
+    source: Path | IO[bytes] | bytes, gathering: ClusterStateBuilder, most_bytes: int = MOST_BYTES
+) -> None:
     """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz, and are not
     hidden), or standard input, as a stream or bytes; each of at most ``most_bytes``, inflated.
 
@@ -169,21 +171,21 @@ def read_dump(source: Path | IO[bytes] | bytes, gathering: Gathering, most_bytes
     _add(gathering, _STDIN, read(_STDIN, stream, most_bytes))
 
 
-def _add(gathering: Gathering, name: str, content: bytes) -> None:
+def _add(gathering: ClusterStateBuilder, name: str, content: bytes) -> None:
     try:
         for document in _documents(name, _text(name, content)):
             origin = _origin(name, document)
             if origin is not None:
                 gathering.note(origin)
             elif isinstance(document, dict) and "kind" not in document:
-                raise InputError(f"{name}: kind", Remark("missing"), _ALLOWED)
+                raise InputError(f"{name}: kind", ErrorRemark("missing"), _ALLOWED)
             for item in _items(name, document):
                 gathering.add(item)
     except RecursionError:
-        raise InputError(name, Remark("nested too deep"), _ALLOWED) from None
+        raise InputError(name, ErrorRemark("nested too deep"), _ALLOWED) from None
 
 
-def _origin(name: str, document: Any) -> Origin | None:
+def _origin(name: str, document: Any) -> DumpOrigin | None:
     metadata = document.get("metadata") if isinstance(document, dict) else None
     about = metadata.get(OURS) if isinstance(metadata, dict) else None
     if not isinstance(about, dict):
@@ -192,7 +194,9 @@ def _origin(name: str, document: Any) -> Origin | None:
     versions, forbidden = about.get("collections"), about.get("forbidden")
     if not isinstance(versions, dict) or not isinstance(forbidden, list):
         raise InputError(f"{name}: {OURS}", about, "what gpucost state dump writes")
-    return Origin(at_ms, {str(key): str(value) for key, value in versions.items()}, [*map(str, forbidden)])
+    return DumpOrigin(
+        at_ms, {str(key): str(value) for key, value in versions.items()}, [*map(str, forbidden)]
+    )
 
 
 def _items(name: str, found: Any, level: int = 0) -> Iterator[Object]:
@@ -212,7 +216,7 @@ def _items(name: str, found: Any, level: int = 0) -> Iterator[Object]:
     if not isinstance(below, list):
         raise InputError(name, found, _ALLOWED)
     if level > _DEEPEST_LIST:
-        raise InputError(name, Remark("lists in lists of lists"), _ALLOWED)
+        raise InputError(name, ErrorRemark("lists in lists of lists"), _ALLOWED)
     for each in below:
         yield from _items(name, {**about, **each} if isinstance(each, dict) else each, level + 1)
 
@@ -222,9 +226,9 @@ def _documents(name: str, text: str) -> Iterable[Any]:
     if start in ("{", "["):
         return _json(name, text)
     if not start:
-        raise InputError(name, Remark("empty"), _ALLOWED)
+        raise InputError(name, ErrorRemark("empty"), _ALLOWED)
     if start == "<":
-        raise InputError(name, Remark("a web page, or XML"), _ALLOWED)
+        raise InputError(name, ErrorRemark("a web page, or XML"), _ALLOWED)
     return _yaml(name, text)
 
 
@@ -237,17 +241,17 @@ def _json(name: str, text: str) -> Iterator[Any]:
         except ValueError as error:
             line = getattr(error, "lineno", 1)
             remark = f"JSON that is cut short or broken in line {line:,} of {text.count(chr(10)) + 1:,}"
-            raise InputError(name, Remark(remark), _ALLOWED) from None
+            raise InputError(name, ErrorRemark(remark), _ALLOWED) from None
         yield found
 
 
 def _yaml(name: str, text: str) -> list[Any]:
     try:
-        found = [each for each in dump_yaml.documents(name, text) if each is not None]
+        found = [each for each in yaml_documents.documents(name, text) if each is not None]
     except (yaml.YAMLError, ValueError):
-        raise InputError(name, Remark("neither JSON nor YAML"), _ALLOWED) from None
+        raise InputError(name, ErrorRemark("neither JSON nor YAML"), _ALLOWED) from None
     if not found:
-        raise InputError(name, Remark("empty"), _ALLOWED)
+        raise InputError(name, ErrorRemark("empty"), _ALLOWED)
     return found
 
 
@@ -255,4 +259,4 @@ def _text(name: str, content: bytes) -> str:
     try:
         return content.decode(json.detect_encoding(content)) if content else ""
     except UnicodeDecodeError:
-        raise InputError(name, Remark("not text"), _ALLOWED) from None
+        raise InputError(name, ErrorRemark("not text"), _ALLOWED) from None

@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import ErrorRemark, InputError
 
 MOST_BYTES = 1 << 30
 """Of one file, also once it is inflated."""
@@ -44,7 +44,7 @@ def files(source: Path, skip: Callable[[str], None]) -> list[Path]:
         raise _unreadable(str(source), error) from None
     if not found:
         allowed = "a folder with files *.json or *.yaml, or these with .gz"
-        raise InputError(str(source), Remark("no dump in it"), allowed)
+        raise InputError(str(source), ErrorRemark("no dump in it"), allowed)
     return found
 
 
@@ -53,7 +53,7 @@ def content_of(file: Path, most: int) -> bytes:
     try:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode):
-            raise InputError(str(file), Remark("not a file"), _READABLE)
+            raise InputError(str(file), ErrorRemark("not a file"), _READABLE)
         if about.st_size > most:
             raise _too_large(str(file), most)
         with file.open("rb") as stream:
@@ -71,7 +71,7 @@ def read(name: str, stream: IO[bytes], most: int) -> bytes:
         with gzip.GzipFile(fileobj=BytesIO(content)) as file:
             return _limited(name, file.read, most)
     except (OSError, EOFError, zlib.error):
-        remark = Remark("a gzip file that is cut short or broken")
+        remark = ErrorRemark("a gzip file that is cut short or broken")
         raise InputError(name, remark, "a whole one") from None
 
 
@@ -99,8 +99,8 @@ def _target(link: Path) -> Path:
 
 def _too_large(name: str, most: int) -> InputError:
     size = f"{most >> 30} GiB" if most >> 30 else f"{most >> 20} MiB"
-    return InputError(name, Remark(f"more than {size}, once inflated"), "parts of it, in several files")
+    return InputError(name, ErrorRemark(f"more than {size}, once inflated"), "parts of it, in several files")
 
 
 def _unreadable(name: str, error: OSError) -> InputError:
-    return InputError(name, Remark(error.strerror or "cannot be read"), _READABLE)
+    return InputError(name, ErrorRemark(error.strerror or "cannot be read"), _READABLE)

@@ -1,4 +1,11 @@
-"""Objects without what no figure needs and nobody should pass on.
+"""What a dump keeps of jobs of every kind.
+
+What a dump keeps of each kind, but for its metadata: the fields that ``gpucost.kube.parse`` reads.
+
+Keys are group and kind, over all versions; each entry names spec, status and other fields of the root. A
+parser that reads a new field needs it here too (a test compares them).
+
+Objects without what no figure needs and nobody should pass on.
 
 Of each kind those fields stay that a parser of ``gpucost.kube.parse`` reads (``kept_kinds``); of its
 annotations those that link it to others or name its owner; of messages those that are shown to people. All
@@ -12,12 +19,234 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpucost.cluster.ownership import LINKS, OwnerKeys
-from gpucost.kube.dumps.kept import Keep, Kept, each, fields, named_values, only, plain
-from gpucost.kube.dumps.kept_kinds import KINDS
-from gpucost.kube.dumps.kept_pods import WRITERS
-from gpucost.kube.dumps.kept_schedulers import CONFIG_MAP
+from gpucost.cluster.views.ownership import LINKS, OwnerKeys
+from gpucost.kube.dumps.allowlist import (
+    JOB_TEMPLATE,
+    NODE,
+    POD,
+    WRITERS,
+    FieldAllowlist,
+    FieldFilter,
+    by_name,
+    conditions,
+    each,
+    fields,
+    named_values,
+    names_alone,
+    only,
+    plain,
+)
+from gpucost.kube.dumps.allowlist_schedulers import (
+    CONFIG_MAP,
+    DEPLOYMENT_TEMPLATE,
+    KUEUE,
+    SELECTOR,
+)
 from gpucost.kube.parse.pods import POD_ANNOTATIONS
+
+_BATCH = {"template": JOB_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
+_COUNTS = ("active", "ready", "succeeded", "failed")
+
+_DEADLINE = "activeDeadlineSeconds"
+
+
+def _job(spec: FieldFilter, *names: str, **below: FieldFilter) -> FieldAllowlist:
+    """``names`` and ``below`` are of the status."""
+    return {"spec": spec, "status": fields("startTime", *names, **below)}
+
+
+_JOB = _job(fields("suspend", _DEADLINE, **_BATCH), "completionTime", *_COUNTS, conditions=conditions())
+_JOB_SET = _job(
+    fields(
+        "suspend",
+        replicatedJobs=each(
+            fields(
+                *("name", "replicas"),
+                dependsOn=each(fields("name", "status")),
+                template=fields(spec=fields(**_BATCH)),
+            )
+        ),
+    ),
+    "completionTime",
+    conditions=conditions(),
+    replicatedJobsStatus=each(fields("name", *_COUNTS)),
+)
+_TRAIN_JOB = _job(fields("suspend", trainer=fields("numNodes")), "completionTime", conditions=conditions())
+
+
+def _kubeflow(replica_specs: str) -> FieldAllowlist:
+    policy = fields("suspend", _DEADLINE, schedulingPolicy=fields("minAvailable", "priorityClass"))
+    replicas = by_name(fields("replicas", template=JOB_TEMPLATE))
+    return _job(
+        fields(elasticPolicy=fields("minReplicas"), runPolicy=policy, **{replica_specs: replicas}),
+        "completionTime",
+        conditions=conditions(),
+        replicaStatuses=by_name(fields("active", "succeeded", "failed")),
+    )
+
+
+_RAY = {
+    "suspend": plain,
+    "enableInTreeAutoscaling": plain,
+    "headGroupSpec": fields(template=JOB_TEMPLATE),
+    "workerGroupSpecs": each(
+        fields(
+            *("groupName", "numOfHosts", "minReplicas", "maxReplicas", "replicas", "suspend"),
+            template=JOB_TEMPLATE,
+        )
+    ),
+}
+_RAY_WORKERS = ("availableWorkerReplicas", "readyWorkerReplicas")
+_RAY_JOB = _job(
+    fields(
+        *("suspend", "submissionMode", _DEADLINE),
+        rayClusterSpec=fields(**_RAY),
+        submitterPodTemplate=JOB_TEMPLATE,
+    ),
+    "endTime",
+    rayClusterStatus=fields(*_RAY_WORKERS),
+)
+_RAY_SERVICE = _job(
+    fields("suspend", rayClusterConfig=fields(**_RAY)),
+    activeServiceStatus=fields(rayClusterStatus=fields(*_RAY_WORKERS)),
+)
+_LEADER_WORKERS = fields("size", leaderTemplate=JOB_TEMPLATE, workerTemplate=JOB_TEMPLATE)
+_LEADER_WORKER_SET = _job(
+    fields("suspend", "replicas", leaderWorkerTemplate=_LEADER_WORKERS), "replicas", "readyReplicas"
+)
+
+
+def _replicas(template: FieldFilter) -> FieldAllowlist:
+    return _job(fields("suspend", "replicas", template=template), "replicas", "readyReplicas")
+
+
+_REPLICAS = _replicas(JOB_TEMPLATE)
+_DAEMON_SET = _job(
+    fields("suspend", template=JOB_TEMPLATE),
+    *("desiredNumberScheduled", "currentNumberScheduled", "numberReady"),
+)
+_VOLCANO_JOB = _job(
+    fields(
+        *("minAvailable", "priorityClassName"),
+        tasks=each(fields("name", "replicas", "minAvailable", template=JOB_TEMPLATE)),
+    ),
+    *("pending", "running", "succeeded", "failed"),
+    state=fields("phase", "lastTransitionTime"),
+)
+JOBS: Mapping[tuple[str, str], FieldAllowlist] = {
+    ("batch", "Job"): _JOB,
+    ("batch", "CronJob"): _job(fields("suspend")),
+    ("apps", "Deployment"): _replicas(DEPLOYMENT_TEMPLATE),
+    ("apps", "StatefulSet"): _REPLICAS,
+    ("apps", "ReplicaSet"): _REPLICAS,
+    ("apps", "DaemonSet"): _DAEMON_SET,
+    ("jobset.x-k8s.io", "JobSet"): _JOB_SET,
+    ("trainer.kubeflow.org", "TrainJob"): _TRAIN_JOB,
+    ("kubeflow.org", "PyTorchJob"): _kubeflow("pytorchReplicaSpecs"),
+    ("kubeflow.org", "TFJob"): _kubeflow("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): _kubeflow("xgbReplicaSpecs"),
+    ("kubeflow.org", "PaddleJob"): _kubeflow("paddleReplicaSpecs"),
+    ("kubeflow.org", "JAXJob"): _kubeflow("jaxReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): _kubeflow("mpiReplicaSpecs"),
+    ("kubeflow.org", "Notebook"): _job(fields(template=JOB_TEMPLATE), "readyReplicas"),
+    ("ray.io", "RayJob"): _RAY_JOB,
+    ("ray.io", "RayCluster"): _job(fields(**_RAY), *_RAY_WORKERS),
+    ("ray.io", "RayService"): _RAY_SERVICE,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER_SET,
+    ("batch.volcano.sh", "Job"): _VOLCANO_JOB,
+}
+
+
+_GANG = fields(gang=fields("minCount"))
+_NATIVE_GROUP: FieldAllowlist = {
+    "spec": fields(
+        "priorityClassName",
+        podGroups=each(fields("name", policy=_GANG)),
+        schedulingPolicy=_GANG,
+        schedulingConstraints=fields(
+            topologyConstraints=each(fields("topologyKey")), topology=each(fields("key"))
+        ),
+    ),
+    "status": fields(conditions=conditions("PodGroupScheduled")),
+}
+_COSCHEDULING_GROUP: FieldAllowlist = {
+    "spec": fields("minMember", minResources=named_values),
+    "status": fields("phase", "running", "succeeded", "failed"),
+}
+_VOLCANO_GROUP: FieldAllowlist = {
+    "spec": fields(
+        *("minMember", "queue", "priorityClassName"),
+        minResources=named_values,
+        minTaskMember=named_values,
+        networkTopology=fields("mode", "highestTierAllowed", "highestTierName"),
+        subGroupPolicy=each(fields()),
+    ),
+    "status": fields(*("phase", "running", "succeeded", "failed"), conditions=conditions("Unschedulable")),
+}
+_VOLCANO_QUEUE: FieldAllowlist = {
+    "spec": fields(
+        *("weight", "reclaimable", "parent", "priority", "dequeueStrategy"),
+        capability=named_values,
+        deserved=named_values,
+        guarantee=fields(resource=named_values),
+    ),
+    "status": fields("state", allocated=named_values),
+}
+_MEMBER = fields(exactMatch=fields("name"), regexMatch=fields("pattern"), labelMatch=SELECTOR)
+_HYPER_NODE: FieldAllowlist = {
+    "spec": fields("tier", "tierName", members=each(fields("type", selector=_MEMBER))),
+    "status": fields("nodeCount"),
+}
+_DEVICE: FieldAllowlist = {
+    "attributes": by_name(fields("string", "version", "int", "bool")),
+    "consumesCounters": each(fields("counterSet")),
+}
+_SLICE: FieldAllowlist = {
+    "spec": fields(
+        *("driver", "nodeName"),
+        pool=fields("name", "generation"),
+        devices=each(fields("name", basic=fields(**_DEVICE), **_DEVICE)),
+    )
+}
+_REQUEST = ("deviceClassName", "allocationMode", "count", "adminAccess")
+_RESULTS = each(fields("driver", "pool", "device", "adminAccess"))
+_CLAIM: FieldAllowlist = {
+    "spec": fields(
+        devices=fields(
+            requests=each(fields(*_REQUEST, exactly=fields(*_REQUEST), firstAvailable=each(fields())))
+        )
+    ),
+    "status": fields(
+        allocation=fields(devices=fields(results=_RESULTS)),
+        reservedFor=each(fields("apiGroup", "resource", "uid")),
+    ),
+}
+
+KINDS: Mapping[tuple[str, str], FieldAllowlist] = {
+    ("", "Pod"): POD,
+    ("", "Node"): NODE,
+    ("", "Namespace"): {},
+    ("scheduling.k8s.io", "PriorityClass"): {
+        "value": plain,
+        "globalDefault": plain,
+        "preemptionPolicy": plain,
+    },
+    ("policy", "PodDisruptionBudget"): {
+        "spec": fields(selector=SELECTOR),
+        "status": fields("disruptionsAllowed", disruptedPods=names_alone),
+    },
+    **JOBS,
+    **KUEUE,
+    ("scheduling.k8s.io", "Workload"): _NATIVE_GROUP,
+    ("scheduling.k8s.io", "PodGroup"): _NATIVE_GROUP,
+    ("scheduling.x-k8s.io", "PodGroup"): _COSCHEDULING_GROUP,
+    ("scheduling.volcano.sh", "PodGroup"): _VOLCANO_GROUP,
+    ("scheduling.volcano.sh", "Queue"): _VOLCANO_QUEUE,
+    ("topology.volcano.sh", "HyperNode"): _HYPER_NODE,
+    ("resource.k8s.io", "ResourceSlice"): _SLICE,
+    ("resource.k8s.io", "ResourceClaim"): _CLAIM,
+}
+
 
 ANNOTATIONS = frozenset(
     {
@@ -31,7 +260,7 @@ ANNOTATIONS = frozenset(
 """Names of the annotations that always stay."""
 
 _KINDS = {**KINDS, ("", "ConfigMap"): CONFIG_MAP}
-_METADATA: Kept = {
+_METADATA: FieldAllowlist = {
     **dict.fromkeys(("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"), plain),
     "deletionGracePeriodSeconds": plain,
     "labels": named_values,
@@ -51,7 +280,7 @@ def scrubbed(found: Mapping[str, Any], annotations: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=256)
-def _object(group: str, kind: str, annotations: frozenset[str]) -> Keep:
+def _object(group: str, kind: str, annotations: frozenset[str]) -> FieldFilter:
     of_kind = WRITERS if (group, kind) == ("", "Pod") else {}
     metadata = fields(annotations=only(ANNOTATIONS | annotations), **_METADATA, **of_kind)
     return fields("apiVersion", "kind", metadata=metadata, **_KINDS.get((group, kind), {}))

@@ -1,10 +1,10 @@
-"""Manifests of jobs, as people write them, to what the advisor is asked about.
+"""Manifests of jobs, as people write them, to what the advisor is asked about, and back (``writer``).
 
-What may live here: reading the text (``documents``), what the API server would refuse of it (``checks``,
-``fields``), and what its schedulers would make of it (``read``, ``quota``, ``pod_groups``, ``train_jobs``).
-Pod specs and the shapes of jobs are read by ``gpucost.kube.parse``, as those of a live cluster.
+``reader`` reads the text, ``checks`` and ``rules`` refuse what the API server would, ``scheduler_hints`` and
+``expansion`` say what schedulers and controllers make of it. What must not live here: pod specs and shapes
+of jobs, which ``gpucost.kube.parse`` reads as those of a live cluster. Begin with ``reader.read_manifests``.
 """
 
-from gpucost.kube.manifests.read import manifest_of, read_manifests, reread
+from gpucost.kube.manifests.reader import manifest_of, read_manifests, reread
 
 __all__ = ["manifest_of", "read_manifests", "reread"]

@@ -1,4 +1,11 @@
-"""What is refused of a manifest: what the API server would refuse (``rules``), and what nobody can mean."""
+"""Fields of specs by kind, to tell a misspelt one, and documents that make no pods.
+
+Those of Kubernetes' own kinds are in the published schemas. The names here are those of the other kinds' API
+types: JobSet v1alpha2, Kubeflow trainer v1alpha1 and v1,
+mpi-operator v2beta1, KubeRay v1, LeaderWorkerSet v1, Volcano v1alpha1.
+
+What is refused of a manifest: what the API server would refuse (``rules``), and what nobody can mean.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +13,136 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from gpucost.cluster.objects import Flaw
-from gpucost.cluster.pods import PodSet
+from gpucost.cluster.objects.metadata import FieldFlaw
+from gpucost.cluster.objects.pods import PodSet
 from gpucost.domain.configfile import is_name
 from gpucost.domain.errors import shorten
 from gpucost.domain.jobs import JobKind
-from gpucost.kube.manifests.fields import OBJECT, SPECS, TEMPLATE_AT
 from gpucost.kube.manifests.rules.kinds import OF_KUBERNETES, PATCHES, judged
 from gpucost.kube.manifests.rules.names import VALUE_RULE, is_label_value
 from gpucost.kube.manifests.rules.schemas import misspelt
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
+
+
+class SpecFields(NamedTuple):
+    """``read`` are those that decide something here; ``other`` exist too."""
+
+    read: frozenset[str]
+    other: frozenset[str] = frozenset()
+
+
+def _fields(read: str, other: str = "") -> SpecFields:
+    return SpecFields(frozenset(read.split()), frozenset(other.split()))
+
+
+OBJECT = _fields("apiVersion kind metadata spec", "status data")
+_RAY_CLUSTER = _fields(
+    "enableInTreeAutoscaling headGroupSpec workerGroupSpecs autoscalerOptions suspend",
+    "authOptions gcsFaultToleranceOptions headServiceAnnotations managedBy networkPolicy rayVersion "
+    "upgradeStrategy",
+)
+
+
+def _kubeflow(replica_specs: str, other: str = "") -> SpecFields:
+    return _fields(f"runPolicy elasticPolicy {replica_specs}", other)
+
+
+SPECS: Mapping[JobKind, SpecFields] = {
+    JobKind.JOB_SET: _fields(
+        "replicatedJobs suspend",
+        "coordinator failurePolicy managedBy network startupPolicy successPolicy ttlSecondsAfterFinished "
+        "volumeClaimPolicies",
+    ),
+    JobKind.TRAIN_JOB: _fields(
+        "runtimeRef trainer podTemplateOverrides podSpecOverrides runtimePatches suspend "
+        "activeDeadlineSeconds",
+        "annotations initializer labels managedBy ttlSecondsAfterFinished",
+    ),
+    JobKind.PYTORCH_JOB: _kubeflow("pytorchReplicaSpecs", "nprocPerNode"),
+    JobKind.TF_JOB: _kubeflow("tfReplicaSpecs", "enableDynamicWorker successPolicy"),
+    JobKind.XGBOOST_JOB: _kubeflow("xgbReplicaSpecs"),
+    JobKind.PADDLE_JOB: _kubeflow("paddleReplicaSpecs"),
+    JobKind.JAX_JOB: _kubeflow("jaxReplicaSpecs"),
+    JobKind.MPI_JOB: _kubeflow(
+        "mpiReplicaSpecs",
+        "cleanPodPolicy launcherCreationPolicy mainContainer mpiImplementation runLauncherAsWorker "
+        "slotsPerWorker sshAuthMountPath",
+    ),
+    JobKind.RAY_CLUSTER: _RAY_CLUSTER,
+    JobKind.RAY_JOB: _fields(
+        "rayClusterSpec submissionMode submitterPodTemplate clusterSelector suspend activeDeadlineSeconds",
+        "backoffLimit deletionStrategy entrypoint entrypointNumCpus entrypointNumGpus entrypointResources "
+        "jobId managedBy metadata preRunningDeadlineSeconds runtimeEnvYAML shutdownAfterJobFinishes "
+        "submitterConfig ttlSecondsAfterFinished",
+    ),
+    JobKind.RAY_SERVICE: _fields(
+        "rayClusterConfig suspend",
+        "deploymentUnhealthySecondThreshold excludeHeadPodFromServeSvc managedBy "
+        "rayClusterDeletionDelaySeconds serveConfigV2 serveService serviceUnhealthySecondThreshold "
+        "upgradeStrategy",
+    ),
+    JobKind.VOLCANO_JOB: _fields(
+        "minAvailable queue tasks priorityClassName schedulerName networkTopology",
+        "maxRetry minSuccess plugins policies runningEstimate ttlSecondsAfterFinished volumes",
+    ),
+    JobKind.LEADER_WORKER_SET: _fields(
+        "replicas leaderWorkerTemplate", "networkConfig revisionHistoryLimit rolloutStrategy startupPolicy"
+    ),
+    JobKind.NOTEBOOK: _fields("template"),
+}
+"""Of every kind that is none of Kubernetes' own."""
+
+TEMPLATE_AT: Mapping[JobKind, str] = {
+    **dict.fromkeys(
+        (JobKind.JOB, JobKind.DEPLOYMENT, JobKind.STATEFUL_SET, JobKind.REPLICA_SET, JobKind.DAEMON_SET),
+        "spec.template.spec.containers",
+    ),
+    JobKind.NOTEBOOK: "spec.template.spec.containers",
+    JobKind.CRON_JOB: "spec.jobTemplate.spec.template.spec.containers",
+    JobKind.JOB_SET: "spec.replicatedJobs",
+    JobKind.PYTORCH_JOB: "spec.pytorchReplicaSpecs",
+    JobKind.TF_JOB: "spec.tfReplicaSpecs",
+    JobKind.XGBOOST_JOB: "spec.xgbReplicaSpecs",
+    JobKind.PADDLE_JOB: "spec.paddleReplicaSpecs",
+    JobKind.JAX_JOB: "spec.jaxReplicaSpecs",
+    JobKind.MPI_JOB: "spec.mpiReplicaSpecs",
+    JobKind.RAY_CLUSTER: "spec.headGroupSpec",
+    JobKind.RAY_JOB: "spec.rayClusterSpec",
+    JobKind.RAY_SERVICE: "spec.rayClusterConfig",
+    JobKind.VOLCANO_JOB: "spec.tasks",
+    JobKind.LEADER_WORKER_SET: "spec.leaderWorkerTemplate.workerTemplate",
+    JobKind.TRAIN_JOB: "spec.runtimeRef",
+    JobKind.POD: "spec.containers",
+}
+"""Where the pod templates are, of every kind that a manifest may be of."""
+
+_PODLESS_GROUPS = frozenset(
+    {
+        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "autoscaling"),
+        *("autoscaling.k8s.io", "autoscaling.x-k8s.io", "cert-manager.io", "coordination.k8s.io"),
+        *("external-secrets.io", "flowcontrol.apiserver.k8s.io", "gateway.networking.k8s.io"),
+        *("karpenter.sh", "keda.sh", "kueue.x-k8s.io", "kustomize.config.k8s.io", "monitoring.coreos.com"),
+        *("networking.k8s.io", "node.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io"),
+        *("resource.nvidia.com", "scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io"),
+        *("snapshot.storage.k8s.io", "storage.k8s.io", "topology.volcano.sh"),
+    }
+)
+_PODLESS = frozenset(
+    {
+        *("ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace", "Node", "PersistentVolume"),
+        *("PersistentVolumeClaim", "PodTemplate", "ResourceQuota", "Secret", "Service", "ServiceAccount"),
+    }
+)
+"""Of the core group."""
+_RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
+
+
+def makes_no_pods(group: str, kind: str) -> bool:
+    """Whether documents of a kind only stand beside jobs."""
+    if group == "trainer.kubeflow.org":
+        return kind in _RUNTIMES
+    return kind in _PODLESS if not group else group in _PODLESS_GROUPS
+
 
 MOST_PODS = 1_000_000
 MOST_POD_SETS = 1_000
@@ -40,27 +167,27 @@ _WITH_POD_SETS = ("rayClusterSpec", "rayClusterConfig")
 _INNER = frozenset(("containers", "replicatedJobs", "template"))
 
 
-class Found(NamedTuple):
+class DocumentPart(NamedTuple):
     """A mapping in a document, and the way to it."""
 
     path: str
     value: dict[str, Any]
 
 
-def below(document: Mapping[str, Any]) -> Iterator[Found]:
+def below(document: Mapping[str, Any]) -> Iterator[DocumentPart]:
     """Every mapping but those in patches of other objects and in the status, the document first."""
     waiting: list[tuple[str, Any]] = [("", dict(document))]
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, dict):
-            yield Found(path, value)
+            yield DocumentPart(path, value)
             inside = [(_at(path, key), each) for key, each in value.items() if key not in PATCHES]
         else:
             inside = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
         waiting += [each for each in reversed(inside) if isinstance(each[1], (dict, list))]
 
 
-def pod_templates(document: Mapping[str, Any]) -> list[Found]:
+def pod_templates(document: Mapping[str, Any]) -> list[DocumentPart]:
     """What has a pod spec with containers: pod templates, and pods themselves."""
     found = []
     for each in below(document):
@@ -70,17 +197,17 @@ def pod_templates(document: Mapping[str, Any]) -> list[Found]:
     return found
 
 
-def examined(document: Mapping[str, Any], kind: JobKind) -> tuple[dict[str, Any], list[Flaw]]:
+def examined(document: Mapping[str, Any], kind: JobKind) -> tuple[dict[str, Any], list[FieldFlaw]]:
     """The document as the API server would hold it, and what is wrong with it: at most ``MOST_FLAWS``, and
     the rules of the API server only where nothing else is."""
     found = list(islice(_flaws(document, kind), MOST_FLAWS))
     if found:
         return dict(document), found
-    root = Part(document)
+    root = ObjectPart(document)
     return judged(root, dict(document), kind), root.flaws
 
 
-def too_many(document: Mapping[str, Any]) -> list[Flaw]:
+def too_many(document: Mapping[str, Any]) -> list[FieldFlaw]:
     """Lists of pod sets too long to look at more closely."""
     spec = document.get("spec")
     own = spec if isinstance(spec, dict) else {}
@@ -93,11 +220,11 @@ def too_many(document: Mapping[str, Any]) -> list[Flaw]:
     return []
 
 
-def _too_many(path: str, count: int) -> Flaw:
-    return Flaw(path, f"{count:,} pod sets", f"at most {MOST_POD_SETS:,} pod sets in one job")
+def _too_many(path: str, count: int) -> FieldFlaw:
+    return FieldFlaw(path, f"{count:,} pod sets", f"at most {MOST_POD_SETS:,} pod sets in one job")
 
 
-def flaws_of_pod_sets(kind: JobKind, pod_sets: tuple[PodSet, ...], templates: int) -> Iterator[Flaw]:
+def flaws_of_pod_sets(kind: JobKind, pod_sets: tuple[PodSet, ...], templates: int) -> Iterator[FieldFlaw]:
     """``templates`` is how many pod templates with containers the manifest has."""
     at = TEMPLATE_AT[kind]
     if len(pod_sets) > MOST_POD_SETS:
@@ -106,10 +233,10 @@ def flaws_of_pod_sets(kind: JobKind, pod_sets: tuple[PodSet, ...], templates: in
     needed = 1 if kind is JobKind.LEADER_WORKER_SET else len(pod_sets)
     if templates < max(needed, 1):
         value = f"{templates} of {needed} with containers" if needed > 1 else "missing"
-        yield Flaw(at, value, "a pod template with containers for each")
+        yield FieldFlaw(at, value, "a pod template with containers for each")
     pods = sum(each.count for each in pod_sets)
     if pods > MOST_PODS:
-        yield Flaw("spec", f"{pods:,} pods", f"at most {MOST_PODS:,} pods in one job")
+        yield FieldFlaw("spec", f"{pods:,} pods", f"at most {MOST_PODS:,} pods in one job")
     names = [each.name for each in pod_sets]
     for name in dict.fromkeys(names):
         if not (name and is_label_value(name)):
@@ -119,7 +246,7 @@ def flaws_of_pod_sets(kind: JobKind, pod_sets: tuple[PodSet, ...], templates: in
         yield _flaw(f"{at} (a name in it)", twice, "each name once")
 
 
-def _flaws(document: Mapping[str, Any], kind: JobKind) -> Iterator[Flaw]:
+def _flaws(document: Mapping[str, Any], kind: JobKind) -> Iterator[FieldFlaw]:
     for key, needed in (("metadata", "an object with a name"), ("spec", "an object")):
         if not isinstance(document.get(key), dict):
             yield _flaw(key, document.get(key), needed)
@@ -132,13 +259,13 @@ def _flaws(document: Mapping[str, Any], kind: JobKind) -> Iterator[Flaw]:
             unknown = [each for each in value if each not in fields.read and each not in fields.other]
             for name, close in misspelt(unknown, fields.read, ""):
                 if close:
-                    yield Flaw(_at(at, name), "unknown field", close)
+                    yield FieldFlaw(_at(at, name), "unknown field", close)
         for each in below(document):
             for key in _TEMPLATES.intersection(each.value):
                 yield from _without_containers(_at(each.path, key), each.value[key])
 
 
-def _plain(found: Found) -> Iterator[Flaw]:
+def _plain(found: DocumentPart) -> Iterator[FieldFlaw]:
     """Counts that nobody means, and text that is no name."""
     for key, value in found.value.items():
         if not is_name(key):
@@ -149,10 +276,10 @@ def _plain(found: Found) -> Iterator[Flaw]:
             yield _flaw(_at(found.path, key), value, _SHOWN_RULE)
 
 
-def _without_containers(path: str, template: object) -> Iterator[Flaw]:
+def _without_containers(path: str, template: object) -> Iterator[FieldFlaw]:
     spec = template.get("spec") if isinstance(template, dict) else None
     if isinstance(spec, dict) and not _INNER.intersection(spec):
-        yield Flaw(f"{path}.spec.containers", "missing", "at least one container")
+        yield FieldFlaw(f"{path}.spec.containers", "missing", "at least one container")
 
 
 def _at(path: str, key: str) -> str:
@@ -161,5 +288,5 @@ def _at(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _flaw(field: str, value: object, allowed: str) -> Flaw:
-    return Flaw(field, "missing" if value is None else shorten(value), allowed)
+def _flaw(field: str, value: object, allowed: str) -> FieldFlaw:
+    return FieldFlaw(field, "missing" if value is None else shorten(value), allowed)

@@ -1,5 +1,6 @@
-"""The API's objects -> the types of ``gpucost.cluster``. Pure: one function per kind, from a dict.
+"""The API's objects -> the types of ``gpucost.cluster.objects``. Pure: one function per kind, from a dict.
 
-A parser never trusts a field: one that makes no sense becomes a ``Flaw`` of its object and counts as not
-given. Only an object without an identity raises.
+A parser never trusts a field: one that makes no sense becomes a ``FieldFlaw`` of its object and counts as
+not given. Only an object without an identity raises. What must not live here: I/O. Begin with
+``collections``, which names the parser of every kind, and ``fields``, which all of them use.
 """

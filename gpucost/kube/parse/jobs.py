@@ -1,16 +1,180 @@
-"""Jobs of every kind, from an object of the API to a ``JobObject``."""
+"""What the status of a job says: how many pods it has, since when it runs, when it ended.
+
+The API leaves out counters that are 0. So where a status has been written at all, a counter that is missing
+is 0, unless its kind or version may not have it; where none has, nothing is known.
+
+Jobs of every kind, from an object of the API to a ``JobObject``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.metadata import is_true
 from gpucost.domain.errors import InputError
-from gpucost.domain.jobs import job_kind
-from gpucost.kube.parse.job_shapes import JOB_KINDS, Shape, shape
-from gpucost.kube.parse.job_status import counts, ended_ms, is_suspended, started_ms
-from gpucost.kube.parse.reading import Part, meta
+from gpucost.domain.jobs import JobKind, job_kind
+from gpucost.kube.parse.fields import ObjectPart, conditions, meta
+from gpucost.kube.parse.job_shapes import JOB_KINDS, JobShape, pods_of_job, shape
+
+_FINAL_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
+_FINAL_PHASES = ("Completed", "Terminated", "Failed")
+_STOPPED_PHASES = ("Aborting", "Aborted")
+_STOPPED_NOTEBOOK = "kubeflow-resource-stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPodCounts:
+    """Pods, as in ``gpucost.cluster.objects.jobs.JobObject``."""
+
+    active: int | None = None
+    ready: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+
+
+def counts(job_kind: JobKind, root: ObjectPart) -> JobPodCounts:
+    """Of a whole object."""
+    read = _COUNTS.get(job_kind)
+    return read(root) if read is not None and root.part("status") else JobPodCounts()
+
+
+def is_suspended(job_kind: JobKind, root: ObjectPart) -> bool:
+    """Whether somebody stopped it so that it can go on later."""
+    if job_kind is JobKind.VOLCANO_JOB:
+        return root.part("status").part("state").text("phase") in _STOPPED_PHASES
+    if job_kind is JobKind.NOTEBOOK:
+        return _STOPPED_NOTEBOOK in root.part("metadata").part("annotations")
+    spec = root.part("spec")
+    if job_kind in _KUBEFLOW:
+        spec = spec.part("runPolicy")
+    return spec.flag("suspend")
+
+
+def started_ms(root: ObjectPart) -> int | None:
+    """Since when it runs, as its controller says; None where its kind does not say."""
+    return root.part("status").instant("startTime")
+
+
+def ended_ms(job_kind: JobKind, root: ObjectPart) -> int | None:
+    """When it succeeded or failed for good; None while it has not, and where its kind never ends."""
+    status = root.part("status")
+    if job_kind is JobKind.RAY_JOB:
+        return status.instant("endTime")
+    if job_kind is JobKind.VOLCANO_JOB:
+        state = status.part("state")
+        return state.instant("lastTransitionTime") if state.text("phase") in _FINAL_PHASES else None
+    if job_kind not in _ENDING:
+        return None
+    completed = status.instant("completionTime")
+    if completed is not None:
+        return completed
+    found = conditions(status)
+    times = [found[each].since_ms for each in _FINAL_CONDITIONS if is_true(found, each)]
+    return min((each for each in times if each is not None), default=None)
+
+
+def _optional(part: ObjectPart, key: str) -> int | None:
+    return part.count(key) if key in part else None
+
+
+def _job(root: ObjectPart) -> JobPodCounts:
+    status = root.part("status")
+    return JobPodCounts(
+        status.count("active"), _optional(status, "ready"), status.count("succeeded"), status.count("failed")
+    )
+
+
+def _job_set(root: ObjectPart) -> JobPodCounts:
+    """Its status counts child Jobs; each stands for all the pods that such a Job runs at once."""
+    replicated = root.part("spec").parts("replicatedJobs")
+    pods = {each.text("name"): pods_of_job(each.part("template").part("spec")) for each in replicated}
+    listed = root.part("status").parts("replicatedJobsStatus")
+    return JobPodCounts(
+        *(
+            sum(each.count(key) * pods.get(each.text("name"), 0) for each in listed)
+            for key in ("active", "ready", "succeeded", "failed")
+        )
+    )
+
+
+def _kubeflow(root: ObjectPart) -> JobPodCounts:
+    replicas = root.part("status").part("replicaStatuses")
+    listed = [replicas.part(role) for role in replicas]
+    return JobPodCounts(_total(listed, "active"), None, _total(listed, "succeeded"), _total(listed, "failed"))
+
+
+def _total(listed: Iterable[ObjectPart], key: str) -> int:
+    return sum(each.count(key) for each in listed)
+
+
+def _ray_cluster(status: ObjectPart) -> JobPodCounts:
+    """Workers only: the head is not counted. Older versions of KubeRay do not say how many are ready."""
+    return JobPodCounts(
+        _optional(status, "availableWorkerReplicas"), _optional(status, "readyWorkerReplicas")
+    )
+
+
+def _ray_service(root: ObjectPart) -> JobPodCounts:
+    return _ray_cluster(root.part("status").part("activeServiceStatus").part("rayClusterStatus"))
+
+
+def _leader_worker_set(root: ObjectPart) -> JobPodCounts:
+    """Its status counts groups; each stands for all its pods."""
+    size = root.part("spec").part("leaderWorkerTemplate").count("size", 1)
+    status = root.part("status")
+    return JobPodCounts(status.count("replicas") * size, status.count("readyReplicas") * size)
+
+
+def _replicas(root: ObjectPart) -> JobPodCounts:
+    status = root.part("status")
+    return JobPodCounts(status.count("replicas"), status.count("readyReplicas"))
+
+
+def _daemon_set(root: ObjectPart) -> JobPodCounts:
+    status = root.part("status")
+    return JobPodCounts(status.count("currentNumberScheduled"), status.count("numberReady"))
+
+
+def _notebook(root: ObjectPart) -> JobPodCounts:
+    return JobPodCounts(ready=root.part("status").count("readyReplicas"))
+
+
+def _volcano(root: ObjectPart) -> JobPodCounts:
+    status = root.part("status")
+    active = status.count("pending") + status.count("running")
+    return JobPodCounts(active, None, status.count("succeeded"), status.count("failed"))
+
+
+_KUBEFLOW = frozenset(
+    {
+        JobKind.PYTORCH_JOB,
+        JobKind.TF_JOB,
+        JobKind.XGBOOST_JOB,
+        JobKind.PADDLE_JOB,
+        JobKind.JAX_JOB,
+        JobKind.MPI_JOB,
+    }
+)
+_ENDING = _KUBEFLOW | {JobKind.JOB, JobKind.JOB_SET, JobKind.TRAIN_JOB}
+_COUNTS: Mapping[JobKind, Callable[[ObjectPart], JobPodCounts]] = {
+    JobKind.JOB: _job,
+    JobKind.JOB_SET: _job_set,
+    **dict.fromkeys(_KUBEFLOW, _kubeflow),
+    JobKind.RAY_JOB: lambda root: _ray_cluster(root.part("status").part("rayClusterStatus")),
+    JobKind.RAY_CLUSTER: lambda root: _ray_cluster(root.part("status")),
+    JobKind.RAY_SERVICE: _ray_service,
+    JobKind.VOLCANO_JOB: _volcano,
+    JobKind.LEADER_WORKER_SET: _leader_worker_set,
+    JobKind.DEPLOYMENT: _replicas,
+    JobKind.STATEFUL_SET: _replicas,
+    JobKind.REPLICA_SET: _replicas,
+    JobKind.DAEMON_SET: _daemon_set,
+    JobKind.NOTEBOOK: _notebook,
+}
+
 
 _DEADLINE = "activeDeadlineSeconds"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -28,7 +192,7 @@ def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], Job
         raise InputError("kind", f"{api_version} {kind}", "a kind of job that gpucost knows")
 
     def parse(found: Mapping[str, Any]) -> JobObject:
-        root = Part(found)
+        root = ObjectPart(found)
         identity = meta(root)
         wanted, has = shape(found_kind, root), counts(found_kind, root)
         return JobObject(
@@ -54,13 +218,13 @@ def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], Job
     return parse
 
 
-def _priority_class(wanted: Shape) -> str:
+def _priority_class(wanted: JobShape) -> str:
     """The job's own, else the first that a template has."""
     of_templates = (each.template.priority_class for each in wanted.pod_sets)
     return wanted.priority_class or next(filter(None, of_templates), "")
 
 
-def _deadline(spec: Part) -> int | None:
+def _deadline(spec: ObjectPart) -> int | None:
     """The shorter of the job's own and its run policy's."""
     places = (spec, spec.part("runPolicy")) if "runPolicy" in spec else (spec,)
     found = [each.count(_DEADLINE) for each in places if _DEADLINE in each]

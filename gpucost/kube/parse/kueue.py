@@ -10,27 +10,31 @@ from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil
 
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import (
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import (
     AdmissionCheck,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
+    FlavorFungibility,
+    FlavorQuota,
     FlavorResource,
-    Fungibility,
+    FlavorUsage,
     LocalQueue,
-    Preemption,
-    Quota,
     ResourceFlavor,
     ResourceGroup,
     Topology,
-    Use,
 )
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.quantities import parse_quantity
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.quantities import parse_quantity
 from gpucost.domain.errors import InputError
-from gpucost.kube.events import Object
-from gpucost.kube.parse.reading import Part, conditions, meta
-from gpucost.kube.parse.selectors import label_selector
+from gpucost.kube.parse.events import Object
+from gpucost.kube.parse.fields import (
+    ObjectPart,
+    conditions,
+    label_selector,
+    meta,
+)
 from gpucost.kube.parse.templates import tolerations
 
 _OLD_FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
@@ -38,7 +42,7 @@ _OLD_FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 
 def cluster_queue(found: Object) -> ClusterQueue:
     """Raises Unreadable for an object without identity, as all functions here."""
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     groups, quotas = _groups(spec)
     return ClusterQueue(
@@ -66,7 +70,7 @@ def cluster_queue(found: Object) -> ClusterQueue:
 
 
 def local_queue(found: Object) -> LocalQueue:
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     return LocalQueue(
         identity,
@@ -85,7 +89,7 @@ def local_queue(found: Object) -> LocalQueue:
 
 
 def cohort(found: Object) -> Cohort:
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     groups, quotas = _groups(spec)
     return Cohort(
@@ -100,7 +104,7 @@ def cohort(found: Object) -> Cohort:
 
 
 def resource_flavor(found: Object) -> ResourceFlavor:
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec = meta(part), part.part("spec")
     return ResourceFlavor(
         identity,
@@ -117,14 +121,14 @@ def resource_flavor(found: Object) -> ResourceFlavor:
 
 
 def topology(found: Object) -> Topology:
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec = meta(part), part.part("spec")
     labels = [each.text("nodeLabel") for each in spec.parts("levels")]
     return Topology(identity, tuple(filter(None, labels)), tuple(part.flaws))
 
 
 def admission_check(found: Object) -> AdmissionCheck:
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     active = conditions(status).get("Active")
     return AdmissionCheck(identity, spec.text("controllerName"), active, tuple(part.flaws))
@@ -132,14 +136,14 @@ def admission_check(found: Object) -> AdmissionCheck:
 
 def workload_priority_class(found: Object) -> PriorityClass:
     """A class without a value counts as 0, with a flaw."""
-    part = Part(found)
+    part = ObjectPart(found)
     identity, value = meta(part), part.whole("value")
     if "value" not in part:
         part.flaw("value", None, "a whole number")
     return PriorityClass(identity, value or 0, of_kueue=True, flaws=tuple(part.flaws))
 
 
-def _groups(spec: Part) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, Quota]]:
+def _groups(spec: ObjectPart) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, FlavorQuota]]:
     """Resource groups, and those of their quotas whose nominal quota can be read."""
     groups, quotas = [], {}
     for group in spec.parts("resourceGroups"):
@@ -152,31 +156,31 @@ def _groups(spec: Part) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource,
     return tuple(groups), quotas
 
 
-def _quota(part: Part, key: FlavorResource) -> Quota | None:
+def _quota(part: ObjectPart, key: FlavorResource) -> FlavorQuota | None:
     """None without a nominal quota. A limit that makes no sense counts as not set."""
     nominal = part.amount("nominalQuota", key.resource, part.raw("nominalQuota"))
     if nominal is None:
         return None
-    return Quota(nominal, _amount(part, "borrowingLimit", key), _amount(part, "lendingLimit", key))
+    return FlavorQuota(nominal, _amount(part, "borrowingLimit", key), _amount(part, "lendingLimit", key))
 
 
-def _uses(status: Part, list_: str) -> dict[FlavorResource, Use]:
+def _uses(status: ObjectPart, list_: str) -> dict[FlavorResource, FlavorUsage]:
     """Those whose total can be read."""
     read = {}
     for key, each in _by_resource(_flavors(status, list_)):
         total = _amount(each, "total", key)
         if total is not None:
-            read[key] = Use(total, _amount(each, "borrowed", key) or 0)
+            read[key] = FlavorUsage(total, _amount(each, "borrowed", key) or 0)
     return read
 
 
-def _flavors(part: Part, list_: str) -> list[tuple[str, list[Part]]]:
+def _flavors(part: ObjectPart, list_: str) -> list[tuple[str, list[ObjectPart]]]:
     """Resources by flavor; flavors without a name are passed over."""
     named = [(flavor.text("name"), flavor) for flavor in part.parts(list_)]
     return [(name, flavor.parts("resources")) for name, flavor in named if name]
 
 
-def _by_resource(flavors: list[tuple[str, list[Part]]]) -> Iterator[tuple[FlavorResource, Part]]:
+def _by_resource(flavors: list[tuple[str, list[ObjectPart]]]) -> Iterator[tuple[FlavorResource, ObjectPart]]:
     """Every resource of every flavor; those without a name are passed over."""
     for flavor, resources in flavors:
         for each in resources:
@@ -185,13 +189,13 @@ def _by_resource(flavors: list[tuple[str, list[Part]]]) -> Iterator[tuple[Flavor
                 yield FlavorResource(flavor, name), each
 
 
-def _amount(part: Part, field: str, key: FlavorResource) -> int | None:
+def _amount(part: ObjectPart, field: str, key: FlavorResource) -> int | None:
     return part.amount(field, key.resource, part.raw(field)) if field in part else None
 
 
-def _preemption(part: Part) -> Preemption:
+def _preemption(part: ObjectPart) -> ClusterQueuePreemption:
     borrowing = part.part("borrowWithinCohort")
-    return Preemption(
+    return ClusterQueuePreemption(
         part.text("withinClusterQueue") or "Never",
         part.text("reclaimWithinCohort") or "Never",
         borrowing.text("policy") or "Never",
@@ -199,30 +203,30 @@ def _preemption(part: Part) -> Preemption:
     )
 
 
-def _fungibility(part: Part) -> Fungibility:
+def _fungibility(part: ObjectPart) -> FlavorFungibility:
     when_can_borrow = part.text("whenCanBorrow") or "MayStopSearch"
     when_can_preempt = part.text("whenCanPreempt") or "TryNextFlavor"
-    return Fungibility(
+    return FlavorFungibility(
         _OLD_FUNGIBILITY.get(when_can_borrow, when_can_borrow),
         _OLD_FUNGIBILITY.get(when_can_preempt, when_can_preempt),
         part.text("preference"),
     )
 
 
-def _checks(spec: Part) -> dict[str, tuple[str, ...]]:
+def _checks(spec: ObjectPart) -> dict[str, tuple[str, ...]]:
     """Of the list that v1beta1 may have instead of the strategy, each check is for all flavors."""
     strategy = spec.part("admissionChecksStrategy").parts("admissionChecks")
     by_flavor = {each.text("name"): each.texts("onFlavors") for each in strategy if each.text("name")}
     return dict.fromkeys(spec.texts("admissionChecks"), ()) | by_flavor
 
 
-def _weight(spec: Part) -> Fraction:
+def _weight(spec: ObjectPart) -> Fraction:
     """1 where it is not given or makes no sense."""
     found = _quantity(spec.part("fairSharing"), "weight")
     return Fraction(1) if found is None else found
 
 
-def _fair_usage(status: Part) -> dict[str, int]:
+def _fair_usage(status: ObjectPart) -> dict[str, int]:
     """Rounded up to thousandths."""
     sharing = status.part("fairSharing").part("admissionFairSharingStatus")
     consumed = sharing.part("consumedResources")
@@ -230,8 +234,8 @@ def _fair_usage(status: Part) -> dict[str, int]:
     return {resource: ceil(each * 1000) for resource, each in quantities.items() if each is not None}
 
 
-def _quantity(part: Part, key: str) -> Fraction | None:
-    """The exact number, which ``Part.amount`` rounds up to the units of a resource."""
+def _quantity(part: ObjectPart, key: str) -> Fraction | None:
+    """The exact number, which ``ObjectPart.amount`` rounds up to the units of a resource."""
     found = part.raw(key)
     if found is None:
         return None
@@ -243,7 +247,7 @@ def _quantity(part: Part, key: str) -> Fraction | None:
         return None
 
 
-def _counted(part: Part, key: str) -> int | None:
+def _counted(part: ObjectPart, key: str) -> int | None:
     """None where it does not say, or makes no sense."""
     found = part.count(key, -1)
     return None if found < 0 else found

@@ -1,16 +1,117 @@
-"""Kueue's Workloads, of v1beta1 and v1beta2 alike (kueue v0.19.2, apis/kueue/v1beta2/workload_types.go)."""
+"""Which topology domains Kueue gave a pod set, from either form to the same list.
+
+v1beta1 lists the domains. v1beta2 lists slices of domains that have something in common: per level one value
+for all, or one each with a common prefix and suffix (kueue v0.19.2, apis/kueue/v1beta2, TopologyAssignment).
+
+Kueue's Workloads, of v1beta1 and v1beta2 alike (kueue v0.19.2, apis/kueue/v1beta2/workload_types.go).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from typing import TypeVar
 
-from gpucost.cluster.kueue import Assignment, CheckState, Eviction, Workload
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.pods import PodSet
-from gpucost.kube.events import Object
-from gpucost.kube.parse.reading import Part, conditions, meta, shared
+from gpucost.cluster.objects.kueue import (
+    AdmissionCheckState,
+    DomainCount,
+    PodSetAssignment,
+    Workload,
+    WorkloadEviction,
+)
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.pods import PodSet
+from gpucost.kube.parse.events import Object
+from gpucost.kube.parse.fields import (
+    MOST_FLAWS,
+    ObjectPart,
+    conditions,
+    meta,
+    shared,
+)
 from gpucost.kube.parse.templates import pod_template
-from gpucost.kube.parse.topology_assignment import domain_counts
+
+T = TypeVar("T", str, int)
+MOST_LEVELS = 16
+_LONGEST_AFFIX = 63
+_LONGEST = f"at most {_LONGEST_AFFIX} characters"
+
+
+def domain_counts(found: ObjectPart) -> tuple[DomainCount, ...]:
+    """Pods by domain, sorted. Empty, with a flaw, where any of it makes no sense: a part would mislead.
+
+    The CRD's limits on levels and lengths keep the result in proportion to what was read; values that are
+    given one by one limit how many domains a slice can have.
+    """
+    flaws_before = len(found.flaws)
+    levels = len(found.texts("levels"))
+    if not 1 <= levels <= MOST_LEVELS:
+        found.flaw("levels", levels, f"1 to {MOST_LEVELS} levels")
+        return ()
+    read = [domain for each in found.parts("slices") for domain in _slice(each, levels)]
+    read += [_domain(each, levels) for each in found.parts("domains")]
+    return tuple(sorted(read)) if len(found.flaws) == flaws_before < MOST_FLAWS else ()
+
+
+def _domain(part: ObjectPart, levels: int) -> DomainCount:
+    values = part.texts("values")
+    if len(values) != levels:
+        part.flaw("values", len(values), f"{levels} values, one per level")
+    return DomainCount(values, _pods(part, "count"))
+
+
+def _slice(part: ObjectPart, levels: int) -> list[DomainCount]:
+    domains = part.count("domainCount")
+    by_level = [_values(each) for each in part.parts("valuesPerLevel")]
+    pods = _pod_counts(part.part("podCounts"))
+    listed = {len(each) for each in (*by_level, pods) if isinstance(each, tuple)}
+    if len(by_level) != levels:
+        part.flaw("valuesPerLevel", len(by_level), f"{levels} entries, one per level")
+    elif not domains or (listed or {1}) != {domains}:
+        # Domains without a value of their own would all be the same one.
+        part.flaw("domainCount", domains, "as many as there are individual values")
+    else:
+        values = zip(*(_listed(each, domains) for each in by_level), strict=True)
+        return list(map(DomainCount, values, _listed(pods, domains)))
+    return []
+
+
+def _listed(found: T | tuple[T, ...], domains: int) -> Iterable[T]:
+    return found if isinstance(found, tuple) else repeat(found, domains)
+
+
+def _values(part: ObjectPart) -> str | tuple[str, ...]:
+    """One value for all domains, or one each."""
+    if "individual" not in part:
+        if not part.text("universal"):
+            part.flaw("universal", part.raw("universal"), "universal or individual values")
+        return part.text("universal")
+    individual = part.part("individual")
+    prefix, suffix = individual.text("prefix"), individual.text("suffix")
+    for key, affix in (("prefix", prefix), ("suffix", suffix)):
+        if len(affix) > _LONGEST_AFFIX:
+            individual.flaw(key, affix, _LONGEST)
+            return ()
+    return tuple(f"{prefix}{root}{suffix}" for root in individual.texts("roots"))
+
+
+def _pod_counts(part: ObjectPart) -> int | tuple[int, ...]:
+    """One count for all domains, or one each."""
+    if "individual" not in part:
+        return _pods(part, "universal")
+    counts = part.raw("individual")
+    if not isinstance(counts, list) or not all(type(each) is int and each > 0 for each in counts):
+        part.flaw("individual", counts, "a list of positive whole numbers")
+        return ()
+    return tuple(counts)
+
+
+def _pods(part: ObjectPart, key: str) -> int:
+    count = part.count(key)
+    if not count:
+        part.flaw(key, part.raw(key), "a positive whole number")
+    return count
+
 
 _MAIN = "main"
 _OF_KUEUE = "kueue.x-k8s.io"
@@ -26,7 +127,7 @@ _PAST_EXECUTION = ("accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcu
 
 def workload(found: Object) -> Workload:
     """Raises Unreadable for an object without identity."""
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     priority_class, of_kueue = _priority_class(spec)
     pod_sets = tuple(_pod_set(each) for each in spec.parts("podSets"))
@@ -56,7 +157,7 @@ def workload(found: Object) -> Workload:
     )
 
 
-def _priority_class(spec: Part) -> tuple[str, bool]:
+def _priority_class(spec: ObjectPart) -> tuple[str, bool]:
     """Its name, and whether it is a WorkloadPriorityClass.
 
     In v1beta1 a name without a source is no reference (kueue, apis/kueue/v1beta1/workload_conversion.go).
@@ -68,7 +169,7 @@ def _priority_class(spec: Part) -> tuple[str, bool]:
     return ("", False) if of_kueue is None else (spec.text("priorityClassName"), of_kueue)
 
 
-def _pod_set(part: Part) -> PodSet:
+def _pod_set(part: ObjectPart) -> PodSet:
     return PodSet(
         part.text("name") or _MAIN,
         part.count("count", 1),
@@ -78,7 +179,7 @@ def _pod_set(part: Part) -> PodSet:
     )
 
 
-def _topology(request: Part) -> Mapping[str, str]:
+def _topology(request: ObjectPart) -> Mapping[str, str]:
     if not request:
         return {}
     read = {key: request.text(field) for key, field in _TOPOLOGY.items() if field in request}
@@ -89,16 +190,16 @@ def _topology(request: Part) -> Mapping[str, str]:
     return read
 
 
-def _assignments(admission: Part, pod_sets: tuple[PodSet, ...]) -> tuple[Assignment, ...]:
+def _assignments(admission: ObjectPart, pod_sets: tuple[PodSet, ...]) -> tuple[PodSetAssignment, ...]:
     """Admissions that older Kueue wrote have no count: then it is all of the pod set."""
     sizes = {each.name: each.count for each in pod_sets}
     return tuple(_assignment(each, sizes) for each in admission.parts("podSetAssignments"))
 
 
-def _assignment(part: Part, sizes: Mapping[str, int]) -> Assignment:
+def _assignment(part: ObjectPart, sizes: Mapping[str, int]) -> PodSetAssignment:
     name, topology = part.text("name") or _MAIN, part.part("topologyAssignment")
     domains = domain_counts(topology) if topology else ()
-    return Assignment(
+    return PodSetAssignment(
         name,
         part.labels("flavors"),
         shared(part.amounts("resourceUsage")),
@@ -108,23 +209,23 @@ def _assignment(part: Part, sizes: Mapping[str, int]) -> Assignment:
     )
 
 
-def _reclaimable(status: Part) -> dict[str, int]:
+def _reclaimable(status: ObjectPart) -> dict[str, int]:
     return {each.text("name"): each.count("count") for each in status.parts("reclaimablePods")}
 
 
-def _checks(status: Part) -> tuple[CheckState, ...]:
+def _checks(status: ObjectPart) -> tuple[AdmissionCheckState, ...]:
     return tuple(
-        CheckState(each.text("name"), each.text("state"), each.text("message"))
+        AdmissionCheckState(each.text("name"), each.text("state"), each.text("message"))
         for each in status.parts("admissionChecks")
     )
 
 
-def _asked(status: Part) -> dict[str, Resources]:
+def _asked(status: ObjectPart) -> dict[str, Resources]:
     return {each.text("name"): shared(each.amounts("resources")) for each in status.parts("resourceRequests")}
 
 
-def _evictions(status: Part) -> tuple[Eviction, ...]:
+def _evictions(status: ObjectPart) -> tuple[WorkloadEviction, ...]:
     return tuple(
-        Eviction(each.text("reason"), each.text("underlyingCause"), each.count("count"))
+        WorkloadEviction(each.text("reason"), each.text("underlyingCause"), each.count("count"))
         for each in status.part("schedulingStats").parts("evictions")
     )

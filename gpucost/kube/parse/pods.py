@@ -23,10 +23,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpucost.cluster.objects import Conditions, is_false, is_true
-from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
+from gpucost.cluster.objects.metadata import Conditions, is_false, is_true
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodDisruption,
+    PodPhase,
+    PodWaitReason,
+)
 from gpucost.domain.time import SECOND_MS
-from gpucost.kube.parse.reading import Part, conditions, meta
+from gpucost.kube.parse.fields import ObjectPart, conditions, meta
 from gpucost.kube.parse.templates import pod_template
 
 POD_ANNOTATIONS = frozenset(
@@ -98,7 +103,7 @@ def pod_parser(annotations: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod
 
 
 def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
-    root = Part(found)
+    root = ObjectPart(found)
     who = meta(root, annotations)
     spec, status = root.part("spec"), root.part("status")
     its_conditions = conditions(status)
@@ -132,7 +137,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
     )
 
 
-def _container(status: Part) -> _Container:
+def _container(status: ObjectPart) -> _Container:
     state = status.part("state")
     waits_for = state.part("waiting").text("reason") if "waiting" in state else ""
     if "running" in state:
@@ -160,7 +165,11 @@ def _container(status: Part) -> _Container:
 
 
 def _phase(
-    spec: Part, status: Part, started: Sequence[_Container], main: Sequence[_Container], is_deleted: bool
+    spec: ObjectPart,
+    status: ObjectPart,
+    started: Sequence[_Container],
+    main: Sequence[_Container],
+    is_deleted: bool,
 ) -> PodPhase:
     """``status.phase``, unless that says Running while nothing runs and nothing will.
 
@@ -187,11 +196,11 @@ def _phase(
     return PodPhase.FAILED if any(each.exit_code for each in main) else PodPhase.SUCCEEDED
 
 
-def _by_name(containers: Sequence[Part]) -> dict[str, Part]:
+def _by_name(containers: Sequence[ObjectPart]) -> dict[str, ObjectPart]:
     return {each.text("name"): each for each in containers}
 
 
-def _starts_again(spec: Part, containers: Mapping[str, Part], ended: _Container) -> bool:
+def _starts_again(spec: ObjectPart, containers: Mapping[str, ObjectPart], ended: _Container) -> bool:
     """By the container's restart policy (Kubernetes 1.34), else the pod's; rules by exit code may say so."""
     own = containers.get(ended.name)
     if own is not None and "restartPolicyRules" in own:
@@ -200,7 +209,7 @@ def _starts_again(spec: Part, containers: Mapping[str, Part], ended: _Container)
     return not (policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0))
 
 
-def _bound(status: Part, its_conditions: Conditions, created_ms: int) -> int:
+def _bound(status: ObjectPart, its_conditions: Conditions, created_ms: int) -> int:
     """When a pod that has a node was given it.
 
     Who writes ``spec.nodeName`` without the scheduler (static pods, some controllers) leaves the condition to
@@ -218,7 +227,7 @@ def _bound(status: Part, its_conditions: Conditions, created_ms: int) -> int:
 
 
 def _ended(
-    root: Part,
+    root: ObjectPart,
     its_conditions: Conditions,
     started: Sequence[_Container],
     main: Sequence[_Container],
@@ -247,13 +256,13 @@ def _ended(
     return max(known) if bound_ms is None else max(*known, bound_ms)
 
 
-def _are_all_over(spec: Part, main: Sequence[_Container]) -> bool:
+def _are_all_over(spec: ObjectPart, main: Sequence[_Container]) -> bool:
     """Whether all containers have ended now. One that waits, though it ended before, holds its node on."""
     is_complete = len(main) >= max(1, len(spec.parts("containers")))
     return is_complete and all(each.exit_code is not None for each in main)
 
 
-def _has_failed_at_start(spec: Part, started: Sequence[_Container]) -> bool:
+def _has_failed_at_start(spec: ObjectPart, started: Sequence[_Container]) -> bool:
     """Whether an init container failed that is not started again: then no other ever starts."""
     failed = [each for each in started if each.exit_code]
     named = _by_name(spec.parts("initContainers")) if failed else {}
@@ -275,7 +284,7 @@ def _signs(its_conditions: Conditions, begun_ms: int, ended_ms: int) -> list[int
     return signs
 
 
-def _told(root: Part, signs: list[int], alive_ms: int, *, has_run: bool) -> int | None:
+def _told(root: ObjectPart, signs: list[int], alive_ms: int, *, has_run: bool) -> int | None:
     """The end by signs, by the refusal, or else by the last write of the phase; None where none is known.
 
     ``alive_ms`` is the last time that is known of containers. A kubelet that refuses a running pod anew,
@@ -293,7 +302,7 @@ def _told(root: Part, signs: list[int], alive_ms: int, *, has_run: bool) -> int 
     return written_ms
 
 
-def _is_refused(status: Part) -> bool:
+def _is_refused(status: ObjectPart) -> bool:
     reason = status.text("reason")
     return (
         reason in _REFUSALS
@@ -302,7 +311,7 @@ def _is_refused(status: Part) -> bool:
     )
 
 
-def _phase_written(root: Part) -> int | None:
+def _phase_written(root: ObjectPart) -> int | None:
     """When the writer of ``status.phase`` last changed anything."""
     times = [
         each.instant("time")
@@ -312,14 +321,14 @@ def _phase_written(root: Part) -> int | None:
     return max((each for each in times if each is not None), default=None)
 
 
-def _waiting(its_conditions: Conditions) -> Waiting | None:
+def _waiting(its_conditions: Conditions) -> PodWaitReason | None:
     scheduled = its_conditions.get("PodScheduled")
     if scheduled is None or scheduled.status is not False:
         return None
-    return Waiting(scheduled.reason, scheduled.message, scheduled.since_ms)
+    return PodWaitReason(scheduled.reason, scheduled.message, scheduled.since_ms)
 
 
-def _grace(root: Part, spec: Part) -> int | None:
+def _grace(root: ObjectPart, spec: ObjectPart) -> int | None:
     """As it was asked for when it was told to stop, else as its spec has it."""
     asked = root.part("metadata")
     key = "deletionGracePeriodSeconds"
@@ -327,18 +336,18 @@ def _grace(root: Part, spec: Part) -> int | None:
     return None if seconds is None or seconds < 0 else seconds * SECOND_MS
 
 
-def _disruption(its_conditions: Conditions) -> Disruption | None:
+def _disruption(its_conditions: Conditions) -> PodDisruption | None:
     if not is_true(its_conditions, "DisruptionTarget"):
         return None
     found = its_conditions["DisruptionTarget"]
-    return Disruption(found.reason, found.since_ms)
+    return PodDisruption(found.reason, found.since_ms)
 
 
-def _stuck(status: Part, containers: Sequence[_Container]) -> str:
+def _stuck(status: ObjectPart, containers: Sequence[_Container]) -> str:
     return status.text("reason") or next((each.waits_for for each in containers if each.waits_for), "")
 
 
-def _claims(spec: Part, status: Part) -> tuple[str, ...]:
+def _claims(spec: ObjectPart, status: ObjectPart) -> tuple[str, ...]:
     """Names of the ResourceClaims that exist for it: those named, and those made from templates so far."""
     wanted = spec.parts("resourceClaims")
     if not wanted:
@@ -350,14 +359,14 @@ def _claims(spec: Part, status: Part) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def _backing_claim(status: Part) -> str:
+def _backing_claim(status: ObjectPart) -> str:
     """Kubernetes 1.34: the claim that the scheduler made for extended resources of a DRA driver."""
     if "extendedResourceClaimStatus" not in status:
         return ""
     return status.part("extendedResourceClaimStatus").text("resourceClaimName")
 
 
-def _group(spec: Part) -> str:
+def _group(spec: ObjectPart) -> str:
     """Kubernetes 1.36 names a PodGroup; 1.35 a Workload, a group in it and perhaps a replica of the group,
     which are joined by slashes."""
     group = spec.part("schedulingGroup").text("podGroupName") if "schedulingGroup" in spec else ""

@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from gpucost.cluster.pods import ContainerAsk, PodTemplate, Requirement, Toleration
-from gpucost.kube.parse.basics import NEVER
-from gpucost.kube.parse.reading import Part, shared
+from gpucost.cluster.objects.pods import (
+    ContainerRequest,
+    PodTemplate,
+    SelectorRequirement,
+    Toleration,
+)
+from gpucost.kube.parse.core_objects import NEVER
+from gpucost.kube.parse.fields import ObjectPart, shared
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _OF_WHOLE_POD = ("cpu", "memory")
-_NOWHERE = (Requirement("", "In"),)
+_NOWHERE = (SelectorRequirement("", "In"),)
 """A term without requirements matches no node (kubernetes, NodeSelectorTerm), like In without values."""
 
 _LONGEST_SHARED = 256
@@ -34,7 +39,7 @@ _TRUTH |= dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False)
 _SIZE = re.compile("[0-9]{1,9}")
 _NO_TOPOLOGY: Mapping[str, str] = {}
 
-Terms = tuple[tuple[Requirement, ...], ...]
+Terms = tuple[tuple[SelectorRequirement, ...], ...]
 _Key = tuple[
     tuple[tuple[str, int], ...],
     tuple[tuple[str, str], ...],
@@ -50,7 +55,7 @@ _TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
 """Holds no template that nothing else holds: a tenant can make one of a megabyte, again and again."""
 
 
-def pod_template(spec: Part) -> PodTemplate:
+def pod_template(spec: ObjectPart) -> PodTemplate:
     """What a pod spec asks for. Equal templates are one object while something uses it.
 
     Resources it asks 0 of are left out: that is as good as not asking.
@@ -73,17 +78,17 @@ def pod_template(spec: Part) -> PodTemplate:
     return found
 
 
-def container_asks(spec: Part) -> tuple[ContainerAsk, ...]:
+def container_asks(spec: ObjectPart) -> tuple[ContainerRequest, ...]:
     """Of the containers that have a name; init containers are left out."""
     return tuple(
-        ContainerAsk(name, resources.amounts("requests"), resources.amounts("limits"))
+        ContainerRequest(name, resources.amounts("requests"), resources.amounts("limits"))
         for each in spec.parts("containers")
         if (name := each.text("name"))
         for resources in (each.part("resources"),)
     )
 
 
-def topology_request(holder: Part) -> Mapping[str, str]:
+def topology_request(holder: ObjectPart) -> Mapping[str, str]:
     """What a pod template (or a pod) asks of Kueue's topology-aware scheduling, as in ``PodSet.topology``.
 
     The first of required, preferred and unconstrained counts; a group only with one of the first two, and
@@ -118,7 +123,7 @@ def _template(key: _Key) -> PodTemplate:
     return PodTemplate(shared(dict(key[0])), dict(key[1]), *key[2:])
 
 
-def _requests(spec: Part) -> dict[str, int]:
+def _requests(spec: ObjectPart) -> dict[str, int]:
     """Those of the pod as the scheduler counts them (kubernetes, component-helpers/resource, PodRequests)."""
     total: dict[str, int] = {}
     for container in spec.parts("containers"):
@@ -132,7 +137,7 @@ def _requests(spec: Part) -> dict[str, int]:
     return {resource: amount for resource, amount in total.items() if amount}
 
 
-def _with_init_containers(total: dict[str, int], init_containers: list[Part]) -> dict[str, int]:
+def _with_init_containers(total: dict[str, int], init_containers: list[ObjectPart]) -> dict[str, int]:
     """The larger, by resource, of what runs for good and what runs at any step of the start.
 
     An init container that always restarts is a sidecar: it runs from its turn on, beside all that follows.
@@ -153,13 +158,13 @@ def _with_init_containers(total: dict[str, int], init_containers: list[Part]) ->
     return total
 
 
-def _asked(container: Part) -> dict[str, int]:
+def _asked(container: ObjectPart) -> dict[str, int]:
     """A limit without a request is the request: the API server defaults it in pods, but not in templates."""
     resources = container.part("resources")
     return {**resources.amounts("limits"), **resources.amounts("requests")}
 
 
-def _override(total: dict[str, int], resources: Part) -> None:
+def _override(total: dict[str, int], resources: ObjectPart) -> None:
     """Requests of the whole pod take the place of its containers' (Kubernetes 1.34); its limits only count
     where no container asks."""
     for resource, amount in resources.amounts("limits").items():
@@ -179,29 +184,29 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
         total[resource] = total.get(resource, 0) + amount
 
 
-def _terms(required: Part) -> Terms:
+def _terms(required: ObjectPart) -> Terms:
     return tuple(
         (*_requirements(term, "matchExpressions"), *_requirements(term, "matchFields")) or _NOWHERE
         for term in required.parts("nodeSelectorTerms")
     )
 
 
-def _requirements(term: Part, key: str) -> list[Requirement]:
+def _requirements(term: ObjectPart, key: str) -> list[SelectorRequirement]:
     of_field = key == "matchFields"
     return [
-        Requirement(each.text("key"), _operator(each), each.texts("values"), of_field)
+        SelectorRequirement(each.text("key"), _operator(each), each.texts("values"), of_field)
         for each in term.parts(key)
     ]
 
 
-def _operator(requirement: Part) -> str:
+def _operator(requirement: ObjectPart) -> str:
     operator = requirement.text("operator")
     if operator not in _OPERATORS:
         requirement.flaw("operator", operator, ", ".join(_OPERATORS))
     return operator
 
 
-def tolerations(spec: Part) -> tuple[Toleration, ...]:
+def tolerations(spec: ObjectPart) -> tuple[Toleration, ...]:
     """Those by equality and existence; others are flaws, and tolerate nothing."""
     read = []
     for each in spec.parts("tolerations"):
@@ -221,7 +226,7 @@ def _toleration(key: str, exists: bool, value: str, effect: str) -> Toleration:
     return Toleration(key, exists, value, effect)
 
 
-def _claims(spec: Part) -> tuple[str, ...]:
+def _claims(spec: ObjectPart) -> tuple[str, ...]:
     names = (
         each.text("resourceClaimName") or each.text("resourceClaimTemplateName")
         for each in spec.parts("resourceClaims")
@@ -229,7 +234,7 @@ def _claims(spec: Part) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def _depends_on_others(spec: Part, affinity: Part) -> bool:
+def _depends_on_others(spec: ObjectPart, affinity: ObjectPart) -> bool:
     if affinity and any(affinity.part(key).parts(_REQUIRED) for key in ("podAffinity", "podAntiAffinity")):
         return True
     constraints = spec.parts("topologySpreadConstraints")

@@ -1,12 +1,28 @@
-"""Volcano's PodGroups, Queues and HyperNodes (volcano v1.15.1, staging/src/volcano.sh/apis)."""
+"""Volcano's PodGroups, Queues and HyperNodes (volcano v1.15.1, staging/src/volcano.sh/apis).
+
+PodGroups of Kubernetes itself and of the scheduler-plugins project. Volcano's own are parsed elsewhere.
+"""
 
 from __future__ import annotations
 
-from gpucost.cluster.objects import Resources
-from gpucost.cluster.volcano import GroupKind, HyperNode, PodGroup, VolcanoQueue
-from gpucost.kube.events import Object
-from gpucost.kube.parse.reading import Part, conditions, meta
-from gpucost.kube.parse.selectors import as_text, label_selector
+from collections.abc import Mapping
+from typing import Any
+
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.volcano import (
+    GroupKind,
+    HyperNode,
+    PodGroup,
+    VolcanoQueue,
+)
+from gpucost.kube.parse.events import Object
+from gpucost.kube.parse.fields import (
+    ObjectPart,
+    as_text,
+    conditions,
+    label_selector,
+    meta,
+)
 
 OTHER_PHASE = "Other"
 _NOT_FOLLOWED = ("subGroupPolicy",)
@@ -21,7 +37,7 @@ def volcano_pod_group(found: Object) -> PodGroup:
     zeros. ``topology`` may have ``mode``, ``highest_tier`` and ``highest_tier_name``. Raises Unreadable for
     an object without identity, as all functions here.
     """
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     running, succeeded, failed = (
         status.count(key) if "phase" in status else _counted(status, key)
@@ -46,7 +62,7 @@ def volcano_pod_group(found: Object) -> PodGroup:
     )
 
 
-def _phase(status: Part) -> str:
+def _phase(status: ObjectPart) -> str:
     """``Other`` for one that Volcano does not have: who may write PodGroups may write their status too."""
     phase = status.text("phase")
     if phase in _PHASES:
@@ -57,7 +73,7 @@ def _phase(status: Part) -> str:
 
 def volcano_queue(found: Object) -> VolcanoQueue:
     """An empty capability, deserved or guarantee is as good as none, as for Volcano's plugins."""
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     return VolcanoQueue(
         identity,
@@ -77,7 +93,7 @@ def volcano_queue(found: Object) -> VolcanoQueue:
 
 def hyper_node(found: Object) -> HyperNode:
     """A HyperNode without a tier counts as of tier 0, with a flaw."""
-    part = Part(found)
+    part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     if "tier" not in spec:
         spec.flaw("tier", None, "a whole number")
@@ -92,24 +108,24 @@ def hyper_node(found: Object) -> HyperNode:
     )
 
 
-def _amounts(part: Part, key: str) -> Resources | None:
+def _amounts(part: ObjectPart, key: str) -> Resources | None:
     """None where it does not say, or is no object."""
     read = part.amounts(key)
     return read if isinstance(part.raw(key), dict) else None
 
 
-def _counts(part: Part) -> dict[str, int]:
+def _counts(part: ObjectPart) -> dict[str, int]:
     read = {key: _counted(part, key) for key in part}
     return {key: count for key, count in read.items() if count is not None}
 
 
-def _counted(part: Part, key: str) -> int | None:
+def _counted(part: ObjectPart, key: str) -> int | None:
     """None where it does not say, or makes no sense."""
     found = part.count(key, -1)
     return None if found < 0 else found
 
 
-def _topology(part: Part) -> dict[str, str]:
+def _topology(part: ObjectPart) -> dict[str, str]:
     """The mode is ``hard`` where a topology is asked for and no mode given."""
     if not part:
         return {}
@@ -122,7 +138,7 @@ def _topology(part: Part) -> dict[str, str]:
     return {key: value for key, value in read.items() if value}
 
 
-def _member(part: Part) -> tuple[str, str, str] | None:
+def _member(part: ObjectPart) -> tuple[str, str, str] | None:
     """As of ``HyperNode.members``; None with a flaw for one that selects nothing."""
     type_, selector = part.text("type"), part.part("selector")
     if "exactMatch" in selector:
@@ -135,3 +151,77 @@ def _member(part: Part) -> tuple[str, str, str] | None:
     if "labelMatch" not in selector:
         part.flaw("selector", part.raw("selector"), "exactMatch, regexMatch or labelMatch")
     return None
+
+
+def native_pod_group(found: Mapping[str, Any]) -> PodGroup:
+    """A gang of ``scheduling.k8s.io``: a PodGroup (v1alpha2 and later), or a Workload of v1alpha1.
+
+    A PodGroup has ``spec.schedulingPolicy`` with ``basic``, whose pods are independent (``min_member`` 1), or
+    ``gang.minCount``. A Workload of v1alpha1 lists groups with ``policy`` in ``spec.podGroups``; it is one
+    PodGroup here, because pods name the Workload: ``min_task_member`` has the gangs among its groups by name,
+    ``min_member`` is their sum. Raises Unreadable for an object without a uid or a name.
+
+    The API is alpha up to Kubernetes 1.36, and not all of it is certain:
+
+    - The condition is ``PodGroupScheduled`` in 1.36 and ``PodGroupInitiallyScheduled`` in 1.37, which never
+      turns False again; neither follows pods that are lost later. There is no phase and no count of pods.
+    - A group of v1alpha1 may be there several times (``podGroupReplicaKey`` of its pods), each time with its
+      own minimum; how many times is not in the Workload, and one is taken.
+    - The topology constraint was written ``topologyConstraints[].topologyKey`` before it was released;
+      ``topology[].key`` is read too.
+    - A Workload of v1alpha2 and later holds templates (``podGroupTemplates``) and is no gang: not for here.
+    """
+    part = ObjectPart(found)
+    identity, spec = meta(part), part.part("spec")
+    gangs = _gangs(spec) if "podGroups" in spec else {}
+    own = spec.part("schedulingPolicy").part("gang").count("minCount", 1)
+    return PodGroup(
+        identity,
+        GroupKind.NATIVE,
+        min_member=sum(gangs.values()) or max(own, 1),
+        min_task_member=gangs,
+        priority_class=spec.text("priorityClassName"),
+        conditions=conditions(part.part("status")),
+        topology=_native_topology(spec.part("schedulingConstraints")),
+        flaws=tuple(part.flaws),
+    )
+
+
+def coscheduling_pod_group(found: Mapping[str, Any]) -> PodGroup:
+    """A PodGroup of ``scheduling.x-k8s.io/v1alpha1``; pods name it in the label of that group.
+
+    Phases are Pending, Scheduling, Running, Unknown, Finished and Failed; counts that are not written are 0
+    once there is a status (scheduler-plugins, apis/scheduling/v1alpha1/types.go). Raises Unreadable for an
+    object without a uid or a name.
+    """
+    part = ObjectPart(found)
+    identity, spec, status = meta(part), part.part("spec"), part.part("status")
+    running, succeeded, failed = (
+        status.count(key) if status else None for key in ("running", "succeeded", "failed")
+    )
+    return PodGroup(
+        identity,
+        GroupKind.COSCHEDULING,
+        min_member=max(spec.count("minMember", 1), 1),
+        min_resources=spec.amounts("minResources") if "minResources" in spec else None,
+        phase=status.text("phase"),
+        running=running,
+        succeeded=succeeded,
+        failed=failed,
+        flaws=tuple(part.flaws),
+    )
+
+
+def _gangs(spec: ObjectPart) -> dict[str, int]:
+    """The smallest number of pods by name, of those groups of a Workload that are gangs."""
+    return {
+        group.text("name"): max(group.part("policy").part("gang").count("minCount", 1), 1)
+        for group in spec.parts("podGroups")
+        if "gang" in group.part("policy")
+    }
+
+
+def _native_topology(constraints: ObjectPart) -> dict[str, str]:
+    keys = [each.text("topologyKey") for each in constraints.parts("topologyConstraints")]
+    keys += [each.text("key") for each in constraints.parts("topology")]
+    return {"required": keys[0]} if keys and keys[0] else {}

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucost.advisor.answers import Advice, ChangeKind, Decision, Layer, Suggestion, Wait
-from gpucost.advisor.headline import about
-from gpucost.advisor.redact import Reader, redact_advice
+from gpucost.advisor.model.answers import (
+    Advice,
+    JobSuggestion,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChangeKind,
+    WaitEstimate,
+)
+from gpucost.advisor.model.headline import about
+from gpucost.advisor.model.redaction import AnswerReader, redact_advice
 from gpucost.domain.time import iso
-from gpucost.notify.compose.links import QUEUES, Links
-from gpucost.notify.compose.owners import owner
-from gpucost.notify.hashes import short_hash
-from gpucost.notify.message import Fact, Link, Message, Section, Tone
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
-from gpucost.reports.advice_words import after, outcome, per_hour
-from gpucost.reports.display import name
+from gpucost.notify.compose.links import QUEUES, MessageLinks
+from gpucost.notify.compose.wording import owner
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
+from gpucost.reports.base.display import name
+from gpucost.reports.render.advice_text import after, outcome, per_hour
 
 MOST_REASONS = 5
-_ORDER = (Decision.NOW, Decision.LATER, Decision.WAITS)
-_WAITING = (Decision.LATER, Decision.WAITS, Decision.NEVER)
+_ORDER = (SchedulingDecision.NOW, SchedulingDecision.LATER, SchedulingDecision.WAITS)
+_WAITING = (SchedulingDecision.LATER, SchedulingDecision.WAITS, SchedulingDecision.NEVER)
 
 
 def advice_key(cluster: str, workload_uid: str) -> str:
@@ -30,7 +36,7 @@ def advice_key(cluster: str, workload_uid: str) -> str:
     return f"advice:{cluster}:{workload_uid}"
 
 
-def best(advice: Advice) -> Suggestion | None:
+def best(advice: Advice) -> JobSuggestion | None:
     """The first suggestion by which it starts earlier; None where it does not wait, or there is none."""
     if advice.decision not in _WAITING:
         return None
@@ -40,14 +46,14 @@ def best(advice: Advice) -> Suggestion | None:
 
 def of_advice(
     advice: Advice,
-    reader: Reader,
+    reader: AnswerReader,
     written: object = (),
     *,
     cluster: str,
     workload_uid: str,
     team: str,
     since_ms: int,
-    links: Links,
+    links: MessageLinks,
     currency: str = "",
 ) -> Notice | None:
     """None where no suggestion helps. ``reader`` is the owning team and ``written`` what it wrote (see
@@ -71,9 +77,9 @@ def of_advice(
     return Notice(
         key=key,
         group=key,
-        kind=Kind.ADVICE,
-        stage=Stage.OPEN,
-        rank=Rank.LOW,
+        kind=NoticeKind.ADVICE,
+        stage=NoticeStage.OPEN,
+        rank=NoticeRank.LOW,
         team=whose if is_own else "",
         cluster=cluster,
         since_ms=since_ms,
@@ -104,26 +110,28 @@ def over(
     return Notice(
         key=key,
         group=key,
-        kind=Kind.ADVICE,
-        stage=Stage.RESOLVED,
-        rank=Rank.LOW,
+        kind=NoticeKind.ADVICE,
+        stage=NoticeStage.RESOLVED,
+        rank=NoticeRank.LOW,
         team=owner(team),
         cluster=cluster,
         since_ms=since_ms,
         version="over",
-        message=Message(f"{who} waits no longer", happened, Tone.GOOD, footer="gpucost advisor"),
+        message=NotificationMessage(
+            f"{who} waits no longer", happened, MessageTone.GOOD, footer="gpucost advisor"
+        ),
     )
 
 
-def _start(decision: Decision, wait: Wait | None) -> tuple[int, float]:
+def _start(decision: SchedulingDecision, wait: WaitEstimate | None) -> tuple[int, float]:
     """Orders outcomes by when the job starts; never, and unknown, come last."""
     order = _ORDER.index(decision) if decision in _ORDER else len(_ORDER)
-    p50_ms = None if wait is None or decision is not Decision.WAITS else wait.p50_ms
-    is_known = p50_ms is not None or decision is not Decision.WAITS
+    p50_ms = None if wait is None or decision is not SchedulingDecision.WAITS else wait.p50_ms
+    is_known = p50_ms is not None or decision is not SchedulingDecision.WAITS
     return order, (p50_ms or 0) if is_known else float("inf")
 
 
-def _version(advice: Advice, suggestion: Suggestion) -> str:
+def _version(advice: Advice, suggestion: JobSuggestion) -> str:
     """Another one when it is held elsewhere, or something else helps; not when the wait moves on."""
     return short_hash(advice.decision, advice.layer, suggestion.rule, suggestion.change.patch)
 
@@ -133,19 +141,19 @@ def _version(advice: Advice, suggestion: Suggestion) -> str:
 
 def _message(
     advice: Advice,
-    suggestion: Suggestion,
+    suggestion: JobSuggestion,
     team: str,
     cluster: str,
     since_ms: int,
-    links: Links,
+    links: MessageLinks,
     currency: str,
-) -> Message:
+) -> NotificationMessage:
     who = f"{name(advice.subject.namespace)}/{name(advice.subject.name)}"
     whose = f" (team {name(team)})" if owner(team) else ""
-    return Message(
+    return NotificationMessage(
         title=f"{who} could start earlier{whose}",
         summary=advice.says,
-        tone=Tone.INFO,
+        tone=MessageTone.INFO,
         facts=tuple(_facts(advice, suggestion, team, cluster, since_ms, currency)),
         sections=tuple(_sections(advice, suggestion)),
         links=_links(advice, team, cluster, links),
@@ -154,37 +162,39 @@ def _message(
 
 
 def _facts(
-    advice: Advice, suggestion: Suggestion, team: str, cluster: str, since_ms: int, currency: str
-) -> Iterator[Fact]:
+    advice: Advice, suggestion: JobSuggestion, team: str, cluster: str, since_ms: int, currency: str
+) -> Iterator[MessageFact]:
     if owner(team):
-        yield Fact("Team", name(team))
-    yield Fact("Cluster", name(cluster))
+        yield MessageFact("Team", name(team))
+    yield MessageFact("Cluster", name(cluster))
     if advice.queue:
-        yield Fact("Queue", name(advice.queue))
-    yield Fact("Waits since", f"{iso(since_ms)[:16].replace('T', ' ')} UTC")
-    if advice.layer is not Layer.NONE:
+        yield MessageFact("Queue", name(advice.queue))
+    yield MessageFact("Waits since", f"{iso(since_ms)[:16].replace('T', ' ')} UTC")
+    if advice.layer is not SchedulingLayer.NONE:
         reason = f" ({advice.reason})" if advice.reason else ""
-        yield Fact("Held by", f"{advice.layer.value}{reason}")
-    yield Fact("As it is", outcome(advice.decision, advice.wait))
-    yield Fact("With the change", after(suggestion, currency))
+        yield MessageFact("Held by", f"{advice.layer.value}{reason}")
+    yield MessageFact("As it is", outcome(advice.decision, advice.wait))
+    yield MessageFact("With the change", after(suggestion, currency))
     if advice.price is not None:
-        yield Fact("Costs", per_hour(advice.price.per_hour, advice.price.currency))
+        yield MessageFact("Costs", per_hour(advice.price.per_hour, advice.price.currency))
 
 
-def _sections(advice: Advice, suggestion: Suggestion) -> Iterator[Section]:
+def _sections(advice: Advice, suggestion: JobSuggestion) -> Iterator[MessageSection]:
     change = suggestion.change
-    who = "" if change.kind is ChangeKind.MANIFEST else f"For an administrator, in {change.target}.\n"
+    who = (
+        "" if change.kind is SuggestedChangeKind.MANIFEST else f"For an administrator, in {change.target}.\n"
+    )
     mind = f"\nMind: {suggestion.caveat}" if suggestion.caveat else ""
     code = change.patch or change.command
-    yield Section(title="What to change", text=f"{who}{suggestion.says}{mind}", code=code)
+    yield MessageSection(title="What to change", text=f"{who}{suggestion.says}{mind}", code=code)
     reasons = advice.why[:MOST_REASONS]
     more = len(advice.why) - len(reasons)
     if reasons:
         rest = (f"and {more:,} more in gpucost explain",) if more else ()
-        yield Section(title="Why it waits", items=(*reasons, *rest))
+        yield MessageSection(title="Why it waits", items=(*reasons, *rest))
 
 
-def _links(advice: Advice, team: str, cluster: str, links: Links) -> tuple[Link, ...]:
+def _links(advice: Advice, team: str, cluster: str, links: MessageLinks) -> tuple[MessageLink, ...]:
     queues = links.dashboard("Queues", QUEUES, {"cluster": cluster})
     job = links.job(advice.subject.namespace, advice.subject.name, cluster)
     return (*job, *queues, *links.team(owner(team), cluster))

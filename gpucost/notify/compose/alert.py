@@ -2,34 +2,35 @@
 
 Annotations and labels are untrusted: they are shown as text, and of addresses only those are linked that
 stand where addresses belong, are http or https, and lead to a host that the settings name.
+
+A finding and the alerts about it: one message.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
-from gpucost.notify.alertmanager import Alert, AlertGroup
-from gpucost.notify.compose.amounts import instant
-from gpucost.notify.compose.links import Links
-from gpucost.notify.compose.owners import owner
-from gpucost.notify.hashes import short_hash
-from gpucost.notify.message import Fact, Link, Message, Section, Tone
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.notify.alertmanager import AlertmanagerAlert, AlertmanagerGroup
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.compose.wording import instant, owner
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
 from gpucost.notify.text import address
-from gpucost.reports.display import counted, name
+from gpucost.reports.base.display import counted, name
 
 MOST_ITEMS = 10
 RUNBOOKS, DASHBOARDS = "RUNBOOKS/", "DASHBOARDS/"
-RANKS: Mapping[str, Rank] = {
-    **{rank.value: rank for rank in Rank},
-    "warning": Rank.MEDIUM,
-    "page": Rank.CRITICAL,
-    "none": Rank.INFO,
+RANKS: Mapping[str, NoticeRank] = {
+    **{rank.value: rank for rank in NoticeRank},
+    "warning": NoticeRank.MEDIUM,
+    "page": NoticeRank.CRITICAL,
+    "none": NoticeRank.INFO,
 }
 """Value of the label ``severity`` -> rank; any other is MEDIUM, so that a misspelt one is not lost."""
-_TONES = {Rank.INFO: Tone.INFO, Rank.CRITICAL: Tone.CRITICAL}
+_TONES = {NoticeRank.INFO: MessageTone.INFO, NoticeRank.CRITICAL: MessageTone.CRITICAL}
 _ADDRESSES = {"Runbook": "runbook_url", "Dashboard": "dashboard_url"}
 """Text of a link -> the annotation that it is from."""
 _TEAM_LABELS = ("team", "owner_team")
@@ -47,18 +48,20 @@ def forgotten(key: str, team: str, since_ms: int) -> Notice:
     return Notice(
         key=key,
         group=key,
-        kind=Kind.ALERT,
-        stage=Stage.RESOLVED,
-        rank=Rank.INFO,
+        kind=NoticeKind.ALERT,
+        stage=NoticeStage.RESOLVED,
+        rank=NoticeRank.INFO,
         team=team,
         cluster="",
         since_ms=since_ms,
         version="forgotten",
-        message=Message("Alerts: no longer heard of", said, Tone.INFO, footer="gpucost, from Alertmanager"),
+        message=NotificationMessage(
+            "Alerts: no longer heard of", said, MessageTone.INFO, footer="gpucost, from Alertmanager"
+        ),
     )
 
 
-def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
+def of_group(group: AlertmanagerGroup, links: MessageLinks, *, received_ms: int) -> Notice:
     """How the group stands. Its team is the one that all of its alerts name; groups of several teams, or of
     none, are the platform's. ``received_ms`` stands for a start that nothing says."""
     firing, common = group.firing, _common(group)
@@ -66,12 +69,12 @@ def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
     rank = max((_rank(each) for each in told), key=lambda each: each.order, default=_rank_of(common))
     since_ms = min((each.starts_ms for each in told if each.starts_ms is not None), default=received_ms)
     team = _first(common, _TEAM_LABELS)
-    stage = Stage.OPEN if group.is_firing else Stage.RESOLVED
+    stage = NoticeStage.OPEN if group.is_firing else NoticeStage.RESOLVED
     key = alert_key(short_hash(group.group_key))
     return Notice(
         key=key,
         group=key,
-        kind=Kind.ALERT,
+        kind=NoticeKind.ALERT,
         stage=stage,
         rank=rank,
         team=owner(team),
@@ -83,13 +86,13 @@ def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
     )
 
 
-def _version(group: AlertGroup) -> str:
+def _version(group: AlertmanagerGroup) -> str:
     """Another one when another set of alerts fires."""
     parts = (str(group.is_firing), str(group.truncated), *sorted(each.fingerprint for each in group.firing))
     return short_hash(*parts)
 
 
-def _common(group: AlertGroup) -> dict[str, str]:
+def _common(group: AlertmanagerGroup) -> dict[str, str]:
     """Labels that all alerts share: of those that are left, where some were taken out."""
     if not group.alerts:
         return {**group.common_labels, **group.group_labels}
@@ -104,12 +107,12 @@ def _common(group: AlertGroup) -> dict[str, str]:
     return found
 
 
-def _rank(alert: Alert) -> Rank:
+def _rank(alert: AlertmanagerAlert) -> NoticeRank:
     return _rank_of(alert.labels)
 
 
-def _rank_of(labels: Mapping[str, str]) -> Rank:
-    return RANKS.get(labels.get("severity", "").lower(), Rank.MEDIUM)
+def _rank_of(labels: Mapping[str, str]) -> NoticeRank:
+    return RANKS.get(labels.get("severity", "").lower(), NoticeRank.MEDIUM)
 
 
 def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
@@ -119,14 +122,16 @@ def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
 # Words
 
 
-def _message(group: AlertGroup, links: Links, rank: Rank, since_ms: int) -> Message:
+def _message(
+    group: AlertmanagerGroup, links: MessageLinks, rank: NoticeRank, since_ms: int
+) -> NotificationMessage:
     common, told = _common(group), group.firing or group.alerts
     team = _first(common, _TEAM_LABELS)
     title = name(common.get("alertname", "") or "Alerts") + (f" (team {name(team)})" if team else "")
-    return Message(
+    return NotificationMessage(
         title=title if group.is_firing else f"Resolved: {title}",
         summary=_summary(group, told),
-        tone=_TONES.get(rank, Tone.WARNING) if group.is_firing else Tone.GOOD,
+        tone=_TONES.get(rank, MessageTone.WARNING) if group.is_firing else MessageTone.GOOD,
         facts=(*_facts(group, common, rank, since_ms), *_unlinked(group, links, told)),
         sections=tuple(_sections(group)),
         links=tuple(_links(group, links, common, told)),
@@ -134,14 +139,14 @@ def _message(group: AlertGroup, links: Links, rank: Rank, since_ms: int) -> Mess
     )
 
 
-def _summary(group: AlertGroup, told: tuple[Alert, ...]) -> str:
+def _summary(group: AlertmanagerGroup, told: tuple[AlertmanagerAlert, ...]) -> str:
     said = group.common_annotations.get("summary", "") or next(
         (text for each in told if (text := each.annotations.get("summary", ""))), ""
     )
     return said or f"{_count(group)}."
 
 
-def _count(group: AlertGroup) -> str:
+def _count(group: AlertmanagerGroup) -> str:
     """``3 firing, 1 resolved, 2 more cut off by Alertmanager``."""
     firing = len(group.firing)
     over = len(group.alerts) - firing
@@ -151,23 +156,25 @@ def _count(group: AlertGroup) -> str:
     return ", ".join(parts)
 
 
-def _facts(group: AlertGroup, common: Mapping[str, str], rank: Rank, since_ms: int) -> Iterator[Fact]:
+def _facts(
+    group: AlertmanagerGroup, common: Mapping[str, str], rank: NoticeRank, since_ms: int
+) -> Iterator[MessageFact]:
     team, cluster = _first(common, _TEAM_LABELS), _first(common, _CLUSTER_LABELS)
     if team:
-        yield Fact("Team", name(team))
+        yield MessageFact("Team", name(team))
     if cluster:
-        yield Fact("Cluster", name(cluster))
+        yield MessageFact("Cluster", name(cluster))
     severity = common.get("severity", "")
-    yield Fact("Severity", name(severity) if severity else rank.value)
-    yield Fact("Alerts", _count(group))
-    yield Fact("Since", instant(since_ms))
+    yield MessageFact("Severity", name(severity) if severity else rank.value)
+    yield MessageFact("Alerts", _count(group))
+    yield MessageFact("Since", instant(since_ms))
     if not group.is_firing:
         ended = [each.ends_ms for each in group.alerts if each.ends_ms is not None]
         if ended:
-            yield Fact("Until", instant(max(ended)))
+            yield MessageFact("Until", instant(max(ended)))
 
 
-def _sections(group: AlertGroup) -> Iterator[Section]:
+def _sections(group: AlertmanagerGroup) -> Iterator[MessageSection]:
     firing = group.firing
     items = [_item(each) for each in firing[:MOST_ITEMS]]
     more = len(firing) - len(items)
@@ -176,10 +183,10 @@ def _sections(group: AlertGroup) -> Iterator[Section]:
     if group.truncated and group.is_firing:
         items.append(f"{counted(group.truncated, 'alert')} cut off from what Alertmanager sent")
     if items:
-        yield Section(title="Firing", items=tuple(items))
+        yield MessageSection(title="Firing", items=tuple(items))
 
 
-def _item(alert: Alert) -> str:
+def _item(alert: AlertmanagerAlert) -> str:
     """Its description, else its summary, else its labels."""
     said = alert.annotations.get("description", "") or alert.annotations.get("summary", "")
     if said:
@@ -189,37 +196,44 @@ def _item(alert: Alert) -> str:
 
 
 def _links(
-    group: AlertGroup, links: Links, common: Mapping[str, str], told: tuple[Alert, ...]
-) -> Iterator[Link]:
+    group: AlertmanagerGroup,
+    links: MessageLinks,
+    common: Mapping[str, str],
+    told: tuple[AlertmanagerAlert, ...],
+) -> Iterator[MessageLink]:
     linked = {
         text: next(filter(links.may_lead_to, _annotated(key, group, told, links)), "")
         for text, key in _ADDRESSES.items()
     }
-    yield from (Link(text, url) for text, url in linked.items() if url)
+    yield from (MessageLink(text, url) for text, url in linked.items() if url)
     if not linked["Dashboard"]:
         yield from links.team(owner(_first(common, _TEAM_LABELS)), _first(common, _CLUSTER_LABELS))
     silence = _silence(group)
     if silence and links.may_lead_to(silence):
-        yield Link("Silence", silence)
+        yield MessageLink("Silence", silence)
 
 
-def _unlinked(group: AlertGroup, links: Links, told: tuple[Alert, ...]) -> Iterator[Fact]:
+def _unlinked(
+    group: AlertmanagerGroup, links: MessageLinks, told: tuple[AlertmanagerAlert, ...]
+) -> Iterator[MessageFact]:
     """Addresses of hosts that no setting names, for who knows them: as text, which links nowhere."""
     for text, key in _ADDRESSES.items():
         found = list(_annotated(key, group, told, links))
         if found and not any(map(links.may_lead_to, found)):
-            yield Fact(text, found[0])
+            yield MessageFact(text, found[0])
     if (base := _safe(group.external_url)) and _silence(group) and not links.may_lead_to(base):
-        yield Fact("Alertmanager", base)
+        yield MessageFact("Alertmanager", base)
 
 
-def _annotated(key: str, group: AlertGroup, told: tuple[Alert, ...], links: Links) -> Iterator[str]:
+def _annotated(
+    key: str, group: AlertmanagerGroup, told: tuple[AlertmanagerAlert, ...], links: MessageLinks
+) -> Iterator[str]:
     """Those that could be linked, each once: of all alerts, then of one."""
     urls = (group.common_annotations.get(key, ""), *(each.annotations.get(key, "") for each in told))
     return (found for url in dict.fromkeys(urls) if (found := _safe(_placed(url, links))))
 
 
-def _placed(url: str, links: Links) -> str:
+def _placed(url: str, links: MessageLinks) -> str:
     """``RUNBOOKS/`` and ``DASHBOARDS/``, which stand in gpucost's own rules until somebody replaces them."""
     for placeholder, base in ((RUNBOOKS, links.runbooks), (DASHBOARDS, links.dashboards)):
         if base and url.startswith(placeholder):
@@ -227,7 +241,7 @@ def _placed(url: str, links: Links) -> str:
     return url
 
 
-def _silence(group: AlertGroup) -> str:
+def _silence(group: AlertmanagerGroup) -> str:
     """Alertmanager's form for a silence, filled in with the labels of the group; empty where it is over."""
     base = _safe(group.external_url)
     if not (base and group.is_firing and group.group_labels):
@@ -238,4 +252,34 @@ def _silence(group: AlertGroup) -> str:
 
 def _safe(url: str) -> str:
     """``url`` where it is one that may be linked; else empty."""
-    return address(Link("", url)) or ""
+    return address(MessageLink("", url)) or ""
+
+
+MOST_ALERTS = 3
+
+
+def with_alerts(finding: Notice, alerts: Sequence[AlertmanagerAlert]) -> Notice:
+    """The notice of a finding that says which alerts fire about it. Nothing changes without any."""
+    if not alerts:
+        return finding
+    fires = sorted(alerts, key=lambda each: (each.starts_ms or 0, each.fingerprint))
+    facts = tuple(MessageFact("Alert", _says(each)) for each in fires[:MOST_ALERTS])
+    more = len(fires) - len(facts)
+    if more:
+        facts = (*facts, MessageFact("Alert", f"and {more:,} more"))
+    fingerprints = "\0".join(each.fingerprint for each in fires)
+    return replace(
+        finding,
+        version=short_hash(finding.version, fingerprints),
+        message=_with(finding.message, facts),
+        full=None if finding.full is None else _with(finding.full, facts),
+    )
+
+
+def _says(alert: AlertmanagerAlert) -> str:
+    since = "" if alert.starts_ms is None else f" since {instant(alert.starts_ms)}"
+    return f"{name(alert.labels.get('alertname', '') or 'without a name')} fires{since}"
+
+
+def _with(message: NotificationMessage, facts: tuple[MessageFact, ...]) -> NotificationMessage:
+    return replace(message, facts=(*message.facts, *facts))

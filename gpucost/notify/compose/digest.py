@@ -1,25 +1,53 @@
-"""The digest of a week -> notice: one sentence, the numbers, what to do, and what the numbers rest on."""
+"""The digest of a week -> notice: one sentence, the numbers, what to do, and what the numbers rest on.
+
+What wasted most in a week and is over: nothing is to be done now, but something another time.
+
+The charts of a week's digest: days side by side, teams one below the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from fractions import Fraction
 from shlex import quote
 
-from gpucost.domain.time import MINUTE_MS, iso
-from gpucost.domain.waste import Waste
-from gpucost.notify.compose.amounts import amount, change_words, cost, gpu_hours, sentence
-from gpucost.notify.compose.digest_charts import days_chart, teams_chart
-from gpucost.notify.compose.digest_over import over_sections
-from gpucost.notify.compose.links import Links
-from gpucost.notify.message import Fact, Link, Message, Section
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
-from gpucost.reports import display
-from gpucost.reports.digest_model import WeekBudget, WeekDigest
-from gpucost.reports.to_do import ToDo
-from gpucost.reports.values import NOTHING, Amount, costliest_first, ratio
-from gpucost.reports.waste import WasteReport
-from gpucost.reports.waste_table import (
+from gpucost.domain.buckets import ORDER, Waste
+from gpucost.domain.money import round_half_even
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.compose.wording import (
+    amount,
+    change_words,
+    cost,
+    gpu_hours,
+    sentence,
+)
+from gpucost.notify.message import (
+    ChartBar,
+    MessageChart,
+    MessageFact,
+    MessageLink,
+    MessageSection,
+    NotificationMessage,
+)
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage
+from gpucost.reports.base import display
+from gpucost.reports.base.values import (
+    NOTHING,
+    CostAmount,
+    costliest_first,
+    ratio,
+)
+from gpucost.reports.digest.week_model import (
+    DayOfWeek,
+    IsoWeek,
+    WeekBudget,
+    WeekDigest,
+)
+from gpucost.reports.waste.recommendations import HELD, Recommendation, page_of
+from gpucost.reports.waste.waste_report import JobWaste, WasteReport
+from gpucost.reports.waste.waste_table import (
     LABELS,
     is_broken,
     last_day,
@@ -28,7 +56,119 @@ from gpucost.reports.waste_table import (
     proof,
     shown_buckets,
 )
-from gpucost.reports.week import Week
+
+_MOST_TEAMS = 10
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# Bars of less than this are drawn in minutes: whole hours would be too coarse.
+_HOURS_FROM_MS = 100 * HOUR_MS
+
+
+def days_chart(digest: WeekDigest) -> MessageChart | None:
+    """A column for each day, by bucket of waste; a day that the ledger has nothing of is a gap. None where
+    nothing is in any bucket."""
+    found = [day.buckets or {} for day in digest.days]
+    present = _present(found)
+    if not present:
+        return None
+    unit, unit_ms = _unit(found)
+    bars = tuple(
+        ChartBar(
+            _DAYS[date.fromisoformat(day.day).weekday()],
+            _parts(day.buckets, present, unit_ms),
+            _shown(day),
+        )
+        for day in digest.days
+    )
+    return MessageChart("By day", unit, _labels(present), tuple(present), bars, upright=True)
+
+
+def teams_chart(digest: WeekDigest) -> MessageChart | None:
+    """What the costliest teams held, by bucket of waste; None where nobody looked."""
+    rows = [each for each in digest.teams if each.waste is not None and each.row.held.board_ms][:_MOST_TEAMS]
+    buckets = [{row.waste: row.amount for row in each.waste.buckets} for each in rows if each.waste]
+    present = _present(buckets)
+    if not present:
+        return None
+    unit, unit_ms = _unit(buckets)
+    bars = tuple(
+        ChartBar(
+            display.name(each.row.group["team"]),
+            _parts(held, present, unit_ms),
+            cost(each.row.held.nano, digest.currency),
+        )
+        for each, held in zip(rows, buckets, strict=True)
+    )
+    cut = f", the costliest {len(rows)} of {len(digest.teams)}" if len(digest.teams) > len(rows) else ""
+    return MessageChart(f"By team{cut}", unit, _labels(present), tuple(present), bars)
+
+
+def _present(bars: Sequence[Mapping[str, CostAmount]]) -> list[str]:
+    """The buckets that have time in any bar: productive first, then what is lost, in their order."""
+    names = {waste for bar in bars for waste, found in bar.items() if found.board_ms}
+    return sorted(names, key=lambda waste: (waste != Waste.PRODUCTIVE, ORDER[Waste(waste)]))
+
+
+def _labels(present: Sequence[str]) -> tuple[str, ...]:
+    return tuple(LABELS[Waste(waste)] for waste in present)
+
+
+def _unit(bars: Sequence[Mapping[str, CostAmount]]) -> tuple[str, int]:
+    longest_ms = max(sum(found.board_ms for found in bar.values()) for bar in bars)
+    return ("GPU-hours", HOUR_MS) if longest_ms >= _HOURS_FROM_MS else ("GPU-minutes", MINUTE_MS)
+
+
+def _parts(
+    buckets: Mapping[str, CostAmount] | None, present: Sequence[str], unit_ms: int
+) -> tuple[int | None, ...]:
+    if buckets is None:
+        return (None,) * len(present)
+    return tuple(
+        round_half_even(found.board_ms, unit_ms) if (found := buckets.get(waste)) else 0 for waste in present
+    )
+
+
+def _shown(day: DayOfWeek) -> str:
+    if day.buckets is None:
+        return "missing"
+    hours = display.hours(sum(found.board_ms for found in day.buckets.values()), 0)
+    part = "" if day.covered >= 1 else f", {display.percent(day.covered)} of the day"
+    return f"{hours} h{part}"
+
+
+HABITS: Mapping[Waste, str] = {
+    Waste.UNAVAILABLE: "save checkpoints, to move off a broken GPU at once",
+    Waste.GANG_STALL: "start all members or none, through a queue",
+    Waste.PREEMPTED: "save checkpoints more often, to lose less to a stop",
+    Waste.IDLE: "let it end when its work is done",
+    Waste.OVERSIZED: "ask for what it has used",
+}
+"""What avoids a bucket of held time, in a few words."""
+
+
+def over_sections(digest: WeekDigest) -> Iterator[MessageSection]:
+    """One section where fewer actions go on than a digest has room for."""
+    items = tuple(_item(row, digest) for row in digest.over)
+    more = f" {digest.more_over:,} more are not shown." if items and digest.more_over else ""
+    if digest.actions:
+        if items:
+            yield MessageSection("What else wasted most", text=f"It is over.{more}", items=items)
+    elif items:
+        text = f"Nothing now: no finding goes on. What wasted most is over:{more}"
+        yield MessageSection("What to do", text=text, items=items)
+    else:
+        yield MessageSection("What to do", text="Nothing: no finding goes on.")
+
+
+def _item(row: JobWaste, digest: WeekDigest) -> str:
+    """``nlp/train, idle: USD 68.80, 10.0 GPU-hours; is over. Next time: ... (page)``."""
+    waste = Waste(row.waste)
+    job = display.name(f"{row.namespace}/{row.job}" if row.job else "")
+    of = "" if digest.team else f" of {display.name(row.team)}"
+    return (
+        f"{job}{of}, {LABELS[waste].lower()}: {amount(row.amount, digest.currency)}; is over. "
+        f"Next time: {HABITS[waste]} ({page_of(HELD[waste])})"
+    )
+
 
 _TOP_TEAMS = 5
 _BEFORE = "the week before"
@@ -36,12 +176,12 @@ _BEFORE = "the week before"
 _LITTLE = Fraction(1, 100)
 
 
-def digest_key(week: Week | str, team: str) -> str:
+def digest_key(week: IsoWeek | str, team: str) -> str:
     """``digest:week:2026-W43:vision``; the platform's ends with the colon."""
     return f"digest:week:{week}:{team}"
 
 
-def digest_notice(digest: WeekDigest, links: Links, *, since_ms: int) -> Notice:
+def digest_notice(digest: WeekDigest, links: MessageLinks, *, since_ms: int) -> Notice:
     """To be told once. ``since_ms`` is when it was due. Its version is another one when a week that was told
     with something missing, or not looked at, has become whole.
     """
@@ -49,9 +189,9 @@ def digest_notice(digest: WeekDigest, links: Links, *, since_ms: int) -> Notice:
     return Notice(
         key=digest_key(digest.week, digest.team),
         group=f"digest:week:{digest.team}",
-        kind=Kind.DIGEST,
-        stage=Stage.ONCE,
-        rank=Rank.INFO,
+        kind=NoticeKind.DIGEST,
+        stage=NoticeStage.ONCE,
+        rank=NoticeRank.INFO,
         team=digest.team,
         cluster="",
         since_ms=since_ms,
@@ -60,9 +200,9 @@ def digest_notice(digest: WeekDigest, links: Links, *, since_ms: int) -> Notice:
     )
 
 
-def digest_message(digest: WeekDigest, links: Links) -> Message:
+def digest_message(digest: WeekDigest, links: MessageLinks) -> NotificationMessage:
     """The message of a digest; of a team's it names nobody else."""
-    return Message(
+    return NotificationMessage(
         title=f"{_who(digest)}: week {_number(digest)}, {_days(digest)}",
         summary=_summary(digest),
         facts=tuple(_facts(digest)),
@@ -84,7 +224,7 @@ def _who(digest: WeekDigest) -> str:
 
 
 def _number(digest: WeekDigest) -> int:
-    return Week.parse(digest.week).number
+    return IsoWeek.parse(digest.week).number
 
 
 def _days(digest: WeekDigest) -> str:
@@ -129,20 +269,20 @@ def _base(digest: WeekDigest) -> str:
     return "cost" if _in_money(digest) else "GPU-hours"
 
 
-def _share(part: Amount, whole: Amount, digest: WeekDigest) -> Fraction | None:
+def _share(part: CostAmount, whole: CostAmount, digest: WeekDigest) -> Fraction | None:
     if _in_money(digest):
         return None if part.nano is None else ratio(part.nano, whole.nano)
     return ratio(part.board_ms, whole.board_ms)
 
 
-def _amount_and(words: str, found: Amount, digest: WeekDigest) -> str:
+def _amount_and(words: str, found: CostAmount, digest: WeekDigest) -> str:
     """An amount with ``words`` of a share behind what the share is of."""
     if _in_money(digest):
         return amount(found, digest.currency, of_money=words)
     return amount(found, digest.currency, of_hours=words)
 
 
-def _unknown(waste: WasteReport) -> Amount:
+def _unknown(waste: WasteReport) -> CostAmount:
     return next((row.amount for row in waste.buckets if row.waste == Waste.UNKNOWN), NOTHING)
 
 
@@ -158,37 +298,37 @@ def _missing(digest: WeekDigest) -> Iterator[str]:
         yield "not all of it is settled"
 
 
-def _facts(digest: WeekDigest) -> Iterator[Fact]:
+def _facts(digest: WeekDigest) -> Iterator[MessageFact]:
     currency, busy = digest.currency, digest.utilisation.busy
     # Of all teams it is what the clusters cost, whoever held them: the capacity of reports.
-    yield Fact("Cost" if digest.team else "Capacity", amount(digest.cost, currency))
+    yield MessageFact("Cost" if digest.team else "Capacity", amount(digest.cost, currency))
     if not digest.team:
-        yield Fact("Held by teams", amount(digest.held, currency))
+        yield MessageFact("Held by teams", amount(digest.held, currency))
     if digest.change is None:
-        yield Fact("Week before", f"not compared: {digest.not_compared}")
+        yield MessageFact("Week before", f"not compared: {digest.not_compared}")
     else:
         words = change_words(digest.change, _BEFORE)
-        yield Fact(
+        yield MessageFact(
             "Week before", f"{amount(digest.change.previous, currency)}{f' ({words})' if words else ''}"
         )
     if digest.budget is not None:
-        yield Fact("Budget", _budget(digest))
+        yield MessageFact("Budget", _budget(digest))
     if digest.waste is None:
-        yield Fact("Wasted", "not known: no detector has looked at this week")
+        yield MessageFact("Wasted", "not known: no detector has looked at this week")
     else:
         of = f" of the {_base(digest)}"
-        yield Fact("Wasted", _part(digest.waste.wasted, digest, of))
-        yield Fact("Unknown", _part(_unknown(digest.waste), digest, of))
+        yield MessageFact("Wasted", _part(digest.waste.wasted, digest, of))
+        yield MessageFact("Unknown", _part(_unknown(digest.waste), digest, of))
     if busy is None:
-        yield Fact("Busy", "not observed")
+        yield MessageFact("Busy", "not observed")
     else:
         seen = f"use was measured for {display.percent(busy.coverage)} of what was held"
-        yield Fact("Busy", f"{display.percent(busy.mean)}; {seen}")
+        yield MessageFact("Busy", f"{display.percent(busy.mean)}; {seen}")
     if digest.waits is not None:
-        yield Fact("Waited", _waited(digest))
+        yield MessageFact("Waited", _waited(digest))
 
 
-def _part(found: Amount, digest: WeekDigest, of: str = "") -> str:
+def _part(found: CostAmount, digest: WeekDigest, of: str = "") -> str:
     return _amount_and(f"{display.percent(_share(found, digest.cost, digest), 1)}{of}", found, digest)
 
 
@@ -233,20 +373,22 @@ def _wait(length_ms: int) -> str:
     return display.span_of_days(-(-length_ms // MINUTE_MS) * MINUTE_MS) if length_ms else "0 min"
 
 
-def _sections(digest: WeekDigest) -> Iterator[Section]:
+def _sections(digest: WeekDigest) -> Iterator[MessageSection]:
     if digest.waste is not None and digest.cost.board_ms:
-        yield Section("Where it went", items=tuple(_buckets(digest, digest.waste)), chart=days_chart(digest))
+        yield MessageSection(
+            "Where it went", items=tuple(_buckets(digest, digest.waste)), chart=days_chart(digest)
+        )
     yield from _actions(digest)
     yield from over_sections(digest)
     if digest.teams:
-        yield Section("Costliest teams", items=tuple(_teams(digest)), chart=teams_chart(digest))
+        yield MessageSection("Costliest teams", items=tuple(_teams(digest)), chart=teams_chart(digest))
     if digest.jobs:
         more = digest.job_count - len(digest.jobs)
         title = (
             f"Costliest jobs, {len(digest.jobs)} of {digest.job_count:,}" if more > 0 else "Costliest jobs"
         )
-        yield Section(title, items=tuple(_jobs(digest)))
-    yield Section("What this rests on", items=tuple(_grounds(digest)))
+        yield MessageSection(title, items=tuple(_jobs(digest)))
+    yield MessageSection("What this rests on", items=tuple(_grounds(digest)))
 
 
 def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
@@ -257,7 +399,7 @@ def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
         yield f"{label}: {_part(row.amount, digest, f' of the {_base(digest)}')}; {meaning}"
 
 
-def _actions(digest: WeekDigest) -> Iterator[Section]:
+def _actions(digest: WeekDigest) -> Iterator[MessageSection]:
     if not digest.actions:
         return
     count = len(digest.actions)
@@ -266,16 +408,16 @@ def _actions(digest: WeekDigest) -> Iterator[Section]:
     else:
         what, they = f"The {count} actions that bring most back", "they bring"
     more = f" {digest.more_actions:,} more: gpucost findings." if digest.more_actions else ""
-    yield Section(what, text=f"By the money {they} back in a day, as things stand now.{more}")
+    yield MessageSection(what, text=f"By the money {they} back in a day, as things stand now.{more}")
     for number, row in enumerate(digest.actions, 1):
-        yield Section(
+        yield MessageSection(
             f"{number}. {_title(row, digest)}",
             text="\n".join(_action(row, digest)),
             code=row.patch.strip("\n"),
         )
 
 
-def _title(row: ToDo, digest: WeekDigest) -> str:
+def _title(row: Recommendation, digest: WeekDigest) -> str:
     """What it is about, whose it is, and what comes back; a view of what others count too is in no sum."""
     of = f" of {display.name(row.team)}" if row.team and not digest.team else ""
     back = (
@@ -287,7 +429,7 @@ def _title(row: ToDo, digest: WeekDigest) -> str:
     return f"{row.subject_kind} {display.name(row.subject)}{of}: {back}{outside}"
 
 
-def _action(row: ToDo, digest: WeekDigest) -> Iterator[str]:
+def _action(row: Recommendation, digest: WeekDigest) -> Iterator[str]:
     yield sentence(row.summary)
     yield f"It wasted {last_day(row, digest.currency)}."
     yield row.action
@@ -356,7 +498,7 @@ def _grounds(digest: WeekDigest) -> Iterator[str]:
             yield proof(digest.waste)
 
 
-def _links(digest: WeekDigest, links: Links) -> tuple[Link, ...]:
+def _links(digest: WeekDigest, links: MessageLinks) -> tuple[MessageLink, ...]:
     """The dashboard of what the digest is about, at the week that it tells."""
     then = digest.window
     return links.team(digest.team, window=then) or links.fleet(window=then)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
-from gpucost.detectors.findings import Pattern, Subject, SubjectKind
+from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern
 from gpucost.domain.time import Window
-from gpucost.notify.message import Link
+from gpucost.notify.message import MessageLink
 
 FLEET = "gpucost-fleet"
 TEAM = "gpucost-team"
@@ -22,7 +22,7 @@ NODES = "gpucost-nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class MessageLinks:
     """Addresses without a slash at the end; an empty one means that there is none, and no link then.
     ``hosts`` are those that addresses of alerts may lead to beside theirs."""
 
@@ -36,19 +36,19 @@ class Links:
         own = (urlsplit(each).hostname for each in (self.service, self.dashboards, self.runbooks))
         return urlsplit(url).hostname in {*own, *(each.lower() for each in self.hosts)} - {None}
 
-    def finding(self, record_id: int | None) -> tuple[Link, ...]:
+    def finding(self, record_id: int | None) -> tuple[MessageLink, ...]:
         """The finding in the service."""
         if not self.service or record_id is None:
             return ()
-        return (Link("Finding", f"{self.service}/v1/findings/{record_id}"),)
+        return (MessageLink("Finding", f"{self.service}/v1/findings/{record_id}"),)
 
-    def runbook(self, pattern: Pattern) -> tuple[Link, ...]:
+    def runbook(self, pattern: WastePattern) -> tuple[MessageLink, ...]:
         """The page of the alert about an anti-pattern, which says what to do about it."""
-        return (Link("Runbook", f"{self.runbooks}/{pattern.alert}.md"),) if self.runbooks else ()
+        return (MessageLink("Runbook", f"{self.runbooks}/{pattern.alert}.md"),) if self.runbooks else ()
 
     def dashboard(
         self, text: str, uid: str, variables: Mapping[str, str], window: Window | None = None
-    ) -> tuple[Link, ...]:
+    ) -> tuple[MessageLink, ...]:
         """A dashboard with its variables set, at ``window`` where one is given; variables that are empty are
         left out."""
         if not self.dashboards:
@@ -57,9 +57,9 @@ class Links:
         if window is not None:
             asked |= {"from": str(window.start_ms), "to": str(window.end_ms)}
         query = urlencode(asked, quote_via=quote)
-        return (Link(text, f"{self.dashboards}/d/{uid}{'?' if query else ''}{query}"),)
+        return (MessageLink(text, f"{self.dashboards}/d/{uid}{'?' if query else ''}{query}"),)
 
-    def subject(self, subject: Subject) -> tuple[Link, ...]:
+    def subject(self, subject: FindingSubject) -> tuple[MessageLink, ...]:
         """The dashboard of what a finding is about; none of a team, whose own is linked in any case."""
         cluster = subject.cluster
         match subject.kind:
@@ -74,14 +74,14 @@ class Links:
             case SubjectKind.TEAM:
                 return ()
 
-    def fleet(self, cluster: str = "", window: Window | None = None) -> tuple[Link, ...]:
+    def fleet(self, cluster: str = "", window: Window | None = None) -> tuple[MessageLink, ...]:
         """The dashboard of all of it."""
         return self.dashboard("Fleet", FLEET, {"cluster": cluster}, window)
 
-    def team(self, team: str, cluster: str = "", window: Window | None = None) -> tuple[Link, ...]:
+    def team(self, team: str, cluster: str = "", window: Window | None = None) -> tuple[MessageLink, ...]:
         """The dashboard of a team."""
         return self.dashboard("Team", TEAM, {"cluster": cluster, "team": team}, window) if team else ()
 
-    def job(self, namespace: str, job: str, cluster: str = "") -> tuple[Link, ...]:
+    def job(self, namespace: str, job: str, cluster: str = "") -> tuple[MessageLink, ...]:
         """The dashboard of a job."""
         return self.dashboard("Job", JOB, {"cluster": cluster, "namespace": namespace, "job": job})

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import Month, parse_instant
-from gpucost.domain.waste import Waste
-from gpucost.notify.compose.amounts import amount, change_words, cost, instant
-from gpucost.notify.compose.links import Links
-from gpucost.notify.hashes import short_hash
-from gpucost.notify.message import Fact, Link, Message, Section
-from gpucost.notify.notices import Kind, Notice, Rank, Stage
-from gpucost.reports import display
-from gpucost.reports.display import month_name
-from gpucost.reports.model import MonthReport
-from gpucost.reports.values import NOTHING
-from gpucost.reports.waste_table import looked_at
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.compose.wording import (
+    amount,
+    change_words,
+    cost,
+    instant,
+)
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, NotificationMessage
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
+from gpucost.reports.base import display
+from gpucost.reports.base.display import month_name
+from gpucost.reports.base.values import NOTHING
+from gpucost.reports.month.model import MonthReport
+from gpucost.reports.waste.waste_table import looked_at
 
 _TOP_TEAMS = 10
 _MOST_ADJUSTMENTS = 10
@@ -26,7 +30,7 @@ def month_key(month: Month, team: str) -> str:
     return f"month:{month}:{team}"
 
 
-def month_notice(report: MonthReport, links: Links, *, since_ms: int) -> Notice:
+def month_notice(report: MonthReport, links: MessageLinks, *, since_ms: int) -> Notice:
     """Of a closed month, for the one team in the report's scope or, with all of them, for the platform.
 
     Its version is another one after an adjustment. ``since_ms`` is when it was closed or adjusted last.
@@ -35,9 +39,9 @@ def month_notice(report: MonthReport, links: Links, *, since_ms: int) -> Notice:
     return Notice(
         key=month_key(report.month, team),
         group=f"month:{team}",
-        kind=Kind.MONTH,
-        stage=Stage.ONCE,
-        rank=Rank.INFO,
+        kind=NoticeKind.MONTH,
+        stage=NoticeStage.ONCE,
+        rank=NoticeRank.INFO,
         team=team,
         cluster="",
         since_ms=since_ms,
@@ -46,10 +50,10 @@ def month_notice(report: MonthReport, links: Links, *, since_ms: int) -> Notice:
     )
 
 
-def month_message(report: MonthReport, links: Links) -> Message:
+def month_message(report: MonthReport, links: MessageLinks) -> NotificationMessage:
     """The message of a closed month; of a team's it names nobody else."""
     who = display.name(_team(report)) if _team(report) else "All teams"
-    return Message(
+    return NotificationMessage(
         title=f"{month_name(report.month)} is closed: {who}",
         summary=_summary(report),
         facts=tuple(_facts(report)),
@@ -91,40 +95,42 @@ def _corrected(nano: int | None, report: MonthReport) -> str:
     return f"corrections of {report.currency} {display.signed_money(nano)}"
 
 
-def _facts(report: MonthReport) -> Iterator[Fact]:
+def _facts(report: MonthReport) -> Iterator[MessageFact]:
     totals, currency = report.totals, report.currency
-    yield Fact("Held", amount(totals.held, currency))
+    yield MessageFact("Held", amount(totals.held, currency))
     if report.adjustments:
-        yield Fact("Corrections", _signed(totals.adjustments.nano, totals.adjustments.board_ms, report))
-        yield Fact("To pay", amount(totals.adjusted, currency))
+        yield MessageFact(
+            "Corrections", _signed(totals.adjustments.nano, totals.adjustments.board_ms, report)
+        )
+        yield MessageFact("To pay", amount(totals.adjusted, currency))
     if report.capacity is not None:
-        yield Fact("Capacity", amount(report.capacity.capacity, currency))
+        yield MessageFact("Capacity", amount(report.capacity.capacity, currency))
     if totals.change is None:
-        yield Fact(_before(report), f"not compared: {report.comparison.note}")
+        yield MessageFact(_before(report), f"not compared: {report.comparison.note}")
     else:
         words = change_words(totals.change, _before(report))
         note = f" ({words})" if words else ""
-        yield Fact(_before(report), f"{amount(totals.change.previous, currency)}{note}")
+        yield MessageFact(_before(report), f"{amount(totals.change.previous, currency)}{note}")
     if report.waste is not None:
         wasted, share = report.waste.wasted, display.percent(report.waste.share, 1)
-        yield Fact("Wasted", f"{amount(wasted, currency)} ({share} of the GPU-hours)")
+        yield MessageFact("Wasted", f"{amount(wasted, currency)} ({share} of the GPU-hours)")
         unknown = next((row for row in report.waste.buckets if row.waste == Waste.UNKNOWN), None)
         if unknown is not None:
             share = display.percent(unknown.share, 1)
-            yield Fact("Unknown", f"{amount(unknown.amount, currency)} ({share} of the GPU-hours)")
+            yield MessageFact("Unknown", f"{amount(unknown.amount, currency)} ({share} of the GPU-hours)")
     else:
-        yield Fact("Wasted", "not known: no detector has looked at this month")
-    yield Fact("Jobs", f"{totals.jobs:,}")
+        yield MessageFact("Wasted", "not known: no detector has looked at this month")
+    yield MessageFact("Jobs", f"{totals.jobs:,}")
 
 
-def _sections(report: MonthReport) -> Iterator[Section]:
+def _sections(report: MonthReport) -> Iterator[MessageSection]:
     if not _team(report) and report.teams:
-        yield Section("By team", items=tuple(_teams(report)))
+        yield MessageSection("By team", items=tuple(_teams(report)))
     if report.adjustments:
-        yield Section("Corrections since it was closed", items=tuple(_adjustments(report)))
+        yield MessageSection("Corrections since it was closed", items=tuple(_adjustments(report)))
     if report.waste is not None:
-        yield Section("What this rests on", items=(looked_at(report.waste.assessment),))
-    yield Section(
+        yield MessageSection("What this rests on", items=(looked_at(report.waste.assessment),))
+    yield MessageSection(
         "Proof", facts=tuple(_proof(report)), text="Recompute it: gpucost month verify " + str(report.month)
     )
 
@@ -160,19 +166,21 @@ def _signed(nano: int | None, board_ms: int, report: MonthReport) -> str:
     return f"{report.currency} {display.signed_money(nano)}, {'+' if board_ms > 0 else ''}{hours} GPU-hours"
 
 
-def _proof(report: MonthReport) -> Iterator[Fact]:
+def _proof(report: MonthReport) -> Iterator[MessageFact]:
     """The digests of the chain, whole: they are there to be compared."""
     found = report.provenance
-    yield Fact("Digest", found.month_digest)
-    yield Fact("Digest of the month closed before", found.previous_digest or "none: the first of the chain")
+    yield MessageFact("Digest", found.month_digest)
+    yield MessageFact(
+        "Digest of the month closed before", found.previous_digest or "none: the first of the chain"
+    )
     if found.closed_at is not None:
-        yield Fact("Closed", f"{instant(parse_instant(found.closed_at))} by {found.closed_by}")
+        yield MessageFact("Closed", f"{instant(parse_instant(found.closed_at))} by {found.closed_by}")
     if found.close_reason:
-        yield Fact("Reason", found.close_reason)
+        yield MessageFact("Reason", found.close_reason)
 
 
-def _links(report: MonthReport, links: Links) -> tuple[Link, ...]:
+def _links(report: MonthReport, links: MessageLinks) -> tuple[MessageLink, ...]:
     then = report.month.window
     boards = links.team(_team(report), window=then) or links.fleet(window=then)
     page = f"{links.service}/v1/reports/{report.month}?format=html"
-    return (*boards, *((Link("Report", page),) if links.service else ()))
+    return (*boards, *((MessageLink("Report", page),) if links.service else ()))

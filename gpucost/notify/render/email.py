@@ -12,20 +12,32 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from gpucost.notify import pictures, text
-from gpucost.notify.message import Chart, Fact, Link, Message, Section, Tone
+from gpucost.notify.message import (
+    MessageChart,
+    MessageFact,
+    MessageLink,
+    MessageSection,
+    MessageTone,
+    NotificationMessage,
+)
 from gpucost.notify.render import plain
-from gpucost.notify.render.fitting import fitted, links_left_out, where_whole
+from gpucost.notify.text import fitted, links_left_out, where_whole
 
 MOST_UNITS = 60_000
 MOST_CHARTS = 6
 _LIMIT = f"a mail has {MOST_UNITS:,} characters"
 _MOST_OF_CODE = 20_000
-_TONES = {Tone.CRITICAL: "unavailable", Tone.WARNING: "unallocated", Tone.GOOD: "s1", Tone.INFO: "held"}
+_TONES = {
+    MessageTone.CRITICAL: "unavailable",
+    MessageTone.WARNING: "unallocated",
+    MessageTone.GOOD: "s1",
+    MessageTone.INFO: "held",
+}
 _DRAWN = 640
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class MailPicture:
     """A picture of the mail, known in its HTML by ``cid``. ``words`` say what it shows."""
 
     cid: str
@@ -35,13 +47,13 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class MailContent:
     """What is mailed: a subject on one line, text, HTML, and the pictures that the HTML shows."""
 
     subject: str
     text: str
     html: str
-    pictures: tuple[Picture, ...]
+    pictures: tuple[MailPicture, ...]
 
     def mime(self, sender: str, recipients: Sequence[str]) -> EmailMessage:
         """The message without date and id, which the sender adds. The same bytes for the same mail."""
@@ -75,7 +87,7 @@ class _Block:
     facts: tuple[tuple[str, str], ...] = ()
     items: tuple[str, ...] = ()
     code: str = ""
-    picture: Picture | None = None
+    picture: MailPicture | None = None
     links: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
@@ -86,7 +98,7 @@ class _Block:
         return sum(map(text.length, [*words, *(word for fact in self.facts for word in fact)]))
 
 
-def render(message: Message, *, mention: str = "") -> Mail:
+def render(message: NotificationMessage, *, mention: str = "") -> MailContent:
     """The mail. ``mention`` opens it in words, where the message asks for it."""
     written = text.PLAIN
     title = written.line(message.title, text.TITLE) or text.EMPTY
@@ -108,7 +120,7 @@ def render(message: Message, *, mention: str = "") -> Mail:
         tone=pictures.palette()[_TONES[message.tone]],
     )
     seen = tuple(block.picture for block in blocks if block.picture is not None)
-    return Mail(title, plain.render(message, mention=called), html, seen)
+    return MailContent(title, plain.render(message, mention=called), html, seen)
 
 
 @cache
@@ -124,7 +136,7 @@ def _template() -> Template:
     return environment.get_template("email.html.j2")
 
 
-def _body(message: Message) -> list[_Block]:
+def _body(message: NotificationMessage) -> list[_Block]:
     blocks = [_Block(facts=_facts(message.facts))] if message.facts else []
     whole, charts = where_whole(message), 0
     for section in message.sections:
@@ -134,7 +146,7 @@ def _body(message: Message) -> list[_Block]:
     return blocks
 
 
-def _of_section(section: Section, whole: str, cid: str) -> list[_Block]:
+def _of_section(section: MessageSection, whole: str, cid: str) -> list[_Block]:
     """``cid`` names the section's picture; its chart is drawn in text where there is none."""
     heading = text.PLAIN.line(section.title, text.TITLE)
     blocks = [_Block(heading=heading, rule=True)]
@@ -155,10 +167,10 @@ def _of_section(section: Section, whole: str, cid: str) -> list[_Block]:
     return blocks
 
 
-def _chart(chart: Chart, cid: str) -> _Block:
+def _chart(chart: MessageChart, cid: str) -> _Block:
     words = text.PLAIN.line(pictures.described(chart), text.TEXT)
     try:
-        picture = Picture(cid, words, pictures.png(chart)) if cid else None
+        picture = MailPicture(cid, words, pictures.png(chart)) if cid else None
     except ImportError:
         picture = None
     if picture is not None:
@@ -167,7 +179,7 @@ def _chart(chart: Chart, cid: str) -> _Block:
     return _Block(heading=name, code=pictures.text_bars(chart, width=plain.WIDTH))
 
 
-def _facts(facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
+def _facts(facts: Sequence[MessageFact]) -> tuple[tuple[str, str], ...]:
     written = text.PLAIN
     return tuple(
         (
@@ -178,5 +190,5 @@ def _facts(facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _links(links: Sequence[Link]) -> tuple[tuple[str, str], ...]:
+def _links(links: Sequence[MessageLink]) -> tuple[tuple[str, str], ...]:
     return tuple((text.PLAIN.line(words, text.LINK), url) for words, url in text.linked(links)[0])

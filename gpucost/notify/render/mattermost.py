@@ -8,16 +8,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpucost.notify import pictures, text
-from gpucost.notify.message import Fact, Link, Message, Section, Tone
-from gpucost.notify.render.fitting import fitted, links_left_out, packed, where_whole
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.text import (
+    fitted,
+    links_left_out,
+    packed,
+    where_whole,
+)
 
 MOST_UNITS = 16_000
 _LIMIT = f"Mattermost takes about {MOST_UNITS:,} characters"
 _COLOURS = {
-    Tone.CRITICAL: "unavailable",
-    Tone.WARNING: "unallocated",
-    Tone.GOOD: "s1",
-    Tone.INFO: "held",
+    MessageTone.CRITICAL: "unavailable",
+    MessageTone.WARNING: "unallocated",
+    MessageTone.GOOD: "s1",
+    MessageTone.INFO: "held",
 }
 _MOST_OF_CODE = 8000
 _MOST_OF_A_TEXT = 9000
@@ -28,7 +33,7 @@ _FACTS = 10
 Attachment = dict[str, Any]
 
 
-def render(message: Message, *, mention: str = "") -> dict[str, Any]:
+def render(message: NotificationMessage, *, mention: str = "") -> dict[str, Any]:
     """The payload: ``text`` has the title and the summary, ``attachments`` all else."""
     title = text.MATTERMOST.line(message.title, text.TITLE) or text.EMPTY
     called = mention.strip() if message.mentions else ""
@@ -47,7 +52,7 @@ def render(message: Message, *, mention: str = "") -> dict[str, Any]:
     return {"text": heading, "attachments": attachments}
 
 
-def _body(message: Message, colour: str) -> Iterator[Attachment]:
+def _body(message: NotificationMessage, colour: str) -> Iterator[Attachment]:
     for fields in _fields(message.facts):
         yield {**_attachment(fields=fields), "color": colour}
     whole = where_whole(message)
@@ -58,7 +63,7 @@ def _body(message: Message, colour: str) -> Iterator[Attachment]:
             yield {**part, **named, "color": colour}
 
 
-def _of_section(section: Section, whole: str) -> Iterator[Attachment]:
+def _of_section(section: MessageSection, whole: str) -> Iterator[Attachment]:
     """The section's words and code, facts, and chart in attachments of their own."""
     lines = [text.MATTERMOST.lines(section.text, text.TEXT)] if section.text else []
     lines += [f"- {text.MATTERMOST.line(item, text.ITEM) or text.EMPTY}" for item in section.items]
@@ -75,19 +80,19 @@ def _of_section(section: Section, whole: str) -> Iterator[Attachment]:
     yield from parts or [_attachment()]
 
 
-def _tail(message: Message) -> Iterator[Attachment]:
+def _tail(message: NotificationMessage) -> Iterator[Attachment]:
     links, footer = _links(message.links), text.PLAIN.line(message.footer, text.FOOTER)
     if links or footer:
         yield {**_attachment(text=links), "footer": footer}
 
 
-def _links(links: Sequence[Link]) -> str:
+def _links(links: Sequence[MessageLink]) -> str:
     found, left = text.linked(links)
     written = [f"[{text.MATTERMOST.line(words, text.LINK)}]({url})" for words, url in found]
     return " · ".join([*written, *filter(None, [links_left_out(left)])])
 
 
-def _fields(facts: Sequence[Fact]) -> Iterator[list[dict[str, Any]]]:
+def _fields(facts: Sequence[MessageFact]) -> Iterator[list[dict[str, Any]]]:
     """The facts in lists of a few, so that what has no room is no more than it must be."""
     written = [
         {

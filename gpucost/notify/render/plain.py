@@ -7,8 +7,8 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from gpucost.notify import pictures, text
-from gpucost.notify.message import Fact, Link, Message, Section
-from gpucost.notify.render.fitting import fitted, links_left_out, where_whole
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, NotificationMessage
+from gpucost.notify.text import fitted, links_left_out, where_whole
 
 WIDTH = 78
 MOST_UNITS = 20_000
@@ -17,17 +17,17 @@ _MOST_OF_CODE = 8000
 _FACTS = 20
 
 
-class Words(NamedTuple):
+class PlainMarkup(NamedTuple):
     """How words are written, and code."""
 
-    words: text.Writing
-    code: text.Writing
+    words: text.TextMarkup
+    code: text.TextMarkup
 
 
-def render(message: Message, *, mention: str = "", chat: bool = False) -> str:
+def render(message: NotificationMessage, *, mention: str = "", chat: bool = False) -> str:
     """The message in lines of at most 78 characters, but for code, addresses and words that are longer. For a
     ``chat`` its texts are written so that they call nobody; mail readers and terminals do not."""
-    to = Words(text.CHAT, text.CHAT_CODE) if chat else Words(text.PLAIN, text.VERBATIM)
+    to = PlainMarkup(text.CHAT, text.CHAT_CODE) if chat else PlainMarkup(text.PLAIN, text.VERBATIM)
     parts = fitted(
         list(_head(message, mention, to)),
         list(_body(message, to)),
@@ -39,7 +39,7 @@ def render(message: Message, *, mention: str = "", chat: bool = False) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _head(message: Message, mention: str, to: Words) -> Iterator[str]:
+def _head(message: NotificationMessage, mention: str, to: PlainMarkup) -> Iterator[str]:
     title = _wrapped(to.words.line(message.title, text.TITLE) or text.EMPTY)
     yield f"{title}\n{'=' * max(map(len, title.splitlines()))}"
     called = mention.strip() if message.mentions else ""
@@ -48,14 +48,14 @@ def _head(message: Message, mention: str, to: Words) -> Iterator[str]:
         yield _wrapped(told)
 
 
-def _body(message: Message, to: Words) -> Iterator[str]:
+def _body(message: NotificationMessage, to: PlainMarkup) -> Iterator[str]:
     yield from _facts(message.facts, to)
     whole = where_whole(message)
     for section in message.sections:
         yield from _of_section(section, whole, to)
 
 
-def _of_section(section: Section, whole: str, to: Words) -> Iterator[str]:
+def _of_section(section: MessageSection, whole: str, to: PlainMarkup) -> Iterator[str]:
     title = to.words.line(section.title, text.TITLE)
     parts = list(_parts(section, whole, to))
     if title:
@@ -65,7 +65,7 @@ def _of_section(section: Section, whole: str, to: Words) -> Iterator[str]:
     yield from parts
 
 
-def _parts(section: Section, whole: str, to: Words) -> Iterator[str]:
+def _parts(section: MessageSection, whole: str, to: PlainMarkup) -> Iterator[str]:
     if section.text:
         lines = to.words.lines(section.text, text.TEXT).split("\n")
         yield "\n".join(_wrapped(line) for line in lines)
@@ -83,7 +83,7 @@ def _parts(section: Section, whole: str, to: Words) -> Iterator[str]:
         yield _links(section.links, to)
 
 
-def _tail(message: Message, to: Words) -> Iterator[str]:
+def _tail(message: NotificationMessage, to: PlainMarkup) -> Iterator[str]:
     if message.links:
         yield _links(message.links, to)
     footer = to.words.line(message.footer, text.FOOTER)
@@ -91,7 +91,7 @@ def _tail(message: Message, to: Words) -> Iterator[str]:
         yield f"--\n{_wrapped(footer)}"
 
 
-def _facts(facts: Sequence[Fact], to: Words) -> Iterator[str]:
+def _facts(facts: Sequence[MessageFact], to: PlainMarkup) -> Iterator[str]:
     """Names in one column, values in the next; in tables of a few rows, so that what has no room is no more
     than it must be."""
     rows = [
@@ -112,7 +112,7 @@ def _fact(name: str, value: str, column: int) -> str:
     return f"{_wrapped(name)}\n{_wrapped(value, ' ' * column, ' ' * column)}"
 
 
-def _links(links: Sequence[Link], to: Words) -> str:
+def _links(links: Sequence[MessageLink], to: PlainMarkup) -> str:
     found, left = text.linked(links)
     lines = [f"{to.words.line(words, text.LINK)}:\n  {url}" for words, url in found]
     return "\n".join([*lines, *filter(None, [links_left_out(left)])])

@@ -8,22 +8,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpucost.notify import pictures, text
-from gpucost.notify.message import Fact, Link, Message, Section, Tone
-from gpucost.notify.render.fitting import fitted, links_left_out, packed, where_whole
+from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.text import (
+    fitted,
+    links_left_out,
+    packed,
+    where_whole,
+)
 
 MOST_BLOCKS = 50
 MOST_FIELDS = 10
 MOST_UNITS = 13_000
 MOST_OF_A_TEXT = 3000
 _LIMIT = f"Slack takes {MOST_BLOCKS} blocks and about {MOST_UNITS:,} characters"
-_MARKS = {Tone.CRITICAL: "🔴", Tone.WARNING: "🟠", Tone.GOOD: "🟢", Tone.INFO: "🔵"}
+_MARKS = {
+    MessageTone.CRITICAL: "🔴",
+    MessageTone.WARNING: "🟠",
+    MessageTone.GOOD: "🟢",
+    MessageTone.INFO: "🔵",
+}
 # What a phone shows of a line of code.
 _CHART_WIDTH = 34
 
 Block = dict[str, Any]
 
 
-def render(message: Message, *, mention: str = "") -> dict[str, Any]:
+def render(message: NotificationMessage, *, mention: str = "") -> dict[str, Any]:
     """The payload of an incoming webhook, ``chat.postMessage`` or ``chat.update``, without the channel."""
     plain = text.SLACK_PLAIN
     title = plain.line(message.title, text.TITLE) or text.EMPTY
@@ -48,7 +58,7 @@ def render(message: Message, *, mention: str = "") -> dict[str, Any]:
     }
 
 
-def _head(message: Message, title: str, mention: str) -> Iterator[Block]:
+def _head(message: NotificationMessage, title: str, mention: str) -> Iterator[Block]:
     header = {"type": "plain_text", "text": f"{_MARKS[message.tone]} {title}", "emoji": False}
     yield {"type": "header", "text": header}
     called = mention.strip() if message.mentions else ""
@@ -57,7 +67,7 @@ def _head(message: Message, title: str, mention: str) -> Iterator[Block]:
         yield _section(f"{called} {summary}".strip())
 
 
-def _body(message: Message) -> Iterator[Block]:
+def _body(message: NotificationMessage) -> Iterator[Block]:
     yield from _fields(message.facts)
     whole = where_whole(message)
     for section in message.sections:
@@ -65,7 +75,7 @@ def _body(message: Message) -> Iterator[Block]:
         yield from _of_section(section, whole)
 
 
-def _of_section(section: Section, whole: str) -> Iterator[Block]:
+def _of_section(section: MessageSection, whole: str) -> Iterator[Block]:
     lines = []
     if section.title:
         lines.append(_bold(text.SLACK.line(section.title, text.TITLE)))
@@ -87,26 +97,26 @@ def _of_section(section: Section, whole: str) -> Iterator[Block]:
     yield from _links(section.links)
 
 
-def _tail(message: Message) -> Iterator[Block]:
+def _tail(message: NotificationMessage) -> Iterator[Block]:
     yield from _links(message.links)
     footer = text.SLACK_PLAIN.line(message.footer, text.FOOTER)
     if footer:
         yield _context(footer)
 
 
-def _links(links: Sequence[Link]) -> Iterator[Block]:
+def _links(links: Sequence[MessageLink]) -> Iterator[Block]:
     found, left = text.linked(links)
     written = [f"<{url.replace('&', '&amp;')}|{text.SLACK.line(words, text.LINK)}>" for words, url in found]
     for words in packed([*written, *filter(None, [links_left_out(left)])], MOST_OF_A_TEXT, " · "):
         yield _section(words)
 
 
-def _fields(facts: Sequence[Fact]) -> Iterator[Block]:
+def _fields(facts: Sequence[MessageFact]) -> Iterator[Block]:
     for at in range(0, len(facts), MOST_FIELDS):
         yield {"type": "section", "fields": [_mrkdwn(_field(fact)) for fact in facts[at : at + MOST_FIELDS]]}
 
 
-def _field(fact: Fact) -> str:
+def _field(fact: MessageFact) -> str:
     name = text.SLACK.line(fact.name, text.NAME)
     return f"{_bold(name)}\n{text.SLACK.line(fact.value, text.VALUE) or text.EMPTY}"
 

@@ -10,8 +10,8 @@ from email.utils import parseaddr
 from typing import Any
 
 from gpucost.notify import pictures, text
-from gpucost.notify.message import Chart, Fact, Message, Section, Tone
-from gpucost.notify.render.fitting import fitted, links_left_out, where_whole
+from gpucost.notify.message import MessageChart, MessageFact, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.text import fitted, links_left_out, where_whole
 
 MOST_BYTES = 28_000
 _LIMIT = f"Teams takes {MOST_BYTES // 1000} kB"
@@ -19,12 +19,17 @@ _MOST_OF_CODE = 6000
 # What a phone shows of a line of code.
 _CHART_WIDTH = 34
 _FACTS = 10
-_STYLES = {Tone.CRITICAL: "attention", Tone.WARNING: "warning", Tone.GOOD: "good", Tone.INFO: "accent"}
+_STYLES = {
+    MessageTone.CRITICAL: "attention",
+    MessageTone.WARNING: "warning",
+    MessageTone.GOOD: "good",
+    MessageTone.INFO: "accent",
+}
 
 Element = dict[str, Any]
 
 
-def render(message: Message, *, mention: str = "") -> dict[str, Any]:
+def render(message: NotificationMessage, *, mention: str = "") -> dict[str, Any]:
     """The payload. ``mention`` is a user's address, or ``Name <address>``. Charts are as sharp as there is
     room for: pictures of two sizes, else bars of text."""
     called = parseaddr(mention) if message.mentions else ("", "")
@@ -83,7 +88,7 @@ def _at(called: tuple[str, str]) -> str:
     return f"<at>{_called_name(called)}</at>"
 
 
-def _head(message: Message, called: tuple[str, str]) -> Element:
+def _head(message: NotificationMessage, called: tuple[str, str]) -> Element:
     title = text.TEAMS.line(message.title, text.TITLE) or text.EMPTY
     items = [_text(title, size="Large", weight="Bolder")]
     summary = text.TEAMS.line(message.summary, text.SUMMARY)
@@ -93,7 +98,7 @@ def _head(message: Message, called: tuple[str, str]) -> Element:
     return {"type": "Container", "style": _STYLES[message.tone], "bleed": True, "items": items}
 
 
-def _body(message: Message, scale: int) -> Iterator[Element]:
+def _body(message: NotificationMessage, scale: int) -> Iterator[Element]:
     yield from _facts(message.facts)
     whole = where_whole(message)
     for section in message.sections:
@@ -101,7 +106,7 @@ def _body(message: Message, scale: int) -> Iterator[Element]:
             yield {**element, "separator": True, "spacing": "Medium"} if at == 0 else element
 
 
-def _of_section(section: Section, whole: str, scale: int) -> Iterator[Element]:
+def _of_section(section: MessageSection, whole: str, scale: int) -> Iterator[Element]:
     if title := text.TEAMS.line(section.title, text.TITLE):
         yield _text(title, weight="Bolder")
     if words := text.TEAMS.lines(section.text, text.TEXT):
@@ -120,7 +125,7 @@ def _of_section(section: Section, whole: str, scale: int) -> Iterator[Element]:
         yield _text(" · ".join([*written, *filter(None, [links_left_out(left)])]), spacing="Small")
 
 
-def _tail(message: Message) -> Iterator[Element]:
+def _tail(message: NotificationMessage) -> Iterator[Element]:
     words = " ".join(
         filter(
             None,
@@ -135,7 +140,7 @@ def _note(words: str) -> Element:
     return {**_text(words, size="Small", spacing="Medium"), "isSubtle": True}
 
 
-def _facts(facts: Sequence[Fact]) -> Iterator[Element]:
+def _facts(facts: Sequence[MessageFact]) -> Iterator[Element]:
     """The facts in sets of a few, so that what has no room is no more than it must be."""
     written = [
         {
@@ -148,7 +153,7 @@ def _facts(facts: Sequence[Fact]) -> Iterator[Element]:
         yield {"type": "FactSet", "facts": written[at : at + _FACTS]}
 
 
-def _picture(chart: Chart, scale: int) -> Element:
+def _picture(chart: MessageChart, scale: int) -> Element:
     """The chart as a PNG of ``scale``, as bars of text for 0."""
     try:
         encoded = b64encode(pictures.png(chart, scale=scale)).decode("ascii") if scale else ""

@@ -7,8 +7,8 @@
 What must not live here: settings as they are written, clocks, storage.
 """
 
-from gpucost.notify.routes.decide import Decision as Decision
-from gpucost.notify.routes.decide import Held as Held
-from gpucost.notify.routes.decide import Reason as Reason
-from gpucost.notify.routes.decide import decide as decide
-from gpucost.notify.routes.rules import Rules as Rules
+from gpucost.notify.routes.decision import HeldNotice as HeldNotice
+from gpucost.notify.routes.decision import HoldReason as HoldReason
+from gpucost.notify.routes.decision import RoutingDecision as RoutingDecision
+from gpucost.notify.routes.decision import decide as decide
+from gpucost.notify.routes.rules import RoutingRules as RoutingRules

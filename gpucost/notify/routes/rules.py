@@ -1,31 +1,93 @@
-"""Routes: which notices go to which channels, and with which patience."""
+"""Routes: which notices go to which channels, and with which patience.
+
+Hours in which only what is critical is told, on the clock of a place, also when that clock changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
+from zoneinfo import ZoneInfo
 
-from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.notify.channels import Channel
-from gpucost.notify.notices import Kind, Notice, Rank
-from gpucost.notify.routes.quiet import Quiet
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.notify.channels import NotificationChannel
+from gpucost.notify.notices import Notice, NoticeKind, NoticeRank
 
-RANKED = (Kind.FINDING, Kind.ALERT)
+DAY_MINUTES = DAY_MS // MINUTE_MS
+_EVERY_DAY = frozenset(range(7))
+_LONGEST_LOOK = 15 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """From ``start`` to ``end``, in minutes since midnight on the clocks of ``zone`` (1440: the day's end),
+    on ``days`` (Monday is 0); ``end`` not above ``start`` is on the next day.
+
+    Where a clock is put back, an hour comes twice: both are quiet. Where it is put forward, a start or end
+    that does not exist is moved so that more is quiet, not less.
+    """
+
+    start: int
+    end: int
+    zone: ZoneInfo
+    days: frozenset[int] = _EVERY_DAY
+
+    def span(self, now_ms: int) -> tuple[int, int] | None:
+        """The quiet time ``[start, end)`` that ``now_ms`` is in, in ms; None when it is in none."""
+        return next((span for span in self._spans(now_ms) if span[0] <= now_ms < span[1]), None)
+
+    def _spans(self, now_ms: int) -> Iterator[tuple[int, int]]:
+        today = datetime.fromtimestamp(now_ms / 1000, self.zone).date()
+        for day in (today - timedelta(days=1), today, today + timedelta(days=1)):
+            if day.weekday() in self.days:
+                end = self.end if self.end > self.start else self.end + DAY_MINUTES
+                yield min(_instants(day, self.start, self.zone)), max(_instants(day, end, self.zone))
+
+
+def quiet_until(quiet: Sequence[QuietHours], now_ms: int) -> int | None:
+    """When the quiet time of ``now_ms`` ends, several that touch taken together; None where it is not quiet.
+    Looks 15 days ahead at most."""
+    until_ms = now_ms
+    while until_ms < now_ms + _LONGEST_LOOK:
+        spans = [span for each in quiet if (span := each.span(until_ms)) is not None]
+        if not spans:
+            break
+        until_ms = max(end for _, end in spans)
+    return until_ms if until_ms > now_ms else None
+
+
+def is_ever_loud(quiet: Sequence[QuietHours], from_ms: int) -> bool:
+    """Whether it ends at all: quiet hours that fill a week leave no time to tell anything."""
+    until_ms = quiet_until(quiet, from_ms)
+    return until_ms is None or until_ms < from_ms + _LONGEST_LOOK
+
+
+def _instants(day: date, minutes: int, zone: ZoneInfo) -> tuple[int, int]:
+    """Both instants that a time on the clock may mean; the same twice, where it means one."""
+    # Adding to a time with a zone moves its clock, and not the instant.
+    local = datetime(day.year, day.month, day.day, tzinfo=zone) + timedelta(minutes=minutes)
+    found = [local.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+    first, second = (round(each.timestamp() * 1000) for each in found)
+    return first, second
+
+
+RANKED = (NoticeKind.FINDING, NoticeKind.ALERT)
 """Kinds that a least severity, names and an escalation are about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Escalation:
+class RouteEscalation:
     """Whom to tell, with their mention, what nobody took on within ``after_ms`` of its first telling."""
 
     channels: tuple[str, ...]
     after_ms: int = 4 * HOUR_MS
-    least: Rank = Rank.HIGH
+    least: NoticeRank = NoticeRank.HIGH
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class NotificationRoute:
     """One entry of the list; empty ``teams``, ``kinds``, ``clusters`` and ``names`` ask for nothing.
 
     ``teams`` are names as they are; with ``platform``, what is about no team is meant as well. ``clusters``
@@ -37,14 +99,14 @@ class Route:
     channels: tuple[str, ...]
     teams: frozenset[str] = frozenset()
     platform: bool = False
-    kinds: frozenset[Kind] = frozenset()
-    least: Rank = Rank.INFO
+    kinds: frozenset[NoticeKind] = frozenset()
+    least: NoticeRank = NoticeRank.INFO
     clusters: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     stop: bool = False
-    quiet: tuple[Quiet, ...] = ()
+    quiet: tuple[QuietHours, ...] = ()
     cool_down_ms: int = DAY_MS
-    escalation: Escalation | None = None
+    escalation: RouteEscalation | None = None
 
     def applies(self, notice: Notice) -> bool:
         """Whether ``notice`` is one of those it asks for."""
@@ -63,18 +125,18 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RoutingRules:
     """All of it. ``update_every_ms`` is the least time between two changes of a posted message;
     ``alert_cool_down_ms`` is what alerts have instead of the cool-down of their route; ``most_per_hour`` how
     many findings and advices, but critical ones, a channel is told of in an hour."""
 
-    channels: Mapping[str, Channel] = field(default_factory=dict)
-    routes: tuple[Route, ...] = ()
+    channels: Mapping[str, NotificationChannel] = field(default_factory=dict)
+    routes: tuple[NotificationRoute, ...] = ()
     update_every_ms: int = 5 * 60_000
     alert_cool_down_ms: int = HOUR_MS
     most_per_hour: int = 30
 
-    def routes_of(self, notice: Notice) -> Iterator[Route]:
+    def routes_of(self, notice: Notice) -> Iterator[NotificationRoute]:
         """The routes that apply, in their order, up to the first that stops."""
         for route in self.routes:
             if route.applies(notice):
@@ -82,7 +144,7 @@ class Rules:
                 if route.stop:
                     return
 
-    def may_tell(self, route: Route, channel: str, notice: Notice) -> bool:
+    def may_tell(self, route: NotificationRoute, channel: str, notice: Notice) -> bool:
         """Whether the readers of ``channel`` may see it: those that see all, else those of a named team."""
         found = self.channels.get(channel)
         return found is not None and (found.sees_all or (bool(notice.team) and notice.team in route.teams))

@@ -23,7 +23,7 @@ _PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.s
 _SENDS = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
-class Guard:
+class AddressGuard:
     """Refuses what is not allowed, and remembers why: apprise swallows errors."""
 
     def __init__(self, allow_private: bool) -> None:
@@ -91,7 +91,7 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
     import apprise
 
     mimetypes.init()  # which reads files of the system
-    guard = Guard(bool(asked["allow_private"]))
+    guard = AddressGuard(bool(asked["allow_private"]))
     sys.addaudithook(guard)
     asset = apprise.AppriseAsset(http_redirects=False, async_mode=False, secure_logging=True)
     plugin = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)

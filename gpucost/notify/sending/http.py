@@ -18,15 +18,15 @@ import httpcore2
 
 import gpucost
 from gpucost.domain.backoff import retry_after_s
+from gpucost.notify.sending.delivery import Refused, Retry, code
 from gpucost.notify.sending.network import (
-    Deadline,
+    ConnectionDeadline,
     Resolve,
     checked_addresses,
     connected,
     resolve,
     within,
 )
-from gpucost.notify.sending.outcome import Refused, Retry, code
 
 TOTAL_S = 20.0
 """For all of a request, from the name to the last byte of the answer."""
@@ -38,7 +38,7 @@ _USER_AGENT = f"gpucost/{gpucost.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """``host`` is who gave it; names of ``headers`` are in lower case."""
 
     host: str
@@ -61,7 +61,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Http:
+class ChannelHttpClient:
     """How to reach one channel's service. ``context`` is TLS's; None takes the system's authorities."""
 
     allow_http: bool = False
@@ -73,7 +73,7 @@ class Http:
 
     def send(
         self, method: str, url: str, payload: object, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Any answer with a status of 2xx, 4xx or 5xx. Raises Retry when there is none, Refused for a URL or
         an address that is not allowed, a redirect, and an answer of more than MOST_BYTES."""
         target = self._checked(url)
@@ -103,8 +103,8 @@ class Http:
         target: SplitResult,
         headers: list[tuple[str, str]],
         content: bytes,
-        deadline: Deadline,
-    ) -> Answer:
+        deadline: ConnectionDeadline,
+    ) -> HttpAnswer:
         backend = _Backend(self, deadline)
         # Reading the system's authorities takes long: only where they are needed.
         is_tls = target.scheme == "https" and self.context is None
@@ -125,7 +125,7 @@ class Http:
                 if len(body) > MOST_BYTES:
                     break
         found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-        return Answer(host, response.status, found, bytes(body))
+        return HttpAnswer(host, response.status, found, bytes(body))
 
     def _checked(self, url: str) -> SplitResult:
         try:
@@ -149,7 +149,7 @@ class Http:
 class _Backend(httpcore2.NetworkBackend):
     """Connects to addresses that were checked; TLS still asks for the name."""
 
-    def __init__(self, http: Http, deadline: Deadline) -> None:
+    def __init__(self, http: ChannelHttpClient, deadline: ConnectionDeadline) -> None:
         self._http = http
         self._deadline = deadline
 
@@ -179,7 +179,7 @@ class _Backend(httpcore2.NetworkBackend):
             raise error.__cause__ if isinstance(error.__cause__, OSError) else OSError(str(error)) from None
 
 
-def check_status(answer: Answer, now_ns: int) -> Answer:
+def check_status(answer: HttpAnswer, now_ns: int) -> HttpAnswer:
     """``answer`` if its status is 2xx. Raises Retry for what may pass (429, 5xx), Refused for the rest."""
     if 200 <= answer.status < 300:
         return answer
@@ -189,13 +189,13 @@ def check_status(answer: Answer, now_ns: int) -> Answer:
     raise Refused(said)
 
 
-def _code_of(answer: Answer) -> str:
+def _code_of(answer: HttpAnswer) -> str:
     """The service's own code: Slack's webhooks answer with the bare word, Mattermost with ``id``."""
     fields = answer.fields
     return code(fields.get("error") or fields.get("id") if fields else answer.text)
 
 
-def _what(error: Exception, deadline: Deadline) -> str:
+def _what(error: Exception, deadline: ConnectionDeadline) -> str:
     if deadline.is_over or isinstance(error, httpcore2.TimeoutException):
         return "no whole answer in time"
     if isinstance(error, httpcore2.ConnectError):

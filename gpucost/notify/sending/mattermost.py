@@ -8,18 +8,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpucost.notify.channels import Channel
-from gpucost.notify.notices import Act, Post
+from gpucost.notify.channels import NotificationChannel
+from gpucost.notify.notices import DeliveryAct, NoticeDelivery
 from gpucost.notify.render import mattermost
-from gpucost.notify.sending.http import Answer, Http, check_status
-from gpucost.notify.sending.outcome import Refused, code
+from gpucost.notify.sending.delivery import Refused, code
+from gpucost.notify.sending.http import ChannelHttpClient, HttpAnswer, check_status
 
 _ID = re.compile(r"[A-Za-z0-9]{1,64}")
 _GONE = (403, 404)
 """Answers to a change of a post that was deleted, or can no longer be edited."""
 
 
-def deliver(http: Http, channel: Channel, post: Post, reference: str, token: str) -> str:
+def deliver(
+    http: ChannelHttpClient, channel: NotificationChannel, post: NoticeDelivery, reference: str, token: str
+) -> str:
     """Post it, or replace and answer what ``reference`` names; the reference from now on."""
     payload = mattermost.render(post.message, mention=channel.mention)
     assert channel.url is not None
@@ -29,22 +31,24 @@ def deliver(http: Http, channel: Channel, post: Post, reference: str, token: str
             raise _not_taken(answer)
         return ""
     content = {"message": payload["text"], "props": {"attachments": payload["attachments"]}}
-    if not _ID.fullmatch(reference) or post.act is Act.OPEN:
+    if not _ID.fullmatch(reference) or post.act is DeliveryAct.OPEN:
         return _posted(http, channel, content, token)
-    if post.act is Act.ESCALATE:
+    if post.act is DeliveryAct.ESCALATE:
         _posted(http, channel, content | {"root_id": reference}, token)
         return reference
     answer = _call(http, channel, "PUT", f"/{reference}/patch", content)
     if answer.status in _GONE:
         return _posted(http, channel, content, token)
     check_status(answer, http.now_ns())
-    if post.act is Act.RESOLVE:
+    if post.act is DeliveryAct.RESOLVE:
         # The same words in short: a message that is replaced tells nobody.
         _posted(http, channel, {"message": payload["text"], "root_id": reference}, token)
     return reference
 
 
-def _posted(http: Http, channel: Channel, content: dict[str, Any], token: str) -> str:
+def _posted(
+    http: ChannelHttpClient, channel: NotificationChannel, content: dict[str, Any], token: str
+) -> str:
     payload = content | {"channel_id": channel.room, "pending_post_id": token}
     answer = check_status(_call(http, channel, "POST", "", payload), http.now_ns())
     found = answer.fields.get("id")
@@ -53,7 +57,9 @@ def _posted(http: Http, channel: Channel, content: dict[str, Any], token: str) -
     return found
 
 
-def _call(http: Http, channel: Channel, method: str, path: str, payload: dict[str, Any]) -> Answer:
+def _call(
+    http: ChannelHttpClient, channel: NotificationChannel, method: str, path: str, payload: dict[str, Any]
+) -> HttpAnswer:
     assert channel.url is not None
     assert channel.token is not None
     url = f"{channel.url.get_secret_value().rstrip('/')}/api/v4/posts{path}"
@@ -61,6 +67,6 @@ def _call(http: Http, channel: Channel, method: str, path: str, payload: dict[st
     return http.send(method, url, payload, headers)
 
 
-def _not_taken(answer: Answer) -> Refused:
+def _not_taken(answer: HttpAnswer) -> Refused:
     said = f"answered {answer.status}, but not that it took the message"
     return Refused(f"{answer.host}: {said} ({code(answer.text)})")

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from gpucost.notify.sending.address import trouble_with
-from gpucost.notify.sending.outcome import Refused, Retry
+from gpucost.notify.sending.delivery import Refused, Retry
 
 T = TypeVar("T")
 Resolve = Callable[[str, int], list[str]]
@@ -20,7 +20,7 @@ CONNECT_S = 5.0
 """For one address to accept a connection."""
 
 
-class Deadline:
+class ConnectionDeadline:
     """Cuts every connection that it watches once its time is up, whatever they are doing."""
 
     def __init__(self, seconds: float) -> None:
@@ -55,8 +55,8 @@ class Deadline:
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[Deadline]:
-    deadline = Deadline(seconds)
+def within(seconds: float) -> Iterator[ConnectionDeadline]:
+    deadline = ConnectionDeadline(seconds)
     timer = threading.Timer(seconds, deadline.cut)
     timer.daemon = True
     timer.start()
@@ -74,7 +74,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def checked_addresses(
-    host: str, port: int, deadline: Deadline, *, allow_private: bool, resolve: Resolve = resolve
+    host: str, port: int, deadline: ConnectionDeadline, *, allow_private: bool, resolve: Resolve = resolve
 ) -> list[str]:
     """Where ``host`` may be connected to. Raises Retry when its name does not resolve now, Refused when one
     of its addresses is not allowed: then none is."""
@@ -87,7 +87,11 @@ def checked_addresses(
 
 
 def connected(
-    host: str, port: int, deadline: Deadline, addresses: list[str], connect: Callable[[str, int, float], T]
+    host: str,
+    port: int,
+    deadline: ConnectionDeadline,
+    addresses: list[str],
+    connect: Callable[[str, int, float], T],
 ) -> T:
     """What ``connect`` (address, port, seconds; raises OSError) makes of the first address that accepts.
     Raises Retry when none does."""
@@ -100,7 +104,7 @@ def connected(
     raise Retry(f"{host}: no connection to port {port} ({reason})")
 
 
-def _in_time(resolve: Callable[[], list[str]], deadline: Deadline, host: str) -> list[str]:
+def _in_time(resolve: Callable[[], list[str]], deadline: ConnectionDeadline, host: str) -> list[str]:
     # The system's resolver has no timeout of ours: it goes on in a thread that nobody waits for.
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

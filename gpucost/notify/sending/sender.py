@@ -9,12 +9,16 @@ At least once: the post is marked as sent after the service took it. A kill betw
 message per channel, once the claim on it has run out; Mattermost and mail servers that look for it recognise
 the repetition. A ledger that cannot be written then repeats nothing while the process lives: the mark is kept
 and made up for.
+
+A post, by the way of its channel's service.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,11 +27,72 @@ from dataclasses import dataclass, field
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from gpucost.notify.channels import Channel
-from gpucost.notify.sending.outbox import Outbox, Outgoing
-from gpucost.notify.sending.outcome import Refused, Retry
-from gpucost.notify.sending.status import Outcome, SenderStatus, Tally
-from gpucost.notify.sending.transports import Deliver, Transports
+from gpucost.notify.channels import ChannelService, NotificationChannel
+from gpucost.notify.notices import DeliveryAct, NoticeDelivery
+from gpucost.notify.sending import (
+    apprise_service,
+    mattermost,
+    slack,
+    teams,
+)
+from gpucost.notify.sending.delivery import (
+    DeliveryOutbox,
+    DeliveryOutcome,
+    DeliveryTally,
+    OutgoingDelivery,
+    Refused,
+    Retry,
+    SenderStatus,
+)
+from gpucost.notify.sending.http import ChannelHttpClient
+from gpucost.notify.sending.network import Resolve, resolve
+from gpucost.notify.sending.smtp import SmtpMailer
+
+Deliver = Callable[[NotificationChannel, OutgoingDelivery], str]
+"""Posts it; the service's name of the conversation's message from now on, empty where it has none. Raises
+Retry and Refused, and nothing else that can be foreseen. Ends in bounded time."""
+
+
+@dataclass(frozen=True)
+class ChannelTransports:
+    """All services. ``context`` is TLS's (None: the system's authorities), ``now_ns`` the clock."""
+
+    context: ssl.SSLContext | None = None
+    resolve: Resolve = resolve
+    now_ns: Callable[[], int] = time.time_ns
+
+    def deliver(self, channel: NotificationChannel, outgoing: OutgoingDelivery) -> str:
+        """See Deliver. An update for a channel whose messages cannot be changed is left out."""
+        post, reference = outgoing.post, outgoing.reference
+        if post.act is DeliveryAct.UPDATE and not channel.updates:
+            return reference
+        if channel.service is ChannelService.EMAIL:
+            mailer = SmtpMailer(channel.allow_private, context=self.context, resolve=self.resolve)
+            at_ms = self.now_ns() // 1_000_000
+            return mailer.deliver(channel, post, reference, token_of(post), at_ms)
+        if channel.url is None:
+            raise Refused("url: none is set")
+        if channel.service is ChannelService.APPRISE:
+            return apprise_service.deliver(channel, post)
+        http = ChannelHttpClient(
+            channel.allow_http,
+            channel.allow_private,
+            context=self.context,
+            resolve=self.resolve,
+            now_ns=self.now_ns,
+        )
+        if channel.service is ChannelService.SLACK:
+            return slack.deliver(http, channel, post, reference)
+        if channel.service is ChannelService.MATTERMOST:
+            return mattermost.deliver(http, channel, post, reference, token_of(post))
+        return teams.deliver(http, channel, post)
+
+
+def token_of(post: NoticeDelivery) -> str:
+    """The same for every try of a post, and for no other post."""
+    own = f"{post.channel}\0{post.key}\0{post.act}\0{post.id}\0{post.message!r}"
+    return hashlib.sha256(own.encode(errors="replace")).hexdigest()[:40]
+
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +114,7 @@ MOST_IN_A_TURN = 200
 class _Lane:
     """One channel's worker. Only its own thread touches it, and between its threads the turn."""
 
-    channel: Channel
+    channel: NotificationChannel
     thread: threading.Thread | None = None
     failures: int = 0
     rests_until_ms: int = 0
@@ -65,7 +130,7 @@ class _Lane:
         return now_ms < self.rests_until_ms <= now_ms + MOST_ASKED_MS
 
 
-class Sender:
+class NoticeSender:
     """Delivers what is due in ``outbox`` on ``channels``. ``turn`` is for one thread; ``status`` for any.
 
     ``now`` is the clock in ms, ``sleep`` waits seconds (the default ends at once on ``stop``), ``rng``
@@ -74,8 +139,8 @@ class Sender:
 
     def __init__(
         self,
-        outbox: Outbox,
-        channels: Sequence[Channel],
+        outbox: DeliveryOutbox,
+        channels: Sequence[NotificationChannel],
         *,
         now: Callable[[], int],
         sleep: Callable[[float], object] | None = None,
@@ -89,9 +154,9 @@ class Sender:
         self._stopped = threading.Event()
         self._sleep = sleep or self._stopped.wait
         self._rng = rng or random.Random()
-        self._deliver = deliver or Transports().deliver
+        self._deliver = deliver or ChannelTransports().deliver
         self._backoff = backoff or FullJitter(base_s=2.0, cap_s=300.0)
-        self._tally = Tally()
+        self._tally = DeliveryTally()
         self._buried = False
 
     def turn(self, patience_s: float = 5.0) -> SenderStatus:
@@ -185,7 +250,7 @@ class Sender:
             lane.failures = 0
             at_ms = self._now()
             lane.sent.append((outgoing.post.id, at_ms, reference))
-            self._tally.add(lane.channel.name, outgoing.kind, Outcome.SENT, at_ms)
+            self._tally.add(lane.channel.name, outgoing.kind, DeliveryOutcome.SENT, at_ms)
             self._settle(lane)
             return True
         return False
@@ -196,7 +261,7 @@ class Sender:
             self._outbox.post_sent(*lane.sent[0])
             del lane.sent[0]
 
-    def _failed(self, lane: _Lane, outgoing: Outgoing, trouble: str, asked_s: float | None) -> None:
+    def _failed(self, lane: _Lane, outgoing: OutgoingDelivery, trouble: str, asked_s: float | None) -> None:
         post, now_ms = outgoing.post, self._now()
         lane.failures += 1
         pause_ms = round(self._backoff.pause_s(lane.failures, self._rng.random()) * SECOND_MS)
@@ -206,15 +271,15 @@ class Sender:
         if now_ms - outgoing.since_ms >= GIVE_UP_MS and post.tries + 1 >= LEAST_TRIES:
             self._dead(lane, outgoing, f"{trouble}; given up after {post.tries + 1} tries")
             return
-        self._tally.add(lane.channel.name, outgoing.kind, Outcome.RETRIED, now_ms)
+        self._tally.add(lane.channel.name, outgoing.kind, DeliveryOutcome.RETRIED, now_ms)
         logger.info("notify: channel %s: %s; post %d is tried again", lane.channel.name, trouble, post.id)
         # A post's own pause grows with its own tries: one that always fails lets the others pass.
         own_ms = round(self._backoff.pause_s(post.tries + 1, self._rng.random()) * SECOND_MS)
         self._outbox.post_failed(post.id, max(lane.rests_until_ms, now_ms + own_ms), trouble)
 
-    def _dead(self, lane: _Lane, outgoing: Outgoing, trouble: str) -> None:
+    def _dead(self, lane: _Lane, outgoing: OutgoingDelivery, trouble: str) -> None:
         now_ms = self._now()
-        self._tally.add(lane.channel.name, outgoing.kind, Outcome.DEAD, now_ms)
+        self._tally.add(lane.channel.name, outgoing.kind, DeliveryOutcome.DEAD, now_ms)
         logger.error(
             "notify: channel %s: %s; post %d is a dead letter (gpucost notify dead)",
             lane.channel.name,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpucost.domain.backoff import retry_after_s
-from gpucost.notify.channels import Channel
-from gpucost.notify.notices import Act, Post
+from gpucost.notify.channels import NotificationChannel
+from gpucost.notify.notices import DeliveryAct, NoticeDelivery
 from gpucost.notify.render import slack
-from gpucost.notify.sending.http import Answer, Http, check_status
-from gpucost.notify.sending.outcome import Refused, Retry, code
+from gpucost.notify.sending.delivery import Refused, Retry, code
+from gpucost.notify.sending.http import ChannelHttpClient, HttpAnswer, check_status
 
 # Errors of the Web API after which the same call may succeed.
 _MAY_PASS = frozenset(
@@ -38,23 +38,25 @@ class LostMessage(Refused):
     """The message that should be replaced is not there any more."""
 
 
-def deliver(http: Http, channel: Channel, post: Post, reference: str) -> str:
+def deliver(
+    http: ChannelHttpClient, channel: NotificationChannel, post: NoticeDelivery, reference: str
+) -> str:
     """Post it, or replace and answer what ``reference`` names; the reference from now on."""
     payload = slack.render(post.message, mention=channel.mention)
     if channel.token is None:
         _by_webhook(http, channel, payload)
         return ""
     room, _, ts = reference.rpartition(":")
-    if not (room and ts) or post.act is Act.OPEN:
+    if not (room and ts) or post.act is DeliveryAct.OPEN:
         return _posted(http, channel, payload)
-    if post.act is Act.ESCALATE:
+    if post.act is DeliveryAct.ESCALATE:
         _call(http, channel, "chat.postMessage", _answer(payload, room, ts) | {"reply_broadcast": True})
         return reference
     try:
         _call(http, channel, "chat.update", payload | {"channel": room, "ts": ts})
     except LostMessage:
         return _posted(http, channel, payload)
-    if post.act is Act.RESOLVE:
+    if post.act is DeliveryAct.RESOLVE:
         # The same words in short: a message that is replaced tells nobody.
         short = {name: value for name, value in payload.items() if name != "blocks"}
         _call(http, channel, "chat.postMessage", _answer(short, room, ts))
@@ -65,13 +67,13 @@ def _answer(payload: dict[str, Any], room: str, ts: str) -> dict[str, Any]:
     return payload | {"channel": room, "thread_ts": ts}
 
 
-def _posted(http: Http, channel: Channel, payload: dict[str, Any]) -> str:
+def _posted(http: ChannelHttpClient, channel: NotificationChannel, payload: dict[str, Any]) -> str:
     answer = _call(http, channel, "chat.postMessage", payload | {"channel": channel.room})
     room, ts = answer.get("channel"), answer.get("ts")
     return f"{room}:{ts}" if isinstance(room, str) and isinstance(ts, str) else ""
 
 
-def _by_webhook(http: Http, channel: Channel, payload: dict[str, Any]) -> None:
+def _by_webhook(http: ChannelHttpClient, channel: NotificationChannel, payload: dict[str, Any]) -> None:
     assert channel.url is not None
     answer = check_status(http.send("POST", channel.url.get_secret_value(), payload), http.now_ns())
     if answer.text != "ok":
@@ -79,7 +81,9 @@ def _by_webhook(http: Http, channel: Channel, payload: dict[str, Any]) -> None:
         _refuse(answer, http, fields.get("error") if fields else answer.text)
 
 
-def _call(http: Http, channel: Channel, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+def _call(
+    http: ChannelHttpClient, channel: NotificationChannel, method: str, payload: dict[str, Any]
+) -> dict[str, Any]:
     assert channel.url is not None
     assert channel.token is not None
     url = f"{channel.url.get_secret_value().rstrip('/')}/{method}"
@@ -91,7 +95,7 @@ def _call(http: Http, channel: Channel, method: str, payload: dict[str, Any]) ->
     return fields
 
 
-def _refuse(answer: Answer, http: Http, error: object) -> None:
+def _refuse(answer: HttpAnswer, http: ChannelHttpClient, error: object) -> None:
     said = f"{answer.host}: answered {answer.status}, but not that it took the message ({code(error)})"
     if error in _MAY_PASS:
         raise Retry(said, retry_after_s(answer.headers.get("retry-after"), http.now_ns()))

@@ -14,18 +14,25 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 import gpucost
-from gpucost.notify.channels import Channel, Mailbox
-from gpucost.notify.notices import Act, Post
+from gpucost.notify.channels import MailServer, NotificationChannel
+from gpucost.notify.notices import DeliveryAct, NoticeDelivery
 from gpucost.notify.render import email
-from gpucost.notify.sending.network import Deadline, Resolve, checked_addresses, connected, resolve, within
-from gpucost.notify.sending.outcome import Refused, Retry
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.network import (
+    ConnectionDeadline,
+    Resolve,
+    checked_addresses,
+    connected,
+    resolve,
+    within,
+)
 
 TOTAL_S = 30.0
 """For all of a mail, from the server's name to its last word."""
 
 
 @dataclass(frozen=True)
-class Mailer:
+class SmtpMailer:
     """How to reach a mail server. ``context`` is TLS's; None takes the system's authorities."""
 
     allow_private: bool = False
@@ -33,7 +40,9 @@ class Mailer:
     context: ssl.SSLContext | None = None
     resolve: Resolve = resolve
 
-    def deliver(self, channel: Channel, post: Post, reference: str, token: str, at_ms: int) -> str:
+    def deliver(
+        self, channel: NotificationChannel, post: NoticeDelivery, reference: str, token: str, at_ms: int
+    ) -> str:
         """Hand the mail over; the Message-ID of its thread. Raises Retry, Refused."""
         mailbox = channel.mailbox
         if mailbox is None:
@@ -44,7 +53,7 @@ class Mailer:
         mime["Message-ID"] = message_id
         mime["Auto-Submitted"] = "auto-generated"
         mime["X-Mailer"] = f"gpucost/{gpucost.__version__}"
-        is_answer = bool(reference) and post.act is not Act.OPEN
+        is_answer = bool(reference) and post.act is not DeliveryAct.OPEN
         if is_answer:
             mime["In-Reply-To"] = reference
             mime["References"] = reference
@@ -55,7 +64,7 @@ class Mailer:
                 raise _outcome(mailbox.host, error, deadline) from None
         return reference if is_answer else message_id
 
-    def _hand_over(self, mailbox: Mailbox, mime: EmailMessage, deadline: Deadline) -> None:
+    def _hand_over(self, mailbox: MailServer, mime: EmailMessage, deadline: ConnectionDeadline) -> None:
         context = self.context or ssl.create_default_context()
         with _Session(self, mailbox, context, deadline) as session:
             session.ehlo_or_helo_if_needed()
@@ -72,7 +81,9 @@ class Mailer:
 class _Session(smtplib.SMTP):
     """Connects to an address that was checked, before the deadline. TLS asks for the server's name."""
 
-    def __init__(self, mailer: Mailer, mailbox: Mailbox, context: ssl.SSLContext, deadline: Deadline) -> None:
+    def __init__(
+        self, mailer: SmtpMailer, mailbox: MailServer, context: ssl.SSLContext, deadline: ConnectionDeadline
+    ) -> None:
         self._mailer = mailer
         self._mailbox = mailbox
         self._context = context
@@ -99,7 +110,7 @@ def _connect(address: str, port: int, timeout_s: float) -> socket.socket:
     return socket.create_connection((address, port), timeout_s)
 
 
-def _outcome(host: str, error: Exception, deadline: Deadline) -> Retry | Refused:
+def _outcome(host: str, error: Exception, deadline: ConnectionDeadline) -> Retry | Refused:
     """What an error means. No word of the server's answer but its number: it may quote addresses."""
     if deadline.is_over or isinstance(error, TimeoutError):
         return Retry(f"{host}: not done in time")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-from gpucost.notify.channels import Channel
-from gpucost.notify.notices import Post
+from gpucost.notify.channels import NotificationChannel
+from gpucost.notify.notices import NoticeDelivery
 from gpucost.notify.render import teams
-from gpucost.notify.sending.http import Http, check_status
-from gpucost.notify.sending.outcome import Refused, Retry
+from gpucost.notify.sending.delivery import Refused, Retry
+from gpucost.notify.sending.http import ChannelHttpClient, check_status
 
 # What connectors, which Workflows replace, say within an answer of 200.
 _FAILED = re.compile(r"message delivery failed|endpoint returned HTTP error (\d{3})", re.IGNORECASE)
 _STATUS = re.compile(r"HTTP error (\d{3})", re.IGNORECASE)
 
 
-def deliver(http: Http, channel: Channel, post: Post) -> str:
+def deliver(http: ChannelHttpClient, channel: NotificationChannel, post: NoticeDelivery) -> str:
     """Post it; there is no reference."""
     assert channel.url is not None
     payload = teams.render(post.message, mention=channel.mention)

@@ -1,34 +1,227 @@
-"""From facts to a diagnosis. Pure: the same probe gives the same answer."""
+"""From facts to a diagnosis. Pure: the same probe gives the same answer.
+
+What was found in one cluster, in words; names of others' are made safe to look at where they are shown.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from gpucost.cluster.objects.node_labels import PLACE_LABELS
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.kube_state import NODE_CREATED
-from gpucost.contract.probe import OWN_STATE, ClusterProbe, Probe, Seen
+from gpucost.contract.probe import (
+    KUBE_JOBS,
+    KUEUE_QUEUES,
+    KUEUE_QUOTAS,
+    OPENCOST_PRICES,
+    OWN_STATE,
+    VOLCANO_QUEUES,
+    ClusterProbe,
+    SeriesPresence,
+    ServerProbe,
+)
+from gpucost.domain.text import counted
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, iso
-from gpucost.domain.words import counted
-from gpucost.reports.display import month_name, span_of_days
+from gpucost.reports.base.display import month_name, span_of_days
 from gpucost.reports.doctor import settings
-from gpucost.reports.doctor.facts import facts
-from gpucost.reports.doctor.features import Case, judge
-from gpucost.reports.doctor.model import ClusterDiagnosis, Diagnosis, Feature, Finding, Step, Verdict
-from gpucost.reports.doctor.steps import first_whole, steps
-from gpucost.reports.doctor.wanted import Wanted
+from gpucost.reports.doctor.features import ClusterCase, judge
+from gpucost.reports.doctor.model import (
+    GPU_LABELS,
+    PRODUCTS,
+    ClusterDiagnosis,
+    DiagnosisFact,
+    DiagnosisStep,
+    DoctorFeature,
+    DoctorRequirements,
+    FeatureFinding,
+    FeatureVerdict,
+    ServerDiagnosis,
+    annotations_in,
+    labels_in,
+)
+from gpucost.reports.doctor.steps import (
+    JOBS,
+    beside_kube_state,
+    first_whole,
+    gap_words,
+    replica_labels,
+    steps,
+)
+
+_MOST = 6
+_KINDS = (("own", "gpucost's collector"), ("state", "kube-state-metrics"), ("gpus", "dcgm-exporter"))
+
+
+def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
+    """In the order in which they are shown."""
+    return (
+        *_when(case, probe),
+        *_pods(case, case.wanted),
+        *_nodes(case),
+        *_gpus(case),
+        *_queues(case),
+        *_scrapes(case),
+        *_jobs(case),
+        *_doubles(case),
+    )
+
+
+def _when(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisFact]:
+    for kind, name in _KINDS:
+        seen = case.seen(kind)
+        if kind == "own" and seen is None:
+            continue
+        yield DiagnosisFact(name, _seen(case, seen) if case.probe.seen is not None else "not known")
+    kept = probe.retention or "not known: the server does not say (Thanos, Mimir)"
+    yield DiagnosisFact("retention", kept)
+    yield DiagnosisFact("gaps between scrapes", gap_words(case))
+
+
+def _seen(case: ClusterCase, seen: SeriesPresence | None) -> str:
+    if seen is None:
+        return "nothing in the month"
+    extent = "all of the month" if case.is_whole(seen) else case.bounds(seen)
+    hours = -(-case.asked.length_ms // HOUR_MS)
+    return f"{extent}, in {min(seen.instants, hours)} of {counted(hours, 'hour')}"
+
+
+def _pods(case: ClusterCase, wanted: DoctorRequirements) -> Iterator[DiagnosisFact]:
+    pods = case.probe.pods
+    if pods is None or not pods.pods:
+        yield DiagnosisFact("GPU requests", "not known" if pods is None else "none")
+        return
+    uid = "with uid" if pods.with_uid == pods.pods else f"{pods.with_uid} of them with uid"
+    yield DiagnosisFact("GPU requests", f"{counted(pods.pods, 'pod')}, {uid}; {_listed(pods.resources)}")
+    if claims := case.probe.series.get(ksm.RESOURCE_CLAIMS):
+        yield DiagnosisFact("DRA claims", f"{claims} of pods; no series says which devices they got")
+    labels = labels_in(wanted.pod_keys, pods.labels or ())
+    beside = annotations_in(wanted.pod_keys, pods.annotations or ())
+    of_namespaces = labels_in(wanted.owners.all, pods.namespace_labels or ())
+    yield DiagnosisFact("labels of pods", "not known" if pods.labels is None else _listed((*labels, *beside)))
+    yield DiagnosisFact(
+        "labels of namespaces", "not known" if pods.namespace_labels is None else _listed(of_namespaces)
+    )
+    if pods.renamed:
+        names = _listed(f"exported_{name}" for name in sorted(pods.renamed))
+        yield DiagnosisFact("honor_labels", f"false for kube-state-metrics ({names}); gpucost reads both")
+    else:
+        yield DiagnosisFact("honor_labels", "true for kube-state-metrics, or no label was in the way")
+
+
+def _nodes(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    nodes = case.probe.nodes
+    if nodes is None:
+        yield DiagnosisFact("GPU nodes", "not known")
+        return
+    yield DiagnosisFact("GPU nodes", f"{counted(nodes.nodes, 'node')}; {_listed(nodes.resources)}")
+    wanted = tuple(dict.fromkeys((*GPU_LABELS, *PRODUCTS, *PLACE_LABELS)))
+    labels = labels_in(wanted, nodes.labels or ())
+    yield DiagnosisFact("labels of nodes", "not known" if nodes.labels is None else _listed(labels))
+
+
+def _gpus(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    gpus = case.probe.gpus
+    if gpus is None:
+        if case.probe.gpus_unread:
+            yield DiagnosisFact("dcgm-exporter rows", "not known")
+        return
+    slices = " and slices" if gpus.profiles else ""
+    yield DiagnosisFact(
+        "dcgm-exporter rows",
+        f"{counted(gpus.rows, 'GPU')}{slices}, {gpus.held} held by pods; {_listed(gpus.models)}",
+    )
+    fields = [each.value for each in DcgmField if gpus.fields.get(each.value)]
+    yield DiagnosisFact("dcgm-exporter fields", _listed(fields, len(DcgmField)))
+    yield DiagnosisFact("dcgm-exporter dialect", "; ".join(gpus.versions) or "none that is known")
+    if gpus.profiles:
+        yield DiagnosisFact("MIG", _listed(gpus.profiles))
+    if gpus.replicas:
+        yield DiagnosisFact(
+            "shared GPUs", f"{gpus.replicas} rows with vgpu; copies of a GPU are counted once"
+        )
+    if gpus.renamed:
+        yield DiagnosisFact(
+            "honor_labels", "false for dcgm-exporter (exported_pod): busy GPUs by exported_pod"
+        )
+    if gpus.own_pod:
+        yield DiagnosisFact(
+            "idle GPUs", f"{gpus.own_pod} carry the exporter's own pod; gpucost takes them as held by nobody"
+        )
+    for name in gpus.unclear_units:
+        yield DiagnosisFact("unit", f"{name}: ratio or percentage, no value tells yet")
+
+
+def _queues(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    probe = case.probe
+    names = (
+        ("Kueue", KUEUE_QUOTAS + KUEUE_QUEUES),
+        ("Volcano", VOLCANO_QUEUES),
+        ("OpenCost", OPENCOST_PRICES),
+    )
+    for what, wanted in names:
+        found = [name for name in wanted if probe.has(name)]
+        if found:
+            yield DiagnosisFact(what, _listed(found))
+
+
+def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    for each in case.probe.scrapes:
+        often = f"every {span_of_days(each.interval_ms)}" if each.interval_ms else "interval not known"
+        down = f", {each.down} down" if each.down else ""
+        yield DiagnosisFact(f"job {each.job}", f"{counted(each.targets, 'target')}{down}, {often}")
+
+
+def _jobs(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    for setting, what in JOBS.items():
+        found = case.probe.jobs.get(setting, {})
+        if len(found) > 1:
+            most = sorted(found, key=lambda job: (-found[job], job))
+            unit = "node" if setting == KUBE_JOBS else "target"
+            listed = _listed(f"{job or 'no job'} ({counted(found[job], unit)})" for job in most)
+            yield DiagnosisFact(
+                f"jobs of {what}", f"{len(found)} give its series: {listed}; only one can be right"
+            )
+    for each in beside_kube_state(case.probe):
+        kind = "OpenCost's own" if each.is_opencost else "not kube-state-metrics'"
+        yield DiagnosisFact(f"kube_* of job {each.job}", f"{kind}, not counted: {_listed(each.names)}")
+
+
+def _doubles(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    for each in case.probe.doubles:
+        kind = "HA members" if replica_labels(each) else "two scrapes of it"
+        labels = _listed(each.labels)
+        yield DiagnosisFact(
+            "duplicates",
+            f"{each.exporter}: {counted(each.subjects, 'subject')} twice, {kind}; {labels} differ",
+        )
+
+
+def _listed(names: Iterable[str], most: int = _MOST) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more or "none"
+
 
 _LOOKBACK_MS = 5 * MINUTE_MS
 """As far as Prometheus looks back for what is there now."""
-_USES = (Feature.TEAMS, Feature.JOBS, Feature.BUSY)
+_USES = (DoctorFeature.TEAMS, DoctorFeature.JOBS, DoctorFeature.BUSY)
 
 
-def diagnose(probe: Probe, wanted: Wanted | None = None, program: Sequence[str] = ("gpucost",)) -> Diagnosis:
+def diagnose(
+    probe: ServerProbe, wanted: DoctorRequirements | None = None, program: Sequence[str] = ("gpucost",)
+) -> ServerDiagnosis:
     """What ``probe`` is good for. ``program`` is how gpucost was called, for the command to run next."""
-    known = [_cluster(probe, each, wanted or Wanted()) for each in probe.clusters]
+    known = [_cluster(probe, each, wanted or DoctorRequirements()) for each in probe.clusters]
     if not known:
         return _nothing(probe)
     can_tell = any(each.can_tell for each in known)
-    most = max(known, key=lambda each: (each.can_tell, each.features[Feature.COST].verdict is Verdict.PART))
+    most = max(
+        known,
+        key=lambda each: (each.can_tell, each.features[DoctorFeature.COST].verdict is FeatureVerdict.PART),
+    )
     told = _told(probe, most)
     others = [each.cluster for each in known if each.can_tell is not most.can_tell]
     if others:
@@ -41,8 +234,8 @@ def diagnose(probe: Probe, wanted: Wanted | None = None, program: Sequence[str] 
     if not can_tell and most.first_whole:
         mended = "what was before" if _goes_on(probe) else "that month"
         told += f". Nothing mends {mended}; the first whole month is {_named(probe, most.first_whole)}"
-    helps = [at for at, step in enumerate(most.steps, 1) if Feature.COST in step.gains]
-    return Diagnosis(
+    helps = [at for at, step in enumerate(most.steps, 1) if DoctorFeature.COST in step.gains]
+    return ServerDiagnosis(
         url=probe.url,
         month=probe.month,
         can_tell=can_tell,
@@ -55,12 +248,14 @@ def diagnose(probe: Probe, wanted: Wanted | None = None, program: Sequence[str] 
     )
 
 
-def _cluster(probe: Probe, cluster: ClusterProbe, wanted: Wanted) -> ClusterDiagnosis:
+def _cluster(probe: ServerProbe, cluster: ClusterProbe, wanted: DoctorRequirements) -> ClusterDiagnosis:
     at_ms = probe.at_ms if cluster.at_ms is None else cluster.at_ms
-    case = Case(cluster, probe.asked, wanted, at_ms)
+    case = ClusterCase(cluster, probe.asked, wanted, at_ms)
     found = judge(case)
-    seen, cost = case.state, found[Feature.COST]
-    is_there = seen is not None and case.is_whole(seen) and cost.verdict in (Verdict.YES, Verdict.PART)
+    seen, cost = case.state, found[DoctorFeature.COST]
+    is_there = (
+        seen is not None and case.is_whole(seen) and cost.verdict in (FeatureVerdict.YES, FeatureVerdict.PART)
+    )
     # Of what is there no more, no month to come is whole.
     whole = first_whole(case) if at_ms == probe.now_ms else None
     return ClusterDiagnosis(
@@ -73,35 +268,35 @@ def _cluster(probe: Probe, cluster: ClusterProbe, wanted: Wanted) -> ClusterDiag
     )
 
 
-def _ordered(found: Sequence[Step]) -> tuple[Step, ...]:
+def _ordered(found: Sequence[DiagnosisStep]) -> tuple[DiagnosisStep, ...]:
     """As they come, those that gain nothing last."""
     return tuple(sorted(found, key=lambda step: not step.gains))
 
 
-def _told(probe: Probe, cluster: ClusterDiagnosis) -> str:
+def _told(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
     name = month_name(Month.parse(probe.month))
-    cost = cluster.features[Feature.COST]
+    cost = cluster.features[DoctorFeature.COST]
     so_far = " so far" if _goes_on(probe) else ""
     if cluster.can_tell:
         return f"The cost of {name} can be told{so_far}{_but(cluster, cost)}"
-    if cost.verdict is Verdict.PART:
+    if cost.verdict is FeatureVerdict.PART:
         return f"The cost of {name} can be told in part only{_length(probe, cluster)}: {cost.why}"
     return f"The cost of {name} cannot be told: {cost.why}"
 
 
-def _but(cluster: ClusterDiagnosis, cost: Finding) -> str:
+def _but(cluster: ClusterDiagnosis, cost: FeatureFinding) -> str:
     """What is to be known of it: the cost's own faults, else what it cannot be divided by."""
-    if cost.verdict is not Verdict.YES:
+    if cost.verdict is not FeatureVerdict.YES:
         return f", with this to know: {cost.why}"
-    lacking = [each.value for each in _USES if cluster.features[each].verdict is not Verdict.YES]
+    lacking = [each.value for each in _USES if cluster.features[each].verdict is not FeatureVerdict.YES]
     return f"; missing, or in part only: {', '.join(lacking)}" if lacking else ""
 
 
-def _goes_on(probe: Probe) -> bool:
+def _goes_on(probe: ServerProbe) -> bool:
     return probe.now_ms < Month.parse(probe.month).window.end_ms
 
 
-def _length(probe: Probe, cluster: ClusterDiagnosis) -> str:
+def _length(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
     """How much of a month that goes on is there: on a new stack it is little, and that is no fault."""
     lasted_ms = _lasted_ms(probe, cluster)
     return f", {_about(lasted_ms)} of it" if lasted_ms and _goes_on(probe) else ""
@@ -116,35 +311,35 @@ def _about(length_ms: int) -> str:
     return span_of_days(length_ms - length_ms % HOUR_MS)
 
 
-def _lasted_ms(probe: Probe, cluster: ClusterDiagnosis) -> int:
+def _lasted_ms(probe: ServerProbe, cluster: ClusterDiagnosis) -> int:
     """From the first to the last sample of the month; 0 where there is one scrape only."""
     found = _state(probe, cluster)
     lasted_ms = 0 if found is None else found.last_ms - found.first_ms
     return lasted_ms if lasted_ms > SECOND_MS else 0
 
 
-def _state(probe: Probe, cluster: ClusterDiagnosis) -> Seen | None:
+def _state(probe: ServerProbe, cluster: ClusterDiagnosis) -> SeriesPresence | None:
     """When there was in the month what says who held what."""
     kinds = _probed(probe, cluster).seen or {}
     return kinds.get("own") or kinds.get("state")
 
 
-def _probed(probe: Probe, cluster: ClusterDiagnosis) -> ClusterProbe:
+def _probed(probe: ServerProbe, cluster: ClusterDiagnosis) -> ClusterProbe:
     return next(each for each in probe.clusters if each.cluster == cluster.cluster)
 
 
-def _is_there_now(probe: Probe, cluster: ClusterDiagnosis) -> bool:
+def _is_there_now(probe: ServerProbe, cluster: ClusterDiagnosis) -> bool:
     return probe.at_ms == probe.now_ms and _probed(probe, cluster).has(OWN_STATE, NODE_CREATED)
 
 
-def _running(probe: Probe, cluster: ClusterDiagnosis) -> str:
+def _running(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
     """The running month, where a report has at least some minutes of it, and nothing of the month that is
     asked for if that is another."""
     if not _is_there_now(probe, cluster):
         return ""
     running = Month.of(probe.now_ms)
     if _goes_on(probe):
-        is_part = cluster.features[Feature.COST].verdict is Verdict.PART
+        is_part = cluster.features[DoctorFeature.COST].verdict is FeatureVerdict.PART
         return str(running) if is_part and _lasted_ms(probe, cluster) else ""
     pods = _probed(probe, cluster).pods
     is_told = pods is None or pods.with_uid == pods.pods
@@ -152,7 +347,7 @@ def _running(probe: Probe, cluster: ClusterDiagnosis) -> str:
     return str(running) if is_told and is_later else ""
 
 
-def _later(probe: Probe, cluster: ClusterDiagnosis) -> str:
+def _later(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
     """The month that can be asked for instead, where its whole past is there."""
     if cluster.first_whole is None:
         return ""
@@ -162,14 +357,14 @@ def _later(probe: Probe, cluster: ClusterDiagnosis) -> str:
     return cluster.first_whole if is_fresh and keeps and _has_begun(probe, month) else ""
 
 
-def _named(probe: Probe, whole: str) -> str:
+def _named(probe: ServerProbe, whole: str) -> str:
     """The month that can be told, and from when on it is over."""
     month = Month.parse(whole)
     over_ms = month.window.end_ms
     return whole if over_ms <= probe.now_ms else f"{whole}, over on {iso(over_ms)[:10]}"
 
 
-def _has_begun(probe: Probe, month: Month) -> bool:
+def _has_begun(probe: ServerProbe, month: Month) -> bool:
     """So long ago that what is there now was there in it."""
     return month.window.start_ms + _LOOKBACK_MS <= probe.now_ms
 
@@ -178,7 +373,7 @@ def _command(program: Sequence[str], url: str, month: str) -> str:
     return shlex.join((*program, "report", month, "--prometheus", url))
 
 
-def _nothing(probe: Probe) -> Diagnosis:
+def _nothing(probe: ServerProbe) -> ServerDiagnosis:
     name = month_name(Month.parse(probe.month))
     scrapes = (
         f"it scrapes {counted(probe.targets, 'target')}, none of them kube-state-metrics or dcgm-exporter"
@@ -186,7 +381,7 @@ def _nothing(probe: Probe) -> Diagnosis:
         else f"nothing that gpucost reads was there at {iso(probe.at_ms)}, nor in the month"
     )
     to_do = (settings.kube_state(), settings.dcgm())
-    return Diagnosis(
+    return ServerDiagnosis(
         url=probe.url,
         month=probe.month,
         can_tell=False,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpucost.contract import kube_state as ksm
-from gpucost.contract.dcgm import Field
+from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.gpu_metrics import POD_BUSY
 from gpucost.contract.opencost import CONTAINER_RUNNING
 from gpucost.contract.probe import (
@@ -21,57 +21,59 @@ from gpucost.contract.probe import (
     ClusterProbe,
     NodeSeries,
     PodSeries,
-    Seen,
+    SeriesPresence,
     TrialReading,
 )
+from gpucost.domain.text import counted
 from gpucost.domain.time import HOUR_MS, Window, iso
-from gpucost.domain.words import counted
-from gpucost.reports.doctor.model import Feature, Finding, Verdict
-from gpucost.reports.doctor.wanted import (
+from gpucost.reports.doctor.model import (
     COUNT,
     PRODUCTS,
     QUEUES,
     REPLICAS,
-    Wanted,
+    DoctorFeature,
+    DoctorRequirements,
+    FeatureFinding,
+    FeatureVerdict,
     annotations_in,
     labels_in,
 )
 
-YES, PART, NO, UNKNOWN = Verdict.YES, Verdict.PART, Verdict.NO, Verdict.UNKNOWN
+YES, PART, NO, UNKNOWN = FeatureVerdict.YES, FeatureVerdict.PART, FeatureVerdict.NO, FeatureVerdict.UNKNOWN
 _OWN = "from gpucost's own exporters"
 _NOTHING = "there is no month's cost to divide"
 _NOBODY = "nothing tells who holds the GPUs"
 _NOW = " (now)"
-_UNDATED = (Feature.COST, Feature.LIVE)
+_UNDATED = (DoctorFeature.COST, DoctorFeature.LIVE)
 """Told when it is judged; and what is about now alone."""
 _SOME = 4
 _ENOUGH = 0.8
 """Of the time held: at the edges of half an hour, and of pods, a scrape or two are missing."""
 _MEASURED = {
-    Feature.BUSY: "busy",
-    Feature.SM: "sm",
-    Feature.TENSOR: "tensor",
-    Feature.MEMORY: "memory",
-    Feature.ENERGY: "energy",
+    DoctorFeature.BUSY: "busy",
+    DoctorFeature.SM: "sm",
+    DoctorFeature.TENSOR: "tensor",
+    DoctorFeature.MEMORY: "memory",
+    DoctorFeature.ENERGY: "energy",
 }
 """Kinds of measurement in a TrialReading."""
 STARTS = (ksm.SCHEDULED, ksm.STARTED, ksm.CREATED)
 _USE = {
-    Feature.BUSY: (Field.BUSY, Field.GRAPHICS),
-    Feature.SM: (Field.SM,),
-    Feature.TENSOR: (Field.TENSOR,),
-    Feature.MEMORY: (Field.MEMORY_USED,),
-    Feature.ENERGY: (Field.ENERGY, Field.POWER),
+    DoctorFeature.BUSY: (DcgmField.BUSY, DcgmField.GRAPHICS),
+    DoctorFeature.SM: (DcgmField.SM,),
+    DoctorFeature.TENSOR: (DcgmField.TENSOR,),
+    DoctorFeature.MEMORY: (DcgmField.MEMORY_USED,),
+    DoctorFeature.ENERGY: (DcgmField.ENERGY, DcgmField.POWER),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ClusterCase:
     """One cluster, looked at ``at_ms``, and the part of the month that is past."""
 
     probe: ClusterProbe
     asked: Window
-    wanted: Wanted
+    wanted: DoctorRequirements
     at_ms: int
 
     @property
@@ -85,11 +87,11 @@ class Case:
         """Whether what is there is looked at after the month: it says nothing of what was there then."""
         return self.at_ms > self.asked.end_ms
 
-    def seen(self, kind: str) -> Seen | None:
+    def seen(self, kind: str) -> SeriesPresence | None:
         return (self.probe.seen or {}).get(kind)
 
     @property
-    def state(self) -> Seen | None:
+    def state(self) -> SeriesPresence | None:
         """Of what says who held what: whichever was there all the time, gpucost's collector first; else
         whichever was there longer."""
         found = [each for each in (self.seen("own"), self.seen("state")) if each is not None]
@@ -111,12 +113,12 @@ class Case:
         """What may be missing at either end of the month: an hour, and while it is young a tenth of it."""
         return min(HOUR_MS, max(self.wanted.max_gap_ms, self.asked.length_ms // 10))
 
-    def is_whole(self, seen: Seen) -> bool:
+    def is_whole(self, seen: SeriesPresence) -> bool:
         """Whether it was there from the beginning to the end, but for ``slack_ms``."""
         starts = seen.first_ms <= self.asked.start_ms + self.slack_ms
         return starts and seen.last_ms >= self.asked.end_ms - self.slack_ms
 
-    def bounds(self, seen: Seen) -> str:
+    def bounds(self, seen: SeriesPresence) -> str:
         """Which part of the month is there."""
         is_late = seen.first_ms > self.asked.start_ms + self.slack_ms
         begins = f"samples begin {iso(seen.first_ms)}" if is_late else ""
@@ -137,85 +139,91 @@ def share_of(part: int, whole: int) -> str:
     return f"{percent:.0f} %" if percent >= 1 or not part else "less than 1 %"
 
 
-def judge(case: Case) -> dict[Feature, Finding]:
+def judge(case: ClusterCase) -> dict[DoctorFeature, FeatureFinding]:
     """Every feature, in order."""
     cost = _dated(case, _cost(case))
-    found = {Feature.COST: cost}
+    found = {DoctorFeature.COST: cost}
     if cost.verdict is NO:
-        nothing = Finding(NO, _NOTHING)
-        found |= dict.fromkeys((Feature.TEAMS, Feature.QUEUES, Feature.JOBS, Feature.SHARING), nothing)
+        nothing = FeatureFinding(NO, _NOTHING)
+        found |= dict.fromkeys(
+            (DoctorFeature.TEAMS, DoctorFeature.QUEUES, DoctorFeature.JOBS, DoctorFeature.SHARING), nothing
+        )
     else:
         found |= {
-            Feature.TEAMS: _teams(case),
-            Feature.QUEUES: _queues(case),
-            Feature.JOBS: _jobs(case),
-            Feature.SHARING: _sharing(case),
+            DoctorFeature.TEAMS: _teams(case),
+            DoctorFeature.QUEUES: _queues(case),
+            DoctorFeature.JOBS: _jobs(case),
+            DoctorFeature.SHARING: _sharing(case),
         }
     found |= {feature: _use(case, feature, fields) for feature, fields in _USE.items()}
     found |= {
-        Feature.IDLE: Finding(NO, _NOBODY) if cost.verdict is NO else _idle(found),
-        Feature.QUOTAS: _quotas(case),
-        Feature.UNADVERTISED: _unadvertised(case),
-        Feature.BROKEN: _broken(case),
-        Feature.PRICES: _prices(case),
-        Feature.COMPARE: _compare(case, cost),
-        Feature.LIVE: _live(case),
+        DoctorFeature.IDLE: FeatureFinding(NO, _NOBODY) if cost.verdict is NO else _idle(found),
+        DoctorFeature.QUOTAS: _quotas(case),
+        DoctorFeature.UNADVERTISED: _unadvertised(case),
+        DoctorFeature.BROKEN: _broken(case),
+        DoctorFeature.PRICES: _prices(case),
+        DoctorFeature.COMPARE: _compare(case, cost),
+        DoctorFeature.LIVE: _live(case),
     }
     return {
         feature: found[feature] if feature in _UNDATED else _dated(case, found[feature])
-        for feature in Feature
+        for feature in DoctorFeature
     }
 
 
-def _dated(case: Case, finding: Finding) -> Finding:
+def _dated(case: ClusterCase, finding: FeatureFinding) -> FeatureFinding:
     """What is lacking now may have been there in the month, and is told as what it is."""
     is_of_now = case.is_later and finding.verdict in (PART, NO)
     says = finding.why
     if not is_of_now or says.endswith(_NOW) or says == _NOTHING or says in case.all_bounds:
         return finding
-    return Finding(finding.verdict, says + _NOW)
+    return FeatureFinding(finding.verdict, says + _NOW)
 
 
-def _cost(case: Case) -> Finding:
+def _cost(case: ClusterCase) -> FeatureFinding:
     if case.probe.seen is None:
-        return Finding(UNKNOWN, "the server does not say since when there are series")
+        return FeatureFinding(UNKNOWN, "the server does not say since when there are series")
     if case.state is None:
         if case.is_there_now:
-            return Finding(NO, f"no sample is of that month, though kube-state-metrics is there{_NOW}")
+            return FeatureFinding(NO, f"no sample is of that month, though kube-state-metrics is there{_NOW}")
         if hidden := [each for each in (KUBE_JOBS, OWN_JOBS) if each in case.probe.others]:
             named = " and ".join(f"prometheus.{each}" for each in hidden)
-            return Finding(NO, f"no job that {named} names has series of who holds what, and others have")
-        return Finding(NO, "no series of kube-state-metrics, nor of gpucost's collector")
+            return FeatureFinding(
+                NO, f"no job that {named} names has series of who holds what, and others have"
+            )
+        return FeatureFinding(NO, "no series of kube-state-metrics, nor of gpucost's collector")
     if case.is_own:
-        return _covered(case, case.state, Finding(YES, _OWN))
+        return _covered(case, case.state, FeatureFinding(YES, _OWN))
     return _covered(case, case.state, _cost_of_kube_state(case))
 
 
-def _covered(case: Case, seen: Seen, otherwise: Finding) -> Finding:
+def _covered(case: ClusterCase, seen: SeriesPresence, otherwise: FeatureFinding) -> FeatureFinding:
     if case.is_whole(seen) or otherwise.verdict is NO:
         return otherwise
     lacks = [otherwise.why] if otherwise.verdict is PART else []
-    return Finding(PART, "; ".join((case.bounds(seen), *lacks)))
+    return FeatureFinding(PART, "; ".join((case.bounds(seen), *lacks)))
 
 
-def _cost_of_kube_state(case: Case) -> Finding:
+def _cost_of_kube_state(case: ClusterCase) -> FeatureFinding:
     pods, nodes = case.probe.pods, case.probe.nodes
     if pods is None or nodes is None:
-        return Finding(UNKNOWN, "the server did not answer for requests or nodes")
+        return FeatureFinding(UNKNOWN, "the server did not answer for requests or nodes")
     if not pods.pods and not nodes.nodes:
-        return Finding(NO, "no node advertises GPUs and no pod requests any")
+        return FeatureFinding(NO, "no node advertises GPUs and no pod requests any")
     if not pods.pods:
-        return Finding(PART, f"no {ksm.REQUESTS} of GPUs: nobody held any of late, or the series is dropped")
+        return FeatureFinding(
+            PART, f"no {ksm.REQUESTS} of GPUs: nobody held any of late, or the series is dropped"
+        )
     if pods.with_uid < pods.pods:
-        return Finding(NO, "requests have no label uid, so lifetimes cannot be told")
+        return FeatureFinding(NO, "requests have no label uid, so lifetimes cannot be told")
     lacks = [*_unseen(pods, nodes), *_unknown_models(case, nodes)]
     if case.probe.has(ksm.RESOURCE_CLAIMS):
         lacks.append("GPUs that pods have by DRA claims are not in it: no series says which")
     if lacks:
-        return Finding(PART, "; ".join(lacks))
+        return FeatureFinding(PART, "; ".join(lacks))
     if pods.names is None:
-        return Finding(UNKNOWN, "whether times and phases of pods are there could not be read")
-    return Finding(YES, "requests, lifetimes and capacity from kube-state-metrics")
+        return FeatureFinding(UNKNOWN, "whether times and phases of pods are there could not be read")
+    return FeatureFinding(YES, "requests, lifetimes and capacity from kube-state-metrics")
 
 
 def _unseen(pods: PodSeries, nodes: NodeSeries) -> list[str]:
@@ -232,7 +240,7 @@ def _unseen(pods: PodSeries, nodes: NodeSeries) -> list[str]:
     return lacks
 
 
-def _unknown_models(case: Case, nodes: NodeSeries) -> list[str]:
+def _unknown_models(case: ClusterCase, nodes: NodeSeries) -> list[str]:
     if case.trial is not None:
         return _unbilled(case.trial)
     if nodes.labels is not None and not labels_in(PRODUCTS, nodes.labels):
@@ -266,12 +274,12 @@ def _unshared(trial: TrialReading) -> list[str]:
     return lacks
 
 
-def _teams(case: Case) -> Finding:
+def _teams(case: ClusterCase) -> FeatureFinding:
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     pods = case.probe.pods
     if pods is None or pods.labels is None:
-        return Finding(UNKNOWN, "labels of pods could not be read")
+        return FeatureFinding(UNKNOWN, "labels of pods could not be read")
     if case.trial is not None and case.trial.held_ms:
         return _named(case.trial)
     owners = case.wanted.owners
@@ -283,15 +291,15 @@ def _teams(case: Case) -> Finding:
     found = ", ".join(f"{kind} from {keys[0]}" for kind, keys in exported.items() if keys)
     missing = [kind for kind, keys in exported.items() if not keys]
     if not missing:
-        return Finding(YES, found)
+        return FeatureFinding(YES, found)
     if pods.namespace_labels is None or pods.annotations is None:
         unread = f"whether namespaces or annotations name {', '.join(missing)} could not be read"
-        return Finding(UNKNOWN, f"{found}; {unread}" if found else unread)
+        return FeatureFinding(UNKNOWN, f"{found}; {unread}" if found else unread)
     says = f"no exported label names {', '.join(missing)}; rules by namespace work (teams.rules)"
-    return Finding(PART, f"{found}; {says}" if found else says)
+    return FeatureFinding(PART, f"{found}; {says}" if found else says)
 
 
-def _named(trial: TrialReading) -> Finding:
+def _named(trial: TrialReading) -> FeatureFinding:
     """Whom what is held is put down to. Rules by namespace need no label."""
     held = trial.held_ms
     shares = {kind: trial.named.get(kind, 0) for kind in ("team", "project", "user")}
@@ -299,68 +307,70 @@ def _named(trial: TrialReading) -> Finding:
     missing = [kind for kind, ms in shares.items() if not ms]
     says = f"{found} of what pods hold" if found else ""
     if not missing:
-        return Finding(YES if min(shares.values()) == held else PART, says)
+        return FeatureFinding(YES if min(shares.values()) == held else PART, says)
     lacks = f"no exported label names {', '.join(missing)}; rules by namespace work (teams.rules)"
-    return Finding(PART, f"{says}; {lacks}" if says else lacks)
+    return FeatureFinding(PART, f"{says}; {lacks}" if says else lacks)
 
 
-def _queues(case: Case) -> Finding:
+def _queues(case: ClusterCase) -> FeatureFinding:
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     pods = case.probe.pods
     if case.trial is not None and (of := case.trial.named.get("queue", 0)):
         share = f"of {share_of(of, case.trial.held_ms)} of what pods hold"
-        return Finding(YES if of == case.trial.held_ms else PART, share)
+        return FeatureFinding(YES if of == case.trial.held_ms else PART, share)
     if pods is None or pods.labels is None:
-        return Finding(UNKNOWN, "labels of pods could not be read")
+        return FeatureFinding(UNKNOWN, "labels of pods could not be read")
     found = labels_in(QUEUES, pods.labels) or annotations_in(QUEUES, pods.annotations or ())
     if found and case.trial is not None and case.trial.held_ms:
-        return Finding(NO, f"no pod that holds GPUs has a label or annotation {' or '.join(found)}")
+        return FeatureFinding(NO, f"no pod that holds GPUs has a label or annotation {' or '.join(found)}")
     if found:
-        return Finding(YES, f"from {', '.join(found)}")
+        return FeatureFinding(YES, f"from {', '.join(found)}")
     if pods.annotations is None:
-        return Finding(UNKNOWN, "annotations of pods could not be read")
-    return Finding(NO, "no exported label or annotation of pods names a queue")
+        return FeatureFinding(UNKNOWN, "annotations of pods could not be read")
+    return FeatureFinding(NO, "no exported label or annotation of pods names a queue")
 
 
-def _jobs(case: Case) -> Finding:
+def _jobs(case: ClusterCase) -> FeatureFinding:
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     pods = case.probe.pods
     if pods is None or pods.names is None:
-        return Finding(UNKNOWN, "owners of pods could not be read")
+        return FeatureFinding(UNKNOWN, "owners of pods could not be read")
     if pods.pods and ksm.POD_OWNER not in pods.names:
-        return Finding(NO, "no kube_pod_owner: each pod is a job of its own")
+        return FeatureFinding(NO, "no kube_pod_owner: each pod is a job of its own")
     lacking = [
         metric
         for kind, metric in (("Job", ksm.JOB_OWNER), ("ReplicaSet", ksm.REPLICASET_OWNER))
         if kind in pods.owners and metric not in pods.names
     ]
     if pods.unread.intersection(lacking):
-        return Finding(UNKNOWN, "owners of jobs and replica sets could not be read")
+        return FeatureFinding(UNKNOWN, "owners of jobs and replica sets could not be read")
     if lacking:
-        return Finding(PART, f"jobs stop at the pods' own owners, without {' and '.join(lacking)}")
-    return Finding(YES, "from owners; by namespace, kind and name, as uids are not told")
+        return FeatureFinding(PART, f"jobs stop at the pods' own owners, without {' and '.join(lacking)}")
+    return FeatureFinding(YES, "from owners; by namespace, kind and name, as uids are not told")
 
 
-def _sharing(case: Case) -> Finding:
+def _sharing(case: ClusterCase) -> FeatureFinding:
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     nodes = case.probe.nodes
     if nodes is None or nodes.labels is None:
-        return Finding(UNKNOWN, "labels of nodes could not be read")
+        return FeatureFinding(UNKNOWN, "labels of nodes could not be read")
     tells_replicas = bool(labels_in((REPLICAS,), nodes.labels))
     lacks = [] if case.trial is None else _unshared(case.trial)
     if not tells_replicas and (case.trial is None or case.trial.unsized_nodes):
         of = "" if case.trial is None else f" of {counted(case.trial.unsized_nodes, 'node')}"
         lacks.append(f"without label {REPLICAS} nobody knows how often a GPU{of} is shared")
     if lacks:
-        return Finding(PART, "; ".join(lacks) if case.trial is not None else f"MIG yes; {lacks[0]}")
+        return FeatureFinding(PART, "; ".join(lacks) if case.trial is not None else f"MIG yes; {lacks[0]}")
     gpus = case.probe.gpus
     if is_shared(case.probe) and gpus is not None and not gpus.replicas:
-        return Finding(PART, "costs yes; use is that of one pod of several, without KUBERNETES_VIRTUAL_GPUS")
+        return FeatureFinding(
+            PART, "costs yes; use is that of one pod of several, without KUBERNETES_VIRTUAL_GPUS"
+        )
     beside = f"label {REPLICAS}" if tells_replicas else "how many boards there are"
-    return Finding(YES, f"from resource names and {beside}")
+    return FeatureFinding(YES, f"from resource names and {beside}")
 
 
 def is_shared(probe: ClusterProbe) -> bool:
@@ -374,129 +384,137 @@ def is_shared(probe: ClusterProbe) -> bool:
     return by_name or any(product.upper().endswith("-SHARED") for product in nodes.products)
 
 
-def _use(case: Case, feature: Feature, fields: tuple[Field, ...]) -> Finding:
+def _use(case: ClusterCase, feature: DoctorFeature, fields: tuple[DcgmField, ...]) -> FeatureFinding:
     if case.probe.has(POD_BUSY.name):
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     gpus, seen = case.probe.gpus, case.seen("gpus")
     if gpus is None:
         return _no_rows(case)
     held = case.probe.pods.pods if case.probe.pods is not None else 0
     if held and not gpus.held:
-        return Finding(NO, "no row of dcgm-exporter names a pod that holds the GPU")
+        return FeatureFinding(NO, "no row of dcgm-exporter names a pod that holds the GPU")
     if case.trial is not None and case.trial.held_ms:
         return _measured(case, case.trial, feature, fields)
     rows = max((gpus.fields.get(each.value, 0) for each in fields), default=0)
-    if feature is Feature.BUSY:  # slices have the one, old exporters the other
+    if feature is DoctorFeature.BUSY:  # slices have the one, old exporters the other
         rows = min(gpus.rows, sum(gpus.fields.get(each.value, 0) for each in fields))
     if not rows:
-        return Finding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)}")
+        return FeatureFinding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)}")
     kind = "GPUs and slices" if gpus.profiles else "GPUs"
     if rows < gpus.rows:
-        return Finding(PART, f"of {rows} of {gpus.rows} {kind}")
+        return FeatureFinding(PART, f"of {rows} of {gpus.rows} {kind}")
     if seen is not None and not case.is_whole(seen):
-        return Finding(PART, case.bounds(seen))
-    unclear = [name for name in gpus.unclear_units if feature is Feature.BUSY]
+        return FeatureFinding(PART, case.bounds(seen))
+    unclear = [name for name in gpus.unclear_units if feature is DoctorFeature.BUSY]
     if unclear:
-        return Finding(PART, f"whether {unclear[0]} is a ratio or a percentage cannot be told yet")
-    return Finding(YES, f"of {rows} {kind}")
+        return FeatureFinding(PART, f"whether {unclear[0]} is a ratio or a percentage cannot be told yet")
+    return FeatureFinding(YES, f"of {rows} {kind}")
 
 
-def _measured(case: Case, trial: TrialReading, feature: Feature, fields: tuple[Field, ...]) -> Finding:
+def _measured(
+    case: ClusterCase, trial: TrialReading, feature: DoctorFeature, fields: tuple[DcgmField, ...]
+) -> FeatureFinding:
     """How much of what pods hold is measured; at its edges a scrape interval may be missing."""
     ms, seen = trial.measured.get(_MEASURED[feature], 0), case.seen("gpus")
     if not ms:
-        return Finding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)} of pods")
+        return FeatureFinding(
+            NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)} of pods"
+        )
     share = f"of {share_of(ms, trial.held_ms)} of what pods hold"
     if ms < _ENOUGH * trial.held_ms:
-        return Finding(PART, share)
+        return FeatureFinding(PART, share)
     if seen is not None and not case.is_whole(seen):
-        return Finding(PART, case.bounds(seen))
-    return Finding(YES, share)
+        return FeatureFinding(PART, case.bounds(seen))
+    return FeatureFinding(YES, share)
 
 
-def _no_rows(case: Case) -> Finding:
+def _no_rows(case: ClusterCase) -> FeatureFinding:
     seen = case.seen("gpus")
     if case.probe.gpus_unread:
-        return Finding(UNKNOWN, "rows of dcgm-exporter could not be read")
+        return FeatureFinding(UNKNOWN, "rows of dcgm-exporter could not be read")
     if seen is None:
-        return Finding(NO, "no series of dcgm-exporter")
-    return Finding(PART, f"in the month until {iso(seen.last_ms)}, no series of dcgm-exporter{_NOW}")
+        return FeatureFinding(NO, "no series of dcgm-exporter")
+    return FeatureFinding(PART, f"in the month until {iso(seen.last_ms)}, no series of dcgm-exporter{_NOW}")
 
 
-def _idle(found: Mapping[Feature, Finding]) -> Finding:
-    busy, memory = found[Feature.BUSY], found[Feature.MEMORY]
+def _idle(found: Mapping[DoctorFeature, FeatureFinding]) -> FeatureFinding:
+    busy, memory = found[DoctorFeature.BUSY], found[DoctorFeature.MEMORY]
     if UNKNOWN in (busy.verdict, memory.verdict):
         return busy if busy.verdict is UNKNOWN else memory
     if busy.verdict is YES and memory.verdict is YES:
-        return Finding(YES, "busy time and memory are there")
+        return FeatureFinding(YES, "busy time and memory are there")
     if NO in (busy.verdict, memory.verdict) and busy.verdict is memory.verdict:
-        return Finding(NO, busy.why)
+        return FeatureFinding(NO, busy.why)
     lacking = busy if busy.verdict is not YES else memory
     name = "busy time" if lacking is busy else "memory"
-    return Finding(NO if busy.verdict is NO else PART, f"{name}: {lacking.why}")
+    return FeatureFinding(NO if busy.verdict is NO else PART, f"{name}: {lacking.why}")
 
 
-def _quotas(case: Case) -> Finding:
+def _quotas(case: ClusterCase) -> FeatureFinding:
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     probe = case.probe
     if probe.has(*KUEUE_QUOTAS) or probe.has(*VOLCANO_QUOTAS):
-        return Finding(PART, "quotas and their use; which job waits only gpucost's collector tells")
+        return FeatureFinding(PART, "quotas and their use; which job waits only gpucost's collector tells")
     if probe.has(*KUEUE_QUEUES):
-        return Finding(PART, "numbers of Kueue's workloads; no quotas, without enableClusterQueueResources")
+        return FeatureFinding(
+            PART, "numbers of Kueue's workloads; no quotas, without enableClusterQueueResources"
+        )
     if probe.has(*VOLCANO_QUEUES):
-        return Finding(PART, "Volcano's queues; no GPU quotas")
-    return Finding(NO, "no series of Kueue or Volcano")
+        return FeatureFinding(PART, "Volcano's queues; no GPU quotas")
+    return FeatureFinding(NO, "no series of Kueue or Volcano")
 
 
-def _unadvertised(case: Case) -> Finding:
+def _unadvertised(case: ClusterCase) -> FeatureFinding:
     nodes = case.probe.nodes
     if case.is_own:
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     if nodes is None or nodes.labels is None:
-        return Finding(UNKNOWN, "labels of nodes could not be read")
+        return FeatureFinding(UNKNOWN, "labels of nodes could not be read")
     trial = case.trial
     if trial is not None and trial.counted_nodes:
         of = f"of {trial.counted_nodes} of {counted(trial.nodes, 'node')}"
         says = f"how many GPUs there should be is known {of}"
         if trial.counted_nodes == trial.nodes:
-            return Finding(YES, says)
-        return Finding(PART, f"{says}; of the others capacity against allocatable")
+            return FeatureFinding(YES, says)
+        return FeatureFinding(PART, f"{says}; of the others capacity against allocatable")
     if trial is None and labels_in((COUNT,), nodes.labels):
-        return Finding(YES, f"label {COUNT} against what is allocatable")
+        return FeatureFinding(YES, f"label {COUNT} against what is allocatable")
     if nodes.names is None:
-        return Finding(UNKNOWN, f"no label {COUNT}; facts of nodes could not be read")
+        return FeatureFinding(UNKNOWN, f"no label {COUNT}; facts of nodes could not be read")
     if ksm.NODE_CAPACITY in nodes.names:
-        return Finding(PART, f"capacity against allocatable; without label {COUNT} a lost GPU is not missed")
-    return Finding(NO, f"neither label {COUNT} nor kube_node_status_capacity")
+        return FeatureFinding(
+            PART, f"capacity against allocatable; without label {COUNT} a lost GPU is not missed"
+        )
+    return FeatureFinding(NO, f"neither label {COUNT} nor kube_node_status_capacity")
 
 
-def _broken(case: Case) -> Finding:
+def _broken(case: ClusterCase) -> FeatureFinding:
     gpus = case.probe.gpus
     if case.probe.has(POD_BUSY.name):
-        return Finding(YES, _OWN)
+        return FeatureFinding(YES, _OWN)
     if gpus is None:
         return _no_rows(case)
-    if Field.XID.value in gpus.fields:
-        return Finding(YES, "from the last XID of each GPU")
-    return Finding(PART, "no XID is told: none has happened, or the field is not exported")
+    if DcgmField.XID.value in gpus.fields:
+        return FeatureFinding(YES, "from the last XID of each GPU")
+    return FeatureFinding(PART, "no XID is told: none has happened, or the field is not exported")
 
 
-def _prices(case: Case) -> Finding:
+def _prices(case: ClusterCase) -> FeatureFinding:
     if case.trial is not None and case.trial.doubted:
         node, why = min(case.trial.doubted.items())
-        return Finding(PART, f"of {counted(len(case.trial.doubted), 'node')}, such as {node}: {why}")
+        return FeatureFinding(PART, f"of {counted(len(case.trial.doubted), 'node')}, such as {node}: {why}")
     if case.probe.has(OPENCOST_PRICES[0]):
-        return Finding(YES, f"from {OPENCOST_PRICES[0]}")
+        return FeatureFinding(YES, f"from {OPENCOST_PRICES[0]}")
     if case.probe.has(OPENCOST_PRICES[1]):
-        return Finding(PART, f"{OPENCOST_PRICES[1]}, but no {OPENCOST_PRICES[0]}")
-    return Finding(NO, "no series of OpenCost; the price book is used")
+        return FeatureFinding(PART, f"{OPENCOST_PRICES[1]}, but no {OPENCOST_PRICES[0]}")
+    return FeatureFinding(NO, "no series of OpenCost; the price book is used")
 
 
-def _compare(case: Case, cost: Finding) -> Finding:
+def _compare(case: ClusterCase, cost: FeatureFinding) -> FeatureFinding:
     prices = _prices(case)
     if prices.verdict is NO:
-        return Finding(NO, "no series of OpenCost")
+        return FeatureFinding(NO, "no series of OpenCost")
     if cost.verdict in (NO, UNKNOWN):
         return cost
     pods = case.probe.pods
@@ -506,11 +524,11 @@ def _compare(case: Case, cost: Finding) -> Finding:
         and pods.names is not None
         and CONTAINER_RUNNING not in pods.names
     ):
-        return Finding(PART, f"without {CONTAINER_RUNNING} OpenCost bills no pod anything")
+        return FeatureFinding(PART, f"without {CONTAINER_RUNNING} OpenCost bills no pod anything")
     return prices if cost.verdict is YES else cost
 
 
-def _live(case: Case) -> Finding:
+def _live(case: ClusterCase) -> FeatureFinding:
     if case.probe.has(OWN_STATE):
-        return Finding(YES, "gpucost's collector runs")
-    return Finding(NO, "needs gpucost's collector in the cluster")
+        return FeatureFinding(YES, "gpucost's collector runs")
+    return FeatureFinding(NO, "needs gpucost's collector in the cluster")

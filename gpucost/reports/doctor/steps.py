@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gpucost.contract import kube_state as ksm
-from gpucost.contract.dcgm import Field
+from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.opencost import CONTAINER_RUNNING
 from gpucost.contract.probe import (
     GPU_JOBS,
@@ -18,20 +18,23 @@ from gpucost.contract.probe import (
     VOLCANO_QUEUES,
     VOLCANO_QUOTAS,
     ClusterProbe,
-    Doubles,
-    Probe,
+    DuplicateSeries,
+    ServerProbe,
     UnbelievedJob,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Month, iso
-from gpucost.reports.display import span_of_days
+from gpucost.reports.base.display import span_of_days
 from gpucost.reports.doctor import settings
-from gpucost.reports.doctor.features import STARTS, Case, is_shared
-from gpucost.reports.doctor.model import Feature, Finding, Step, Verdict
-from gpucost.reports.doctor.wanted import (
+from gpucost.reports.doctor.features import STARTS, ClusterCase, is_shared
+from gpucost.reports.doctor.model import (
     COUNT,
     PRODUCTS,
     QUEUES,
     REPLICAS,
+    DiagnosisStep,
+    DoctorFeature,
+    FeatureFinding,
+    FeatureVerdict,
     allowlists,
     annotation_lists,
     annotations_in,
@@ -43,10 +46,14 @@ JOBS = {KUBE_JOBS: "kube-state-metrics", OWN_JOBS: "gpucost"}
 """Settings of scrape jobs, and whose they are."""
 _NOT_REPLICAS = frozenset({"job", "instance", "pod", "service", "endpoint", "namespace", "container", "node"})
 """What differs between targets; any other label that differs is one that a Prometheus or a proxy added."""
-_LABELLED = (Feature.TEAMS, Feature.QUEUES, Feature.SHARING, Feature.UNADVERTISED)
-_OWN = (Feature.LIVE, Feature.QUOTAS, *settings.USES)
+_LABELLED = (DoctorFeature.TEAMS, DoctorFeature.QUEUES, DoctorFeature.SHARING, DoctorFeature.UNADVERTISED)
+_OWN = (DoctorFeature.LIVE, DoctorFeature.QUOTAS, *settings.USES)
 _SETTINGS = (
-    (KUBE_JOBS, "kube-state-metrics", (Feature.COST, Feature.TEAMS, Feature.JOBS, Feature.SHARING)),
+    (
+        KUBE_JOBS,
+        "kube-state-metrics",
+        (DoctorFeature.COST, DoctorFeature.TEAMS, DoctorFeature.JOBS, DoctorFeature.SHARING),
+    ),
     (OWN_JOBS, "gpucost", _OWN),
     (GPU_JOBS, "dcgm-exporter", settings.USES),
 )
@@ -63,16 +70,18 @@ _UNITS = {
 }
 _MOST_STRANGERS = 5
 _FIELDS = (
-    (Feature.BUSY, (Field.GRAPHICS, Field.BUSY)),
-    (Feature.SM, (Field.SM,)),
-    (Feature.TENSOR, (Field.TENSOR,)),
-    (Feature.MEMORY, (Field.MEMORY_USED, Field.MEMORY_FREE)),
-    (Feature.ENERGY, (Field.ENERGY,)),
-    (Feature.BROKEN, (Field.XID,)),
+    (DoctorFeature.BUSY, (DcgmField.GRAPHICS, DcgmField.BUSY)),
+    (DoctorFeature.SM, (DcgmField.SM,)),
+    (DoctorFeature.TENSOR, (DcgmField.TENSOR,)),
+    (DoctorFeature.MEMORY, (DcgmField.MEMORY_USED, DcgmField.MEMORY_FREE)),
+    (DoctorFeature.ENERGY, (DcgmField.ENERGY,)),
+    (DoctorFeature.BROKEN, (DcgmField.XID,)),
 )
 
 
-def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[Step, ...]:
+def steps(
+    case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding], probe: ServerProbe
+) -> tuple[DiagnosisStep, ...]:
     """In order: what costs need, what they are divided by, use, queues, and what is only tidier."""
     if case.is_own:
         own = (
@@ -103,7 +112,7 @@ def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[S
     )
 
 
-def first_whole(case: Case) -> Month | None:
+def first_whole(case: ClusterCase) -> Month | None:
     """The first month that will be there as a whole, where the one asked for is not."""
     seen = case.state
     if seen is None:
@@ -122,7 +131,7 @@ def retention_ms(text: str | None) -> int | None:
     return sum(int(number) * _UNITS[unit] for number, unit in parts) or None
 
 
-def is_too_short(case: Case, probe: Probe) -> bool:
+def is_too_short(case: ClusterCase, probe: ServerProbe) -> bool:
     """Whether what is missing of the month was, or may have been, dropped for its age."""
     if first_whole(case) is None:
         return False
@@ -130,7 +139,7 @@ def is_too_short(case: Case, probe: Probe) -> bool:
     return kept is None or kept < probe.now_ms - case.asked.start_ms
 
 
-def _kept(case: Case, probe: Probe) -> Iterator[Step]:
+def _kept(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisStep]:
     whole = first_whole(case)
     if whole is not None and is_too_short(case, probe):
         oldest = "Nothing is of that month" if case.state is None else f"It begins {iso(case.state.first_ms)}"
@@ -141,7 +150,7 @@ def _kept(case: Case, probe: Probe) -> Iterator[Step]:
         )
 
 
-def _stopped(case: Case, probe: Probe) -> Iterator[Step]:
+def _stopped(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisStep]:
     seen = case.state
     if seen is None or case.is_own:
         return
@@ -150,7 +159,7 @@ def _stopped(case: Case, probe: Probe) -> Iterator[Step]:
         yield settings.again(iso(seen.last_ms))
 
 
-def _copies(case: Case) -> Iterator[Step]:
+def _copies(case: ClusterCase) -> Iterator[DiagnosisStep]:
     for double in case.probe.doubles:
         labels = replica_labels(double)
         if labels:
@@ -158,19 +167,19 @@ def _copies(case: Case) -> Iterator[Step]:
             return
 
 
-def replica_labels(double: Doubles) -> tuple[str, ...]:
+def replica_labels(double: DuplicateSeries) -> tuple[str, ...]:
     """The labels that can only be those of HA members; none where two scrape jobs are the reason."""
     if "job" in double.labels:
         return ()
     return tuple(label for label in double.labels if label not in _NOT_REPLICAS)
 
 
-def _series(case: Case) -> Iterator[Step]:
+def _series(case: ClusterCase) -> Iterator[DiagnosisStep]:
     pods, nodes = case.probe.pods, case.probe.nodes
     if pods is not None and pods.with_uid < pods.pods:
         yield settings.pod_uids()
     unbelieved = case.probe.unbelieved
-    lacking, gains = set[str](), set[Feature]()
+    lacking, gains = set[str](), set[DoctorFeature]()
     if pods is not None and nodes is not None:
         if not pods.pods and nodes.nodes and not any(ksm.REQUESTS in each.names for each in unbelieved):
             lacking.add(ksm.REQUESTS)
@@ -183,47 +192,51 @@ def _series(case: Case) -> Iterator[Step]:
         owners = {ksm.POD_OWNER, *(kinds[kind] for kind in pods.owners if kind in kinds)}
         owners -= pods.names | pods.unread
         if case.probe.has(*OPENCOST_PRICES) and CONTAINER_RUNNING not in pods.names:
-            gains.add(Feature.COMPARE)
+            gains.add(DoctorFeature.COMPARE)
         if lacking:
-            gains.add(Feature.COST)
+            gains.add(DoctorFeature.COST)
         if owners:
-            gains.add(Feature.JOBS)
-        lacking |= owners | ({CONTAINER_RUNNING} if Feature.COMPARE in gains else set())
+            gains.add(DoctorFeature.JOBS)
+        lacking |= owners | ({CONTAINER_RUNNING} if DoctorFeature.COMPARE in gains else set())
     elif lacking:
-        gains.add(Feature.COST)
+        gains.add(DoctorFeature.COST)
     if lacking:
-        ordered = tuple(each for each in Feature if each in gains)
+        ordered = tuple(each for each in DoctorFeature if each in gains)
         yield settings.kube_series(lacking, ordered)
 
 
-def _labels(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+def _labels(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) -> Iterator[DiagnosisStep]:
     nodes, pods, wanted = case.probe.nodes, case.probe.pods, case.wanted
     missing = _missing_labels(case)
     gains = tuple(
         each
-        for each in (Feature.COST, *_LABELLED)
-        if each in missing and found[each].verdict in (Verdict.NO, Verdict.PART)
+        for each in (DoctorFeature.COST, *_LABELLED)
+        if each in missing and found[each].verdict in (FeatureVerdict.NO, FeatureVerdict.PART)
     )
     knows_queues = bool(case.probe.has(*KUEUE_QUEUES, *KUEUE_QUOTAS, *VOLCANO_QUEUES, *VOLCANO_QUOTAS))
-    if gains == (Feature.QUEUES,) and not knows_queues:
+    if gains == (DoctorFeature.QUEUES,) and not knows_queues:
         gains = ()
     if gains:
         profiles = () if case.probe.gpus is None else case.probe.gpus.profiles
         yield settings.label_lists(allowlists(wanted, pods, nodes, profiles), gains)
-    if case.probe.has(*VOLCANO_QUEUES, *VOLCANO_QUOTAS) and Feature.QUEUES in gains:
+    if case.probe.has(*VOLCANO_QUEUES, *VOLCANO_QUOTAS) and DoctorFeature.QUEUES in gains:
         yield settings.annotation_list(annotation_lists(wanted, pods))
 
 
-def _missing_labels(case: Case) -> set[Feature]:
+def _missing_labels(case: ClusterCase) -> set[DoctorFeature]:
     """The features of which a label is not exported: where labels could not be read, none."""
     nodes, pods = case.probe.nodes, case.probe.pods
     missing = set()
     if nodes is not None and nodes.labels is not None:
         wanted = (
-            (Feature.COST, PRODUCTS),
-            (Feature.SHARING, (REPLICAS,)),
-            (Feature.UNADVERTISED, (COUNT,)),
-            *((Feature.UNADVERTISED, (each,)) for each in slice_labels(nodes) if each.endswith(".count")),
+            (DoctorFeature.COST, PRODUCTS),
+            (DoctorFeature.SHARING, (REPLICAS,)),
+            (DoctorFeature.UNADVERTISED, (COUNT,)),
+            *(
+                (DoctorFeature.UNADVERTISED, (each,))
+                for each in slice_labels(nodes)
+                if each.endswith(".count")
+            ),
         )
         missing |= {feature for feature, keys in wanted if not labels_in(keys, nodes.labels)}
     if pods is None or pods.labels is None or pods.namespace_labels is None or pods.annotations is None:
@@ -232,13 +245,13 @@ def _missing_labels(case: Case) -> set[Feature]:
     for keys in (owners.team, owners.project, owners.user):
         there = labels_in(keys, pods.labels | pods.namespace_labels)
         if not there and not annotations_in(keys, pods.annotations):
-            missing.add(Feature.TEAMS)
+            missing.add(DoctorFeature.TEAMS)
     if not labels_in(QUEUES, pods.labels) and not annotations_in(QUEUES, pods.annotations):
-        missing.add(Feature.QUEUES)
+        missing.add(DoctorFeature.QUEUES)
     return missing
 
 
-def _gpus(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+def _gpus(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) -> Iterator[DiagnosisStep]:
     gpus = case.probe.gpus
     if gpus is None:
         if not case.probe.gpus_unread and GPU_JOBS not in case.probe.others:
@@ -253,20 +266,20 @@ def _gpus(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
         (feature, each)
         for feature, fields in _FIELDS
         for each in fields
-        if found[feature].verdict is not Verdict.YES and not gpus.fields.get(each.value)
+        if found[feature].verdict is not FeatureVerdict.YES and not gpus.fields.get(each.value)
     ]
     # Rows of XID are there only once one has happened.
-    if any(each is not Field.XID for _, each in missing):
+    if any(each is not DcgmField.XID for _, each in missing):
         fields = tuple(dict.fromkeys(each for _, each in missing))
         yield settings.dcgm_fields(fields, tuple(dict.fromkeys(feature for feature, _ in missing)))
 
 
-def _queues(case: Case) -> Iterator[Step]:
+def _queues(case: ClusterCase) -> Iterator[DiagnosisStep]:
     if case.probe.has(*KUEUE_QUEUES) and not case.probe.has(*KUEUE_QUOTAS):
         yield settings.kueue()
 
 
-def _believed(case: Case) -> Iterator[Step]:
+def _believed(case: ClusterCase) -> Iterator[DiagnosisStep]:
     for setting, what in JOBS.items():
         refused = {each.job for each in case.probe.strangers if each.job not in each.believed}
         jobs = case.probe.jobs.get(setting, {})
@@ -275,7 +288,7 @@ def _believed(case: Case) -> Iterator[Step]:
             yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
 
 
-def _strangers(case: Case) -> Iterator[Step]:
+def _strangers(case: ClusterCase) -> Iterator[DiagnosisStep]:
     """Jobs of which nothing is believed; of kube-state-metrics' names those that tell of nodes, as others are
     told of beside it."""
     nodes = case.probe.jobs.get(KUBE_JOBS, {})
@@ -290,7 +303,7 @@ def beside_kube_state(probe: ClusterProbe) -> tuple[UnbelievedJob, ...]:
     return tuple(each for each in probe.unbelieved if each.job not in choices)
 
 
-def _beside(case: Case) -> Iterator[Step]:
+def _beside(case: ClusterCase) -> Iterator[DiagnosisStep]:
     """What others say under its names: OpenCost, or a part of kube-state-metrics in a job of its own."""
     jobs = tuple(sorted(case.probe.jobs.get(KUBE_JOBS, {})))
     for each in beside_kube_state(case.probe):
@@ -301,7 +314,7 @@ def _beside(case: Case) -> Iterator[Step]:
             yield settings.foreign_series(each.job, jobs, is_opencost=each.is_opencost)
 
 
-def _missing(case: Case) -> Iterator[Step]:
+def _missing(case: ClusterCase) -> Iterator[DiagnosisStep]:
     """What has to be scraped, where nothing says who holds what, and no setting hides it."""
     hidden = case.probe.others.keys()
     if not hidden & {KUBE_JOBS, OWN_JOBS}:
@@ -310,16 +323,16 @@ def _missing(case: Case) -> Iterator[Step]:
         yield settings.dcgm()
 
 
-def _others(case: Case) -> Iterator[Step]:
+def _others(case: ClusterCase) -> Iterator[DiagnosisStep]:
     """Settings that name jobs without series, while others have them."""
     for setting, what, gains in _SETTINGS:
         if jobs := case.probe.others.get(setting):
             yield settings.other_job(setting, jobs, what, gains)
 
 
-def _health(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+def _health(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) -> Iterator[DiagnosisStep]:
     """Targets, scrape intervals and two jobs for one exporter."""
-    lacks = () if found[Feature.COST].verdict is Verdict.YES else (Feature.COST,)
+    lacks = () if found[DoctorFeature.COST].verdict is FeatureVerdict.YES else (DoctorFeature.COST,)
     for each in case.probe.scrapes:
         if each.interval_ms is not None and each.interval_ms > case.wanted.max_gap_ms // 2:
             yield settings.scrape_interval(each.job, lacks)
@@ -330,17 +343,17 @@ def _health(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
             yield settings.one_job(double.exporter, double.labels)
 
 
-def _extras(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
-    own = tuple(each for each in _OWN if found[each].verdict is not Verdict.YES)
+def _extras(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) -> Iterator[DiagnosisStep]:
+    own = tuple(each for each in _OWN if found[each].verdict is not FeatureVerdict.YES)
     if OWN_JOBS not in case.probe.others:
         yield settings.own_collector(own)
-    if found[Feature.PRICES].verdict is not Verdict.YES:
+    if found[DoctorFeature.PRICES].verdict is not FeatureVerdict.YES:
         yield settings.opencost()
     if case.probe.pods is not None and case.probe.pods.renamed:
         yield settings.honor_labels()
 
 
-def gap_words(case: Case) -> str:
+def gap_words(case: ClusterCase) -> str:
     """How regularly the month was scraped, in words."""
     gaps = case.probe.gaps
     if gaps is None:

@@ -8,16 +8,17 @@ from enum import StrEnum
 from fractions import Fraction
 
 from gpucost.contract.opencost import COUNTED_RESOURCES, RESOLUTION_MS, BilledNode, BilledPod, OpenCostRelease
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import round_half_even
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.pricing.observed import exact_nano
-from gpucost.reports import display
-from gpucost.reports.opencost.causes import READ_MORE, TEXTS, Cause
-from gpucost.reports.opencost.inputs import OpenCostDay, OurLine
-from gpucost.reports.opencost.lives import HeldTime, Place, held_times
-from gpucost.reports.opencost.stages import (
-    Figures,
+from gpucost.pricing.opencost_prices import exact_nano
+from gpucost.reports.base import display
+from gpucost.reports.base.values import ratio
+from gpucost.reports.opencost.causes import (
+    READ_MORE,
+    TEXTS,
+    ComparisonCause,
+    CostFigures,
     NodeDay,
     NodePrice,
     PodDay,
@@ -26,20 +27,26 @@ from gpucost.reports.opencost.stages import (
     pod_figures,
     taken_from_idle,
 )
-from gpucost.reports.values import ratio
+from gpucost.reports.opencost.held_time import (
+    OpenCostDay,
+    OpenCostHeldTime,
+    OurLine,
+    Place,
+    held_times,
+)
 
 _NO_PRICE = "no-price"
 _Pod = tuple[str, str]  # namespace, pod
 
 
-class By(StrEnum):
+class CompareBy(StrEnum):
     NAMESPACE = "namespace"
     TEAM = "team"
     NODE = "node"
     POD = "pod"
 
 
-class Kind(StrEnum):
+class ComparedKind(StrEnum):
     """Of what a row is: time that pods held, or what is left of the capacity."""
 
     HELD = "held"
@@ -50,14 +57,14 @@ class Kind(StrEnum):
 class CauseAmount:
     """``nano`` is how much more (less, if negative) ours is than OpenCost's for this cause."""
 
-    cause: Cause
+    cause: ComparisonCause
     defect: str
     title: str
     nano: int
 
 
 @dataclass(frozen=True, slots=True)
-class Efficiency:
+class GpuEfficiency:
     """``opencost`` as OpenCost shows it: activity of a pod's GPUs, which is a mean, by their number, which is
     not; what was not measured counts as 0. ``ours`` is over the observed part, which ``coverage`` is of the
     time held."""
@@ -75,13 +82,13 @@ class ComparedRow:
 
     cluster: str
     name: str
-    kind: Kind
+    kind: ComparedKind
     opencost_nano: int
     ours_nano: int
     opencost_board_ms: int
     ours_board_ms: int
     causes: tuple[CauseAmount, ...]
-    efficiency: Efficiency
+    efficiency: GpuEfficiency
     notes: tuple[str, ...] = ()
 
     @property
@@ -91,10 +98,10 @@ class ComparedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedCause:
     """A cause that made a difference anywhere."""
 
-    cause: Cause
+    cause: ComparisonCause
     defect: str
     title: str
     sentence: str
@@ -131,22 +138,22 @@ class OpenCostComparison:
     month: Month | None
     window: Window
     currency: str
-    by: By
+    by: CompareBy
     releases: tuple[ComparedRelease, ...]
     resolution_ms: int
     rows: tuple[ComparedRow, ...]
     total: ComparedRow
-    causes: tuple[Explained, ...]
+    causes: tuple[ExplainedCause, ...]
     days: int
     missing_days: int
     read_ms: int
 
 
 @dataclass
-class _Sum:
+class _CostSum:
     """One row while it grows."""
 
-    figures: Figures = field(default_factory=lambda: [0] * (len(Cause) + 1))
+    figures: CostFigures = field(default_factory=lambda: [0] * (len(ComparisonCause) + 1))
     billed_ms: int = 0
     board_ms: int = 0
     unpriced_ms: int = 0
@@ -165,7 +172,7 @@ class _Sum:
 def compare(
     period: Month | Window,
     currency: str,
-    by: By,
+    by: CompareBy,
     days: Sequence[OpenCostDay],
     lines: Iterable[OurLine],
     uncounted: Collection[tuple[str, str]] = (),
@@ -180,7 +187,7 @@ def compare(
         ours.setdefault((line.cluster, line.day_ms), {}).setdefault(line.node, []).append(line)
     theirs = {(day.cluster, day.day_ms): day for day in days if day.nodes}
     boards = {key: count for key, count in _boards(ours).items() if key not in uncounted}
-    rows = _Rows(by, boards, resolution_ms)
+    rows = _ComparedRows(by, boards, resolution_ms)
     both = sorted(ours.keys() & theirs.keys())
     for key in both:
         rows.add_day(theirs[key], ours[key])
@@ -191,7 +198,7 @@ def compare(
     extra = {amount.cause for row in sorted_rows for amount in row.causes} - {
         each.cause for each in explained
     }
-    explained += tuple(_explained(cause) for cause in Cause if cause in extra)
+    explained += tuple(_explained(cause) for cause in ComparisonCause if cause in extra)
     releases = dict.fromkeys(ComparedRelease.of(key[0], theirs[key].release) for key in both)
     return OpenCostComparison(
         month=period if isinstance(period, Month) else None,
@@ -210,13 +217,13 @@ def compare(
 
 
 @dataclass
-class _Rows:
+class _ComparedRows:
     """The rows while they grow, by cluster, name and kind."""
 
-    by: By
+    by: CompareBy
     boards: Mapping[tuple[str, str], int]
     resolution_ms: int
-    found: dict[tuple[str, str, Kind], _Sum] = field(default_factory=dict)
+    found: dict[tuple[str, str, ComparedKind], _CostSum] = field(default_factory=dict)
 
     def add_day(self, day: OpenCostDay, ours: Mapping[str, Sequence[OurLine]]) -> None:
         nodes = {node.node: node for node in day.nodes}
@@ -261,7 +268,7 @@ class _Rows:
         cluster: str,
         key: _Pod,
         place: Place,
-        time: HeldTime,
+        time: OpenCostHeldTime,
         bill: BilledPod | None,
         ours: Sequence[OurLine],
     ) -> None:
@@ -274,12 +281,19 @@ class _Rows:
         row.observed_ms += sum(line.observed_ms for line in ours)
         row.held_ms += sum(line.board_ms for line in ours)
 
-    def _held(self, cluster: str, key: _Pod, place: Place) -> _Sum:
-        names = {By.NAMESPACE: key[0], By.TEAM: place[1], By.NODE: place[0], By.POD: "/".join(key)}
-        return self.found.setdefault((cluster, names[self.by], Kind.HELD), _Sum())
+    def _held(self, cluster: str, key: _Pod, place: Place) -> _CostSum:
+        names = {
+            CompareBy.NAMESPACE: key[0],
+            CompareBy.TEAM: place[1],
+            CompareBy.NODE: place[0],
+            CompareBy.POD: "/".join(key),
+        }
+        return self.found.setdefault((cluster, names[self.by], ComparedKind.HELD), _CostSum())
 
-    def _idle(self, cluster: str, node: str) -> _Sum:
-        return self.found.setdefault((cluster, node if self.by is By.NODE else "", Kind.IDLE), _Sum())
+    def _idle(self, cluster: str, node: str) -> _CostSum:
+        return self.found.setdefault(
+            (cluster, node if self.by is CompareBy.NODE else "", ComparedKind.IDLE), _CostSum()
+        )
 
 
 def _is_idle(line: OurLine) -> bool:
@@ -300,7 +314,7 @@ def _by_pod(
     return {key: (bills.get(key), lines.get(key, {})) for key in sorted(lines.keys() | bills.keys())}
 
 
-def _pod_day(time: HeldTime, lines: Sequence[OurLine]) -> PodDay:
+def _pod_day(time: OpenCostHeldTime, lines: Sequence[OurLine]) -> PodDay:
     known = [line for line in lines if line.resource in COUNTED_RESOURCES]
     others = [line for line in lines if line.resource not in COUNTED_RESOURCES]
     over = [line for line in lines if line.bucket is Bucket.OVERCOMMITTED]
@@ -360,7 +374,7 @@ def _span(lines: Sequence[OurLine]) -> int:
     return max(line.last_ms for line in lines) - min(line.first_ms for line in lines)
 
 
-def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
+def _row(cluster: str, name: str, kind: ComparedKind, found: _CostSum) -> ComparedRow:
     made = amounts(found.figures)
     causes = tuple(
         CauseAmount(cause, TEXTS[cause].defect, TEXTS[cause].title, nano)
@@ -368,7 +382,7 @@ def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
         if nano
     )
     active = Fraction(round_half_even(found.active_ms.numerator, found.active_ms.denominator))
-    efficiency = Efficiency(
+    efficiency = GpuEfficiency(
         active / found.requested_ms if found.requested_ms else None,
         ratio(found.busy_ms, found.observed_ms),
         ratio(found.observed_ms, found.held_ms),
@@ -380,11 +394,11 @@ def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
     )
 
 
-def _notes(found: _Sum, kind: Kind) -> Iterable[str]:
+def _notes(found: _CostSum, kind: ComparedKind) -> Iterable[str]:
     if found.unpriced_ms:
         unpriced = display.hours_or_less(found.unpriced_ms)
         yield f"{_NO_PRICE} {unpriced} GPU-hours of ours have none: they count as 0"
-    if kind is Kind.IDLE and found.figures[0] < 0:
+    if kind is ComparedKind.IDLE and found.figures[0] < 0:
         yield "D8 OpenCost's idle is negative: it bills pods for more than the node costs"
     if found.has_many and found.active_ms:
         yield "D4 efficiency: OpenCost divides the mean of a pod's GPUs by their number"
@@ -395,20 +409,25 @@ def _notes(found: _Sum, kind: Kind) -> Iterable[str]:
 _OF_OURS = ("board_ms", "busy_ms", "observed_ms", "held_ms")
 
 
-def _total(found: Mapping[tuple[str, str, Kind], _Sum]) -> ComparedRow:
-    whole = _Sum()
+def _total(found: Mapping[tuple[str, str, ComparedKind], _CostSum]) -> ComparedRow:
+    whole = _CostSum()
     for sum_ in found.values():
         whole.add(sum_.figures)
         for name in ("billed_ms", "unpriced_ms", "active_ms", "requested_ms", "unmeasured_ms", *_OF_OURS):
             setattr(whole, name, getattr(whole, name) + getattr(sum_, name))
         whole.has_many |= sum_.has_many
-    return _row("", "", Kind.HELD, whole)
+    return _row("", "", ComparedKind.HELD, whole)
 
 
-def _explained(cause: Cause) -> Explained:
+def _explained(cause: ComparisonCause) -> ExplainedCause:
     text = TEXTS[cause]
-    return Explained(cause, text.defect, text.title, text.sentence, f"{READ_MORE}#{cause.value}")
+    return ExplainedCause(cause, text.defect, text.title, text.sentence, f"{READ_MORE}#{cause.value}")
 
 
 def _order(row: ComparedRow) -> tuple[object, ...]:
-    return (row.cluster, row.kind is Kind.IDLE, -max(abs(row.ours_nano), abs(row.opencost_nano)), row.name)
+    return (
+        row.cluster,
+        row.kind is ComparedKind.IDLE,
+        -max(abs(row.ours_nano), abs(row.opencost_nano)),
+        row.name,
+    )

@@ -1,7 +1,7 @@
-"""Settings -> the parts they describe, wired together: a module for each part, a function for each object.
+"""Settings become parts that work together; the only place that knows all of them.
 
-What may live here: the reading of settings, and constructors. What must not: loops, rules, anything that a
-part could decide for itself. A module imports the part that it builds, so import it where it is needed: a
-command then loads no part that it does not use. Begin with ``inputs``, ``source`` and ``pipeline``, of which
-``gpucost ingest`` is made.
+What may live here: builders, the configuration as read from files, whole runs without a service.
+What must not: behaviour; a builder builds.
+Begin with ``assembly``.
+``configuration`` is read again on a reload.
 """

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpucost.access.authenticator import Authenticator, FixedKeys, TokenChecker
-from gpucost.access.grants import Grants
-from gpucost.ledger.key_ring import LedgerKeys
-from gpucost.service.settings_api import is_loopback
+from gpucost.access.grants import GroupGrants
+from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.service.settings.api import is_loopback
 from gpucost.service.wiring.cluster import api_server
 from gpucost.settings.types import milliseconds
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpucost.ledger import Ledger
-    from gpucost.service.settings import Settings
+    from gpucost.service.settings.model import Settings
 
 
 def build_authenticator(settings: Settings, ledger: Ledger, now: Callable[[], int]) -> Authenticator:
@@ -29,19 +29,19 @@ def build_checkers(settings: Settings) -> list[TokenChecker]:
     """Who knows tokens. The issuer comes first: what is not its own is asked of the API server. Nothing is
     asked of either yet. Raises InputError for an API server that cannot be found."""
     found, checkers = settings.access, list[TokenChecker]()
-    grants = Grants(tuple(grant.grant() for grant in found.grants))
+    grants = GroupGrants(tuple(grant.grant() for grant in found.grants))
     if found.oidc.issuer:
         # Here, since most commands check no tokens.
-        from gpucost.access.fetching import Fetcher, IssuerKeys
-        from gpucost.access.oidc import OidcTokens
+        from gpucost.access.issuer_keys import IssuerFetcher, IssuerKeys
+        from gpucost.access.oidc_tokens import OidcTokens
 
         # As for a kubeconfig: the proxies of the environment are not for this machine.
         proxies = not is_loopback(urlsplit(found.oidc.issuer).hostname or "")
-        fetcher = Fetcher(found.oidc.ca_file, found.oidc.allow_http, proxies)
+        fetcher = IssuerFetcher(found.oidc.ca_file, found.oidc.allow_http, proxies)
         keys = IssuerKeys(found.oidc.issuer, fetcher, found.oidc.jwks_url)
         checkers.append(OidcTokens(found.oidc.rules(), grants, keys))
     if found.kubernetes.enabled:
-        from gpucost.kube.token_review import KubernetesTokens
+        from gpucost.kube.connect.token_review import KubernetesTokens
 
         keep_ms = milliseconds(found.kubernetes.cache)
         transport = api_server(settings.detectors)

@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.explain import explain
+from gpucost.advisor.explanation.job_explanation import explain
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.kube.manifests.rebuilt import document_of
-from gpucost.service.advising import Advising, Engine
-from gpucost.service.advising_status import AdvisingStatus
-from gpucost.service.foretelling import Foretelling
-from gpucost.service.past_runs import History
+from gpucost.kube.manifests.writer import document_of
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
+from gpucost.service.advisor.run_history import RunHistory
+from gpucost.service.advisor.status import AdvisorStatus
+from gpucost.service.advisor.wait_predictor import WaitPredictor
 
 if TYPE_CHECKING:
     import threading
@@ -20,39 +20,43 @@ if TYPE_CHECKING:
 
     from gpucost.attribution.teams import TeamRules
     from gpucost.ledger import Ledger
-    from gpucost.pricing.book import PriceBook
-    from gpucost.service.advising import Watched
-    from gpucost.service.settings import Settings
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.advisor.advisor_service import ClusterSource
+    from gpucost.service.settings.model import Settings
 
 
 def build_advising(
     settings: Settings,
-    watching: Watched,
+    watching: ClusterSource,
     book: PriceBook,
     teams: TeamRules,
     ledger: Ledger,
-    status: AdvisingStatus | None = None,
-) -> Advising:
+    status: AdvisorStatus | None = None,
+) -> AdvisorService:
     """The advisor over the watched cluster. Nothing is worked out yet: see ``start``. ``status`` is one that
     goes on counting."""
-    return Advising(
+    return AdvisorService(
         watching,
-        Engine(advise, explain, manifest_of, reread, document_of),
+        AdvisorEngine(advise, explain, manifest_of, reread, document_of),
         teams,
         prices=book,
-        run_times=History(ledger, watching.cluster),
+        run_times=RunHistory(ledger, watching.cluster),
         settings=settings.advisor.advisor(),
         has_webhook=settings.webhook.enabled,
-        status=status or AdvisingStatus(),
+        status=status or AdvisorStatus(),
     )
 
 
 def build_foretelling(
-    settings: Settings, advising: Advising, ledger: Ledger, now: Callable[[], int], stop: threading.Event
-) -> Foretelling:
+    settings: Settings,
+    advising: AdvisorService,
+    ledger: Ledger,
+    now: Callable[[], int],
+    stop: threading.Event,
+) -> WaitPredictor:
     """The loop that foretells waits and looks what came of it, which ends when ``stop`` is set."""
 
-    return Foretelling(
+    return WaitPredictor(
         advising,
         ledger,
         now=now,

@@ -5,34 +5,32 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gpucost.detectors.findings import Pattern
+from gpucost.detectors.findings import WastePattern
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
-from gpucost.service.assessing import Assessing
-from gpucost.service.detect_loop import DetectLoop
-from gpucost.service.detecting import SLOW, Detecting
-from gpucost.service.past_work import PastServers
-from gpucost.service.rehearsing import Rehearsing
+from gpucost.service.detection.backtest import DetectorBacktest
+from gpucost.service.detection.loop import DetectorLoop
+from gpucost.service.detection.runner import SLOW, DetectorRunner
+from gpucost.service.detection.waste_accounting import PastServers, WasteAccounting
 from gpucost.settings.types import milliseconds
 
 if TYPE_CHECKING:
     import threading
 
-    from gpucost.service.detect_loop import State
-    from gpucost.service.detect_status import DetectStatus
-    from gpucost.service.pipeline import Pipeline, Rules
-    from gpucost.service.settings import Settings
-    from gpucost.service.settings_detectors import DetectorsSettings
-    from gpucost.telemetry.source import Source
+    from gpucost.service.detection.loop import DetectorStatus, StateOf
+    from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+    from gpucost.service.settings.detectors import DetectorsSettings
+    from gpucost.service.settings.model import Settings
+    from gpucost.telemetry.interval_source import IntervalSource
 
 
 # How late a source may learn of what happened: the last of a cluster's history is read again each time.
 _OVERLAP_MS = 15 * MINUTE_MS
 
 
-def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detecting:
+def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> DetectorRunner:
     """Live findings over the source and ledger of ``pipeline``."""
     around = settings.looks_before + settings.looks_after
-    return Detecting(
+    return DetectorRunner(
         source=pipeline.source,
         ledger=pipeline.ledger,
         rules=pipeline.rules,
@@ -46,21 +44,23 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detectin
     )
 
 
-def build_rehearsing(settings: DetectorsSettings, source: Source, rules: Rules) -> Rehearsing:
+def build_rehearsing(
+    settings: DetectorsSettings, source: IntervalSource, rules: AttributionRules
+) -> DetectorBacktest:
     """What the detectors of the settings would have found."""
     lengths = (milliseconds(settings.looks_back), milliseconds(settings.quota_history))
-    return Rehearsing(source, rules, settings.rules, *lengths)
+    return DetectorBacktest(source, rules, settings.rules, *lengths)
 
 
 def build_assessing(
-    settings: DetectorsSettings, pipeline: Pipeline, detecting: Detecting | None = None
-) -> Assessing:
+    settings: DetectorsSettings, pipeline: Pipeline, detecting: DetectorRunner | None = None
+) -> WasteAccounting:
     """The waste ledger over the source and ledger of ``pipeline``."""
-    return Assessing(
+    return WasteAccounting(
         source=pipeline.source,
         ledger=pipeline.ledger,
         rules=pipeline.rules,
-        detectors=settings.rules.only(set(Pattern) - SLOW),
+        detectors=settings.rules.only(set(WastePattern) - SLOW),
         before_ms=milliseconds(settings.looks_before),
         after_ms=milliseconds(settings.looks_after),
         code_version=pipeline.code_version,
@@ -70,11 +70,11 @@ def build_assessing(
 
 
 def build_detect_loop(
-    settings: Settings, pipeline: Pipeline, status: DetectStatus, state: State, stop: threading.Event
-) -> DetectLoop:
+    settings: Settings, pipeline: Pipeline, status: DetectorStatus, state: StateOf, stop: threading.Event
+) -> DetectorLoop:
     """The loop of ``gpucost serve``, which ends when ``stop`` is set."""
     detecting = build_detecting(settings.detectors, pipeline)
-    return DetectLoop(
+    return DetectorLoop(
         detecting,
         build_assessing(settings.detectors, pipeline, detecting),
         status,

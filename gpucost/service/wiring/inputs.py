@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError
-from gpucost.pricing.book import PriceBook
-from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
-from gpucost.service.settings import PrometheusSettings, SourceSettings
-from gpucost.service.settings_load import checked, read_config
+from gpucost.pricing.price_book import DEFAULT_BOOK_FILE, PriceBook, default_book_text
+from gpucost.service.settings.loader import checked, read_config
+from gpucost.service.settings.model import PrometheusSettings, SourceSettings
 
 if TYPE_CHECKING:
-    from gpucost.service.settings import Settings
+    from gpucost.service.settings.model import Settings
 
 
 def load_book(file: Path | None) -> PriceBook:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import gpucost
 from gpucost.ledger import Ledger
-from gpucost.ledger.database import place_of
-from gpucost.reports.inputs import TeamAccount
-from gpucost.service.reporting import Reporting
+from gpucost.ledger.db.database import place_of
+from gpucost.reports.month.inputs import TeamAccount
+from gpucost.service.reporting.report_service import ReportService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpucost.attribution.teams import TeamRules
-    from gpucost.service.settings import Settings
+    from gpucost.service.settings.model import Settings
 
 
 def open_ledger(settings: Settings, now: Callable[[], int], *, create: bool = True) -> Ledger:
@@ -27,8 +27,8 @@ def ledger_place(settings: Settings) -> str:
     return place_of(settings.ledger.database_url())
 
 
-def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
-    return Reporting(ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams))
+def build_reporting(ledger: Ledger, teams: TeamRules) -> ReportService:
+    return ReportService(ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams))
 
 
 def accounts_of(teams: TeamRules) -> dict[str, TeamAccount]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpucost.service.digesting import Digesting, Schedule
-from gpucost.service.reporting import NO_CURRENCY
-from gpucost.service.settings_notify import DAYS
-from gpucost.service.telling.advice import AdviceNews
-from gpucost.service.telling.alerts import AlertGroups
-from gpucost.service.telling.digests import DigestNews
-from gpucost.service.telling.findings import FindingNews
-from gpucost.service.telling.news import News
+from gpucost.service.notifications.advice import AdviceNotices
+from gpucost.service.notifications.digests import DigestNotices, DigestSchedule, DigestScheduler
+from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices
+from gpucost.service.notifications.notification_service import NotificationService
+from gpucost.service.reporting.report_service import NO_CURRENCY
+from gpucost.service.settings.notifications import DAYS
 from gpucost.service.wiring.ledger import build_reporting
 
 if TYPE_CHECKING:
@@ -21,33 +19,33 @@ if TYPE_CHECKING:
 
     from gpucost.attribution.teams import TeamRules
     from gpucost.ledger import Ledger
-    from gpucost.service.advising import Advising
-    from gpucost.service.settings import Settings
-    from gpucost.service.settings_notify import WeeklySettings
-    from gpucost.service.telling.loop import Source as NewsSource
+    from gpucost.service.advisor.advisor_service import AdvisorService
+    from gpucost.service.notifications.loop import NoticeSource as NewsSource
+    from gpucost.service.settings.model import Settings
+    from gpucost.service.settings.notifications import WeeklySettings
 
 
 def build_news(
     settings: Settings,
     ledger: Ledger,
     teams: TeamRules,
-    advising: Advising | None,
+    advising: AdvisorService | None,
     now: Callable[[], int],
     stop: threading.Event,
-) -> News | None:
+) -> NotificationService | None:
     """The loop of news and the sender; None where nobody is to be told. Raises InputError."""
     found = settings.notify
     rules = found.rules()
     if not rules.channels or not rules.routes:
         return None
 
-    digesting = Digesting(build_reporting(ledger, teams), teams.budgets, found.links)
-    groups = AlertGroups(ledger, found.links)
-    about = FindingNews(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
+    digesting = DigestScheduler(build_reporting(ledger, teams), teams.budgets, found.links)
+    groups = AlertNotices(ledger, found.links)
+    about = FindingNotices(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
     sources: dict[str, NewsSource] = {
         "findings": about.findings,
         "alerts": about.alerts,
-        "digests": DigestNews(
+        "digests": DigestNotices(
             ledger,
             digesting,
             _schedule(found.weekly, assesses=settings.detectors.enabled),
@@ -56,11 +54,11 @@ def build_news(
         ),
     }
     if advising is not None:
-        sources["advice"] = AdviceNews(advising, found.links, lambda: ledger.currency or NO_CURRENCY)
-    return News.of(ledger, rules, sources, now=now, stop=stop)
+        sources["advice"] = AdviceNotices(advising, found.links, lambda: ledger.currency or NO_CURRENCY)
+    return NotificationService.of(ledger, rules, sources, now=now, stop=stop)
 
 
-def _schedule(weekly: WeeklySettings, *, assesses: bool) -> Schedule:
+def _schedule(weekly: WeeklySettings, *, assesses: bool) -> DigestSchedule:
 
     weekday = DAYS.index(weekly.weekday) + 1
-    return Schedule(weekday, weekly.hour, ZoneInfo(weekly.zone), assesses=assesses)
+    return DigestSchedule(weekday, weekly.hour, ZoneInfo(weekly.zone), assesses=assesses)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import gpucost
-from gpucost.pricing.observed import Mode, OpenCostRates
-from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.pricing.opencost_prices import ObservedPriceMode, OpenCostRates
+from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
 from gpucost.service.wiring.source import build_client, source_options
 from gpucost.settings.types import milliseconds
-from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
 if TYPE_CHECKING:
     import threading
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
     from gpucost.domain.rates import RateLookup
     from gpucost.ledger import Ledger
-    from gpucost.pricing.book import PriceBook
-    from gpucost.service.settings import AttributionSettings, IngestSettings, Settings
-    from gpucost.telemetry.source import Source
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.settings.model import AttributionSettings, IngestSettings, Settings
+    from gpucost.telemetry.interval_source import IntervalSource
 
 
 def build_prices(
@@ -29,10 +29,10 @@ def build_prices(
     """The book's prices, and OpenCost's as the settings say. Nothing is asked yet; the source may be later,
     and what it raises then is what a call raises."""
     found = settings.pricing
-    if found.opencost is Mode.OFF or settings.source.path is not None:
+    if found.opencost is ObservedPriceMode.OFF or settings.source.path is not None:
         return book.rates
     # Here, since few have it.
-    from gpucost.telemetry.existing.opencost import read_prices
+    from gpucost.telemetry.upstream.opencost_prices import read_prices
 
     client, options = (
         build_client(settings.prometheus, stopped=stopped),
@@ -49,20 +49,24 @@ def build_prices(
 
 def build_rules(
     settings: AttributionSettings, book: PriceBook, teams: TeamRules, prices: RateLookup | None = None
-) -> Rules:
+) -> AttributionRules:
     """``prices`` are those of ``build_prices``; the book's alone where they are not given."""
-    return Rules(prices or book.rates, teams, settings.catalog(), settings.basis)
+    return AttributionRules(prices or book.rates, teams, settings.catalog(), settings.basis)
 
 
 def rules_of(
     settings: Settings, book: PriceBook, teams: TeamRules, *, stopped: threading.Event | None = None
-) -> Rules:
+) -> AttributionRules:
     """``build_rules`` with the prices of ``build_prices``."""
     return build_rules(settings.attribution, book, teams, build_prices(settings, book, stopped=stopped))
 
 
 def build_pipeline(
-    settings: IngestSettings, source: Source, ledger: Ledger, rules: Rules, now: Callable[[], int]
+    settings: IngestSettings,
+    source: IntervalSource,
+    ledger: Ledger,
+    rules: AttributionRules,
+    now: Callable[[], int],
 ) -> Pipeline:
     """The pipeline of ``gpucost ingest``, ``serve`` and ``demo``: there is only this one."""
     return Pipeline(

@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.settings.types import milliseconds
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.recorded import RecordedSource
-from gpucost.telemetry.settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
-from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
+from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings as SourceOptions
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.recorded_source import RecordedSource
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection, Mapping
 
     from gpucost.domain.time import Window
-    from gpucost.pricing.book import PriceBook
-    from gpucost.service.settings import PrometheusSettings, Settings
-    from gpucost.telemetry.source import Source
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.settings.model import PrometheusSettings, Settings
+    from gpucost.telemetry.interval_source import IntervalSource
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TrialLook:
     """One look, ``at_ms``, at ``days``, each with what is around it."""
 
     at_ms: int
@@ -67,8 +67,8 @@ def open_source(
     now: Callable[[], int],
     *,
     stopped: threading.Event | None = None,
-    look: Look | None = None,
-) -> Source:
+    look: TrialLook | None = None,
+) -> IntervalSource:
     """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
 
     Once ``stopped`` is set, nothing that failed is asked again. With ``look`` nothing is asked twice, and
@@ -82,18 +82,18 @@ def open_source(
     if look is not None:
         options = replace(options, as_of_ms=look.at_ms)
     # Here, since a cluster with gpucost's own exporters may have no need of it.
-    from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce
+    from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource
 
-    own = (PrometheusSource if look is None else OwnOnce)(client, options, now=now)
+    own = (PrometheusSource if look is None else CachedCoverageSource)(client, options, now=now)
     if found.dialect == "gpucost":
         return own
-    from gpucost.telemetry.existing.choice import EitherSource
-    from gpucost.telemetry.existing.source import ExistingSource
+    from gpucost.telemetry.dialect_sources import FallbackSource
+    from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 
-    existing = ExistingSource(client, options, existing_options(settings), now=now)
+    existing = UpstreamSource(client, options, existing_options(settings), now=now)
     if look is not None:
-        existing = ExistingByDay(client, options, existing_options(settings), now=now, days=look.days)
-    return existing if found.dialect == "existing" else EitherSource(own, existing, now)
+        existing = DailyUpstreamSource(client, options, existing_options(settings), now=now, days=look.days)
+    return existing if found.dialect == "existing" else FallbackSource(own, existing, now)
 
 
 def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:
@@ -133,10 +133,10 @@ def believed_jobs(settings: PrometheusSettings) -> Mapping[str, tuple[str, ...]]
     return {name: jobs for name, jobs in found.items() if jobs}
 
 
-def existing_options(settings: Settings) -> ExistingSettings:
+def existing_options(settings: Settings) -> UpstreamSettings:
     """What is read of the series of other exporters."""
     found = settings.prometheus
-    return ExistingSettings(
+    return UpstreamSettings(
         settings.attribution.catalog(),
         OwnerKeys(found.team_labels, found.project_labels, found.user_labels),
         settings.attribution.basis,

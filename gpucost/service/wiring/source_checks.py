@@ -6,38 +6,38 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.service.pipeline import attribute_windows
+from gpucost.service.ingest.pipeline import attribute_windows
 from gpucost.service.wiring.pipeline import rules_of
 from gpucost.service.wiring.source import build_client, existing_options, source_options
-from gpucost.telemetry.trust import kinds_read, strangers
+from gpucost.telemetry.prometheus.trust import kinds_read, strangers
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
     from gpucost.attribution.teams import TeamRules
-    from gpucost.contract.probe import Stranger, TrialReading
-    from gpucost.pricing.book import PriceBook
-    from gpucost.service.settings import Settings
+    from gpucost.contract.probe import ForeignJob, TrialReading
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.settings.model import Settings
 
 
 def build_strangers(
     settings: Settings, now: Callable[[], int], stopped: threading.Event
-) -> Callable[[str], Sequence[Stranger]]:
+) -> Callable[[str], Sequence[ForeignJob]]:
     """Who gave series in the last hour that are not believed, by cluster; it raises SourceError. Nobody in a
     recording."""
     found = settings.prometheus
     if settings.source.path is not None:
         return lambda cluster: ()  # noqa: ARG005  a recording has no jobs
     # Here, since only the service asks for it.
-    from gpucost.telemetry.existing.reader import ExistingReader
+    from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
     client, options = build_client(found, stopped=stopped, attempts=1), source_options(found)
 
-    def look(cluster: str) -> Sequence[Stranger]:
+    def look(cluster: str) -> Sequence[ForeignJob]:
         until = now()
         window = Window(until - HOUR_MS, until)
-        reader = ExistingReader(client, options, cluster, window, existing_options(settings))
+        reader = KubeStateReader(client, options, cluster, window, existing_options(settings))
         return strangers(reader, window, kinds_read(reader, found.dialect))
 
     return look
@@ -49,8 +49,8 @@ def build_trial(
     """What a report says of the minutes of a cluster before an instant, for ``gpucost doctor``; it raises
     SourceError."""
     # Here, since only the doctor asks for it.
-    from gpucost.telemetry.doctor.trial import read_trial
-    from gpucost.telemetry.existing.source import ExistingSource
+    from gpucost.telemetry.doctor.trial_reading import read_trial
+    from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 
     client = build_client(settings.prometheus, attempts=attempts)
     options = replace(source_options(settings.prometheus, book.label_names), history_ms=DAY_MS)
@@ -58,7 +58,7 @@ def build_trial(
 
     def read(cluster: str, at_ms: int) -> TrialReading | None:
         at = replace(options, as_of_ms=at_ms)
-        source = ExistingSource(client, at, existing_options(settings), now=lambda: at_ms)
+        source = UpstreamSource(client, at, existing_options(settings), now=lambda: at_ms)
         return read_trial(source, cluster, lambda frames, span: attribute_windows(frames, [span], rules))
 
     return read

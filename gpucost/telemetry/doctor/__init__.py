@@ -1,6 +1,5 @@
-"""What a Prometheus holds that gpucost could use: the questions of ``gpucost doctor``, and no judgement.
-
-``probing`` puts the facts together (gpucost.contract.probe), out of some twenty queries that stay cheap on a
-server of millions of series: what is wide is asked only of a few pods and nodes. What one question cannot
-find out is not known; the others are asked all the same.
+"""What a Prometheus holds that gpucost could use: the queries of ``gpucost doctor``, and no judgement (that
+is reports.doctor). ``cluster_probe`` puts the facts together (gpucost.contract.probe) out of some twenty
+queries that stay cheap on large servers. Must not: words for people, verdicts, pandas (but for
+``trial_reading``, which runs a report over some minutes). Begin with ``cluster_probe``.
 """

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from gpucost.contract import dcgm
-from gpucost.contract.probe import Doubles, GpuSeries
-from gpucost.telemetry.answers import Series
-from gpucost.telemetry.doctor.asking import Asker, grouped, ratio_of, some
-from gpucost.telemetry.doctor.doubles import doubles
-from gpucost.telemetry.reader import own_label, renamed
+from gpucost.contract.probe import DuplicateSeries, GpuSeries
+from gpucost.telemetry.doctor.probe_reader import (
+    ProbeReader,
+    duplicate_series,
+    grouped,
+    ratio_of,
+    some,
+)
+from gpucost.telemetry.prometheus.cluster_reader import own_label, renamed
+from gpucost.telemetry.prometheus.query_response import ResultSeries
 
 EXPORTER = "dcgm-exporter"
-Target = tuple[str, str, str]
+ExporterTarget = tuple[str, str, str]
 """Cluster, job and instance."""
 _POD = ("pod", "pod_name")
 _NAMESPACE = ("namespace", "pod_namespace")
@@ -23,16 +28,22 @@ _SHOWN = (
 )
 # The first of these that is there says how many rows there are: what MIG slices have too comes first.
 _BASES = (
-    *(dcgm.Field.MEMORY_USED, dcgm.Field.GRAPHICS, dcgm.Field.POWER, dcgm.Field.ENERGY, dcgm.Field.BUSY),
-    *(dcgm.Field.MEMORY_FREE, dcgm.Field.SM, dcgm.Field.TENSOR),
+    *(
+        dcgm.DcgmField.MEMORY_USED,
+        dcgm.DcgmField.GRAPHICS,
+        dcgm.DcgmField.POWER,
+        dcgm.DcgmField.ENERGY,
+        dcgm.DcgmField.BUSY,
+    ),
+    *(dcgm.DcgmField.MEMORY_FREE, dcgm.DcgmField.SM, dcgm.DcgmField.TENSOR),
 )
 METRICS = tuple(name for upper in dcgm.NAMES for name in (upper, upper.lower()))
 """Every name of every dialect: those of 1.x are in lower case."""
 
 
-def fields_of(series: Mapping[str, int]) -> dict[dcgm.Field, dict[str, int]]:
+def fields_of(series: Mapping[str, int]) -> dict[dcgm.DcgmField, dict[str, int]]:
     """The series of each name, by what they measure."""
-    found: dict[dcgm.Field, dict[str, int]] = {}
+    found: dict[dcgm.DcgmField, dict[str, int]] = {}
     for name, count in series.items():
         known = dcgm.NAMES.get(name.upper())
         if known is not None:
@@ -47,8 +58,8 @@ def base_of(series: Mapping[str, int]) -> list[str]:
 
 
 def read_rows(
-    asker: Asker, clusters: Mapping[str, Mapping[str, int]], at_ms: int
-) -> dict[str, list[Series]] | None:
+    asker: ProbeReader, clusters: Mapping[str, Mapping[str, int]], at_ms: int
+) -> dict[str, list[ResultSeries]] | None:
     """One series of each board, slice and replica, by cluster. None where they cannot be read."""
     bases = sorted({name for series in clusters.values() for name in base_of(series)})
     if not bases:
@@ -65,7 +76,9 @@ def read_rows(
     }
 
 
-def unclear_units(asker: Asker, clusters: Iterable[Mapping[str, int]], at_ms: int) -> dict[str, list[str]]:
+def unclear_units(
+    asker: ProbeReader, clusters: Iterable[Mapping[str, int]], at_ms: int
+) -> dict[str, list[str]]:
     """By cluster, names of which neither the name nor any value tells the unit."""
     names = {
         name
@@ -83,7 +96,7 @@ def unclear_units(asker: Asker, clusters: Iterable[Mapping[str, int]], at_ms: in
 
 
 def gpu_series(
-    rows: list[Series],
+    rows: list[ResultSeries],
     series: Mapping[str, int],
     exporters: Collection[tuple[str, str]],
     unclear: Iterable[str],
@@ -109,22 +122,22 @@ def gpu_series(
     )
 
 
-def twice(rows: list[Series], replica_labels: Collection[str]) -> Doubles | None:
+def duplicate_rows(rows: list[ResultSeries], replica_labels: Collection[str]) -> DuplicateSeries | None:
     """Rows of the same board, slice and replica, held by the same pod."""
-    return doubles(EXPORTER, rows, _row_key, replica_labels)
+    return duplicate_series(EXPORTER, rows, _row_key, replica_labels)
 
 
-def _row_key(row: Series) -> tuple[str, ...]:
+def _row_key(row: ResultSeries) -> tuple[str, ...]:
     labels = row["metric"]
     places = tuple(own_label(row, name) for name in _NAMES)
     return (labels.get("__name__", ""), *_device(row), labels.get("vgpu", ""), *places)
 
 
-def _device(row: Series) -> tuple[str, str]:
+def _device(row: ResultSeries) -> tuple[str, str]:
     return _first(row, dcgm.UUID_LABELS), _first(row, dcgm.INSTANCE_LABELS)
 
 
-def _holder(row: Series, exporters: Collection[tuple[str, str]]) -> str:
+def _holder(row: ResultSeries, exporters: Collection[tuple[str, str]]) -> str:
     """``pod``, ``exporter``, or nobody."""
     if row["metric"].get(renamed("pod")):
         return "pod"
@@ -135,12 +148,12 @@ def _holder(row: Series, exporters: Collection[tuple[str, str]]) -> str:
     return "exporter" if is_own else "pod"
 
 
-def _versions(fields: Mapping[dcgm.Field, Mapping[str, int]], labels: Collection[str]) -> Iterable[str]:
+def _versions(fields: Mapping[dcgm.DcgmField, Mapping[str, int]], labels: Collection[str]) -> Iterable[str]:
     names = [name for each in fields.values() for name in each]
     in_base_units = [
         name
         for name in names
-        if dcgm.NAMES[name.upper()].unit in (dcgm.Unit.JOULES, dcgm.Unit.BYTES)
+        if dcgm.NAMES[name.upper()].unit in (dcgm.DcgmUnit.JOULES, dcgm.DcgmUnit.BYTES)
         or name.upper().endswith(("_RATIO", "_WATTS"))
     ]
     if any(not name.upper().startswith("DCGM_FI_") for name in names):
@@ -155,5 +168,5 @@ def _versions(fields: Mapping[dcgm.Field, Mapping[str, int]], labels: Collection
         yield "label Hostname: before 4.8.3"
 
 
-def _first(row: Series, labels: Iterable[str]) -> str:
+def _first(row: ResultSeries, labels: Iterable[str]) -> str:
     return next((row["metric"][label] for label in labels if row["metric"].get(label)), "")

@@ -9,25 +9,30 @@ from statistics import median
 
 from gpucost.contract import dcgm
 from gpucost.contract import kube_state as ksm
-from gpucost.contract.probe import OWN_STATE, Gaps, Scrapes, Seen
+from gpucost.contract.probe import OWN_STATE, ScrapeGaps, ScrapeJob, SeriesPresence
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.answers import Series
-from gpucost.telemetry.doctor.asking import Asker, grouped
-from gpucost.telemetry.doctor.gpus import METRICS, Target, base_of
+from gpucost.telemetry.doctor.gpus import METRICS, ExporterTarget, base_of
+from gpucost.telemetry.doctor.probe_reader import ProbeReader, grouped
 from gpucost.telemetry.doctor.state import counted
-from gpucost.telemetry.promql import PromQL, by, one_of, over_time
-from gpucost.telemetry.reader import points
+from gpucost.telemetry.prometheus.cluster_reader import points
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    by,
+    one_of,
+    over_time,
+)
+from gpucost.telemetry.prometheus.query_response import ResultSeries
 
-Kind = tuple[str, str]
+ProbedKind = tuple[str, str]
 """Cluster and kind of series."""
 _LOOKED_AT = 3
 _TARGET = ("job", "instance")
-_GPU_FIELDS = (dcgm.Field.MEMORY_USED, dcgm.Field.GRAPHICS, dcgm.Field.BUSY)
+_GPU_FIELDS = (dcgm.DcgmField.MEMORY_USED, dcgm.DcgmField.GRAPHICS, dcgm.DcgmField.BUSY)
 
 
 def read_seen(
-    asker: Asker, asked: Window, counts: Iterable[Mapping[str, int]]
-) -> dict[str, dict[str, Seen]] | None:
+    asker: ProbeReader, asked: Window, counts: Iterable[Mapping[str, int]]
+) -> dict[str, dict[str, SeriesPresence]] | None:
     """By cluster and kind of series, when it was there. None where it cannot be read.
 
     Of dcgm-exporter only the field by which rows are counted now is looked at, under all its names; of
@@ -39,17 +44,17 @@ def read_seen(
         return None
     first = _closely(asker, kinds_of, {key: cells[0] for key, cells in hours.items()}, 0)
     last = _closely(asker, kinds_of, {key: cells[-1] for key, cells in hours.items()}, -1)
-    found: dict[str, dict[str, Seen]] = {}
+    found: dict[str, dict[str, SeriesPresence]] = {}
     for (cluster, kind), cells in hours.items():
-        found.setdefault(cluster, {})[kind] = Seen(
+        found.setdefault(cluster, {})[kind] = SeriesPresence(
             first[cluster, kind].end_ms, last[cluster, kind].end_ms, len(cells)
         )
     return found
 
 
 def _closely(
-    asker: Asker, kinds_of: Mapping[str, str], edges: Mapping[Kind, Window], which: int
-) -> Mapping[Kind, Window]:
+    asker: ProbeReader, kinds_of: Mapping[str, str], edges: Mapping[ProbedKind, Window], which: int
+) -> Mapping[ProbedKind, Window]:
     """The first or last second with a sample, within the cell in which it is; that cell where nobody says.
     What began or ended together, as on a stack that is new, is asked for together."""
     known = dict(edges)
@@ -61,12 +66,12 @@ def _closely(
 
 
 def _cells(
-    asker: Asker, kinds_of: Mapping[str, str], span: Window, step_ms: int
-) -> Mapping[Kind, list[Window]] | None:
+    asker: ProbeReader, kinds_of: Mapping[str, str], span: Window, step_ms: int
+) -> Mapping[ProbedKind, list[Window]] | None:
     """By cluster and kind, the steps of ``span`` in which anything has a sample, in order; the last step may
     be shorter. A sample at the very edge is of the step that ends there. None where it cannot be read."""
     whole_ms = span.length_ms - span.length_ms % step_ms
-    found: dict[Kind, set[Window]] = {}
+    found: dict[ProbedKind, set[Window]] = {}
     if whole_ms:
         ends = span.start_ms + step_ms, span.start_ms + whole_ms
         asked = counted(asker, sorted(kinds_of), range_ms=step_ms - 1)
@@ -95,7 +100,7 @@ def _gpu_names(counts: Iterable[Mapping[str, int]]) -> list[str]:
     return [name for name in METRICS if dcgm.NAMES[name.upper()].field in fields]
 
 
-def targets_of(asker: Asker, result: Iterable[Series]) -> set[Target]:
+def targets_of(asker: ProbeReader, result: Iterable[ResultSeries]) -> set[ExporterTarget]:
     """Where these series were scraped."""
     return {
         (asker.cluster_of(series), series["metric"].get("job", ""), series["metric"].get("instance", ""))
@@ -103,29 +108,29 @@ def targets_of(asker: Asker, result: Iterable[Series]) -> set[Target]:
     }
 
 
-def read_up(asker: Asker, jobs: Collection[str], at_ms: int) -> list[Series] | None:
+def read_up(asker: ProbeReader, jobs: Collection[str], at_ms: int) -> list[ResultSeries] | None:
     """``up`` of these jobs."""
     if not jobs:
         return []
     return asker.vector("targets", asker.select(ksm.UP, one_of("job", sorted(jobs))), at_ms)
 
 
-def read_scrapes(asker: Asker, up: list[Series], at_ms: int) -> dict[str, tuple[Scrapes, ...]]:
+def read_scrapes(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict[str, tuple[ScrapeJob, ...]]:
     """By cluster, its scrape jobs: targets, those down, and how often they are scraped."""
     if not up:
         return {}
     intervals = _intervals(asker, up, at_ms)
-    found: dict[str, list[Scrapes]] = {}
+    found: dict[str, list[ScrapeJob]] = {}
     for cluster, series in grouped(asker, up).items():
         for job in sorted({each["metric"].get("job", "") for each in series}):
             values = [float(each["value"][1]) for each in series if each["metric"].get("job", "") == job]
             down = sum(value == 0 for value in values)
             interval = intervals.get((cluster, job))
-            found.setdefault(cluster, []).append(Scrapes(job, len(values), down, interval))
+            found.setdefault(cluster, []).append(ScrapeJob(job, len(values), down, interval))
     return {cluster: tuple(each) for cluster, each in found.items()}
 
 
-def _intervals(asker: Asker, up: list[Series], at_ms: int) -> dict[tuple[str, str], int]:
+def _intervals(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict[tuple[str, str], int]:
     """By cluster and job: the median distance of the samples of a few of its targets in the last hour, to the
     second, as scrapes jitter."""
     targets: dict[tuple[str, str], set[str]] = {}
@@ -144,7 +149,7 @@ def _intervals(asker: Asker, up: list[Series], at_ms: int) -> dict[tuple[str, st
     }
 
 
-def read_gaps(asker: Asker, cluster: str, asked: Window, node: str) -> Gaps | None:
+def read_gaps(asker: ProbeReader, cluster: str, asked: Window, node: str) -> ScrapeGaps | None:
     """Where the scrapes of kube-state-metrics are apart by more than ``max_gap``, from the first to the last
     in the month; ``node`` is any node it shows. None where nothing says when it was scraped."""
     cell = asker.settings.max_gap_ms
@@ -161,7 +166,9 @@ def read_gaps(asker: Asker, cluster: str, asked: Window, node: str) -> Gaps | No
     return None
 
 
-def _beats(asker: Asker, cluster: str, sets: list[Series], one: PromQL) -> Iterable[tuple[PromQL, str]]:
+def _beats(
+    asker: ProbeReader, cluster: str, sets: list[ResultSeries], one: PromQL
+) -> Iterable[tuple[PromQL, str]]:
     """What says when there were scrapes, and how it is counted: ``up`` of whatever showed the node, else
     samples of the node."""
     targets = [sorted({each.get(name, "") for each in sets}) for name in _TARGET]
@@ -170,7 +177,7 @@ def _beats(asker: Asker, cluster: str, sets: list[Series], one: PromQL) -> Itera
     yield one, "count_over_time"
 
 
-def _exact(asker: Asker, beats: PromQL, gaps: Gaps) -> Gaps:
+def _exact(asker: ProbeReader, beats: PromQL, gaps: ScrapeGaps) -> ScrapeGaps:
     """With the longest gap to the millisecond, by the samples around it."""
     if not gaps.longest_ms:
         return gaps
@@ -186,11 +193,11 @@ def _exact(asker: Asker, beats: PromQL, gaps: Gaps) -> Gaps:
     return replace(gaps, missing_ms=missing, longest_ms=longest, longest_from_ms=begins)
 
 
-def _of(series: Series) -> Iterable[tuple[int, float]]:
+def _of(series: ResultSeries) -> Iterable[tuple[int, float]]:
     return zip(*points(series), strict=True)
 
 
-def _gaps(seen: list[int], cell: int) -> Gaps:
+def _gaps(seen: list[int], cell: int) -> ScrapeGaps:
     """Of the ends of cells with a scrape: a gap is as long as they are apart, give or take a cell."""
     longest, start, missing = 0, seen[0], 0
     for before, after in pairwise(seen):
@@ -199,4 +206,4 @@ def _gaps(seen: list[int], cell: int) -> Gaps:
         missing += after - before
         if after - before > longest:
             longest, start = after - before, before
-    return Gaps(seen[-1] - seen[0] + cell, missing, longest, start, cell)
+    return ScrapeGaps(seen[-1] - seen[0] + cell, missing, longest, start, cell)

@@ -7,13 +7,25 @@ from dataclasses import replace
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.opencost import CONTAINER_RUNNING
-from gpucost.contract.probe import Doubles, NodeSeries, PodSeries
+from gpucost.contract.probe import DuplicateSeries, NodeSeries, PodSeries
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.telemetry.answers import Series
-from gpucost.telemetry.doctor.asking import Asker, grouped, some
-from gpucost.telemetry.doctor.doubles import doubles
-from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, union, union_by
-from gpucost.telemetry.reader import own_label, renamed
+from gpucost.telemetry.doctor.probe_reader import (
+    ProbeReader,
+    duplicate_series,
+    grouped,
+    some,
+)
+from gpucost.telemetry.prometheus.cluster_reader import own_label, renamed
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    by,
+    one_of,
+    one_of_or_like,
+    over_time,
+    union,
+    union_by,
+)
+from gpucost.telemetry.prometheus.query_response import ResultSeries
 
 EXPORTER = "kube-state-metrics"
 _MIG = "nvidia_com_mig_"
@@ -36,8 +48,8 @@ def gpu_matcher(known: Iterable[str]) -> PromQL:
 
 
 def read_pods(
-    asker: Asker, known: Mapping[str, str], at_ms: int
-) -> tuple[dict[str, PodSeries], dict[str, Doubles]] | None:
+    asker: ProbeReader, known: Mapping[str, str], at_ms: int
+) -> tuple[dict[str, PodSeries], dict[str, DuplicateSeries]] | None:
     """By cluster, what is said of its pods, and what is said twice. None where requests cannot be read."""
     selector = asker.select(ksm.REQUESTS, gpu_matcher(known))
     requests = asker.vector("GPU requests of pods", selector, at_ms)
@@ -55,21 +67,21 @@ def read_pods(
         more = None if details is None else [*of_pods.get(cluster, ()), *of_owners.get(cluster, ())]
         unread = _OF_OWNERS if owners is None else frozenset[str]()
         pods[cluster] = replace(_pods(asker, cluster, found, more, known, at_ms), unread=unread)
-        double = doubles(EXPORTER, found, _request_key, asker.settings.replica_labels)
+        double = duplicate_series(EXPORTER, found, _request_key, asker.settings.replica_labels)
         if double is not None:
             twice[cluster] = double
     return pods, twice
 
 
-def _request_key(series: Series) -> tuple[str, ...]:
+def _request_key(series: ResultSeries) -> tuple[str, ...]:
     return (*(own_label(series, name) for name in _NAMES), series["metric"].get("resource", ""))
 
 
-def _pod_key(series: Series) -> tuple[str, str, str]:
+def _pod_key(series: ResultSeries) -> tuple[str, str, str]:
     return own_label(series, "namespace"), own_label(series, "pod"), own_label(series, "uid")
 
 
-def _details(asker: Asker, requests: list[Series], at_ms: int) -> list[Series] | None:
+def _details(asker: ProbeReader, requests: list[ResultSeries], at_ms: int) -> list[ResultSeries] | None:
     """Whatever is said of a few of the pods, found under the name of the label that holds their names. None
     where any of it cannot be read."""
     by_label: dict[str, set[str]] = {}
@@ -80,10 +92,10 @@ def _details(asker: Asker, requests: list[Series], at_ms: int) -> list[Series] |
 
 
 def _closely(
-    asker: Asker, what: str, metrics: Sequence[str], by_label: Mapping[str, set[str]], at_ms: int
-) -> list[Series] | None:
+    asker: ProbeReader, what: str, metrics: Sequence[str], by_label: Mapping[str, set[str]], at_ms: int
+) -> list[ResultSeries] | None:
     """These metrics of a few subjects; None where any of them cannot be read."""
-    found: list[Series] = []
+    found: list[ResultSeries] = []
     for label, names in by_label.items():
         answer = asker.vector(what, asker.select(metrics, one_of(label, some(names))), at_ms)
         if answer is None:
@@ -92,7 +104,7 @@ def _closely(
     return found
 
 
-def _owners(asker: Asker, details: list[Series], at_ms: int) -> list[Series] | None:
+def _owners(asker: ProbeReader, details: list[ResultSeries], at_ms: int) -> list[ResultSeries] | None:
     names: dict[str, set[str]] = {}
     for series in details:
         if series["metric"].get("__name__") == ksm.POD_OWNER:
@@ -111,10 +123,10 @@ def _owners(asker: Asker, details: list[Series], at_ms: int) -> list[Series] | N
 
 
 def _pods(
-    asker: Asker,
+    asker: ProbeReader,
     cluster: str,
-    requests: list[Series],
-    details: list[Series] | None,
+    requests: list[ResultSeries],
+    details: list[ResultSeries] | None,
     known: Mapping[str, str],
     at_ms: int,
 ) -> PodSeries:
@@ -143,7 +155,7 @@ def _pods(
     )
 
 
-def read_nodes(asker: Asker, known: Mapping[str, str], at_ms: int) -> dict[str, NodeSeries] | None:
+def read_nodes(asker: ProbeReader, known: Mapping[str, str], at_ms: int) -> dict[str, NodeSeries] | None:
     """By cluster, what is said of the nodes that advertise GPUs. None where it cannot be read."""
     found = asker.vector("GPUs of nodes", asker.select(ksm.NODE_ALLOCATABLE, gpu_matcher(known)), at_ms)
     if found is None:
@@ -164,10 +176,10 @@ def read_nodes(asker: Asker, known: Mapping[str, str], at_ms: int) -> dict[str, 
 
 
 def _nodes(
-    asker: Asker,
+    asker: ProbeReader,
     cluster: str,
-    advertised: list[Series],
-    details: list[Series] | None,
+    advertised: list[ResultSeries],
+    details: list[ResultSeries] | None,
     known: Mapping[str, str],
     at_ms: int,
 ) -> NodeSeries:
@@ -186,13 +198,13 @@ def _names(metrics: Iterable[Mapping[str, str]]) -> frozenset[str]:
     return frozenset(labels["__name__"] for labels in metrics if "__name__" in labels)
 
 
-def _resources(result: list[Series], known: Mapping[str, str]) -> tuple[str, ...]:
+def _resources(result: list[ResultSeries], known: Mapping[str, str]) -> tuple[str, ...]:
     """GPU resources, by their names in Kubernetes."""
     found = {ksm.resource_name(series["metric"].get("resource", ""), known) for series in result}
     return tuple(sorted(name for name in found if name))
 
 
-def counted(asker: Asker, names: Iterable[str], *labels: str, range_ms: int = 0) -> PromQL:
+def counted(asker: ProbeReader, names: Iterable[str], *labels: str, range_ms: int = 0) -> PromQL:
     """How many series of each name, by cluster and ``labels``, of the jobs that the settings name: those that
     are there, or that had any sample in ``range_ms``."""
     told_by = ("__name__", asker.settings.cluster_label, *labels)

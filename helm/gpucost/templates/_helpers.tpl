@@ -231,7 +231,7 @@ the chart writes itself is in "own", as KEY: what to use instead. */}}
 {{- end }}
 {{- end -}}
 
-{{/* What a ClusterState is made of: held to gpucost.kube.collections by a test. The groups of Kubernetes itself, and of
+{{/* What a ClusterState is made of: held to gpucost.kube.parse.collections by a test. The groups of Kubernetes itself, and of
 the others those in cluster.apiGroups. */}}
 {{- define "gpucost.watchRules" -}}
 - apiGroups: [""]

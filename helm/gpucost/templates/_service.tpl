@@ -158,7 +158,7 @@ way in which Go's templates do not write 1000000 as 1e+06. */}}
 {{- mergeOverwrite $found (deepCopy ($v.service.config | default dict)) | toPrettyJson -}}
 {{- end -}}
 
-{{/* Settings that a service cannot take while it runs (gpucost.service.configuration): a change makes a new pod. */}}
+{{/* Settings that a service cannot take while it runs (gpucost.service.wiring.configuration): a change makes a new pod. */}}
 {{- define "gpucost.startConfig" -}}
 {{- $c := include "gpucost.config" . | fromJson -}}
 {{- dict

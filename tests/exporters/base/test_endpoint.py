@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.spec import MetricSpec, MetricType
+from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.endpoint import Endpoint, Limits, Route
-from gpucost_exporter_base.exposition import Exposition, Family
-from gpucost_exporter_base.messages import Request, Response, text
+from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint, Route
+from gpucost_exporter_base.exposition import MetricExposition, MetricFamily
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, text
 from tests.support.ports import free_port
 
 LONG = b"x" * 20_000_000
@@ -26,15 +26,15 @@ HELLO = b"GET /hello HTTP/1.1\r\n\r\n"
 SERIES = MetricSpec("gpucost_gpu_boards", MetricType.GAUGE, "", ("node", "uuid"), "Boards.")
 
 
-def hello(request: Request) -> Response:
+def hello(request: EndpointRequest) -> EndpointResponse:
     return text(200, f"hello {request.query}")
 
 
-def long(request: Request) -> Response:  # noqa: ARG001
-    return Response(200, (LONG,))
+def long(request: EndpointRequest) -> EndpointResponse:  # noqa: ARG001
+    return EndpointResponse(200, (LONG,))
 
 
-def broken(request: Request) -> Response:  # noqa: ARG001
+def broken(request: EndpointRequest) -> EndpointResponse:  # noqa: ARG001
     raise RuntimeError("secret")
 
 
@@ -43,9 +43,9 @@ ROUTES: dict[str, Route] = {"/hello": hello, "/long": long, "/broken": broken}
 
 @contextmanager
 def serving(
-    routes: dict[str, Route] | None = None, limits: Limits | None = None, host: str = "127.0.0.1"
+    routes: dict[str, Route] | None = None, limits: EndpointLimits | None = None, host: str = "127.0.0.1"
 ) -> Iterator[int]:
-    endpoint = Endpoint(host, 0, ROUTES if routes is None else routes, limits)
+    endpoint = HttpEndpoint(host, 0, ROUTES if routes is None else routes, limits)
     port = endpoint.start()
     try:
         yield port
@@ -184,7 +184,7 @@ def test_a_body_is_never_taken_for_a_request(port: int) -> None:
 
 @pytest.mark.fault(10)
 def test_unfinished_head_ends() -> None:
-    with serving(limits=Limits(head_s=0.2)) as port:
+    with serving(limits=EndpointLimits(head_s=0.2)) as port:
         for start in (b"", b"GET /hello HTTP/1.1\r\nHost: ", HELLO + b"GET /"):
             with connect(port) as connection:
                 connection.sendall(start)
@@ -194,14 +194,14 @@ def test_unfinished_head_ends() -> None:
 
 @pytest.mark.fault(10)
 def test_idle_connection_ends() -> None:
-    with serving(limits=Limits(idle_s=1.0)) as port, connect(port) as connection:
+    with serving(limits=EndpointLimits(idle_s=1.0)) as port, connect(port) as connection:
         connection.sendall(HELLO)
         assert everything(connection).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.fault(10)
 def test_reader_that_takes_nothing_is_let_go() -> None:
-    with serving(limits=Limits(write_s=0.2)) as port, connect(port) as connection:
+    with serving(limits=EndpointLimits(write_s=0.2)) as port, connect(port) as connection:
         connection.sendall(b"GET /long HTTP/1.1\r\n\r\n")
         assert connection.recv(1)
         time.sleep(2)
@@ -210,7 +210,7 @@ def test_reader_that_takes_nothing_is_let_go() -> None:
 
 @pytest.mark.fault(10)
 def test_hundreds_of_slow_clients_keep_no_one_waiting() -> None:
-    limits = Limits(head_s=60, write_s=60)
+    limits = EndpointLimits(head_s=60, write_s=60)
     with serving(limits=limits) as port, ExitStack() as stack:
         get(port, "/long")
         before = resident_bytes()
@@ -230,7 +230,7 @@ def test_hundreds_of_slow_clients_keep_no_one_waiting() -> None:
 
 @pytest.mark.fault(10)
 def test_beyond_the_limit_the_longest_waiting_goes() -> None:
-    limits = Limits(head_s=60, write_s=60, connections=4)
+    limits = EndpointLimits(head_s=60, write_s=60, connections=4)
     with serving(limits=limits) as port, ExitStack() as stack:
         reader, first, second, third = (stack.enter_context(connect(port)) for _ in range(4))
         reader.sendall(b"GET /long HTTP/1.1\r\n\r\n")
@@ -247,7 +247,7 @@ def test_beyond_the_limit_the_longest_waiting_goes() -> None:
 
 @pytest.mark.fault(10)
 def test_only_slow_readers_and_still_an_answer() -> None:
-    limits = Limits(write_s=60, connections=4)
+    limits = EndpointLimits(write_s=60, connections=4)
     with serving(limits=limits) as port, ExitStack() as stack:
         for _ in range(8):
             reader = stack.enter_context(connect(port))
@@ -259,12 +259,12 @@ def test_only_slow_readers_and_still_an_answer() -> None:
 def test_a_route_that_hangs_is_answered_for() -> None:
     go_on = threading.Event()
 
-    def hanging(request: Request) -> Response:  # noqa: ARG001
+    def hanging(request: EndpointRequest) -> EndpointResponse:  # noqa: ARG001
         go_on.wait(60)
         return text(200, "late")
 
     try:
-        with serving({"/hanging": hanging, "/hello": hello}, Limits(answer_s=0.2, threads=2)) as port:
+        with serving({"/hanging": hanging, "/hello": hello}, EndpointLimits(answer_s=0.2, threads=2)) as port:
             assert get(port, "/hanging")[0].status == 503
             assert get(port, "/hello")[0].status == 200
             go_on.set()
@@ -277,12 +277,12 @@ def test_clients_that_have_gone_take_no_thread() -> None:
     go_on = threading.Event()
     begun: list[str] = []
 
-    def hanging(request: Request) -> Response:
+    def hanging(request: EndpointRequest) -> EndpointResponse:
         begun.append(request.query)
         go_on.wait(60)
         return text(200, "late")
 
-    limits = Limits(answer_s=60, threads=1)
+    limits = EndpointLimits(answer_s=60, threads=1)
     try:
         with serving({"/hanging": hanging, "/hello": hello}, limits) as port, ExitStack() as stack:
             stack.enter_context(connect(port)).sendall(b"GET /hanging?first HTTP/1.1\r\n\r\n")
@@ -314,26 +314,26 @@ def test_ipv6(host: str, clients: list[str]) -> None:
 
 def test_taken_address_is_told_by_the_name_of_its_setting() -> None:
     with serving() as port, pytest.raises(InputError, match=rf"metrics_listen: '127.0.0.1:{port}'.*in use"):
-        Endpoint("127.0.0.1", port, ROUTES, setting="metrics_listen").start()
+        HttpEndpoint("127.0.0.1", port, ROUTES, setting="metrics_listen").start()
 
 
 @pytest.mark.parametrize("host", ["no such host", "192.0.2.1", "a" * 64, "nul\0"])
 def test_a_host_that_is_none_is_told_by_the_name_of_its_own_setting(host: str) -> None:
     with pytest.raises(InputError) as caught:
-        Endpoint(host, 0, ROUTES, setting="listen_port", host_setting="listen_host").start()
+        HttpEndpoint(host, 0, ROUTES, setting="listen_port", host_setting="listen_host").start()
     assert (caught.value.field, caught.value.value) == ("listen_host", host)
 
 
 @pytest.mark.parametrize(("host", "port"), [("no such host", 0), ("127.0.0.1", 70_000), ("192.0.2.1", 0)])
 def test_impossible_address_is_refused(host: str, port: int) -> None:
     with pytest.raises(InputError, match="listen"):
-        Endpoint(host, port, ROUTES).start()
+        HttpEndpoint(host, port, ROUTES).start()
 
 
 def test_close_leaves_nothing_behind() -> None:
     threads = set(threading.enumerate())
     files = len(list(Path("/proc/self/fd").iterdir()))
-    endpoint = Endpoint("127.0.0.1", free_port(), ROUTES)
+    endpoint = HttpEndpoint("127.0.0.1", free_port(), ROUTES)
     port = endpoint.start()
     with connect(port) as waiting, connect(port) as reading:
         waiting.sendall(b"GET /")
@@ -346,7 +346,7 @@ def test_close_leaves_nothing_behind() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == files
     with pytest.raises(ConnectionRefusedError):
         connect(port)
-    again = Endpoint("127.0.0.1", port, ROUTES)  # the address is free at once
+    again = HttpEndpoint("127.0.0.1", port, ROUTES)  # the address is free at once
     assert again.start() == port
     again.close()
 
@@ -366,9 +366,9 @@ class Snapshots:
 
     def replace(self, generation: int) -> None:
         value = float(generation)
-        self._snapshot = generation, [Family(SERIES, [(labels, value) for labels in self._labels])]
+        self._snapshot = generation, [MetricFamily(SERIES, [(labels, value) for labels in self._labels])]
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         return self._snapshot[1]
 
 
@@ -391,7 +391,7 @@ def test_scrapes_during_updates_see_one_snapshot_each() -> None:
             assert len(values) == 500
             seen.append(set(values))
 
-    with serving({"/metrics": Exposition([source]).answer}) as port:
+    with serving({"/metrics": MetricExposition([source]).answer}) as port:
         updating = threading.Thread(target=update)
         scraping = [threading.Thread(target=scrape, args=(port,)) for _ in range(2)]
         for thread in (updating, *scraping):
@@ -410,7 +410,7 @@ def test_100k_series_keep_memory_flat_over_200_scrapes() -> None:
     # Ten pages of 7 MB: a page kept at each scrape would be a gigabyte; the allocator moves by some pages.
     series, budget = 100_000, 70_000_000
     source = Snapshots(series)
-    with serving({"/metrics": Exposition([source]).answer}) as port:
+    with serving({"/metrics": MetricExposition([source]).answer}) as port:
 
         def scrape(number: int) -> int:
             if number % 20 == 0:

@@ -16,20 +16,20 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from gpucost.contract.spec import MetricSpec, MetricType
+from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
 from gpucost_exporter_base.exposition import (
     DUPLICATES,
     LABEL_VALUE_LIMIT,
     SOURCE_ERRORS,
     SOURCE_UP,
-    Exposition,
-    Family,
+    MetricExposition,
+    MetricFamily,
     clean,
     render,
 )
-from gpucost_exporter_base.messages import encode
-from gpucost_exporter_base.messages import parse as parse_request
+from gpucost_exporter_base.http_messages import encode
+from gpucost_exporter_base.http_messages import parse as parse_request
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -52,11 +52,11 @@ class Fixed:
     """A source that gives what it is told to, and counts how often it is asked."""
 
     name: str
-    given: Callable[[], Iterable[Family]]
+    given: Callable[[], Iterable[MetricFamily]]
     version: object = None
     calls: int = field(default=0)
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         self.calls += 1
         return self.given()
 
@@ -85,9 +85,9 @@ def accept(request: pytest.FixtureRequest) -> str:
 
 def test_samples_are_read_back(accept: str) -> None:
     families = [
-        Family(BUSY, [(("GPU-1", ""), 1.5), (("GPU-1", "pod"), 1234567.25)]),
-        Family(MEMORY, [(("GPU-1",), 8e10)]),
-        Family(PLAIN, [((), 8)]),
+        MetricFamily(BUSY, [(("GPU-1", ""), 1.5), (("GPU-1", "pod"), 1234567.25)]),
+        MetricFamily(MEMORY, [(("GPU-1",), 8e10)]),
+        MetricFamily(PLAIN, [((), 8)]),
     ]
     assert series(*render(families, accept)) == {
         (BUSY.name, (("holder", ""), ("uuid", "GPU-1"))): 1.5,
@@ -98,7 +98,7 @@ def test_samples_are_read_back(accept: str) -> None:
 
 
 def test_openmetrics_carries_type_and_unit() -> None:
-    (metric,) = read(*render([Family(BUSY, [(("GPU-1", ""), 1.5)])], OPENMETRICS))
+    (metric,) = read(*render([MetricFamily(BUSY, [(("GPU-1", ""), 1.5)])], OPENMETRICS))
     assert (metric.name, metric.type, metric.unit) == ("gpucost_gpu_busy_seconds", "counter", "seconds")
     assert metric.documentation == BUSY.help
 
@@ -119,7 +119,7 @@ def test_openmetrics_carries_type_and_unit() -> None:
     ],
 )
 def test_format_follows_the_accept_header(accept: str, expected: str) -> None:
-    body, content_type = render([Family(PLAIN, [((), 1)])], accept)
+    body, content_type = render([MetricFamily(PLAIN, [((), 1)])], accept)
     assert content_type.startswith(expected)
     assert series(body, content_type) == {(PLAIN.name, ()): 1.0}
 
@@ -130,7 +130,7 @@ def test_format_follows_the_accept_header(accept: str, expected: str) -> None:
 @example([("a" * 1_000_000, "\ud800" * 1_000_000), ("\\" * 1_000_000, '"' * 1_000_000)])
 @example([(",", '",b="'), ("{a}", " "), ("\t", "  x "), ("=", "# EOF"), ("# EOF\n", "")])
 def test_any_label_value_is_read_back(labels: list[tuple[str, str]]) -> None:
-    family = Family(BUSY, [(pair, float(number)) for number, pair in enumerate(labels)])
+    family = MetricFamily(BUSY, [(pair, float(number)) for number, pair in enumerate(labels)])
     expected: Series = {}
     for number, (uuid, holder) in enumerate(labels):
         key = BUSY.name, (("holder", clean(holder)), ("uuid", clean(uuid)))
@@ -150,15 +150,15 @@ def test_harmless_label_values_are_untouched(value: str) -> None:
 def test_label_values_are_cut_and_cleaned() -> None:
     assert clean("x" * 1_000_000) == "x" * (LABEL_VALUE_LIMIT - 1) + "…"
     assert clean("a\x00b\ud800c\x9f") == "a\ufffdb\ufffdc\ufffd"
-    body, _ = render([Family(MEMORY, [(("x" * 1_000_000,), 1)])], "")
+    body, _ = render([MetricFamily(MEMORY, [(("x" * 1_000_000,), 1)])], "")
     assert len(body) < 2 * LABEL_VALUE_LIMIT
 
 
 @pytest.mark.fault(5)
 def test_equal_label_sets_come_out_once_and_the_first_wins(accept: str) -> None:
     families = [
-        Family(MEMORY, [(("GPU-1",), 1), (("GPU-1",), 2), (("GPU-2\x00",), 3), (("GPU-2\x01",), 4)]),
-        Family(MEMORY, [(("GPU-1",), 5), (("GPU-3",), 6)]),
+        MetricFamily(MEMORY, [(("GPU-1",), 1), (("GPU-1",), 2), (("GPU-2\x00",), 3), (("GPU-2\x01",), 4)]),
+        MetricFamily(MEMORY, [(("GPU-1",), 5), (("GPU-3",), 6)]),
     ]
     body, content_type = render(families, accept)
     assert [(sample.labels["uuid"], sample.value) for sample in read(body, content_type)[0].samples] == [
@@ -172,27 +172,27 @@ def test_equal_label_sets_come_out_once_and_the_first_wins(accept: str) -> None:
 @pytest.mark.parametrize("labels", [(), ("GPU-1", "more")])
 def test_wrong_number_of_label_values_is_refused(labels: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=r"gpucost_gpu_memory_bytes\.labels"):
-        render([Family(MEMORY, [(labels, 1)])], "")
+        render([MetricFamily(MEMORY, [(labels, 1)])], "")
 
 
 def test_two_declarations_of_one_name_are_refused() -> None:
     other = MetricSpec(MEMORY.name, MetricType.GAUGE, "bytes", ("holder",), "Something else.")
     with pytest.raises(InputError, match="one declaration"):
-        render([Family(MEMORY, []), Family(other, [])], "")
+        render([MetricFamily(MEMORY, []), MetricFamily(other, [])], "")
 
 
 @pytest.mark.fault(4)
 def test_a_raising_source_is_left_out_whole(accept: str, caplog: pytest.LogCaptureFixture) -> None:
-    well = Fixed("well", lambda: [Family(PLAIN, [((), 8)])])
+    well = Fixed("well", lambda: [MetricFamily(PLAIN, [((), 8)])])
     state = {"ill": True}
 
-    def halting() -> Iterator[Family]:
-        yield Family(MEMORY, [(("GPU-1",), 1)])
+    def halting() -> Iterator[MetricFamily]:
+        yield MetricFamily(MEMORY, [(("GPU-1",), 1)])
         if state["ill"]:
             raise OSError("the driver went away")
-        yield Family(BUSY, [(("GPU-1", ""), 2)])
+        yield MetricFamily(BUSY, [(("GPU-1", ""), 2)])
 
-    exposition = Exposition([Fixed("ill", halting), well])
+    exposition = MetricExposition([Fixed("ill", halting), well])
     for failures in (1, 2):
         found = series(*exposition.render(accept))
         assert found == {
@@ -217,17 +217,17 @@ def test_a_raising_source_is_left_out_whole(accept: str, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     "family",
     [
-        Family(MEMORY, [(("GPU-1",), 1), ((), 2)]),
-        Family(MEMORY, [(("GPU-1",), None)]),  # type: ignore[list-item]
-        Family(MEMORY, [((7,), 1)]),  # type: ignore[list-item]
-        Family(MetricSpec(PLAIN.name, PLAIN.type, "", (), "Another declaration."), [((), 1)]),
-        Family(MetricSpec(SOURCE_UP.name, PLAIN.type, "", (), "A reserved name."), [((), 1)]),
+        MetricFamily(MEMORY, [(("GPU-1",), 1), ((), 2)]),
+        MetricFamily(MEMORY, [(("GPU-1",), None)]),  # type: ignore[list-item]
+        MetricFamily(MEMORY, [((7,), 1)]),  # type: ignore[list-item]
+        MetricFamily(MetricSpec(PLAIN.name, PLAIN.type, "", (), "Another declaration."), [((), 1)]),
+        MetricFamily(MetricSpec(SOURCE_UP.name, PLAIN.type, "", (), "A reserved name."), [((), 1)]),
     ],
     ids=["labels", "no number", "no text", "declared otherwise", "reserved"],
 )
-def test_a_source_of_nonsense_fails_alone(family: Family) -> None:
-    well = Fixed("well", lambda: [Family(PLAIN, [((), 8)])])
-    found = series(*Exposition([well, Fixed("ill", lambda: [family])]).render(OPENMETRICS))
+def test_a_source_of_nonsense_fails_alone(family: MetricFamily) -> None:
+    well = Fixed("well", lambda: [MetricFamily(PLAIN, [((), 8)])])
+    found = series(*MetricExposition([well, Fixed("ill", lambda: [family])]).render(OPENMETRICS))
     assert found[source_series(SOURCE_UP, "ill")] == 0.0
     assert found[PLAIN.name, ()] == 8.0
     assert not any(name == MEMORY.name for name, _ in found)
@@ -235,9 +235,9 @@ def test_a_source_of_nonsense_fails_alone(family: Family) -> None:
 
 @pytest.mark.fault(5)
 def test_duplicates_between_sources_are_counted_by_the_later_one() -> None:
-    first = Fixed("first", lambda: [Family(MEMORY, [(("GPU-1",), 1)])])
-    second = Fixed("second", lambda: [Family(MEMORY, [(("GPU-1",), 2), (("GPU-2",), 3)])])
-    found = series(*Exposition([first, second]).render(""))
+    first = Fixed("first", lambda: [MetricFamily(MEMORY, [(("GPU-1",), 1)])])
+    second = Fixed("second", lambda: [MetricFamily(MEMORY, [(("GPU-1",), 2), (("GPU-2",), 3)])])
+    found = series(*MetricExposition([first, second]).render(""))
     assert found[MEMORY.name, (("uuid", "GPU-1"),)] == 1.0
     assert found[MEMORY.name, (("uuid", "GPU-2"),)] == 3.0
     assert found[source_series(DUPLICATES, "first")] == 0.0
@@ -246,12 +246,12 @@ def test_duplicates_between_sources_are_counted_by_the_later_one() -> None:
 
 def test_two_sources_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="source"):
-        Exposition([Fixed("same", list), Fixed("same", list)])
+        MetricExposition([Fixed("same", list), Fixed("same", list)])
 
 
 def test_a_snapshot_is_rendered_once_for_each_format() -> None:
-    source = Fixed("only", lambda: [Family(PLAIN, [((), source.calls)])], version=1)
-    exposition = Exposition([source])
+    source = Fixed("only", lambda: [MetricFamily(PLAIN, [((), source.calls)])], version=1)
+    exposition = MetricExposition([source])
     body, _ = exposition.render("")
     assert exposition.render("*/*")[0] is body
     assert source.calls == 1
@@ -265,7 +265,9 @@ def test_a_snapshot_is_rendered_once_for_each_format() -> None:
 
 
 def test_a_snapshot_is_compressed_once_for_each_format() -> None:
-    exposition = Exposition([Fixed("only", lambda: [Family(MEMORY, [((str(n),), n) for n in range(99)])], 1)])
+    exposition = MetricExposition(
+        [Fixed("only", lambda: [MetricFamily(MEMORY, [((str(n),), n) for n in range(99)])], 1)]
+    )
 
     def zipped(accept: str) -> Sequence[bytes]:
         head = f"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\nAccept: {accept}\r\n\r\n"
@@ -280,7 +282,7 @@ def test_a_snapshot_is_compressed_once_for_each_format() -> None:
 
 def test_without_a_version_nothing_is_kept() -> None:
     sources = [Fixed("known", list, version=1), Fixed("unknown", list)]
-    exposition = Exposition(sources)
+    exposition = MetricExposition(sources)
     exposition.render("")
     exposition.render("")
     assert [source.calls for source in sources] == [2, 2]
@@ -288,13 +290,13 @@ def test_without_a_version_nothing_is_kept() -> None:
 
 @pytest.mark.fault(4)
 def test_a_failure_is_not_kept() -> None:
-    def ill() -> list[Family]:
+    def ill() -> list[MetricFamily]:
         raise RuntimeError
 
     source = Fixed("ill", ill, version=1)
-    exposition = Exposition([source])
+    exposition = MetricExposition([source])
     exposition.render("")
-    source.given = lambda: [Family(PLAIN, [((), 8)])]
+    source.given = lambda: [MetricFamily(PLAIN, [((), 8)])]
     found = series(*exposition.render(""))
     assert found[PLAIN.name, ()] == 8.0
     assert found[source_series(SOURCE_UP, "ill")] == 1.0
@@ -309,16 +311,16 @@ def test_a_source_whose_version_raises_is_reported() -> None:
         def version(self) -> object:
             raise OSError
 
-        def families(self) -> Iterable[Family]:
+        def families(self) -> Iterable[MetricFamily]:
             raise OSError
 
-    found = series(*Exposition([Broken()]).render(""))
+    found = series(*MetricExposition([Broken()]).render(""))
     assert found[source_series(SOURCE_UP, "broken")] == 0.0
 
 
 def test_numbers_without_end_are_written_as_prometheus_does(accept: str) -> None:
     samples = [(("a",), math.inf), (("b",), -math.inf), (("c",), math.nan), (("d",), 1e300), (("e",), 5e-324)]
-    found = series(*render([Family(MEMORY, samples)], accept))
+    found = series(*render([MetricFamily(MEMORY, samples)], accept))
     assert found[MEMORY.name, (("uuid", "a"),)] == math.inf
     assert found[MEMORY.name, (("uuid", "b"),)] == -math.inf
     assert math.isnan(found[MEMORY.name, (("uuid", "c"),)])
@@ -332,10 +334,10 @@ def test_numbers_without_end_are_written_as_prometheus_does(accept: str) -> None
 def test_promtool_accepts_the_text() -> None:
     torture = ['"', "\\", "\n", "\x00", "\ud800", "🦆", "\t", "{}", "", "x" * 10_000, "# EOF"]
     families = [
-        Family(BUSY, [((value, value), 1.0) for value in torture]),
-        Family(MEMORY, [(("GPU-1",), 8e10)]),
+        MetricFamily(BUSY, [((value, value), 1.0) for value in torture]),
+        MetricFamily(MEMORY, [(("GPU-1",), 8e10)]),
     ]
-    body, _ = Exposition([Fixed("only", lambda: families)]).render("")
+    body, _ = MetricExposition([Fixed("only", lambda: families)]).render("")
     arguments = [PROMTOOL or "promtool", "check", "metrics"]
     done = subprocess.run(arguments, input=body, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpucost_exporter_base.fetch import FetchError, FetchFailure, fetch
+from gpucost_exporter_base.fetch import FetchFailure, TextFetchError, fetch
 
 OK = b"HTTP/1.1 200 OK\r\n"
 TIMEOUT_S = 0.5
@@ -75,7 +75,7 @@ def test_bodies_of_every_kind(answer: Sequence[bytes], text: str) -> None:
 )
 def test_an_answer_that_drips_ends_as_a_whole(first: bytes, again: bytes) -> None:
     with saying(first, again) as url:
-        with pytest.raises(FetchError) as caught:
+        with pytest.raises(TextFetchError) as caught:
             get(url, timeout_s=TIMEOUT_S)
         assert caught.value.reason is FetchFailure.TIMEOUT
 
@@ -95,6 +95,6 @@ def test_an_answer_that_drips_ends_as_a_whole(first: bytes, again: bytes) -> Non
     ],
 )
 def test_what_is_no_whole_text_is_told_apart(answer: bytes, reason: FetchFailure) -> None:
-    with saying(answer) as url, pytest.raises(FetchError) as caught:
+    with saying(answer) as url, pytest.raises(TextFetchError) as caught:
         get(url)
     assert caught.value.reason is reason

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost_exporter_base.health import Health
-from gpucost_exporter_base.messages import parse
+from gpucost_exporter_base.endpoint import HealthChecks
+from gpucost_exporter_base.http_messages import parse
 
 REQUEST = parse(b"GET /healthz HTTP/1.1\r\n\r\n")
 
 
 def test_all_well() -> None:
-    response = Health({"driver": lambda: "", "kubelet": lambda: ""}).answer(REQUEST)
+    response = HealthChecks({"driver": lambda: "", "kubelet": lambda: ""}).answer(REQUEST)
     assert (response.status, response.body) == (200, b"ok\n")
 
 
 def test_every_problem_is_named() -> None:
     checks = {"driver": lambda: "no answer since 10:00", "kubelet": lambda: "", "dcgm": lambda: "refused"}
-    response = Health(checks).answer(REQUEST)
+    response = HealthChecks(checks).answer(REQUEST)
     assert response.status == 503
     assert response.body == b"driver: no answer since 10:00\ndcgm: refused\n"
     assert response.content_type.startswith("text/plain")
@@ -27,7 +27,7 @@ def test_a_check_that_raises_is_a_problem(caplog: pytest.LogCaptureFixture) -> N
     def broken() -> str:
         raise OSError("gone")
 
-    response = Health({"driver": broken}).answer(REQUEST)
+    response = HealthChecks({"driver": broken}).answer(REQUEST)
     assert response.status == 503
     assert b"driver: the check failed: OSError('gone')" in response.body
     assert "driver" in caplog.text

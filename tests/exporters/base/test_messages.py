@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.messages import PLAIN, TURN_BYTES, Response, encode, parse, text, turns
+from gpucost_exporter_base.http_messages import (
+    PLAIN,
+    TURN_BYTES,
+    EndpointResponse,
+    encode,
+    parse,
+    text,
+    turns,
+)
 
 GET = b"GET /metrics HTTP/1.1\r\n"
 
@@ -76,7 +84,7 @@ def test_any_bytes_are_understood_or_refused(noise: bytes, in_fields: bool) -> N
 
 
 def test_head_has_the_length_and_no_body() -> None:
-    response = Response(200, (b"12", b"345"), PLAIN)
+    response = EndpointResponse(200, (b"12", b"345"), PLAIN)
     head, body = encode(parse(b"HEAD / HTTP/1.1\r\n\r\n"), response)
     assert b"Content-Length: 5\r\n" in head
     assert list(body) == []
@@ -100,7 +108,7 @@ def test_head_has_the_length_and_no_body() -> None:
 def test_gzip_where_the_client_takes_it(accepted: bytes, zipped: bool) -> None:
     request = parse(GET + b"Accept-Encoding: " + accepted + b"\r\n\r\n")
     long = b"gpucost " * 1000
-    head, chunks = encode(request, Response(200, (long[:10], long[10:])))
+    head, chunks = encode(request, EndpointResponse(200, (long[:10], long[10:])))
     body = b"".join(chunks)
     assert (b"Content-Encoding: gzip\r\n" in head) is zipped
     assert (gzip.decompress(body) if zipped else body) == long
@@ -115,7 +123,7 @@ def test_short_bodies_are_not_zipped() -> None:
 def test_chunks_compressed_before_are_sent_as_they_are() -> None:
     request = parse(GET + b"Accept-Encoding: gzip\r\n\r\n")
     members = (gzip.compress(b"a" * 2000), gzip.compress(b"b"))
-    head, body = encode(request, Response(200, (b"a" * 2000, b"b"), zipped=lambda: members))
+    head, body = encode(request, EndpointResponse(200, (b"a" * 2000, b"b"), zipped=lambda: members))
     assert body is members
     assert f"Content-Length: {len(b''.join(members))}\r\n".encode() in head
 

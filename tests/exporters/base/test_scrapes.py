@@ -15,20 +15,25 @@ import pytest
 
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.settings.environment import from_environment
-from gpucost_exporter_base.endpoint import Endpoint, Limits
-from gpucost_exporter_base.messages import Request, Response, text
-from gpucost_exporter_base.scrapes import ScrapeSettings, ScrapeTokens, guarded, listening
+from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, text
+from gpucost_exporter_base.scrape_access import (
+    ScrapeSettings,
+    ScrapeTokens,
+    guarded,
+    listening,
+)
 from tests.kube.pki import Pki, make_pki
 
 TOKEN, OTHER = "a-token-of-32-characters-for-this", "another-token-of-many-characters"
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
 
-def series(request: Request) -> Response:  # noqa: ARG001
+def series(request: EndpointRequest) -> EndpointResponse:  # noqa: ARG001
     return text(200, 'gpucost_pod_gpu_units{team="research"} 8')
 
 
-def well(request: Request) -> Response:  # noqa: ARG001
+def well(request: EndpointRequest) -> EndpointResponse:  # noqa: ARG001
     return text(200, "ok")
 
 
@@ -41,7 +46,7 @@ def settings(**values: object) -> ScrapeSettings:
 
 
 @contextmanager
-def serving(endpoint: Endpoint) -> Iterator[int]:
+def serving(endpoint: HttpEndpoint) -> Iterator[int]:
     port = endpoint.start()
     try:
         yield port
@@ -160,7 +165,7 @@ def test_what_is_not_safe_is_refused_at_the_start(values: dict[str, str], field:
 )
 def test_what_is_said_to_be_open_is(values: dict[str, str]) -> None:
     found = listening(settings(**{"listen_host": "127.0.0.1", **values}), 0, {"/metrics": series})
-    assert isinstance(found, Endpoint)
+    assert isinstance(found, HttpEndpoint)
     listening(settings(**values), 0, ROUTES)
 
 
@@ -223,7 +228,7 @@ def test_handshakes_that_never_end_count_as_connections(pkis: tuple[Pki, Pki]) -
         listen_host="127.0.0.1", tls_cert_file=folder / "server.crt", tls_key_file=folder / "server.key"
     )
     made = listening(found, 0, ROUTES)
-    made._limits = Limits(head_s=60, connections=20)
+    made._limits = EndpointLimits(head_s=60, connections=20)
     trust = ssl.create_default_context(cafile=str(pkis[0].ca))
     with serving(made) as port, ExitStack() as held:
         first = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
@@ -239,5 +244,5 @@ def test_a_guard_passes_the_answer_on(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN, encoding="utf-8")
     route = guarded(series, ScrapeTokens((str(file),)))
-    asks = Request("GET", "/metrics", "", {"authorization": f"Bearer {TOKEN}"}, True)
+    asks = EndpointRequest("GET", "/metrics", "", {"authorization": f"Bearer {TOKEN}"}, True)
     assert route(asks).body == series(asks).body

@@ -10,80 +10,94 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.contract.gpu_metrics import Holder, Measure, Method
+from gpucost.contract.gpu_metrics import AttributionMethod, GpuMeasure, HolderKind
 from gpucost.domain.errors import InputError
-from gpucost_gpu_exporter.accounts import Accounts, Row
-from gpucost_gpu_exporter.holdings import DeviceKey, Pod
-from gpucost_gpu_exporter.quantities import SECOND_NS, TICKS_PER_SECOND, dyadic, exported
-from gpucost_gpu_exporter.split import UNALLOCATED, Who
+from gpucost_gpu_exporter.metering.accounts import (
+    UNALLOCATED,
+    CounterRow,
+    GpuAccounts,
+    GpuUser,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    TICKS_PER_SECOND,
+    DeviceKey,
+    PodRef,
+    dyadic,
+    exported,
+)
 
 GPU, OTHER = DeviceKey("GPU-1"), DeviceKey("GPU-2")
 SLICE = DeviceKey("GPU-1", "3")
-A, B = (Pod("team", name, f"uid-{name}") for name in "ab")
+A, B = (PodRef("team", name, f"uid-{name}") for name in "ab")
 KEEP_NS = 600 * SECOND_NS
 
 
-def row(pod: Pod, device: DeviceKey = GPU, method: Method = Method.EXACT) -> Row:
-    return Row(Who(Holder.POD, pod), device, method)
+def row(
+    pod: PodRef, device: DeviceKey = GPU, method: AttributionMethod = AttributionMethod.EXACT
+) -> CounterRow:
+    return CounterRow(GpuUser(HolderKind.POD, pod), device, method)
 
 
-FREE = Row(UNALLOCATED, GPU, Method.EXACT)
-ROWS = (row(A), row(B), row(B, method=Method.WEIGHTED), FREE)
+FREE = CounterRow(UNALLOCATED, GPU, AttributionMethod.EXACT)
+ROWS = (row(A), row(B), row(B, method=AttributionMethod.WEIGHTED), FREE)
 
 # Thirty of them stay below 2^39 J, up to which floats carry the amounts without an error.
 amounts = st.integers(min_value=0, max_value=10**13)
 weights = st.dictionaries(
     st.sampled_from(ROWS), st.fractions(min_value=0, max_value=10**6), min_size=1
 ).filter(lambda found: any(found.values()))
-additions = st.lists(st.tuples(st.sampled_from(Measure), amounts, weights), max_size=30)
+additions = st.lists(st.tuples(st.sampled_from(GpuMeasure), amounts, weights), max_size=30)
 
 
-def of_gpu(accounts: Accounts, measure: Measure) -> int:
+def of_gpu(accounts: GpuAccounts, measure: GpuMeasure) -> int:
     return dyadic(measure, accounts.gpus[GPU][measure])
 
 
 class TestAdd:
     def test_it_is_dealt_to_the_last_tick(self) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         for _ in range(1000):
-            accounts.add(GPU, Measure.HELD, 333_333_333, {row(A): 1, row(B): 1, FREE: 1})
-        parts = [accounts.rows[found][Measure.HELD] for found in (row(A), row(B), FREE)]
-        assert sum(parts) == of_gpu(accounts, Measure.HELD) == 333_333_333_000 * TICKS_PER_SECOND // SECOND_NS
+            accounts.add(GPU, GpuMeasure.HELD, 333_333_333, {row(A): 1, row(B): 1, FREE: 1})
+        parts = [accounts.rows[found][GpuMeasure.HELD] for found in (row(A), row(B), FREE)]
+        assert (
+            sum(parts) == of_gpu(accounts, GpuMeasure.HELD) == 333_333_333_000 * TICKS_PER_SECOND // SECOND_NS
+        )
         assert max(parts) - min(parts) <= 1000
         assert not list(accounts.differences())
 
     def test_nothing_added_begins_at_0(self) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.HELD, 0, {row(A): 1})
-        assert accounts.rows == {row(A): {Measure.HELD: 0}}
-        assert accounts.gpus == {GPU: {Measure.HELD: 0}}
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.HELD, 0, {row(A): 1})
+        assert accounts.rows == {row(A): {GpuMeasure.HELD: 0}}
+        assert accounts.gpus == {GPU: {GpuMeasure.HELD: 0}}
 
     def test_a_measure_that_was_never_observed_is_absent(self) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.HELD, SECOND_NS, {row(A): 1})
-        assert Measure.BUSY not in accounts.gpus[GPU]
-        assert Measure.BUSY not in accounts.rows[row(A)]
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(A): 1})
+        assert GpuMeasure.BUSY not in accounts.gpus[GPU]
+        assert GpuMeasure.BUSY not in accounts.rows[row(A)]
 
     @pytest.mark.parametrize("shares", [{row(A): 0, row(B): 0}, {row(A): 2, row(B): -1}, {}])
-    def test_weights_that_deal_nothing_change_nothing(self, shares: Mapping[Row, int]) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.HELD, 5, {row(A): 1})
+    def test_weights_that_deal_nothing_change_nothing(self, shares: Mapping[CounterRow, int]) -> None:
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.HELD, 5, {row(A): 1})
         before = accounts.copy()
         with pytest.raises((InputError, ValueError)):
-            accounts.add(GPU, Measure.HELD, SECOND_NS, shares)
+            accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, shares)
         assert accounts == before
 
     def test_a_negative_amount_changes_nothing(self) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         with pytest.raises(ValueError, match="negative"):
-            accounts.add(GPU, Measure.HELD, -1, {row(A): 1})
-        assert accounts == Accounts()
+            accounts.add(GPU, GpuMeasure.HELD, -1, {row(A): 1})
+        assert accounts == GpuAccounts()
 
     @given(additions)
     def test_the_parts_are_the_whole_and_never_fall(
-        self, added: list[tuple[Measure, int, dict[Row, Fraction]]]
+        self, added: list[tuple[GpuMeasure, int, dict[CounterRow, Fraction]]]
     ) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         for measure, base, shares in added:
             before = {found: dict(amounts) for found, amounts in accounts.rows.items()}
             accounts.add(GPU, measure, base, shares)
@@ -93,9 +107,9 @@ class TestAdd:
 
     @given(additions)
     def test_as_floats_they_add_up_too_in_any_order(
-        self, added: list[tuple[Measure, int, dict[Row, Fraction]]]
+        self, added: list[tuple[GpuMeasure, int, dict[CounterRow, Fraction]]]
     ) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         for measure, base, shares in added:
             accounts.add(GPU, measure, base, shares)
         for measure, base in accounts.gpus.get(GPU, {}).items():
@@ -105,9 +119,9 @@ class TestAdd:
 
     @given(additions)
     def test_the_order_of_the_holders_is_of_no_matter(
-        self, added: list[tuple[Measure, int, dict[Row, Fraction]]]
+        self, added: list[tuple[GpuMeasure, int, dict[CounterRow, Fraction]]]
     ) -> None:
-        forward, backward = Accounts(), Accounts()
+        forward, backward = GpuAccounts(), GpuAccounts()
         for measure, base, shares in added:
             forward.add(GPU, measure, base, shares)
             backward.add(GPU, measure, base, dict(reversed(shares.items())))
@@ -117,12 +131,14 @@ class TestAdd:
 class TestRetire:
     @pytest.mark.trap(17)
     def test_a_pods_rows_stay_for_a_while_and_then_only_their_sum(self) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         accounts.saw(A, 0, 0)
         accounts.saw(B, 0, 0)
-        accounts.add(GPU, Measure.HELD, SECOND_NS, {row(A): 1})
-        accounts.add(GPU, Measure.HELD, SECOND_NS, {row(A, method=Method.WEIGHTED): 1, row(B): 1})
-        accounts.add(SLICE, Measure.BUSY, SECOND_NS, {row(A, SLICE): 1})
+        accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(A): 1})
+        accounts.add(
+            GPU, GpuMeasure.HELD, SECOND_NS, {row(A, method=AttributionMethod.WEIGHTED): 1, row(B): 1}
+        )
+        accounts.add(SLICE, GpuMeasure.BUSY, SECOND_NS, {row(A, SLICE): 1})
         accounts.saw(B, 500_000, 500 * SECOND_NS)
         accounts.retire(KEEP_NS, KEEP_NS)
         assert A in accounts.pods
@@ -130,27 +146,27 @@ class TestRetire:
         assert set(accounts.pods) == {B}
         assert set(accounts.rows) == {row(B)}
         assert accounts.retired == {
-            GPU: {Measure.HELD: TICKS_PER_SECOND * 3 // 2},
-            SLICE: {Measure.BUSY: TICKS_PER_SECOND},
+            GPU: {GpuMeasure.HELD: TICKS_PER_SECOND * 3 // 2},
+            SLICE: {GpuMeasure.BUSY: TICKS_PER_SECOND},
         }
         assert not list(accounts.differences())
 
     def test_what_is_retired_adds_up(self) -> None:
-        accounts = Accounts()
+        accounts = GpuAccounts()
         for start, pod in enumerate((A, B)):
             accounts.saw(pod, 0, start)
-            accounts.add(GPU, Measure.HELD, SECOND_NS, {row(pod): 1})
+            accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(pod): 1})
             accounts.retire(KEEP_NS + start + 1, KEEP_NS)
-        assert accounts.retired == {GPU: {Measure.HELD: 2 * TICKS_PER_SECOND}}
+        assert accounts.retired == {GPU: {GpuMeasure.HELD: 2 * TICKS_PER_SECOND}}
         assert not list(accounts.differences())
 
     @pytest.mark.fault(9)
     def test_of_very_many_the_oldest_go_sooner(self) -> None:
-        accounts = Accounts()
-        pods = [Pod("team", f"short-{number}", f"uid-{number}") for number in range(30)]
+        accounts = GpuAccounts()
+        pods = [PodRef("team", f"short-{number}", f"uid-{number}") for number in range(30)]
         for number, pod in enumerate(pods):
             accounts.saw(pod, 0, number * 10 * SECOND_NS)
-            accounts.add(GPU, Measure.HELD, SECOND_NS, {row(pod): 1})
+            accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(pod): 1})
         now_ns = 300 * SECOND_NS
         accounts.retire(now_ns, KEEP_NS, most=20)
         assert set(accounts.pods) == set(pods[10:])
@@ -160,41 +176,41 @@ class TestRetire:
         assert not list(accounts.differences())
 
     def test_nobody_in_particular_is_never_retired(self) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.HELD, SECOND_NS, {FREE: 1})
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {FREE: 1})
         accounts.retire(10**18, KEEP_NS)
         assert set(accounts.rows) == {FREE}
 
     @pytest.mark.trap(15)
     def test_a_pod_of_the_same_name_has_rows_of_its_own(self) -> None:
-        accounts, new = Accounts(), A._replace(uid="uid-new")
+        accounts, new = GpuAccounts(), A._replace(uid="uid-new")
         for pod, now_ns in ((A, 0), (new, KEEP_NS)):
             accounts.saw(pod, now_ns // 10**6, now_ns)
-            accounts.add(GPU, Measure.HELD, SECOND_NS, {row(pod): 1})
+            accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(pod): 1})
         accounts.retire(KEEP_NS + 1, KEEP_NS)
-        assert accounts.rows == {row(new): {Measure.HELD: TICKS_PER_SECOND}}
+        assert accounts.rows == {row(new): {GpuMeasure.HELD: TICKS_PER_SECOND}}
         assert accounts.pods[new].since_ms == KEEP_NS // 10**6
 
 
 class TestDifferences:
     def test_a_difference_is_told(self) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.BUSY, SECOND_NS, {row(A): 1})
-        accounts.add(OTHER, Measure.BUSY, SECOND_NS, {row(A, OTHER): 1})
-        accounts.rows[row(A)][Measure.BUSY] -= 3
-        assert list(accounts.differences()) == [("GPU-1", Measure.BUSY, 3)]
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.BUSY, SECOND_NS, {row(A): 1})
+        accounts.add(OTHER, GpuMeasure.BUSY, SECOND_NS, {row(A, OTHER): 1})
+        accounts.rows[row(A)][GpuMeasure.BUSY] -= 3
+        assert list(accounts.differences()) == [("GPU-1", GpuMeasure.BUSY, 3)]
 
     def test_energy_is_of_the_board_whatever_instances_it_is_dealt_to(self) -> None:
-        accounts = Accounts()
-        accounts.add(GPU, Measure.ENERGY, 1000, {row(A, SLICE): 1, FREE: 2})
+        accounts = GpuAccounts()
+        accounts.add(GPU, GpuMeasure.ENERGY, 1000, {row(A, SLICE): 1, FREE: 2})
         assert not list(accounts.differences())
 
 
-def filled() -> Accounts:
-    accounts = Accounts()
+def filled() -> GpuAccounts:
+    accounts = GpuAccounts()
     accounts.saw(A, 1_793_491_200_123, 17)
-    accounts.add(GPU, Measure.HELD, 10**18 + 1, {row(A): 1, FREE: 2})
-    accounts.add(SLICE, Measure.ENERGY, 12_345, {row(B, SLICE, Method.WEIGHTED): 1})
+    accounts.add(GPU, GpuMeasure.HELD, 10**18 + 1, {row(A): 1, FREE: 2})
+    accounts.add(SLICE, GpuMeasure.ENERGY, 12_345, {row(B, SLICE, AttributionMethod.WEIGHTED): 1})
     accounts.saw(B, 5, 6)
     accounts.retire(KEEP_NS + 10, KEEP_NS)
     accounts.saw(A, 7, KEEP_NS)
@@ -205,15 +221,15 @@ def filled() -> Accounts:
 
 def test_through_json() -> None:
     accounts = filled()
-    back = Accounts.from_json(json.loads(json.dumps(accounts.to_json())))
+    back = GpuAccounts.from_json(json.loads(json.dumps(accounts.to_json())))
     assert back == accounts
-    assert {type(measure) for amounts in back.rows.values() for measure in amounts} == {Measure}
+    assert {type(measure) for amounts in back.rows.values() for measure in amounts} == {GpuMeasure}
 
 
 def test_a_copy_is_apart() -> None:
     accounts = filled()
     copy = accounts.copy()
-    accounts.add(GPU, Measure.HELD, SECOND_NS, {FREE: 1})
+    accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {FREE: 1})
     accounts.saw(A, 0, 2 * KEEP_NS)
     accounts.xids["GPU-1", 79] += 1
     accounts.throttled_ns.clear()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpucost_exporter_base.endpoint import Route
-from gpucost_exporter_base.messages import parse
+from gpucost_exporter_base.http_messages import parse
 from gpucost_gpu_exporter import assemble as module
-from gpucost_gpu_exporter.exporter import Clock
+from gpucost_gpu_exporter.exporter import ExporterClock
 from gpucost_gpu_exporter.settings import ExporterSettings
-from gpucost_gpu_exporter.state_file import State, StateFile
+from gpucost_gpu_exporter.state_file import ExporterState, StateFile
 
 SECOND = 10**9
 
@@ -23,8 +23,8 @@ class Now:
     boot_s = 1_000
     wall_s = 1_793_491_200
 
-    def clock(self) -> Clock:
-        return Clock(lambda: self.boot_s * SECOND, lambda: self.wall_s * 1_000)
+    def clock(self) -> ExporterClock:
+        return ExporterClock(lambda: self.boot_s * SECOND, lambda: self.wall_s * 1_000)
 
 
 def _settings(folder: Path) -> ExporterSettings:
@@ -69,7 +69,7 @@ def test_ready_only_once_the_page_is_there(tmp_path: Path) -> None:
     said = []
 
     class SlowDisk(StateFile):
-        def save(self, state: State) -> None:
+        def save(self, state: ExporterState) -> None:
             said.append((_said(routes, "/readyz")[0], made.exporter.source.latest))
             super().save(state)
 

@@ -13,9 +13,9 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost_gpu_exporter.dcgm import endpoint as module
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
-from gpucost_gpu_exporter.dcgm.state import Problem
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.readings import Signal
+from gpucost_gpu_exporter.dcgm.state import DcgmProblem
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import GpuSignal
 from tests.support.http import Reply, ScriptedServer, scripted_server
 
 FIXTURES = Path(__file__).parent / "dcgm"
@@ -55,7 +55,7 @@ def test_a_round_brings_values() -> None:
         endpoint.poll()
         found = endpoint.snapshot()
         assert (found.up, found.failures, found.dropped) == (True, {}, {})
-        assert found.known.ratio(BOARD, Signal.SM, START) == 0.5
+        assert found.known.ratio(BOARD, GpuSignal.SM, START) == 0.5
         assert [(asked.method, asked.path) for asked in server.asked] == [("GET", "/metrics?x=1")]
 
 
@@ -84,8 +84,8 @@ def test_a_failed_round_is_counted_and_the_last_values_grow_old(reply: Reply, fa
         endpoint.poll()
         found = endpoint.snapshot()
         assert (found.up, found.since_ns, found.failures) == (False, START + 10 * SECOND, {failure: 1})
-        assert found.known.ratio(BOARD, Signal.BUSY, START + 60 * SECOND) == 0.91
-        assert found.known.problem(BOARD, Signal.BUSY, START + 61 * SECOND) is Problem.STALE
+        assert found.known.ratio(BOARD, GpuSignal.BUSY, START + 60 * SECOND) == 0.91
+        assert found.known.problem(BOARD, GpuSignal.BUSY, START + 61 * SECOND) is DcgmProblem.STALE
         assert len(server.asked) == 2
 
 
@@ -136,7 +136,7 @@ def test_the_unit_learnt_in_one_round_holds_in_the_next() -> None:
     with served(*(text(row) for row in rows)) as (endpoint, _, _server):
         endpoint.poll()
         endpoint.poll()
-        assert endpoint.snapshot().known.ratio(BOARD, Signal.BUSY, START) == 0.01
+        assert endpoint.snapshot().known.ratio(BOARD, GpuSignal.BUSY, START) == 0.01
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:

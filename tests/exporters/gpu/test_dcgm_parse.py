@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.contract.dcgm import NAMES, Field, Unit, is_blank
-from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, MAX_DEVICES, Drop, parse
-from gpucost_gpu_exporter.holdings import DeviceKey
+from gpucost.contract.dcgm import NAMES, DcgmField, DcgmUnit, is_blank
+from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, MAX_DEVICES, DcgmDropReason, parse
+from gpucost_gpu_exporter.model.holdings import DeviceKey
 
 FIXTURES = Path(__file__).parent / "dcgm"
 A = "GPU-0a000000-0000-4000-8000-000000000001"
@@ -29,7 +29,7 @@ def line(name: str, value: object, uuid: str = A, labels: str = "") -> str:
     return f'{name}{{gpu="0",UUID="{uuid}"{labels}}} {value}\n'
 
 
-def dropped(text: str) -> Counter[Drop]:
+def dropped(text: str) -> Counter[DcgmDropReason]:
     return parse(text).dropped
 
 
@@ -38,20 +38,20 @@ def dropped(text: str) -> Counter[Drop]:
 def test_each_dialect_says_the_same_in_the_same_units(dialect: str) -> None:
     found = parse(fixture(dialect))
     busy = {
-        Field.BUSY: 0.91,
-        Field.GRAPHICS: 0.875,
-        Field.SM: 0.5,
-        Field.TENSOR: 0.25,
-        Field.MEMORY_USED: 40448 * MIB,
-        Field.MEMORY_FREE: 40448 * MIB,
-        Field.MEMORY_RESERVED: 1024 * MIB,
-        Field.ENERGY: 7_200_000_000,
-        Field.POWER: 312.5,
-        Field.XID: 43,
+        DcgmField.BUSY: 0.91,
+        DcgmField.GRAPHICS: 0.875,
+        DcgmField.SM: 0.5,
+        DcgmField.TENSOR: 0.25,
+        DcgmField.MEMORY_USED: 40448 * MIB,
+        DcgmField.MEMORY_FREE: 40448 * MIB,
+        DcgmField.MEMORY_RESERVED: 1024 * MIB,
+        DcgmField.ENERGY: 7_200_000_000,
+        DcgmField.POWER: 312.5,
+        DcgmField.XID: 43,
     }
     assert found.values[DeviceKey(A)] == pytest.approx(busy)
     idle = found.values[DeviceKey(B)]
-    assert (idle[Field.BUSY], idle[Field.SM], idle[Field.ENERGY]) == (0, 0, 350_000_000)
+    assert (idle[DcgmField.BUSY], idle[DcgmField.SM], idle[DcgmField.ENERGY]) == (0, 0, 350_000_000)
     assert found.values.keys() == {DeviceKey(A), DeviceKey(B)}
     assert not found.dropped
 
@@ -59,7 +59,7 @@ def test_each_dialect_says_the_same_in_the_same_units(dialect: str) -> None:
 @pytest.mark.trap(1)
 def test_busy_graphics_sm_and_tensor_stay_four_different_values() -> None:
     row = parse(fixture("classic")).values[BOARD]
-    assert [row[name] for name in (Field.BUSY, Field.GRAPHICS, Field.SM, Field.TENSOR)] == [
+    assert [row[name] for name in (DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR)] == [
         0.91,
         0.875,
         0.5,
@@ -85,7 +85,7 @@ def test_the_values_settle_the_unit_of_a_name_that_does_not(
 ) -> None:
     rows = zip((A, B), printed, strict=True)
     found = parse("".join(line("DCGM_FI_DEV_GPU_UTIL_RATIO", value, uuid) for uuid, value in rows))
-    assert [found.values[DeviceKey(uuid)][Field.BUSY] for uuid in (A, B)] == pytest.approx(expected)
+    assert [found.values[DeviceKey(uuid)][DcgmField.BUSY] for uuid in (A, B)] == pytest.approx(expected)
     assert not found.dropped
 
 
@@ -93,12 +93,12 @@ def test_the_values_settle_the_unit_of_a_name_that_does_not(
 def test_a_bare_1_of_unknown_unit_is_dropped_until_the_endpoint_has_told() -> None:
     one = line("DCGM_FI_DEV_GPU_UTIL_RATIO", "1")
     alone = parse(one)
-    assert (alone.values, alone.dropped, alone.units) == ({}, {Drop.UNIT_UNKNOWN: 1}, {})
+    assert (alone.values, alone.dropped, alone.units) == ({}, {DcgmDropReason.UNIT_UNKNOWN: 1}, {})
     percent = parse(line("DCGM_FI_DEV_GPU_UTIL_RATIO", "37")).units
     ratio = parse(line("DCGM_FI_DEV_GPU_UTIL_RATIO", "0.370000"), percent).units
-    assert (set(percent.values()), set(ratio.values())) == ({Unit.PERCENT}, {Unit.RATIO})
-    assert parse(one, percent).values[BOARD][Field.BUSY] == 0.01
-    assert parse(one, ratio).values[BOARD][Field.BUSY] == 1
+    assert (set(percent.values()), set(ratio.values())) == ({DcgmUnit.PERCENT}, {DcgmUnit.RATIO})
+    assert parse(one, percent).values[BOARD][DcgmField.BUSY] == 0.01
+    assert parse(one, ratio).values[BOARD][DcgmField.BUSY] == 1
     assert parse("", ratio).units == ratio
 
 
@@ -106,15 +106,15 @@ def test_a_bare_1_of_unknown_unit_is_dropped_until_the_endpoint_has_told() -> No
 @pytest.mark.fault(3)
 def test_corrupt_values_are_dropped_and_counted_by_reason() -> None:
     found = parse(fixture("corrupt"))
-    assert found.values == {DeviceKey(B): {Field.POWER: 61.25}, DeviceKey(A): {Field.TENSOR: 0.125}}
+    assert found.values == {DeviceKey(B): {DcgmField.POWER: 61.25}, DeviceKey(A): {DcgmField.TENSOR: 0.125}}
     assert found.dropped == {
-        Drop.OUT_OF_RANGE: 4,
-        Drop.NO_UUID: 1,
-        Drop.NOT_FINITE: 2,
-        Drop.NEGATIVE: 1,
-        Drop.BLANK: 4,
-        Drop.BAD_INSTANCE: 1,
-        Drop.UNPARSABLE: 1,
+        DcgmDropReason.OUT_OF_RANGE: 4,
+        DcgmDropReason.NO_UUID: 1,
+        DcgmDropReason.NOT_FINITE: 2,
+        DcgmDropReason.NEGATIVE: 1,
+        DcgmDropReason.BLANK: 4,
+        DcgmDropReason.BAD_INSTANCE: 1,
+        DcgmDropReason.UNPARSABLE: 1,
     }
     assert sum(found.dropped.values()) == found.samples - 2
 
@@ -126,7 +126,7 @@ def test_corrupt_values_are_dropped_and_counted_by_reason() -> None:
 )
 def test_blank_sentinels_of_all_widths_are_known(value: int | str) -> None:
     assert is_blank(float(value))
-    assert dropped(line("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", value)) == {Drop.BLANK: 1}
+    assert dropped(line("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", value)) == {DcgmDropReason.BLANK: 1}
 
 
 @pytest.mark.trap(10)
@@ -137,7 +137,13 @@ def test_no_value_out_of_its_range_ever_comes_through(value: float, name: str) -
     for row in found.values.values():
         for what, number in row.items():
             assert (
-                0 <= number <= (1 if what in {Field.BUSY, Field.GRAPHICS, Field.SM, Field.TENSOR} else 1e16)
+                0
+                <= number
+                <= (
+                    1
+                    if what in {DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR}
+                    else 1e16
+                )
             )
     assert sum(found.dropped.values()) + len(found.values) == 1
 
@@ -146,7 +152,7 @@ def test_no_value_out_of_its_range_ever_comes_through(value: float, name: str) -
 @pytest.mark.parametrize(("printed", "expected"), [("1.050000", 1.0), ("1.000001", 1.0), ("1.060000", None)])
 def test_activity_a_little_above_1_is_1_and_more_is_corrupt(printed: str, expected: float | None) -> None:
     found = parse(line("DCGM_FI_PROF_SM_ACTIVE", printed))
-    assert found.values.get(BOARD, {}).get(Field.SM) == expected
+    assert found.values.get(BOARD, {}).get(DcgmField.SM) == expected
 
 
 def test_one_bad_line_costs_only_itself() -> None:
@@ -154,13 +160,13 @@ def test_one_bad_line_costs_only_itself() -> None:
     bad = line("DCGM_FI_DEV_VGPU_PER_PROCESS_UTILIZATION", "ERROR - FAILED TO CONVERT TO STRING")
     found = parse(bad + good + "<html>502 Bad Gateway</html>\n" + bad)
     assert found.values == parse(good).values
-    assert found.dropped == {Drop.UNPARSABLE: 3}
+    assert found.dropped == {DcgmDropReason.UNPARSABLE: 3}
 
 
 @pytest.mark.parametrize("value", ['say "hi"', "a}b{c", 'x",y="', "back\\slash", "naïve 名", "z" * 1_000_000])
 def test_what_a_user_put_into_a_label_changes_nothing(value: str) -> None:
     found = parse(line("DCGM_FI_DEV_GPU_UTIL", 50, labels=f',GPU_I_ID="3",label_note="{value}"'))
-    assert (found.values, found.dropped) == ({DeviceKey(A, "3"): {Field.BUSY: 0.5}}, {})
+    assert (found.values, found.dropped) == ({DeviceKey(A, "3"): {DcgmField.BUSY: 0.5}}, {})
 
 
 @pytest.mark.trap(20)
@@ -191,11 +197,11 @@ def test_the_host_label_makes_no_difference(label: str, host: str) -> None:
 def test_copies_of_a_shared_board_are_one_and_pod_rows_do_not_replace_its_own() -> None:
     assert parse(fixture("shared")).values == {
         BOARD: {
-            Field.BUSY: 0.64,
-            Field.MEMORY_USED: 30000 * MIB,
-            Field.POWER: 210,
-            Field.ENERGY: 900_000_000,
-            Field.SM: 0.625,
+            DcgmField.BUSY: 0.64,
+            DcgmField.MEMORY_USED: 30000 * MIB,
+            DcgmField.POWER: 210,
+            DcgmField.ENERGY: 900_000_000,
+            DcgmField.SM: 0.625,
         }
     }
 
@@ -210,23 +216,23 @@ def test_two_series_of_the_same_device_are_one() -> None:
 def test_mig_rows_are_by_instance_and_the_board_s_energy_and_power_stand_once() -> None:
     values = parse(fixture("mig")).values
     assert values.keys() == {BOARD, DeviceKey(B), *(DeviceKey(A, gi) for gi in ("1", "5", "9"))}
-    assert values[BOARD] == {Field.ENERGY: 257_858_316, Field.POWER: 179}
+    assert values[BOARD] == {DcgmField.ENERGY: 257_858_316, DcgmField.POWER: 179}
     slices = [values[DeviceKey(A, gi)] for gi in ("1", "5", "9")]
-    assert not any({Field.BUSY, Field.ENERGY, Field.POWER} & row.keys() for row in slices)
-    assert [row[Field.SM] for row in slices] == [1.0, 0.0, 0.375]
-    assert sum(row.get(Field.ENERGY, 0) for row in values.values()) == 257_858_316 + 350_000_000
+    assert not any({DcgmField.BUSY, DcgmField.ENERGY, DcgmField.POWER} & row.keys() for row in slices)
+    assert [row[DcgmField.SM] for row in slices] == [1.0, 0.0, 0.375]
+    assert sum(row.get(DcgmField.ENERGY, 0) for row in values.values()) == 257_858_316 + 350_000_000
 
 
 @pytest.mark.trap(33)
 def test_of_a_module_with_a_cpu_only_the_gpu_s_own_fields_are_taken() -> None:
     assert parse(fixture("grace_hopper")).values == {
         BOARD: {
-            Field.POWER: 410,
-            Field.ENERGY: 123_456_789,
-            Field.MEMORY_USED: 70000 * MIB,
-            Field.MEMORY_FREE: 26000 * MIB,
-            Field.MEMORY_RESERVED: 500 * MIB,
-            Field.BUSY: 0.5,
+            DcgmField.POWER: 410,
+            DcgmField.ENERGY: 123_456_789,
+            DcgmField.MEMORY_USED: 70000 * MIB,
+            DcgmField.MEMORY_FREE: 26000 * MIB,
+            DcgmField.MEMORY_RESERVED: 500 * MIB,
+            DcgmField.BUSY: 0.5,
         }
     }
 
@@ -240,16 +246,16 @@ def test_an_empty_answer_says_so(text: str) -> None:
 def test_a_cut_off_last_line_is_not_believed() -> None:
     whole = line("DCGM_FI_DEV_GPU_UTIL", 91)
     found = parse(whole[:-2])
-    assert (found.values, found.dropped, found.is_empty) == ({}, {Drop.UNPARSABLE: 1}, False)
+    assert (found.values, found.dropped, found.is_empty) == ({}, {DcgmDropReason.UNPARSABLE: 1}, False)
 
 
 def test_a_time_and_spaces_are_read_over() -> None:
     found = parse(f' DCGM_FI_DEV_GPU_UTIL {{ uuid = "{A}" }}\t50  1767225600000\r\n')
-    assert found.values == {BOARD: {Field.BUSY: 0.5}}
+    assert found.values == {BOARD: {DcgmField.BUSY: 0.5}}
 
 
 def test_too_large_a_text_is_refused() -> None:
-    assert dropped(line("DCGM_FI_DEV_GPU_UTIL", 1) + "#" * MAX_BYTES) == {Drop.TOO_LARGE: 1}
+    assert dropped(line("DCGM_FI_DEV_GPU_UTIL", 1) + "#" * MAX_BYTES) == {DcgmDropReason.TOO_LARGE: 1}
 
 
 PIECES = st.sampled_from(
@@ -273,13 +279,13 @@ def test_a_damaged_real_shape_never_raises(at: int, put: str) -> None:
 @pytest.mark.parametrize("number", ["1" * 41, "1" * 200_000, "1" * 200_000 + "x", "1." + "0" * 200_000])
 def test_a_number_that_is_too_long_is_none(number: str) -> None:
     found = parse(line("DCGM_FI_DEV_GPU_UTIL", number) + line("DCGM_FI_DEV_POWER_USAGE", 300))
-    assert found.dropped == {Drop.UNPARSABLE: 1}
-    assert found.values == {BOARD: {Field.POWER: 300}}
+    assert found.dropped == {DcgmDropReason.UNPARSABLE: 1}
+    assert found.values == {BOARD: {DcgmField.POWER: 300}}
 
 
 @pytest.mark.parametrize("number", ["1.", "+1", "1e0", "1.0E+0", "1.00000000000000000000"])
 def test_a_number_may_be_written_in_any_way(number: str) -> None:
-    assert parse(line("DCGM_FI_DEV_POWER_USAGE", number)).values == {BOARD: {Field.POWER: 1}}
+    assert parse(line("DCGM_FI_DEV_POWER_USAGE", number)).values == {BOARD: {DcgmField.POWER: 1}}
 
 
 def test_more_devices_than_a_node_can_have_are_dropped() -> None:
@@ -287,5 +293,5 @@ def test_more_devices_than_a_node_can_have_are_dropped() -> None:
     again = line("DCGM_FI_DEV_GPU_UTIL", 50, "GPU-0")
     found = parse("".join([*rows, again]))
     assert len(found.values) == MAX_DEVICES
-    assert found.dropped == {Drop.TOO_MANY_DEVICES: 3}
-    assert found.values[DeviceKey("GPU-0")] == {Field.POWER: 1, Field.BUSY: 0.5}
+    assert found.dropped == {DcgmDropReason.TOO_MANY_DEVICES: 3}
+    assert found.values[DeviceKey("GPU-0")] == {DcgmField.POWER: 1, DcgmField.BUSY: 0.5}

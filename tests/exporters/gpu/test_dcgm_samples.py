@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.dcgm import Field
-from gpucost_gpu_exporter.dcgm.parse import Drop, Parsed, parse
-from gpucost_gpu_exporter.dcgm.state import Known, Memory
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.readings import Signal
+from gpucost.contract.dcgm import DcgmField
+from gpucost_gpu_exporter.dcgm.parse import DcgmDropReason, DcgmScrape, parse
+from gpucost_gpu_exporter.dcgm.state import DcgmState, FrameBufferMemory
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import GpuSignal
 from tests.support.shared import SHARED, needs_shared
 
 SAMPLES = SHARED / "reference" / "dcgm-samples"
@@ -22,16 +22,16 @@ A800 = "GPU-1f027ee8-6e1e-2b8c-0108-3d370e5f0418"
 pytestmark = needs_shared("reference/dcgm-samples")
 
 
-def sample(name: str) -> Parsed:
+def sample(name: str) -> DcgmScrape:
     return parse((SAMPLES / f"{name}.prom").read_text())
 
 
-def ratios(found: Parsed, device: DeviceKey) -> list[float | None]:
-    known = Known().after(found, 0)
-    return [known.ratio(device, signal, 0) for signal in Signal]
+def ratios(found: DcgmScrape, device: DeviceKey) -> list[float | None]:
+    known = DcgmState().after(found, 0)
+    return [known.ratio(device, signal, 0) for signal in GpuSignal]
 
 
-def only(found: Parsed) -> DeviceKey:
+def only(found: DcgmScrape) -> DeviceKey:
     (device,) = found.values
     return device
 
@@ -47,12 +47,12 @@ def test_a_board_in_mig_mode_among_whole_ones() -> None:
     slices = [DeviceKey(A800, gi) for gi in ("3", "5", "6")]
     assert {key for key in found.values if key.gpu_instance} == set(slices)
     assert len({key.gpu_uuid for key in found.values}) == 8
-    assert not any(Field.BUSY in found.values[key] for key in slices)
-    assert found.values[DeviceKey(A800)] == {Field.POWER: 78.446, Field.ENERGY: 257_858_316}
+    assert not any(DcgmField.BUSY in found.values[key] for key in slices)
+    assert found.values[DeviceKey(A800)] == {DcgmField.POWER: 78.446, DcgmField.ENERGY: 257_858_316}
     assert all(ratios(found, key) == [0.0, None, 0.0] for key in slices)
     whole = [key for key in found.values if key.gpu_uuid != A800]
     assert all(ratios(found, key) == [0.0, None, 0.0] for key in whole)
-    power = sum(row.get(Field.POWER, 0) for row in found.values.values())
+    power = sum(row.get(DcgmField.POWER, 0) for row in found.values.values())
     assert power == pytest.approx(78.446 + 55.942 + 53.752 + 56.99 + 58.643 + 54.581 + 57.145 + 55.011)
     assert not found.dropped
 
@@ -60,7 +60,7 @@ def test_a_board_in_mig_mode_among_whole_ones() -> None:
 @pytest.mark.fault(3)
 def test_lines_that_are_no_numbers_are_all_dropped_and_counted() -> None:
     found = sample("malformed-failed-to-convert")
-    assert (found.values, found.dropped) == ({}, {Drop.UNPARSABLE: 10})
+    assert (found.values, found.dropped) == ({}, {DcgmDropReason.UNPARSABLE: 10})
     assert not found.is_empty
 
 
@@ -69,10 +69,10 @@ def test_a_busy_t4_shows_how_far_busy_and_activity_are_apart() -> None:
     found = sample("t4-busy-no-pod-labels-complete")
     device = only(found)
     assert ratios(found, device) == [0.91, None, 0.005822]
-    assert found.values[device][Field.GRAPHICS] == 0.156205
-    known = Known().after(found, 0)
+    assert found.values[device][DcgmField.GRAPHICS] == 0.156205
+    known = DcgmState().after(found, 0)
     assert known.energy_mj(device.gpu_uuid, 0) == 15_152_422_938
-    assert known.memory(device, 0) == Memory(5120 * MIB, 15358 * MIB)
+    assert known.memory(device, 0) == FrameBufferMemory(5120 * MIB, 15358 * MIB)
 
 
 @pytest.mark.trap(11)
@@ -86,7 +86,7 @@ def test_a_busy_t4_shows_how_far_busy_and_activity_are_apart() -> None:
 )
 def test_an_idle_board_is_0_not_missing(name: str, energy_mj: int, memory_mib: int) -> None:
     found = sample(name)
-    known = Known().after(found, 0)
+    known = DcgmState().after(found, 0)
     device = only(found)
     assert ratios(found, device) == [0.0, None, 0.0]
     assert known.energy_mj(device.gpu_uuid, 0) == energy_mj
@@ -98,10 +98,10 @@ def test_an_idle_board_is_0_not_missing(name: str, energy_mj: int, memory_mib: i
 def test_a_vgpu_guest_has_busy_time_and_memory_and_nothing_else() -> None:
     found = sample("a100-vgpu-guest-no-power-no-prof")
     device = only(found)
-    known = Known().after(found, 0)
+    known = DcgmState().after(found, 0)
     assert ratios(found, device) == [0.0, None, None]
     assert (known.power_w(device.gpu_uuid, 0), known.energy_mj(device.gpu_uuid, 0)) == (None, None)
-    assert known.memory(device, 0) == Memory(0, (9323 + 916) * MIB)
+    assert known.memory(device, 0) == FrameBufferMemory(0, (9323 + 916) * MIB)
 
 
 @pytest.mark.trap(20, 21)
@@ -109,9 +109,10 @@ def test_the_board_with_a_pod_and_the_idle_ones_are_read_alike() -> None:
     found = sample("h100-whole-gpu-one-pod-seven-idle")
     assert len(found.values) == 8
     assert all(
-        row.keys() == {Field.BUSY, Field.POWER} and row[Field.BUSY] == 0 for row in found.values.values()
+        row.keys() == {DcgmField.BUSY, DcgmField.POWER} and row[DcgmField.BUSY] == 0
+        for row in found.values.values()
     )
-    assert found.values[DeviceKey("GPU-c4529c8d-69c4-b61d-e0bc-7b2460096005")][Field.POWER] == 113.611
+    assert found.values[DeviceKey("GPU-c4529c8d-69c4-b61d-e0bc-7b2460096005")][DcgmField.POWER] == 113.611
 
 
 @pytest.mark.trap(20)
@@ -138,11 +139,11 @@ def test_one_line_of_each_label_dialect() -> None:
     found = sample("label-variants-excerpts")
     assert found.values == {
         DeviceKey("GPU-603a8873-0edd-c157-ce48-2078e8b1a935", "1"): {
-            Field.TENSOR: 0,
-            Field.GRAPHICS: 0.959228,
+            DcgmField.TENSOR: 0,
+            DcgmField.GRAPHICS: 0.959228,
         },
-        DeviceKey("GPU-265c9814-6156-355b-e589-ff2064894f16"): {Field.POWER: 52.636},
-        DeviceKey("GPU-931446e6-0413-2864-5b76-11227dcda4ae"): {Field.GRAPHICS: 0.008246},
-        DeviceKey("GPU-d6dd33b9-e50e-997c-f303-c8f7312fa498", "7"): {Field.MEMORY_USED: 8543 * MIB},
+        DeviceKey("GPU-265c9814-6156-355b-e589-ff2064894f16"): {DcgmField.POWER: 52.636},
+        DeviceKey("GPU-931446e6-0413-2864-5b76-11227dcda4ae"): {DcgmField.GRAPHICS: 0.008246},
+        DeviceKey("GPU-d6dd33b9-e50e-997c-f303-c8f7312fa498", "7"): {DcgmField.MEMORY_USED: 8543 * MIB},
     }
-    assert found.dropped == Counter({Drop.NO_UUID: 1})
+    assert found.dropped == Counter({DcgmDropReason.NO_UUID: 1})

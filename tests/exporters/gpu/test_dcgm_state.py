@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from gpucost_gpu_exporter.dcgm.parse import parse
-from gpucost_gpu_exporter.dcgm.state import MAX_ABSENT, MAX_XIDS, Known, Memory, Problem, XidEvents
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.readings import Signal
+from gpucost_gpu_exporter.dcgm.state import (
+    MAX_ABSENT,
+    MAX_XIDS,
+    DcgmProblem,
+    DcgmState,
+    DcgmXidCounts,
+    FrameBufferMemory,
+)
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import GpuSignal
 
 FIXTURES = Path(__file__).parent / "dcgm"
 A = "GPU-0a000000-0000-4000-8000-000000000001"
@@ -33,17 +40,17 @@ def board(**fields: object) -> str:
     )
 
 
-def after(*texts: str, known: Known | None = None, every_s: int = 10) -> Known:
-    known = known or Known()
+def after(*texts: str, known: DcgmState | None = None, every_s: int = 10) -> DcgmState:
+    known = known or DcgmState()
     for text in texts:
         at_ns = START if known.at_ns is None else known.at_ns + every_s * SECOND
         known = known.after(parse(text, known.units), at_ns)
     return known
 
 
-def ratios(known: Known, device: DeviceKey) -> list[float | None]:
+def ratios(known: DcgmState, device: DeviceKey) -> list[float | None]:
     assert known.at_ns is not None
-    return [known.ratio(device, signal, known.at_ns) for signal in Signal]
+    return [known.ratio(device, signal, known.at_ns) for signal in GpuSignal]
 
 
 @pytest.mark.trap(1)
@@ -74,10 +81,10 @@ def test_a_row_that_is_not_there_is_missing_and_a_0_is_a_0() -> None:
     known = after(board(GPU_UTIL=0))
     assert ratios(known, BOARD) == [0.0, None, None]
     assert known.problems(START) == {
-        (BOARD, Signal.SM): Problem.MISSING,
-        (BOARD, Signal.TENSOR): Problem.MISSING,
+        (BOARD, GpuSignal.SM): DcgmProblem.MISSING,
+        (BOARD, GpuSignal.TENSOR): DcgmProblem.MISSING,
     }
-    assert known.problem(DeviceKey(B), Signal.BUSY, START) is Problem.MISSING
+    assert known.problem(DeviceKey(B), GpuSignal.BUSY, START) is DcgmProblem.MISSING
 
 
 @pytest.mark.trap(11)
@@ -89,13 +96,13 @@ def test_a_row_that_disappears_is_missing_at_once() -> None:
 @pytest.mark.trap(11, 34)
 def test_values_grow_stale_with_their_own_age() -> None:
     known = after(fixture("classic"))
-    assert known.ratio(BOARD, Signal.BUSY, START + 60 * SECOND) == 0.91
+    assert known.ratio(BOARD, GpuSignal.BUSY, START + 60 * SECOND) == 0.91
     late = START + 60 * SECOND + 1
     assert known.age_ns(late) == 60 * SECOND + 1
-    assert known.ratio(BOARD, Signal.BUSY, late) is None
-    assert set(known.problems(late).values()) == {Problem.STALE}
+    assert known.ratio(BOARD, GpuSignal.BUSY, late) is None
+    assert set(known.problems(late).values()) == {DcgmProblem.STALE}
     assert (known.energy_mj(A, late), known.power_w(A, late)) == (None, None)
-    assert known.memory(BOARD, late) == Memory(None, None)
+    assert known.memory(BOARD, late) == FrameBufferMemory(None, None)
 
 
 @pytest.mark.trap(11)
@@ -106,9 +113,9 @@ def test_an_answer_without_values_takes_nothing_away_and_adds_no_freshness(text:
 
 
 def test_before_the_first_scrape_everything_is_missing() -> None:
-    known = Known()
+    known = DcgmState()
     assert (known.age_ns(START), known.devices, known.problems(START)) == (None, frozenset(), {})
-    assert (known.ratio(BOARD, Signal.BUSY, START), known.energy_mj(A, START)) == (None, None)
+    assert (known.ratio(BOARD, GpuSignal.BUSY, START), known.energy_mj(A, START)) == (None, None)
 
 
 @pytest.mark.trap(6)
@@ -126,9 +133,9 @@ def test_a_board_without_profiling_keeps_its_busy_time_and_has_no_energy() -> No
 
 
 def test_total_memory_needs_all_three_parts_or_a_row_of_its_own() -> None:
-    assert after(fixture("classic")).memory(BOARD, START) == Memory(40448 * MIB, 81920 * MIB)
-    assert after(fixture("mig")).memory(DeviceKey(A, "1"), START) == Memory(19968 * MIB, None)
-    assert after(board(FB_USED=1, FB_TOTAL=81920)).memory(BOARD, START) == Memory(MIB, 81920 * MIB)
+    assert after(fixture("classic")).memory(BOARD, START) == FrameBufferMemory(40448 * MIB, 81920 * MIB)
+    assert after(fixture("mig")).memory(DeviceKey(A, "1"), START) == FrameBufferMemory(19968 * MIB, None)
+    assert after(board(FB_USED=1, FB_TOTAL=81920)).memory(BOARD, START) == FrameBufferMemory(MIB, 81920 * MIB)
 
 
 STUCK = board(GPU_UTIL=99, GR_ENGINE_ACTIVE="0.000000", SM_ACTIVE="0.000000", PIPE_TENSOR_ACTIVE="0.000000")
@@ -142,8 +149,8 @@ def test_profiling_stuck_at_0_is_no_idleness() -> None:
     known = after(STUCK, STUCK, STUCK)
     assert ratios(known, BOARD) == [0.99, None, None]
     assert known.problems(known.at_ns or 0) == {
-        (BOARD, Signal.SM): Problem.PROF_STUCK,
-        (BOARD, Signal.TENSOR): Problem.PROF_STUCK,
+        (BOARD, GpuSignal.SM): DcgmProblem.PROF_STUCK,
+        (BOARD, GpuSignal.TENSOR): DcgmProblem.PROF_STUCK,
     }
 
 
@@ -169,7 +176,7 @@ def test_stuck_counters_stay_so_until_one_is_not_0() -> None:
 )
 def test_a_real_0_stays_a_0(texts: list[str]) -> None:
     assert ratios(after(*texts), BOARD)[2] in {0.0, None}
-    assert Problem.PROF_STUCK not in after(*texts).problems(START).values()
+    assert DcgmProblem.PROF_STUCK not in after(*texts).problems(START).values()
 
 
 @pytest.mark.trap(9)
@@ -187,11 +194,11 @@ def test_a_latched_xid_counts_when_it_changes_and_never_while_it_stays() -> None
     )
     known = after(quiet, first, first, first, second, second)
     assert known.xids == {
-        (A, 43): XidEvents(1, START + 10 * SECOND),
-        (A, 79): XidEvents(1, START + 40 * SECOND),
+        (A, 43): DcgmXidCounts(1, START + 10 * SECOND),
+        (A, 79): DcgmXidCounts(1, START + 40 * SECOND),
     }
     again = after(first, known=known)
-    assert again.xids[A, 43] == XidEvents(2, START + 60 * SECOND)
+    assert again.xids[A, 43] == DcgmXidCounts(2, START + 60 * SECOND)
 
 
 @pytest.mark.trap(14)
@@ -205,7 +212,7 @@ def test_a_code_on_all_slices_of_a_board_is_one_event_even_when_one_is_late() ->
     text = fixture("mig")
     none = "".join(row for row in text.splitlines(keepends=True) if "XID" not in row)
     late = none + next(row for row in text.splitlines(keepends=True) if "XID" in row and "GPU_I_ID" in row)
-    assert after(none, late, text, text).xids == {(A, 13): XidEvents(1, START + 10 * SECOND)}
+    assert after(none, late, text, text).xids == {(A, 13): DcgmXidCounts(1, START + 10 * SECOND)}
 
 
 @pytest.mark.trap(14)
@@ -219,7 +226,7 @@ def test_a_board_that_was_away_for_a_scrape_keeps_its_latch() -> None:
     quiet, code = board(GPU_UTIL=1), board(GPU_UTIL=1, XID_ERRORS=79)
     only_b = quiet.replace(A, B)
     assert after(code, only_b, code).xids == {}
-    assert after(quiet, only_b, code).xids == {(A, 79): XidEvents(1, START + 20 * SECOND)}
+    assert after(quiet, only_b, code).xids == {(A, 79): DcgmXidCounts(1, START + 20 * SECOND)}
 
 
 @pytest.mark.trap(14)
@@ -235,7 +242,7 @@ def test_boards_under_ever_new_names_are_forgotten_and_those_shown_are_not() -> 
     assert len(known.latched) == len(known.strikes) == 2 + MAX_ABSENT
     assert known.strikes[A] >= 3
     assert after(quiet, code.replace(A, B), code, known=known).xids == {
-        (A, 79): XidEvents(1, (known.at_ns or 0) + 30 * SECOND)
+        (A, 79): DcgmXidCounts(1, (known.at_ns or 0) + 30 * SECOND)
     }
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpucost.contract.gpu_metrics import Measure
-from gpucost_gpu_exporter.families import Snapshot
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.readings import Signal
+from gpucost.contract.gpu_metrics import GpuMeasure
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import GpuSignal
 from tests.support.gpu_node import SECOND, START_MS, GpuNode, build_double, gpu_node, of, uid_of
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
 
@@ -43,7 +43,7 @@ def started(node: GpuNode, *pods: str) -> GpuNode:
     return node
 
 
-def lacks(snapshot: Snapshot) -> dict[tuple[str, str, str], int]:
+def lacks(snapshot: ExporterSnapshot) -> dict[tuple[str, str, str], int]:
     """(device, part, reason) -> when it began, in seconds of the node's time."""
     return {
         ("/".join(filter(None, lack.device)), lack.part, lack.reason): (since_ms - START_MS) // 1000
@@ -58,10 +58,10 @@ def series(node: GpuNode, name: str) -> dict[str, float]:
     return {labels.removeprefix(name): float(value) for labels, _, value in lines}
 
 
-def gpu(snapshot: Snapshot, measure: Measure, uuid: str = GPU) -> float | None:
+def gpu(snapshot: ExporterSnapshot, measure: GpuMeasure, uuid: str = GPU) -> float | None:
     """Seconds or joules of a board; None where there are none."""
     found = snapshot.accounts.gpus.get(DeviceKey(uuid), {}).get(measure)
-    return None if found is None else found / (1_000 if measure is Measure.ENERGY else SECOND)
+    return None if found is None else found / (1_000 if measure is GpuMeasure.ENERGY else SECOND)
 
 
 def test_nothing_is_missing_on_a_node_that_works(node: GpuNode) -> None:
@@ -108,7 +108,7 @@ class TestDriver:
         assert lacks(back) == {}
         assert of(back, "held_seconds", pod="train") == 56
         assert of(back, "energy_joules", pod="train") > energy + 300 * 25
-        assert gpu(back, Measure.OBSERVED) == pytest.approx(51, abs=0.01)
+        assert gpu(back, GpuMeasure.OBSERVED) == pytest.approx(51, abs=0.01)
         assert list(series(node, "gpucost_gpu_driver_epoch").values()) == [1, 1]
         assert not list(back.accounts.differences())
 
@@ -131,19 +131,19 @@ class TestDriver:
         node.timeout_s, node.first_timeout_s = 1.5, 60.0
         started(node, "train")
         before = node.ticks(3, BUSY)
-        observed = gpu(before, Measure.OBSERVED)
+        observed = gpu(before, GpuMeasure.OBSERVED)
         node.driver.hang("nvmlDeviceGetTotalEnergyConsumption", GPU)
         found = node.tick(1, BUSY)
         assert lacks(found)["", "driver", "HUNG"] == 6
         assert of(found, "held_seconds", pod="train") == of(before, "held_seconds", pod="train") + 1
-        assert gpu(found, Measure.OBSERVED) == observed
+        assert gpu(found, GpuMeasure.OBSERVED) == observed
         node.driver.release("nvmlDeviceGetTotalEnergyConsumption", GPU)
         found = node.ticks(5, BUSY)
         assert lacks(found) == {}
         assert found.counts.driver_restarts == 1
         assert found.counts.errors["driver", "HUNG"] >= 1
         # The samples of the time before are in the driver's buffer.
-        assert gpu(found, Measure.OBSERVED) == gpu(found, Measure.HELD)
+        assert gpu(found, GpuMeasure.OBSERVED) == gpu(found, GpuMeasure.HELD)
         assert of(found, "energy_joules", pod="train") == 70 + 300 * 9
 
 
@@ -268,9 +268,9 @@ class TestRefused:
             ("sm_active", "NO_PERMISSION"),
             ("tensor_active", "NO_PERMISSION"),
         }
-        assert gpu(found, Measure.BUSY) == pytest.approx(1.5)
-        assert gpu(found, Measure.SM_ACTIVE) is gpu(found, Measure.SM_OBSERVED) is None
-        assert {board.sources[DeviceKey(board.seen.uuid)][Signal.SM] for board in found.boards} == {"none"}
+        assert gpu(found, GpuMeasure.BUSY) == pytest.approx(1.5)
+        assert gpu(found, GpuMeasure.SM_ACTIVE) is gpu(found, GpuMeasure.SM_OBSERVED) is None
+        assert {board.sources[DeviceKey(board.seen.uuid)][GpuSignal.SM] for board in found.boards} == {"none"}
 
     @pytest.mark.parametrize(
         ("function", "part", "shown"),
@@ -333,7 +333,7 @@ class TestMig:
             found = node.ticks(7, {(GPU, 1): DeviceLoad(busy=1.0)})
         assert of(found, "held_seconds", pod="train", instance="1") == pytest.approx(3, abs=1e-5)
         assert of(found, "held_seconds", holder="__unpartitioned__") == pytest.approx(4, abs=1e-5)
-        assert Measure.BUSY not in found.accounts.gpus[DeviceKey(GPU, "1")]
+        assert GpuMeasure.BUSY not in found.accounts.gpus[DeviceKey(GPU, "1")]
         assert {part for place, part, _ in lacks(found) if place == f"{GPU}/1"} == {
             "busy",
             "sm_active",

@@ -12,23 +12,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost_gpu_exporter.devices import Note, NoteKind, Resolved, resolve
-from gpucost_gpu_exporter.dra import DraDevice
-from gpucost_gpu_exporter.holdings import DeviceClaim, DeviceKey, Holding, KubeletState, Pod
-from gpucost_gpu_exporter.topology import Board, Instance, Topology
+from gpucost_gpu_exporter.holders import (
+    NodeHoldings,
+    ShareNote,
+    ShareNoteKind,
+    resolve,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    DeviceClaim,
+    DeviceHolding,
+    DeviceKey,
+    DraDevice,
+    GpuDevice,
+    GpuTopology,
+    KubeletState,
+    MigInstance,
+    PodRef,
+)
 
 GPU = "nvidia.com/gpu"
-NODE = Topology(
+NODE = GpuTopology(
     {
-        "GPU-a": Board(0),
-        "GPU-b": Board(1),
-        "GPU-m": Board(
+        "GPU-a": GpuDevice(0),
+        "GPU-b": GpuDevice(1),
+        "GPU-m": GpuDevice(
             2,
             {
-                1: Instance(3, {"MIG-m1": 3}),
-                2: Instance(3, {"MIG-m2x": 1, "MIG-m2y": 2}),
-                5: Instance(1, {"MIG-GPU-m/5/0": 1}),
-                6: Instance(2, {"MIG-m6x": 1, "MIG-m6y": 1}),
+                1: MigInstance(3, {"MIG-m1": 3}),
+                2: MigInstance(3, {"MIG-m2x": 1, "MIG-m2y": 2}),
+                5: MigInstance(1, {"MIG-GPU-m/5/0": 1}),
+                6: MigInstance(2, {"MIG-m6x": 1, "MIG-m6y": 1}),
             },
         ),
     }
@@ -52,9 +65,9 @@ def resolved(
     allocatable: Iterable[str] | None = (),
     uids: Mapping[tuple[str, str], str] | None = None,
     finished: Iterable[str] = (),
-    topology: Topology = NODE,
+    topology: GpuTopology = NODE,
     remembered: Mapping[str, int] | None = None,
-) -> Resolved:
+) -> NodeHoldings:
     """The claims, with every pod known to the watch as ``uid-<name>``, if not said otherwise."""
     state = KubeletState(claims, None if allocatable is None else {GPU: tuple(allocatable)})
     known, ended = UIDS if uids is None else uids, set(finished)
@@ -68,7 +81,7 @@ def resolved(
     )
 
 
-def shares(found: Resolved) -> dict[tuple[str, str, str], Fraction]:
+def shares(found: NodeHoldings) -> dict[tuple[str, str, str], Fraction]:
     """(pod, board, GPU instance) -> share."""
     return {(held.pod.name, *held.device): held.share for held in found.holdings}
 
@@ -101,9 +114,9 @@ def test_every_form_of_a_device_id(device_id: str, board: str, instance: str, sh
     replicas += [f"{base}/vgpu{index}" for base in ("nvidia1", "nvidia2/gi2") for index in range(4)]
     asked = claim("a", device_id)
     found = resolved(asked, allocatable=replicas)
-    pod = Pod("research", "a", "uid-a")
+    pod = PodRef("research", "a", "uid-a")
     device = DeviceKey(board, instance)
-    assert found.holdings == (Holding(pod, device, Fraction(share), asked.resource, ("main",)),)
+    assert found.holdings == (DeviceHolding(pod, device, Fraction(share), asked.resource, ("main",)),)
     assert found.unresolved == ()
     assert found.notes == ()
 
@@ -147,7 +160,7 @@ def test_the_key_is_the_uuid_not_the_index() -> None:
     boards = [
         (uuid, replace(board, minor=9 - index)) for index, (uuid, board) in enumerate(NODE.boards.items())
     ]
-    shuffled = Topology(dict(reversed(boards)))
+    shuffled = GpuTopology(dict(reversed(boards)))
     assert resolved(*claims, topology=shuffled).holdings == resolved(*claims).holdings
     assert shares(resolved(claim("a", "nvidia9"), topology=shuffled)) == {("a", "GPU-a", ""): 1}
 
@@ -156,7 +169,9 @@ def test_the_key_is_the_uuid_not_the_index() -> None:
 @pytest.mark.fault(7)
 def test_a_mig_uuid_used_again_is_where_it_is_now() -> None:
     old, new = claim("a", "MIG-m1"), claim("b", "MIG-new")
-    recut = Topology({"GPU-m": Board(2, {4: Instance(4, {"MIG-m1": 4}), 7: Instance(3, {"MIG-new": 3})})})
+    recut = GpuTopology(
+        {"GPU-m": GpuDevice(2, {4: MigInstance(4, {"MIG-m1": 4}), 7: MigInstance(3, {"MIG-new": 3})})}
+    )
     assert shares(resolved(old)) == {("a", "GPU-m", "1"): 1}
     assert shares(resolved(old, new, topology=recut)) == {("a", "GPU-m", "4"): 1, ("b", "GPU-m", "7"): 1}
 
@@ -164,7 +179,7 @@ def test_a_mig_uuid_used_again_is_where_it_is_now() -> None:
 @pytest.mark.fault(7)
 def test_a_board_cut_anew_while_pods_are_still_listed() -> None:
     """The claims on slices that are gone count for nothing; those on the new ones fill the board."""
-    recut = Topology({"GPU-m": Board(2, {n: Instance(1, {f"MIG-n{n}": 1}) for n in range(7)})})
+    recut = GpuTopology({"GPU-m": GpuDevice(2, {n: MigInstance(1, {f"MIG-n{n}": 1}) for n in range(7)})})
     old = [claim("a", "MIG-m1"), claim("b", "MIG-m2x")]
     new = [claim("c", f"MIG-n{n}") for n in range(7)]
     found = resolved(*old, *new, topology=recut)
@@ -181,7 +196,7 @@ def test_a_name_used_again_is_the_pod_that_has_it_now() -> None:
 
 
 def test_a_pod_nobody_knows_holds_too() -> None:
-    assert resolved(claim("a", "GPU-a"), uids={}).holdings[0].pod == Pod("research", "a", "")
+    assert resolved(claim("a", "GPU-a"), uids={}).holdings[0].pod == PodRef("research", "a", "")
 
 
 @pytest.mark.trap(18)
@@ -201,7 +216,7 @@ def test_a_finished_pod_listed_beside_its_successor() -> None:
 def test_a_pod_the_watch_knows_comes_before_one_it_does_not() -> None:
     found = resolved(claim("a", "GPU-a"), claim("b", "GPU-a"), uids={("research", "b"): "uid-b"})
     assert shares(found) == {("b", "GPU-a", ""): 1}
-    assert found.notes == (Note(NoteKind.DISPUTED, "GPU-a"),)
+    assert found.notes == (ShareNote(ShareNoteKind.DISPUTED, "GPU-a"),)
 
 
 @pytest.mark.trap(18)
@@ -209,7 +224,7 @@ def test_a_pod_the_watch_knows_comes_before_one_it_does_not() -> None:
 def test_pods_that_nothing_tells_apart_share_equally(uids: dict[tuple[str, str], str]) -> None:
     found = resolved(claim("a", "GPU-a"), claim("b", "GPU-a"), claim("c", "GPU-a"), uids=uids)
     assert set(shares(found).values()) == {Fraction(1, 3)}
-    assert found.notes == (Note(NoteKind.DISPUTED, "GPU-a"),)
+    assert found.notes == (ShareNote(ShareNoteKind.DISPUTED, "GPU-a"),)
 
 
 @pytest.mark.trap(19)
@@ -221,9 +236,9 @@ def test_a_pod_that_has_not_started_holds_its_device() -> None:
 @pytest.mark.trap(28)
 def test_containers_of_a_pod_hold_a_device_once() -> None:
     found = resolved(*(claim("a", "GPU-a", container) for container in ("init", "main", "sidecar", "main")))
-    pod = Pod("research", "a", "uid-a")
+    pod = PodRef("research", "a", "uid-a")
     containers = ("init", "main", "sidecar")
-    assert found.holdings == (Holding(pod, DeviceKey("GPU-a"), Fraction(1), GPU, containers),)
+    assert found.holdings == (DeviceHolding(pod, DeviceKey("GPU-a"), Fraction(1), GPU, containers),)
     replica = resolved(
         claim("a", "GPU-a::0", "init"), claim("a", "GPU-a::0"), allocatable=["GPU-a::0", "GPU-a::1"]
     )
@@ -255,19 +270,19 @@ def test_a_device_given_out_twice_over_is_shared_in_proportion() -> None:
     replicas = [f"GPU-a::{index}" for index in range(2)]
     found = resolved(claim("a", "GPU-a"), claim("b", "GPU-a::1"), allocatable=replicas)
     assert shares(found) == {("a", "GPU-a", ""): Fraction(2, 3), ("b", "GPU-a", ""): Fraction(1, 3)}
-    assert found.notes == (Note(NoteKind.OVERSUBSCRIBED, "GPU-a"),)
+    assert found.notes == (ShareNote(ShareNoteKind.OVERSUBSCRIBED, "GPU-a"),)
 
 
 def test_an_oversubscribed_instance_is_named() -> None:
     found = resolved(claim("a", "MIG-m1"), claim("b", "gpu.nvidia.com/n1/gpu-2-mig-1"))
-    assert found.notes == (Note(NoteKind.OVERSUBSCRIBED, "GPU-m/1"),)
+    assert found.notes == (ShareNote(ShareNoteKind.OVERSUBSCRIBED, "GPU-m/1"),)
 
 
 @pytest.mark.parametrize("allocatable", [None, ("GPU-b",)])
 def test_replicas_the_kubelet_does_not_list_are_guessed(allocatable: tuple[str, ...] | None) -> None:
     found = resolved(claim("a", "GPU-a::0"), claim("b", "GPU-a::2"), allocatable=allocatable)
     assert shares(found) == {("a", "GPU-a", ""): Fraction(1, 3), ("b", "GPU-a", ""): Fraction(1, 3)}
-    assert found.notes == (Note(NoteKind.REPLICAS_GUESSED, "GPU-a"),)
+    assert found.notes == (ShareNote(ShareNoteKind.REPLICAS_GUESSED, "GPU-a"),)
 
 
 def test_replicas_that_were_known_are_remembered() -> None:
@@ -313,7 +328,7 @@ def test_shares_of_a_device_never_exceed_it(
 ) -> None:
     uids = {("research", name): f"uid-{name}" for name in known}
 
-    def look(*asked: DeviceClaim) -> Resolved:
+    def look(*asked: DeviceClaim) -> NodeHoldings:
         return resolved(*asked, allocatable=allocatable, uids=uids, finished=ended, remembered=remembered)
 
     found = look(*claims)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost_gpu_exporter.pods import POD_PATH, SLICE_PATHS
+from gpucost_gpu_exporter.node_pods import POD_PATH, SLICE_PATHS
 from gpucost_gpu_exporter.settings import PAGE, PREFIX, ExporterSettings, load_settings, variable
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpucost_gpu_exporter.dra import DraDevice, devices
+from gpucost_gpu_exporter.model.holdings import DraDevice, devices
 
 DRIVER = "gpu.nvidia.com"
 GPU = {"type": {"string": "gpu"}, "uuid": {"string": "GPU-a"}, "index": {"int": 0}}

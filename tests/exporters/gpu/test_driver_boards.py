@@ -16,7 +16,7 @@ import pytest
 
 import gpucost_gpu_exporter.driver
 from gpucost_gpu_exporter.driver_link import COMMAND
-from gpucost_gpu_exporter.readings import Activity, BoardReading, ProcessReading
+from gpucost_gpu_exporter.model.readings import GpuReading, ProcessReading, SignalActivity
 from tests.support.driver_process import SECOND, Node, Totals, child_environment, driver_node
 from tests.support.nvml.boards import ProcessSample
 from tests.support.nvml.build import build_double
@@ -45,7 +45,7 @@ def node(driver: FakeDriver, library: Path) -> Iterator[Node]:
         yield node
 
 
-def process_of(board: BoardReading, pid: int) -> ProcessReading:
+def process_of(board: GpuReading, pid: int) -> ProcessReading:
     return next(process for process in board.processes or () if process.pid == pid)
 
 
@@ -142,7 +142,7 @@ class TestActivity:
         node.driver.advance(4 * SECOND)
         node.driver.advance(2 * SECOND, {GPU: DeviceLoad(busy=1.0)})
         busy = node.step(seconds=4).boards[0].activity["busy"]
-        assert busy == Activity(10 * SECOND, 2 * SECOND, "nvml_samples")
+        assert busy == SignalActivity(10 * SECOND, 2 * SECOND, "nvml_samples")
 
     @pytest.mark.trap(1)
     def test_busy_sm_and_tensor_stay_apart(self, node: Node) -> None:
@@ -150,22 +150,22 @@ class TestActivity:
         node.look()
         activity = node.board({GPU: DeviceLoad(busy=1.0, sm=0.02, tensor=0.005)}).activity
         assert activity == {
-            "busy": Activity(SECOND, SECOND, "nvml_samples"),
-            "sm_active": Activity(SECOND, SECOND // 50, "gpm"),
-            "tensor_active": Activity(SECOND, SECOND // 200, "gpm"),
+            "busy": SignalActivity(SECOND, SECOND, "nvml_samples"),
+            "sm_active": SignalActivity(SECOND, SECOND // 50, "gpm"),
+            "tensor_active": SignalActivity(SECOND, SECOND // 200, "gpm"),
         }
 
     def test_gpm_covers_the_whole_time_between_looks(self, node: Node) -> None:
         node.look()
         node.driver.advance(29 * SECOND, {GPU: DeviceLoad(sm=0.1)})
         sm = node.board({GPU: DeviceLoad(sm=1.0)}).activity["sm_active"]
-        assert sm == Activity(30 * SECOND, round(3.9 * SECOND), "gpm")
+        assert sm == SignalActivity(30 * SECOND, round(3.9 * SECOND), "gpm")
 
     def test_looks_closer_than_gpm_allows_lose_nothing(self, node: Node) -> None:
         node.look()
         assert "sm_active" not in node.step({GPU: DeviceLoad(sm=1.0)}, seconds=0.06).boards[0].activity
         board = node.step(seconds=0.06).boards[0]
-        assert board.activity["sm_active"] == Activity(SECOND * 12 // 100, SECOND * 6 // 100, "gpm")
+        assert board.activity["sm_active"] == SignalActivity(SECOND * 12 // 100, SECOND * 6 // 100, "gpm")
         assert board.missing == {}
 
     def test_after_a_very_long_time_gpm_starts_anew(self, node: Node) -> None:
@@ -195,16 +195,16 @@ class TestActivity:
         node.driver.fail("nvmlDeviceGetSamples", 3, GPU)
         assert "busy" not in node.look().boards[0].activity
         load = {GPU: DeviceLoad(busy=0.5)}
-        assert node.board(load).activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_utilization")
+        assert node.board(load).activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_utilization")
         late = node.step(load, seconds=9).boards[0].activity["busy"]
-        assert late == Activity(3 * SECOND // 2, 3 * SECOND // 4, "nvml_utilization")
+        assert late == SignalActivity(3 * SECOND // 2, 3 * SECOND // 4, "nvml_utilization")
 
     def test_without_samples_and_rates_busy_is_gpms(self, node: Node) -> None:
         for function in ("nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates"):
             node.driver.fail(function, 3, GPU)
         node.look()
         board = node.board({GPU: DeviceLoad(busy=0.5)})
-        assert board.activity["busy"] == Activity(SECOND, SECOND // 2, "gpm")
+        assert board.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "gpm")
         assert "busy" not in board.missing
 
     def test_a_passing_failure_of_the_samples_is_made_up_for(self, node: Node) -> None:
@@ -213,7 +213,7 @@ class TestActivity:
         board = node.board({GPU: DeviceLoad(busy=1.0)})
         assert ("busy" in board.activity, board.missing["busy"]) == (False, "UNKNOWN")
         node.driver.heal("nvmlDeviceGetSamples", GPU)
-        assert node.board().activity["busy"] == Activity(2 * SECOND, SECOND, "nvml_samples")
+        assert node.board().activity["busy"] == SignalActivity(2 * SECOND, SECOND, "nvml_samples")
 
     def test_a_gap_in_the_samples_covers_only_their_usual_spacing(self, node: Node) -> None:
         """The ring buffer holds 20 s here: of a minute without a look, 40 s are nobody's."""
@@ -232,8 +232,8 @@ class TestTime:
         node.driver.advance(SECOND, {GPU: DeviceLoad(busy=0.5, sm=0.25)})
         node.driver.write()
         activity = node.link.look(6 * SECOND, False).boards[0].activity
-        assert activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_samples")
-        assert activity["sm_active"] == Activity(SECOND, SECOND // 4, "gpm")
+        assert activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_samples")
+        assert activity["sm_active"] == SignalActivity(SECOND, SECOND // 4, "gpm")
 
     @pytest.mark.trap(34)
     def test_a_drivers_clock_set_back_is_noticed_within_seconds(self, node: Node) -> None:
@@ -277,7 +277,7 @@ class TestCorruptValues:
         counters.tensor_ns += round(1.06 * SECOND)
         reading = node.step()
         board = reading.boards[0]
-        assert board.activity["sm_active"] == Activity(SECOND, SECOND, "gpm")
+        assert board.activity["sm_active"] == SignalActivity(SECOND, SECOND, "gpm")
         assert "tensor_active" not in board.activity
         assert board.missing == {"tensor_active": "CORRUPT"}
         assert reading.dropped == {"out_of_range": 1}
@@ -453,7 +453,7 @@ class TestResume:
         driver.advance(10 * SECOND, {GPU: DeviceLoad(busy=0.3, processes={11: 30.0})})
         with driver_node(driver, library, resume=resume) as node:
             board = node.look(processes=True).boards[0]
-            assert board.activity["busy"] == Activity(10 * SECOND, 3 * SECOND, "nvml_samples")
+            assert board.activity["busy"] == SignalActivity(10 * SECOND, 3 * SECOND, "nvml_samples")
             assert process_of(board, 11).sm_weight == 60 * 30
 
     def test_a_new_process_of_the_same_link_goes_on_where_the_old_one_was(self, node: Node) -> None:
@@ -461,7 +461,7 @@ class TestResume:
         node.board()
         node.link.close()
         board = node.board({GPU: DeviceLoad(busy=1.0)})
-        assert board.activity["busy"] == Activity(SECOND, SECOND, "nvml_samples")
+        assert board.activity["busy"] == SignalActivity(SECOND, SECOND, "nvml_samples")
         assert node.link.restarts == 1
 
     def test_without_resume_nothing_before_the_first_look_is_counted(

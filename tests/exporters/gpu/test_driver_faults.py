@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpucost_gpu_exporter.driver_link import DriverDown, DriverLink
-from gpucost_gpu_exporter.readings import Activity
+from gpucost_gpu_exporter.model.readings import SignalActivity
 from tests.support.driver_process import SECOND, Node, child_environment, driver_node
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeDriver, FakeProcess
@@ -99,7 +99,7 @@ class TestHanging:
                 os.kill(child.pid, 0)
             driver.release("nvmlDeviceGetTotalEnergyConsumption", GPU)
             board = node.board({GPU: DeviceLoad(busy=1.0)})
-            assert board.activity["busy"] == Activity(SECOND, SECOND, "nvml_samples")
+            assert board.activity["busy"] == SignalActivity(SECOND, SECOND, "nvml_samples")
 
     def test_a_wait_for_events_that_hangs_holds_up_nothing(self, node: Node) -> None:
         node.driver.hang("nvmlEventSetWait_v2")
@@ -120,7 +120,7 @@ class TestLostBoard:
             lost, other = reading.boards
             assert (lost.uuid, lost.lost, lost.minor) == (GPU, "GPU_IS_LOST", 0)
             assert (lost.energy_mj, lost.activity, lost.throttled_ns) == (None, {}, {})
-            assert other.activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_samples")
+            assert other.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_samples")
         assert node.link.restarts == 0
 
     @pytest.mark.trap(14, 32)
@@ -145,8 +145,8 @@ class TestLostBoard:
         back = node.board()
         assert (back.lost, "sm_active" in back.activity, back.missing) == ("", False, {})
         board = node.board({GPU: DeviceLoad(busy=0.5, sm=0.25)})
-        assert board.activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_samples")
-        assert board.activity["sm_active"] == Activity(SECOND, SECOND // 4, "gpm")
+        assert board.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_samples")
+        assert board.activity["sm_active"] == SignalActivity(SECOND, SECOND // 4, "gpm")
 
     def test_a_board_lost_in_the_middle_of_a_look_is_lost_whole(self, node: Node) -> None:
         node.look()
@@ -191,14 +191,14 @@ class TestOldDriver:
         with driver_node(driver, build_double(builds, "GPM")) as node:
             node.look()
             board = node.board({GPU: DeviceLoad(busy=0.5)})
-        assert board.activity == {"busy": Activity(SECOND, SECOND // 2, "nvml_samples")}
+        assert board.activity == {"busy": SignalActivity(SECOND, SECOND // 2, "nvml_samples")}
         assert board.missing == dict.fromkeys(("sm_active", "tensor_active"), "FUNCTION_NOT_FOUND")
 
     def test_no_samples(self, driver: FakeDriver, builds: Path) -> None:
         with driver_node(driver, build_double(builds, "SAMPLES")) as node:
             node.look()
             board = node.board({GPU: DeviceLoad(busy=0.5)})
-        assert board.activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_utilization")
+        assert board.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_utilization")
 
     def test_no_process_utilization(self, driver: FakeDriver, builds: Path) -> None:
         driver.board(GPU).processes = [FakeProcess(11, GIB)]

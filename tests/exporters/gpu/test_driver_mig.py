@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_gpu_exporter.readings import Activity, BoardReading, InstanceReading, ProcessReading
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    InstanceReading,
+    ProcessReading,
+    SignalActivity,
+)
 from tests.support.driver_process import SECOND, Node, Totals, driver_node
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import (
@@ -28,7 +33,7 @@ def one_slice(number: int, generation: int = 0) -> FakeInstance:
     return FakeInstance(number, 1, "1g.10gb", [FakeComputeInstance(f"MIG-{generation}-{number}")])
 
 
-def instance(board: BoardReading, number: int) -> InstanceReading:
+def instance(board: GpuReading, number: int) -> InstanceReading:
     return next(found for found in board.instances if found.gpu_instance == number)
 
 
@@ -80,9 +85,9 @@ class TestInstances:
         board = node.board({(GPU, 7): DeviceLoad(busy=0.75, sm=0.5, tensor=0.25)})
         assert board.activity == {}
         assert instance(board, 7).activity == {
-            "busy": Activity(SECOND, 3 * SECOND // 4, "gpm"),
-            "sm_active": Activity(SECOND, SECOND // 2, "gpm"),
-            "tensor_active": Activity(SECOND, SECOND // 4, "gpm"),
+            "busy": SignalActivity(SECOND, 3 * SECOND // 4, "gpm"),
+            "sm_active": SignalActivity(SECOND, SECOND // 2, "gpm"),
+            "tensor_active": SignalActivity(SECOND, SECOND // 4, "gpm"),
         }
         assert instance(board, 8).activity["busy"].active_ns == 0
 
@@ -120,7 +125,7 @@ class TestInstances:
         found = board.instances[0]
         assert (found.slices, found.of_slices, found.profile) == (3, 7, "3g.40gb")
         assert found.compute_instances == {"MIG-part-0": 1, "MIG-part-1": 1, "MIG-part-2": 1}
-        assert found.activity["busy"] == Activity(SECOND, SECOND // 2, "gpm")
+        assert found.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "gpm")
         assert found.processes == (ProcessReading(11, GIB, None), ProcessReading(12, GIB, None))
 
     def test_gaps_in_the_numbering_are_skipped(self, node: Node) -> None:
@@ -171,7 +176,7 @@ class TestReconfigured:
         assert sum(found.slices for found in board.instances) == 7
         assert [found.activity for found in board.instances] == [{}, {}]
         board = node.board({(GPU, 1): DeviceLoad(busy=1.0)})
-        assert instance(board, 1).activity["busy"] == Activity(SECOND, SECOND, "gpm")
+        assert instance(board, 1).activity["busy"] == SignalActivity(SECOND, SECOND, "gpm")
         assert node.link.restarts == 0
 
     @pytest.mark.trap(12)
@@ -186,7 +191,7 @@ class TestReconfigured:
         assert first.compute_instances == {"MIG-1-7": 1}
         assert (first.activity, first.missing) == ({}, {})
         board = node.board({(GPU, 7): DeviceLoad(busy=0.25)})
-        assert instance(board, 7).activity["busy"] == Activity(SECOND, SECOND // 4, "gpm")
+        assert instance(board, 7).activity["busy"] == SignalActivity(SECOND, SECOND // 4, "gpm")
 
     def test_mig_switched_off_and_on(self, node: Node) -> None:
         node.look()
@@ -196,7 +201,7 @@ class TestReconfigured:
         node.board()
         whole = node.board({GPU: DeviceLoad(busy=0.5)})
         assert (whole.mig, whole.instances) == (False, ())
-        assert whole.activity["busy"] == Activity(SECOND, SECOND // 2, "nvml_samples")
+        assert whole.activity["busy"] == SignalActivity(SECOND, SECOND // 2, "nvml_samples")
         board.repartition([one_slice(7)])
         board.mig = True
         cut = node.board()

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from gpucost_gpu_exporter.driver import boards as driver_boards
-from gpucost_gpu_exporter.driver.boards import Board
-from gpucost_gpu_exporter.driver.calls import DriverGone, Look, Refused, call, value_of
-from gpucost_gpu_exporter.driver.gpm import Gpm
-from gpucost_gpu_exporter.driver.throttling import Throttling
+from gpucost_gpu_exporter.driver import gpus as driver_boards
+from gpucost_gpu_exporter.driver.activity import ThrottleTime
+from gpucost_gpu_exporter.driver.calls import DriverGone, DriverLook, NvmlRefusal, call, value_of
+from gpucost_gpu_exporter.driver.gpm import GpmSampler
+from gpucost_gpu_exporter.driver.gpus import NvmlGpu
 from gpucost_gpu_exporter.driver_link import COMMAND
 from tests.support.driver_process import SECOND, Node, child_environment, driver_node
 from tests.support.nvml.build import build_double
@@ -115,12 +115,12 @@ class TestBadAnswers:
         ids=lambda error: type(error).__name__,
     )
     def test_what_cannot_be_decoded_is_corrupt(self, error: Exception) -> None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(NvmlRefusal) as refused:
             call(_raising(error))
         assert refused.value.code == "CORRUPT"
 
     def test_a_type_of_value_that_is_not_known_is_corrupt(self) -> None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(NvmlRefusal) as refused:
             value_of(77, pynvml.c_nvmlValue_t())
         assert refused.value.code == "CORRUPT"
 
@@ -129,8 +129,8 @@ class TestBadAnswers:
         value.ullVal = 5
         fields = [SimpleNamespace(nvmlReturn=0, valueType=kind, value=value) for kind in (77, 3, 3, 3, 3)]
         monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", lambda *_: fields)
-        look = Look(0, False)
-        found = Throttling().measure(look, None)
+        look = DriverLook(0, False)
+        found = ThrottleTime().measure(look, None)
         assert found == dict.fromkeys(("sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake"), 5)
         assert look.dropped == {"out_of_range": 1}
 
@@ -138,10 +138,10 @@ class TestBadAnswers:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(driver_boards, "memory_bytes", _raising(AttributeError("a mistake")))
-        board = Board(GPU, Gpm())
+        board = NvmlGpu(GPU, GpmSampler())
         for _ in range(3):
             board.lost = ""
-            found = board.look(Look(0, False))
+            found = board.look(DriverLook(0, False))
             assert (found.uuid, found.lost) == (GPU, "INTERNAL")
         told = capsys.readouterr().err
         assert told.startswith(f"{GPU}:\n")
@@ -150,7 +150,7 @@ class TestBadAnswers:
     def test_a_driver_that_is_gone_is_no_mistake(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(driver_boards, "memory_bytes", _raising(DriverGone("UNINITIALIZED")))
         with pytest.raises(DriverGone):
-            Board(GPU, Gpm()).look(Look(0, False))
+            NvmlGpu(GPU, GpmSampler()).look(DriverLook(0, False))
 
 
 class TestProcess:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost_gpu_exporter.conditions import NODE, Lack
-from gpucost_gpu_exporter.dcgm.endpoint import Failure
-from gpucost_gpu_exporter.dcgm.state import Problem
-from gpucost_gpu_exporter.devices import NoteKind
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmFailure
+from gpucost_gpu_exporter.dcgm.state import DcgmProblem
 from gpucost_gpu_exporter.driver.calls import _CODES, CORRUPT, INTERNAL
-from gpucost_gpu_exporter.kubelet.client import Reason
-from gpucost_gpu_exporter.wording import sentences
+from gpucost_gpu_exporter.holders import ShareNoteKind
+from gpucost_gpu_exporter.kubelet.client import KubeletFailure
+from gpucost_gpu_exporter.metering.missing_parts import NODE, MissingPart
+from gpucost_gpu_exporter.text_report import sentences
 
 NVML = sorted({*_CODES.values(), CORRUPT, INTERNAL, "ERROR_77"} - {"SUCCESS"})
 IN_OWN_WORDS = (
@@ -21,7 +21,7 @@ IN_OWN_WORDS = (
 
 
 def said(part: str, reason: str) -> str:
-    [sentence] = sentences([Lack(NODE, part, reason)])
+    [sentence] = sentences([MissingPart(NODE, part, reason)])
     return sentence
 
 
@@ -30,12 +30,12 @@ def said(part: str, reason: str) -> str:
     [
         *((part, code) for part in ("driver", "gpu", "busy", "mig") for code in NVML),
         *(("driver", code) for code in ("NO_GPUS", "HUNG", "EXITED", "PROTOCOL", "STUCK")),
-        *(("kubelet", str(reason)) for reason in Reason),
-        *(("allocatable", str(reason)) for reason in Reason),
-        *(("holders", str(kind)) for kind in NoteKind),
+        *(("kubelet", str(reason)) for reason in KubeletFailure),
+        *(("allocatable", str(reason)) for reason in KubeletFailure),
+        *(("holders", str(kind)) for kind in ShareNoteKind),
         ("holders", "unknown_device"),
-        *(("dcgm", str(failure)) for failure in Failure),
-        *(("dcgm", str(problem)) for problem in Problem),
+        *(("dcgm", str(failure)) for failure in DcgmFailure),
+        *(("dcgm", str(problem)) for problem in DcgmProblem),
         *(("pods", reason) for reason in ("off", "starting", "unreachable", "forbidden", "uid_unknown")),
         *(("host_pids", reason) for reason in ("off", "not_host_pid_namespace", "proc_unreadable")),
     ],

@@ -10,36 +10,60 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.gpu_metrics import GPU_EXPORTER_METRICS, Holder, Measure, Method
-from gpucost_exporter_base.exposition import Exposition
-from gpucost_gpu_exporter.accounts import Accounts, Row
-from gpucost_gpu_exporter.boards import BoardState
-from gpucost_gpu_exporter.conditions import NODE, Lack, Lacks, lacks_of
-from gpucost_gpu_exporter.families import BoardView, SelfCounts, Snapshot, SnapshotSource
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
-from gpucost_gpu_exporter.quantities import SECOND_NS
-from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, Part, Signal, Source
-from gpucost_gpu_exporter.split import UNPARTITIONED, Who
+from gpucost.contract.gpu_metrics import GPU_EXPORTER_METRICS, AttributionMethod, GpuMeasure, HolderKind
+from gpucost_exporter_base.exposition import MetricExposition
+from gpucost_gpu_exporter.metering.accounts import (
+    UNPARTITIONED,
+    CounterRow,
+    GpuAccounts,
+    GpuUser,
+)
+from gpucost_gpu_exporter.metering.gpu_state import GpuState
+from gpucost_gpu_exporter.metering.missing_parts import (
+    NODE,
+    MissingPart,
+    MissingParts,
+    missing_parts_of,
+)
+from gpucost_gpu_exporter.metric_families import (
+    ExporterSnapshot,
+    GpuView,
+    SelfCounts,
+    SnapshotSource,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    DeviceHolding,
+    DeviceKey,
+    PodRef,
+)
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
+    InstanceReading,
+    ReadingPart,
+    SignalSource,
+)
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 GOLDEN = Path(__file__).parent / "golden" / "snapshot.prom"
 NOW_MS = 1_793_491_200_500
 WHOLE, SLICED, LOST = DeviceKey("GPU-1"), DeviceKey("GPU-2"), DeviceKey("GPU-3")
 SLICE = DeviceKey("GPU-2", "1")
-TRAIN, EVAL = Pod("team", "train", "uid-train"), Pod("team", "eval", "uid-eval")
+TRAIN, EVAL = PodRef("team", "train", "uid-train"), PodRef("team", "eval", "uid-eval")
 
 SECONDS = {
-    Measure.HELD: 8,
-    Measure.OBSERVED: 8,
-    Measure.BUSY: 4,
-    Measure.SM_OBSERVED: 8,
-    Measure.SM_ACTIVE: 2,
-    Measure.TENSOR_OBSERVED: 8,
-    Measure.TENSOR_ACTIVE: 1,
+    GpuMeasure.HELD: 8,
+    GpuMeasure.OBSERVED: 8,
+    GpuMeasure.BUSY: 4,
+    GpuMeasure.SM_OBSERVED: 8,
+    GpuMeasure.SM_ACTIVE: 2,
+    GpuMeasure.TENSOR_OBSERVED: 8,
+    GpuMeasure.TENSOR_ACTIVE: 1,
 }
 BOARDS = (
-    BoardReading("GPU-1", 0, "NVIDIA H100", "0000:01:00.0", memory_used_bytes=1024, memory_total_bytes=4096),
-    BoardReading(
+    GpuReading("GPU-1", 0, "NVIDIA H100", "0000:01:00.0", memory_used_bytes=1024, memory_total_bytes=4096),
+    GpuReading(
         "GPU-2",
         1,
         "NVIDIA H100",
@@ -49,64 +73,76 @@ BOARDS = (
         memory_total_bytes=7000,
         instances=(InstanceReading(1, {"MIG-a": 3}, 3, 7, "3g.40gb", 300, 3000),),
     ),
-    BoardReading("GPU-3", 2, "NVIDIA H100", "0000:03:00.0", memory_used_bytes=1, memory_total_bytes=4096),
+    GpuReading("GPU-3", 2, "NVIDIA H100", "0000:03:00.0", memory_used_bytes=1, memory_total_bytes=4096),
 )
 
 
-def row(pod: Pod, device: DeviceKey, method: Method) -> Row:
-    return Row(Who(Holder.POD, pod), device, method)
+def row(pod: PodRef, device: DeviceKey, method: AttributionMethod) -> CounterRow:
+    return CounterRow(GpuUser(HolderKind.POD, pod), device, method)
 
 
-def accounts() -> Accounts:
-    found = Accounts()
+def accounts() -> GpuAccounts:
+    found = GpuAccounts()
     found.saw(EVAL, NOW_MS - 900_000, 0)
-    found.add(WHOLE, Measure.HELD, 3 * SECOND_NS, {row(EVAL, WHOLE, Method.EXACT): 1})
+    found.add(WHOLE, GpuMeasure.HELD, 3 * SECOND_NS, {row(EVAL, WHOLE, AttributionMethod.EXACT): 1})
     found.retire(SECOND_NS, 0)
     found.saw(TRAIN, NOW_MS - 60_000, SECOND_NS)
-    train, part = row(TRAIN, WHOLE, Method.EXACT), row(TRAIN, SLICE, Method.NONE)
+    train, part = row(TRAIN, WHOLE, AttributionMethod.EXACT), row(TRAIN, SLICE, AttributionMethod.NONE)
     for measure, seconds in SECONDS.items():
         found.add(WHOLE, measure, seconds * SECOND_NS, {train: 1})
-    found.add(WHOLE, Measure.ENERGY, 2_500_000, {train: 1})
-    found.add(SLICE, Measure.HELD, 3 * SECOND_NS, {part: 1})
-    found.add(SLICED, Measure.HELD, 4 * SECOND_NS, {Row(UNPARTITIONED, SLICED, Method.EXACT): 1})
-    found.add(LOST, Measure.HELD, 7 * SECOND_NS, {row(TRAIN, LOST, Method.NONE): 1})
-    found.add(LOST, Measure.BUSY, 5 * SECOND_NS, {row(TRAIN, LOST, Method.EXACT): 1})
+    found.add(WHOLE, GpuMeasure.ENERGY, 2_500_000, {train: 1})
+    found.add(SLICE, GpuMeasure.HELD, 3 * SECOND_NS, {part: 1})
+    found.add(
+        SLICED,
+        GpuMeasure.HELD,
+        4 * SECOND_NS,
+        {CounterRow(UNPARTITIONED, SLICED, AttributionMethod.EXACT): 1},
+    )
+    found.add(LOST, GpuMeasure.HELD, 7 * SECOND_NS, {row(TRAIN, LOST, AttributionMethod.NONE): 1})
+    found.add(LOST, GpuMeasure.BUSY, 5 * SECOND_NS, {row(TRAIN, LOST, AttributionMethod.EXACT): 1})
     found.throttled_ns = {("GPU-1", "sw_power_cap"): SECOND_NS // 2, ("GPU-3", "sw_power_cap"): SECOND_NS}
     found.xids = {("GPU-3", 79): 1}
     return found
 
 
-def states() -> list[BoardState]:
-    whole, sliced, lost = (BoardState(board, 0) for board in BOARDS)
+def states() -> list[GpuState]:
+    whole, sliced, lost = (GpuState(board, 0) for board in BOARDS)
     whole.epoch, lost.lost = 1, "GPU_IS_LOST"
     known = whole.device(WHOLE)
-    known.sources = {Signal.BUSY: Source.NVML_SAMPLES, Signal.SM: Source.GPM, Signal.TENSOR: Source.GPM}
+    known.sources = {
+        GpuSignal.BUSY: SignalSource.NVML_SAMPLES,
+        GpuSignal.SM: SignalSource.GPM,
+        GpuSignal.TENSOR: SignalSource.GPM,
+    }
     known.owners = {"pod": 2, "outside": 1}
     return [whole, sliced, lost]
 
 
-def snapshot() -> Snapshot:
-    return Snapshot(
+def snapshot() -> ExporterSnapshot:
+    return ExporterSnapshot(
         version=7,
         node="node-1",
         at_ms=NOW_MS,
         is_up=True,
         driver_version="580.1",
         accounts=accounts(),
-        boards=tuple(map(BoardView.of, states())),
+        boards=tuple(map(GpuView.of, states())),
         holdings=(
-            Holding(TRAIN, WHOLE, Fraction(1), "nvidia.com/gpu", ("init", "main")),
-            Holding(TRAIN, SLICE, Fraction(1, 2), "nvidia.com/mig-3g.40gb.shared", ("main",)),
+            DeviceHolding(TRAIN, WHOLE, Fraction(1), "nvidia.com/gpu", ("init", "main")),
+            DeviceHolding(TRAIN, SLICE, Fraction(1, 2), "nvidia.com/mig-3g.40gb.shared", ("main",)),
         ),
-        lacks={Lack(LOST, "gpu", "GPU_IS_LOST"): NOW_MS - 7_000, Lack(NODE, "kubelet", "refused"): NOW_MS},
+        lacks={
+            MissingPart(LOST, "gpu", "GPU_IS_LOST"): NOW_MS - 7_000,
+            MissingPart(NODE, "kubelet", "refused"): NOW_MS,
+        },
         counts=SelfCounts(42, {("gpu", "GPU_IS_LOST"): 7}, {("nvml", "out_of_range"): 2}, 1),
     )
 
 
-def exposed(shown: Snapshot | None) -> str:
+def exposed(shown: ExporterSnapshot | None) -> str:
     source = SnapshotSource()
     source.latest = shown
-    body, _ = Exposition([source]).render("")
+    body, _ = MetricExposition([source]).render("")
     return body.decode()
 
 
@@ -150,7 +186,7 @@ def test_nothing_before_the_first_snapshot() -> None:
 def test_a_rendering_is_used_again_until_the_next_snapshot() -> None:
     source = SnapshotSource()
     source.latest = snapshot()
-    exposition = Exposition([source])
+    exposition = MetricExposition([source])
     first = exposition.render("")[0]
     assert exposition.render("")[0] == first
     source.latest = replace(snapshot(), version=8, at_ms=NOW_MS + 1000)
@@ -196,8 +232,8 @@ def test_the_share_of_a_replica_of_a_slice_is_of_the_board() -> None:
 
 class TestLacks:
     def test_each_has_the_time_when_it_began(self) -> None:
-        kubelet, driver = Lack(NODE, "kubelet", "refused"), Lack(NODE, "driver", "HUNG")
-        lacks = Lacks()
+        kubelet, driver = MissingPart(NODE, "kubelet", "refused"), MissingPart(NODE, "driver", "HUNG")
+        lacks = MissingParts()
         assert lacks.update([kubelet], 1) == {kubelet: 1}
         assert lacks.update([driver, kubelet, kubelet], 2) == {driver: 2, kubelet: 1}
         assert lacks.update([driver], 3) == {driver: 2}
@@ -207,8 +243,10 @@ class TestLacks:
         board = replace(
             BOARDS[0],
             memory_used_bytes=5,
-            missing=dict.fromkeys((Part.SM, Part.TENSOR, Part.MEMORY, Part.ENERGY), "NOT_SUPPORTED"),
+            missing=dict.fromkeys(
+                (ReadingPart.SM, ReadingPart.TENSOR, ReadingPart.MEMORY, ReadingPart.ENERGY), "NOT_SUPPORTED"
+            ),
         )
-        state = BoardState(board, 0)
-        state.device(WHOLE).sources[Signal.SM] = Source.DCGM
-        assert {lack.part for lack in lacks_of(state)} == {"tensor_active", "energy"}
+        state = GpuState(board, 0)
+        state.device(WHOLE).sources[GpuSignal.SM] = SignalSource.DCGM
+        assert {lack.part for lack in missing_parts_of(state)} == {"tensor_active", "energy"}

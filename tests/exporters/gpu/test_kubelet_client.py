@@ -15,8 +15,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpucost_gpu_exporter.holdings import DeviceClaim
-from gpucost_gpu_exporter.kubelet.client import ALLOCATABLE_EVERY_NS, KubeletDown, PodResources, Reason
+from gpucost_gpu_exporter.kubelet.client import (
+    ALLOCATABLE_EVERY_NS,
+    KubeletDown,
+    KubeletFailure,
+    PodResources,
+)
+from gpucost_gpu_exporter.model.holdings import DeviceClaim
 from tests.support.kubelet import GPU, FakeKubelet
 
 SECOND = 10**9
@@ -142,14 +147,14 @@ def test_allocatable_is_kept_while_it_cannot_be_read(kubelet: FakeKubelet, clien
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.RATE_LIMITED),
-        (grpc.StatusCode.UNIMPLEMENTED, Reason.UNIMPLEMENTED),
-        (grpc.StatusCode.PERMISSION_DENIED, Reason.PERMISSION),
-        (grpc.StatusCode.INTERNAL, Reason.FAILED),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, KubeletFailure.RATE_LIMITED),
+        (grpc.StatusCode.UNIMPLEMENTED, KubeletFailure.UNIMPLEMENTED),
+        (grpc.StatusCode.PERMISSION_DENIED, KubeletFailure.PERMISSION),
+        (grpc.StatusCode.INTERNAL, KubeletFailure.FAILED),
     ],
 )
 def test_a_refusal_says_why_and_passes(
-    kubelet: FakeKubelet, client: PodResources, status: grpc.StatusCode, reason: Reason
+    kubelet: FakeKubelet, client: PodResources, status: grpc.StatusCode, reason: KubeletFailure
 ) -> None:
     kubelet.fails["List"] = status
     with pytest.raises(KubeletDown, match="made to fail") as caught:
@@ -165,7 +170,7 @@ def test_a_slow_kubelet_is_a_timeout(kubelet: FakeKubelet, socket: Path) -> None
     with pytest.raises(KubeletDown) as caught:
         impatient.read(0)
     impatient.close()
-    assert caught.value.code is Reason.TIMEOUT
+    assert caught.value.code is KubeletFailure.TIMEOUT
 
 
 def test_closing_ends_a_call_in_flight(kubelet: FakeKubelet, client: PodResources) -> None:
@@ -177,7 +182,7 @@ def test_closing_ends_a_call_in_flight(kubelet: FakeKubelet, client: PodResource
         client.close()
         with pytest.raises(KubeletDown) as caught:
             reading.result(timeout=20.0)
-    assert caught.value.code is Reason.FAILED
+    assert caught.value.code is KubeletFailure.FAILED
     kubelet.delay_s = 0.0
     assert client.read(SECOND).claims == ()
 
@@ -185,7 +190,7 @@ def test_closing_ends_a_call_in_flight(kubelet: FakeKubelet, client: PodResource
 def test_no_socket(client: PodResources) -> None:
     with pytest.raises(KubeletDown) as caught:
         client.read(0)
-    assert caught.value.code is Reason.NO_SOCKET
+    assert caught.value.code is KubeletFailure.NO_SOCKET
 
 
 def test_a_socket_nobody_listens_on(kubelet: FakeKubelet, client: PodResources, socket: Path) -> None:
@@ -194,7 +199,7 @@ def test_a_socket_nobody_listens_on(kubelet: FakeKubelet, client: PodResources, 
         left_behind.bind(str(socket))
     with pytest.raises(KubeletDown) as caught:
         client.read(0)
-    assert caught.value.code is Reason.REFUSED
+    assert caught.value.code is KubeletFailure.REFUSED
 
 
 @pytest.mark.parametrize("made", ["pipe", "file", "folder", "link-to-a-device", "link-to-nothing"])
@@ -213,7 +218,7 @@ def test_what_is_no_socket_is_told_at_once(
         socket.symlink_to("/dev/zero" if made.endswith("device") else socket.with_name("nothing"))
     with pytest.raises(KubeletDown) as caught:
         client.read(0)
-    assert caught.value.code in (Reason.REFUSED, Reason.NO_SOCKET)
+    assert caught.value.code in (KubeletFailure.REFUSED, KubeletFailure.NO_SOCKET)
     if made == "folder":
         socket.rmdir()
 
@@ -222,7 +227,7 @@ def test_a_socket_that_may_not_be_opened(kubelet: FakeKubelet, client: PodResour
     socket.chmod(0)
     with _not_root(), pytest.raises(KubeletDown) as caught:
         client.read(0)
-    assert caught.value.code is Reason.PERMISSION
+    assert caught.value.code is KubeletFailure.PERMISSION
     assert kubelet.asked == {}
 
 
@@ -247,7 +252,7 @@ def test_a_kubelet_that_restarts_is_found_again(kubelet: FakeKubelet, client: Po
     kubelet.stop()
     with pytest.raises(KubeletDown) as caught:
         client.read(2 * SECOND)
-    assert caught.value.code is Reason.NO_SOCKET
+    assert caught.value.code is KubeletFailure.NO_SOCKET
     kubelet.start()
     assert client.read(3 * SECOND) == before
 
@@ -262,10 +267,10 @@ def test_an_answer_of_more_than_16_mib_is_too_large(kubelet: FakeKubelet, client
     kubelet.padding_bytes = 17 * MIB
     with pytest.raises(KubeletDown) as caught:
         client.read(0)
-    assert caught.value.code is Reason.TOO_LARGE
+    assert caught.value.code is KubeletFailure.TOO_LARGE
 
 
 def test_the_error_survives_pickling() -> None:
-    error = pickle.loads(pickle.dumps(KubeletDown(Reason.TIMEOUT, "Deadline Exceeded")))
-    assert (error.code, error.text) == (Reason.TIMEOUT, "Deadline Exceeded")
+    error = pickle.loads(pickle.dumps(KubeletDown(KubeletFailure.TIMEOUT, "Deadline Exceeded")))
+    assert (error.code, error.text) == (KubeletFailure.TIMEOUT, "Deadline Exceeded")
     assert str(error) == "kubelet pod-resources: timeout: Deadline Exceeded"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.gpu_metrics import GPU_COUNTERS, HOLDER_COUNTERS, Measure
+from gpucost.contract.gpu_metrics import GPU_COUNTERS, HOLDER_COUNTERS, GpuMeasure
 from gpucost.contract.metrics import METRICS
 from tests.support.gpu_command import NODE, CommandNode, Running, command_node, eventually, moving, node_api
 from tests.support.http import Reply, scripted_server
@@ -146,9 +146,9 @@ def test_every_scrape_was_answered(live: Live) -> None:
     assert [value for _, value in live.ask("gpucost_nvml_up")] == ["1"]
 
 
-@pytest.mark.parametrize("measure", Measure)
+@pytest.mark.parametrize("measure", GpuMeasure)
 @pytest.mark.trap(5, 6, 7, 23)
-def test_the_holders_of_each_board_are_the_board(live: Live, measure: Measure) -> None:
+def test_the_holders_of_each_board_are_the_board(live: Live, measure: GpuMeasure) -> None:
     whole = f"sum by (gpu_uuid) ({GPU_COUNTERS[measure].name})"
     parts = f"sum by (gpu_uuid) ({HOLDER_COUNTERS[measure].name})"
 
@@ -205,7 +205,7 @@ def test_every_series_is_in_the_contract_and_on_the_page(live: Live) -> None:
     page = METRICS_PAGE.read_text()
     assert names <= {spec.name for spec in METRICS}
     assert [name for name in names if f"### {name}\n" not in page] == []
-    assert {GPU_COUNTERS[Measure.BUSY].name, HOLDER_COUNTERS[Measure.BUSY].name} <= names
+    assert {GPU_COUNTERS[GpuMeasure.BUSY].name, HOLDER_COUNTERS[GpuMeasure.BUSY].name} <= names
 
 
 def test_nothing_is_missing_that_nobody_took_away(live: Live) -> None:

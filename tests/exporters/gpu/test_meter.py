@@ -7,51 +7,61 @@ from fractions import Fraction
 
 import pytest
 
-from gpucost.contract.gpu_metrics import Measure, Method
-from gpucost_gpu_exporter.accounts import Accounts
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
-from gpucost_gpu_exporter.meter import NO_SECOND, Meter, Second
-from gpucost_gpu_exporter.processes import OUTSIDE, UNREADABLE, Owner, OwnerKind
-from gpucost_gpu_exporter.quantities import SECOND_NS, exported
-from gpucost_gpu_exporter.readings import (
-    Activity,
-    BoardReading,
+from gpucost.contract.gpu_metrics import AttributionMethod, GpuMeasure
+from gpucost_gpu_exporter.metering.accounts import GpuAccounts
+from gpucost_gpu_exporter.metering.meter import NO_SECOND, GpuMeter, SecondSource
+from gpucost_gpu_exporter.metering.process_owners import (
+    OUTSIDE,
+    UNREADABLE,
+    OwnerKind,
+    ProcessOwner,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    DeviceHolding,
+    DeviceKey,
+    PodRef,
+    exported,
+)
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
     InstanceReading,
     NodeReading,
-    Part,
     ProcessReading,
-    Signal,
-    Source,
+    ReadingPart,
+    SignalActivity,
+    SignalSource,
 )
 
 GPU = DeviceKey("GPU-1")
 FIRST, SECOND_SLICE = DeviceKey("GPU-1", "1"), DeviceKey("GPU-1", "2")
-A, B, C = (Pod("team", name, f"uid-{name}") for name in "abc")
+A, B, C = (PodRef("team", name, f"uid-{name}") for name in "abc")
 OWNERS = {
-    1: Owner(OwnerKind.POD, A.uid),
-    2: Owner(OwnerKind.POD, B.uid),
-    3: Owner(OwnerKind.POD, C.uid),
+    1: ProcessOwner(OwnerKind.POD, A.uid),
+    2: ProcessOwner(OwnerKind.POD, B.uid),
+    3: ProcessOwner(OwnerKind.POD, C.uid),
     8: OUTSIDE,
     9: UNREADABLE,
 }
 START_NS = 1_000 * SECOND_NS
 
 
-def holds(pod: Pod, device: DeviceKey = GPU, share: Fraction | int = 1) -> Holding:
-    return Holding(pod, device, Fraction(share), "nvidia.com/gpu", ("main",))
+def holds(pod: PodRef, device: DeviceKey = GPU, share: Fraction | int = 1) -> DeviceHolding:
+    return DeviceHolding(pod, device, Fraction(share), "nvidia.com/gpu", ("main",))
 
 
-def active(busy: float, observed: float = 1.0) -> Activity:
-    return Activity(round(observed * SECOND_NS), round(busy * SECOND_NS), Source.GPM)
+def active(busy: float, observed: float = 1.0) -> SignalActivity:
+    return SignalActivity(round(observed * SECOND_NS), round(busy * SECOND_NS), SignalSource.GPM)
 
 
-def activity(busy: float, sm: float | None = None) -> dict[str, Activity]:
-    found = {Signal.BUSY.value: active(busy)}
-    return found if sm is None else found | {Signal.SM.value: active(sm)}
+def activity(busy: float, sm: float | None = None) -> dict[str, SignalActivity]:
+    found = {GpuSignal.BUSY.value: active(busy)}
+    return found if sm is None else found | {GpuSignal.SM.value: active(sm)}
 
 
-def board(**more: object) -> BoardReading:
-    return BoardReading(**{"uuid": "GPU-1", "minor": 0, **more})  # type: ignore[arg-type]
+def board(**more: object) -> GpuReading:
+    return GpuReading(**{"uuid": "GPU-1", "minor": 0, **more})  # type: ignore[arg-type]
 
 
 def instance(number: int, slices: int, uuid: str = "", **more: object) -> InstanceReading:
@@ -63,12 +73,12 @@ class Watch:
     """A meter with a clock: ``look`` adds a second, or as many as are said, of what a board did."""
 
     def __init__(self) -> None:
-        self.meter = Meter(Accounts(), {})
+        self.meter = GpuMeter(GpuAccounts(), {})
         self.now_ns = START_NS
-        self.holdings: Sequence[Holding] | None = ()
+        self.holdings: Sequence[DeviceHolding] | None = ()
 
     def look(
-        self, *boards: BoardReading, seconds: float = 1.0, second: Second = NO_SECOND, up: bool = True
+        self, *boards: GpuReading, seconds: float = 1.0, second: SecondSource = NO_SECOND, up: bool = True
     ) -> None:
         self.now_ns += round(seconds * SECOND_NS)
         reading = NodeReading("580.1", boards) if up else None
@@ -77,17 +87,17 @@ class Watch:
             self.meter.accounts.saw(holding.pod, 0, self.now_ns)
         assert not list(self.meter.accounts.differences())
 
-    def _held(self, device: DeviceKey) -> Sequence[Holding] | None:
+    def _held(self, device: DeviceKey) -> Sequence[DeviceHolding] | None:
         if self.holdings is None:
             return None
         return [holding for holding in self.holdings if holding.device == device]
 
     def of(
         self,
-        measure: Measure,
-        holder: Pod | str | None = None,
+        measure: GpuMeasure,
+        holder: PodRef | str | None = None,
         device: DeviceKey | None = None,
-        method: Method | None = None,
+        method: AttributionMethod | None = None,
     ) -> float:
         """Seconds or joules of these rows."""
         return sum(
@@ -98,7 +108,7 @@ class Watch:
             and (method is None or method is row.method)
         )
 
-    def has(self, measure: Measure, device: DeviceKey = GPU) -> bool:
+    def has(self, measure: GpuMeasure, device: DeviceKey = GPU) -> bool:
         return measure in self.meter.accounts.gpus.get(device, {})
 
     def xids(self) -> Mapping[tuple[str, int], int]:
@@ -118,43 +128,43 @@ class TestTime:
     def test_the_first_look_adds_nothing(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         watch.look(board(activity=activity(1.0)))
-        assert (watch.of(Measure.HELD), watch.of(Measure.BUSY)) == (0, 0)
+        assert (watch.of(GpuMeasure.HELD), watch.of(GpuMeasure.BUSY)) == (0, 0)
         watch.look(board(activity=activity(0.5)))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.BUSY, A)) == (1, 0.5)
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.BUSY, A)) == (1, 0.5)
 
     def test_a_board_that_comes_later_begins_then(self, watch: Watch) -> None:
         watch.look(board())
-        watch.look(board(), BoardReading("GPU-2", activity=activity(1.0)))
-        watch.look(board(), BoardReading("GPU-2", activity=activity(1.0)))
-        assert watch.of(Measure.HELD, device=DeviceKey("GPU-2")) == 1
-        assert watch.of(Measure.BUSY, device=DeviceKey("GPU-2")) == 1
+        watch.look(board(), GpuReading("GPU-2", activity=activity(1.0)))
+        watch.look(board(), GpuReading("GPU-2", activity=activity(1.0)))
+        assert watch.of(GpuMeasure.HELD, device=DeviceKey("GPU-2")) == 1
+        assert watch.of(GpuMeasure.BUSY, device=DeviceKey("GPU-2")) == 1
 
     def test_a_clock_set_back_takes_nothing_away(self, watch: Watch) -> None:
         watch.look(board(activity=activity(1.0)))
         watch.look(board(activity=activity(1.0)))
         watch.look(board(activity=activity(1.0)), seconds=-100)
-        assert (watch.of(Measure.HELD), watch.of(Measure.BUSY)) == (1, 1)
+        assert (watch.of(GpuMeasure.HELD), watch.of(GpuMeasure.BUSY)) == (1, 1)
 
     def test_a_signal_is_never_observed_for_longer_than_time_passed(self, watch: Watch) -> None:
         watch.look(board())
         watch.look(board(activity={"busy": active(2.0, observed=4.0)}))
-        assert (watch.of(Measure.OBSERVED), watch.of(Measure.BUSY)) == (1, 0.5)
+        assert (watch.of(GpuMeasure.OBSERVED), watch.of(GpuMeasure.BUSY)) == (1, 0.5)
 
     @pytest.mark.trap(26)
     def test_what_was_not_observed_may_be_caught_up(self, watch: Watch) -> None:
         watch.look(board())
         watch.look(board(), seconds=3)
         watch.look(board(activity={"busy": active(2.0, observed=4.0)}))
-        assert (watch.of(Measure.OBSERVED), watch.of(Measure.BUSY)) == (4, 2)
+        assert (watch.of(GpuMeasure.OBSERVED), watch.of(GpuMeasure.BUSY)) == (4, 2)
 
     @pytest.mark.trap(11)
     def test_a_signal_without_a_value_is_absent_and_not_0(self, watch: Watch) -> None:
         watch.look(board())
-        watch.look(board(activity=activity(0.0), missing={Part.SM: "NOT_SUPPORTED"}))
-        assert watch.has(Measure.BUSY)
-        assert watch.of(Measure.BUSY) == 0
-        assert not watch.has(Measure.SM_ACTIVE)
-        assert not watch.has(Measure.SM_OBSERVED)
+        watch.look(board(activity=activity(0.0), missing={ReadingPart.SM: "NOT_SUPPORTED"}))
+        assert watch.has(GpuMeasure.BUSY)
+        assert watch.of(GpuMeasure.BUSY) == 0
+        assert not watch.has(GpuMeasure.SM_ACTIVE)
+        assert not watch.has(GpuMeasure.SM_OBSERVED)
 
 
 class TestHolders:
@@ -163,9 +173,9 @@ class TestHolders:
         work = board(activity=activity(1.0), processes=(ProcessReading(1, 1 << 30, 50),))
         watch.look(work)
         watch.look(work)
-        assert watch.of(Measure.BUSY, A) == 1
+        assert watch.of(GpuMeasure.BUSY, A) == 1
         rows = watch.meter.accounts.rows
-        assert [amounts[Measure.BUSY] for row, amounts in rows.items() if row.who.pod == B] == [0]
+        assert [amounts[GpuMeasure.BUSY] for row, amounts in rows.items() if row.who.pod == B] == [0]
 
     @pytest.mark.trap(24)
     def test_an_idle_process_that_holds_memory_still_holds_its_replica(self, watch: Watch) -> None:
@@ -173,24 +183,24 @@ class TestHolders:
         busy, idle = ProcessReading(1, 1 << 30, 80), ProcessReading(2, 30 << 30, 0)
         for _ in range(5):
             watch.look(board(activity=activity(0.8), processes=(busy, idle)))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.HELD, B)) == (1, 1)
-        assert watch.of(Measure.HELD, "__unallocated__") == 2
-        assert (watch.of(Measure.BUSY, A), watch.of(Measure.BUSY, B)) == (near(3.2), 0)
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.HELD, B)) == (1, 1)
+        assert watch.of(GpuMeasure.HELD, "__unallocated__") == 2
+        assert (watch.of(GpuMeasure.BUSY, A), watch.of(GpuMeasure.BUSY, B)) == (near(3.2), 0)
 
     @pytest.mark.trap(19)
     def test_a_gpu_is_held_while_nobody_computes(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         for _ in range(3):
             watch.look(board(activity=activity(0.0), processes=()))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.OBSERVED, A)) == (2, 2)
-        assert watch.of(Measure.BUSY, A) == 0
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.OBSERVED, A)) == (2, 2)
+        assert watch.of(GpuMeasure.BUSY, A) == 0
 
     def test_nobody_knows_who_holds_it(self, watch: Watch) -> None:
         watch.holdings = None
         watch.look(board())
         watch.look(board(activity=activity(0.5)))
-        assert watch.of(Measure.HELD, "__unknown__") == 1
-        assert watch.of(Measure.BUSY, "__unknown__") == 0.5
+        assert watch.of(GpuMeasure.HELD, "__unknown__") == 1
+        assert watch.of(GpuMeasure.BUSY, "__unknown__") == 0.5
 
     @pytest.mark.trap(29)
     def test_work_of_outsiders_is_not_billed_to_the_pod(self, watch: Watch) -> None:
@@ -198,9 +208,9 @@ class TestHolders:
         both = (ProcessReading(1, 1, 30), ProcessReading(8, 1, 10))
         watch.look(board(activity=activity(1.0), processes=both))
         watch.look(board(activity=activity(1.0), processes=both))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.BUSY, A)) == (1, 0.75)
-        assert watch.of(Measure.BUSY, "__unmanaged__") == 0.25
-        assert watch.of(Measure.HELD, "__unmanaged__") == 0
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.BUSY, A)) == (1, 0.75)
+        assert watch.of(GpuMeasure.BUSY, "__unmanaged__") == 0.25
+        assert watch.of(GpuMeasure.HELD, "__unmanaged__") == 0
 
 
 class TestLateSamples:
@@ -210,7 +220,7 @@ class TestLateSamples:
     IDLE = (ProcessReading(1, 1, 0), ProcessReading(2, 1, 0))
 
     def shares(self, watch: Watch) -> tuple[float, float]:
-        return watch.of(Measure.BUSY, A), watch.of(Measure.BUSY, B)
+        return watch.of(GpuMeasure.BUSY, A), watch.of(GpuMeasure.BUSY, B)
 
     def start(self, watch: Watch) -> None:
         watch.holdings = self.HALVES
@@ -224,9 +234,9 @@ class TestLateSamples:
         for _ in range(10):
             watch.look(board(activity=activity(1.0), processes=self.IDLE))
         assert self.shares(watch) == (near(9.9), near(1.1))
-        assert watch.of(Measure.BUSY, method=Method.EQUAL) == 0
+        assert watch.of(GpuMeasure.BUSY, method=AttributionMethod.EQUAL) == 0
         watch.look(board(activity=activity(1.0), processes=self.IDLE))
-        assert watch.of(Measure.BUSY, method=Method.EQUAL) == 1
+        assert watch.of(GpuMeasure.BUSY, method=AttributionMethod.EQUAL) == 1
         assert self.shares(watch) == (near(10.4), near(1.6))
 
     @pytest.mark.trap(15)
@@ -236,7 +246,7 @@ class TestLateSamples:
         watch.holdings = [holds(new, share=Fraction(1, 2)), holds(B, share=Fraction(1, 2))]
         processes = (ProcessReading(3, 1, 0), ProcessReading(2, 1, 0))
         watch.look(board(activity=activity(1.0), processes=processes))
-        assert watch.of(Measure.BUSY, new) == 0
+        assert watch.of(GpuMeasure.BUSY, new) == 0
         assert self.shares(watch) == (near(0.9), near(1.1))
 
     def test_when_all_holders_are_new_they_share_equally(self, watch: Watch) -> None:
@@ -244,7 +254,7 @@ class TestLateSamples:
         new = [pod._replace(uid=f"uid-new-{pod.name}") for pod in (A, B)]
         watch.holdings = [holds(pod, share=Fraction(1, 2)) for pod in new]
         watch.look(board(activity=activity(1.0), processes=()))
-        assert [watch.of(Measure.BUSY, pod, method=Method.EQUAL) for pod in new] == [0.5, 0.5]
+        assert [watch.of(GpuMeasure.BUSY, pod, method=AttributionMethod.EQUAL) for pod in new] == [0.5, 0.5]
 
 
 class TestMig:
@@ -260,40 +270,40 @@ class TestMig:
         )
         for _ in range(8):
             watch.look(sliced)
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.HELD, B)) == (near(3), near(4))
-        assert (watch.of(Measure.BUSY, A), watch.of(Measure.BUSY, B)) == (near(3), near(2))
-        assert (watch.of(Measure.SM_ACTIVE, A), watch.of(Measure.SM_ACTIVE, B)) == (near(1.5), near(1))
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.HELD, B)) == (near(3), near(4))
+        assert (watch.of(GpuMeasure.BUSY, A), watch.of(GpuMeasure.BUSY, B)) == (near(3), near(2))
+        assert (watch.of(GpuMeasure.SM_ACTIVE, A), watch.of(GpuMeasure.SM_ACTIVE, B)) == (near(1.5), near(1))
 
     @pytest.mark.trap(7)
     def test_what_is_not_partitioned_has_a_row_of_its_own(self, watch: Watch) -> None:
         watch.holdings = [holds(A, FIRST)]
         for _ in range(8):
             watch.look(board(mig=True, instances=(instance(1, 3), instance(2, 2))))
-        assert watch.of(Measure.HELD, A) == near(3)
-        assert watch.of(Measure.HELD, "__unallocated__", SECOND_SLICE) == near(2)
-        assert watch.of(Measure.HELD, "__unpartitioned__", GPU) == near(2)
-        assert watch.of(Measure.HELD) == near(7)
-        assert not watch.has(Measure.BUSY, GPU)
+        assert watch.of(GpuMeasure.HELD, A) == near(3)
+        assert watch.of(GpuMeasure.HELD, "__unallocated__", SECOND_SLICE) == near(2)
+        assert watch.of(GpuMeasure.HELD, "__unpartitioned__", GPU) == near(2)
+        assert watch.of(GpuMeasure.HELD) == near(7)
+        assert not watch.has(GpuMeasure.BUSY, GPU)
 
     def test_a_board_with_mig_and_no_instances_is_all_unpartitioned(self, watch: Watch) -> None:
         watch.look(board(mig=True))
         watch.look(board(mig=True))
-        assert watch.of(Measure.HELD, "__unpartitioned__", GPU) == 1
+        assert watch.of(GpuMeasure.HELD, "__unpartitioned__", GPU) == 1
 
     @pytest.mark.trap(4, 11)
     def test_a_slice_without_a_signal_has_none(self, watch: Watch) -> None:
         for _ in range(2):
             sliced = instance(1, 7, missing={"busy": "NOT_SUPPORTED"})
             watch.look(board(mig=True, instances=(sliced,)))
-        assert watch.has(Measure.HELD, FIRST)
-        assert not watch.has(Measure.BUSY, FIRST)
-        assert not watch.has(Measure.OBSERVED, FIRST)
+        assert watch.has(GpuMeasure.HELD, FIRST)
+        assert not watch.has(GpuMeasure.BUSY, FIRST)
+        assert not watch.has(GpuMeasure.OBSERVED, FIRST)
 
     @pytest.mark.trap(6)
     def test_energy_counts_once_per_board_idle_by_share_and_the_rest_by_activity(self, watch: Watch) -> None:
         watch.holdings = [holds(A, FIRST), holds(B, SECOND_SLICE)]
 
-        def sliced(energy_mj: int, first: float, second: float) -> BoardReading:
+        def sliced(energy_mj: int, first: float, second: float) -> GpuReading:
             parts = (
                 instance(1, 2, activity=activity(first, first)),
                 instance(2, 4, activity=activity(second, second)),
@@ -302,14 +312,16 @@ class TestMig:
 
         for tick in range(11):  # ten idle seconds: the board draws 70 W by being on
             watch.look(sliced(70_000 * tick, 0, 0))
-        idle = watch.of(Measure.ENERGY, A), watch.of(Measure.ENERGY, B)
+        idle = watch.of(GpuMeasure.ENERGY, A), watch.of(GpuMeasure.ENERGY, B)
         watch.look(sliced(700_000 + 370_000, 1.0, 0.25))
-        a, b = (watch.of(Measure.ENERGY, pod) - before for pod, before in zip((A, B), idle, strict=True))
+        a, b = (watch.of(GpuMeasure.ENERGY, pod) - before for pod, before in zip((A, B), idle, strict=True))
         # 70 J by share held (2, 4 and 1 free of 7), 300 J by slices x activity (2 x 1 to 4 x 1/4).
         assert (a, b) == (near(20 + 200), near(40 + 100))
-        assert watch.of(Measure.ENERGY, "__unpartitioned__") == near(100 + 10)
-        assert watch.of(Measure.ENERGY) == near(700 + 370)
-        assert watch.of(Measure.ENERGY, A, method=Method.WEIGHTED) == watch.of(Measure.ENERGY, A)
+        assert watch.of(GpuMeasure.ENERGY, "__unpartitioned__") == near(100 + 10)
+        assert watch.of(GpuMeasure.ENERGY) == near(700 + 370)
+        assert watch.of(GpuMeasure.ENERGY, A, method=AttributionMethod.WEIGHTED) == watch.of(
+            GpuMeasure.ENERGY, A
+        )
 
     @pytest.mark.fault(7)
     def test_new_slices_while_a_job_runs(self, watch: Watch) -> None:
@@ -317,18 +329,18 @@ class TestMig:
         before = (instance(1, 3, activity=activity(1.0)), instance(2, 4, activity=activity(1.0)))
         for _ in range(8):
             watch.look(board(mig=True, instances=before))
-        old = watch.of(Measure.HELD, B)
+        old = watch.of(GpuMeasure.HELD, B)
         third = DeviceKey("GPU-1", "5")
         watch.holdings = [holds(A, FIRST), holds(C, third)]
         after = (instance(1, 3, activity=activity(1.0)), instance(5, 2, activity=activity(0.5)))
         for _ in range(7):
             watch.look(board(mig=True, instances=after))
-        assert watch.of(Measure.HELD, B) == old == near(4)
-        assert watch.of(Measure.HELD, A) == near(6)
-        assert watch.of(Measure.HELD, C, third) == near(2)
-        assert watch.of(Measure.BUSY, C, third) == near(1)
-        assert watch.of(Measure.HELD, "__unpartitioned__") == near(2)
-        assert watch.of(Measure.HELD) == near(14)
+        assert watch.of(GpuMeasure.HELD, B) == old == near(4)
+        assert watch.of(GpuMeasure.HELD, A) == near(6)
+        assert watch.of(GpuMeasure.HELD, C, third) == near(2)
+        assert watch.of(GpuMeasure.BUSY, C, third) == near(1)
+        assert watch.of(GpuMeasure.HELD, "__unpartitioned__") == near(2)
+        assert watch.of(GpuMeasure.HELD) == near(14)
 
     @pytest.mark.fault(7)
     def test_a_board_that_is_cut_up_and_made_whole_again(self, watch: Watch) -> None:
@@ -340,8 +352,8 @@ class TestMig:
             watch.look(board(mig=True, instances=(instance(1, 7, activity=activity(1.0)),)))
         watch.holdings = [holds(A)]
         watch.look(board(activity=activity(1.0)))
-        assert (watch.of(Measure.HELD, A, GPU), watch.of(Measure.HELD, A, FIRST)) == (2, 2)
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.BUSY, A)) == (4, 4)
+        assert (watch.of(GpuMeasure.HELD, A, GPU), watch.of(GpuMeasure.HELD, A, FIRST)) == (2, 2)
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.BUSY, A)) == (4, 4)
 
     @pytest.mark.trap(12)
     def test_a_slice_made_anew_under_the_same_ids_goes_to_its_new_holder(self, watch: Watch) -> None:
@@ -350,8 +362,8 @@ class TestMig:
             for _ in range(4):
                 parts = (instance(1, 7, "MIG-same", activity=activity(0.5)),)
                 watch.look(board(mig=True, instances=parts))
-        assert (watch.of(Measure.HELD, A, FIRST), watch.of(Measure.BUSY, A, FIRST)) == (3, 1.5)
-        assert (watch.of(Measure.HELD, B, FIRST), watch.of(Measure.BUSY, B, FIRST)) == (4, 2)
+        assert (watch.of(GpuMeasure.HELD, A, FIRST), watch.of(GpuMeasure.BUSY, A, FIRST)) == (3, 1.5)
+        assert (watch.of(GpuMeasure.HELD, B, FIRST), watch.of(GpuMeasure.BUSY, B, FIRST)) == (4, 2)
 
     @pytest.mark.trap(12)
     def test_an_instance_id_used_again_for_another_size_claims_no_time_of_the_old(self, watch: Watch) -> None:
@@ -360,7 +372,7 @@ class TestMig:
             watch.look(board(mig=True, instances=(silent,)))
         grown = instance(1, 7, activity={"busy": active(60, observed=60)})
         watch.look(board(mig=True, instances=(grown,)))
-        assert watch.of(Measure.OBSERVED, device=FIRST) == 1
+        assert watch.of(GpuMeasure.OBSERVED, device=FIRST) == 1
 
 
 class TestEnergy:
@@ -368,58 +380,58 @@ class TestEnergy:
         watch.holdings = [holds(A, share=Fraction(1, 2)), holds(B, share=Fraction(1, 2))]
         for tick in range(11):
             watch.look(board(energy_mj=100_000 * tick, activity=activity(0.0), processes=()))
-        assert watch.of(Measure.ENERGY, A) == watch.of(Measure.ENERGY, B) == near(500)
+        assert watch.of(GpuMeasure.ENERGY, A) == watch.of(GpuMeasure.ENERGY, B) == near(500)
         working = (ProcessReading(1, 1, 75), ProcessReading(2, 1, 25))
         watch.look(board(energy_mj=1_500_000, activity=activity(1.0), processes=working))
-        assert watch.of(Measure.ENERGY, A) == near(500 + 50 + 300)
-        assert watch.of(Measure.ENERGY, B) == near(500 + 50 + 100)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(500 + 50 + 300)
+        assert watch.of(GpuMeasure.ENERGY, B) == near(500 + 50 + 100)
 
     def test_of_a_board_never_seen_idle_all_follows_use(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         watch.look(board(energy_mj=0, activity=activity(1.0)))
         watch.look(board(energy_mj=400_000, activity=activity(1.0)))
-        assert watch.of(Measure.ENERGY, A, method=Method.EXACT) == 400
+        assert watch.of(GpuMeasure.ENERGY, A, method=AttributionMethod.EXACT) == 400
 
     @pytest.mark.trap(13)
     def test_a_total_that_fell_is_a_new_life_of_the_driver(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         for energy_mj in (5_000_000, 5_300_000, 200_000, 500_000):
             watch.look(board(energy_mj=energy_mj, activity=activity(1.0)))
-        assert watch.of(Measure.ENERGY, A) == near(300 + 200 + 300)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(300 + 200 + 300)
         assert watch.meter.boards["GPU-1"].epoch == 1
 
     @pytest.mark.trap(10)
     def test_a_step_that_no_board_can_make_is_left_out(self, watch: Watch) -> None:
         for energy_mj in (0, 300_000, 10**12, 10**12 + 300_000):
             watch.look(board(energy_mj=energy_mj))
-        assert watch.of(Measure.ENERGY) == near(600)
+        assert watch.of(GpuMeasure.ENERGY) == near(600)
 
     def test_energy_that_could_not_be_read_for_a_moment_is_caught_up(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         for energy_mj in (0, 300_000, None, 900_000):
             watch.look(board(energy_mj=energy_mj))
-        assert watch.of(Measure.ENERGY, A) == near(900)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(900)
 
     def test_after_a_long_pause_it_goes_only_to_who_held_the_board_all_along(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
         watch.look(board(energy_mj=0))
         watch.look(up=False, seconds=30)
         watch.look(board(energy_mj=3_000_000))
-        assert watch.of(Measure.ENERGY, A) == near(3000)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(3000)
         watch.look(up=False, seconds=30)
         watch.holdings = [holds(B)]
         watch.look(board(energy_mj=6_000_000))
-        assert watch.of(Measure.ENERGY, "__unknown__") == near(3000)
-        assert watch.of(Measure.ENERGY, B) == 0
+        assert watch.of(GpuMeasure.ENERGY, "__unknown__") == near(3000)
+        assert watch.of(GpuMeasure.ENERGY, B) == 0
 
     def test_energy_of_the_second_source_comes_in_bursts(self, watch: Watch) -> None:
         """dcgm-exporter shows a new value every 30 s: 400 W are then a step of 12 kJ in one look."""
         watch.holdings = [holds(A)]
         for tick in range(61):
             total_mj = 400_000 * (tick // 30 * 30)
-            second = Second(lambda _device, _signal: None, lambda _uuid, total=total_mj: total)  # type: ignore[misc]
+            second = SecondSource(lambda _device, _signal: None, lambda _uuid, total=total_mj: total)  # type: ignore[misc]
             watch.look(board(missing={"energy": "NOT_SUPPORTED"}), second=second)
-        assert watch.of(Measure.ENERGY, A) == near(24_000)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(24_000)
 
 
 class TestEvents:
@@ -433,7 +445,7 @@ class TestEvents:
     @pytest.mark.trap(14, 32)
     def test_the_event_that_came_with_the_loss_of_a_board_counts(self, watch: Watch) -> None:
         watch.look(board())
-        watch.look(BoardReading("GPU-1", lost="GPU_IS_LOST", xids=(79,)))
+        watch.look(GpuReading("GPU-1", lost="GPU_IS_LOST", xids=(79,)))
         assert watch.xids() == {("GPU-1", 79): 1}
 
     def throttled(self, watch: Watch) -> dict[tuple[str, str], int]:
@@ -462,20 +474,20 @@ class TestLost:
         watch.look(board(energy_mj=0, activity=activity(1.0)))
         watch.look(board(energy_mj=300_000, activity=activity(1.0)))
         for _ in range(3):
-            watch.look(BoardReading("GPU-1", lost="GPU_IS_LOST"))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.OBSERVED, A)) == (4, 1)
-        assert watch.of(Measure.HELD, A, method=Method.NONE) == 3
+            watch.look(GpuReading("GPU-1", lost="GPU_IS_LOST"))
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.OBSERVED, A)) == (4, 1)
+        assert watch.of(GpuMeasure.HELD, A, method=AttributionMethod.NONE) == 3
         watch.look(board(energy_mj=10_000, activity=activity(0.5)))
-        assert (watch.of(Measure.HELD, A), watch.of(Measure.BUSY, A)) == (5, 1.5)
-        assert watch.of(Measure.ENERGY, A) == near(310)
+        assert (watch.of(GpuMeasure.HELD, A), watch.of(GpuMeasure.BUSY, A)) == (5, 1.5)
+        assert watch.of(GpuMeasure.ENERGY, A) == near(310)
 
     @pytest.mark.fault(1)
     def test_without_a_driver_holders_go_on_holding(self, watch: Watch) -> None:
         watch.holdings = [holds(A, FIRST)]
         watch.look(board(mig=True, instances=(instance(1, 3),)))
         watch.look(up=False, seconds=7)
-        assert watch.of(Measure.HELD, A) == near(3)
-        assert watch.of(Measure.HELD) == near(7)
+        assert watch.of(GpuMeasure.HELD, A) == near(3)
+        assert watch.of(GpuMeasure.HELD) == near(7)
         assert watch.meter.boards["GPU-1"].lost == "NO_DRIVER"
 
     def test_a_board_that_is_gone_is_forgotten_once_nobody_holds_it(self, watch: Watch) -> None:
@@ -486,7 +498,7 @@ class TestLost:
         watch.holdings = ()
         watch.look()
         assert not watch.meter.boards
-        assert watch.of(Measure.HELD, A) == 700
+        assert watch.of(GpuMeasure.HELD, A) == 700
 
     def test_it_is_not_forgotten_while_nobody_knows_who_holds_it(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]

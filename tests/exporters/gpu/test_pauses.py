@@ -7,16 +7,26 @@ from fractions import Fraction
 
 import pytest
 
-from gpucost.contract.gpu_metrics import Holder, Measure
-from gpucost_gpu_exporter.conditions import Lack
+from gpucost.contract.gpu_metrics import GpuMeasure, HolderKind
 from gpucost_gpu_exporter.exporter import KEEP_NS
-from gpucost_gpu_exporter.holders import Holders
-from gpucost_gpu_exporter.holdings import DeviceClaim, DeviceKey, KubeletState
+from gpucost_gpu_exporter.holders import DeviceHolders
 from gpucost_gpu_exporter.kubelet.client import PodResources
-from gpucost_gpu_exporter.meter import Second
-from gpucost_gpu_exporter.quantities import SECOND_NS
-from gpucost_gpu_exporter.readings import BoardReading, NodeReading, Part, ProcessReading, Signal
-from gpucost_gpu_exporter.topology import Topology
+from gpucost_gpu_exporter.metering.meter import SecondSource
+from gpucost_gpu_exporter.metering.missing_parts import MissingPart
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    DeviceClaim,
+    DeviceKey,
+    GpuTopology,
+    KubeletState,
+)
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
+    NodeReading,
+    ProcessReading,
+    ReadingPart,
+)
 from tests.exporters.gpu.test_meter import (
     FIRST,
     SECOND_SLICE,
@@ -34,7 +44,7 @@ from tests.support.gpu_node import gpu_node, of
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import FakeBoard
 
-UNKNOWN = Holder.UNKNOWN.value
+UNKNOWN = HolderKind.UNKNOWN.value
 
 
 @pytest.fixture
@@ -42,7 +52,7 @@ def watch() -> Watch:
     return Watch()
 
 
-def _busy(watts: int, at_s: float, busy: float = 1.0, observed: float = 1.0) -> BoardReading:
+def _busy(watts: int, at_s: float, busy: float = 1.0, observed: float = 1.0) -> GpuReading:
     return board(activity={"busy": active(busy, observed)}, energy_mj=round(watts * at_s * 1000))
 
 
@@ -63,18 +73,18 @@ class TestOtherHolder:
     def test_energy_of_the_pause_is_nobodys(self, watch: Watch) -> None:
         self._hang(watch)
         watch.look(_busy(500, 51))
-        assert watch.of(Measure.ENERGY, B) == 0
-        assert watch.of(Measure.ENERGY, UNKNOWN) == 41 * 500
+        assert watch.of(GpuMeasure.ENERGY, B) == 0
+        assert watch.of(GpuMeasure.ENERGY, UNKNOWN) == 41 * 500
         watch.look(_busy(500, 52))
-        assert watch.of(Measure.ENERGY, B) == 500
+        assert watch.of(GpuMeasure.ENERGY, B) == 500
 
     @pytest.mark.fault(1)
     def test_nor_is_what_the_driver_remembers_of_it(self, watch: Watch) -> None:
         self._hang(watch)
         watch.look(_busy(500, 51, busy=20.0, observed=20.0))
-        assert watch.of(Measure.BUSY, B) == near(1)
-        assert watch.of(Measure.BUSY, UNKNOWN) == near(19)
-        assert watch.of(Measure.OBSERVED, B) <= watch.of(Measure.HELD, B)
+        assert watch.of(GpuMeasure.BUSY, B) == near(1)
+        assert watch.of(GpuMeasure.BUSY, UNKNOWN) == near(19)
+        assert watch.of(GpuMeasure.OBSERVED, B) <= watch.of(GpuMeasure.HELD, B)
 
     def test_who_held_it_all_along_has_all_of_it(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]
@@ -83,8 +93,8 @@ class TestOtherHolder:
         for _ in range(40):
             watch.look(up=False)
         watch.look(_busy(500, 43, busy=20.0, observed=20.0))
-        assert watch.of(Measure.ENERGY, A) == 43 * 500
-        assert watch.of(Measure.BUSY, A) == near(22)
+        assert watch.of(GpuMeasure.ENERGY, A) == 43 * 500
+        assert watch.of(GpuMeasure.BUSY, A) == near(22)
 
 
 class TestIdling:
@@ -113,16 +123,16 @@ class TestIdling:
 
 @pytest.mark.trap(26)
 def test_the_second_source_does_not_fill_an_absence(watch: Watch) -> None:
-    second = Second(
-        ratio=lambda _device, signal: 0.9 if signal is Signal.SM else None, energy_mj=lambda _uuid: None
+    second = SecondSource(
+        ratio=lambda _device, signal: 0.9 if signal is GpuSignal.SM else None, energy_mj=lambda _uuid: None
     )
     watch.holdings = [holds(A)]
-    lacking = board(activity=activity(1.0), missing={Part.SM: "NOT_SUPPORTED"})
+    lacking = board(activity=activity(1.0), missing={ReadingPart.SM: "NOT_SUPPORTED"})
     watch.look(lacking, second=second)
     watch.look(lacking, second=second)
     watch.look(lacking, seconds=1200, second=second)
-    assert watch.of(Measure.SM_OBSERVED, A) == 6
-    assert watch.of(Measure.SM_ACTIVE, A) == near(5.4)
+    assert watch.of(GpuMeasure.SM_OBSERVED, A) == 6
+    assert watch.of(GpuMeasure.SM_ACTIVE, A) == near(5.4)
 
 
 @pytest.mark.trap(6)
@@ -135,8 +145,8 @@ def test_energy_of_slices_follows_one_signal(watch: Watch) -> None:
     )
     for second in range(4):
         watch.look(board(mig=True, instances=slices, energy_mj=300_000 * second))
-    assert watch.of(Measure.ENERGY, A) == 0
-    assert watch.of(Measure.ENERGY, B) == 900
+    assert watch.of(GpuMeasure.ENERGY, A) == 0
+    assert watch.of(GpuMeasure.ENERGY, B) == 900
 
 
 @pytest.mark.trap(23, 24)
@@ -148,34 +158,34 @@ def test_samples_that_come_in_turns_are_weighed_over_seconds(watch: Watch) -> No
         weights = (60, 0) if second % 2 == 0 else (0, 15)
         processes = tuple(ProcessReading(pid, 1, weight) for pid, weight in zip((1, 2), weights, strict=True))
         watch.look(board(activity=activity(1.0), processes=processes))
-    assert watch.of(Measure.BUSY, A) == pytest.approx(48, abs=1.5)
-    assert watch.of(Measure.BUSY, B) == pytest.approx(12, abs=1.5)
+    assert watch.of(GpuMeasure.BUSY, A) == pytest.approx(48, abs=1.5)
+    assert watch.of(GpuMeasure.BUSY, B) == pytest.approx(12, abs=1.5)
 
 
 def test_one_board_that_cannot_be_counted_does_not_stop_the_others(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = board(activity=activity(1.0)), BoardReading("GPU-2", activity=activity(1.0))
+    first, second = board(activity=activity(1.0)), GpuReading("GPU-2", activity=activity(1.0))
     broken = replace(first, energy_mj="12")  # type: ignore[arg-type]  # what no reading should hold
     watch.look(broken, second)
     for _ in range(3):
         watch.look(replace(broken, energy_mj=5), second)
         watch.look(broken, second)
-    assert watch.of(Measure.BUSY, device=DeviceKey("GPU-2")) == 6
+    assert watch.of(GpuMeasure.BUSY, device=DeviceKey("GPU-2")) == 6
     assert watch.meter.failures > 0
     assert "GPU-1 could not be counted" in caplog.text
 
 
 @pytest.mark.trap(32)
 def test_a_lost_board_that_says_its_uuid_again_is_not_two(watch: Watch) -> None:
-    watch.look(BoardReading("pci:0000:3b:00.0", lost="GPU_IS_LOST"), board())
+    watch.look(GpuReading("pci:0000:3b:00.0", lost="GPU_IS_LOST"), board())
     assert set(watch.meter.boards) == {"pci:0000:3b:00.0", "GPU-1"}
-    watch.look(BoardReading("GPU-2"), board())
+    watch.look(GpuReading("GPU-2"), board())
     assert set(watch.meter.boards) == {"GPU-1", "GPU-2"}
 
 
 class TestKubelet:
-    """``Holders`` over a kubelet that answers what it is told."""
+    """``DeviceHolders`` over a kubelet that answers what it is told."""
 
     class Kubelet(PodResources):
         def __init__(self) -> None:
@@ -203,12 +213,12 @@ class TestKubelet:
         return KubeletState((DeviceClaim("team", pod, "main", "nvidia.com/gpu", "GPU-1"),), None)
 
     @pytest.fixture
-    def holders(self) -> Holders:
+    def holders(self) -> DeviceHolders:
         self.kubelet, self.now_ns = self.Kubelet(), 0
-        return Holders(self.kubelet, self.Names(), lambda: self.now_ns)  # type: ignore[arg-type]
+        return DeviceHolders(self.kubelet, self.Names(), lambda: self.now_ns)  # type: ignore[arg-type]
 
-    def test_each_new_answer_counts_however_fast_they_come(self, holders: Holders) -> None:
-        topology = Topology.from_reading(_node(board()))
+    def test_each_new_answer_counts_however_fast_they_come(self, holders: DeviceHolders) -> None:
+        topology = GpuTopology.from_reading(_node(board()))
         for number in range(200):
             self.kubelet.answer = self._claims(f"pod-{number}")
             holders.refresh()
@@ -218,30 +228,30 @@ class TestKubelet:
             assert found is not None
             assert [held.pod.name for held in found.holdings] == [f"pod-{number}"]
 
-    def test_whatever_goes_wrong_is_said_and_asked_again(self, holders: Holders) -> None:
+    def test_whatever_goes_wrong_is_said_and_asked_again(self, holders: DeviceHolders) -> None:
         self.kubelet.answer = RuntimeError("can't start new thread")
         holders.refresh()
-        assert Lack(DeviceKey(""), "kubelet", "failed") in set(holders.lacks())
+        assert MissingPart(DeviceKey(""), "kubelet", "failed") in set(holders.lacks())
         assert holders.errors["failed"] == 1
         self.kubelet.answer = self._claims("back")
         holders.refresh()
-        assert holders.current(self.now_ns, Topology.from_reading(_node(board()))) is not None
+        assert holders.current(self.now_ns, GpuTopology.from_reading(_node(board()))) is not None
         assert not set(holders.lacks())
 
-    def test_a_pod_that_the_api_server_does_not_show_is_said(self, holders: Holders) -> None:
+    def test_a_pod_that_the_api_server_does_not_show_is_said(self, holders: DeviceHolders) -> None:
         self.kubelet.answer = self._claims("stranger")
         holders.refresh()
-        holders.current(self.now_ns, Topology.from_reading(_node(board())))
-        assert Lack(DeviceKey(""), "pods", "uid_unknown") in set(holders.lacks())
+        holders.current(self.now_ns, GpuTopology.from_reading(_node(board())))
+        assert MissingPart(DeviceKey(""), "pods", "uid_unknown") in set(holders.lacks())
 
-    def test_devices_are_not_unknown_before_the_boards_are_known(self, holders: Holders) -> None:
+    def test_devices_are_not_unknown_before_the_boards_are_known(self, holders: DeviceHolders) -> None:
         self.kubelet.answer = self._claims("early")
         holders.refresh()
-        holders.current(self.now_ns, Topology())
+        holders.current(self.now_ns, GpuTopology())
         assert not set(holders.lacks())
 
 
-def _node(*boards: BoardReading) -> NodeReading:
+def _node(*boards: GpuReading) -> NodeReading:
     return NodeReading("580", boards)
 
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.reflector import Reflector
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.watch.reflector import Reflector
 from gpucost_gpu_exporter.assemble import WatchedPods
-from gpucost_gpu_exporter.dra import DraDevice
-from gpucost_gpu_exporter.pods import (
+from gpucost_gpu_exporter.model.holdings import DraDevice
+from gpucost_gpu_exporter.node_pods import (
     SLICE_PATHS,
     NodePods,
     NodeSlices,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost_gpu_exporter.processes import (
+from gpucost_gpu_exporter.metering.process_owners import (
     REMEMBER_ENDED_NS,
     CgroupOwner,
-    Owner,
     OwnerKind,
     PidView,
+    ProcessOwner,
     ProcessOwners,
     pid_view,
     pod_uid_and_container,
@@ -173,7 +173,7 @@ def proc(tmp_path: Path) -> ProcTree:
 
 POD_CGROUP = f"0::/kubepods/burstable/pod{UID}/{BOX}\n"
 HOST_CGROUP = "0::/user.slice/user-1000.slice/session-3.scope\n"
-IN_POD = Owner(OwnerKind.POD, UID, BOX)
+IN_POD = ProcessOwner(OwnerKind.POD, UID, BOX)
 
 
 def other_pod(digit: str) -> str:
@@ -186,8 +186,8 @@ def test_a_pod_and_the_outside_and_nobody(proc: ProcTree) -> None:
     proc.start(11, HOST_CGROUP)
     owners = ProcessOwners(proc.root)
     assert owners.owner(10, 0) == IN_POD
-    assert owners.owner(11, 0) == Owner(OwnerKind.OUTSIDE)
-    assert owners.owner(12, 0) == Owner(OwnerKind.UNREADABLE)
+    assert owners.owner(11, 0) == ProcessOwner(OwnerKind.OUTSIDE)
+    assert owners.owner(12, 0) == ProcessOwner(OwnerKind.UNREADABLE)
 
 
 @pytest.mark.parametrize("comm", ["tmux: server", "a) S 1 2 (b", "((", "", "\n) x"])
@@ -216,7 +216,7 @@ def test_a_pid_that_is_handed_out_again_is_another_process(proc: ProcTree) -> No
     assert owners.owner(10, SECOND).pod_uid == other_pod("9")
     proc.end(10)
     proc.start(10, HOST_CGROUP, start_ticks=400)
-    assert owners.owner(10, 2 * SECOND) == Owner(OwnerKind.OUTSIDE)
+    assert owners.owner(10, 2 * SECOND) == ProcessOwner(OwnerKind.OUTSIDE)
 
 
 def test_a_recycled_pid_that_cannot_be_read_does_not_inherit(proc: ProcTree) -> None:
@@ -225,7 +225,7 @@ def test_a_recycled_pid_that_cannot_be_read_does_not_inherit(proc: ProcTree) -> 
     owners.owner(10, 0)
     proc.start(10, POD_CGROUP, start_ticks=250)
     (proc.root / "10" / "cgroup").unlink()
-    assert owners.owner(10, SECOND) == Owner(OwnerKind.UNREADABLE)
+    assert owners.owner(10, SECOND) == ProcessOwner(OwnerKind.UNREADABLE)
 
 
 def test_a_process_that_ended_keeps_its_owner_for_a_minute(proc: ProcTree) -> None:
@@ -234,7 +234,7 @@ def test_a_process_that_ended_keeps_its_owner_for_a_minute(proc: ProcTree) -> No
     owners.owner(10, SECOND)
     proc.end(10)
     assert owners.owner(10, SECOND + REMEMBER_ENDED_NS) == IN_POD
-    assert owners.owner(10, SECOND + REMEMBER_ENDED_NS + 1) == Owner(OwnerKind.UNREADABLE)
+    assert owners.owner(10, SECOND + REMEMBER_ENDED_NS + 1) == ProcessOwner(OwnerKind.UNREADABLE)
 
 
 def test_a_process_not_asked_for_is_forgotten(proc: ProcTree) -> None:
@@ -250,7 +250,7 @@ def test_a_process_that_moves_into_its_pod_is_found(proc: ProcTree) -> None:
     """A container runtime starts a process first and moves it then."""
     owners = ProcessOwners(proc.root)
     proc.start(10, "0::/system.slice/containerd.service\n")
-    assert owners.owner(10, 0) == Owner(OwnerKind.OUTSIDE)
+    assert owners.owner(10, 0) == ProcessOwner(OwnerKind.OUTSIDE)
     proc.start(10, POD_CGROUP)
     assert owners.owner(10, SECOND) == IN_POD
     (proc.root / "10" / "cgroup").unlink()
@@ -262,19 +262,19 @@ def test_an_owner_stands_while_the_cgroup_cannot_be_read(proc: ProcTree) -> None
     proc.start(10, HOST_CGROUP)
     owners.owner(10, 0)
     (proc.root / "10" / "cgroup").unlink()
-    assert owners.owner(10, SECOND) == Owner(OwnerKind.OUTSIDE)
+    assert owners.owner(10, SECOND) == ProcessOwner(OwnerKind.OUTSIDE)
 
 
 @pytest.mark.parametrize("stat", ["", "10", "10 (x) S 1 2 3", "10 (x) " + "x " * 30, "10 (x " + "1 " * 30])
 def test_a_stat_that_is_cut_off(proc: ProcTree, stat: str) -> None:
     proc.start(10, POD_CGROUP)
     (proc.root / "10" / "stat").write_text(stat)
-    assert ProcessOwners(proc.root).owner(10, 0) == Owner(OwnerKind.UNREADABLE)
+    assert ProcessOwners(proc.root).owner(10, 0) == ProcessOwner(OwnerKind.UNREADABLE)
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**32 - 1])
 def test_pids_the_driver_makes_up(proc: ProcTree, pid: int) -> None:
-    assert ProcessOwners(proc.root).owner(pid, 0) == Owner(OwnerKind.UNREADABLE)
+    assert ProcessOwners(proc.root).owner(pid, 0) == ProcessOwner(OwnerKind.UNREADABLE)
 
 
 HOST_NAMESPACE = "pid:[4026531836]"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.settings.page import table
+from gpucost.settings.types import settings_table
 from gpucost_gpu_exporter.settings import (
     PAGE,
     PREFIX,
@@ -140,8 +140,8 @@ def test_the_page_has_the_table_of_settings() -> None:
     page = (ROOT / PAGE).read_text()
     found = re.search(r"^<!-- settings -->\n(.*?)^<!-- /settings -->$", page, re.MULTILINE | re.DOTALL)
     assert found is not None
-    assert found[1].strip().splitlines() == list(table(ExporterSettings, variable))
+    assert found[1].strip().splitlines() == list(settings_table(ExporterSettings, variable))
 
 
 def test_the_table_is_the_same_on_every_machine() -> None:
-    assert os.uname().nodename not in "\n".join(table(ExporterSettings, variable)).split("`")
+    assert os.uname().nodename not in "\n".join(settings_table(ExporterSettings, variable)).split("`")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.gpu_metrics import Measure
-from gpucost_gpu_exporter.families import Snapshot
-from gpucost_gpu_exporter.holdings import DeviceKey, Pod
+from gpucost.contract.gpu_metrics import GpuMeasure
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
+from gpucost_gpu_exporter.model.holdings import DeviceKey, PodRef
 from tests.support.gpu_node import SECOND, START_MS, GpuNode, build_double, gpu_node, of, uid_of
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
 
@@ -43,7 +43,7 @@ def working(**shares: float) -> dict[str, DeviceLoad]:
     return {GPU: DeviceLoad(busy=1.0, sm=0.8, processes={int(pid[1:]): part for pid, part in shares.items()})}
 
 
-def busy(snapshot: Snapshot, *names: str) -> list[float]:
+def busy(snapshot: ExporterSnapshot, *names: str) -> list[float]:
     return [round(of(snapshot, "busy_seconds", pod=name), 2) for name in names]
 
 
@@ -146,7 +146,7 @@ class TestPodsThatComeAndGo:
         assert [of(found, "held_seconds", pod_uid=uid) for uid in (first, second)] == [10, 20]
         assert [of(found, "busy_seconds", pod_uid=uid) for uid in (first, second)] == [5, 10]
         assert of(found, "energy_joules", pod_uid=second) == 20 * 300
-        assert found.accounts.pods[Pod("team", "train", second)].since_ms == START_MS + 11_000
+        assert found.accounts.pods[PodRef("team", "train", second)].since_ms == START_MS + 11_000
 
     @pytest.mark.trap(26)
     def test_a_short_job_is_all_there(self, node: GpuNode) -> None:
@@ -279,8 +279,8 @@ class TestRestart:
         assert of(found, "energy_joules", pod="train") == 23 * 300
         # GPM keeps nothing: that time was not observed, and nothing is filled in.
         assert of(found, "sm_observed_seconds", pod="train") <= 15
-        since = found.accounts.pods[Pod("team", "train", uid_of("train"))].since_ms
-        assert since == before.accounts.pods[Pod("team", "train", uid_of("train"))].since_ms
+        since = found.accounts.pods[PodRef("team", "train", uid_of("train"))].since_ms
+        assert since == before.accounts.pods[PodRef("team", "train", uid_of("train"))].since_ms
         assert not list(found.accounts.differences())
 
     @pytest.mark.trap(27)
@@ -339,7 +339,7 @@ class TestRestart:
         node.start()
         found = node.ticks(5, BUSY)
         assert of(found, "held_seconds") == of(found, "held_seconds", pod="train") == 4
-        assert found.accounts.pods[Pod("team", "train", uid_of("train"))].since_ms == START_MS + 12_000
+        assert found.accounts.pods[PodRef("team", "train", uid_of("train"))].since_ms == START_MS + 12_000
 
     @pytest.mark.trap(27)
     def test_more_than_an_hour_is_not_bridged(self, node: GpuNode) -> None:
@@ -350,7 +350,7 @@ class TestRestart:
         found = node.ticks(5, BUSY)
         assert of(found, "held_seconds") == of(found, "held_seconds", pod="train") == 14
         assert of(found, "energy_joules") == pytest.approx(14 * 300, abs=1)
-        assert found.accounts.gpus[DeviceKey(GPU)][Measure.OBSERVED] <= 14 * SECOND
+        assert found.accounts.gpus[DeviceKey(GPU)][GpuMeasure.OBSERVED] <= 14 * SECOND
         assert not list(found.accounts.differences())
 
     @pytest.mark.trap(13, 27)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.gpu_metrics import Measure
-from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
-from gpucost_gpu_exporter.families import Snapshot
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.second import DcgmSecond
+from gpucost.contract.gpu_metrics import GpuMeasure
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint, DcgmSecondSource
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
+from gpucost_gpu_exporter.model.holdings import DeviceKey
 from tests.support.gpu_node import SECOND, GpuNode, build_double, gpu_node, of
 from tests.support.http import Reply, ScriptedServer, scripted_server
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
@@ -36,7 +35,7 @@ class Dcgm:
     def __init__(self, node: GpuNode, server: ScriptedServer) -> None:
         self.server = server
         self.endpoint = DcgmEndpoint(f"{server.url}/metrics", clock=node.boot_ns)
-        node.dcgm = DcgmSecond(self.endpoint)
+        node.dcgm = DcgmSecondSource(self.endpoint)
 
     def shows(self, *rows: str, status: int = 200) -> None:
         self.server.replies = [Reply(status=status, body="\n".join([*rows, ""]), content_type="text/plain")]
@@ -69,16 +68,16 @@ def begin(node: GpuNode) -> None:
     node.pod("train", GPU)
 
 
-def sources(snapshot: Snapshot, device: DeviceKey = BOARD) -> dict[str, str]:
+def sources(snapshot: ExporterSnapshot, device: DeviceKey = BOARD) -> dict[str, str]:
     [board] = snapshot.boards
     return {str(signal): str(source) for signal, source in board.sources[device].items()}
 
 
-def lacks(snapshot: Snapshot) -> set[tuple[str, str]]:
+def lacks(snapshot: ExporterSnapshot) -> set[tuple[str, str]]:
     return {(lack.part, lack.reason) for lack in snapshot.lacks}
 
 
-def measures(snapshot: Snapshot, device: DeviceKey = BOARD) -> dict[Measure, int]:
+def measures(snapshot: ExporterSnapshot, device: DeviceKey = BOARD) -> dict[GpuMeasure, int]:
     return snapshot.accounts.gpus.get(device, {})
 
 
@@ -253,7 +252,9 @@ class TestDcgm:
 class TestBoth:
     """Both sources over an outage of the driver: no second is counted twice."""
 
-    def outage(self, node: GpuNode, dcgm: Dcgm) -> tuple[Snapshot, Snapshot, Snapshot]:
+    def outage(
+        self, node: GpuNode, dcgm: Dcgm
+    ) -> tuple[ExporterSnapshot, ExporterSnapshot, ExporterSnapshot]:
         begin(node)
         before = node.ticks(10, BUSY)
         node.driver.fail("nvmlDeviceGetCount", 999)
@@ -272,10 +273,10 @@ class TestBoth:
         assert of(during, "sm_observed_seconds") == 30
         assert sources(after) == {"busy": "nvml_samples", "sm_active": "gpm", "tensor_active": "gpm"}
         found = measures(after)
-        assert found[Measure.HELD] == 70 * SECOND
-        assert 60 * SECOND <= found[Measure.SM_OBSERVED] <= found[Measure.HELD]
-        assert 60 * SECOND <= found[Measure.OBSERVED] <= found[Measure.HELD]
-        assert found[Measure.TENSOR_OBSERVED] < 55 * SECOND
+        assert found[GpuMeasure.HELD] == 70 * SECOND
+        assert 60 * SECOND <= found[GpuMeasure.SM_OBSERVED] <= found[GpuMeasure.HELD]
+        assert 60 * SECOND <= found[GpuMeasure.OBSERVED] <= found[GpuMeasure.HELD]
+        assert found[GpuMeasure.TENSOR_OBSERVED] < 55 * SECOND
         assert of(after, "busy_seconds") == pytest.approx(of(after, "observed_seconds") / 2, abs=0.1)
 
     def test_energy_counts_once(self, tmp_path: Path, library: Path) -> None:

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.gpu_metrics import Holder, Measure, Method
-from gpucost_gpu_exporter.accounts import Accounts, Row
-from gpucost_gpu_exporter.boards import BoardState
-from gpucost_gpu_exporter.families import Snapshot, SnapshotSource
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
-from gpucost_gpu_exporter.readings import BoardReading
-from gpucost_gpu_exporter.split import Who
-from gpucost_gpu_exporter.state_file import VERSION, State, StateFile
+from gpucost.contract.gpu_metrics import AttributionMethod, GpuMeasure, HolderKind
+from gpucost_gpu_exporter.metering.accounts import CounterRow, GpuAccounts, GpuUser
+from gpucost_gpu_exporter.metering.gpu_state import GpuState
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot, SnapshotSource
+from gpucost_gpu_exporter.model.holdings import DeviceHolding, DeviceKey, PodRef
+from gpucost_gpu_exporter.model.readings import GpuReading
+from gpucost_gpu_exporter.state_file import VERSION, ExporterState, StateFile
 from tests.support.gpu_node import GpuNode, gpu_node, of
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import DeviceLoad, FakeBoard
@@ -30,23 +29,23 @@ from tests.support.nvml.driver import DeviceLoad, FakeBoard
 BOOT = "0b2f7d4e-0000-4000-8000-000000000001"
 BOARD = "GPU-0a000000-0000-4000-8000-000000000001"
 KEY = DeviceKey(BOARD)
-TRAIN = Pod("team", "train", "uid-1")
-ROW = Row(Who(Holder.POD, TRAIN), KEY, Method.EXACT)
+TRAIN = PodRef("team", "train", "uid-1")
+ROW = CounterRow(GpuUser(HolderKind.POD, TRAIN), KEY, AttributionMethod.EXACT)
 LOADS = {BOARD: DeviceLoad(busy=0.5, watts=300)}
 
 
-def _state(seconds: int = 3) -> State:
-    accounts = Accounts()
-    accounts.add(KEY, Measure.HELD, seconds * 10**9, {ROW: 1})
+def _state(seconds: int = 3) -> ExporterState:
+    accounts = GpuAccounts()
+    accounts.add(KEY, GpuMeasure.HELD, seconds * 10**9, {ROW: 1})
     accounts.saw(TRAIN, 1_793_491_200_000, 10**9)
     accounts.xids[BOARD, 79] = 1
-    board = BoardState(BoardReading(BOARD), 10**9, energy_mj=12_345)
-    held = Holding(TRAIN, KEY, Fraction(1, 3), "nvidia.com/gpu", ("main", "sidecar"))
-    return State(5 * 10**9, accounts, {BOARD: board}, (held,), {BOARD: 17})
+    board = GpuState(GpuReading(BOARD), 10**9, energy_mj=12_345)
+    held = DeviceHolding(TRAIN, KEY, Fraction(1, 3), "nvidia.com/gpu", ("main", "sidecar"))
+    return ExporterState(5 * 10**9, accounts, {BOARD: board}, (held,), {BOARD: 17})
 
 
-def _held(state: State) -> int:
-    return state.accounts.rows.get(ROW, {}).get(Measure.HELD, 0)
+def _held(state: ExporterState) -> int:
+    return state.accounts.rows.get(ROW, {}).get(GpuMeasure.HELD, 0)
 
 
 @pytest.fixture
@@ -70,12 +69,12 @@ def _path(node: GpuNode) -> Path:
     return node.state_dir / "state.json"
 
 
-def _reasons(snapshot: Snapshot) -> list[str]:
+def _reasons(snapshot: ExporterSnapshot) -> list[str]:
     return [lack.reason for lack in snapshot.lacks if lack.part == "state_file"]
 
 
 def test_what_is_saved_is_loaded(file: StateFile, tmp_path: Path) -> None:
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     file.save(_state())
     assert StateFile(tmp_path / "state", BOOT).load() == _state()
     assert file.problem == ""
@@ -94,7 +93,7 @@ def test_who_reads_meanwhile_sees_the_one_or_the_other(file: StateFile, tmp_path
 
     def read() -> None:
         while not stop.is_set():
-            seen.add(json.loads(path.read_text())["accounts"]["gpus"][0][-1][Measure.HELD] // 10**9)
+            seen.add(json.loads(path.read_text())["accounts"]["gpus"][0][-1][GpuMeasure.HELD] // 10**9)
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -127,7 +126,7 @@ def test_a_broken_file_is_put_aside(
 ) -> None:
     path = tmp_path / "state" / "state.json"
     path.write_text(text)
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert path.with_name("state.json.broken").read_text() == text
     assert not path.exists()
     assert "counters begin at 0" in caplog.text
@@ -141,7 +140,7 @@ def test_a_file_cut_anywhere_is_put_aside_and_moves_no_counter(file: StateFile, 
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert file.load() == State(), length
+        assert file.load() == ExporterState(), length
     path.write_bytes(whole)
     assert file.load() == _state()
 
@@ -150,21 +149,21 @@ def test_a_broken_share_is_broken_too(file: StateFile, tmp_path: Path) -> None:
     file.save(_state())
     path = tmp_path / "state" / "state.json"
     path.write_text(path.read_text().replace('"1/3"', '"1/0"'))
-    assert file.load() == State()
+    assert file.load() == ExporterState()
 
 
 def test_a_broken_file_that_cannot_be_put_aside_is_written_over(file: StateFile, tmp_path: Path) -> None:
     path = tmp_path / "state" / "state.json"
     path.write_text("{")
     path.with_name("state.json.broken").mkdir()
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     file.save(_state())
     assert (file.problem, file.load()) == ("", _state())
 
 
 def test_a_file_that_is_no_text_is_put_aside(file: StateFile, tmp_path: Path) -> None:
     (tmp_path / "state" / "state.json").write_bytes(b"\xff\xfe\x00")
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert (tmp_path / "state" / "state.json.broken").exists()
 
 
@@ -172,14 +171,14 @@ def test_a_file_of_another_version_is_put_aside(file: StateFile, tmp_path: Path)
     file.save(_state())
     path = tmp_path / "state" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": VERSION + 1}))
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert path.with_name("state.json.broken").exists()
 
 
 @pytest.mark.trap(13)
 def test_counters_begin_at_0_after_the_node_has_booted(file: StateFile, tmp_path: Path) -> None:
     file.save(_state())
-    assert StateFile(tmp_path / "state", "another-boot").load() == State()
+    assert StateFile(tmp_path / "state", "another-boot").load() == ExporterState()
     # The file of the boot before is no broken one.
     assert not (tmp_path / "state" / "state.json.broken").exists()
 
@@ -188,7 +187,7 @@ def test_where_the_kernel_does_not_say_its_boot_nothing_is_believed(tmp_path: Pa
     unknown = StateFile(tmp_path / "state", "")
     assert unknown.acquire()
     unknown.save(_state())
-    assert unknown.load() == State()
+    assert unknown.load() == ExporterState()
     assert unknown.problem == "no_boot_id"
     unknown.close()
 
@@ -197,7 +196,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     file = StateFile(None, BOOT)
     assert file.acquire()
     file.save(_state())
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert file.problem == "not_configured"
     assert list(tmp_path.iterdir()) == []
 
@@ -216,7 +215,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureF
     file = StateFile(tmp_path / "file" / "state", BOOT)
     assert file.acquire()
     assert file.problem == "not_writable"
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     with caplog.at_level(logging.WARNING):
         file.save(_state())
         file.save(_state())
@@ -269,7 +268,7 @@ def test_what_cannot_be_replaced_is_not_loaded(
     (tmp_path / "state" / "state.json.new").mkdir()
     again = StateFile(tmp_path / "state", BOOT)
     assert again.acquire()
-    assert (again.load(), again.problem) == (State(), "not_writable")
+    assert (again.load(), again.problem) == (ExporterState(), "not_writable")
     assert caplog.text.count("cannot be used (not_writable)") == 1
     again.close()
 
@@ -303,7 +302,7 @@ def test_what_is_no_file_of_ours_is_put_aside_and_not_waited_for(
     else:
         path.touch()
         os.truncate(path, 2**40)
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert path.with_name("state.json.broken").is_symlink() or not path.exists()
     file.save(_state(4))
     assert (file.problem, file.load()) == ("", _state(4))
@@ -333,7 +332,7 @@ def test_where_files_cannot_be_locked_nothing_is_believed_and_the_problem_stays(
     monkeypatch.setattr(fcntl, "flock", refuse)
     file = StateFile(tmp_path, BOOT)
     assert file.acquire()
-    assert (file.load(), file.problem) == (State(), "not_locked")
+    assert (file.load(), file.problem) == (ExporterState(), "not_locked")
     file.save(_state(1))
     assert file.problem == "not_locked"
     assert caplog.text.count("cannot be used (not_locked)") == 1
@@ -377,7 +376,7 @@ def test_what_parses_and_is_nonsense_is_put_aside(file: StateFile, tmp_path: Pat
     assert place[last] != _NONSENSE[case][1]
     place[last] = _NONSENSE[case][1]
     path.write_text(json.dumps(found))
-    assert file.load() == State()
+    assert file.load() == ExporterState()
     assert path.with_name("state.json.broken").exists()
 
 
@@ -430,7 +429,7 @@ def test_what_can_be_read_is_on_disk_already(node: GpuNode) -> None:
     class Watched(SnapshotSource):
         def __setattr__(self, name: str, value: object) -> None:
             # At the moment a snapshot is shown, the file has all of it: a kill then loses nothing.
-            if isinstance(value, Snapshot):
+            if isinstance(value, ExporterSnapshot):
                 saved = StateFile(node.state_dir, node.boot_id).load()
                 assert saved.accounts.rows == value.accounts.rows
                 assert saved.accounts.gpus == value.accounts.gpus

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_gpu_exporter.conditions import NODE, Lack
-from gpucost_gpu_exporter.dcgm.endpoint import Failure
-from gpucost_gpu_exporter.devices import NoteKind
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmFailure
 from gpucost_gpu_exporter.driver.calls import CORRUPT
-from gpucost_gpu_exporter.families import Snapshot
-from gpucost_gpu_exporter.holdings import DeviceKey
-from gpucost_gpu_exporter.kubelet.client import Reason
-from gpucost_gpu_exporter.readings import Part
-from gpucost_gpu_exporter.table import render
-from gpucost_gpu_exporter.wording import sentences
+from gpucost_gpu_exporter.holders import ShareNoteKind
+from gpucost_gpu_exporter.kubelet.client import KubeletFailure
+from gpucost_gpu_exporter.metering.missing_parts import NODE, MissingPart
+from gpucost_gpu_exporter.metric_families import ExporterSnapshot
+from gpucost_gpu_exporter.model.holdings import DeviceKey
+from gpucost_gpu_exporter.model.readings import ReadingPart
+from gpucost_gpu_exporter.text_report import render, sentences
 from tests.support.gpu_node import GpuNode, gpu_node
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
@@ -70,7 +69,7 @@ def node(tmp_path: Path) -> Iterator[GpuNode]:
         yield made
 
 
-def _looked(node: GpuNode) -> tuple[Snapshot, Snapshot]:
+def _looked(node: GpuNode) -> tuple[ExporterSnapshot, ExporterSnapshot]:
     """Two snapshots, two seconds apart, of boards that are held in all ways there are."""
     node.pod("train", WHOLE)
     node.pod("slice", "MIG-1")
@@ -133,18 +132,18 @@ def test_no_gpus(tmp_path: Path) -> None:
     ("part", "reason"),
     [
         *(("driver", code) for code in ("NO_GPUS", "HUNG", "EXITED", "PROTOCOL", "STUCK")),
-        *(("kubelet", str(reason)) for reason in Reason),
-        *(("holders", str(kind)) for kind in NoteKind),
-        *((str(part), "NOT_SUPPORTED") for part in Part),
+        *(("kubelet", str(reason)) for reason in KubeletFailure),
+        *(("holders", str(kind)) for kind in ShareNoteKind),
+        *((str(part), "NOT_SUPPORTED") for part in ReadingPart),
         ("memory", CORRUPT),
         ("pods", "starting"),
         ("pods", "unreachable"),
         ("host_pids", "not_host_pid_namespace"),
-        *(("dcgm", str(failure)) for failure in Failure),
+        *(("dcgm", str(failure)) for failure in DcgmFailure),
     ],
 )
 def test_each_lack_is_said_in_words(part: str, reason: str) -> None:
-    [sentence] = sentences([Lack(NODE, part, reason)])
+    [sentence] = sentences([MissingPart(NODE, part, reason)])
     found = re.fullmatch(r"missing: (.+?): (.+) \((\w+) (\w+)\)", sentence)
     assert found is not None, sentence
     what, why, *codes = found.groups()
@@ -154,13 +153,17 @@ def test_each_lack_is_said_in_words(part: str, reason: str) -> None:
 
 
 def test_an_unknown_code_is_shown_as_it_is() -> None:
-    assert list(sentences([Lack(DeviceKey("GPU-1", "3"), "flux", "BENT")])) == [
+    assert list(sentences([MissingPart(DeviceKey("GPU-1", "3"), "flux", "BENT")])) == [
         "missing: flux on GPU-1:3: NVML error BENT (flux BENT)"
     ]
 
 
 def test_the_driver_comes_first() -> None:
-    lacks = [Lack(NODE, "pods", "off"), Lack(NODE, "dcgm", "timeout"), Lack(NODE, "driver", "HUNG")]
+    lacks = [
+        MissingPart(NODE, "pods", "off"),
+        MissingPart(NODE, "dcgm", "timeout"),
+        MissingPart(NODE, "driver", "HUNG"),
+    ]
     assert [sentence.rpartition("(")[2] for sentence in sentences(lacks)] == [
         "driver HUNG)",
         "pods off)",

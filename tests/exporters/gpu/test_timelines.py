@@ -13,30 +13,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.contract.gpu_metrics import Measure
-from gpucost_gpu_exporter.accounts import Accounts, Row
-from gpucost_gpu_exporter.boards import BoardState
-from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
-from gpucost_gpu_exporter.meter import MEASURES, Held, Meter, Second
-from gpucost_gpu_exporter.processes import OUTSIDE, UNREADABLE, Owner, OwnerKind
-from gpucost_gpu_exporter.quantities import SECOND_NS
-from gpucost_gpu_exporter.readings import (
-    Activity,
-    BoardReading,
+from gpucost.contract.gpu_metrics import GpuMeasure
+from gpucost_gpu_exporter.metering.accounts import CounterRow, GpuAccounts
+from gpucost_gpu_exporter.metering.gpu_state import GpuState
+from gpucost_gpu_exporter.metering.meter import (
+    MEASURES,
+    GpuMeter,
+    HoldingsOfDevice,
+    SecondSource,
+)
+from gpucost_gpu_exporter.metering.process_owners import (
+    OUTSIDE,
+    UNREADABLE,
+    OwnerKind,
+    ProcessOwner,
+)
+from gpucost_gpu_exporter.model.holdings import (
+    SECOND_NS,
+    DeviceHolding,
+    DeviceKey,
+    PodRef,
+)
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
     InstanceReading,
     NodeReading,
     ProcessReading,
-    Signal,
-    Source,
+    SignalActivity,
+    SignalSource,
 )
 
 START_NS = 1_000 * SECOND_NS
 KEEP_NS = 600 * SECOND_NS
-PODS = [Pod("team", name, uid) for name, uid in (("a", "uid-a"), ("b", "uid-b"), ("c", ""), ("a", "uid-a2"))]
+PODS = [
+    PodRef("team", name, uid) for name, uid in (("a", "uid-a"), ("b", "uid-b"), ("c", ""), ("a", "uid-a2"))
+]
 OWNERS = {
-    **{number: Owner(OwnerKind.POD, pod.uid) for number, pod in enumerate(PODS, 1) if pod.uid},
-    5: Owner(OwnerKind.POD, "uid-elsewhere"),
-    7: Owner(OwnerKind.MPS_SERVER, "uid-mps"),
+    **{number: ProcessOwner(OwnerKind.POD, pod.uid) for number, pod in enumerate(PODS, 1) if pod.uid},
+    5: ProcessOwner(OwnerKind.POD, "uid-elsewhere"),
+    7: ProcessOwner(OwnerKind.MPS_SERVER, "uid-mps"),
     8: OUTSIDE,
     9: UNREADABLE,
 }
@@ -44,12 +60,12 @@ UUIDS = ("GPU-1", "GPU-2")
 LAYOUTS = ((), ((1, 7),), ((1, 3), (2, 4)), ((1, 1), (2, 1), (5, 2)), ((2, 3), (7, 1)), ((1, 2),))
 SPANS_NS = (0, 1, SECOND_NS, SECOND_NS + 7, 3 * SECOND_NS // 7, 40 * SECOND_NS, 700 * SECOND_NS)
 SHARES = (Fraction(1), Fraction(1, 4), Fraction(1, 3), Fraction(3, 7))
-SIGNALS = [signal.value for signal in Signal]
+SIGNALS = [signal.value for signal in GpuSignal]
 
 activities = st.dictionaries(
     st.sampled_from(SIGNALS),
-    st.tuples(st.integers(0, 3 * SECOND_NS), st.integers(0, 100), st.sampled_from(Source)).map(
-        lambda found: Activity(found[0], found[0] * found[1] // 100, found[2])
+    st.tuples(st.integers(0, 3 * SECOND_NS), st.integers(0, 100), st.sampled_from(SignalSource)).map(
+        lambda found: SignalActivity(found[0], found[0] * found[1] // 100, found[2])
     ),
 )
 gaps = st.dictionaries(st.sampled_from(SIGNALS), st.just("NOT_SUPPORTED"))
@@ -67,8 +83,8 @@ class Step:
     """One look: after how long, what is shown of the boards, who holds what from then on."""
 
     elapsed_ns: int
-    boards: tuple[BoardReading, ...] | None
-    holdings: tuple[Holding, ...] | None
+    boards: tuple[GpuReading, ...] | None
+    holdings: tuple[DeviceHolding, ...] | None
     ratio: float | None
     energy_mj: int | None
 
@@ -79,11 +95,11 @@ def shown(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def a_board(draw: st.DrawFn, uuid: str) -> BoardReading:
+def a_board(draw: st.DrawFn, uuid: str) -> GpuReading:
     if draw(rarely):
-        return BoardReading(uuid, lost="GPU_IS_LOST", xids=(79,))
+        return GpuReading(uuid, lost="GPU_IS_LOST", xids=(79,))
     reasons = st.dictionaries(st.sampled_from(["sw_power_cap", "hw_slowdown"]), st.integers(0, 10**12))
-    board = BoardReading(uuid, energy_mj=draw(totals_mj), throttled_ns=draw(reasons))
+    board = GpuReading(uuid, energy_mj=draw(totals_mj), throttled_ns=draw(reasons))
     layout = draw(st.none() | st.sampled_from(LAYOUTS))
     if layout is None:
         return replace(board, **shown(draw))
@@ -95,14 +111,14 @@ def a_board(draw: st.DrawFn, uuid: str) -> BoardReading:
 
 
 @st.composite
-def some_holdings(draw: st.DrawFn) -> tuple[Holding, ...] | None:
+def some_holdings(draw: st.DrawFn) -> tuple[DeviceHolding, ...] | None:
     """Of any devices, those that are not there included, and of more than there is of one."""
     if draw(rarely):
         return None
     devices = [DeviceKey(uuid, number) for uuid in UUIDS for number in ("", "1", "2", "5")]
     places = st.tuples(st.sampled_from(PODS), st.sampled_from(devices))
     held = draw(st.dictionaries(places, st.sampled_from(SHARES), max_size=6))
-    return tuple(Holding(*place, share, "nvidia.com/gpu", ("main",)) for place, share in held.items())
+    return tuple(DeviceHolding(*place, share, "nvidia.com/gpu", ("main",)) for place, share in held.items())
 
 
 @st.composite
@@ -124,9 +140,9 @@ class Run:
     """A meter through steps, in which the time since a step belongs to who held the boards after it."""
 
     def __init__(self, is_reversed: bool = False) -> None:
-        self.meter = Meter(Accounts(), {})
+        self.meter = GpuMeter(GpuAccounts(), {})
         self.now_ns = START_NS
-        self.held: Held = lambda _device: None
+        self.held: HoldingsOfDevice = lambda _device: None
         self.is_reversed = is_reversed
 
     def step(self, step: Step) -> None:
@@ -135,7 +151,7 @@ class Run:
         if self.is_reversed:
             boards = None if boards is None else boards[::-1]
             holdings = None if holdings is None else holdings[::-1]
-        second = Second(lambda _device, _signal: step.ratio, lambda _uuid: step.energy_mj)
+        second = SecondSource(lambda _device, _signal: step.ratio, lambda _uuid: step.energy_mj)
         reading = None if boards is None else NodeReading("580.1", boards)
         self.meter.advance(self.now_ns, reading, self.held, OWNERS.__getitem__, second)
         self.held = held_by(holdings)
@@ -153,23 +169,23 @@ class Run:
             ]
         )
         accounts, boards = json.loads(saved)
-        states = {uuid: BoardState.from_json(state) for uuid, state in boards.items()}
-        self.meter = Meter(Accounts.from_json(accounts), states, self.now_ns)
+        states = {uuid: GpuState.from_json(state) for uuid, state in boards.items()}
+        self.meter = GpuMeter(GpuAccounts.from_json(accounts), states, self.now_ns)
 
 
-def held_by(holdings: Sequence[Holding] | None) -> Held:
+def held_by(holdings: Sequence[DeviceHolding] | None) -> HoldingsOfDevice:
     if holdings is None:
         return lambda _device: None
     return lambda device: [holding for holding in holdings if holding.device == device]
 
 
-def since(accounts: Accounts, row: Row) -> int | None:
+def since(accounts: GpuAccounts, row: CounterRow) -> int | None:
     """When the row began, if that was after the node booted: a pod may go for long and come back."""
     life = accounts.pods.get(row.who.pod)
     return life.since_ns if life else None
 
 
-def check(accounts: Accounts) -> None:
+def check(accounts: GpuAccounts) -> None:
     """What is always so."""
     assert not list(accounts.differences())
     every = [*accounts.gpus.values(), *accounts.rows.values(), *accounts.retired.values()]
@@ -177,7 +193,7 @@ def check(accounts: Accounts) -> None:
     assert all(ns >= 0 for ns in accounts.throttled_ns.values())
     for amounts in accounts.gpus.values():
         for observed, used in MEASURES.values():
-            assert amounts.get(used, 0) <= amounts.get(observed, 0) <= amounts.get(Measure.HELD, 0)
+            assert amounts.get(used, 0) <= amounts.get(observed, 0) <= amounts.get(GpuMeasure.HELD, 0)
             assert (used in amounts) == (observed in amounts)
 
 
@@ -213,7 +229,7 @@ class TestAnyTimeline:
                 expected[uuid] += step.elapsed_ns
         found: Counter[str] = Counter()
         for device, amounts in run.meter.accounts.gpus.items():
-            found[device.gpu_uuid] += amounts.get(Measure.HELD, 0)
+            found[device.gpu_uuid] += amounts.get(GpuMeasure.HELD, 0)
         assert +found == +expected
 
     @given(timelines)
@@ -252,7 +268,7 @@ class TestAnyTimeline:
         assert broken.meter.accounts == through.meter.accounts
 
 
-def without_signals(found: BoardReading) -> BoardReading:
+def without_signals(found: GpuReading) -> GpuReading:
     """The board without what a restart may lose."""
     parts = tuple(replace(part, activity={}, processes=None) for part in found.instances)
     return replace(found, activity={}, processes=None, instances=parts)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucost.cluster.overview import Overview
-from gpucost.kube.collections import collections
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.reflector import ReflectorSettings
-from gpucost.kube.watch import Clocks
-from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.collector import Collector
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.cluster_watch import WatchClocks
+from gpucost.kube.watch.reflector import ReflectorSettings
+from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_queue_collector.collector import QueueCollector
 from tests.exporters.queue.day import World, day
 from tests.exporters.queue.day_truth import END_MS
 from tests.support.cluster.server import ClusterServer
@@ -27,7 +27,7 @@ LAST_SCRAPE_MS = SCRAPED_UNTIL_MS - SCRAPE_MS // 2
 """A little beyond the day: a source believes a window once it has heard from after it."""
 
 _SETTINGS = ReflectorSettings(page_size=7, inactivity_s=3.0, short_watch_s=0.0, absent_s=0.2)
-_SCRAPE = Request("GET", "/metrics", "", {"accept": "text/plain"}, True)
+_SCRAPE = EndpointRequest("GET", "/metrics", "", {"accept": "text/plain"}, True)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Played:
     """The day is over. ``overviews`` are by the instant of the step that they follow."""
 
     scrapes: list[Scrape] = field(default_factory=list)
-    overviews: dict[int, Overview] = field(default_factory=dict)
+    overviews: dict[int, ClusterOverview] = field(default_factory=dict)
     errors: list[dict[tuple[str, str], int]] = field(default_factory=list)
 
     def last(self, at_ms: int) -> Scrape:
@@ -75,13 +75,13 @@ class _Stage:
     def __init__(self, server: ClusterServer, played: Played) -> None:
         self.server, self.played = server, played
         self.now_ms = 0
-        self.collector: Collector | None = None
+        self.collector: QueueCollector | None = None
         self.transport = connect_url(server.url)
         self.world = World(server, self.kill, self.begin)
 
     def begin(self) -> None:
-        clocks = Clocks(lambda: self.now_ms * 1_000_000, jitter=lambda: 0.03)
-        self.collector = Collector(self.transport, collections(), clocks=clocks, settings=_SETTINGS)
+        clocks = WatchClocks(lambda: self.now_ms * 1_000_000, jitter=lambda: 0.03)
+        self.collector = QueueCollector(self.transport, collections(), clocks=clocks, settings=_SETTINGS)
         self.collector.start()
         assert self.collector.watch.wait(60)
         self.server.settle()
@@ -110,7 +110,7 @@ class _Stage:
         self._scrape_until(SCRAPED_UNTIL_MS)
         self.kill()
 
-    def _await_refusals(self, collector: Collector) -> None:
+    def _await_refusals(self, collector: QueueCollector) -> None:
         """A refusal that was sent may still be on its way: until the collector has taken in each."""
         refused, deadline = self.server.standing_faults(), time.monotonic() + 60
         while not all(collector.watch.statuses()[name].problem for name in refused):

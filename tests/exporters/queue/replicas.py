@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost_exporter_base.endpoint import Endpoint
-from gpucost_queue_collector.collector import Collector, Rules
+from gpucost.kube.parse.collections import collections
+from gpucost_exporter_base.endpoint import HttpEndpoint
+from gpucost_queue_collector.collector import QueueCollector, SeriesRules
 from tests.support.cluster.server import ClusterServer
 
 
@@ -22,8 +22,8 @@ class Replica:
 
     def __init__(self, server: ClusterServer) -> None:
         self.transport = connect_url(server.url)
-        self.collector = Collector(self.transport, collections(), Rules(replicas=2))
-        self.endpoint = Endpoint("127.0.0.1", 0, {"/metrics": self.collector.answer})
+        self.collector = QueueCollector(self.transport, collections(), SeriesRules(replicas=2))
+        self.endpoint = HttpEndpoint("127.0.0.1", 0, {"/metrics": self.collector.answer})
         self.target = f"127.0.0.1:{self.endpoint.start()}"
         self.collector.start()
         assert self.collector.watch.wait(60)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucost.contract.spec import MetricSpec
+from gpucost.contract.metric_spec import MetricSpec
 
 HOSTILE = 'a"b\\c\n{d="e"} #é\ud83d'
 """A name that the API would refuse; its lone surrogate cannot be in UTF-8."""

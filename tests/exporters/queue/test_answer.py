@@ -12,17 +12,17 @@ import pytest
 
 from gpucost.contract.queue_metrics import WORKLOAD_POSITION
 from gpucost.domain.time import DAY_MS
-from gpucost.kube.connect.transport import Response as KubeResponse
+from gpucost.kube.connect.transport import KubeResponse as KubeResponse
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.watch import Clocks
-from gpucost_exporter_base.endpoint import Endpoint, Limits
-from gpucost_exporter_base.messages import Request, Response
-from gpucost_queue_collector.collector import Collector
-from gpucost_queue_collector.lines import line
-from gpucost_queue_collector.page import Page, Table
+from gpucost.kube.watch.cluster_watch import WatchClocks
+from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
+from gpucost_queue_collector.collector import QueueCollector
+from gpucost_queue_collector.page import MetricsPage, SeriesTable
+from gpucost_queue_collector.rows import line
 from tests.cluster.builders import T0
 
-SCRAPE = Request("GET", "/metrics", "", {}, True)
+SCRAPE = EndpointRequest("GET", "/metrics", "", {}, True)
 ROWS = 100_000
 READERS = 60
 
@@ -40,10 +40,10 @@ class Told:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.now_ms = T0
-        clocks = Clocks(lambda: self.now_ms * 1_000_000, lambda: self.seconds)
-        self.collector = Collector(Unreachable(), [], clocks=clocks)
+        clocks = WatchClocks(lambda: self.now_ms * 1_000_000, lambda: self.seconds)
+        self.collector = QueueCollector(Unreachable(), [], clocks=clocks)
 
-    def answer(self) -> Response:
+    def answer(self) -> EndpointResponse:
         return self.collector.answer(SCRAPE)
 
 
@@ -54,7 +54,7 @@ def told() -> Iterator[Told]:
     found.collector.close()
 
 
-def refreshed(answer: Response) -> list[bytes]:
+def refreshed(answer: EndpointResponse) -> list[bytes]:
     lines = answer.body.splitlines()
     return [line for line in lines if line.startswith(b"gpucost_state_refreshed_timestamp_seconds ")]
 
@@ -86,11 +86,11 @@ def test_the_heartbeat_is_never_a_second_old(told: Told) -> None:
 
 @pytest.mark.fault(10)
 def test_slow_readers_of_a_page_that_changes_hold_it_once() -> None:
-    table, counting = Table([WORKLOAD_POSITION]), iter(range(10**9))
-    page = Page([table])
+    table, counting = SeriesTable([WORKLOAD_POSITION]), iter(range(10**9))
+    page = MetricsPage([table])
     name = "w" * 100
 
-    def answer(request: Request) -> Response:
+    def answer(request: EndpointRequest) -> EndpointResponse:
         """The page with a change since the last scrape, as the worst case."""
         with page.update():
             table.put("0", (line(WORKLOAD_POSITION, ("team", "first", "0"), next(counting)),))
@@ -100,7 +100,7 @@ def test_slow_readers_of_a_page_that_changes_hold_it_once() -> None:
         for number in range(ROWS):
             table.put(str(number), (line(WORKLOAD_POSITION, ("team", name, str(number)), number),))
     size = len(answer(SCRAPE).body)
-    endpoint = Endpoint("127.0.0.1", 0, {"/metrics": answer}, Limits(write_s=60))
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/metrics": answer}, EndpointLimits(write_s=60))
     port = endpoint.start()
     before = resident_bytes()
     try:

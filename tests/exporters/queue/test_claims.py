@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.time import iso
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.watch import SETTINGS, Clocks
-from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.collector import CLAIMS, SLICES, Collector
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.cluster_watch import SETTINGS, WatchClocks
+from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_queue_collector.collector import CLAIMS, SLICES, QueueCollector
 from tests.cluster.builders import MINUTE, SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster import shapes
@@ -91,8 +91,8 @@ class Stage:
         self.begin()
 
     def start(self) -> None:
-        clocks = Clocks(wall_ns=lambda: self.now_ms * 1_000_000)
-        self.collector = Collector(self.transport, collections(), clocks=clocks, settings=QUICK)
+        clocks = WatchClocks(wall_ns=lambda: self.now_ms * 1_000_000)
+        self.collector = QueueCollector(self.transport, collections(), clocks=clocks, settings=QUICK)
         self.collector.start()
 
     def begin(self) -> None:
@@ -118,7 +118,7 @@ class Stage:
 
     def of(self, name: str, *which: str) -> dict[tuple[str, ...], float]:
         """The values of a metric by some labels, which tell its series apart."""
-        text = self.collector.answer(Request("GET", "/metrics", "", {}, True)).body.decode()
+        text = self.collector.answer(EndpointRequest("GET", "/metrics", "", {}, True)).body.decode()
         families = text_string_to_metric_families(text)
         samples = [each for family in families for each in family.samples if each.name == f"gpucost_{name}"]
         found = {tuple(each.labels[label] for label in which): each.value for each in samples}

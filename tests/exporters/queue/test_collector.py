@@ -12,16 +12,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.contract import queue_metrics as q
+from gpucost.contract.metric_spec import MetricExporter
 from gpucost.contract.metrics import LINGER_MS, METRICS, NODE_METRICS, POD_METRICS, STATE_UP
-from gpucost.contract.spec import Exporter
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.gpu import WHOLE, ResourceCatalog
 from gpucost.domain.time import DAY_MS, iso
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
-from gpucost.kube.watch import SETTINGS, Clocks
-from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.collector import Collector, Rules, pause_s
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.watch.cluster_watch import SETTINGS, WatchClocks
+from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_queue_collector.collector import QueueCollector, SeriesRules, pause_s
 from tests.cluster.builders import MINUTE, SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster.server import ClusterServer
@@ -47,14 +47,14 @@ class Faulty(ResourceCatalog):
 class Watching:
     """A collector of the server's state, whose wall clock stands still unless it is moved."""
 
-    def __init__(self, server: ClusterServer, rules: Rules) -> None:
+    def __init__(self, server: ClusterServer, rules: SeriesRules) -> None:
         self.now_ms, self.later_s = T0 + MINUTE, 0.0
         self.transport = connect_url(server.url)
-        clocks = Clocks(lambda: self.now_ms * 1_000_000, lambda: time.monotonic() + self.later_s)
-        self.collector = Collector(self.transport, collections(), rules, clocks, QUICK)
+        clocks = WatchClocks(lambda: self.now_ms * 1_000_000, lambda: time.monotonic() + self.later_s)
+        self.collector = QueueCollector(self.transport, collections(), rules, clocks, QUICK)
 
     def series(self) -> dict[Key, float]:
-        answer = self.collector.answer(Request("GET", "/metrics", "", {}, True))
+        answer = self.collector.answer(EndpointRequest("GET", "/metrics", "", {}, True))
         families = text_string_to_metric_families(answer.body.decode())
         found = [sample for family in families for sample in family.samples]
         read = {(each.name, frozenset(each.labels.items())): each.value for each in found}
@@ -98,7 +98,7 @@ def server() -> Iterator[ClusterServer]:
 
 @pytest.fixture
 def watching(server: ClusterServer) -> Iterator[Watching]:
-    found = Watching(server, Rules(Faulty({"nvidia.com/gpu": WHOLE, BROKEN: WHOLE}), replicas=2))
+    found = Watching(server, SeriesRules(Faulty({"nvidia.com/gpu": WHOLE, BROKEN: WHOLE}), replicas=2))
     try:
         yield found
     finally:
@@ -364,7 +364,7 @@ def test_a_pod_that_kube_scheduler_preempts_says_so_until_its_series_go(
 
 
 def test_every_metric_of_the_contract_can_be_seen(full: Watching) -> None:
-    ours = {spec.name for spec in METRICS if spec.exporter is Exporter.QUEUE_COLLECTOR}
+    ours = {spec.name for spec in METRICS if spec.exporter is MetricExporter.QUEUE_COLLECTOR}
     ours -= {spec.name for spec in OF_SCHEDULERS}
     assert {STATE_UP.name, *(spec.name for spec in (*POD_METRICS, *NODE_METRICS))} < ours
     seen = {name for name, _ in full.series()}
@@ -388,7 +388,7 @@ def test_an_end_is_the_pods_own_to_the_millisecond(full: Watching) -> None:
 @pytest.mark.prometheus
 @pytest.mark.fault(8)
 def test_promtool_has_nothing_to_say_of_the_page(full: Watching) -> None:
-    body = full.collector.answer(Request("GET", "/metrics", "", {}, True)).body
+    body = full.collector.answer(EndpointRequest("GET", "/metrics", "", {}, True)).body
     arguments = [PROMTOOL or "promtool", "check", "metrics"]
     done = subprocess.run(arguments, input=body, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")

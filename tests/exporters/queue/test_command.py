@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.kube.collections import collections
+from gpucost.kube.parse.collections import collections
 from gpucost_queue_collector.settings import PREFIX, CollectorSettings, variable
 from tests.cluster.builders import SECOND, T0
 from tests.exporters.queue import world
@@ -172,7 +172,7 @@ def test_the_log_of_an_outage_is_a_few_lines(server: ClusterServer, tmp_path: Pa
         server.mend()
         found.until(lambda: "gpucost_state_up is 1" in found.log.read_text())
         lines = found.log.read_text().splitlines()
-    assert len([line for line in lines if "gpucost.kube.reflector" in line]) == 1
+    assert len([line for line in lines if "gpucost.kube.watch.reflector" in line]) == 1
     assert "are not installed" in lines[-1] + lines[-2]
     assert "cannot be read" not in lines[-1] + lines[-2]
     assert len(lines) <= 8

@@ -17,11 +17,11 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.pricing.book import PriceBook
-from gpucost.service.pipeline import Pipeline, Rules
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.exporters.queue.day import day
 from tests.exporters.queue.day_facts import GPU, SHARED, SLICE
 from tests.exporters.queue.day_truth import DAY_MS as START_MS
@@ -86,8 +86,10 @@ def _month(url: str, folder: Path) -> pd.DataFrame:
     def now() -> int:
         return END_MS + DAY_MS
 
-    source = PrometheusSource(PrometheusClient(url), PrometheusSettings(max_gap_ms=3 * MINUTE_MS), now=now)
-    rules = Rules(
+    source = PrometheusSource(
+        PrometheusClient(url), PrometheusSourceSettings(max_gap_ms=3 * MINUTE_MS), now=now
+    )
+    rules = AttributionRules(
         PriceBook.parse(PRICES, "prices").rates,
         TeamRules.parse(TEAMS, "teams"),
         ResourceCatalog(),

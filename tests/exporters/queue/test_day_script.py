@@ -10,9 +10,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from gpucost.kube.connect.in_cluster import HttpTransport
-from gpucost.kube.reflector import Reflector, ReflectorSettings
-from gpucost.kube.store import ChangeKind
+from gpucost.kube.connect.http_transport import HttpTransport
+from gpucost.kube.watch.object_store import ObjectChangeKind
+from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.exporters.queue.day import World, day
 from tests.exporters.queue.day_truth import END_MS, Check, PodTruth, at
 from tests.support import crds
@@ -75,7 +75,7 @@ class Collector:
         if span.closed or span.start_ms is None:
             return
         end_ms = ended_ms(found)
-        if end_ms is None and change.kind in (ChangeKind.DELETED, ChangeKind.VANISHED):
+        if end_ms is None and change.kind in (ObjectChangeKind.DELETED, ObjectChangeKind.VANISHED):
             end_ms = change.seen_ns // 1_000_000
         if end_ms is not None:
             span.end_ms, span.closed = end_ms, span.closed + 1

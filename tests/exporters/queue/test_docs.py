@@ -12,17 +12,18 @@ import promql_parser
 import pytest
 import yaml
 
-from gpucost.cluster import quota_reasons, waiting
-from gpucost.cluster.kueue import WorkloadState
-from gpucost.cluster.problems import ProblemCode
+from gpucost.cluster.objects.kueue import WorkloadState
+from gpucost.cluster.views import quota as quota_use
+from gpucost.cluster.views import wait_causes
+from gpucost.cluster.views.problems import StateProblemCode
 from gpucost.contract.metrics import METRICS
-from gpucost.contract.queue_metrics import GangKind, Layer
+from gpucost.contract.queue_metrics import GangKind, WaitLayer
 from gpucost.domain.jobs import JobKind
-from gpucost.kube.collections import collections
 from gpucost.kube.connect.transport import TransportError
-from gpucost.kube.events import Unreadable
-from gpucost.kube.watch import UNKNOWN_VERSION
-from gpucost_queue_collector.scheduler_metrics import Scheduler
+from gpucost.kube.parse.collections import collections
+from gpucost.kube.parse.events import Unreadable
+from gpucost.kube.watch.cluster_watch import UNKNOWN_VERSION
+from gpucost_queue_collector.scheduler_metrics import SchedulerKind
 from gpucost_queue_collector.settings import PAGE, PREFIX, CollectorSettings, load_settings, variable
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
@@ -63,7 +64,7 @@ def test_the_role_allows_what_is_watched_and_no_more() -> None:
 def test_all_problems_are_explained() -> None:
     found = {code.strip("`"): (meaning, advice) for code, meaning, advice in rows("problems")}
     assert {code: meaning for code, (meaning, _) in found.items()} == {
-        code.value: code.meaning for code in ProblemCode
+        code.value: code.meaning for code in StateProblemCode
     }
     assert all(advice for _, advice in found.values())
 
@@ -91,18 +92,18 @@ def words(label: str, of: str) -> set[str]:
 
 
 def test_values_of_labels_are_explained() -> None:
-    assert words("layer", "gpucost_workload_waiting") == {layer.value for layer in Layer}
+    assert words("layer", "gpucost_workload_waiting") == {layer.value for layer in WaitLayer}
     quota = words("reason", "layer `quota`")
-    asked_of_queues = {quota_reasons.QUEUE_MISSING, quota_reasons.QUEUE_INACTIVE}
-    other = {quota_reasons.WAITING_FOR_REQUEUE, quota_reasons.CHECKS_OUTSTANDING}
-    assert quota - {"UnadmittedWorkloadsObservability"} == quota_reasons.GRANULAR | asked_of_queues | other
+    asked_of_queues = {quota_use.QUEUE_MISSING, quota_use.QUEUE_INACTIVE}
+    other = {quota_use.WAITING_FOR_REQUEUE, quota_use.CHECKS_OUTSTANDING}
+    assert quota - {"UnadmittedWorkloadsObservability"} == quota_use.GRANULAR | asked_of_queues | other
     assert words("reason", "layer `placement`") >= {
-        *(waiting.GANG_NOT_READY, waiting.UNSCHEDULABLE, waiting.GATED, waiting.NOT_LOOKED_AT)
+        *(wait_causes.GANG_NOT_READY, wait_causes.UNSCHEDULABLE, wait_causes.GATED, wait_causes.NOT_LOOKED_AT)
     }
-    assert words("reason", "layer `device`") == waiting.DEVICE_ERRORS | {waiting.NOT_ADVERTISED}
+    assert words("reason", "layer `device`") == wait_causes.DEVICE_ERRORS | {wait_causes.NOT_ADVERTISED}
     assert words("state", "gpucost_workload_state") == {state.value for state in WorkloadState}
     assert words("gang_kind", "gpucost_gang") == {kind.value for kind in GangKind}
-    assert words("scheduler", "gpucost_scheduler_info") == {each.value for each in Scheduler}
+    assert words("scheduler", "gpucost_scheduler_info") == {each.value for each in SchedulerKind}
     assert words("job_kind", "gpucost_pod_owner_info") <= {kind.value for kind in JobKind}
 
 

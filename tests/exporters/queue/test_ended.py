@@ -9,14 +9,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpucost.cluster.nodes import Node
-from gpucost.cluster.pods import Pod, PodPhase
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.kube.store import Change, ChangeKind
-from gpucost_queue_collector.ended import CATCH_UP_MS, Ended
+from gpucost.kube.watch.object_store import ObjectChange, ObjectChangeKind
+from gpucost_queue_collector.object_memory import CATCH_UP_MS, EndedObjects
 from tests.cluster.builders import MINUTE, SECOND, T0, node, pod
 
-ADDED, MODIFIED, DELETED, VANISHED = ChangeKind
+ADDED, MODIFIED, DELETED, VANISHED = ObjectChangeKind
 HOUR = 60 * MINUTE
 BOUND = T0 + 10 * SECOND
 """When the pod of a test was given its node."""
@@ -38,14 +38,16 @@ class Clock:
         return self.now
 
 
-def change(kind: ChangeKind, found: Pod, previous: Pod | None = None, seen_ms: int = SEEN) -> Change[Pod]:
+def change(
+    kind: ObjectChangeKind, found: Pod, previous: Pod | None = None, seen_ms: int = SEEN
+) -> ObjectChange[Pod]:
     before = found if kind in (DELETED, VANISHED) and previous is None else previous
-    return Change(kind, found, before, seen_ms * 1_000_000 + 999_999)
+    return ObjectChange(kind, found, before, seen_ms * 1_000_000 + 999_999)
 
 
-def told(*changes: Change[Pod], now: int = SEEN) -> dict[str, tuple[PodPhase, int | None]]:
+def told(*changes: ObjectChange[Pod], now: int = SEEN) -> dict[str, tuple[PodPhase, int | None]]:
     """Phase and end by name, after these changes."""
-    ended = Ended(lambda: now)
+    ended = EndedObjects(lambda: now)
     for each in changes:
         ended.pod_changed(each)
     return {each.meta.name: (each.phase, each.ended_ms) for each in ended.pods()}
@@ -87,7 +89,7 @@ def told(*changes: Change[Pod], now: int = SEEN) -> dict[str, tuple[PodPhase, in
         "says later when it ended",
     ],
 )
-def test_the_end(changes: list[Change[Pod]], expected: tuple[PodPhase, int] | None) -> None:
+def test_the_end(changes: list[ObjectChange[Pod]], expected: tuple[PodPhase, int] | None) -> None:
     assert told(*changes) == ({} if expected is None else {"train-0": expected})
 
 
@@ -101,14 +103,14 @@ def test_the_end(changes: list[Change[Pod]], expected: tuple[PodPhase, int] | No
     ],
     ids=["deleted", "vanished", "says something else", "says nothing any more"],
 )
-def test_an_end_once_known_stays(later: Change[Pod]) -> None:
+def test_an_end_once_known_stays(later: ObjectChange[Pod]) -> None:
     assert told(change(MODIFIED, SUCCEEDED, RUNNING), later) == {"train-0": (PodPhase.SUCCEEDED, OWN)}
 
 
 @pytest.mark.fault(12)
 def test_one_that_vanished_and_comes_back_alive_has_not_ended() -> None:
     clock = Clock()
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     ended.pod_changed(change(VANISHED, RUNNING, seen_ms=SEEN - MINUTE))
     assert [each.ended_ms for each in ended.pods()] == [SEEN - MINUTE]
     ended.pod_changed(change(ADDED, RUNNING))
@@ -124,7 +126,7 @@ def test_an_end_is_never_before_the_beginning() -> None:
 
 def test_a_pod_of_the_same_name_is_another_pod() -> None:
     again = pod("train-0", 8, uid="second-uid", bound_ms=BOUND + MINUTE)
-    ended = Ended(lambda: SEEN)
+    ended = EndedObjects(lambda: SEEN)
     ended.pod_changed(change(DELETED, RUNNING))
     ended.pod_changed(change(ADDED, again))
     assert [each.meta.uid for each in ended.pods()] == ["train-0-uid"]
@@ -133,7 +135,7 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
 @pytest.mark.parametrize("still_there", [True, False])
 def test_it_lingers_for_ten_minutes(still_there: bool) -> None:
     clock = Clock()
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     ended.pod_changed(change(MODIFIED, SUCCEEDED, RUNNING))
     clock.now += 5 * MINUTE
     if not still_there:
@@ -146,7 +148,7 @@ def test_it_lingers_for_ten_minutes(still_there: bool) -> None:
 
 def test_one_that_stays_in_the_api_does_not_end_again_when_it_goes() -> None:
     clock = Clock()
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     ended.pod_changed(change(MODIFIED, FAILED_UNKNOWN, RUNNING))
     clock.now += HOUR
     assert ended.pods() == []
@@ -168,7 +170,7 @@ def test_a_restart_tells_of_the_last_day_once_more() -> None:
 
 def test_history_stays_history_when_it_is_deleted() -> None:
     clock = Clock(T0 + 3 * CATCH_UP_MS)
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     ended.pod_changed(change(ADDED, SUCCEEDED))
     assert ended.pods() == []
     ended.pod_changed(change(DELETED, SUCCEEDED, seen_ms=clock.now))
@@ -178,18 +180,18 @@ def test_history_stays_history_when_it_is_deleted() -> None:
 # Nodes
 
 
-def gone(found: Node, kind: ChangeKind = DELETED, seen_ms: int = SEEN) -> Change[Node]:
-    return Change(kind, found, found, seen_ms * 1_000_000)
+def gone(found: Node, kind: ObjectChangeKind = DELETED, seen_ms: int = SEEN) -> ObjectChange[Node]:
+    return ObjectChange(kind, found, found, seen_ms * 1_000_000)
 
 
-def left(ended: Ended, *there: Node) -> list[tuple[str, int]]:
+def left(ended: EndedObjects, *there: Node) -> list[tuple[str, int]]:
     return [(each.node.meta.uid, each.ended_ms) for each in ended.nodes(there)]
 
 
 def test_a_node_lingers_with_the_time_its_deletion_was_seen() -> None:
     clock = Clock()
-    ended = Ended(clock)
-    ended.node_changed(Change(ADDED, node("gpu-1"), None, 0))
+    ended = EndedObjects(clock)
+    ended.node_changed(ObjectChange(ADDED, node("gpu-1"), None, 0))
     assert left(ended) == []
     ended.node_changed(gone(node("gpu-1")))
     clock.now = SEEN + LINGER_MS - 1
@@ -200,32 +202,32 @@ def test_a_node_lingers_with_the_time_its_deletion_was_seen() -> None:
 
 def test_a_node_that_vanished_in_a_long_outage_is_told_of_when_that_is_over() -> None:
     clock = Clock(SEEN + HOUR)
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     ended.node_changed(gone(node("gpu-1"), VANISHED, SEEN))
     assert left(ended) == [("gpu-1-uid", SEEN)]
 
 
 def test_a_node_that_comes_back_under_its_name_takes_the_series_over() -> None:
-    ended = Ended(Clock())
+    ended = EndedObjects(Clock())
     ended.node_changed(gone(node("gpu-1")))
     again = node("gpu-1", created_ms=SEEN)
     again = replace(again, meta=replace(again.meta, uid="second-uid"))
-    ended.node_changed(Change(ADDED, again, None, SEEN * 1_000_000))
+    ended.node_changed(ObjectChange(ADDED, again, None, SEEN * 1_000_000))
     assert left(ended, again) == []
     assert left(ended) == []
 
 
 def test_a_deletion_that_the_state_at_hand_does_not_know_of_yet_is_kept() -> None:
-    ended = Ended(Clock())
+    ended = EndedObjects(Clock())
     ended.node_changed(gone(node("gpu-1")))
     assert left(ended, node("gpu-1")) == [("gpu-1-uid", SEEN)]
     assert left(ended) == [("gpu-1-uid", SEEN)]
 
 
 def test_the_same_node_back_from_a_bad_list_has_not_ended() -> None:
-    ended = Ended(Clock())
+    ended = EndedObjects(Clock())
     ended.node_changed(gone(node("gpu-1"), VANISHED))
-    ended.node_changed(Change(ADDED, node("gpu-1"), None, SEEN * 1_000_000))
+    ended.node_changed(ObjectChange(ADDED, node("gpu-1"), None, SEEN * 1_000_000))
     assert left(ended, node("gpu-1")) == []
 
 
@@ -241,14 +243,14 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock(T0)
-        self.ended = Ended(self.clock)
+        self.ended = EndedObjects(self.clock)
         self.there: dict[str, Pod] = {}
         self.terminal: set[str] = set()
         self.seen: set[str] = set()
         self.ends: dict[str, int | None] = {}
         self.known: dict[str, int] = {}
 
-    def tell(self, kind: ChangeKind, found: Pod, ago_ms: int = 0) -> None:
+    def tell(self, kind: ObjectChangeKind, found: Pod, ago_ms: int = 0) -> None:
         uid, seen_ms = found.meta.uid, self.clock.now - ago_ms
         previous = self.there.get(uid)
         was_running = previous is not None and previous.is_bound
@@ -264,7 +266,7 @@ class Lives(RuleBasedStateMachine):
             self.known.pop(uid, None)
         if was_running and (found.has_ended or uid not in self.there):
             self.known[uid] = self.clock.now
-        self.ended.pod_changed(Change(kind, found, previous, seen_ms * 1_000_000))
+        self.ended.pod_changed(ObjectChange(kind, found, previous, seen_ms * 1_000_000))
 
     @rule(ms=st.sampled_from([1, 5 * SECOND, 3 * MINUTE, LINGER_MS]))
     def wait(self, ms: int) -> None:
@@ -292,7 +294,7 @@ class Lives(RuleBasedStateMachine):
 
     @precondition(lambda self: self.there)
     @rule(number=st.integers(0, 1), kind=st.sampled_from([DELETED, VANISHED]), ago_ms=st.integers(0, HOUR))
-    def goes(self, number: int, kind: ChangeKind, ago_ms: int) -> None:
+    def goes(self, number: int, kind: ObjectChangeKind, ago_ms: int) -> None:
         uid = sorted(self.there)[number % len(self.there)]
         self.tell(kind, self.there[uid], ago_ms if kind is VANISHED else 0)
 
@@ -315,7 +317,7 @@ TestLives: Callable[..., object] = Lives.TestCase
 
 def test_what_ends_before_our_eyes_is_news_when_the_clock_of_the_host_is_days_ahead() -> None:
     clock = Clock()
-    ended = Ended(clock)
+    ended = EndedObjects(clock)
     clock.now = SEEN + 2 * CATCH_UP_MS
     ended.pod_changed(change(MODIFIED, SUCCEEDED, RUNNING))
     assert [each.ended_ms for each in ended.pods()] == [OWN]

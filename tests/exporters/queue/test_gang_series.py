@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.cluster.gangs import Gang
+from gpucost.cluster.views.gangs import PodGang
 from gpucost.contract.queue_metrics import GangKind
-from gpucost.domain.jobs import Job, JobKind
-from gpucost_queue_collector.gang_series import SPECS, Stalls, write_gang
+from gpucost.domain.jobs import JobKind, JobReference
+from gpucost_queue_collector.pod_series import SPECS, GangStalls, write_gang
 from tests.cluster.builders import GPU, T0
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
-GANG = Gang(
+GANG = PodGang(
     GangKind.POD_GROUP,
     "team-a",
     "train",
     "pg-uid",
-    Job(JobKind.VOLCANO_JOB, "train", "vj-uid"),
+    JobReference(JobKind.VOLCANO_JOB, "train", "vj-uid"),
     "research",
     min_members=4,
     running=3,
@@ -53,7 +53,7 @@ def test_one_that_holds_nothing_and_is_whole() -> None:
     assert found[2].endswith(" 0.0")
 
 
-def stall(since_ms: int | None, was_whole: bool = False) -> Gang:
+def stall(since_ms: int | None, was_whole: bool = False) -> PodGang:
     return replace(GANG, partial_since_ms=since_ms, was_whole=was_whole)
 
 
@@ -75,9 +75,9 @@ WHOLE = replace(GANG, is_partial=False, partial_since_ms=None)
     ],
 )
 def test_while_it_is_partial_its_since_stays(
-    why: str, seen: list[Gang | None], expected: list[int | None]
+    why: str, seen: list[PodGang | None], expected: list[int | None]
 ) -> None:
-    stalls, other = Stalls(), replace(WHOLE, uid="other")
+    stalls, other = GangStalls(), replace(WHOLE, uid="other")
     found = []
     for seconds, each in enumerate(seen):
         now = stalls.find([other] if each is None else [other, each], 1000 + seconds)
@@ -87,7 +87,7 @@ def test_while_it_is_partial_its_since_stays(
 
 
 def test_hostile_names_come_back_as_they_were() -> None:
-    job = Job(JobKind.JOB, HOSTILE, HOSTILE)
+    job = JobReference(JobKind.JOB, HOSTILE, HOSTILE)
     gang = replace(GANG, namespace=HOSTILE, name=HOSTILE, uid=HOSTILE, job=job, queue=HOSTILE)
     read = read_back(SPECS, write_gang(gang))
     assert len(read) == len(SPECS)

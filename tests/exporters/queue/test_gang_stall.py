@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpucost.contract.metrics import LINGER_MS
-from gpucost_queue_collector.collector import Rules
+from gpucost_queue_collector.collector import SeriesRules
 from tests.cluster.builders import MINUTE, SECOND, T0
 from tests.exporters.queue import world
 from tests.exporters.queue.test_collector import Watching
@@ -40,7 +40,7 @@ class Seen:
 
     def __init__(self, server: ClusterServer, now_ms: int) -> None:
         self._server = server
-        self._watching = Watching(server, Rules())
+        self._watching = Watching(server, SeriesRules())
         self._watching.now_ms = now_ms
         self._watching.collector.start()
         assert self._watching.collector.watch.wait(60)

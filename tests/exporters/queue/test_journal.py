@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from gpucost.cluster.state import CollectionStatus
-from gpucost_queue_collector.journal import NAMED, ONE_OUTAGE_S, FirstOfEach, summary
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost_queue_collector.journal import NAMED, ONE_OUTAGE_S, FirstFailureFilter, summary
 
 READ = CollectionStatus("v1", True)
 ABSENT = CollectionStatus("", True, absent=True)
@@ -39,7 +39,7 @@ def test_a_summary_is_short_however_many_fail() -> None:
 
 def test_of_one_outage_one_failure_is_told_for_each_reason() -> None:
     now_s = [0.0]
-    said = FirstOfEach(lambda: now_s[0])
+    said = FirstFailureFilter(lambda: now_s[0])
     told = [said.filter(record(logging.WARNING, reason)) for reason in ("cut", "cut", "http_403", "cut")]
     assert told == [True, False, True, False]
     now_s[0] = ONE_OUTAGE_S

@@ -12,12 +12,17 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 from prometheus_client.samples import Sample
 
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import NODE_INFO, POD_GPU_REQUEST, STATE_UP
 from gpucost.contract.queue_metrics import GANG_HELD_UNITS, WORKLOAD_EVICTIONS
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.exposition import Family, clean, render
-from gpucost_queue_collector.lines import labels, line, open_labels, sample
+from gpucost_exporter_base.exposition import MetricFamily, clean, render
+from gpucost_queue_collector.rows import (
+    labels,
+    line,
+    open_labels,
+    sample,
+)
 
 NODE = ("node-1", "H100", "p5", "spot", "eu-1", "eu-1a", "train")
 VALUES = st.lists(st.text(st.characters()), min_size=4, max_size=4)
@@ -36,7 +41,7 @@ def read(spec: MetricSpec, text: bytes) -> list[list[Sample]]:
     found = []
     for accept in ("", "text/plain; version=1.0.0", "application/openmetrics-text; version=1.0.0"):
         end = render((), accept)[0]
-        body = render([Family(spec, ())], accept)[0].removesuffix(end) + text + end
+        body = render([MetricFamily(spec, ())], accept)[0].removesuffix(end) + text + end
         parse = parse_openmetrics if end else parse_classic
         (metric,) = parse(body.decode())
         found.append(metric.samples)

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucost.cluster.gangs import Gang
-from gpucost.cluster.overview import Overview
+from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.jobs import Job, JobKind
-from gpucost_queue_collector import gang_series, queue_series, workload_series
-from gpucost_queue_collector.collector import Rules
-from gpucost_queue_collector.namespace_limit import OTHERS
+from gpucost.domain.jobs import JobKind, JobReference
+from gpucost_queue_collector import pod_series, queue_series, workload_series
+from gpucost_queue_collector.collector import SeriesRules
+from gpucost_queue_collector.rows import OTHERS
 from tests.cluster.builders import GPU, MINUTE, T0, cluster_queue, condition, local_queue, pod_set, state
 from tests.cluster.builders import workload as built
 from tests.exporters.queue import world
@@ -37,7 +37,7 @@ def test_ten_thousand_pods_of_one_tenant_are_a_hundred_and_one_rows(
             server.put(shapes.pod("flood", f"p{n}", f"p{n}-uid", T0, world.GPU, 1, labels=labels))
         for n in range(3):
             server.put(shapes.pod("quiet", f"q{n}", f"q{n}-uid", T0, world.GPU, 1))
-        watching = Watching(server, Rules(ResourceCatalog(), most_per_namespace=MOST))
+        watching = Watching(server, SeriesRules(ResourceCatalog(), most_per_namespace=MOST))
         try:
             watching.collector.start()
             watching.collector.watch.wait(60)
@@ -92,7 +92,7 @@ def test_workloads_beyond_the_limit_keep_the_demand_of_their_queue() -> None:
         for n in range(30)
     ]  # fmt: skip
     queues = [local_queue("lq0", "a"), local_queue("lq1", "b"), cluster_queue("a"), cluster_queue("b")]
-    overview = Overview(state(*queues, *workloads), ResourceCatalog())
+    overview = ClusterOverview(state(*queues, *workloads), ResourceCatalog())
     shown = workload_series.shown_workloads(overview, {})
     rows, beyond = workload_series.WORKLOAD_LIMIT.rows(shown, 4)
     assert (len(rows), beyond) == (4 + 2, 26)
@@ -110,15 +110,16 @@ def test_workloads_beyond_the_limit_keep_the_demand_of_their_queue() -> None:
 
 def test_gangs_and_local_queues_beyond_the_limit_are_sums() -> None:
     gangs = {
-        f"g{n}": Gang(
-            GangKind.JOB, "ns", f"g{n}", f"g{n}", Job(JobKind.JOB, f"g{n}", f"g{n}"), "", 4, n % 3, 1, 0,
+        f"g{n}": PodGang(
+            GangKind.JOB, "ns", f"g{n}", f"g{n}",
+            JobReference(JobKind.JOB, f"g{n}", f"g{n}"), "", 4, n % 3, 1, 0,
             {GPU: n % 3}, is_partial=True, partial_since_ms=T0,
         )
         for n in range(20)
     }  # fmt: skip
-    rows, beyond = gang_series.LIMIT.rows(gangs, 5)
+    rows, beyond = pod_series.LIMIT.rows(gangs, 5)
     assert (len(rows), beyond) == (6, 15)
-    whole, folded = (_sums(map(gang_series.write_gang, each.values()), "namespace") for each in (gangs, rows))
+    whole, folded = (_sums(map(pod_series.write_gang, each.values()), "namespace") for each in (gangs, rows))
     for name in ("min_members", "running_members", "pending_members", "held_units"):
         assert folded[f"gpucost_gang_{name}", "ns"] == whole[f"gpucost_gang_{name}", "ns"]
     assert sum(each.name == OTHERS for each in rows.values()) == 1
@@ -127,7 +128,7 @@ def test_gangs_and_local_queues_beyond_the_limit_are_sums() -> None:
     waits = {"QuotaReserved": condition(False, "Pending")}
     objects = [local_queue(f"lq{n}", "cq") for n in range(12)]
     objects += [built(f"w{n}", pod_set(gpus=1), queue=f"lq{n}", conditions=waits) for n in range(12)]
-    views = Overview(state(cluster_queue("cq"), *objects), ResourceCatalog()).queues.local_queues
+    views = ClusterOverview(state(cluster_queue("cq"), *objects), ResourceCatalog()).queues.local_queues
     named = {"/".join(name): view for name, view in views.items()}
     kept, beyond = queue_series.LOCAL_LIMIT.rows(named, 3)
     assert (len(kept), beyond) == (4, 9)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucost.cluster.nodes import Node
+from gpucost.cluster.objects.nodes import Node
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost_queue_collector.ended import EndedNode
 from gpucost_queue_collector.node_series import SPECS, GpuNode, GpuNodes, write_node
+from gpucost_queue_collector.object_memory import EndedNode
 from tests.cluster.builders import GPU, MINUTE, T0, node
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 

@@ -20,15 +20,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
+from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_GPU_REQUEST, POD_METRICS, STATE_UP
 from gpucost.contract.queue_metrics import QUEUE_METRICS, WORKLOAD_EVICTIONS, WORKLOAD_POSITION
-from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.endpoint import Endpoint
-from gpucost_exporter_base.exposition import Family, render
-from gpucost_exporter_base.messages import Request, Response
-from gpucost_queue_collector.lines import line
-from gpucost_queue_collector.page import Page, Table
+from gpucost_exporter_base.endpoint import HttpEndpoint
+from gpucost_exporter_base.exposition import MetricFamily, render
+from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
+from gpucost_queue_collector.page import MetricsPage, SeriesTable
+from gpucost_queue_collector.rows import line
 from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -38,16 +38,16 @@ WORKLOADS = (WORKLOAD_EVICTIONS, WORKLOAD_POSITION)
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def ask(page: Page, accept: str = "") -> Response:
-    return page.answer(Request("GET", "/metrics", "", {"accept": accept}, True))
+def ask(page: MetricsPage, accept: str = "") -> EndpointResponse:
+    return page.answer(EndpointRequest("GET", "/metrics", "", {"accept": accept}, True))
 
 
-def zipped(answer: Response) -> bytes:
+def zipped(answer: EndpointResponse) -> bytes:
     assert answer.zipped is not None
     return b"".join(answer.zipped())
 
 
-def read(answer: Response) -> list[Metric]:
+def read(answer: EndpointResponse) -> list[Metric]:
     is_openmetrics = answer.content_type.startswith("application/openmetrics-text")
     parse = parse_openmetrics if is_openmetrics else parse_classic
     return list(parse(answer.body.decode()))
@@ -79,9 +79,9 @@ def expected(rows: dict[str, tuple[int, int | None]], accept: str) -> Series:
         for number, reason in enumerate(("Preempted", "PodsReadyTimeout")[:count])
     ]
     places = [(("team", key, key), float(place)) for key, (_, place) in rows.items() if place is not None]
-    families = [Family(WORKLOAD_EVICTIONS, evictions), Family(WORKLOAD_POSITION, places)]
+    families = [MetricFamily(WORKLOAD_EVICTIONS, evictions), MetricFamily(WORKLOAD_POSITION, places)]
     body, content_type = render(families, accept)
-    return series(read(Response(200, (body,), content_type)))
+    return series(read(EndpointResponse(200, (body,), content_type)))
 
 
 VALUES = st.tuples(st.integers(0, 3), st.none() | st.integers(1, 3))
@@ -92,8 +92,8 @@ STEPS = st.lists(st.dictionaries(st.sampled_from("abcdefg"), st.none() | VALUES,
 def test_the_page_is_what_the_tables_hold(
     steps: list[dict[str, tuple[int, int | None] | None]], rows_per_block: int, accept: str
 ) -> None:
-    table = Table(WORKLOADS, rows_per_block)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS, rows_per_block)
+    page = MetricsPage([table])
     rows: dict[str, tuple[int, int | None]] = {}
     for step in steps:
         with page.update():
@@ -111,7 +111,13 @@ def test_the_page_is_what_the_tables_hold(
 
 
 def test_families_come_in_the_order_of_the_contract_with_their_headers() -> None:
-    page = Page([Table(NODE_METRICS), Table(QUEUE_METRICS), Table((*reversed(POD_METRICS), STATE_UP))])
+    page = MetricsPage(
+        [
+            SeriesTable(NODE_METRICS),
+            SeriesTable(QUEUE_METRICS),
+            SeriesTable((*reversed(POD_METRICS), STATE_UP)),
+        ]
+    )
     wanted = [spec for spec in METRICS if spec in (STATE_UP, *POD_METRICS, *NODE_METRICS, *QUEUE_METRICS)]
     found = read(ask(page, OPENMETRICS))
     assert [(metric.name, metric.type, metric.unit, metric.documentation) for metric in found] == [
@@ -123,14 +129,14 @@ def test_families_come_in_the_order_of_the_contract_with_their_headers() -> None
 
 @pytest.mark.parametrize("accept", FORMATS)
 def test_format_follows_the_accept_header(accept: str) -> None:
-    answer = ask(Page([]), accept)
+    answer = ask(MetricsPage([]), accept)
     assert (answer.body, answer.content_type) == render((), accept)
     assert gzip.decompress(zipped(answer) or gzip.compress(b"")) == answer.body
 
 
 def test_what_did_not_change_is_the_very_same() -> None:
-    table = Table(WORKLOADS)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS)
+    page = MetricsPage([table])
     with page.update():
         table.put("a", workload("a", 1, 2))
     before = ask(page)
@@ -155,8 +161,8 @@ def test_only_pieces_that_changed_are_compressed_again(monkeypatch: pytest.Monke
         return gzip.compress(body, 1, mtime=0)
 
     monkeypatch.setattr("gpucost_queue_collector.page.compress", counting)
-    table = Table(WORKLOADS, rows_per_block=2)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS, rows_per_block=2)
+    page = MetricsPage([table])
     with page.update():
         for key in "abcde":
             table.put(key, workload(key, 1, 2))
@@ -175,8 +181,8 @@ def test_only_pieces_that_changed_are_compressed_again(monkeypatch: pytest.Monke
 
 
 def test_freed_places_are_used_again() -> None:
-    table = Table(WORKLOADS, rows_per_block=4)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS, rows_per_block=4)
+    page = MetricsPage([table])
     for generation in range(50):
         with page.update():
             for number in range(8):
@@ -192,8 +198,8 @@ def test_freed_places_are_used_again() -> None:
 
 
 def test_a_batch_that_fails_comes_with_the_next() -> None:
-    table = Table(WORKLOADS)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS)
+    page = MetricsPage([table])
     before = ask(page).chunks
 
     def fail() -> None:
@@ -210,20 +216,20 @@ def test_a_batch_that_fails_comes_with_the_next() -> None:
 
 
 def test_wrong_tables_and_rows_are_refused() -> None:
-    table = Table(WORKLOADS)
+    table = SeriesTable(WORKLOADS)
     with pytest.raises(InputError, match="texts"):
         table.put("a", (b"",))
     assert len(table) == 0
     with pytest.raises(InputError, match="one table only"):
-        Page([table, Table([WORKLOAD_POSITION])])
+        MetricsPage([table, SeriesTable([WORKLOAD_POSITION])])
     with pytest.raises(InputError, match="of the contract"):
-        Page([Table([MetricSpec("gpucost_unheard_of", MetricType.GAUGE, "", (), "Nothing.")])])
+        MetricsPage([SeriesTable([MetricSpec("gpucost_unheard_of", MetricType.GAUGE, "", (), "Nothing.")])])
 
 
 @pytest.mark.fault(11)
 def test_scrapes_during_updates_see_one_batch_each() -> None:
-    tables = [Table([POD_GPU_REQUEST], 8), Table(WORKLOADS, 8)]
-    page = Page(tables)
+    tables = [SeriesTable([POD_GPU_REQUEST], 8), SeriesTable(WORKLOADS, 8)]
+    page = MetricsPage(tables)
     stop = threading.Event()
     seen: list[set[bytes]] = []
 
@@ -265,8 +271,8 @@ def test_scrapes_during_updates_see_one_batch_each() -> None:
 
 @pytest.mark.fault(11)
 def test_an_update_under_way_holds_up_no_scrape() -> None:
-    table = Table(WORKLOADS)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS)
+    page = MetricsPage([table])
     with page.update():
         table.put("a", workload("a", 1, 1))
         found: list[bytes] = []
@@ -281,8 +287,8 @@ def test_an_update_under_way_holds_up_no_scrape() -> None:
 @pytest.mark.fault(9)
 def test_many_series_keep_memory_flat_over_200_scrapes() -> None:
     # A page of 3 MB: one kept at each scrape would be 600 MB.
-    table = Table(WORKLOADS)
-    page = Page([table])
+    table = SeriesTable(WORKLOADS)
+    page = MetricsPage([table])
 
     def scrape(number: int) -> int:
         with page.update():
@@ -305,11 +311,11 @@ def resident_bytes() -> int:
 
 
 @pytest.fixture
-def many() -> Page:
+def many() -> MetricsPage:
     """2,000 workloads, some with two lines, in blocks of which one became empty; all families."""
     rest = tuple(spec for spec in QUEUE_METRICS if spec not in WORKLOADS)
-    table = Table(WORKLOADS, rows_per_block=100)
-    page = Page([table, Table(rest)])
+    table = SeriesTable(WORKLOADS, rows_per_block=100)
+    page = MetricsPage([table, SeriesTable(rest)])
     with page.update():
         for number in range(2100):
             table.put(str(number), workload(f'w"\\{number}', number % 3, number))
@@ -319,7 +325,7 @@ def many() -> Page:
 
 
 @pytest.mark.skipif(shutil.which("gzip") is None, reason="the gzip command is not installed")
-def test_the_gzip_command_reads_all_members(many: Page) -> None:
+def test_the_gzip_command_reads_all_members(many: MetricsPage) -> None:
     answer = ask(many)
     done = subprocess.run(["gzip", "-dc"], input=zipped(answer), capture_output=True, check=True)
     assert done.stdout == answer.body
@@ -329,7 +335,7 @@ def test_the_gzip_command_reads_all_members(many: Page) -> None:
 @needs_prometheus
 @pytest.mark.prometheus
 @pytest.mark.fault(8)
-def test_promtool_accepts_the_text(many: Page) -> None:
+def test_promtool_accepts_the_text(many: MetricsPage) -> None:
     arguments = [PROMTOOL or "promtool", "check", "metrics"]
     done = subprocess.run(arguments, input=ask(many).body, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
@@ -337,14 +343,14 @@ def test_promtool_accepts_the_text(many: Page) -> None:
 
 @needs_prometheus
 @pytest.mark.prometheus
-def test_a_real_prometheus_reads_every_member(many: Page, tmp_path: Path) -> None:
+def test_a_real_prometheus_reads_every_member(many: MetricsPage, tmp_path: Path) -> None:
     encodings: set[str] = set()
 
-    def answer(request: Request) -> Response:
+    def answer(request: EndpointRequest) -> EndpointResponse:
         encodings.add(request.headers.get("accept-encoding", ""))
         return many.answer(request)
 
-    endpoint = Endpoint("127.0.0.1", 0, {"/metrics": answer})
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/metrics": answer})
     target = f"127.0.0.1:{endpoint.start()}"
     job = {"job_name": "queue", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
     try:

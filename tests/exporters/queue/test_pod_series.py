@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import Belonging
-from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
-from gpucost.domain.jobs import Job, JobKind
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodDisruption,
+    PodPhase,
+    PodWaitReason,
+)
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import PodAffiliation
+from gpucost.domain.jobs import JobKind, JobReference
 from gpucost_queue_collector.pod_series import (
     HELD,
     WAITING,
@@ -34,8 +39,16 @@ from tests.cluster.builders import (
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
 MIG = "nvidia.com/mig-1g.10gb"
-BELONGING = Belonging(
-    Job(JobKind.JOB, "train", "job-uid"), "wl", "wl-uid", "lq", "cq", "h100", "vision", "atlas", "ann"
+BELONGING = PodAffiliation(
+    JobReference(JobKind.JOB, "train", "job-uid"),
+    "wl",
+    "wl-uid",
+    "lq",
+    "cq",
+    "h100",
+    "vision",
+    "atlas",
+    "ann",
 )
 
 
@@ -67,12 +80,12 @@ def test_a_pod_that_ended() -> None:
 
 def test_a_pod_that_was_told_to_stop() -> None:
     """Preempted by kube-scheduler: also of a pod that Kueue does not know. Words of others are not copied."""
-    found = replace(pod("p", node="gpu-1"), disruption=Disruption("PreemptionByScheduler", T0 + SECOND))
+    found = replace(pod("p", node="gpu-1"), disruption=PodDisruption("PreemptionByScheduler", T0 + SECOND))
     written = 'pod_disruption_timestamp_seconds{namespace="team-a",pod="p",pod_uid="p-uid",node="gpu-1",'
     assert lines(HELD, write_held(HeldPod(found, {GPU: 8}, BELONGING)))[-1] == (
         f'{written}reason="PreemptionByScheduler"}} 1792800001.0'
     )
-    hostile = replace(found, disruption=Disruption(HOSTILE, T0))
+    hostile = replace(found, disruption=PodDisruption(HOSTILE, T0))
     assert lines(HELD, write_held(HeldPod(hostile, {GPU: 8}, BELONGING)))[-1] == (
         f'{written}reason="other"}} 1792800000.0'
     )
@@ -80,7 +93,9 @@ def test_a_pod_that_was_told_to_stop() -> None:
 
 def test_a_pod_of_nobody_has_empty_labels() -> None:
     found = pod("train-0", node="gpu-1")
-    row = lines(HELD, write_held(HeldPod(found, {GPU: 1}, Belonging(Job(JobKind.POD, "train-0", "u")))))
+    row = lines(
+        HELD, write_held(HeldPod(found, {GPU: 1}, PodAffiliation(JobReference(JobKind.POD, "train-0", "u"))))
+    )
     assert row[-1].endswith(
         'job_kind="Pod",job_name="train-0",job_uid="u",workload="",queue="",cluster_queue="",flavor="",'
         'owner_team="",owner_project="",owner_user=""} 1.0'
@@ -89,7 +104,7 @@ def test_a_pod_of_nobody_has_empty_labels() -> None:
 
 def test_hostile_names_come_back_as_they_were() -> None:
     found = pod(HOSTILE, 1, node=HOSTILE, namespace=HOSTILE, uid=HOSTILE, ended_ms=T0 + 1)
-    belonging = Belonging(Job(JobKind.JOB, HOSTILE, HOSTILE), HOSTILE, HOSTILE, HOSTILE)
+    belonging = PodAffiliation(JobReference(JobKind.JOB, HOSTILE, HOSTILE), HOSTILE, HOSTILE, HOSTILE)
     read = read_back(HELD, write_held(HeldPod(found, {GPU: 1}, belonging)))
     assert len(read) == 4
     for each in read:
@@ -105,7 +120,7 @@ def test_a_pod_holds_from_binding_to_its_end() -> None:
     no_gpu = pod("no-gpu", node="gpu-1")
     over = pod("over", 8, node="gpu-1", ended_ms=T0 + MINUTE)
     unknown = pod("unknown", 8, node="gpu-1", phase=PodPhase.FAILED)
-    overview = Overview(state(bound, waits, no_gpu, over, unknown), ended=[over])
+    overview = ClusterOverview(state(bound, waits, no_gpu, over, unknown), ended=[over])
     found = held_pods(overview, {})
     assert {each.pod.meta.name: each.pod.ended_ms for each in found.values()} == {
         "bound": None,
@@ -117,16 +132,16 @@ def test_a_pod_holds_from_binding_to_its_end() -> None:
 def test_an_end_is_newer_than_the_state() -> None:
     running = pod("train-0", 8, node="gpu-1")
     over = replace(running, phase=PodPhase.FAILED, ended_ms=T0 + MINUTE)
-    [found] = held_pods(Overview(state(running), ended=[over]), {}).values()
+    [found] = held_pods(ClusterOverview(state(running), ended=[over]), {}).values()
     assert (found.pod.ended_ms, found.units) == (T0 + MINUTE, {GPU: 8})
 
 
 def test_what_ended_keeps_its_owner_and_units_after_they_are_gone() -> None:
     train = job("train", labels={"team": "vision"})
     running = pod("train-0", 8, node="gpu-1", owner=train)
-    before = held_pods(Overview(state(train, running)), {})
+    before = held_pods(ClusterOverview(state(train, running)), {})
     over = replace(running, phase=PodPhase.SUCCEEDED, ended_ms=T0 + MINUTE)
-    alone = Overview(state(), ended=[over])
+    alone = ClusterOverview(state(), ended=[over])
     [found] = held_pods(alone, before).values()
     assert (found.belonging.job.name, found.belonging.team) == ("train", "vision")
     [orphan] = held_pods(alone, {}).values()
@@ -136,22 +151,22 @@ def test_what_ended_keeps_its_owner_and_units_after_they_are_gone() -> None:
 def test_what_runs_on_keeps_its_owner_after_that_is_deleted() -> None:
     train = job("train", labels={"team": "vision"})
     running = pod("train-0", 8, node="gpu-1", owner=train)
-    before = held_pods(Overview(state(train, running)), {})
+    before = held_pods(ClusterOverview(state(train, running)), {})
     for again in range(2):
-        before = held_pods(Overview(state(replace(running, priority=again))), before)
+        before = held_pods(ClusterOverview(state(replace(running, priority=again))), before)
         [found] = before.values()
         assert (found.belonging.job.uid, found.belonging.team) == ("train-uid", "vision")
     taken = pod("train-0", 8, node="gpu-1", owner=job("other", uid="other-uid"))
-    [found] = held_pods(Overview(state(taken)), before).values()
+    [found] = held_pods(ClusterOverview(state(taken)), before).values()
     assert found.belonging.job.uid == "team-a:other-uid"
 
 
 def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
     running = pod("train-0", 8, node="gpu-1", bound_ms=T0)
     refused = replace(running, phase=PodPhase.FAILED, ended_ms=T0)
-    overview = Overview(state(refused), ended=[refused])
+    overview = ClusterOverview(state(refused), ended=[refused])
     assert held_pods(overview, {}) == {}
-    before = held_pods(Overview(state(running)), {})
+    before = held_pods(ClusterOverview(state(running)), {})
     [found] = held_pods(overview, before).values()
     assert found.pod.ended_ms == T0
 
@@ -168,7 +183,7 @@ def test_a_pod_keeps_the_flavor_it_was_bound_with() -> None:
         given = {"admitted_ms": reserved_ms, "flavor": flavor, "cluster_queue": "cq"} if flavor else {}
         wl = [workload("wl", pod_set("main", 1, 8), queue="lq", owner=owner, **given)] * (flavor is not None)
         ended = [found] if found.has_ended else []
-        return held_pods(Overview(state(found, owner, lq, *wl), ended=ended), before)
+        return held_pods(ClusterOverview(state(found, owner, lq, *wl), ended=ended), before)
 
     def place(seen: dict[str, HeldPod]) -> tuple[str, str, str]:
         found = seen[running.meta.uid].belonging
@@ -189,11 +204,11 @@ def test_a_pod_keeps_the_flavor_it_was_bound_with() -> None:
 def test_an_owner_that_becomes_known_is_believed() -> None:
     owner = job("train")
     over = pod("train-0", 8, node="gpu-1", bound_ms=T0, ended_ms=T0 + MINUTE, owner=owner)
-    early = held_pods(Overview(state(over), ended=[over]), {})
+    early = held_pods(ClusterOverview(state(over), ended=[over]), {})
     assert early[over.meta.uid].belonging.job.uid == f"team-a:{owner.meta.uid}"
-    known = held_pods(Overview(state(over, owner), ended=[over]), early)
+    known = held_pods(ClusterOverview(state(over, owner), ended=[over]), early)
     assert known[over.meta.uid].belonging.job.uid == owner.meta.uid
-    late = held_pods(Overview(state(over), ended=[over]), known)
+    late = held_pods(ClusterOverview(state(over), ended=[over]), known)
     assert late[over.meta.uid].belonging.job.uid == owner.meta.uid
 
 
@@ -203,7 +218,7 @@ def test_an_owner_that_becomes_known_is_believed() -> None:
 def test_a_pod_that_waits() -> None:
     found = replace(
         pod("train-1", created_ms=T0 + 5 * SECOND),
-        waiting=Waiting("Unschedulable", "0/9 nodes", T0 + 9 * SECOND),
+        waiting=PodWaitReason("Unschedulable", "0/9 nodes", T0 + 9 * SECOND),
     )
     assert lines(WAITING, write_waiting(WaitingPod(found, {GPU: 8}))) == [
         'pod_gpu_waiting{namespace="team-a",pod="train-1",pod_uid="train-1-uid",'

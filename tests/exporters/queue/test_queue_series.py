@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucost.cluster.kueue import FlavorResource
-from gpucost.cluster.pending import Pending
-from gpucost.cluster.queues import (
+from gpucost.cluster.objects.kueue import FlavorResource
+from gpucost.cluster.objects.volcano import VolcanoQueue
+from gpucost.cluster.views.queues import (
+    ClusterQueueQuota,
     ClusterQueueView,
     CohortQuota,
     CohortView,
     LocalQueueView,
-    QueueQuota,
+    PendingWorkloads,
 )
-from gpucost.cluster.volcano import VolcanoQueue
-from gpucost.cluster.volcano_queues import VolcanoQueueView
+from gpucost.cluster.views.volcano_queues import VolcanoQueueView
 from gpucost_queue_collector.queue_series import (
     CLUSTER_QUEUE,
     COHORT,
@@ -29,7 +29,7 @@ from tests.cluster.builders import GPU, T0, cluster_queue, local_queue, meta
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
 GPUS, CORES = FlavorResource("h100", GPU), FlavorResource("h100", "cpu")
-PENDING = Pending({"Pending": 3, "Inadmissible": 1}, {(GPU, "Pending"): 24}, T0 + 1)
+PENDING = PendingWorkloads({"Pending": 3, "Inadmissible": 1}, {(GPU, "Pending"): 24}, T0 + 1)
 _F = 'flavor="h100",resource="nvidia.com/gpu"'
 _CPU = 'flavor="h100",resource="cpu"'
 
@@ -40,8 +40,8 @@ def test_a_cluster_queue() -> None:
         True,
         "Ready",
         {
-            GPUS: QueueQuota(8, 4, 2, 10, 9, 2, 0),
-            CORES: QueueQuota(64_000, None, None, 1_500, 0, 0, None),
+            GPUS: ClusterQueueQuota(8, 4, 2, 10, 9, 2, 0),
+            CORES: ClusterQueueQuota(64_000, None, None, 1_500, 0, 0, None),
         },
         PENDING,
         admitted=2,
@@ -72,7 +72,7 @@ def test_a_cluster_queue() -> None:
 
 
 def test_an_empty_queue_that_admits_nothing() -> None:
-    view = ClusterQueueView(cluster_queue("cq"), False, "Stopped", {}, Pending(), 0, 0, True)
+    view = ClusterQueueView(cluster_queue("cq"), False, "Stopped", {}, PendingWorkloads(), 0, 0, True)
     shown = lines(CLUSTER_QUEUE, write_cluster_queue(view))
     assert shown[1:] == [
         'cluster_queue_active{cluster_queue="cq",reason="Stopped"} 0.0',
@@ -163,8 +163,8 @@ def test_limits_that_are_not_set_are_absent_and_those_of_0_are_0() -> None:
 
 
 def test_hostile_names_come_back_as_they_were() -> None:
-    quotas = {FlavorResource(HOSTILE, HOSTILE): QueueQuota(1, 1, 1, 1, 1, 1, 1)}
-    pending = Pending({HOSTILE: 1}, {(HOSTILE, HOSTILE): 1}, T0)
+    quotas = {FlavorResource(HOSTILE, HOSTILE): ClusterQueueQuota(1, 1, 1, 1, 1, 1, 1)}
+    pending = PendingWorkloads({HOSTILE: 1}, {(HOSTILE, HOSTILE): 1}, T0)
     view = ClusterQueueView(cluster_queue(HOSTILE), False, HOSTILE, quotas, pending, 0, 0, True)
     read = read_back(CLUSTER_QUEUE, write_cluster_queue(view))
     assert len(read) == len(CLUSTER_QUEUE)

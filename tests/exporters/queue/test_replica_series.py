@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from gpucost.domain.time import Window
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
-from gpucost_exporter_base.messages import Request
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost_exporter_base.http_messages import EndpointRequest
 from tests.exporters.queue import world
 from tests.exporters.queue.replicas import replicas, scraping, until
 from tests.support.cluster.server import ClusterServer
@@ -64,7 +64,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @pytest.mark.prometheus
 @pytest.mark.fault(22)
 def test_two_replicas_are_the_whole_and_each_pod_counts_once(pair: Pair) -> None:
-    settings = PrometheusSettings(max_gap_ms=GAP_MS, lateness_ms=GAP_MS, replica_labels=("instance",))
+    settings = PrometheusSourceSettings(max_gap_ms=GAP_MS, lateness_ms=GAP_MS, replica_labels=("instance",))
     with PrometheusClient(pair.url) as client:
         source = PrometheusSource(client, settings, now=lambda: int(time.time() * 1000))
         frames = source.read("default", pair.window)
@@ -90,7 +90,8 @@ def test_all_that_replicas_say_differently_is_of_themselves() -> None:
             server.put(each)
         with replicas(server, 2) as both:
             pages = [
-                each.collector.page.answer(Request("GET", "/metrics", "", {}, True)).body for each in both
+                each.collector.page.answer(EndpointRequest("GET", "/metrics", "", {}, True)).body
+                for each in both
             ]
     series = [{line for line in page.decode().splitlines() if not line.startswith("#")} for page in pages]
     assert series[0] == series[1]

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
-from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.lines import line
-from gpucost_queue_collector.page import Page
-from gpucost_queue_collector.rows import Rows
+from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_queue_collector.page import MetricsPage
+from gpucost_queue_collector.rows import SeriesRows, line
 
 
 class Written:
@@ -20,8 +19,8 @@ class Written:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.rows = Rows((STATE_PROBLEMS,), self.write)
-        self.page = Page([self.rows.table])
+        self.rows = SeriesRows((STATE_PROBLEMS,), self.write)
+        self.page = MetricsPage([self.rows.table])
 
     def write(self, found: tuple[str, int]) -> Sequence[bytes]:
         code, number = found
@@ -35,7 +34,7 @@ class Written:
             self.rows.update({key: (key, number) for key, number in facts.items()})
 
     def shown(self) -> dict[str, int]:
-        text = self.page.answer(Request("GET", "/metrics", "", {}, True)).body.decode()
+        text = self.page.answer(EndpointRequest("GET", "/metrics", "", {}, True)).body.decode()
         found = [each.split('"') for each in text.splitlines() if not each.startswith("#")]
         return {code: int(float(rest.split()[1])) for _, code, rest in found}
 

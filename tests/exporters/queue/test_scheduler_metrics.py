@@ -20,9 +20,9 @@ from gpucost.domain.errors import InputError
 from gpucost_queue_collector import scheduler_metrics as module
 from gpucost_queue_collector.scheduler_metrics import (
     NotMetrics,
-    Scheduler,
     SchedulerEndpoint,
     SchedulerFacts,
+    SchedulerKind,
     SchedulerMetrics,
     WaitHistogram,
     quantile,
@@ -31,7 +31,7 @@ from gpucost_queue_collector.scheduler_metrics import (
 )
 from tests.support.http import Reply, ScriptedServer, scripted_server
 
-KUEUE, VOLCANO = Scheduler.KUEUE, Scheduler.VOLCANO
+KUEUE, VOLCANO = SchedulerKind.KUEUE, SchedulerKind.VOLCANO
 WAIT = "kueue_admission_wait_time_seconds"
 PLAIN = "text/plain; version=0.0.4"
 
@@ -92,7 +92,7 @@ def test_a_version_is_cut_and_too_many_lines_are_refused(monkeypatch: pytest.Mon
 
 @contextmanager
 def served(
-    *replies: Reply, scheduler: Scheduler = KUEUE, **more: object
+    *replies: Reply, scheduler: SchedulerKind = KUEUE, **more: object
 ) -> Iterator[tuple[SchedulerMetrics, ScriptedServer]]:
     with scripted_server(*replies) as server:
         endpoint = SchedulerEndpoint(scheduler, f"{server.url}/metrics", **more)  # type: ignore[arg-type]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from gpucost.cluster.problems import ProblemCode
-from gpucost.cluster.state import CollectionStatus
+from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.problems import StateProblemCode
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
-from gpucost_queue_collector.self_series import SPECS, Self, write_problems, write_self
+from gpucost_queue_collector.collector import (
+    SPECS,
+    CollectorSelf,
+    write_problems,
+    write_self,
+)
 from tests.cluster.builders import T0
 from tests.exporters.queue.series import lines
 
 
 def test_in_full() -> None:
-    found = Self(
+    found = CollectorSelf(
         is_current=True,
         replicas=2,
         refreshed_ms=T0 + 5,
@@ -48,7 +53,9 @@ def test_in_full() -> None:
 
 
 def test_before_anything_was_read() -> None:
-    found = Self(False, 1, None, {"pods": CollectionStatus("v1", synced=False)}, {"pods": 0}, {}, {}, ())
+    found = CollectorSelf(
+        False, 1, None, {"pods": CollectionStatus("v1", synced=False)}, {"pods": 0}, {}, {}, ()
+    )
     assert lines(SPECS, write_self(found)) == [
         "state_up 0.0",
         "state_replicas 1.0",
@@ -58,6 +65,6 @@ def test_before_anything_was_read() -> None:
 
 
 def test_problems_by_code_0_included() -> None:
-    assert lines((STATE_PROBLEMS,), write_problems((ProblemCode.FLAWED, 0))) == [
+    assert lines((STATE_PROBLEMS,), write_problems((StateProblemCode.FLAWED, 0))) == [
         'state_problems{code="flawed"} 0.0'
     ]

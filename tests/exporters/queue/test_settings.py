@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.settings.page import table
+from gpucost.settings.types import settings_table
 from gpucost_queue_collector.settings import (
     PAGE,
     PREFIX,
@@ -158,4 +158,4 @@ def test_the_page_has_the_table_of_settings() -> None:
     page = (ROOT / PAGE).read_text()
     found = re.search(r"^<!-- settings -->\n(.*?)^<!-- /settings -->$", page, re.MULTILINE | re.DOTALL)
     assert found is not None
-    assert found[1].strip().splitlines() == list(table(CollectorSettings, variable))
+    assert found[1].strip().splitlines() == list(settings_table(CollectorSettings, variable))

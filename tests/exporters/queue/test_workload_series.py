@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cluster.kueue import Eviction, Workload, WorkloadState
-from gpucost.cluster.overview import Overview
-from gpucost.cluster.waiting import Hold
+from gpucost.cluster.objects.kueue import Workload, WorkloadEviction, WorkloadState
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.wait_causes import WaitCause
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.contract.queue_metrics import Admitting, Layer
-from gpucost.domain.jobs import Job, JobKind
-from gpucost_queue_collector.demand_series import WaitingSet, Wanted
+from gpucost.contract.queue_metrics import NodeAdmission, WaitLayer
+from gpucost.domain.jobs import JobKind, JobReference
+from gpucost_queue_collector.demand_series import PodGpuDemand, WaitingSet
 from gpucost_queue_collector.workload_series import (
     SPECS,
     WAITING_JOB,
@@ -36,7 +36,7 @@ from tests.cluster.builders import (
 )
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
-JOB = Job(JobKind.JOB, "train", "job-uid")
+JOB = JobReference(JobKind.JOB, "train", "job-uid")
 _WHO = 'namespace="team-a",workload="wl",workload_uid="wl-uid"'
 
 
@@ -50,13 +50,13 @@ def test_one_that_waits() -> None:
             "priority_class": "low",
             "requeue_count": 2,
             "evictions": (
-                Eviction("Preempted", "InCohortReclamation", 2),
-                Eviction("Preempted", "InClusterQueue", 1),
-                Eviction("PodsReadyTimeout", "", 4),
+                WorkloadEviction("Preempted", "InCohortReclamation", 2),
+                WorkloadEviction("Preempted", "InClusterQueue", 1),
+                WorkloadEviction("PodsReadyTimeout", "", 4),
             ),
         },
     )
-    hold = Hold(Layer.QUOTA, "NoFit", "insufficient quota", T0)
+    hold = WaitCause(WaitLayer.QUOTA, "NoFit", "insufficient quota", T0)
     shown = ShownWorkload(found, "cq", JOB, "vision", {GPU: 16}, found.queued_since_ms, 3, hold)
     assert lines(SPECS, write_workload(shown)) == [
         f'workload_info{{{_WHO},queue="lq",cluster_queue="cq",job_kind="Job",job_name="train",'
@@ -126,12 +126,12 @@ def test_hostile_names_come_back_as_they_were() -> None:
     shown = ShownWorkload(
         found,
         HOSTILE,
-        Job(JobKind.JOB, HOSTILE, HOSTILE),
+        JobReference(JobKind.JOB, HOSTILE, HOSTILE),
         HOSTILE,
         {},
         T0,
         1,
-        Hold(Layer.QUOTA, HOSTILE, "", T0),
+        WaitCause(WaitLayer.QUOTA, HOSTILE, "", T0),
     )
     read = read_back(SPECS, write_workload(shown))
     assert len(read) == 7
@@ -151,7 +151,7 @@ def test_what_follows_from_the_state_around_them() -> None:
     lost = workload("lost", pod_set(gpus=1), queue="nowhere")
     running = workload("running", pod_set(gpus=4), queue="lq", cluster_queue="other", admitted_ms=T0)
     queues = cluster_queue("cq"), cluster_queue("other"), local_queue("lq", "cq")
-    shown = shown_workloads(Overview(state(first, second, lost, running, train, *queues)), {})
+    shown = shown_workloads(ClusterOverview(state(first, second, lost, running, train, *queues)), {})
     found = {
         each.workload.meta.name: (each.cluster_queue, each.job.name, dict(each.units), each.position)
         for each in shown.values()
@@ -175,7 +175,7 @@ def test_a_finished_one_stays_for_ten_minutes() -> None:
         return workload(name, conditions={"Finished": condition(True, "JobFinished", "", finished_ms)})
 
     news, history = finished("news", at_ms - LINGER_MS + 1), finished("history", at_ms - LINGER_MS)
-    assert set(shown_workloads(Overview(state(news, history, at_ms=at_ms)), {})) == {"news-uid"}
+    assert set(shown_workloads(ClusterOverview(state(news, history, at_ms=at_ms)), {})) == {"news-uid"}
 
 
 def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
@@ -189,7 +189,7 @@ def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
             name: condition(status, "R", "", at(minute)) for name, (status, minute) in conditions.items()
         }
         times = sum(name == "Evicted" for name in conditions) * 2
-        evictions = (Eviction("Preempted", "", times),) if times else ()
+        evictions = (WorkloadEviction("Preempted", "", times),) if times else ()
         return workload("train", conditions=given, rest={"evictions": evictions})
 
     steps = [
@@ -203,27 +203,27 @@ def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
     ]
     before: dict[str, ShownWorkload] = {}
     for step, (found, expected) in enumerate(steps):
-        before = shown_workloads(Overview(state(found)), before)
+        before = shown_workloads(ClusterOverview(state(found)), before)
         assert before[found.meta.uid].queued_ms == expected, step
     # Who sees it only now cannot know.
-    assert shown_workloads(Overview(state(found)), {})[found.meta.uid].queued_ms is None
+    assert shown_workloads(ClusterOverview(state(found)), {})[found.meta.uid].queued_ms is None
     # Nor who missed that it waited again.
     missed = {found.meta.uid: before[found.meta.uid]._replace(workload=steps[1][0], queued_ms=at(0))}
-    assert shown_workloads(Overview(state(found)), missed)[found.meta.uid].queued_ms is None
+    assert shown_workloads(ClusterOverview(state(found)), missed)[found.meta.uid].queued_ms is None
 
 
 def test_a_workload_outlives_its_job() -> None:
     owner = job("train")
     wl = workload("wl", owner=owner)
-    before = shown_workloads(Overview(state(wl, owner)), {})
+    before = shown_workloads(ClusterOverview(state(wl, owner)), {})
     assert before[wl.meta.uid].job.uid == owner.meta.uid
-    assert shown_workloads(Overview(state(wl)), before)[wl.meta.uid].job.uid == owner.meta.uid
-    assert shown_workloads(Overview(state(wl)), {})[wl.meta.uid].job.uid == f"team-a:{owner.meta.uid}"
+    assert shown_workloads(ClusterOverview(state(wl)), before)[wl.meta.uid].job.uid == owner.meta.uid
+    assert shown_workloads(ClusterOverview(state(wl)), {})[wl.meta.uid].job.uid == f"team-a:{owner.meta.uid}"
 
 
 def test_a_job_that_waits_without_a_workload() -> None:
-    hold = Hold(Layer.PLACEMENT, "Unschedulable", "0/9 nodes", T0)
-    wants = (Wanted(GPU, 8, Admitting.SOME, ("A100", "H100")),)
+    hold = WaitCause(WaitLayer.PLACEMENT, "Unschedulable", "0/9 nodes", T0)
+    wants = (PodGpuDemand(GPU, 8, NodeAdmission.SOME, ("A100", "H100")),)
     waiting = WaitingJob(JOB, hold, "team-a", "pg", "vq", "vision", (WaitingSet("worker", 4, 2, wants),))
     who = 'job_kind="Job",job_name="train",job_uid="job-uid"'
     assert lines(WAITING_JOB, write_waiting_job(waiting)) == [

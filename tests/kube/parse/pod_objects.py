@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucost.cluster.pods import Pod
+from gpucost.cluster.objects.pods import Pod
 from gpucost.kube.parse.pods import pod
 
 DAY_MS = 1_790_812_800_000  # 2026-10-01T00:00:00Z

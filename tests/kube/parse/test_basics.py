@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gpucost.cluster.pods import Requirement
-from gpucost.kube.events import Unreadable
-from gpucost.kube.parse.basics import disruption_budget, namespace, priority_class
+from gpucost.cluster.objects.pods import SelectorRequirement
+from gpucost.kube.parse.core_objects import disruption_budget, namespace, priority_class
+from gpucost.kube.parse.events import Unreadable
 from tests.kube.parse.json_values import objects_of
 
 
@@ -61,7 +61,7 @@ def test_a_disruption_budget() -> None:
             "status": {"disruptionsAllowed": 1, "disruptedPods": {"web-0": "2026-10-24T00:00:00Z"}},
         }
     )
-    assert found.selector == (Requirement("app", "In", ("web",)),)
+    assert found.selector == (SelectorRequirement("app", "In", ("web",)),)
     assert (found.allowed, found.disrupted, found.flaws) == (1, frozenset({"web-0"}), ())
     bare = disruption_budget({"metadata": {"name": "web", "uid": "b"}, "spec": {"selector": {}}})
     assert (bare.selector, bare.allowed, bare.disrupted) == ((), 0, frozenset())

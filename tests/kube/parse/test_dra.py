@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.dra import Device, DeviceId, DeviceRequest
-from gpucost.kube.events import Unreadable
-from gpucost.kube.parse.dra import resource_claim, resource_slice
+from gpucost.cluster.objects.nodes import DeviceId, DeviceRequest, PublishedDevice
+from gpucost.kube.parse.core_objects import resource_claim, resource_slice
+from gpucost.kube.parse.events import Unreadable
 from tests.kube.parse.json_values import JSON, objects_of
 
 DRIVER = "gpu.nvidia.com"
@@ -63,15 +63,15 @@ def test_a_slice_is_the_same_in_every_version(version: Any) -> None:
     found = resource_slice(a_slice(version("gpu-0-mig-9"), version("gpu-0", consumesCounters=counters)))
     assert (found.driver, found.pool, found.generation, found.node) == (DRIVER, "node-1", 4, "node-1")
     assert found.devices == (
-        Device("gpu-0-mig-9", READ),
-        Device("gpu-0", {**READ, "consumesCounters": "gpu-0-counter-set"}),
+        PublishedDevice("gpu-0-mig-9", READ),
+        PublishedDevice("gpu-0", {**READ, "consumesCounters": "gpu-0-counter-set"}),
     )
     assert not found.flaws
 
 
 def test_devices_that_make_no_sense_are_left_out_with_a_flaw() -> None:
     found = resource_slice(a_slice("gpu", {"name": 7}, {"name": "ok", "attributes": {"type": "gpu"}}))
-    assert found.devices == (Device("ok", {}),)
+    assert found.devices == (PublishedDevice("ok", {}),)
     assert [each.field for each in found.flaws] == [
         "spec.devices[0]",
         "spec.devices[1].name",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.objects.jobs import JobObject
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind, job_kind
-from gpucost.kube.events import Unreadable
+from gpucost.kube.parse.events import Unreadable
 from gpucost.kube.parse.jobs import job_parser
 from tests.kube.parse import job_objects as objects
 from tests.kube.parse.json_values import JSON, objects_of

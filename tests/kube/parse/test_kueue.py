@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.jobs import PriorityClass
-from gpucost.cluster.kueue import (
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import (
     AdmissionCheck,
     ClusterQueue,
+    ClusterQueuePreemption,
     Cohort,
+    FlavorFungibility,
+    FlavorQuota,
     FlavorResource,
-    Fungibility,
+    FlavorUsage,
     LocalQueue,
-    Preemption,
-    Quota,
     ResourceFlavor,
     ResourceGroup,
     Topology,
-    Use,
 )
-from gpucost.cluster.nodes import Taint
-from gpucost.cluster.objects import Condition, Meta
-from gpucost.cluster.pods import Requirement, Toleration
-from gpucost.kube.events import Unreadable
+from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
 from gpucost.kube.parse import kueue as parse
+from gpucost.kube.parse.events import Unreadable
 from tests.support import crds
 from tests.support.objects import condition
 from tests.support.objects import kueue as make
@@ -40,7 +40,7 @@ from tests.support.objects.kueue_v1beta1 import as_v1beta1
 CREATED_MS = 1_790_812_800_000
 GI = 1024**3
 A_CPU, A_MEMORY, A_GPU = (FlavorResource("a", name) for name in ("cpu", "memory", "nvidia.com/gpu"))
-ACTIVE = Condition(True, "Ready", "Can admit new workloads", CREATED_MS)
+ACTIVE = StatusCondition(True, "Ready", "Can admit new workloads", CREATED_MS)
 
 
 def in_both(parser: Callable[[Any], Any], found: dict[str, Any]) -> Any:
@@ -54,8 +54,8 @@ def in_both(parser: Callable[[Any], Any], found: dict[str, Any]) -> Any:
     return read
 
 
-def meta(name: str, namespace: str = "") -> Meta:
-    return Meta(f"uid-{namespace}-{name}", namespace, name, CREATED_MS, {}, {})
+def meta(name: str, namespace: str = "") -> ObjectMeta:
+    return ObjectMeta(f"uid-{namespace}-{name}", namespace, name, CREATED_MS, {}, {})
 
 
 def full_cluster_queue() -> dict[str, Any]:
@@ -107,25 +107,25 @@ def test_cluster_queue() -> None:
             ResourceGroup(("nvidia.com/gpu",), ("a",)),
         ),
         quotas={
-            A_CPU: Quota(7500, 500, 2000),
-            A_MEMORY: Quota(64 * GI, None, GI),
-            FlavorResource("b", "cpu"): Quota(0),
-            FlavorResource("b", "memory"): Quota(0),
-            A_GPU: Quota(8, 4),
+            A_CPU: FlavorQuota(7500, 500, 2000),
+            A_MEMORY: FlavorQuota(64 * GI, None, GI),
+            FlavorResource("b", "cpu"): FlavorQuota(0),
+            FlavorResource("b", "memory"): FlavorQuota(0),
+            A_GPU: FlavorQuota(8, 4),
         },
-        preemption=Preemption("LowerPriority", "Any", "LowerPriority", -5),
-        fungibility=Fungibility("TryNextFlavor", "MayStopSearch", "PreemptionOverBorrowing"),
+        preemption=ClusterQueuePreemption("LowerPriority", "Any", "LowerPriority", -5),
+        fungibility=FlavorFungibility("TryNextFlavor", "MayStopSearch", "PreemptionOverBorrowing"),
         namespace_selector=(
-            Requirement("team", "In", ("nlp",)),
-            Requirement("tier", "NotIn", ("test", "dev")),
+            SelectorRequirement("team", "In", ("nlp",)),
+            SelectorRequirement("tier", "NotIn", ("test", "dev")),
         ),
         stop_policy="Hold",
         checks={"provision": ("a",), "multi": ()},
         weight=Fraction(3, 2),
         admission_mode="UsageBasedAdmissionFairSharing",
         conditions={"Active": ACTIVE},
-        reserved={A_CPU: Use(8000, 500), A_GPU: Use(10, 2)},
-        used={A_CPU: Use(1000)},
+        reserved={A_CPU: FlavorUsage(8000, 500), A_GPU: FlavorUsage(10, 2)},
+        used={A_CPU: FlavorUsage(1000)},
         pending=3,
         reserving=2,
         admitted=1,
@@ -138,9 +138,9 @@ def test_cluster_queue_that_says_nothing_has_the_defaults() -> None:
     bare = {"apiVersion": make.VERSION, "kind": "ClusterQueue", "metadata": {"name": "q", "uid": "u"}}
     crds.validate(bare)
     read = parse.cluster_queue(bare)
-    assert read == ClusterQueue(Meta("u", "", "q", 0, {}, {}))
+    assert read == ClusterQueue(ObjectMeta("u", "", "q", 0, {}, {}))
     assert read.namespace_selector is None
-    assert read.fungibility == Fungibility("MayStopSearch", "TryNextFlavor")
+    assert read.fungibility == FlavorFungibility("MayStopSearch", "TryNextFlavor")
     assert (read.weight, read.pending, read.weighted_share) == (1, None, None)
     filled = bare | {
         "spec": {
@@ -188,9 +188,9 @@ def test_cluster_queue_written_by_hand_in_both_versions() -> None:
     read = parse.cluster_queue(old)
     assert read == parse.cluster_queue(new)
     assert (read.cohort, read.checks) == ("c", {"x": (), "y": ()})
-    assert read.quotas == {A_CPU: Quota(4000)}
+    assert read.quotas == {A_CPU: FlavorQuota(4000)}
     assert read.namespace_selector == ()
-    assert read.fungibility == Fungibility("MayStopSearch", "MayStopSearch")
+    assert read.fungibility == FlavorFungibility("MayStopSearch", "MayStopSearch")
 
 
 def test_local_queue() -> None:
@@ -213,9 +213,9 @@ def test_local_queue() -> None:
         "research",
         stop_policy="HoldAndDrain",
         weight=Fraction(2),
-        conditions={"Active": Condition(False, "ClusterQueueIsInactive", "no", CREATED_MS)},
-        reserved={A_GPU: Use(6)},
-        used={A_GPU: Use(4), A_CPU: Use(250)},
+        conditions={"Active": StatusCondition(False, "ClusterQueueIsInactive", "no", CREATED_MS)},
+        reserved={A_GPU: FlavorUsage(6)},
+        used={A_GPU: FlavorUsage(4), A_CPU: FlavorUsage(250)},
         pending=2,
         reserving=1,
         admitted=1,
@@ -231,7 +231,7 @@ def test_cohort() -> None:
         meta("all"),
         "root",
         (ResourceGroup(("cpu",), ("a",)),),
-        {A_CPU: Quota(16_000, None, 0)},
+        {A_CPU: FlavorQuota(16_000, None, 0)},
         Fraction(0),
         2**63 - 1,
     )
@@ -331,7 +331,7 @@ def test_a_quota_that_makes_no_sense_is_left_out(value: object) -> None:
     """It is not 0, and the others are kept."""
     read = parse.cluster_queue(put(full_cluster_queue(), NOMINAL, value))
     assert A_CPU not in read.quotas
-    assert read.quotas[A_MEMORY] == Quota(64 * GI, None, GI)
+    assert read.quotas[A_MEMORY] == FlavorQuota(64 * GI, None, GI)
     assert [flaw.field for flaw in read.flaws] == [f"{WAY}.nominalQuota.cpu"]
 
 

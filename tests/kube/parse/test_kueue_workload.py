@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.kueue import (
-    Assignment,
-    CheckState,
+from gpucost.cluster.objects.kueue import (
+    AdmissionCheckState,
     DomainCount,
-    Eviction,
+    PodSetAssignment,
     Workload,
+    WorkloadEviction,
     WorkloadState,
 )
-from gpucost.cluster.objects import Condition, Meta
-from gpucost.cluster.pods import PodSet, PodTemplate
-from gpucost.kube.events import Unreadable
+from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
+from gpucost.cluster.objects.pods import PodSet, PodTemplate
+from gpucost.kube.parse.events import Unreadable
 from gpucost.kube.parse.kueue_workload import workload
 from tests.support import crds
 from tests.support.objects import condition
@@ -92,7 +92,7 @@ def full_workload() -> dict[str, Any]:
 def test_workload() -> None:
     read = in_both(full_workload())
     assert read == Workload(
-        Meta("uid-nlp-train", "nlp", "train", CREATED_MS, {}, {}),
+        ObjectMeta("uid-nlp-train", "nlp", "train", CREATED_MS, {}, {}),
         (
             PodSet("driver", 1, PodTemplate({"cpu": 500})),
             PodSet(
@@ -110,8 +110,8 @@ def test_workload() -> None:
         max_execution_s=3600,
         cluster_queue="q",
         assignments=(
-            Assignment("driver", {"cpu": "cpus"}, {"cpu": 500}, 1),
-            Assignment(
+            PodSetAssignment("driver", {"cpu": "cpus"}, {"cpu": 500}, 1),
+            PodSetAssignment(
                 "workers",
                 {GPU: "h100", "memory": "h100"},
                 {GPU: 14, "memory": 7 * 1024**3},
@@ -121,16 +121,19 @@ def test_workload() -> None:
             ),
         ),
         conditions={
-            "QuotaReserved": Condition(True, "QuotaReserved", "in q", CREATED_MS + 60_000),
-            "Admitted": Condition(True, "Admitted", "by q", CREATED_MS + 61_000),
-            "PodsReady": Condition(False, "WaitForStart", "not yet", CREATED_MS + 61_500),
+            "QuotaReserved": StatusCondition(True, "QuotaReserved", "in q", CREATED_MS + 60_000),
+            "Admitted": StatusCondition(True, "Admitted", "by q", CREATED_MS + 61_000),
+            "PodsReady": StatusCondition(False, "WaitForStart", "not yet", CREATED_MS + 61_500),
         },
         requeue_count=3,
         requeue_at_ms=CREATED_MS + 300_250,
         reclaimable={"workers": 2},
-        checks=(CheckState("provision", "Ready", "capacity is there"),),
+        checks=(AdmissionCheckState("provision", "Ready", "capacity is there"),),
         asked={"driver": {"cpu": 500}, "workers": {GPU: 16}},
-        evictions=(Eviction("Preempted", "InCohortReclamation", 2), Eviction("PodsReadyTimeout", "", 1)),
+        evictions=(
+            WorkloadEviction("Preempted", "InCohortReclamation", 2),
+            WorkloadEviction("PodsReadyTimeout", "", 1),
+        ),
         past_execution_s=720,
         unhealthy_nodes=("node-1",),
         on_cluster="west",
@@ -141,7 +144,7 @@ def test_workload() -> None:
 def test_workload_that_waits() -> None:
     read = in_both(make.workload("w", queue="gpus", priority=None))
     template = PodTemplate({GPU: 1})
-    meta = Meta("uid-default-w", "default", "w", CREATED_MS, {}, {})
+    meta = ObjectMeta("uid-default-w", "default", "w", CREATED_MS, {}, {})
     assert read == Workload(meta, (PodSet("main", 1, template),), queue="gpus")
     assert (read.state, read.max_execution_s) == (WorkloadState.PENDING, None)
     assert in_both(make.workload("w", active=False)).state is WorkloadState.INACTIVE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.nodes import Node, Taint
+from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.kube.parse.nodes import node
+from gpucost.kube.parse.core_objects import node
 
 _GPU = "nvidia.com/gpu"
 _H100 = "NVIDIA-H100-80GB-HBM3"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.pods import PodPhase
+from gpucost.cluster.objects.pods import PodPhase
 from tests.kube.parse.pod_objects import (
     BOUND,
     a_pod,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gpucost.cluster.objects import is_false
-from gpucost.cluster.volcano import GroupKind
-from gpucost.kube.events import Unreadable
-from gpucost.kube.parse.pod_groups import coscheduling_pod_group, native_pod_group
+from gpucost.cluster.objects.metadata import is_false
+from gpucost.cluster.objects.volcano import GroupKind
+from gpucost.kube.parse.events import Unreadable
+from gpucost.kube.parse.volcano import coscheduling_pod_group, native_pod_group
 from tests.kube.parse.json_values import objects_of
 
 METADATA = {"name": "train", "namespace": "team-a", "uid": "pg-uid"}

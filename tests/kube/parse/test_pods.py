@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
-from gpucost.domain.jobs import Owner
-from gpucost.kube.events import Unreadable
-from gpucost.kube.parse.nodes import node
+from gpucost.cluster.objects.pods import (
+    Pod,
+    PodDisruption,
+    PodPhase,
+    PodWaitReason,
+)
+from gpucost.domain.jobs import OwnerReference
+from gpucost.kube.parse.core_objects import node
+from gpucost.kube.parse.events import Unreadable
 from gpucost.kube.parse.pods import pod, pod_parser
 from tests.kube.parse.pod_objects import (
     BOUND,
@@ -42,7 +47,7 @@ def test_a_running_pod() -> None:
         containerStatuses=[running()],
     )
     assert (read.meta.uid, read.meta.namespace, read.meta.name) == ("u", "ns", "p")
-    assert read.meta.owner == Owner("batch/v1", "Job", "j", "ju")
+    assert read.meta.owner == OwnerReference("batch/v1", "Job", "j", "ju")
     assert read.meta.annotations == {"kueue.x-k8s.io/workload": "w"}
     assert (read.phase, read.node, read.requests) == (PodPhase.RUNNING, "n", {GPU: 1})
     assert (read.bound_ms, read.ready_ms, read.ended_ms) == (ms(2), ms(4), None)
@@ -61,7 +66,7 @@ def test_how_long_it_may_take_to_stop() -> None:
 def test_one_that_kube_scheduler_preempted() -> None:
     told = condition("DisruptionTarget", "True", 9, reason="PreemptionByScheduler")
     found = a_pod({}, [BOUND, told], startTime=at(3))
-    assert (found.disruption, found.started_ms) == (Disruption("PreemptionByScheduler", ms(9)), ms(3))
+    assert (found.disruption, found.started_ms) == (PodDisruption("PreemptionByScheduler", ms(9)), ms(3))
     past = condition("DisruptionTarget", "False", 9, reason="PreemptionByScheduler")
     assert a_pod({}, [BOUND, past]).disruption is None
 
@@ -76,7 +81,7 @@ def test_one_that_kube_scheduler_makes_room_for() -> None:
 def test_a_waiting_pod() -> None:
     why = {"reason": "Unschedulable", "message": "0/4 nodes are available"}
     read = a_pod({"nodeName": None}, [condition("PodScheduled", "False", 1, **why)], phase="Pending")
-    assert read.waiting == Waiting("Unschedulable", "0/4 nodes are available", ms(1))
+    assert read.waiting == PodWaitReason("Unschedulable", "0/4 nodes are available", ms(1))
     assert (read.bound_ms, read.ended_ms, read.is_bound) == (None, None, False)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
-from gpucost.kube.parse.reading import Part
+from gpucost.cluster.objects.pods import PodTemplate, SelectorRequirement, Toleration
+from gpucost.kube.parse.fields import ObjectPart
 from gpucost.kube.parse.templates import pod_template
 
 _GPU = "nvidia.com/gpu"
@@ -28,7 +28,7 @@ def _sidecar(requests: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(**spec: Any) -> PodTemplate:
-    root = Part(spec)
+    root = ObjectPart(spec)
     template = pod_template(root)
     assert root.flaws == []
     return template
@@ -113,7 +113,7 @@ def test_many_init_containers_beside_a_sidecar_of_many_resources_cost_no_more_th
 
 
 def test_a_request_that_makes_no_sense_is_a_flaw_and_the_others_count() -> None:
-    root = Part({"containers": [_container({_GPU: "two", "cpu": "1"}), _container({_GPU: "1"})]})
+    root = ObjectPart({"containers": [_container({_GPU: "two", "cpu": "1"}), _container({_GPU: "1"})]})
     assert pod_template(root).requests == {"cpu": 1000, _GPU: 1}
     assert [flaw.field for flaw in root.flaws] == [f"containers[0].resources.requests.{_GPU}"]
 
@@ -157,12 +157,12 @@ def test_where_it_may_run() -> None:
         node_selector={"pool": "train"},
         affinity=(
             (
-                Requirement("gpu", "In", ("h100", "h200")),
-                Requirement("old", "DoesNotExist"),
-                Requirement("metadata.name", "NotIn", ("bad",), of_field=True),
+                SelectorRequirement("gpu", "In", ("h100", "h200")),
+                SelectorRequirement("old", "DoesNotExist"),
+                SelectorRequirement("metadata.name", "NotIn", ("bad",), of_field=True),
             ),
             # An empty term matches no node; an In without values says the same.
-            (Requirement("", "In"),),
+            (SelectorRequirement("", "In"),),
         ),
         tolerations=(
             Toleration(_GPU, exists=True, effect="NoSchedule"),
@@ -177,7 +177,7 @@ def test_where_it_may_run() -> None:
 
 
 def test_a_toleration_by_comparison_tolerates_nothing_and_is_a_flaw() -> None:
-    root = Part({"tolerations": [{"key": "slo", "operator": "Gt", "value": "950"}]})
+    root = ObjectPart({"tolerations": [{"key": "slo", "operator": "Gt", "value": "950"}]})
     assert pod_template(root).tolerations == ()
     assert [flaw.field for flaw in root.flaws] == ["tolerations[0].operator"]
 

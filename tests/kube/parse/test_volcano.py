@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.objects import Condition, Meta
-from gpucost.cluster.volcano import GroupKind, HyperNode, PodGroup, VolcanoQueue
-from gpucost.kube.events import Unreadable
+from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
+from gpucost.cluster.objects.volcano import (
+    GroupKind,
+    HyperNode,
+    PodGroup,
+    VolcanoQueue,
+)
 from gpucost.kube.parse import volcano as parse
+from gpucost.kube.parse.events import Unreadable
 from tests.support import crds
 from tests.support.objects import volcano as make
 from tests.support.objects.broken import broken, put, without
@@ -31,8 +36,8 @@ def parsed(parser: Callable[[Any], Any], found: dict[str, Any]) -> Any:
     return parser(found)
 
 
-def meta(name: str, namespace: str = "") -> Meta:
-    return Meta(f"uid-{namespace}-{name}", namespace, name, CREATED_MS, {}, {})
+def meta(name: str, namespace: str = "") -> ObjectMeta:
+    return ObjectMeta(f"uid-{namespace}-{name}", namespace, name, CREATED_MS, {}, {})
 
 
 def full_pod_group() -> dict[str, Any]:
@@ -66,7 +71,7 @@ def test_pod_group() -> None:
         running=3,
         succeeded=0,
         failed=1,
-        conditions={"Unschedulable": Condition(True, "NotEnoughResources", message, CREATED_MS)},
+        conditions={"Unschedulable": StatusCondition(True, "NotEnoughResources", message, CREATED_MS)},
         topology={"mode": "soft", "highest_tier": "2", "highest_tier_name": "spine"},
     )
 

@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpucost.contract.opencost import BilledNode, BilledPod, DefaultPrice, OpenCostRelease
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
-from gpucost.reports.opencost.causes import TEXTS, Cause
-from gpucost.reports.opencost.compare import By, ComparedRow, Kind, OpenCostComparison, compare
-from gpucost.reports.opencost.inputs import COMPARED_DIMS, OpenCostDay, OurLine, lines_of
-from gpucost.reports.opencost.terminal import print_comparison
+from gpucost.reports.opencost.causes import TEXTS, ComparisonCause
+from gpucost.reports.opencost.compare import CompareBy, ComparedKind, ComparedRow, OpenCostComparison, compare
+from gpucost.reports.opencost.held_time import (
+    COMPARED_DIMS,
+    OpenCostDay,
+    OurLine,
+    lines_of,
+)
+from gpucost.reports.opencost.output import print_comparison
 
 MONTH = Month(2026, 10)
 DAY = MONTH.window.start_ms
@@ -84,7 +89,10 @@ def node(gpu: float | None = 2.5, total: float | None = None, count: float | Non
 
 
 def compared(
-    theirs: BilledNode, pods: Sequence[BilledPod], ours: Sequence[OurLine], by: By = By.NAMESPACE
+    theirs: BilledNode,
+    pods: Sequence[BilledPod],
+    ours: Sequence[OurLine],
+    by: CompareBy = CompareBy.NAMESPACE,
 ) -> OpenCostComparison:
     return compare(MONTH, "USD", by, [OpenCostDay("east", DAY, [theirs], pods)], ours)
 
@@ -94,7 +102,7 @@ def row(found: OpenCostComparison, name: str) -> ComparedRow:
     return it
 
 
-def made(it: ComparedRow) -> dict[Cause, float]:
+def made(it: ComparedRow) -> dict[ComparisonCause, float]:
     assert it.opencost_nano + sum(each.nano for each in it.causes) == it.ours_nano
     return {each.cause: each.nano / NANO for each in it.causes}
 
@@ -116,7 +124,7 @@ def test_d1_the_whole_price_of_the_node_follows_its_gpus() -> None:
     found = compared(node(2.33985, 55.04), [billed("a", 192)], ours)
     it = row(found, "ns-a")
     assert it.opencost_nano == 192 * 2_339_850_000
-    assert made(it) == {Cause.NODE_PRICE: pytest.approx(192 * (6.88 - 2.33985))}
+    assert made(it) == {ComparisonCause.NODE_PRICE: pytest.approx(192 * (6.88 - 2.33985))}
     assert it.causes[0].defect == "D1"
 
 
@@ -125,15 +133,15 @@ def test_of_a_split_that_keeps_the_ratio_we_bill_the_sum() -> None:
     """35 for a node of one GPU, one CPU and one GB, split 15 : 15 : 5."""
     it = row(compared(node(15.0, 35.0, 1), [billed("a", 24)], [line("a", 24, "35")]), "ns-a")
     assert (it.opencost_nano, it.ours_nano) == (24 * 15 * NANO, 24 * 35 * NANO)
-    assert made(it) == {Cause.NODE_PRICE: 24 * 20.0}
+    assert made(it) == {ComparisonCause.NODE_PRICE: 24 * 20.0}
 
 
 @pytest.mark.vector("V27")
 def test_d2_and_d6_a_default_price_and_a_discount() -> None:
     it = row(compared(node(0.95), [billed("a", 24)], [line("a", 24, "4.816", list_price="6.88")]), "ns-a")
     assert made(it) == {
-        Cause.PRICE: pytest.approx(24 * (6.88 - 0.95)),
-        Cause.DISCOUNT: pytest.approx(24 * (4.816 - 6.88)),
+        ComparisonCause.PRICE: pytest.approx(24 * (6.88 - 0.95)),
+        ComparisonCause.DISCOUNT: pytest.approx(24 * (4.816 - 6.88)),
     }
     assert [each.defect for each in it.causes] == ["D2", "D6"]
 
@@ -145,7 +153,7 @@ def test_d3_slices_are_billed_like_boards() -> None:
     found = compared(node(count=7), [billed(pod, 24) for pod in pods], ours)
     assert found.total.opencost_nano == 7 * 60 * NANO
     assert row(found, "ns-p0").opencost_nano == 60 * NANO
-    assert made(row(found, "ns-p0"))[Cause.UNITS] == pytest.approx(-60 * 6 / 7)
+    assert made(row(found, "ns-p0"))[ComparisonCause.UNITS] == pytest.approx(-60 * 6 / 7)
     assert found.total.ours_nano / NANO == pytest.approx(60)
 
 
@@ -161,7 +169,9 @@ def test_slices_by_profile_cost_nothing_in_opencost() -> None:
     assert found.total.opencost_nano == 0
     assert found.total.ours_nano / NANO == pytest.approx(60, abs=1e-5)
     for name, part in (("ns-a", Fraction(3, 7)), ("ns-b", Fraction(2, 7)), ("", Fraction(2, 7))):
-        assert made(row(found, name))[Cause.NOT_COUNTED] == pytest.approx(float(60 * part), abs=1e-6)
+        assert made(row(found, name))[ComparisonCause.NOT_COUNTED] == pytest.approx(
+            float(60 * part), abs=1e-6
+        )
 
 
 @pytest.mark.vector("V20")
@@ -173,13 +183,13 @@ def test_time_slices_cost_a_board_each_or_nothing() -> None:
         "ns-a": 60, "ns-b": 60, "ns-c": 60, "": -120,
     }  # fmt: skip
     assert "D8" in row(found, "").notes[0]
-    assert made(row(found, "ns-a")) == {Cause.UNITS: -45.0}
+    assert made(row(found, "ns-a")) == {ComparisonCause.UNITS: -45.0}
     assert {each.ours_nano for each in found.rows} == {15 * NANO}
     shared = [line(pod, 6, units_per_board=4, resource="nvidia.com/gpu.shared") for pod in names]
     left = idle(6, resource="nvidia.com/gpu.shared")
     renamed = compared(node(count=0), [], [*shared, left])
     assert {each.opencost_nano for each in renamed.rows} == {0}
-    assert made(row(renamed, "ns-a")) == {Cause.NOT_COUNTED: 15.0}
+    assert made(row(renamed, "ns-a")) == {ComparisonCause.NOT_COUNTED: 15.0}
 
 
 @pytest.mark.vector("V21")
@@ -187,7 +197,7 @@ def test_hami_cores_are_billed_like_boards() -> None:
     ours = [line(f"p{n}", 6, resource="nvidia.com/gpucores", units_per_board=100) for n in range(4)]
     found = compared(node(count=1), [billed(f"p{n}", 24) for n in range(4)], ours)
     assert found.total.ours_nano == 60 * NANO
-    assert made(row(found, "ns-p1")) == {Cause.UNITS: -45.0}
+    assert made(row(found, "ns-p1")) == {ComparisonCause.UNITS: -45.0}
 
 
 @pytest.mark.vector("V7")
@@ -195,7 +205,7 @@ def test_d9_without_a_count_the_capacity_costs_nothing_there() -> None:
     found = compared(node(count=None), [billed("a", 24)], [line("a", 24), idle(168)])
     left = row(found, "")
     assert (left.opencost_nano, left.ours_nano) == (-60 * NANO, 420 * NANO)
-    assert made(left) == {Cause.COUNT_MISSING: 480.0}
+    assert made(left) == {ComparisonCause.COUNT_MISSING: 480.0}
     assert left.causes[0].defect == "D9"
 
 
@@ -205,8 +215,8 @@ def test_idle_is_what_pods_leave_of_each_cluster() -> None:
     for cluster, capacity in (("c1", Fraction(10)), ("c2", Fraction(10))):
         days.append(OpenCostDay(cluster, DAY, [node(1.0, count=capacity / 24)], [billed("a", 6)]))
         ours += [line("a", 6, "1", cluster=cluster), idle(4, "1", cluster=cluster)]
-    found = compare(MONTH, "USD", By.NAMESPACE, days, ours)
-    left = [each for each in found.rows if each.kind is Kind.IDLE]
+    found = compare(MONTH, "USD", CompareBy.NAMESPACE, days, ours)
+    left = [each for each in found.rows if each.kind is ComparedKind.IDLE]
     assert [each.ours_nano for each in left] == [4 * NANO] * 2
     assert [round(each.opencost_nano / NANO) for each in left] == [4, 4]
 
@@ -214,9 +224,9 @@ def test_idle_is_what_pods_leave_of_each_cluster() -> None:
 def test_d8_overcommitted_time_is_paid_for_once() -> None:
     ours = [line("a", 24), line("b", 24, bucket=Bucket.OVERCOMMITTED)]
     found = compared(node(count=1), [billed("a", 24), billed("b", 24)], ours)
-    assert made(row(found, "ns-b")) == {Cause.OVERCOMMITTED: -60.0}
+    assert made(row(found, "ns-b")) == {ComparisonCause.OVERCOMMITTED: -60.0}
     assert row(found, "").opencost_nano == -60 * NANO
-    assert made(row(found, "")) == {Cause.OVERCOMMITTED: 60.0}
+    assert made(row(found, "")) == {ComparisonCause.OVERCOMMITTED: 60.0}
 
 
 def test_d16_short_jobs_and_rounding() -> None:
@@ -227,8 +237,8 @@ def test_d16_short_jobs_and_rounding() -> None:
     ]
     found = compared(node(), [billed("rounded", 1, 1)], ours)
     assert row(found, "ns-short").opencost_nano == 0
-    assert made(row(found, "ns-short")) == {Cause.SAMPLING: pytest.approx(2.5 * 32 / 60)}
-    assert made(row(found, "ns-rounded")) == {Cause.SAMPLING: pytest.approx(2.5 * 3 / 60)}
+    assert made(row(found, "ns-short")) == {ComparisonCause.SAMPLING: pytest.approx(2.5 * 32 / 60)}
+    assert made(row(found, "ns-rounded")) == {ComparisonCause.SAMPLING: pytest.approx(2.5 * 3 / 60)}
 
 
 def test_time_before_containers_run_and_pods_that_hold_nothing() -> None:
@@ -236,14 +246,14 @@ def test_time_before_containers_run_and_pods_that_hold_nothing() -> None:
     found = compared(node(), [billed("pulls", 1, 1), billed("ghost", 5, 5), billed("less", 2, 2)], ours)
     five = 2.5 * 5 / 60
     assert made(row(found, "ns-pulls")) == {
-        Cause.SAMPLING: pytest.approx(five),
-        Cause.NOT_SEEN: pytest.approx(2.5 - five),
+        ComparisonCause.SAMPLING: pytest.approx(five),
+        ComparisonCause.NOT_SEEN: pytest.approx(2.5 - five),
     }
-    assert made(row(found, "ns-never-ran")) == {Cause.NOT_SEEN: 7.5}
-    assert made(row(found, "ns-ghost")) == {Cause.HELD_NOTHING: -12.5}
+    assert made(row(found, "ns-never-ran")) == {ComparisonCause.NOT_SEEN: 7.5}
+    assert made(row(found, "ns-ghost")) == {ComparisonCause.HELD_NOTHING: -12.5}
     assert made(row(found, "ns-less")) == {
-        Cause.SAMPLING: pytest.approx(-five),
-        Cause.LINGERED: pytest.approx(five - 2.5),
+        ComparisonCause.SAMPLING: pytest.approx(-five),
+        ComparisonCause.LINGERED: pytest.approx(five - 2.5),
     }
 
 
@@ -257,8 +267,8 @@ def test_d16_has_the_sign_of_what_the_looks_left_out() -> None:
         length = round((end - start) * MINUTE_MS)
         theirs.append(BilledPod("n1", f"ns-{pod}", pod, clock(start), clock(end), length))
     found = compared(node(), theirs, ours)
-    assert made(row(found, "ns-a")) == {Cause.SAMPLING: pytest.approx(2.5 * 6 / 60)}
-    assert made(row(found, "ns-b")) == {Cause.SAMPLING: pytest.approx(-2.5 * 3 / 60)}
+    assert made(row(found, "ns-a")) == {ComparisonCause.SAMPLING: pytest.approx(2.5 * 6 / 60)}
+    assert made(row(found, "ns-b")) == {ComparisonCause.SAMPLING: pytest.approx(-2.5 * 3 / 60)}
 
 
 def test_what_looks_round_off_is_a_resolution_at_either_end() -> None:
@@ -267,11 +277,11 @@ def test_what_looks_round_off_is_a_resolution_at_either_end() -> None:
     for resolution, sampled in ((5, 10), (1, 2)):
         days = [OpenCostDay("east", DAY, [node()], [bill])]
         found = compare(
-            MONTH, "USD", By.POD, days, [line("a", 1, **held)], resolution_ms=resolution * MINUTE_MS
+            MONTH, "USD", CompareBy.POD, days, [line("a", 1, **held)], resolution_ms=resolution * MINUTE_MS
         )
         assert made(row(found, "ns-a/a")) == {
-            Cause.SAMPLING: pytest.approx(2.5 * sampled / 60),
-            Cause.NOT_SEEN: pytest.approx(2.5 * (20 - sampled) / 60),
+            ComparisonCause.SAMPLING: pytest.approx(2.5 * sampled / 60),
+            ComparisonCause.NOT_SEEN: pytest.approx(2.5 * (20 - sampled) / 60),
         }
         assert (row(found, "ns-a/a").opencost_board_ms, row(found, "ns-a/a").ours_board_ms) == (
             40 * MINUTE_MS,
@@ -283,9 +293,9 @@ def test_units_that_opencost_sees_other_than_they_are_held() -> None:
     """None of its own series of a pod, though others have it; an init container with more; a mean."""
     ours = [line("none", 24), line("init", 48), line("mean", 24)]
     found = compared(node(), [billed("none", 0), billed("init", 24), billed("mean", 36)], ours)
-    assert made(row(found, "ns-none")) == {Cause.ALLOCATION: 60.0}
-    assert made(row(found, "ns-init")) == {Cause.ALLOCATION: 60.0}
-    assert made(row(found, "ns-mean")) == {Cause.ALLOCATION: -30.0}
+    assert made(row(found, "ns-none")) == {ComparisonCause.ALLOCATION: 60.0}
+    assert made(row(found, "ns-init")) == {ComparisonCause.ALLOCATION: 60.0}
+    assert made(row(found, "ns-mean")) == {ComparisonCause.ALLOCATION: -30.0}
 
 
 def test_pods_of_one_name_are_one_pod_to_opencost_on_the_node_of_the_last() -> None:
@@ -296,12 +306,12 @@ def test_pods_of_one_name_are_one_pod_to_opencost_on_the_node_of_the_last() -> N
     other = BilledNode("n2", 2.5, None, 8, DAY_MS)
     days = [OpenCostDay("east", DAY, [node(), other], [bill])]
     ours = [first, second, idle(189), idle(191, node="n2")]
-    found = compare(MONTH, "USD", By.NAMESPACE, days, ours)
+    found = compare(MONTH, "USD", CompareBy.NAMESPACE, days, ours)
     assert row(found, "ns-a").opencost_nano == round(3.5 * 2.5 * NANO)
-    assert made(row(found, "ns-a")) == {Cause.RECREATED: -1.25}
-    by_node = compare(MONTH, "USD", By.NODE, days, ours)
-    parts = {each.name: made(each) for each in by_node.rows if each.kind is Kind.HELD}
-    assert parts == {"n1": {Cause.RECREATED: -3.75}, "n2": {Cause.RECREATED: 2.5}}
+    assert made(row(found, "ns-a")) == {ComparisonCause.RECREATED: -1.25}
+    by_node = compare(MONTH, "USD", CompareBy.NODE, days, ours)
+    parts = {each.name: made(each) for each in by_node.rows if each.kind is ComparedKind.HELD}
+    assert parts == {"n1": {ComparisonCause.RECREATED: -3.75}, "n2": {ComparisonCause.RECREATED: 2.5}}
 
 
 def test_a_node_that_opencost_has_no_price_of_costs_its_default_and_has_no_idle_time() -> None:
@@ -309,12 +319,12 @@ def test_a_node_that_opencost_has_no_price_of_costs_its_default_and_has_no_idle_
     ours = [line("a", 24), line("b", 24, "2.50", node="gone"), idle(168), idle(24, node="gone")]
     bill = BilledPod("gone", "ns-b", "b", DAY, DAY + DAY_MS, DAY_MS)
     days = [OpenCostDay("east", DAY, [node()], [billed("a", 24), bill], release)]
-    found = compare(MONTH, "USD", By.NODE, days, ours)
-    (held,) = (each for each in found.rows if (each.name, each.kind) == ("gone", Kind.HELD))
+    found = compare(MONTH, "USD", CompareBy.NODE, days, ours)
+    (held,) = (each for each in found.rows if (each.name, each.kind) == ("gone", ComparedKind.HELD))
     assert held.opencost_nano == round(24 * 0.95 * NANO)
-    assert made(held) == {Cause.DEFAULT_PRICE: pytest.approx(24 * (2.5 - 0.95))}
-    (left,) = (each for each in found.rows if (each.name, each.kind) == ("gone", Kind.IDLE))
-    assert (left.opencost_nano, made(left)) == (0, {Cause.DEFAULT_PRICE: 60.0})
+    assert made(held) == {ComparisonCause.DEFAULT_PRICE: pytest.approx(24 * (2.5 - 0.95))}
+    (left,) = (each for each in found.rows if (each.name, each.kind) == ("gone", ComparedKind.IDLE))
+    assert (left.opencost_nano, made(left)) == (0, {ComparisonCause.DEFAULT_PRICE: 60.0})
     (release_told,) = found.releases
     assert (release_told.default_nano, release_told.default_source) == (950_000_000, "a test")
 
@@ -324,17 +334,17 @@ def test_a_pod_of_which_opencost_finds_no_node_costs_its_default_too() -> None:
     lost = replace(billed("a", 24), is_placed=False)
     days = [OpenCostDay("east", DAY, [node()], [lost])]
     days = [replace(day, release=release) for day in days]
-    found = compare(MONTH, "USD", By.NAMESPACE, days, [line("a", 24), idle(168)])
-    assert made(row(found, "ns-a")) == {Cause.DEFAULT_PRICE: 36.0}
+    found = compare(MONTH, "USD", CompareBy.NAMESPACE, days, [line("a", 24), idle(168)])
+    assert made(row(found, "ns-a")) == {ComparisonCause.DEFAULT_PRICE: 36.0}
     # All eight GPUs are idle to it: nothing is taken off.
     assert row(found, "").opencost_nano == 480 * NANO
-    assert made(row(found, "")) == {Cause.DEFAULT_PRICE: -60.0}
+    assert made(row(found, "")) == {ComparisonCause.DEFAULT_PRICE: -60.0}
 
 
 def test_which_opencost_it_is_stands_in_the_head() -> None:
     release = OpenCostRelease(("1.117.2",), by_uid=True)
     days = [OpenCostDay("east", DAY, [node()], [billed("a", 24)], release)]
-    found = compare(MONTH, "USD", By.NAMESPACE, days, [line("a", 24)])
+    found = compare(MONTH, "USD", CompareBy.NAMESPACE, days, [line("a", 24)])
     console = Console(file=io.StringIO(), width=140, color_system=None)
     print_comparison(found, console)
     assert isinstance(console.file, io.StringIO)
@@ -344,20 +354,27 @@ def test_which_opencost_it_is_stands_in_the_head() -> None:
     assert "the collector source, which does not read Prometheus" in words
 
 
-@pytest.mark.parametrize(("hours", "made_of"), [(18, Cause.NOT_SEEN), (30, Cause.LINGERED)])
-def test_time_of_a_node_that_the_samples_of_its_prices_do_not_show(hours: int, made_of: Cause) -> None:
+@pytest.mark.parametrize(
+    ("hours", "made_of"), [(18, ComparisonCause.NOT_SEEN), (30, ComparisonCause.LINGERED)]
+)
+def test_time_of_a_node_that_the_samples_of_its_prices_do_not_show(
+    hours: int, made_of: ComparisonCause
+) -> None:
     theirs = BilledNode("n1", 2.5, None, 8.0, hours * HOUR_MS)
     left = row(compared(theirs, [], [idle(192)]), "")
     ten, whole = 8 * 2.5 * 10 / 60, 8 * 2.5 * (24 - hours)  # five minutes at either end
     sampled = ten if whole > 0 else -ten
-    assert made(left) == {Cause.SAMPLING: pytest.approx(sampled), made_of: pytest.approx(whole - sampled)}
+    assert made(left) == {
+        ComparisonCause.SAMPLING: pytest.approx(sampled),
+        made_of: pytest.approx(whole - sampled),
+    }
 
 
 def test_no_price_there_and_no_price_here() -> None:
     found = compared(node(None, 20.0), [billed("a", 24)], [line("a", 24, "2.50"), idle(168)])
-    assert made(row(found, "ns-a")) == {Cause.NO_OPENCOST_PRICE: 60.0}
+    assert made(row(found, "ns-a")) == {ComparisonCause.NO_OPENCOST_PRICE: 60.0}
     ours = [line("a", 24, None), idle(168)]
-    assert made(row(compared(node(), [billed("a", 24)], ours), "ns-a")) == {Cause.NO_PRICE: -60.0}
+    assert made(row(compared(node(), [billed("a", 24)], ours), "ns-a")) == {ComparisonCause.NO_PRICE: -60.0}
 
 
 def test_what_has_no_price_is_no_zero_on_a_terminal() -> None:
@@ -379,7 +396,7 @@ def test_what_has_no_price_is_no_zero_on_a_terminal() -> None:
 def test_the_head_says_how_much_was_read_and_each_note_stands_once() -> None:
     ours = [line("a", 12, None), line("b", 12, None), idle(72)]
     days = [OpenCostDay("east", DAY, [node()], [billed("a", 12), billed("b", 12)])]
-    found = compare(MONTH, "USD", By.NAMESPACE, days, ours, read_ms={("east", DAY): 13 * HOUR_MS})
+    found = compare(MONTH, "USD", CompareBy.NAMESPACE, days, ours, read_ms={("east", DAY): 13 * HOUR_MS})
     console = Console(file=io.StringIO(), width=140, color_system=None)
     print_comparison(found, console)
     assert isinstance(console.file, io.StringIO)
@@ -411,12 +428,12 @@ def test_a_price_that_changed_at_noon_is_in_theirs_a_mean_of_samples() -> None:
     ours = [line("a", 12, "2.00"), line("a", 12, "3.00"), idle(168, "2.50")]
     found = compared(node(2.6), [billed("a", 24)], ours)
     assert row(found, "ns-a").ours_nano == 60 * NANO
-    assert made(row(found, "ns-a")) == {Cause.PRICE: pytest.approx(60 - 24 * 2.6)}
+    assert made(row(found, "ns-a")) == {ComparisonCause.PRICE: pytest.approx(60 - 24 * 2.6)}
 
 
 def test_a_pod_of_two_teams_is_split_by_what_each_held() -> None:
     ours = [line("a", 18, team="x"), line("a", 6, team="y")]
-    found = compared(node(), [billed("a", 24)], ours, By.TEAM)
+    found = compared(node(), [billed("a", 24)], ours, CompareBy.TEAM)
     assert {each.name: each.opencost_nano for each in found.rows if each.name} == {
         "x": 45 * NANO, "y": 15 * NANO,
     }  # fmt: skip
@@ -430,14 +447,17 @@ def test_days_of_which_one_side_has_nothing_are_left_out_and_counted() -> None:
         OpenCostDay("east", other, [], [billed("a", 24)]),  # asked for, but no price of OpenCost's anywhere
         OpenCostDay("east", other + DAY_MS, [node()], [billed("a", 24)]),
     ]
-    found = compare(MONTH, "USD", By.NODE, days, ours)
+    found = compare(MONTH, "USD", CompareBy.NODE, days, ours)
     assert (found.days, found.missing_days) == (1, 1)
-    assert {(each.name, each.kind) for each in found.rows} == {("n1", Kind.HELD), ("n1", Kind.IDLE)}
-    assert row(compare(MONTH, "USD", By.TEAM, days, ours), "team-a").ours_nano == 60 * NANO
+    assert {(each.name, each.kind) for each in found.rows} == {
+        ("n1", ComparedKind.HELD),
+        ("n1", ComparedKind.IDLE),
+    }
+    assert row(compare(MONTH, "USD", CompareBy.TEAM, days, ours), "team-a").ours_nano == 60 * NANO
 
 
 def test_every_cause_has_its_words() -> None:
-    assert set(TEXTS) == set(Cause)
+    assert set(TEXTS) == set(ComparisonCause)
     assert all(text.title and text.sentence.endswith(".") for text in TEXTS.values())
 
 
@@ -476,10 +496,10 @@ NUMBERS = st.none() | st.sampled_from([0.0, 0.95, 2.33985, 7.0, 55.04])
     st.builds(node, NUMBERS, NUMBERS, NUMBERS),
     st.lists(st.builds(billed, PODS, HOURS, HOURS, st.none() | st.floats(0, 1)), max_size=4),
     st.lists(LINES, min_size=1, max_size=8),
-    st.sampled_from(By),
+    st.sampled_from(CompareBy),
 )
 def test_causes_add_up_to_the_difference_whatever_the_figures(
-    theirs: BilledNode, pods: list[BilledPod], ours: list[OurLine], by: By
+    theirs: BilledNode, pods: list[BilledPod], ours: list[OurLine], by: CompareBy
 ) -> None:
     found = compared(theirs, pods, ours, by)
     for each in (*found.rows, found.total):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.frames import Frames, conform
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
@@ -20,7 +20,7 @@ from gpucost.contract.frames import (
     SIGNALS,
     FrameSpec,
 )
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window
 from tests.support.existing.world import Gpu, Node, Pod, World, use_of
 
@@ -28,9 +28,9 @@ _LINGERS_MS = 10 * 60_000
 _KINDS = {"ReplicaSet": "Deployment"}
 
 
-def frames_of(world: World, gaps: Sequence[Window] = ()) -> Frames:
+def frames_of(world: World, gaps: Sequence[Window] = ()) -> ClusterFrames:
     """Everything between the world's start and end; ``gaps`` are not observed."""
-    return Frames(
+    return ClusterFrames(
         allocations=_frame(_allocations(world), ALLOCATIONS),
         nodes=_frame(_nodes(world), NODES),
         capacity=_frame(_capacity(world), CAPACITY),
@@ -126,12 +126,12 @@ def _observed(world: World, gaps: Sequence[Window]) -> Iterator[dict[str, Any]]:
         yield {"cluster": world.name, "start_ms": start_ms, "end_ms": end_ms}
 
 
-def _unseen(world: World, gaps: Sequence[Window]) -> Iterator[Problem]:
+def _unseen(world: World, gaps: Sequence[Window]) -> Iterator[DataProblem]:
     """Pods that ended in a gap so long that nothing of their end was there when it was over."""
     for gap in gaps:
         for pod in world.pods:
             if gap.start_ms <= pod.end_ms and pod.end_ms + _LINGERS_MS < gap.end_ms:
-                yield Problem(ProblemCode.END_UNKNOWN, world.name, pod.uid, "not seen any more")
+                yield DataProblem(DataProblemCode.END_UNKNOWN, world.name, pod.uid, "not seen any more")
 
 
 def hours_of(pod: Pod, world: World) -> Iterator[tuple[int, int, int]]:

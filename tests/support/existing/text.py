@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpucost.contract.openmetrics import EOF, escape
+from gpucost.contract.metric_spec import EOF, escape
 from gpucost.domain.time import Window
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -10,12 +10,12 @@ from fractions import Fraction
 import pandas as pd
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.usage_lines import Attribution
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.gpu import parse_product
-from gpucost.domain.holders import Bucket
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.pricing.book import PriceBook
+from gpucost.pricing.price_book import PriceBook
 from tests.support.existing.frames import states
 from tests.support.existing.world import World
 from tests.support.frames import NamespaceTeams
@@ -36,7 +36,7 @@ def book() -> PriceBook:
     )
 
 
-def attributed(frames: Frames, windows: Sequence[Window]) -> Attribution:
+def attributed(frames: ClusterFrames, windows: Sequence[Window]) -> Attribution:
     return attribute(frames, windows, rates=book().rates, teams=NamespaceTeams())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpucost.contract.openmetrics import EOF
+from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.simulator.exposition import exposition
 from tests.support.existing.dcgm_series import (

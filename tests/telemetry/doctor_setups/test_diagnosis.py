@@ -11,37 +11,41 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.contract.probe import (
     ClusterProbe,
-    Doubles,
-    Gaps,
+    DuplicateSeries,
+    ForeignJob,
     GpuSeries,
     NodeSeries,
     PodSeries,
-    Probe,
-    Scrapes,
-    Seen,
-    Stranger,
-    Unread,
+    ScrapeGaps,
+    ScrapeJob,
+    SeriesPresence,
+    ServerProbe,
+    UnansweredQuery,
 )
 from gpucost.domain.errors import InputError, QueryRejected, SourceUnreachable
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
 from gpucost.reports.doctor.diagnose import diagnose
-from gpucost.reports.doctor.document import as_json
-from gpucost.reports.doctor.model import Diagnosis, Feature, Step, Verdict
+from gpucost.reports.doctor.model import (
+    DiagnosisStep,
+    DoctorFeature,
+    DoctorRequirements,
+    FeatureVerdict,
+    ServerDiagnosis,
+)
+from gpucost.reports.doctor.output import as_json, print_diagnosis
 from gpucost.reports.doctor.steps import retention_ms
-from gpucost.reports.doctor.terminal import print_diagnosis
-from gpucost.reports.doctor.wanted import Wanted
-from gpucost.telemetry.answers import Answer
-from gpucost.telemetry.doctor.probing import probe
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.prometheus.query_response import QueryResponse
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 
 OCTOBER = Month(2026, 10)
 START, END = OCTOBER.window.start_ms, OCTOBER.window.end_ms
 NOW = END + 5 * DAY_MS
-WHOLE = Seen(START, END, 744)
+WHOLE = SeriesPresence(START, END, 744)
 FIELDS = ("busy", "graphics", "sm", "tensor", "memory_used", "memory_free", "energy", "xid")
 PODS = PodSeries(
     pods=4,
@@ -78,28 +82,30 @@ CLUSTER = ClusterProbe(
     pods=PODS,
     nodes=NODES,
     gpus=GPUS,
-    scrapes=(Scrapes("kube-state-metrics", 1, 0, 30_000),),
-    gaps=Gaps(END - START, 0, 0, START, 5 * MINUTE_MS),
+    scrapes=(ScrapeJob("kube-state-metrics", 1, 0, 30_000),),
+    gaps=ScrapeGaps(END - START, 0, 0, START, 5 * MINUTE_MS),
 )
 
 
-def found(cluster: ClusterProbe = CLUSTER, wanted: Wanted | None = None, **more: Any) -> Diagnosis:
+def found(
+    cluster: ClusterProbe = CLUSTER, wanted: DoctorRequirements | None = None, **more: Any
+) -> ServerDiagnosis:
     asked = more.pop("asked", OCTOBER.window)
     at = more.pop("at_ms", NOW)
     clusters = more.pop("clusters", (cluster,))
-    facts = Probe("http://prometheus:9090", NOW, at, "2026-10", asked, clusters=clusters, **more)
+    facts = ServerProbe("http://prometheus:9090", NOW, at, "2026-10", asked, clusters=clusters, **more)
     return diagnose(facts, wanted)
 
 
-def works(diagnosis: Diagnosis) -> dict[Feature, Verdict]:
+def works(diagnosis: ServerDiagnosis) -> dict[DoctorFeature, FeatureVerdict]:
     return {feature: each.verdict for feature, each in diagnosis.clusters[0].features.items()}
 
 
-def titles(diagnosis: Diagnosis) -> list[str]:
+def titles(diagnosis: ServerDiagnosis) -> list[str]:
     return [step.title for step in diagnosis.steps]
 
 
-def step(diagnosis: Diagnosis, start: str) -> Step:
+def step(diagnosis: ServerDiagnosis, start: str) -> DiagnosisStep:
     [one] = [each for each in diagnosis.steps if each.title.startswith(start)]
     return one
 
@@ -109,26 +115,26 @@ def test_all_there_is_all_told() -> None:
     assert diagnosis.can_tell
     assert diagnosis.sentence == "The cost of October 2026 can be told."
     assert diagnosis.command == "gpucost report 2026-10 --prometheus http://prometheus:9090"
-    lacking = {each for each, verdict in works(diagnosis).items() if verdict is not Verdict.YES}
-    assert lacking == {Feature.QUOTAS, Feature.LIVE}
-    assert list(works(diagnosis)) == list(Feature)
+    lacking = {each for each, verdict in works(diagnosis).items() if verdict is not FeatureVerdict.YES}
+    assert lacking == {DoctorFeature.QUOTAS, DoctorFeature.LIVE}
+    assert list(works(diagnosis)) == list(DoctorFeature)
 
 
-PARTS: Mapping[str, tuple[PodSeries, Feature, str]] = {
-    "no node": (replace(PODS, with_node=0), Feature.COST, "requests name no node"),
+PARTS: Mapping[str, tuple[PodSeries, DoctorFeature, str]] = {
+    "no node": (replace(PODS, with_node=0), DoctorFeature.COST, "requests name no node"),
     "no times": (
         replace(PODS, names=frozenset({"kube_pod_status_phase", "kube_pod_owner", "kube_job_owner"})),
-        Feature.COST,
+        DoctorFeature.COST,
         "begins at its first scrape",
     ),
     "no job owners": (
         replace(PODS, names=(PODS.names or frozenset()) - {"kube_job_owner"}),
-        Feature.JOBS,
+        DoctorFeature.JOBS,
         "without kube_job_owner",
     ),
     "no user": (
         replace(PODS, labels=frozenset({"label_team", "label_project"})),
-        Feature.TEAMS,
+        DoctorFeature.TEAMS,
         "names user",
     ),
 }
@@ -139,7 +145,7 @@ def test_what_is_missing_of_pods_is_named(name: str) -> None:
     pods, feature, words = PARTS[name]
     diagnosis = found(replace(CLUSTER, pods=pods))
     finding = diagnosis.clusters[0].features[feature]
-    assert finding.verdict is Verdict.PART
+    assert finding.verdict is FeatureVerdict.PART
     assert words in finding.why
     assert diagnosis.can_tell
 
@@ -159,8 +165,8 @@ def test_a_time_that_another_stands_in_for_is_not_asked_for() -> None:
 
 def test_ends_without_phases_are_told() -> None:
     names = (PODS.names or frozenset()) - {"kube_pod_status_phase"}
-    cost = found(replace(CLUSTER, pods=replace(PODS, names=names))).clusters[0].features[Feature.COST]
-    assert cost.verdict is Verdict.PART
+    cost = found(replace(CLUSTER, pods=replace(PODS, names=names))).clusters[0].features[DoctorFeature.COST]
+    assert cost.verdict is FeatureVerdict.PART
     assert "a pod counts as ended once one of its containers has" in cost.why
 
 
@@ -168,8 +174,8 @@ def test_a_comparison_needs_what_opencost_bills_by() -> None:
     running = "kube_pod_container_status_running"
     without = replace(CLUSTER, pods=replace(PODS, names=(PODS.names or frozenset()) - {running}))
     diagnosis = found(without)
-    assert works(diagnosis)[Feature.COMPARE] is Verdict.PART
-    assert step(diagnosis, f"Keep {running}").gains == (Feature.COMPARE,)
+    assert works(diagnosis)[DoctorFeature.COMPARE] is FeatureVerdict.PART
+    assert step(diagnosis, f"Keep {running}").gains == (DoctorFeature.COMPARE,)
     no_prices = replace(without, series={"kube_node_created": 2})
     assert not any(title.startswith("Keep") for title in titles(found(no_prices)))
 
@@ -177,7 +183,7 @@ def test_a_comparison_needs_what_opencost_bills_by() -> None:
 @pytest.mark.parametrize("lacking", [1, 4])
 def test_requests_without_uid_cannot_be_told(lacking: int) -> None:
     diagnosis = found(replace(CLUSTER, pods=replace(PODS, with_uid=4 - lacking)))
-    assert (works(diagnosis)[Feature.COST], diagnosis.can_tell) == (Verdict.NO, False)
+    assert (works(diagnosis)[DoctorFeature.COST], diagnosis.can_tell) == (FeatureVerdict.NO, False)
     assert diagnosis.turn_on == "metric_relabel_configs must not drop uid (labeldrop, labelkeep)"
     first = shown(diagnosis, width=400).splitlines()[0]
     assert first.endswith("Turn on first: Keep the label uid of kube-state-metrics' series (step 1 below)")
@@ -215,8 +221,8 @@ def test_the_hours_of_the_month_are_those_that_it_has() -> None:
 
 def test_what_is_there_no_more_was_there_in_the_month() -> None:
     diagnosis = found(replace(CLUSTER, gpus=None))
-    busy = diagnosis.clusters[0].features[Feature.BUSY]
-    assert busy.verdict is Verdict.PART
+    busy = diagnosis.clusters[0].features[DoctorFeature.BUSY]
+    assert busy.verdict is FeatureVerdict.PART
     assert busy.why == "in the month until 2026-11-01T00:00:00Z, no series of dcgm-exporter (now)"
 
 
@@ -231,7 +237,9 @@ def test_two_jobs_of_a_kind_are_told_with_the_one_that_shows_most() -> None:
 
 
 def test_a_job_that_is_not_believed_is_named_with_its_claim_and_not_advised() -> None:
-    other = Stranger("pods", ("tenant",), "gpucost's queue collector", "gpucost_jobs", ("ours",), 5 * HOUR_MS)
+    other = ForeignJob(
+        "pods", ("tenant",), "gpucost's queue collector", "gpucost_jobs", ("ours",), 5 * HOUR_MS
+    )
     jobs = {"gpucost_jobs": {"ours": 1, "pods": 2}}
     diagnosis = found(replace(CLUSTER, jobs=jobs, strangers=(other,)))
     one = step(diagnosis, "Find out who gives series of gpucost's queue collector")
@@ -257,21 +265,21 @@ def test_what_a_setting_hides_need_not_be_scraped_again(
     assert titles(diagnosis)[0].startswith(title)
     assert f"Let Prometheus scrape {not_to_do}" not in titles(diagnosis)
     hidden = next(iter(others))
-    why = diagnosis.clusters[0].features[Feature.COST].why
+    why = diagnosis.clusters[0].features[DoctorFeature.COST].why
     assert (f"prometheus.{hidden}" in why) is (hidden != "dcgm_exporter_jobs")
 
 
 def test_team_labels_of_namespaces_and_annotations_count() -> None:
     by_namespace = replace(PODS, labels=frozenset(), namespace_labels=frozenset({"label_team"}))
-    finding = found(replace(CLUSTER, pods=by_namespace)).clusters[0].features[Feature.TEAMS]
+    finding = found(replace(CLUSTER, pods=by_namespace)).clusters[0].features[DoctorFeature.TEAMS]
     assert finding.why.startswith("team from team; no exported label names project, user")
     keys = OwnerKeys(("example.com/squad",), ("example.com/project",), ("example.com/who",))
     named = frozenset({"annotation_example_com_squad", "annotation_example_com_project"})
     beside = replace(PODS, annotations=named, labels=frozenset({"label_example_com_who"}))
-    diagnosis = found(replace(CLUSTER, pods=beside), Wanted(keys))
-    assert works(diagnosis)[Feature.TEAMS] is Verdict.YES
+    diagnosis = found(replace(CLUSTER, pods=beside), DoctorRequirements(keys))
+    assert works(diagnosis)[DoctorFeature.TEAMS] is FeatureVerdict.YES
     lists = step(diagnosis, "Export the labels")
-    assert lists.gains == (Feature.QUEUES,)
+    assert lists.gains == (DoctorFeature.QUEUES,)
     assert "pods=[example.com/squad,example.com/project,example.com/who,kueue" in lists.settings[0].text
 
 
@@ -279,10 +287,10 @@ def test_team_labels_of_namespaces_and_annotations_count() -> None:
 def test_mig_slices_without_a_busy_field_are_busy_by_graphics() -> None:
     """Whole boards have both, slices only the second: as there is one for each row, all are known."""
     mixed = replace(GPUS, rows=8, fields={"busy": 2, "graphics": 6, "memory_used": 8}, profiles=("1g.10gb",))
-    assert works(found(replace(CLUSTER, gpus=mixed)))[Feature.BUSY] is Verdict.YES
+    assert works(found(replace(CLUSTER, gpus=mixed)))[DoctorFeature.BUSY] is FeatureVerdict.YES
     without = replace(mixed, fields={"busy": 2, "memory_used": 8})
     diagnosis = found(replace(CLUSTER, gpus=without))
-    assert diagnosis.clusters[0].features[Feature.BUSY].why == "of 2 of 8 GPUs and slices (now)"
+    assert diagnosis.clusters[0].features[DoctorFeature.BUSY].why == "of 2 of 8 GPUs and slices (now)"
     lines = step(diagnosis, "Let dcgm-exporter give").settings[0].text.splitlines()
     assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active." in lines
     assert not any(line.startswith(("DCGM_FI_DEV_GPU_UTIL,", "DCGM_FI_DEV_FB_USED,")) for line in lines)
@@ -293,13 +301,13 @@ def test_profiling_that_some_gpus_lack_is_told_and_not_asked_for() -> None:
     """The field is exported: GPUs that lack it cannot give it, whatever is set."""
     some = replace(GPUS, fields={**GPUS.fields, "sm": 6})
     diagnosis = found(replace(CLUSTER, gpus=some))
-    assert diagnosis.clusters[0].features[Feature.SM].why == "of 6 of 8 GPUs (now)"
+    assert diagnosis.clusters[0].features[DoctorFeature.SM].why == "of 6 of 8 GPUs (now)"
     assert not any(title.startswith("Let dcgm-exporter give") for title in titles(diagnosis))
 
 
 def test_rows_that_name_no_pod_are_of_no_use_to_pods() -> None:
     diagnosis = found(replace(CLUSTER, gpus=replace(GPUS, held=0)))
-    assert works(diagnosis)[Feature.BUSY] is Verdict.NO
+    assert works(diagnosis)[DoctorFeature.BUSY] is FeatureVerdict.NO
     assert step(diagnosis, "Let dcgm-exporter say").settings[0].text == "DCGM_EXPORTER_KUBERNETES=true"
 
 
@@ -309,28 +317,28 @@ def test_shared_gpus_want_every_pod_named() -> None:
     assert step(found(shared), "Let dcgm-exporter name").settings[0].text == "KUBERNETES_VIRTUAL_GPUS=true"
     named = replace(shared, gpus=replace(GPUS, replicas=8))
     assert not any(title.startswith("Let dcgm-exporter name") for title in titles(found(named)))
-    assert works(found(named))[Feature.SHARING] is Verdict.YES
+    assert works(found(named))[DoctorFeature.SHARING] is FeatureVerdict.YES
 
 
 @pytest.mark.trap(31)
 def test_a_unit_that_nothing_tells_is_no_yes() -> None:
     unclear = replace(GPUS, unclear_units=("DCGM_FI_DEV_GPU_UTIL_RATIO",))
     diagnosis = found(replace(CLUSTER, gpus=unclear))
-    assert works(diagnosis)[Feature.BUSY] is Verdict.PART
-    assert works(diagnosis)[Feature.MEMORY] is Verdict.YES
+    assert works(diagnosis)[DoctorFeature.BUSY] is FeatureVerdict.PART
+    assert works(diagnosis)[DoctorFeature.MEMORY] is FeatureVerdict.YES
 
 
 def test_an_exporter_that_came_late_gives_a_part_of_the_month() -> None:
-    late = replace(CLUSTER, seen={"state": WHOLE, "gpus": Seen(START + 10 * DAY_MS, END, 500)})
-    finding = found(late).clusters[0].features[Feature.BUSY]
-    assert (finding.verdict, finding.why) == (Verdict.PART, "samples begin 2026-10-11T00:00:00Z")
+    late = replace(CLUSTER, seen={"state": WHOLE, "gpus": SeriesPresence(START + 10 * DAY_MS, END, 500)})
+    finding = found(late).clusters[0].features[DoctorFeature.BUSY]
+    assert (finding.verdict, finding.why) == (FeatureVerdict.PART, "samples begin 2026-10-11T00:00:00Z")
     assert found(late).can_tell
 
 
 def test_kueue_without_quotas_is_told_the_switch() -> None:
     pending = replace(CLUSTER, series={"kube_node_created": 2, "kueue_pending_workloads": 4})
     diagnosis = found(pending)
-    assert works(diagnosis)[Feature.QUOTAS] is Verdict.PART
+    assert works(diagnosis)[DoctorFeature.QUOTAS] is FeatureVerdict.PART
     assert step(diagnosis, "Let Kueue").settings[0].text == "metrics:\n  enableClusterQueueResources: true"
     assert not any(title.startswith("Let Kueue") for title in titles(found()))
 
@@ -345,8 +353,8 @@ def test_kueue_without_quotas_is_told_the_switch() -> None:
     ],
 )
 def test_copies_are_members_or_two_jobs(labels: tuple[str, ...], start: str) -> None:
-    twice = replace(CLUSTER, doubles=(Doubles("kube-state-metrics", 4, labels),))
-    one = step(found(twice, Wanted(replica_labels=("zone",))), start)
+    twice = replace(CLUSTER, doubles=(DuplicateSeries("kube-state-metrics", 4, labels),))
+    one = step(found(twice, DoctorRequirements(replica_labels=("zone",))), start)
     if start == "Name the labels":
         assert one.settings[0].text == f"prometheus:\n  replica_labels: [zone, {labels[0]}]"
     else:
@@ -354,7 +362,7 @@ def test_copies_are_members_or_two_jobs(labels: tuple[str, ...], start: str) -> 
 
 
 def test_slow_and_broken_targets_are_named() -> None:
-    slow = replace(CLUSTER, scrapes=(Scrapes('ksm"', 3, 1, 4 * MINUTE_MS),))
+    slow = replace(CLUSTER, scrapes=(ScrapeJob('ksm"', 3, 1, 4 * MINUTE_MS),))
     diagnosis = found(slow)
     assert step(diagnosis, "Scrape more often").settings[0].text == "scrape_interval: 30s"
     assert step(diagnosis, "Mend the targets").settings[0].text == 'up{job="ksm\\""} == 0'
@@ -365,7 +373,7 @@ def test_slow_and_broken_targets_are_named() -> None:
     [("15d", True), ("15d or 10GiB", True), ("1y", False), (None, True), ("0s", True)],
 )
 def test_retention_is_the_reason_only_where_it_is_short(retention: str | None, is_short: bool) -> None:
-    late = replace(CLUSTER, seen={"state": Seen(START + 20 * DAY_MS, END, 260)})
+    late = replace(CLUSTER, seen={"state": SeriesPresence(START + 20 * DAY_MS, END, 260)})
     diagnosis = found(late, retention=retention)
     assert not diagnosis.can_tell
     assert ("Keep samples for the month and the month after it" in titles(diagnosis)) is is_short
@@ -396,17 +404,24 @@ def test_the_collector_needs_nothing_else() -> None:
     own = ClusterProbe("a", {"gpucost_state_up": 1, "gpucost_pod_gpu_busy_seconds_total": 9}, {"own": WHOLE})
     diagnosis = found(own)
     assert diagnosis.can_tell
-    yes = {each for each, verdict in works(diagnosis).items() if verdict is Verdict.YES}
-    assert yes >= {Feature.COST, Feature.TEAMS, Feature.QUOTAS, Feature.BUSY, Feature.IDLE, Feature.LIVE}
+    yes = {each for each, verdict in works(diagnosis).items() if verdict is FeatureVerdict.YES}
+    assert yes >= {
+        DoctorFeature.COST,
+        DoctorFeature.TEAMS,
+        DoctorFeature.QUOTAS,
+        DoctorFeature.BUSY,
+        DoctorFeature.IDLE,
+        DoctorFeature.LIVE,
+    }
 
 
 def test_a_collector_of_last_week_leaves_the_month_to_kube_state_metrics() -> None:
-    seen = {"own": Seen(END - 5 * DAY_MS, END, 120), "state": WHOLE}
+    seen = {"own": SeriesPresence(END - 5 * DAY_MS, END, 120), "state": WHOLE}
     diagnosis = found(replace(CLUSTER, seen=seen, series={**CLUSTER.series, "gpucost_state_up": 1}))
     assert diagnosis.can_tell
-    cost = diagnosis.clusters[0].features[Feature.COST]
+    cost = diagnosis.clusters[0].features[DoctorFeature.COST]
     assert cost.why == "requests, lifetimes and capacity from kube-state-metrics"
-    assert works(diagnosis)[Feature.LIVE] is Verdict.YES
+    assert works(diagnosis)[DoctorFeature.LIVE] is FeatureVerdict.YES
 
 
 def test_of_several_clusters_one_that_can_be_told_is_enough() -> None:
@@ -426,16 +441,16 @@ def test_of_several_clusters_the_step_to_begin_with_is_named_with_its_own() -> N
 
 def test_not_known_is_not_no() -> None:
     blind = ClusterProbe("default", CLUSTER.series, None, None, None)
-    diagnosis = found(blind, unread=(Unread("GPU requests of pods", "422: too many samples"),))
+    diagnosis = found(blind, unread=(UnansweredQuery("GPU requests of pods", "422: too many samples"),))
     verdicts = works(diagnosis)
     assert not diagnosis.can_tell
-    assert {verdicts[each] for each in (Feature.COST, Feature.TEAMS, Feature.UNADVERTISED)} == {
-        Verdict.UNKNOWN
-    }
+    assert {
+        verdicts[each] for each in (DoctorFeature.COST, DoctorFeature.TEAMS, DoctorFeature.UNADVERTISED)
+    } == {FeatureVerdict.UNKNOWN}
     assert "Not known" in shown(diagnosis)
 
 
-def shown(diagnosis: Diagnosis, width: int = 100) -> str:
+def shown(diagnosis: ServerDiagnosis, width: int = 100) -> str:
     screen = io.StringIO()
     print_diagnosis(diagnosis, Console(file=screen, width=width, color_system=None, force_terminal=False))
     return screen.getvalue()
@@ -447,11 +462,11 @@ def test_hostile_names_are_shown_as_what_they_are() -> None:
         CLUSTER,
         cluster=evil,
         gpus=replace(GPUS, models=(evil,), held=0),
-        scrapes=(Scrapes(evil, 1, 1, 600_000),),
-        doubles=(Doubles("kube-state-metrics", 1, (evil,)),),
+        scrapes=(ScrapeJob(evil, 1, 1, 600_000),),
+        doubles=(DuplicateSeries("kube-state-metrics", 1, (evil,)),),
     )
     diagnosis = found(
-        clusters=(hostile, replace(CLUSTER, cluster="b", seen={})), unread=(Unread(evil, evil),)
+        clusters=(hostile, replace(CLUSTER, cluster="b", seen={})), unread=(UnansweredQuery(evil, evil),)
     )
     text = shown(diagnosis)
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
@@ -477,25 +492,25 @@ class Refusing:
     def __init__(self, word: str) -> None:
         self._word = word
 
-    def _answer(self, expression: str) -> Answer:
+    def _answer(self, expression: str) -> QueryResponse:
         if self._word in expression:
             raise QueryRejected("422: the query would load too many samples")
-        return Answer([])
+        return QueryResponse([])
 
-    def query(self, expression: str, at_ms: int) -> Answer:
+    def query(self, expression: str, at_ms: int) -> QueryResponse:
         del at_ms
         if expression.startswith("count by (__name__"):
             labels = {"__name__": "kube_node_created"}
-            return Answer([{"metric": labels, "value": [0, "2"]}])
+            return QueryResponse([{"metric": labels, "value": [0, "2"]}])
         return self._answer(expression)
 
-    def query_range(self, expression: str, *window: int) -> Answer:
+    def query_range(self, expression: str, *window: int) -> QueryResponse:
         del window
         return self._answer(expression)
 
     raw = series = label_names = query_range
 
-    def label_values(self, label: str, expression: str, *window: int) -> Answer:
+    def label_values(self, label: str, expression: str, *window: int) -> QueryResponse:
         return self.query_range(f"{label}: {expression}", *window)
 
     def status(self, page: str) -> dict[str, str]:
@@ -504,19 +519,19 @@ class Refusing:
 
 def test_a_question_that_is_refused_is_not_known_and_the_others_are_asked() -> None:
     client: Any = Refusing("kube_pod_container_resource_requests")
-    facts = probe(client, PrometheusSettings(), ResourceCatalog(), OCTOBER, NOW)
+    facts = probe(client, PrometheusSourceSettings(), ResourceCatalog(), OCTOBER, NOW)
     [cluster] = facts.clusters
     assert (cluster.pods, facts.retention) == (None, None)
     assert cluster.nodes is not None
     of_jobs = ["jobs of kube-state-metrics", "GPU requests of pods", "who gives series that are not believed"]
     assert [each.what for each in facts.unread] == of_jobs
-    assert diagnose(facts).clusters[0].features[Feature.TEAMS].verdict is Verdict.NO
+    assert diagnose(facts).clusters[0].features[DoctorFeature.TEAMS].verdict is FeatureVerdict.NO
 
 
 class Answering(Refusing):
     """Has one pod of a Job, one node and one GPU."""
 
-    def query(self, expression: str, at_ms: int) -> Answer:
+    def query(self, expression: str, at_ms: int) -> QueryResponse:
         pod = {"namespace": "research", "pod": "train", "uid": "1", "node": "gpu-1"}
         gpu = {"resource": "nvidia_com_gpu", "node": "gpu-1"}
         rows = (
@@ -529,44 +544,44 @@ class Answering(Refusing):
         )
         if expression.startswith("count by (__name__"):
             names = ("kube_node_created", "DCGM_FI_DEV_FB_USED")
-            return Answer([{"metric": {"__name__": name}, "value": [0, "2"]} for name in names])
+            return QueryResponse([{"metric": {"__name__": name}, "value": [0, "2"]} for name in names])
         super().query(expression, at_ms)
         found = next((labels for word, labels in rows if word in expression), [])
-        return Answer([{"metric": labels, "value": [0, "1"]} for labels in found])
+        return QueryResponse([{"metric": labels, "value": [0, "1"]} for labels in found])
 
-    def query_range(self, expression: str, *window: int) -> Answer:
+    def query_range(self, expression: str, *window: int) -> QueryResponse:
         if expression.startswith("count by (__name__"):
             values = [[at // 1000, "1"] for at in range(START, END + 1, HOUR_MS)]
-            return Answer([{"metric": {"__name__": "kube_node_created"}, "values": values}])
+            return QueryResponse([{"metric": {"__name__": "kube_node_created"}, "values": values}])
         return super().query_range(expression, *window)
 
 
 @pytest.mark.parametrize(
     ("word", "unread", "features", "not_to_do"),
     [
-        ("kube_pod_start_time", "start, end, phase and owner of pods", {Feature.JOBS}, "Keep"),
-        ("kube_job_owner", "owners of jobs and replica sets", {Feature.JOBS}, "Keep kube_job_owner"),
-        ("kube_node_status_condition", "facts of nodes", {Feature.UNADVERTISED}, "Keep kube_node"),
+        ("kube_pod_start_time", "start, end, phase and owner of pods", {DoctorFeature.JOBS}, "Keep"),
+        ("kube_job_owner", "owners of jobs and replica sets", {DoctorFeature.JOBS}, "Keep kube_job_owner"),
+        ("kube_node_status_condition", "facts of nodes", {DoctorFeature.UNADVERTISED}, "Keep kube_node"),
         (
             "DCGM_FI_DEV_FB_USED",
             "rows of dcgm-exporter",
-            {Feature.BUSY, Feature.IDLE, Feature.BROKEN},
+            {DoctorFeature.BUSY, DoctorFeature.IDLE, DoctorFeature.BROKEN},
             "Let Prometheus scrape dcgm-exporter",
         ),
     ],
 )
 def test_what_was_not_answered_is_not_missing(
-    word: str, unread: str, features: set[Feature], not_to_do: str
+    word: str, unread: str, features: set[DoctorFeature], not_to_do: str
 ) -> None:
     client: Any = Answering(word)
-    facts = probe(client, PrometheusSettings(), ResourceCatalog(), OCTOBER, NOW)
+    facts = probe(client, PrometheusSourceSettings(), ResourceCatalog(), OCTOBER, NOW)
     assert unread in {each.what for each in facts.unread}
     diagnosis = diagnose(facts)
-    assert {each for each in features if works(diagnosis)[each] is Verdict.UNKNOWN} == features
+    assert {each for each in features if works(diagnosis)[each] is FeatureVerdict.UNKNOWN} == features
     assert not any(title.startswith(not_to_do) for title in titles(diagnosis))
 
 
 def test_a_month_to_come_is_refused() -> None:
     client: Any = Refusing("")
     with pytest.raises(InputError, match="a month that has begun, such as 2026-11"):
-        probe(client, PrometheusSettings(), ResourceCatalog(), Month(2026, 12), NOW)
+        probe(client, PrometheusSourceSettings(), ResourceCatalog(), Month(2026, 12), NOW)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-import gpucost.cli.doctor
-import gpucost.cli.reports
+import gpucost.cli.commands.doctor
+import gpucost.cli.commands.reports
 import tests.support.prometheus
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.support.prometheus import needs_prometheus, running_prometheus
 from tests.telemetry.doctor_setups.doctor_worlds import FULL, NOW, START, Setup, write
@@ -115,7 +115,7 @@ def ask(servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> As
     ) -> Result:
         setup = SETUPS.get(name, SHORT)
         url = servers.url(name, setup, retention=retention)
-        monkeypatch.setattr(gpucost.cli.doctor, "now_ms", lambda: setup.now_ms + later)
+        monkeypatch.setattr(gpucost.cli.commands.doctor, "now_ms", lambda: setup.now_ms + later)
         return CliRunner().invoke(app, ["doctor", "--prometheus", url, "--month", month, *arguments])
 
     return run
@@ -146,7 +146,7 @@ def settings(found: dict[str, Any]) -> list[str]:
 def test_a_full_stack_gives_all_but_what_needs_a_collector(ask: Ask) -> None:
     result = ask("full", "-f", "json")
     found = document(result)
-    assert (result.exit_code, found["can_tell"]) == (Exit.OK, True)
+    assert (result.exit_code, found["can_tell"]) == (ExitCode.OK, True)
     assert found["command"] == f"gpucost report 2026-10 --prometheus {found['prometheus']}"
     assert {name for name, works in verdicts(found).items() if works != "yes"} == {"quotas", "live"}
     assert [step["title"] for step in found["steps"]] == ["Install gpucost in the cluster"]
@@ -161,9 +161,9 @@ def test_a_full_stack_gives_all_but_what_needs_a_collector(ask: Ask) -> None:
 
 def test_the_command_that_is_named_works(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     command = document(ask("report", "-f", "json"))["command"]
-    monkeypatch.setattr(gpucost.cli.reports, "now_ms", lambda: NOW)
+    monkeypatch.setattr(gpucost.cli.commands.reports, "now_ms", lambda: NOW)
     result = CliRunner().invoke(app, [*shlex.split(command)[1:], "--format", "json"])
-    assert result.exit_code == Exit.OK, result.stderr
+    assert result.exit_code == ExitCode.OK, result.stderr
     buckets = json.loads(result.stdout)["capacity"]["buckets"]
     held = buckets["held"]["board_ms"]
     # One of two GPUs, until the last whole window before now.
@@ -174,7 +174,7 @@ def test_without_dcgm_exporter_cost_is_told_and_use_is_not(ask: Ask) -> None:
     result = ask("without-dcgm", "-f", "json")
     found = document(result)
     works = verdicts(found)
-    assert (result.exit_code, works["cost"], works["jobs"]) == (Exit.OK, "yes", "yes")
+    assert (result.exit_code, works["cost"], works["jobs"]) == (ExitCode.OK, "yes", "yes")
     assert {works[name] for name in ("busy", "sm", "tensor", "memory", "energy", "idle", "broken")} == {"no"}
     assert found["steps"][0]["title"] == "Let Prometheus scrape dcgm-exporter"
     assert found["steps"][0]["settings"][0] == {
@@ -230,7 +230,7 @@ def test_what_dcgm_exporter_tells_of_boards_needs_no_label(ask: Ask) -> None:
 def test_too_short_a_retention_is_named_with_what_to_set(ask: Ask) -> None:
     result = ask("short", "-f", "json", retention="20d")
     found = document(result)
-    assert (result.exit_code, found["can_tell"], found["command"]) == (Exit.SOURCE, False, None)
+    assert (result.exit_code, found["can_tell"], found["command"]) == (ExitCode.SOURCE, False, None)
     assert found["turn_on"] == "--storage.tsdb.retention.time=62d"
     assert facts(found)["retention"] == ["20d"]
     assert found["verdict"] == (
@@ -239,7 +239,7 @@ def test_too_short_a_retention_is_named_with_what_to_set(ask: Ask) -> None:
     )
     assert found["clusters"][0]["first_whole_month"] == "2026-11"
     later = ask("short", month="2026-11", retention="20d")
-    assert later.exit_code == Exit.OK
+    assert later.exit_code == ExitCode.OK
     assert later.stdout.startswith(
         "The cost of November 2026 can be told so far. Next: gpucost report 2026-11 "
     )
@@ -255,7 +255,7 @@ def test_scraping_that_began_late_is_no_matter_of_retention(ask: Ask) -> None:
 def test_scraping_that_stopped_is_looked_at_where_it_stopped(ask: Ask) -> None:
     result = ask("full", "-f", "json", later=2 * DAY_MS)
     found = document(result)
-    assert (result.exit_code, found["can_tell"], found["command"]) == (Exit.SOURCE, False, None)
+    assert (result.exit_code, found["can_tell"], found["command"]) == (ExitCode.SOURCE, False, None)
     assert "in part only, 2 days of it: samples end 2026-10-03T01:00:00Z" in found["verdict"]
     assert found["turn_on"] == 'up{job=~".*kube-state-metrics.*"}'
     assert facts(found)["GPU requests"] == ["1 pod, with uid; nvidia.com/gpu"]
@@ -277,7 +277,7 @@ def test_a_cluster_that_is_gone_is_looked_at_where_it_was_last(
     gone = replace(FULL, cluster={"cluster": "gone"}, now_ms=START + DAY_MS)
     for setup in (gone, replace(FULL, cluster={"cluster": "there"})):
         write(setup, tmp_path / "data")
-    monkeypatch.setattr(gpucost.cli.doctor, "now_ms", lambda: FULL.now_ms)
+    monkeypatch.setattr(gpucost.cli.commands.doctor, "now_ms", lambda: FULL.now_ms)
     with running_prometheus(tmp_path / "data") as url:
         result = CliRunner().invoke(app, ["doctor", "--prometheus", url, "--month", "2026-10", "-f", "json"])
     found = {each["cluster"]: each for each in document(result)["clusters"]}
@@ -291,7 +291,7 @@ def test_a_cluster_that_is_gone_is_looked_at_where_it_was_last(
 def test_an_empty_server_is_told_what_to_scrape_first(ask: Ask) -> None:
     result = ask("empty", "-f", "json")
     found = document(result)
-    assert (result.exit_code, found["clusters"], found["command"]) == (Exit.SOURCE, [], None)
+    assert (result.exit_code, found["clusters"], found["command"]) == (ExitCode.SOURCE, [], None)
     assert found["turn_on"] == "kubeStateMetrics:\n  enabled: true"
     first = ask("empty").stdout.splitlines()[0]
     assert first.startswith("The cost of October 2026 cannot be told: nothing that gpucost reads was there")
@@ -334,7 +334,7 @@ def test_names_of_others_do_not_drive_the_terminal(ask: Ask) -> None:
     assert found["clusters"][0]["cluster"] == "\x1b[2Jevil[red]"
     assert verdicts(found)["cost"] == "yes"
     another = ask("hostile", "--cluster", "another")
-    assert (another.exit_code, another.stdout) == (Exit.USAGE, "")
+    assert (another.exit_code, another.stdout) == (ExitCode.USAGE, "")
     assert "--cluster: 'another' is not allowed; allowed: " in another.stderr
     assert "evil[red]" in another.stderr
     assert "\x1b" not in another.stderr
@@ -344,14 +344,14 @@ def test_a_cluster_that_is_known_is_looked_at_alone(ask: Ask) -> None:
     found = document(ask("full", "-f", "json", "--cluster", "default"))
     assert [each["cluster"] for each in found["clusters"]] == ["default"]
     refused = ask("full", "--cluster", "nope")
-    assert refused.exit_code == Exit.USAGE
+    assert refused.exit_code == ExitCode.USAGE
     assert "--cluster: 'nope' is not allowed; allowed: default" in refused.stderr
 
 
 def test_series_without_uid_cannot_be_told(ask: Ask) -> None:
     result = ask("without-uid", "-f", "json")
     found = document(result)
-    assert (result.exit_code, verdicts(found)["cost"]) == (Exit.SOURCE, "no")
+    assert (result.exit_code, verdicts(found)["cost"]) == (ExitCode.SOURCE, "no")
     assert found["steps"][0]["title"] == "Keep the label uid of kube-state-metrics' series"
     assert not any("allowlist" in each for each in settings(found))  # they are all there
     said = facts(found)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import gpucost.cli.doctor
+import gpucost.cli.commands.doctor
 from gpucost.cli.application import app
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_prometheus
@@ -33,7 +33,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]
 @pytest.fixture(autouse=True)
 def at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(gpucost.cli.doctor, "now_ms", lambda: NOW)
+    monkeypatch.setattr(gpucost.cli.commands.doctor, "now_ms", lambda: NOW)
 
 
 def asked(url: str, *before: str) -> dict[str, Any]:

@@ -18,26 +18,26 @@ from typing import Any
 import pytest
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.usage_lines import Attribution
 from gpucost.contract import kube_state as ksm
-from gpucost.contract.probe import Seen
+from gpucost.contract.probe import SeriesPresence
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.reports.doctor.diagnose import diagnose
-from gpucost.reports.doctor.model import Feature, Finding, Verdict
-from gpucost.telemetry.answers import Answer
-from gpucost.telemetry.doctor.probing import probe
-from gpucost.telemetry.doctor.trial import read_trial
-from gpucost.telemetry.existing.opencost import read_prices
-from gpucost.telemetry.existing.opencost_billed import read_billed
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL
-from gpucost.telemetry.reader import ClusterReader
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.reports.doctor.model import DoctorFeature, FeatureFinding, FeatureVerdict
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.doctor.trial_reading import read_trial
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+from gpucost.telemetry.prometheus.promql import PromQL
+from gpucost.telemetry.prometheus.query_response import QueryResponse
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.opencost_billing import read_billed
+from gpucost.telemetry.upstream.opencost_prices import read_prices
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import book
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
@@ -46,7 +46,7 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 NOW = 1_795_385_220_000
 NOVEMBER = Month(2026, 11)
-WHOLE = Seen(NOVEMBER.window.start_ms, NOW, 1)
+WHOLE = SeriesPresence(NOVEMBER.window.start_ms, NOW, 1)
 COSTLY = (
     *("nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"),
     *("nvidia.com/mig-1g.10gb.count", "nvidia.com/mig-1g.10gb.replicas"),
@@ -63,17 +63,17 @@ class LabelledClient(PrometheusClient):
     shown: frozenset[str] = frozenset()
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, int], Answer]:
+    def _answers(self) -> dict[tuple[str, int], QueryResponse]:
         return {}
 
-    def query(self, expression: PromQL, at_ms: int) -> Answer:
+    def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
         asked = self._widened(expression)
         key = str(asked), at_ms
         if key not in self._answers:
             self._answers[key] = super().query(asked, at_ms)
         return self._relabelled(self._answers[key])
 
-    def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
+    def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
         found = super().label_names(self._widened(selector), start_ms, end_ms)
         kept = [each for each in found.result if self._shows(each["label"])]
         return replace(found, result=kept)
@@ -88,7 +88,7 @@ class LabelledClient(PrometheusClient):
             )
         return PromQL(found)
 
-    def _relabelled(self, found: Answer) -> Answer:
+    def _relabelled(self, found: QueryResponse) -> QueryResponse:
         kept = []
         for series in found.result:
             labels = series["metric"]
@@ -115,20 +115,20 @@ class LabelCase:
         return f"{shown or 'none'}{'' if self.has_dcgm else ' without dcgm-exporter'}"
 
     @property
-    def settings(self) -> PrometheusSettings:
+    def settings(self) -> PrometheusSourceSettings:
         jobs = {} if self.has_dcgm else {"DCGM_": ("none",), "dcgm_": ("none",)}
-        return PrometheusSettings(jobs=jobs)
+        return PrometheusSourceSettings(jobs=jobs)
 
 
 @dataclass(frozen=True)
 class ReportRead:
     """What a report has of half an hour, counted line by line."""
 
-    frames: Frames
+    frames: ClusterFrames
     attribution: Attribution
     window: Window
     reader: ClusterReader
-    history: Frames
+    history: ClusterFrames
 
     @cached_property
     def opencost(self) -> tuple[set[str], bool]:
@@ -188,23 +188,23 @@ class Desk:
     """One recorded server, to be asked with any labels."""
 
     client: LabelledClient
-    histories: dict[bool, Frames] = field(default_factory=dict)
+    histories: dict[bool, ClusterFrames] = field(default_factory=dict)
 
-    def history(self, source: ExistingSource, case: LabelCase, window: Window) -> Frames:
+    def history(self, source: UpstreamSource, case: LabelCase, window: Window) -> ClusterFrames:
         """What detectors are shown of it: labels say nothing about what is measured, so it is read once."""
         if case.has_dcgm not in self.histories:
             self.histories[case.has_dcgm] = source.history(source.clusters()[0], window)
         return self.histories[case.has_dcgm]
 
-    def asked(self, case: LabelCase) -> tuple[Mapping[Feature, Finding], ReportRead]:
+    def asked(self, case: LabelCase) -> tuple[Mapping[DoctorFeature, FeatureFinding], ReportRead]:
         """The doctor's verdicts, as of a whole month, as when samples begin is another matter; and the half
         hour of a report that it read."""
         self.client.shown = frozenset(map(ksm.label_name, case.labels))
         settings = replace(case.settings, history_ms=DAY_MS)
-        source = ExistingSource(self.client, settings, ExistingSettings(), now=lambda: NOW)
+        source = UpstreamSource(self.client, settings, UpstreamSettings(), now=lambda: NOW)
         read: list[ReportRead] = []
 
-        def attributed(frames: Frames, window: Window) -> Attribution:
+        def attributed(frames: ClusterFrames, window: Window) -> Attribution:
             found = attribute(frames, [window], rates=book().rates, teams=TeamRules.default())
             name, history = str(frames.observed["cluster"].iloc[0]), self.history(source, case, window)
             reader = ClusterReader(self.client, settings, name, window)
@@ -242,48 +242,51 @@ TABLE = [
     *(LabelCase((label,), has_dcgm=True) for label in (*PLACES, "team")),
 ]
 SHORT = [case for case in TABLE if not set(case.labels) & set(COSTLY[3:])]
-WORST_FIRST = (Verdict.NO, Verdict.UNKNOWN, Verdict.PART, Verdict.YES)
+WORST_FIRST = (FeatureVerdict.NO, FeatureVerdict.UNKNOWN, FeatureVerdict.PART, FeatureVerdict.YES)
 
 
-def expected(has: ReportRead) -> Mapping[Feature, tuple[bool, bool]]:
+def expected(has: ReportRead) -> Mapping[DoctorFeature, tuple[bool, bool]]:
     """By feature, whether a report has all of it, and whether any."""
     use = {
-        Feature.BUSY: "observed_ms",
-        Feature.SM: "sm_observed_ms",
-        Feature.TENSOR: "tensor_observed_ms",
-        Feature.MEMORY: "memory_observed_ms",
-        Feature.ENERGY: "energy_observed_ms",
+        DoctorFeature.BUSY: "observed_ms",
+        DoctorFeature.SM: "sm_observed_ms",
+        DoctorFeature.TENSOR: "tensor_observed_ms",
+        DoctorFeature.MEMORY: "memory_observed_ms",
+        DoctorFeature.ENERGY: "energy_observed_ms",
     }
     lacks, nodes = has.history.lacks, {str(line["node"]) for line in has.held if line["node"]}
     priced, is_billed = has.opencost
     is_whole = has.is_priced() and has.bills_what_was_held(parts_only=False)
     return {
-        Feature.COST: (is_whole, True),
-        Feature.TEAMS: (all(has.share(each)[0] for each in ("team_label", "project", "user")), True),
-        Feature.QUEUES: has.share("queue"),
-        Feature.UNADVERTISED: (has.expects()[0], True),
-        Feature.JOBS: has.share("job"),
-        Feature.IDLE: (False, "activity" not in lacks and len(has.history.activity) > 0),
-        Feature.QUOTAS: (False, "quotas" not in lacks),
-        Feature.BROKEN: ("health" not in lacks, "health" not in lacks),
-        Feature.LIVE: (False, not {"demand", "stalls", "evictions"} & lacks.keys()),
-        Feature.PRICES: (nodes <= priced, bool(nodes & priced)),
-        Feature.COMPARE: (is_whole and is_billed and nodes <= priced, is_billed and bool(nodes & priced)),
+        DoctorFeature.COST: (is_whole, True),
+        DoctorFeature.TEAMS: (all(has.share(each)[0] for each in ("team_label", "project", "user")), True),
+        DoctorFeature.QUEUES: has.share("queue"),
+        DoctorFeature.UNADVERTISED: (has.expects()[0], True),
+        DoctorFeature.JOBS: has.share("job"),
+        DoctorFeature.IDLE: (False, "activity" not in lacks and len(has.history.activity) > 0),
+        DoctorFeature.QUOTAS: (False, "quotas" not in lacks),
+        DoctorFeature.BROKEN: ("health" not in lacks, "health" not in lacks),
+        DoctorFeature.LIVE: (False, not {"demand", "stalls", "evictions"} & lacks.keys()),
+        DoctorFeature.PRICES: (nodes <= priced, bool(nodes & priced)),
+        DoctorFeature.COMPARE: (
+            is_whole and is_billed and nodes <= priced,
+            is_billed and bool(nodes & priced),
+        ),
         # No exporter of the recording shows every board that is held.
         **{feature: (False, has.share(column)[1]) for feature, column in use.items()},
     }
 
 
-def differences(case: LabelCase, said: Mapping[Feature, Finding], has: ReportRead) -> list[str]:
+def differences(case: LabelCase, said: Mapping[DoctorFeature, FeatureFinding], has: ReportRead) -> list[str]:
     """Features of which the doctor says other than what the report has."""
     found = []
     for feature, (is_all, is_any) in expected(has).items():
-        verdict = Verdict.YES if is_all else Verdict.PART if is_any else Verdict.NO
+        verdict = FeatureVerdict.YES if is_all else FeatureVerdict.PART if is_any else FeatureVerdict.NO
         if said[feature].verdict is not verdict:
             found.append(f"{case.name}: {feature.value}: {said[feature]}, and the report {verdict.value}")
-    assert {*expected(has), Feature.SHARING} == {*Feature}
-    sharing = said[Feature.SHARING]
-    promises = sharing.verdict is Verdict.YES or sharing.why.startswith("costs yes")
+    assert {*expected(has), DoctorFeature.SHARING} == {*DoctorFeature}
+    sharing = said[DoctorFeature.SHARING]
+    promises = sharing.verdict is FeatureVerdict.YES or sharing.why.startswith("costs yes")
     if promises and not has.bills_what_was_held(parts_only=True):
         found.append(f"{case.name}: {sharing}, and the report bills something else")
     return found
@@ -294,14 +297,17 @@ def test_every_verdict_is_what_the_report_has(desks: Mapping[str, Desk], server:
     """For each subset of labels; and all of them give nothing that is worse than what some of them give."""
     read = {case: desks[server].asked(case) for case in (TABLE if server == "p1" else SHORT)}
     assert [each for case, (said, has) in read.items() for each in differences(case, said, has)] == []
-    assert {said[Feature.COST].verdict for said, _ in read.values()} == {Verdict.YES, Verdict.PART}
+    assert {said[DoctorFeature.COST].verdict for said, _ in read.values()} == {
+        FeatureVerdict.YES,
+        FeatureVerdict.PART,
+    }
     for has_dcgm in (True, False):
         alike = {case: said for case, (said, _) in read.items() if case.has_dcgm is has_dcgm}
         most = alike[max(alike, key=lambda case: len(case.labels))]
         for case, said in alike.items():
-            worse = [each for each in Feature if _rank(most[each]) < _rank(said[each])]
+            worse = [each for each in DoctorFeature if _rank(most[each]) < _rank(said[each])]
             assert worse == [], case.name
 
 
-def _rank(finding: Finding) -> int:
+def _rank(finding: FeatureFinding) -> int:
     return WORST_FIRST.index(finding.verdict)

@@ -7,11 +7,11 @@ from collections.abc import Collection
 import pandas as pd
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import InputError, NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry.existing.choice import EitherSource
-from gpucost.telemetry.promapi import QueryStats
+from gpucost.telemetry.dialect_sources import FallbackSource
+from gpucost.telemetry.prometheus.api_client import QueryStats
 
 T0 = Month(2026, 10).window.start_ms
 
@@ -39,16 +39,16 @@ class Part:
     def covered(self, cluster: str) -> Window | None:
         return self.covers if cluster in self.clusters() else None
 
-    def read(self, cluster: str, window: Window) -> Frames:
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
         self.asked.append(window)
         covered = self.covered(cluster)
         if covered is None or covered.intersect(window) != window:
             raise NotCovered(f"{self.name} has no {window}")
         end = window.start_ms + round(self.sees * window.length_ms)
         row = {"cluster": [cluster], "start_ms": [window.start_ms], "end_ms": [end]}
-        return Frames(observed=pd.DataFrame(row))
+        return ClusterFrames(observed=pd.DataFrame(row))
 
-    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         assert only is None or "quotas" in only
         return self.read(cluster, window)
 
@@ -57,9 +57,9 @@ def hours(first: float, last: float) -> Window:
     return Window(T0 + round(first * HOUR_MS), T0 + round(last * HOUR_MS))
 
 
-def either(own: Window | None, existing: Window | None, now: int) -> tuple[EitherSource, Part, Part]:
+def either(own: Window | None, existing: Window | None, now: int) -> tuple[FallbackSource, Part, Part]:
     one, other = Part("own", own), Part("existing", existing)
-    return EitherSource(one, other, lambda: now), one, other  # type: ignore[arg-type]  # of the same shape
+    return FallbackSource(one, other, lambda: now), one, other  # type: ignore[arg-type]  # of the same shape
 
 
 def test_own_series_count_from_when_they_begin() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Steps, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -63,7 +63,9 @@ def quotas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pd.DataFrame]:
     writer.add(STATE, scrapes, [always(ksm.NODE_CREATED, T0 / 1000, node="n"), *state])
     create_blocks(writer.text(), folder / "blocks")
     with running_prometheus(folder / "blocks") as url, PrometheusClient(url) as client:
-        source = ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: SPAN.end_ms)
+        source = UpstreamSource(
+            client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: SPAN.end_ms
+        )
         found = source.history("c", WINDOW)
         assert "quotas" not in found.lacks
         yield found.quotas

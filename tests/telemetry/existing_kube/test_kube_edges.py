@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import pandas as pd
 import pytest
 
-from gpucost.cluster.ownership import OwnerKeys
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.contract import kube_state as ksm
-from gpucost.domain.errors import NotCovered
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode, NotCovered
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, Window
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -184,7 +183,7 @@ LACKING = {
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExistingSource]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpstreamSource]:
     folder = tmp_path_factory.mktemp("edges")
     writer = Writer()
     writer.add(TARGET, Scrapes(SPAN, EVERY), everything())
@@ -201,13 +200,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExistingSource]
     other = [line for line in "".join(second.text()).splitlines(keepends=True) if not line.startswith("up{")]
     create_blocks(lines, folder / "blocks")
     create_blocks([line for line in other if line != "# TYPE up unknown\n"], folder / "blocks")
-    settings = ExistingSettings(owners=OwnerKeys(), custom_resources=CUSTOM)
+    settings = UpstreamSettings(owners=OwnerKeys(), custom_resources=CUSTOM)
     with running_prometheus(folder / "blocks") as url, PrometheusClient(url) as client:
-        yield ExistingSource(client, PrometheusSettings(), settings, now=lambda: SPAN.end_ms)
+        yield UpstreamSource(client, PrometheusSourceSettings(), settings, now=lambda: SPAN.end_ms)
 
 
 @pytest.fixture(scope="module")
-def rows(source: ExistingSource) -> pd.DataFrame:
+def rows(source: UpstreamSource) -> pd.DataFrame:
     return source.read("c", WINDOW).allocations.set_index("pod")
 
 
@@ -256,7 +255,7 @@ def test_a_finished_pod_ended_when_it_says(rows: pd.DataFrame) -> None:
     assert (found["start_ms"], found["end_ms"]) == (at(10), at(70))
 
 
-def test_a_pod_that_the_kubelet_refused_held_nothing(source: ExistingSource, rows: pd.DataFrame) -> None:
+def test_a_pod_that_the_kubelet_refused_held_nothing(source: UpstreamSource, rows: pd.DataFrame) -> None:
     assert "refused" not in rows.index
     # Where no pod's containers are told, nobody knows: half-way to the scrape that showed it.
     untold = source.read("no-containers", WINDOW).allocations.set_index("pod")
@@ -268,7 +267,7 @@ def test_a_pod_that_was_evicted_before_its_first_scrape_ended_half_way(rows: pd.
     assert (found["start_ms"], found["end_ms"]) == (at(30.5), at(30.75))
 
 
-def test_a_node_that_went_and_came_back_is_there_twice(source: ExistingSource) -> None:
+def test_a_node_that_went_and_came_back_is_there_twice(source: UpstreamSource) -> None:
     found = source.read("c", WINDOW).nodes.query("node == 'again'")
     spans = found[["start_ms", "end_ms"]].to_numpy().tolist()
     assert spans == [[WINDOW.start_ms, at(30.5)], [at(60), at(80.5)]]
@@ -279,43 +278,43 @@ def test_without_a_time_of_scheduling_the_next_best_counts(rows: pd.DataFrame) -
 
 
 @pytest.mark.fault(29)
-def test_an_end_that_is_no_time_is_refused(source: ExistingSource) -> None:
+def test_an_end_that_is_no_time_is_refused(source: UpstreamSource) -> None:
     found = source.read("c", WINDOW)
-    refused = [each for each in found.problems if each.code is ProblemCode.INTERVAL_REFUSED]
+    refused = [each for each in found.problems if each.code is DataProblemCode.INTERVAL_REFUSED]
     assert [each.subject for each in refused] == ["uid-clock-ahead"]
     held = found.allocations[found.allocations["pod"] == "clock-ahead"]
     assert (held["end_ms"] <= WINDOW.end_ms).all()
 
 
-def test_a_node_that_goes_ends_between_two_scrapes(source: ExistingSource) -> None:
+def test_a_node_that_goes_ends_between_two_scrapes(source: UpstreamSource) -> None:
     nodes = source.read("c", WINDOW).nodes.set_index("node")
     assert nodes.loc["goes", "end_ms"] == at(90.5)
     assert nodes.loc["n", "end_ms"] == WINDOW.end_ms
     assert nodes.loc["n", "region"] == "eu-1"
 
 
-def test_without_up_the_scrapes_are_those_of_a_node(source: ExistingSource) -> None:
+def test_without_up_the_scrapes_are_those_of_a_node(source: UpstreamSource) -> None:
     first, second = (source.read(cluster, WINDOW) for cluster in ("c", "bare"))
     names = ["pod", "resource", "count", "start_ms", "end_ms"]
     assert first.allocations[names].equals(second.allocations[names])
     assert first.observed.iloc[0]["end_ms"] == second.observed.iloc[0]["end_ms"] == WINDOW.end_ms
 
 
-def test_clusters_and_what_is_covered(source: ExistingSource) -> None:
+def test_clusters_and_what_is_covered(source: UpstreamSource) -> None:
     assert source.clusters() == ("bare", "c", *sorted(LACKING), "tenants")
     covered = source.covered("c")
     assert covered == Window(SPAN.start_ms, SPAN.end_ms - MINUTE_MS - 5 * MINUTE_MS)
     assert source.covered("nobody") is None
 
 
-def test_time_before_and_after_is_not_covered(source: ExistingSource) -> None:
+def test_time_before_and_after_is_not_covered(source: UpstreamSource) -> None:
     with pytest.raises(NotCovered, match="up of kube-state-metrics"):
         source.read("c", Window(SPAN.start_ms - HOUR_MS, SPAN.start_ms))
     with pytest.raises(NotCovered, match="not yet complete"):
         source.read("c", Window(SPAN.end_ms - MINUTE_MS, SPAN.end_ms))
 
 
-def test_windows_of_any_size_give_the_same(source: ExistingSource) -> None:
+def test_windows_of_any_size_give_the_same(source: UpstreamSource) -> None:
     whole = source.read("c", WINDOW).allocations
     parts = pd.concat([source.read("c", part).allocations for part in WINDOW.split(20 * MINUTE_MS)])
     sums = [
@@ -325,7 +324,7 @@ def test_windows_of_any_size_give_the_same(source: ExistingSource) -> None:
     assert sums[0].equals(sums[1])
 
 
-def test_what_cannot_be_told_is_said(source: ExistingSource) -> None:
+def test_what_cannot_be_told_is_said(source: UpstreamSource) -> None:
     found = source.history("c", WINDOW)
     assert set(found.lacks) == {"demand", "stalls", "evictions", "quotas", "activity", "health"}
     assert "queue collector" in found.lacks["demand"]
@@ -336,10 +335,10 @@ def test_what_cannot_be_told_is_said(source: ExistingSource) -> None:
 
 @pytest.mark.fault(5)
 def test_of_several_jobs_the_one_that_is_called_like_it_is_believed_and_the_other_is_said(
-    source: ExistingSource,
+    source: UpstreamSource,
 ) -> None:
     found = source.read("tenants", WINDOW)
-    (said,) = [each for each in found.problems if each.code is ProblemCode.SERIES_REFUSED]
+    (said,) = [each for each in found.problems if each.code is DataProblemCode.SERIES_REFUSED]
     assert (said.subject, said.board_ms) == ("podmonitor/research", 500 * WINDOW.length_ms)
     assert "those of ksm are believed" in said.detail
     real = source.read("c", WINDOW).allocations
@@ -347,23 +346,23 @@ def test_of_several_jobs_the_one_that_is_called_like_it_is_believed_and_the_othe
     assert found.allocations[names].equals(real[names])
 
 
-def test_the_job_that_is_named_is_believed(source: ExistingSource) -> None:
-    pinned = PrometheusSettings(jobs={"kube_": ("podmonitor/research",)})
-    fake = ExistingSource(source._client, pinned, ExistingSettings(), now=lambda: SPAN.end_ms)
+def test_the_job_that_is_named_is_believed(source: UpstreamSource) -> None:
+    pinned = PrometheusSourceSettings(jobs={"kube_": ("podmonitor/research",)})
+    fake = UpstreamSource(source._client, pinned, UpstreamSettings(), now=lambda: SPAN.end_ms)
     found = fake.read("tenants", WINDOW)
     assert found.allocations["pod"].tolist() == ["finished"]
-    assert [each.subject for each in found.problems if each.code is ProblemCode.SERIES_REFUSED] == ["ksm"]
+    assert [each.subject for each in found.problems if each.code is DataProblemCode.SERIES_REFUSED] == ["ksm"]
 
 
 @pytest.mark.parametrize(
     ("cluster", "why"), [("no-uid", "has no label uid"), ("no-requests", "resource_requests at all")]
 )
-def test_what_cannot_be_told_at_all_is_refused(cluster: str, why: str, source: ExistingSource) -> None:
+def test_what_cannot_be_told_at_all_is_refused(cluster: str, why: str, source: UpstreamSource) -> None:
     with pytest.raises(NotCovered, match=why):
         source.read(cluster, WINDOW)
 
 
-def test_without_phases_the_completion_times_count_and_that_is_said(source: ExistingSource) -> None:
+def test_without_phases_the_completion_times_count_and_that_is_said(source: UpstreamSource) -> None:
     found = source.read("no-phase", WINDOW)
     said = "kube_pod_status_phase is not there for all pods"
     assert [each for each in found.problems if said in each.detail]

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.time import HOUR_MS, SECOND_MS, Month, Window
-from gpucost.telemetry.evidence import Evidence, evidence_for
-from gpucost.telemetry.existing.lifetimes import SHOWN_WITHIN_MS, are_whole, endings
+from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence, evidence_for
+from gpucost.telemetry.upstream.scrape_groups import SHOWN_WITHIN_MS, are_whole, endings
 
 T0 = Month(2026, 10).window.start_ms
 EVERY = 30 * SECOND_MS
 WINDOW = Window(T0 + HOUR_MS, T0 + 2 * HOUR_MS)
 
 
-def evidence(missing: range = range(0), every_ms: int = EVERY) -> Evidence:
+def evidence(missing: range = range(0), every_ms: int = EVERY) -> ScrapeEvidence:
     beats = np.arange(T0, T0 + 3 * HOUR_MS, every_ms, dtype=np.int64)
     beats = np.delete(beats, list(missing))
     return evidence_for(WINDOW, beats, beats, 300_000, 300_000)
@@ -51,7 +51,7 @@ def test_counting_says_nothing_across_a_gap_or_when_scrapes_were_not_whole() -> 
 
 def test_one_scrape_alone_tells_no_end() -> None:
     beats = np.array([T0], dtype=np.int64)
-    alone = Evidence(WINDOW, beats, beats, frozenset(), 300_000, 300_000)
+    alone = ScrapeEvidence(WINDOW, beats, beats, frozenset(), 300_000, 300_000)
     assert not endings(np.array([T0]), np.array([1]), alone, whole=True).told[0]
 
 

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import kube_state as ksm
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry.existing.bounds import CLAIMS_TEXT
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import CLAIMS_TEXT, UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -55,7 +54,7 @@ def _series(cluster: str, *, claims: bool) -> Iterator[Series]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExistingSource]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpstreamSource]:
     data = tmp_path_factory.mktemp("newer") / "blocks"
     writer = Writer()
     for cluster, claims in (("with", True), ("without", False)):
@@ -63,21 +62,21 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExistingSource]
         writer.add(target, Scrapes(SPAN, MINUTE_MS), _series(cluster, claims=claims))
     create_blocks(writer.text(), data)
     with running_prometheus(data) as url, PrometheusClient(url) as client:
-        yield ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: SPAN.end_ms)
+        yield UpstreamSource(client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: SPAN.end_ms)
 
 
-def read(source: ExistingSource, cluster: str) -> Frames:
+def read(source: UpstreamSource, cluster: str) -> ClusterFrames:
     return source.read(cluster, WINDOW)
 
 
-def test_a_pod_that_a_kubelet_is_said_to_have_refused_held_nothing(source: ExistingSource) -> None:
+def test_a_pod_that_a_kubelet_is_said_to_have_refused_held_nothing(source: UpstreamSource) -> None:
     """No series of containers is there that would tell it too; a row of 0 says that it was not so."""
     assert {*read(source, "without").allocations["pod"]} == {OLDER, FAILED}
 
 
-def test_claims_whose_devices_nobody_tells_are_a_problem(source: ExistingSource) -> None:
+def test_claims_whose_devices_nobody_tells_are_a_problem(source: UpstreamSource) -> None:
     found = {
         cluster: [each.code for each in read(source, cluster).problems if each.detail == CLAIMS_TEXT]
         for cluster in ("with", "without")
     }
-    assert found == {"with": [ProblemCode.NOT_OBSERVED], "without": []}
+    assert found == {"with": [DataProblemCode.NOT_OBSERVED], "without": []}

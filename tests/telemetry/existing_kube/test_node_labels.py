@@ -13,14 +13,14 @@ from itertools import combinations
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import kube_state as ksm
-from gpucost.domain.holders import Bucket
+from gpucost.domain.buckets import Bucket
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.totals import Totals, attributed
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
@@ -136,7 +136,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Frames]:
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFrames]:
     data = tmp_path_factory.mktemp("labels") / "blocks"
     writer = Writer()
     scrapes = Scrapes(SPAN, MINUTE_MS)
@@ -145,12 +145,14 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Frames]:
     writer.add(Target({"job": "dcgm", "instance": "d"}, True), scrapes, devices)
     create_blocks(writer.text(), data)
     with running_prometheus(data) as url, PrometheusClient(url) as client:
-        source = ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: SPAN.end_ms)
+        source = UpstreamSource(
+            client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: SPAN.end_ms
+        )
         yield source.read(source.clusters()[0], WINDOW)
 
 
 @pytest.fixture(scope="module")
-def totals(frames: Frames) -> Totals:
+def totals(frames: ClusterFrames) -> Totals:
     return Totals.of(attributed(frames, (WINDOW,)))
 
 
@@ -166,7 +168,7 @@ def test_whatever_labels_are_shown_a_unit_is_the_same_part_of_a_board(case: Node
     assert models == {"L4" if "L4" in kind.called else "H100"}
 
 
-def test_a_lost_board_is_missed_where_all_are_whole(frames: Frames) -> None:
+def test_a_lost_board_is_missed_where_all_are_whole(frames: ClusterFrames) -> None:
     capacity = frames.capacity.set_index(["node", "resource"])["expected"]
     assert capacity["whole.gpu-count", GPU] == capacity["whole", GPU] == 8
     assert capacity["half-whole.gpu-count", GPU] == -1

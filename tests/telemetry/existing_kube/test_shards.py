@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import kube_state as ksm
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, Window
-from gpucost.telemetry.existing.pods import Span, read_pods
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.shards import ScrapeGroups, read_groups
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_pods import PodSpan, read_pods
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, read_groups
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -188,8 +188,8 @@ WAYS: Mapping[str, ScrapeWay] = {
 @dataclass(frozen=True)
 class WayRead:
     groups: ScrapeGroups
-    spans: Mapping[str, Span]
-    frames: Frames
+    spans: Mapping[str, PodSpan]
+    frames: ClusterFrames
 
     def held_ms(self, uid: str) -> int:
         rows = self.frames.allocations[self.frames.allocations["pod_uid"] == uid]
@@ -207,7 +207,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Way
             writer.add(Target({**labels, "pod": f"ksm-{each.instance}"}, way.honors), scrapes, each.series())
     create_blocks(writer.text(), data)
     with running_prometheus(data) as url, PrometheusClient(url) as client:
-        source = ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: SPAN.end_ms)
+        source = UpstreamSource(
+            client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: SPAN.end_ms
+        )
         read = {}
         for name in WAYS:
             reader = source._reader(name, WINDOW)
@@ -249,12 +251,12 @@ def _is_down(way: ScrapeWay, pod: PodLife) -> bool:
 def test_the_total_is_within_the_printed_bound(name: str, found: Mapping[str, WayRead]) -> None:
     read, way = found[name], WAYS[name]
     true, held = (sum(of(pod) for pod in PODS) for of in (PodLife.held_ms, lambda pod: read.held_ms(pod.uid)))
-    codes = (ProblemCode.END_BOUNDED, ProblemCode.END_UNKNOWN)
+    codes = (DataProblemCode.END_BOUNDED, DataProblemCode.END_UNKNOWN)
     printed = sum(each.board_ms or 0 for each in read.frames.problems if each.code in codes)
     unseen = sum(pod.held_ms() for pod in PODS if not read.held_ms(pod.uid))
     assert abs(held - (true - unseen)) <= printed
     assert held == pytest.approx(true, rel=0.005 if name != "one-down" else 0.05)
-    (said,) = (each.detail for each in read.frames.problems if each.code is ProblemCode.SHORT_UNSEEN)
+    (said,) = (each.detail for each in read.frames.problems if each.code is DataProblemCode.SHORT_UNSEEN)
     assert said.endswith(f", {way.apart_ms // SECOND_MS} s")
 
 

@@ -14,15 +14,15 @@ from functools import cached_property
 
 import pytest
 
-from gpucost.attribution.frames import Frames
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import MEASURES, Key, Totals, Truth, attributed, truth_of
 from tests.support.existing.variants import (
     REPLICA_LABEL,
@@ -37,13 +37,13 @@ from tests.support.prometheus import needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
-SETTINGS = PrometheusSettings(replica_labels=(REPLICA_LABEL,))
+SETTINGS = PrometheusSourceSettings(replica_labels=(REPLICA_LABEL,))
 WAYS = {each.name: each for each in (month(4 * MINUTE_MS), *variants(2 * MINUTE_MS))}
 WITHIN = 0.005
 BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE)
 GROUPS = ("team", "node", "model")
 USES = tuple(measure for measure in MEASURES if measure not in ("energy_mj", "observed_ms"))
-USE_LIMITS = (ProblemCode.USE_SAMPLED, ProblemCode.USE_DROPPED)
+USE_LIMITS = (DataProblemCode.USE_SAMPLED, DataProblemCode.USE_DROPPED)
 SHARED_NODE = "t4-1"
 CUT = ("a100-1", SHARED_NODE)
 """Nodes whose boards several pods have a part of."""
@@ -53,7 +53,7 @@ CUT = ("a100-1", SHARED_NODE)
 class Read:
     """One variant through one dialect."""
 
-    frames: Frames
+    frames: ClusterFrames
     variant: Variant
 
     @cached_property
@@ -65,10 +65,10 @@ class Read:
         return attributed(self.frames, (self.variant.inner,))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[DataProblem, ...]:
         return self.attribution.problems
 
-    def bound_ms(self, *codes: ProblemCode) -> int:
+    def bound_ms(self, *codes: DataProblemCode) -> int:
         """The board time by which problems of these codes say that a sum may be off."""
         return sum(problem.board_ms or 0 for problem in self.problems if problem.code in codes)
 
@@ -106,13 +106,13 @@ class Both:
         time of which it says that it is unknown, and pods too short to be seen."""
         unknown = self.second.bucket_ms(Bucket.UNKNOWN) - self.first.bucket_ms(Bucket.UNKNOWN)
         unseen = 0.0
-        if any(problem.code is ProblemCode.SHORT_UNSEEN for problem in self.second.problems):
+        if any(problem.code is DataProblemCode.SHORT_UNSEEN for problem in self.second.problems):
             unseen = sum(self.truth.held_by(0)[pod.uid,] for pod in self.unseen)
-        return self.second.bound_ms(ProblemCode.END_BOUNDED) + max(0.0, unknown) + unseen
+        return self.second.bound_ms(DataProblemCode.END_BOUNDED) + max(0.0, unknown) + unseen
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PrometheusSource, ExistingSource]]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PrometheusSource, UpstreamSource]]:
     folder = tmp_path_factory.mktemp("dialects")
     ways = tuple(WAYS.values())
     with ThreadPoolExecutor(2) as pool:
@@ -127,18 +127,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
         now = at(24 * 40)
         yield (
             PrometheusSource(one, SETTINGS, now=lambda: now),
-            ExistingSource(other, SETTINGS, ExistingSettings(), now=lambda: now),
+            UpstreamSource(other, SETTINGS, UpstreamSettings(), now=lambda: now),
         )
 
 
 @pytest.fixture(scope="module")
-def trips(sources: tuple[PrometheusSource, ExistingSource]) -> Mapping[str, Both]:
+def trips(sources: tuple[PrometheusSource, UpstreamSource]) -> Mapping[str, Both]:
     with ThreadPoolExecutor(2) as pool:  # two servers, two cores
         first, second = pool.map(_read_all, sources)
     return {name: Both(variant, first[name], second[name]) for name, variant in WAYS.items()}
 
 
-def _read_all(source: PrometheusSource | ExistingSource) -> dict[str, Read]:
+def _read_all(source: PrometheusSource | UpstreamSource) -> dict[str, Read]:
     return {name: Read(source.read(name, variant.inner), variant) for name, variant in WAYS.items()}
 
 
@@ -182,7 +182,7 @@ def test_what_no_scrape_can_have_shown_is_short_and_said(both: Both):
     for pod in both.unseen:
         assert pod.gone_ms - pod.bound_ms < both.variant.scrape_ms, pod.name
     codes = {problem.code for problem in both.second.problems}
-    assert not both.unseen or ProblemCode.SHORT_UNSEEN in codes
+    assert not both.unseen or DataProblemCode.SHORT_UNSEEN in codes
 
 
 def test_every_board_millisecond_has_one_bucket_in_each(both: Both):
@@ -191,7 +191,7 @@ def test_every_board_millisecond_has_one_bucket_in_each(both: Both):
         sums = {bucket: read.bucket_ms(bucket) for bucket in Bucket if bucket.is_capacity}
         # A node's creation is told in whole seconds: of eight boards.
         assert sum(sums.values()) == pytest.approx(capacity, abs=8 * SECOND_MS)
-        assert not [each for each in read.problems if each.code is ProblemCode.NOT_CONSERVED]
+        assert not [each for each in read.problems if each.code is DataProblemCode.NOT_CONSERVED]
 
 
 def test_the_script_says_the_same(both: Both):
@@ -259,7 +259,7 @@ def energy_apart(both: Both) -> dict[str, tuple[float, float]]:
     """By node: by what part its energy differs, and what part the second says that it may have missed."""
     first, second = (read.totals.held("energy_mj", "node") for read in (both.first, both.second))
     seen = [read.totals.held("energy_observed_ms", "node") for read in (both.first, both.second)]
-    unsure = both.second.bound_ms(ProblemCode.USE_SAMPLED) / sum(seen[0].values())
+    unsure = both.second.bound_ms(DataProblemCode.USE_SAMPLED) / sum(seen[0].values())
     return {
         key[0]: (amount / first[key] - 1, unsure + max(0.0, 1 - seen[1][key] / seen[0][key]))
         for key, amount in second.items()
@@ -277,7 +277,7 @@ def test_energy_agrees_on_whole_boards_and_is_never_more_than_a_board_uses(both:
 
 @pytest.mark.trap(6, 23)
 def test_energy_of_parts_of_boards_is_within_half_a_percent_or_the_printed_bound(both: Both):
-    limit = split_ms(both, "energy") + both.second.bound_ms(ProblemCode.USE_SAMPLED) + unread_ms(both)
+    limit = split_ms(both, "energy") + both.second.bound_ms(DataProblemCode.USE_SAMPLED) + unread_ms(both)
     apart = {
         key: (one, other)
         for key, (one, other) in in_parts(both, "energy_mj").items()
@@ -296,7 +296,7 @@ def test_energy_of_parts_of_boards_is_within_half_a_percent_or_the_printed_bound
 def test_use_of_those_who_share_a_board_is_within_half_a_percent_or_the_printed_bound(
     both: Both, measure: str
 ):
-    limit = split_ms(both, "busy time") + both.second.bound_ms(ProblemCode.USE_SAMPLED) + unread_ms(both)
+    limit = split_ms(both, "busy time") + both.second.bound_ms(DataProblemCode.USE_SAMPLED) + unread_ms(both)
     pairs = in_parts(both, measure).values()
     for sign in (1, -1):
         off = sum(max(0.0, sign * (a - b)) for a, b in pairs if abs(a - b) > WITHIN * a)
@@ -328,13 +328,13 @@ def split_ms(both: Both, about: str) -> int:
     return sum(
         problem.board_ms or 0
         for problem in both.second.problems
-        if problem.code is ProblemCode.USE_UNSPLIT and about in problem.subject.split(", ")
+        if problem.code is DataProblemCode.USE_UNSPLIT and about in problem.subject.split(", ")
     )
 
 
 @pytest.mark.parametrize("hours", [1, 6, 24])
 def test_windows_of_any_size_give_the_same_money(
-    sources: tuple[PrometheusSource, ExistingSource], hours: int
+    sources: tuple[PrometheusSource, UpstreamSource], hours: int
 ):
     variant, span = WAYS["plain"], Window(at(24), at(36))
     whole, _ = _money(sources[1], variant, [span])
@@ -344,7 +344,7 @@ def test_windows_of_any_size_give_the_same_money(
     assert len(whole) > 10
 
 
-def _money(source: ExistingSource, variant: Variant, windows: list[Window]) -> tuple[dict[Key, float], int]:
+def _money(source: UpstreamSource, variant: Variant, windows: list[Window]) -> tuple[dict[Key, float], int]:
     """Board time by pod, node and bucket, windows read one by one; and how many there were."""
     sums: dict[Key, float] = {}
     for window in windows:
@@ -385,7 +385,7 @@ def test_a_sidecar_that_ended_first_ends_no_pod(trips: Mapping[str, Both]):
 
 def test_the_gap_names_the_pod_whose_end_nobody_saw(trips: Mapping[str, Both]):
     both = trips["gap"]
-    unsure = {each.subject for each in both.second.problems if each.code is ProblemCode.END_UNKNOWN}
+    unsure = {each.subject for each in both.second.problems if each.code is DataProblemCode.END_UNKNOWN}
     lost = {pod.uid for pod in both.variant.world.pods if pod.name == "lost-in-the-gap"}
     assert unsure == lost
     assert both.second.bucket_ms(Bucket.UNKNOWN) > 0
@@ -394,10 +394,12 @@ def test_the_gap_names_the_pod_whose_end_nobody_saw(trips: Mapping[str, Both]):
 @pytest.mark.trap(23)
 def test_one_arbitrary_pod_on_a_shared_board_says_nothing_of_any(trips: Mapping[str, Both]):
     both = trips["renamed"]
-    details = {each.detail for each in both.second.problems if each.code is ProblemCode.USE_UNSPLIT}
+    details = {each.detail for each in both.second.problems if each.code is DataProblemCode.USE_UNSPLIT}
     assert any("arbitrary pod" in detail for detail in details)
     assert ("t4-1",) not in both.second.totals.held("busy_ms", "node")
-    details = {each.detail for each in trips["plain"].second.problems if each.code is ProblemCode.USE_UNSPLIT}
+    details = {
+        each.detail for each in trips["plain"].second.problems if each.code is DataProblemCode.USE_UNSPLIT
+    }
     assert details
     assert not any("arbitrary pod" in detail for detail in details)
 
@@ -423,7 +425,7 @@ def test_jobs_between_two_scrapes_are_missed_and_short_ones_that_stay_are_not(tr
     assert held["short-seen-0",] == pytest.approx(20 * SECOND_MS, abs=1)
 
 
-def test_both_know_the_clusters_and_what_is_covered(sources: tuple[PrometheusSource, ExistingSource]):
+def test_both_know_the_clusters_and_what_is_covered(sources: tuple[PrometheusSource, UpstreamSource]):
     first, second = sources
     assert second.clusters() == first.clusters() == tuple(sorted(WAYS))
     for name, variant in WAYS.items():
@@ -433,7 +435,7 @@ def test_both_know_the_clusters_and_what_is_covered(sources: tuple[PrometheusSou
 
 
 def test_steps_of_activity_show_the_same_use_as_the_signals(
-    sources: tuple[PrometheusSource, ExistingSource],
+    sources: tuple[PrometheusSource, UpstreamSource],
 ):
     window = Window(at(26), at(32))
     frames = sources[1].history("plain", window)

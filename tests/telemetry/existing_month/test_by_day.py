@@ -13,21 +13,21 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from gpucost.attribution.frames import Frames
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.cli.application import app
-from gpucost.cli.exits import Exit
+from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.telemetry import heartbeat
-from gpucost.telemetry.existing import by_day as by_day_module
-from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce, joined_days
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.prometheus import PrometheusSource
-from gpucost.telemetry.reader import ClusterReader
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry import dialect_sources as by_day_module
+from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource, joined_days
+from gpucost.telemetry.evidence import heartbeat
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.script import scripted
 from tests.support.existing.variants import MIXED_RELEASES, Variant, write_second
 from tests.support.existing.world import T0, at
@@ -43,7 +43,7 @@ VARIANT = Variant(
 CLUSTER = VARIANT.name
 MONTH = Month(2026, 10).window
 NOW = at(24 * 40)
-SETTINGS = PrometheusSettings()
+SETTINGS = PrometheusSourceSettings()
 AFTER_MS = 5 * HOUR_MS
 
 
@@ -73,12 +73,12 @@ def client(url: str) -> Iterator[AskedClient]:
         yield found
 
 
-def by_day(client: PrometheusClient, settings: PrometheusSettings = SETTINGS) -> ExistingByDay:
-    return ExistingByDay(client, settings, ExistingSettings(), now=lambda: NOW, days=MONTH)
+def by_day(client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS) -> DailyUpstreamSource:
+    return DailyUpstreamSource(client, settings, UpstreamSettings(), now=lambda: NOW, days=MONTH)
 
 
-def alone(client: PrometheusClient, settings: PrometheusSettings = SETTINGS) -> ExistingSource:
-    return ExistingSource(client, settings, ExistingSettings(), now=lambda: NOW)
+def alone(client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS) -> UpstreamSource:
+    return UpstreamSource(client, settings, UpstreamSettings(), now=lambda: NOW)
 
 
 def day(number: int) -> Window:
@@ -92,14 +92,14 @@ def around(number: int, covered: Window) -> Window:
     return found
 
 
-def plain(frames: Frames, name: str) -> pd.DataFrame:
+def plain(frames: ClusterFrames, name: str) -> pd.DataFrame:
     """Activity is in the order of whoever read it, and a text may be a code; all else is as it is."""
     frame: pd.DataFrame = getattr(frames, name)
     frame = frame.astype({each: "str" for each in frame if frame[each].dtype.name == "category"})
     return frame.sort_values([*frame], ignore_index=True) if name == ACTIVITY.name else frame
 
 
-def same(found: Frames, expected: Frames) -> None:
+def same(found: ClusterFrames, expected: ClusterFrames) -> None:
     for spec in FRAMES:
         pd.testing.assert_frame_equal(
             plain(found, spec.name), plain(expected, spec.name), check_exact=True, obj=spec.name
@@ -129,7 +129,7 @@ def test_histories_are_those_of_each_day_for_itself(client: AskedClient) -> None
 def test_where_steps_do_not_end_with_the_day_or_the_hour_nothing_is_cut(
     client: AskedClient, step_ms: int, after_ms: int
 ) -> None:
-    settings = PrometheusSettings(activity_step_ms=step_ms)
+    settings = PrometheusSourceSettings(activity_step_ms=step_ms)
     window = Window(day(1).end_ms - after_ms, day(1).end_ms + after_ms)
     same(by_day(client, settings).history(CLUSTER, window), alone(client, settings).history(CLUSTER, window))
 
@@ -172,7 +172,7 @@ def test_only_days_that_are_near_are_kept(client: AskedClient) -> None:
 def test_as_many_days_are_kept_as_are_looked_at_together(
     client: AskedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpucost.telemetry.existing.by_day._MOST_DAYS", 1)
+    monkeypatch.setattr("gpucost.telemetry.dialect_sources._MOST_DAYS", 1)
     source = by_day(client)
     covered = source.covered(CLUSTER)
     assert covered is not None
@@ -225,15 +225,15 @@ def test_a_report_is_the_same_to_the_byte(
 
             patched.setattr(PrometheusClient, "_send", counting)
             result = CliRunner().invoke(app, command, env={"COLUMNS": None})
-        assert result.exit_code == Exit.OK, result.stderr
+        assert result.exit_code == ExitCode.OK, result.stderr
         return re.sub(r'"made_at": "[^"]*"', "", result.stdout), len(asked)
 
     found, queries = reported()
-    monkeypatch.setattr(by_day_module, "OwnOnce", PrometheusSource)
+    monkeypatch.setattr(by_day_module, "CachedCoverageSource", PrometheusSource)
     monkeypatch.setattr(
         by_day_module,
-        "ExistingByDay",
-        lambda client, options, existing, *, now, days: ExistingSource(client, options, existing, now=now),  # noqa: ARG005
+        "DailyUpstreamSource",
+        lambda client, options, existing, *, now, days: UpstreamSource(client, options, existing, now=now),  # noqa: ARG005
     )
     expected, more = reported()
     assert found == expected
@@ -242,14 +242,14 @@ def test_a_report_is_the_same_to_the_byte(
 
 def test_what_one_day_tells_is_not_lacking() -> None:
     every = {DEMAND.name: "never", HEALTH.name: "no GPUs"}
-    days = [Frames(lacks=every), Frames(lacks={DEMAND.name: "never"})]
+    days = [ClusterFrames(lacks=every), ClusterFrames(lacks={DEMAND.name: "never"})]
     assert joined_days(days, day(0)).lacks == {DEMAND.name: "never"}
     assert joined_days(days[:1], day(0)).lacks == every
     assert QUOTAS.name not in joined_days(days, day(0)).lacks
 
 
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
-    source = OwnOnce(client, PrometheusSettings(), now=lambda: NOW)
+    source = CachedCoverageSource(client, PrometheusSourceSettings(), now=lambda: NOW)
     assert source.covered(CLUSTER) is None
     client.asked.clear()
     assert source.covered(CLUSTER) is None

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.attribution.frames import Frames
-from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import ProblemCode
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.existing.pods import Span, read_pods
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.shards import read_groups
-from gpucost.telemetry.existing.source import ExistingSource
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_pods import PodSpan, read_pods
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.scrape_groups import read_groups
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import Totals, attributed
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
@@ -83,8 +83,8 @@ class ServerRead:
     """One server, read once: the frames of all that it covers, and the spans with their own bounds."""
 
     window: Window
-    frames: Frames
-    spans: Sequence[Span]
+    frames: ClusterFrames
+    spans: Sequence[PodSpan]
 
     @cached_property
     def totals(self) -> Totals:
@@ -98,13 +98,15 @@ class ServerRead:
         return sum(span.off_ms * span.units for span in self.spans if span.uid == uid)
 
     def printed_ms(self) -> int:
-        said = (each for each in self.frames.problems if each.code is ProblemCode.END_BOUNDED)
+        said = (each for each in self.frames.problems if each.code is DataProblemCode.END_BOUNDED)
         return sum(each.board_ms or 0 for each in said)
 
 
 def _read(url: str) -> ServerRead:
     with PrometheusClient(url) as client:
-        source = ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: RECORDED_MS)
+        source = UpstreamSource(
+            client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: RECORDED_MS
+        )
         (cluster,) = source.clusters()
         covered = source.covered(cluster)
         assert covered is not None
@@ -144,7 +146,9 @@ def test_where_no_end_is_told_held_time_is_within_its_bound(
     true, held = pod.held_ms(server.window), server.held_ms(pod.uid)
     if held == 0:
         # Not seen at all: less than the distance of the scrapes that is printed.
-        (said,) = (each.detail for each in server.frames.problems if each.code is ProblemCode.SHORT_UNSEEN)
+        (said,) = (
+            each.detail for each in server.frames.problems if each.code is DataProblemCode.SHORT_UNSEEN
+        )
         assert said.endswith(f"{SCRAPE_MS[name] // SECOND_MS} s") or name == "p4"
         assert true < SCRAPE_MS[name]
         return

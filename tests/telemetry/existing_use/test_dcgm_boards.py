@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.existing.gpus import Boards, read_boards
-from gpucost.telemetry.existing.health import read_health
-from gpucost.telemetry.existing.holdings import Holdings
-from gpucost.telemetry.existing.reader import ExistingReader
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.dcgm_gpus import ObservedGpus, read_gpus
+from gpucost.telemetry.upstream.device_subjects import ClusterHoldings
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.upstream_history import read_health
 from tests.support.dcgm_rows import Rows, at, held, openmetrics_of, used_by
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -131,13 +130,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def _reader(client: PrometheusClient, case: str) -> ExistingReader:
-    return ExistingReader(client, PrometheusSettings(), case, WINDOW, ExistingSettings())
+def _reader(client: PrometheusClient, case: str) -> KubeStateReader:
+    return KubeStateReader(client, PrometheusSourceSettings(), case, WINDOW, UpstreamSettings())
 
 
-def boards(url: str, case: str, **changes: object) -> Boards:
+def boards(url: str, case: str, **changes: object) -> ObservedGpus:
     with PrometheusClient(url) as client:
-        return read_boards(_reader(client, case), WINDOW, Holdings([held("a", 0, 6, **changes)]))
+        return read_gpus(_reader(client, case), WINDOW, ClusterHoldings([held("a", 0, 6, **changes)]))
 
 
 @pytest.mark.trap(22)
@@ -165,7 +164,7 @@ def test_addresses_where_nothing_has_a_name(url: str) -> None:
 def test_a_gpu_is_where_its_user_is_and_else_nowhere(url: str) -> None:
     found = boards(url, "by-user", node="n7")
     assert found.node_of == {"GPU-1": "n7"}
-    assert [(each.code, each.subject) for each in found.problems] == [(ProblemCode.NODE_UNKNOWN, "GPU-2")]
+    assert [(each.code, each.subject) for each in found.problems] == [(DataProblemCode.NODE_UNKNOWN, "GPU-2")]
 
 
 @pytest.mark.trap(12)
@@ -186,7 +185,7 @@ def test_a_node_that_was_there_between_two_looks_has_its_boards(url: str) -> Non
 def test_a_latched_code_is_an_event_where_it_changes(url: str) -> None:
     with PrometheusClient(url) as client:
         reader = _reader(client, "xid")
-        rows = read_health(reader, WINDOW, read_boards(reader, WINDOW, Holdings([])))
+        rows = read_health(reader, WINDOW, read_gpus(reader, WINDOW, ClusterHoldings([])))
     edge = 30 * SECOND_MS
     assert sorted(rows) == [
         ("xid", "n1", "GPU-fixed", at(2) + edge, at(2) + 20 * MINUTE_MS + edge, "xid_95"),
@@ -200,7 +199,7 @@ def test_a_latched_code_is_an_event_where_it_changes(url: str) -> None:
 def test_what_a_restarted_exporter_still_tells_is_no_event(url: str) -> None:
     with PrometheusClient(url) as client:
         reader = _reader(client, "again")
-        assert read_health(reader, WINDOW, read_boards(reader, WINDOW, Holdings([]))) == []
+        assert read_health(reader, WINDOW, read_gpus(reader, WINDOW, ClusterHoldings([]))) == []
 
 
 def test_without_any_series_there_are_no_boards(url: str) -> None:

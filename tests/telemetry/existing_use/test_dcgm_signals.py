@@ -9,15 +9,14 @@ from math import isnan
 import pytest
 
 from gpucost.contract.frames import SIGNALS
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.existing.activity import read_activity
-from gpucost.telemetry.existing.holdings import Hold, Holdings
-from gpucost.telemetry.existing.reader import ExistingReader
-from gpucost.telemetry.existing.settings import ExistingSettings
-from gpucost.telemetry.existing.signals import read_signals
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.device_subjects import ClusterHoldings, PodHolding
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.upstream_history import read_activity
+from gpucost.telemetry.upstream.upstream_source import read_signals
 from tests.support.dcgm_rows import (
     EVERY_MS,
     IDLE,
@@ -185,7 +184,7 @@ CASES: dict[str, list[Rows]] = {
     "empty": [Rows(UTIL, 40, labels=IDLE | {"exported_pod": "", "pod_name": ""})],
 }
 MIG = {"resource": "nvidia.com/mig-3g.40gb"}
-HOLDS: dict[str, list[Hold]] = {
+HOLDS: dict[str, list[PodHolding]] = {
     "plain": [held("a", 0.5, 1.5)],
     "mixed": [held(uid, 0, 1) for uid in "abcd"],
     "honoured": [held("a", 0, 1), held("b", 0, 1)],
@@ -222,15 +221,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 Signals = dict[tuple[str, int], dict[str, float]]
 
 
-def _reader(client: PrometheusClient, case: str) -> ExistingReader:
-    settings = PrometheusSettings(replica_labels=("replica",))
-    return ExistingReader(client, settings, case, WINDOW, ExistingSettings())
+def _reader(client: PrometheusClient, case: str) -> KubeStateReader:
+    settings = PrometheusSourceSettings(replica_labels=("replica",))
+    return KubeStateReader(client, settings, case, WINDOW, UpstreamSettings())
 
 
-def signals(url: str, case: str) -> tuple[Signals, dict[ProblemCode, Problem]]:
+def signals(url: str, case: str) -> tuple[Signals, dict[DataProblemCode, DataProblem]]:
     """By pod and hour; times in minutes of a board, what is null left out."""
     with PrometheusClient(url) as client:
-        holdings = Holdings(HOLDS.get(case, [held("a", 0, 1)]))
+        holdings = ClusterHoldings(HOLDS.get(case, [held("a", 0, 1)]))
         rows, problems = read_signals(_reader(client, case), WINDOW, holdings)
     found: Signals = {}
     for row in rows:
@@ -272,8 +271,8 @@ def test_a_whole_gpu_in_steps_with_what_was_idle_left_out(url: str) -> None:
     assert second["energy_observed_ms"] == 30
     assert second["energy_mj"] == pytest.approx(300 * 1800 * 1000)
     # 30 s of the scrape and 30 s of the exporter at both ends.
-    assert problems[ProblemCode.USE_SAMPLED].board_ms == 2 * 60 * SECOND_MS
-    assert problems[ProblemCode.USE_SAMPLED].at_ms == at(0)
+    assert problems[DataProblemCode.USE_SAMPLED].board_ms == 2 * 60 * SECOND_MS
+    assert problems[DataProblemCode.USE_SAMPLED].at_ms == at(0)
 
 
 @pytest.mark.trap(31)
@@ -290,7 +289,7 @@ def test_names_and_units_of_several_releases_side_by_side(url: str) -> None:
     assert "memory_total_mib_s" not in found["d", 0]
     # 1 % or all of the time: nobody can tell.
     assert ("c", 0) not in found
-    assert problems[ProblemCode.USE_DROPPED].board_ms == HOUR_MS
+    assert problems[DataProblemCode.USE_DROPPED].board_ms == HOUR_MS
 
 
 @pytest.mark.trap(20, 21)
@@ -325,7 +324,7 @@ def test_an_instance_counts_its_part_of_the_board(url: str) -> None:
 def test_an_instance_of_an_unknown_kind_is_told(url: str) -> None:
     found, problems = signals(url, "unknown")
     assert not found
-    assert problems[ProblemCode.USE_DROPPED].board_ms is None
+    assert problems[DataProblemCode.USE_DROPPED].board_ms is None
 
 
 @pytest.mark.trap(23)
@@ -344,7 +343,7 @@ def test_copies_on_a_shared_gpu_are_split_and_add_up(url: str) -> None:
     assert unsplit["busy time, SM activity, tensor activity"] == 12 * MINUTE_MS
     assert unsplit["memory"] == pytest.approx(HOUR_MS / 10)
     assert 0.75 * 59.5 * MINUTE_MS <= unsplit["energy"] <= 59.5 * MINUTE_MS
-    assert problems[ProblemCode.USE_UNSPLIT].at_ms == at(0)
+    assert problems[DataProblemCode.USE_UNSPLIT].at_ms == at(0)
 
 
 @pytest.mark.trap(6)
@@ -360,8 +359,8 @@ def test_energy_of_instances_is_off_by_no_more_than_who_worked(url: str) -> None
 
 def _unsplit(url: str, case: str) -> dict[str, float]:
     with PrometheusClient(url) as client:
-        _, problems = read_signals(_reader(client, case), WINDOW, Holdings(HOLDS[case]))
-    found = [each for each in problems if each.code is ProblemCode.USE_UNSPLIT]
+        _, problems = read_signals(_reader(client, case), WINDOW, ClusterHoldings(HOLDS[case]))
+    found = [each for each in problems if each.code is DataProblemCode.USE_UNSPLIT]
     return {each.subject: float(each.board_ms or 0) for each in found}
 
 
@@ -372,7 +371,7 @@ def test_scrapes_that_do_not_divide_a_step_lose_nothing(
     case, window = "slow", Window(at(0), at(6))
     with PrometheusClient(url) as client:
         reader = _reader(client, case)
-        frame = read_activity(reader, window, Holdings(HOLDS[case]))
+        frame = read_activity(reader, window, ClusterHoldings(HOLDS[case]))
     own = frame[frame["pod_uid"] == uid].sort_values("start_ms")
     assert len(own) == 6 * 12
     # The first sample is of 0:00:37 on; at the very end, the one that stands for it is not of this window.
@@ -389,7 +388,7 @@ def test_scrapes_that_do_not_divide_a_step_lose_nothing(
 def test_a_gpu_that_is_there_for_half_an_hour_of_a_day_is_found(url: str) -> None:
     window = Window(at(0), at(24))
     with PrometheusClient(url) as client:
-        rows, _ = read_signals(_reader(client, "flaky"), window, Holdings(HOLDS["flaky"]))
+        rows, _ = read_signals(_reader(client, "flaky"), window, ClusterHoldings(HOLDS["flaky"]))
     measured = [dict(zip(SIGNALS.column_names, row, strict=True)) for row in rows]
     assert [(row["pod_uid"], row["busy_ms"]) for row in measured] == [("a", 18 * MINUTE_MS)]
 
@@ -444,7 +443,7 @@ def test_a_counter_that_stands_still_is_not_read(url: str) -> None:
 def test_of_one_arbitrary_pod_nothing_is_said(url: str) -> None:
     found, problems = signals(url, "arbitrary")
     assert not found
-    unsplit = problems[ProblemCode.USE_UNSPLIT]
+    unsplit = problems[DataProblemCode.USE_UNSPLIT]
     assert unsplit.board_ms == 2 * HOUR_MS / 4
     assert "KUBERNETES_VIRTUAL_GPUS" in unsplit.detail
 
@@ -453,14 +452,14 @@ def test_of_one_arbitrary_pod_nothing_is_said(url: str) -> None:
 def test_corrupt_samples_are_left_out_one_by_one(url: str) -> None:
     found, problems = signals(url, "corrupt")
     assert (found["a", 0]["observed_ms"], found["a", 0]["busy_ms"]) == (59, 29.5)
-    assert problems[ProblemCode.USE_DROPPED].board_ms == 2 * EVERY_MS
+    assert problems[DataProblemCode.USE_DROPPED].board_ms == 2 * EVERY_MS
 
 
 @pytest.mark.trap(10, 11)
 def test_a_word_for_no_value_is_none(url: str) -> None:
     found, problems = signals(url, "leaked")
     assert set(found["a", 0]) == {"observed_ms", "busy_ms"}
-    assert problems[ProblemCode.USE_DROPPED].board_ms == HOUR_MS
+    assert problems[DataProblemCode.USE_DROPPED].board_ms == HOUR_MS
 
 
 @pytest.mark.trap(9)
@@ -470,7 +469,7 @@ def test_profiling_that_stands_at_nought_on_a_busy_gpu_is_no_signal(url: str) ->
     assert (found["a", 1]["sm_observed_ms"], found["a", 1]["sm_active_ms"]) == (60, 30)
     # No tensor core was used in the second hour: that is a measured 0.
     assert (found["a", 1]["tensor_observed_ms"], found["a", 1]["tensor_active_ms"]) == (60, 0)
-    assert problems[ProblemCode.USE_DROPPED].board_ms == HOUR_MS
+    assert problems[DataProblemCode.USE_DROPPED].board_ms == HOUR_MS
 
 
 @pytest.mark.trap(16)
@@ -492,7 +491,7 @@ def test_a_counter_that_fell_says_nothing_of_that_interval(url: str) -> None:
     assert found["a", 0]["energy_observed_ms"] == 59
     assert found["a", 0]["energy_mj"] == pytest.approx(300 * 3540 * 1000)
     assert found["a", 1]["energy_mj"] == pytest.approx(300 * 3600 * 1000)
-    dropped = problems[ProblemCode.USE_DROPPED]
+    dropped = problems[DataProblemCode.USE_DROPPED]
     assert (dropped.board_ms, dropped.subject) == (EVERY_MS, "energy")
 
 
@@ -518,14 +517,14 @@ def test_two_gpus_of_a_pod_are_added_up(url: str) -> None:
     assert (found["a", 0]["observed_ms"], found["a", 0]["busy_ms"]) == (120, 24)
     assert (found["a", 0]["memory_used_mib_s"], found["a", 0]["memory_peak_mib"]) == (400 * 3600, 300)
     with PrometheusClient(url) as client:
-        frame = read_activity(_reader(client, "two"), WINDOW, Holdings(HOLDS["two"]))
+        frame = read_activity(_reader(client, "two"), WINDOW, ClusterHoldings(HOLDS["two"]))
     per_gpu = frame.groupby("gpu", observed=True)["busy_ms"].sum() / MINUTE_MS
     assert per_gpu.round(3).to_dict() == {"GPU-1": 24, "GPU-2": 0}
 
 
 def test_a_pod_is_observed_for_no_more_than_it_held(url: str) -> None:
     with PrometheusClient(url) as client:
-        rows, _ = read_signals(_reader(client, "two"), WINDOW, Holdings([held("a", 0, 1)]))
+        rows, _ = read_signals(_reader(client, "two"), WINDOW, ClusterHoldings([held("a", 0, 1)]))
     measured = dict(zip(SIGNALS.column_names, rows[0], strict=True))
     assert (measured["observed_ms"], measured["busy_ms"]) == (HOUR_MS, 0.2 * HOUR_MS)
 
@@ -557,7 +556,7 @@ def test_what_was_not_measured_is_null_and_power_stands_in_for_energy(url: str) 
 def test_activity_adds_up_to_signals(url: str, case: str) -> None:
     found, _ = signals(url, case)
     with PrometheusClient(url) as client:
-        frame = read_activity(_reader(client, case), WINDOW, Holdings(HOLDS[case]))
+        frame = read_activity(_reader(client, case), WINDOW, ClusterHoldings(HOLDS[case]))
     assert set(frame["gpu"]) == ({"GPU-1/1"} if case == "mig" else {"GPU-1"})
     assert (frame["end_ms"] - frame["start_ms"] == 5 * MINUTE_MS).all()
     for column in ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms"):
@@ -585,7 +584,7 @@ def _totals(url: str, case: str, windows: list[Window]) -> list[float]:
         rows = [
             row
             for window in windows
-            for row in read_signals(_reader(client, case), window, Holdings(HOLDS[case]))[0]
+            for row in read_signals(_reader(client, case), window, ClusterHoldings(HOLDS[case]))[0]
         ]
     return [sum(float(str(row[column])) for row in rows if row[column] is not None) for column in columns]
 
@@ -593,5 +592,5 @@ def _totals(url: str, case: str, windows: list[Window]) -> list[float]:
 def test_nothing_at_all_is_an_empty_answer(url: str) -> None:
     with PrometheusClient(url) as client:
         reader = _reader(client, "nowhere")
-        assert read_signals(reader, WINDOW, Holdings([held("a", 0, 1)])) == ([], [])
-        assert read_activity(reader, WINDOW, Holdings([])).empty
+        assert read_signals(reader, WINDOW, ClusterHoldings([held("a", 0, 1)])) == ([], [])
+        assert read_activity(reader, WINDOW, ClusterHoldings([])).empty

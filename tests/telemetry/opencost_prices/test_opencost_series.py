@@ -10,14 +10,13 @@ import pytest
 
 from gpucost.contract.opencost import BilledNode, BilledPod, DefaultPrice, OpenCostRelease
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
-from gpucost.pricing.observed import ObservedNode, ObservedPrices, Step
-from gpucost.telemetry.existing.opencost import CARRY_MS, REACH_MS, read_prices
-from gpucost.telemetry.existing.opencost_billed import read_billed
-from gpucost.telemetry.existing.opencost_release import read_release
-from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL, select
-from gpucost.telemetry.reader import ClusterReader
-from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.pricing.opencost_prices import ObservedNode, ObservedPrices, PriceStep
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+from gpucost.telemetry.prometheus.promql import PromQL, select
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.opencost_billing import read_billed, read_release
+from gpucost.telemetry.upstream.opencost_prices import CARRY_MS, REACH_MS, read_prices
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]
@@ -176,7 +175,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def reader(url: str, cluster: str, window: Window = DAY) -> ClusterReader:
-    settings = PrometheusSettings(replica_labels=("replica",))
+    settings = PrometheusSourceSettings(replica_labels=("replica",))
     return ClusterReader(PrometheusClient(url), settings, cluster, window)
 
 
@@ -185,16 +184,16 @@ def prices(url: str) -> ObservedPrices:
     return read_prices(reader(url, "p"), DAY)
 
 
-def total(prices: ObservedPrices, node: str) -> tuple[Step, ...]:
+def total(prices: ObservedPrices, node: str) -> tuple[PriceStep, ...]:
     return prices["p", node].total
 
 
 def test_a_price_that_never_changes_is_one_step(prices: ObservedPrices) -> None:
     found = prices["p", "steady"]
-    assert found.total == (Step(DAY.start_ms, DAY.end_ms, 55.04),)
-    assert found.gpu == (Step(DAY.start_ms, DAY.end_ms, 2.33985),)
+    assert found.total == (PriceStep(DAY.start_ms, DAY.end_ms, 55.04),)
+    assert found.gpu == (PriceStep(DAY.start_ms, DAY.end_ms, 2.33985),)
     six = at(6) + OFFSET
-    assert found.spot == (Step(DAY.start_ms, six, 0.0), Step(six, DAY.end_ms, 1.0))
+    assert found.spot == (PriceStep(DAY.start_ms, six, 0.0), PriceStep(six, DAY.end_ms, 1.0))
 
 
 @pytest.mark.vector("V23")
@@ -203,35 +202,35 @@ def test_a_change_takes_effect_at_the_first_sample_that_shows_it(
     prices: ObservedPrices, node: str, when: float
 ) -> None:
     change = at(when) + OFFSET
-    assert total(prices, node) == (Step(DAY.start_ms, change, 16.0), Step(change, DAY.end_ms, 24.0))
+    assert total(prices, node) == (PriceStep(DAY.start_ms, change, 16.0), PriceStep(change, DAY.end_ms, 24.0))
 
 
 def test_a_node_has_its_price_for_a_moment_before_it_was_seen(prices: ObservedPrices) -> None:
-    assert total(prices, "comes") == (Step(at(3.5) + OFFSET - REACH_MS, DAY.end_ms, 8.0),)
+    assert total(prices, "comes") == (PriceStep(at(3.5) + OFFSET - REACH_MS, DAY.end_ms, 8.0),)
     early = at(3 + 2 / 60) + OFFSET - REACH_MS
     assert early < at(3)
-    assert total(prices, "comes-early") == (Step(early, DAY.end_ms, 8.0),)
+    assert total(prices, "comes-early") == (PriceStep(early, DAY.end_ms, 8.0),)
 
 
 def test_a_price_outlives_a_gap_but_not_a_long_one(prices: ObservedPrices) -> None:
-    assert total(prices, "short-gap") == (Step(DAY.start_ms, DAY.end_ms, 8.0),)
+    assert total(prices, "short-gap") == (PriceStep(DAY.start_ms, DAY.end_ms, 8.0),)
     gap_end = at(14.5) + OFFSET - REACH_MS
     assert total(prices, "long-gap") == (
-        Step(DAY.start_ms, at(4) + CARRY_MS, 8.0),
-        Step(gap_end, DAY.end_ms, 8.0),
+        PriceStep(DAY.start_ms, at(4) + CARRY_MS, 8.0),
+        PriceStep(gap_end, DAY.end_ms, 8.0),
     )
-    assert total(prices, "goes") == (Step(DAY.start_ms, at(6) + CARRY_MS, 8.0),)
+    assert total(prices, "goes") == (PriceStep(DAY.start_ms, at(6) + CARRY_MS, 8.0),)
 
 
 def test_what_is_no_price_is_kept_to_be_said(prices: ObservedPrices) -> None:
-    assert total(prices, "zero") == (Step(DAY.start_ms, DAY.end_ms, 0.0),)
+    assert total(prices, "zero") == (PriceStep(DAY.start_ms, DAY.end_ms, 0.0),)
     (step,) = total(prices, "nan")
     assert math.isnan(step.value)
 
 
 def test_members_renamed_labels_and_other_clusters(prices: ObservedPrices) -> None:
-    assert total(prices, "ha") == (Step(DAY.start_ms, DAY.end_ms, 4.0),)
-    assert total(prices, "renamed") == (Step(DAY.start_ms, DAY.end_ms, 6.0),)
+    assert total(prices, "ha") == (PriceStep(DAY.start_ms, DAY.end_ms, 4.0),)
+    assert total(prices, "renamed") == (PriceStep(DAY.start_ms, DAY.end_ms, 6.0),)
     assert {cluster for cluster, _ in prices} == {"p"}
     assert "10.0.0.9:9003" not in {node for _, node in prices}
 
@@ -241,7 +240,7 @@ def test_windows_of_any_size_agree(url: str, prices: ObservedPrices) -> None:
         hour = read_prices(reader(url, "p", window), window)
         for key, whole in prices.items():
             expected = tuple(
-                Step(max(step.start_ms, window.start_ms), min(step.end_ms, window.end_ms), step.value)
+                PriceStep(max(step.start_ms, window.start_ms), min(step.end_ms, window.end_ms), step.value)
                 for step in whole.total
                 if step.start_ms < window.end_ms and window.start_ms < step.end_ms
             )

@@ -1,13 +1,16 @@
-"""Containers (pkg/apis/core/validation: validateContainers, validateInitContainers)."""
+"""Probes and hooks of containers (pkg/apis/core/validation: validateProbe, validateLifecycle).
+
+Containers (pkg/apis/core/validation: validateContainers, validateInitContainers).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gpucost.domain.errors import Remark
-from gpucost.kube.manifests.rules.downward import check_field, check_resource_field
+from gpucost.domain.errors import ErrorRemark
 from gpucost.kube.manifests.rules.names import (
+    HEADER_RULE,
     KEY_RULE,
     LABEL_RULE,
     PORT_RULE,
@@ -19,32 +22,103 @@ from gpucost.kube.manifests.rules.names import (
     check_range,
     check_required,
     is_dns_label,
+    is_header,
     is_key,
     is_port_name,
     is_subdomain,
     is_variable,
 )
-from gpucost.kube.manifests.rules.probes import PROBES, check_lifecycle, check_probe
 from gpucost.kube.manifests.rules.resources import check_resources
 from gpucost.kube.manifests.rules.security import check_container_security
-from gpucost.kube.manifests.rules.volumes import PULL_POLICIES, check_mounts
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.manifests.rules.volumes import (
+    PULL_POLICIES,
+    check_field,
+    check_mounts,
+    check_resource_field,
+)
+from gpucost.kube.parse.fields import ObjectPart
+
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_GRACE_S = 30
+_HIGHEST_PORT = 65535
+
+
+def check_probe(container: ObjectPart, key: str, spec: ObjectPart) -> None:
+    """One of ``PROBES``, where it is there."""
+    if key not in container:
+        return
+    probe = container.part(key)
+    _check_handler(probe, _HANDLERS[:-1], spec)
+    for each in _COUNTS:
+        check_range(probe, each, 0)
+    grace = probe.whole("terminationGracePeriodSeconds")
+    if key == "readinessProbe":
+        if grace is not None:
+            probe.flaw("terminationGracePeriodSeconds", grace, "none, of a readiness probe")
+    else:
+        check_range(probe, "terminationGracePeriodSeconds", 1)
+        if (probe.whole("successThreshold") or 1) != 1:
+            probe.flaw("successThreshold", probe.whole("successThreshold"), "1")
+
+
+def check_lifecycle(container: ObjectPart, spec: ObjectPart) -> None:
+    """What runs when a container starts and stops."""
+    lifecycle = container.part("lifecycle")
+    for key in ("postStart", "preStop"):
+        if key in lifecycle:
+            _check_handler(lifecycle.part(key), _HANDLERS, spec)
+
+
+def _check_handler(holder: ObjectPart, kinds: tuple[str, ...], spec: ObjectPart) -> None:
+    given = [key for key in kinds if key in holder]
+    if len(given) != 1:
+        holder.flaw("", given or None, f"one of {', '.join(kinds)}")
+    for key in given[:1]:
+        handler = holder.part(key)
+        if key == "exec" and not handler.texts("command"):
+            handler.flaw("command", None, "a command: it is required")
+        elif key == "sleep":
+            _check_sleep(handler, spec)
+        elif key != "exec":
+            _check_port(handler)
+        if key == "httpGet":
+            check_one_of(handler, "scheme", ("", "HTTP", "HTTPS"))
+            for header in handler.parts("httpHeaders"):
+                if not is_header(header.text("name")):
+                    header.flaw("name", header.text("name") or None, HEADER_RULE)
+
+
+def _check_sleep(handler: ObjectPart, spec: ObjectPart) -> None:
+    grace = spec.whole("terminationGracePeriodSeconds")
+    check_range(handler, "seconds", 0, max(_GRACE_S if grace is None else grace, 0))
+
+
+def _check_port(handler: ObjectPart) -> None:
+    port = handler.raw("port")
+    if isinstance(port, str):
+        if not is_port_name(port):
+            handler.flaw("port", port, PORT_RULE)
+    elif not 1 <= (port or 0) <= _HIGHEST_PORT:
+        handler.flaw("port", port, f"between 1 and {_HIGHEST_PORT}, inclusive")
+
 
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 _MESSAGES = ("FallbackToLogsOnError", "File")
-_HIGHEST_PORT = 65535
+_HIGHEST_CONTAINER_PORT = 65535
 _MOST_RULES, _MOST_CODES = 20, 255
 
 
-class Surroundings(NamedTuple):
+class ContainerContext(NamedTuple):
     """What containers refer to: ``volumes`` is None where somebody else adds some that are not known."""
 
-    spec: Part
-    volumes: Mapping[str, Part] | None
+    spec: ObjectPart
+    volumes: Mapping[str, ObjectPart] | None
     claims: frozenset[str]
 
 
-def check_containers(around: Surroundings) -> None:
+def check_containers(around: ContainerContext) -> None:
     """Containers and init containers of a pod spec."""
     containers, first = around.spec.parts("containers"), around.spec.parts("initContainers")
     if not containers:
@@ -61,7 +135,7 @@ def check_containers(around: Surroundings) -> None:
         _check_host_ports((container,))
 
 
-def _check_names(containers: Iterable[Part], first: Iterable[Part]) -> None:
+def _check_names(containers: Iterable[ObjectPart], first: Iterable[ObjectPart]) -> None:
     seen: set[str] = set()
     for container in (*containers, *first):
         name = container.text("name")
@@ -70,7 +144,7 @@ def _check_names(containers: Iterable[Part], first: Iterable[Part]) -> None:
         seen.add(name)
 
 
-def _check_common(container: Part, around: Surroundings) -> None:
+def _check_common(container: ObjectPart, around: ContainerContext) -> None:
     check_name(container, "name", is_dns_label, LABEL_RULE, is_required=True)
     if not container.text("image"):
         container.flaw("image", None, "an image: it is required")
@@ -87,7 +161,7 @@ def _check_common(container: Part, around: Surroundings) -> None:
     check_container_security(container, around.spec)
 
 
-def _check_ports(container: Part) -> None:
+def _check_ports(container: ObjectPart) -> None:
     names: set[str] = set()
     for port in container.parts("ports"):
         name = port.text("name")
@@ -95,14 +169,14 @@ def _check_ports(container: Part) -> None:
             port.flaw("name", name, "each name once")
         names.add(name)
         if not port.whole("containerPort"):
-            port.flaw("containerPort", None, f"between 1 and {_HIGHEST_PORT}, inclusive")
+            port.flaw("containerPort", None, f"between 1 and {_HIGHEST_CONTAINER_PORT}, inclusive")
         for key in ("containerPort", "hostPort"):
             if port.whole(key):
-                check_range(port, key, 1, _HIGHEST_PORT)
+                check_range(port, key, 1, _HIGHEST_CONTAINER_PORT)
         check_one_of(port, "protocol", ("", "SCTP", "TCP", "UDP"))
 
 
-def _check_host_ports(containers: Iterable[Part]) -> None:
+def _check_host_ports(containers: Iterable[ObjectPart]) -> None:
     seen = set()
     for container in containers:
         for port in container.parts("ports"):
@@ -113,7 +187,7 @@ def _check_host_ports(containers: Iterable[Part]) -> None:
             seen.add(key)
 
 
-def _check_variable(variable: Part, volumes: Mapping[str, Part] | None) -> None:
+def _check_variable(variable: ObjectPart, volumes: Mapping[str, ObjectPart] | None) -> None:
     check_name(variable, "name", is_variable, VARIABLE_RULE, is_required=True)
     if "valueFrom" not in variable:
         return
@@ -127,7 +201,7 @@ def _check_variable(variable: Part, volumes: Mapping[str, Part] | None) -> None:
         _check_variable_source(source.part(key), key, volumes)
 
 
-def _check_variable_source(reference: Part, key: str, volumes: Mapping[str, Part] | None) -> None:
+def _check_variable_source(reference: ObjectPart, key: str, volumes: Mapping[str, ObjectPart] | None) -> None:
     if key == "fieldRef":
         check_field(reference)
     elif key == "resourceFieldRef":
@@ -143,7 +217,7 @@ def _check_variable_source(reference: Part, key: str, volumes: Mapping[str, Part
         check_name(reference, "key", is_key, KEY_RULE, is_required=True)
 
 
-def _check_variables_from(source: Part) -> None:
+def _check_variables_from(source: ObjectPart) -> None:
     check_name(source, "prefix", is_variable, VARIABLE_RULE)
     given = [key for key in ("configMapRef", "secretRef") if key in source]
     if len(given) != 1:
@@ -152,7 +226,7 @@ def _check_variables_from(source: Part) -> None:
         check_name(source.part(key), "name", is_subdomain, SUBDOMAIN_RULE, is_required=True)
 
 
-def _check_resizes(container: Part, spec: Part) -> None:
+def _check_resizes(container: ObjectPart, spec: ObjectPart) -> None:
     seen: set[str] = set()
     for policy in container.parts("resizePolicy"):
         name, restart = policy.text("resourceName"), policy.text("restartPolicy")
@@ -165,13 +239,13 @@ def _check_resizes(container: Part, spec: Part) -> None:
         seen.add(name)
 
 
-def _check_probes(container: Part, spec: Part) -> None:
+def _check_probes(container: ObjectPart, spec: ObjectPart) -> None:
     for key in PROBES:
         check_probe(container, key, spec)
     check_lifecycle(container, spec)
 
 
-def _check_first(container: Part, spec: Part) -> None:
+def _check_first(container: ObjectPart, spec: ObjectPart) -> None:
     """Of an init container; one that restarts always runs beside the others and may have what they have."""
     _check_restart_rules(container)
     if container.text("restartPolicy") == "Always":
@@ -185,11 +259,11 @@ def _check_first(container: Part, spec: Part) -> None:
             policy.flaw("restartPolicy", "RestartContainer", "NotRequired, of an init container")
 
 
-def _check_restart_rules(container: Part) -> None:
+def _check_restart_rules(container: ObjectPart) -> None:
     rules = container.parts("restartPolicyRules")
     check_one_of(container, "restartPolicy", ("Always", "Never", "OnFailure"), is_required=bool(rules))
     if len(rules) > _MOST_RULES:
-        container.flaw("restartPolicyRules", Remark(f"{len(rules):,} rules"), f"at most {_MOST_RULES}")
+        container.flaw("restartPolicyRules", ErrorRemark(f"{len(rules):,} rules"), f"at most {_MOST_RULES}")
     for rule in rules:
         check_one_of(rule, "action", ("Restart", "RestartAllContainers"), is_required=True)
         if "exitCodes" not in rule:
@@ -199,10 +273,10 @@ def _check_restart_rules(container: Part) -> None:
         check_one_of(codes, "operator", ("In", "NotIn"), is_required=True)
         held = codes.raw("values") or []
         if len(held) > _MOST_CODES:
-            codes.flaw("values", Remark(f"{len(held):,} values"), f"at most {_MOST_CODES}")
+            codes.flaw("values", ErrorRemark(f"{len(held):,} values"), f"at most {_MOST_CODES}")
 
 
-def all_containers(spec: Part) -> Iterator[Part]:
+def all_containers(spec: ObjectPart) -> Iterator[ObjectPart]:
     """Init containers too."""
     yield from spec.parts("initContainers")
     yield from spec.parts("containers")

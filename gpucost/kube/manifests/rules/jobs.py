@@ -1,11 +1,14 @@
-"""Jobs and CronJobs (pkg/apis/batch/validation; defaults of pkg/apis/batch/v1)."""
+"""Schedules of CronJobs (robfig/cron v3.0.1, parser.go: ParseStandard).
+
+Jobs and CronJobs (pkg/apis/batch/validation; defaults of pkg/apis/batch/v1).
+"""
 
 from __future__ import annotations
 
 import re
 from zoneinfo import available_timezones
 
-from gpucost.domain.errors import Remark, shorten
+from gpucost.domain.errors import ErrorRemark, shorten
 from gpucost.kube.manifests.rules.names import (
     BOTH,
     LABEL_RULE,
@@ -15,16 +18,68 @@ from gpucost.kube.manifests.rules.names import (
     check_name,
     check_one_of,
     check_range,
+    check_selector,
     is_dns_label,
     is_domain_path,
     is_label_value,
     is_qualified,
     is_subdomain,
+    selects,
 )
 from gpucost.kube.manifests.rules.pods import check_template
-from gpucost.kube.manifests.rules.schedules import is_schedule
-from gpucost.kube.manifests.rules.selectors import check_selector, selects
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
+
+_FIELDS = (
+    (0, 59, ()),
+    (0, 23, ()),
+    (1, 31, ()),
+    (1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
+    (0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+)
+_NAMED = frozenset(("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"))
+_PART = re.compile(r"(?P<any>[*?])|(?P<first>[A-Za-z0-9]+)(?:-(?P<last>[A-Za-z0-9]+))?")
+_NUMBER = re.compile("[0-9]{1,9}")
+_EVERY = re.compile(r"@every [-+]?([0-9]*\.?[0-9]+(ns|us|µs|μs|ms|s|m|h))+|@every [-+]?0")
+_LONGEST = 1024
+
+
+def is_schedule(text: str) -> bool:
+    """Five fields: minute, hour, day of month, month, day of week. Zones stand in a field of their own."""
+    if "TZ" in text or len(text) > _LONGEST:
+        return False
+    if text.startswith("@"):
+        return text in _NAMED or _EVERY.fullmatch(text) is not None
+    fields = text.split()
+    return len(fields) == len(_FIELDS) and all(
+        _is_field(each, *bounds) for each, bounds in zip(fields, _FIELDS, strict=True)
+    )
+
+
+def _is_field(text: str, least: int, most: int, names: tuple[str, ...]) -> bool:
+    return (
+        all(_is_range(each, least, most, names) for each in text.split(",") if each) and text.strip(",") != ""
+    )
+
+
+def _is_range(text: str, least: int, most: int, names: tuple[str, ...]) -> bool:
+    span, slash, step = text.partition("/")
+    if slash and (not _NUMBER.fullmatch(step) or int(step) == 0):
+        return False
+    found = _PART.fullmatch(span)
+    if found is None:
+        return False
+    if found["any"]:
+        return True
+    first = _number(found["first"], least, names)
+    last = first if found["last"] is None else _number(found["last"], least, names)
+    return first is not None and last is not None and least <= first <= last <= most
+
+
+def _number(text: str, least: int, names: tuple[str, ...]) -> int | None:
+    if text.lower() in names:
+        return names.index(text.lower()) + least
+    return int(text) if _NUMBER.fullmatch(text) else None
+
 
 _COUNTS = (
     *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"),
@@ -41,7 +96,7 @@ _OWN = (_NAME, _UID, f"batch.kubernetes.io/{_NAME}", f"batch.kubernetes.io/{_UID
 _INTERVAL = re.compile(r"\+?([0-9]{1,10})(?:-\+?([0-9]{1,10}))?")
 
 
-def check_job(root: Part, name: str) -> None:
+def check_job(root: ObjectPart, name: str) -> None:
     """``name`` is the one that it will have."""
     spec = root.part("spec")
     has_own = spec.flag("manualSelector")
@@ -61,7 +116,7 @@ def check_job(root: Part, name: str) -> None:
         _check_name(root, name, 1 if is_alone else spec.whole("completions") or 0)
 
 
-def _check_name(root: Part, name: str, completions: int) -> None:
+def _check_name(root: ObjectPart, name: str, completions: int) -> None:
     """That pods can have it as a label, and as a part of their host's name."""
     metadata, host = root.part("metadata"), f"{name}-{completions - 1}"
     if not is_label_value(name):
@@ -70,7 +125,7 @@ def _check_name(root: Part, name: str, completions: int) -> None:
         metadata.flaw("name", name, f"a name of which pods can be called {shorten(host, 80)}: {LABEL_RULE}")
 
 
-def _check_generated(spec: Part, labels: dict[str, str], name: str, uid: str) -> None:
+def _check_generated(spec: ObjectPart, labels: dict[str, str], name: str, uid: str) -> None:
     """Labels and selector that the API server makes, where a person wrote some of them. An object that it
     made has them, with its own uid."""
     made = {key: uid if key.endswith(_UID) else name for key in _OWN}
@@ -83,7 +138,7 @@ def _check_generated(spec: Part, labels: dict[str, str], name: str, uid: str) ->
         spec.flaw("selector", SET, "none: it is generated, unless manualSelector is true")
 
 
-def check_job_spec(spec: Part, completions: int | None = None) -> None:
+def check_job_spec(spec: ObjectPart, completions: int | None = None) -> None:
     """``completions`` are those of one that says neither these nor a parallelism."""
     for key in _COUNTS:
         check_range(spec, key, 0)
@@ -113,7 +168,7 @@ def check_job_spec(spec: Part, completions: int | None = None) -> None:
     _check_restarts(template.part("spec"), "podFailurePolicy" in spec)
 
 
-def _check_restarts(pods: Part, has_policy: bool) -> None:
+def _check_restarts(pods: ObjectPart, has_policy: bool) -> None:
     found = pods.text("restartPolicy")
     if found in ("", "Always"):
         pods.flaw("restartPolicy", found or None, 'valid values: "OnFailure", "Never"')
@@ -121,7 +176,7 @@ def _check_restarts(pods: Part, has_policy: bool) -> None:
         pods.flaw("restartPolicy", found, '"Never", when podFailurePolicy is specified')
 
 
-def _check_indexed(spec: Part, completions: int | None) -> None:
+def _check_indexed(spec: ObjectPart, completions: int | None) -> None:
     if completions is None:
         spec.flaw("completions", None, f"a number, when completion mode is {_INDEXED}")
         return
@@ -140,14 +195,14 @@ def _check_indexed(spec: Part, completions: int | None) -> None:
             _check_success_rule(rule, completions)
 
 
-def _rules(spec: Part, policy: str) -> list[Part]:
+def _rules(spec: ObjectPart, policy: str) -> list[ObjectPart]:
     rules = spec.part(policy).parts("rules")
     if len(rules) > _MOST_RULES:
-        spec.part(policy).flaw("rules", Remark(f"{len(rules):,} rules"), f"at most {_MOST_RULES}")
+        spec.part(policy).flaw("rules", ErrorRemark(f"{len(rules):,} rules"), f"at most {_MOST_RULES}")
     return rules
 
 
-def _check_success_rule(rule: Part, completions: int) -> None:
+def _check_success_rule(rule: ObjectPart, completions: int) -> None:
     indexes, count = rule.text("succeededIndexes"), rule.whole("succeededCount")
     if "succeededIndexes" not in rule and count is None:
         rule.flaw("", None, "at least one of succeededCount and succeededIndexes")
@@ -174,7 +229,7 @@ def _indexes(text: str, completions: int) -> int | None:
     return total
 
 
-def _check_failure_rule(rule: Part, spec: Part, index: int) -> None:
+def _check_failure_rule(rule: ObjectPart, spec: ObjectPart, index: int) -> None:
     check_one_of(rule, "action", ("Count", "FailIndex", "FailJob", "Ignore"), is_required=True)
     if rule.text("action") == "FailIndex" and "backoffLimitPerIndex" not in spec:
         rule.flaw("action", "FailIndex", "another action, unless backoffLimitPerIndex is set")
@@ -186,13 +241,13 @@ def _check_failure_rule(rule: Part, spec: Part, index: int) -> None:
     if "onExitCodes" in rule:
         _check_codes(rule.part("onExitCodes"), spec)
     if len(conditions) > _MOST_RULES:
-        rule.flaw("onPodConditions", Remark(f"{len(conditions):,} patterns"), f"at most {_MOST_RULES}")
+        rule.flaw("onPodConditions", ErrorRemark(f"{len(conditions):,} patterns"), f"at most {_MOST_RULES}")
     for each in conditions:
         check_name(each, "type", is_qualified, QUALIFIED_RULE, is_required=True)
         check_one_of(each, "status", ("", "False", "True", "Unknown"))
 
 
-def _check_codes(codes: Part, spec: Part) -> None:
+def _check_codes(codes: ObjectPart, spec: ObjectPart) -> None:
     pods = spec.part("template").part("spec")
     names = {each.text("name") for key in ("containers", "initContainers") for each in pods.parts(key)}
     check_one_of(codes, "operator", ("In", "NotIn"), is_required=True)
@@ -202,14 +257,14 @@ def _check_codes(codes: Part, spec: Part) -> None:
         )
     values = codes.raw("values") or []
     if not 1 <= len(values) <= _MOST_CODES:
-        codes.flaw("values", Remark(f"{len(values):,} values"), f"1 to {_MOST_CODES}")
+        codes.flaw("values", ErrorRemark(f"{len(values):,} values"), f"1 to {_MOST_CODES}")
     if sorted(set(values)) != values:
         codes.flaw("values", values, "values in order, each once")
     if codes.text("operator") == "In" and 0 in values:
         codes.flaw("values", values, "values other than 0, for the In operator")
 
 
-def check_cron_job(root: Part, name: str) -> None:
+def check_cron_job(root: ObjectPart, name: str) -> None:
     """``name`` is the one that it will have."""
     spec = root.part("spec")
     if len(name) > _LONGEST_CRON:

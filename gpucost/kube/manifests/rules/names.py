@@ -1,4 +1,9 @@
-"""Forms of names and labels (apimachinery v0.36.3: pkg/util/validation/validation.go, pkg/api/validate)."""
+"""Forms of names and labels (apimachinery v0.36.3: pkg/util/validation/validation.go, pkg/api/validate).
+
+Names, labels and owners of objects (apimachinery v0.36.3, pkg/api/validation/objectmeta.go).
+
+Label selectors (apimachinery v0.36.3, pkg/apis/meta/v1/validation: ValidateLabelSelector).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from gpucost.domain.errors import Remark
-from gpucost.kube.parse.reading import Part
+from gpucost.domain.errors import ErrorRemark
+from gpucost.kube.parse.fields import ObjectPart
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = re.compile("([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -21,7 +26,7 @@ _PORT = re.compile("(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _HEADER = re.compile("[-A-Za-z0-9]+")
 LONGEST_NAME, LONGEST_LABEL = 253, 63
-SET, BOTH = Remark("set"), Remark("both")
+SET, BOTH = ErrorRemark("set"), ErrorRemark("both")
 """Of fields that must not be there."""
 
 LABEL_RULE = "lower-case letters, digits and -, with a letter or digit at both ends, at most 63"
@@ -108,7 +113,7 @@ def is_address(text: str) -> bool:
 
 
 def check_name(
-    part: Part, key: str, is_right: Callable[[str], bool], rule: str, is_required: bool = False
+    part: ObjectPart, key: str, is_right: Callable[[str], bool], rule: str, is_required: bool = False
 ) -> bool:
     """Whether it is a name; a flaw where it is none, and where it is missing and must not be."""
     found = part.text(key)
@@ -119,7 +124,7 @@ def check_name(
     return False
 
 
-def check_labels(part: Part, key: str) -> None:
+def check_labels(part: ObjectPart, key: str) -> None:
     """A mapping of labels."""
     for name, value in part.labels(key).items():
         if not is_qualified(name):
@@ -128,7 +133,7 @@ def check_labels(part: Part, key: str) -> None:
             part.flaw(f"{key}[{name}]", value, VALUE_RULE)
 
 
-def check_annotations(part: Part, key: str) -> None:
+def check_annotations(part: ObjectPart, key: str) -> None:
     """Names as those of labels in lower case; 256 KiB of all together."""
     found: Mapping[str, str] = part.labels(key)
     for name in found:
@@ -136,13 +141,13 @@ def check_annotations(part: Part, key: str) -> None:
             part.flaw(f"{key}[{name}]", name, QUALIFIED_RULE)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in found.items())
     if size > _MOST_ANNOTATIONS:
-        part.flaw(key, Remark(f"{size:,} bytes"), f"at most {_MOST_ANNOTATIONS:,} bytes")
+        part.flaw(key, ErrorRemark(f"{size:,} bytes"), f"at most {_MOST_ANNOTATIONS:,} bytes")
 
 
 _MOST_ANNOTATIONS = 256 << 10
 
 
-def check_one_of(part: Part, key: str, allowed: Iterable[str], is_required: bool = False) -> None:
+def check_one_of(part: ObjectPart, key: str, allowed: Iterable[str], is_required: bool = False) -> None:
     """Text that must be one of some, where it is there."""
     found = part.text(key)
     if found not in allowed and (found or is_required or key in part):
@@ -151,16 +156,104 @@ def check_one_of(part: Part, key: str, allowed: Iterable[str], is_required: bool
         )
 
 
-def check_required(part: Part, *keys: str) -> None:
+def check_required(part: ObjectPart, *keys: str) -> None:
     """Text that must not be empty."""
     for key in keys:
         if not part.text(key):
             part.flaw(key, None, "a value: it is required")
 
 
-def check_range(part: Part, key: str, least: int, most: int | None = None) -> None:
+def check_range(part: ObjectPart, key: str, least: int, most: int | None = None) -> None:
     """A whole number, where it is there."""
     found = part.whole(key)
     if found is not None and (found < least or (most is not None and found > most)):
         allowed = f"greater than or equal to {least}" if most is None else f"between {least} and {most}"
         part.flaw(key, found, f"{allowed}, inclusive" if most is not None else allowed)
+
+
+GENERATED = "xxxxx"
+"""In the place of what the API server makes up after generateName."""
+_LONGEST_PREFIX = 58
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+def name_of(metadata: ObjectPart) -> str:
+    """The name that an object will have; empty where it says none."""
+    prefix = metadata.text("generateName")[:_LONGEST_PREFIX]
+    return metadata.text("name") or (f"{prefix}{GENERATED}" if prefix else "")
+
+
+def check_metadata(root: ObjectPart, is_label: bool = False) -> str:
+    """The name that it will have. With ``is_label`` names of the kind are labels of DNS."""
+    metadata = root.part("metadata")
+    name = name_of(metadata)
+    is_right, rule = (is_dns_label, LABEL_RULE) if is_label else (is_subdomain, SUBDOMAIN_RULE)
+    if not name:
+        metadata.flaw("name", None, "a name, or generateName")
+    elif metadata.text("name") and not is_right(name):
+        metadata.flaw("name", name, rule)
+    prefix = metadata.text("generateName")
+    if prefix and not is_right(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
+        metadata.flaw("generateName", prefix, rule)
+    namespace = metadata.text("namespace")
+    if namespace and not is_dns_label(namespace):
+        metadata.flaw("namespace", namespace, LABEL_RULE)
+    check_labels(metadata, "labels")
+    check_annotations(metadata, "annotations")
+    for index, finalizer in enumerate(metadata.texts("finalizers")):
+        if not is_qualified(finalizer) or ("/" not in finalizer and finalizer not in _FINALIZERS):
+            metadata.flaw(f"finalizers[{index}]", finalizer, f"{', '.join(_FINALIZERS)}, or {QUALIFIED_RULE}")
+    for owner in metadata.parts("ownerReferences"):
+        check_required(owner, "apiVersion", "kind", "name", "uid")
+    return name
+
+
+LISTED, BARE = ("In", "NotIn"), ("Exists", "DoesNotExist")
+
+
+def check_selector(part: ObjectPart, key: str) -> None:
+    """A selector, where it is there."""
+    selector = part.part(key)
+    check_labels(selector, "matchLabels")
+    for each in selector.parts("matchExpressions"):
+        check_operator(each, LISTED, BARE)
+        check_name(each, "key", is_qualified, QUALIFIED_RULE, is_required=True)
+        check_values(each)
+
+
+def check_operator(expression: ObjectPart, listed: tuple[str, ...], bare: tuple[str, ...]) -> None:
+    """That values are there where an operator takes them, and only there."""
+    operator, values = expression.text("operator"), expression.texts("values")
+    if operator in listed:
+        if not values:
+            expression.flaw("values", None, "values, where the operator is In or NotIn")
+    elif operator in bare:
+        if values:
+            expression.flaw("values", list(values), "none, where the operator is Exists or DoesNotExist")
+    else:
+        expression.flaw(
+            "operator", operator or None, f"a valid selector operator: {', '.join(listed + bare)}"
+        )
+
+
+def check_values(expression: ObjectPart) -> None:
+    for index, value in enumerate(expression.texts("values")):
+        if not is_label_value(value):
+            expression.flaw(f"values[{index}]", value, VALUE_RULE)
+
+
+def selects(selector: ObjectPart, labels: Mapping[str, str]) -> bool:
+    """Whether it matches ``labels``; an empty one matches all, and one that makes no sense too."""
+    if any(labels.get(key) != value for key, value in selector.labels("matchLabels").items()):
+        return False
+    return all(_holds(each, labels) for each in selector.parts("matchExpressions"))
+
+
+def _holds(expression: ObjectPart, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression.text("key")), expression.texts("values")
+    operator = expression.text("operator")
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    return (value is not None) == (operator == "Exists") if operator in BARE else True

@@ -1,47 +1,189 @@
-"""Specs and templates of pods (pkg/apis/core/validation: ValidatePodSpec, ValidatePodTemplateSpec,
-ValidatePodCreate)."""
+"""Where pods may run (pkg/apis/core/validation: ValidateTolerations, validateAffinity,
+validateTopologySpreadConstraints).
+
+Specs and templates of pods (pkg/apis/core/validation: ValidatePodSpec, ValidatePodTemplateSpec,
+ValidatePodCreate).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-from gpucost.domain.errors import Remark
-from gpucost.kube.manifests.rules.containers import Surroundings, all_containers, check_containers
+from gpucost.domain.errors import ErrorRemark
+from gpucost.kube.manifests.rules.containers import ContainerContext, all_containers, check_containers
 from gpucost.kube.manifests.rules.names import (
+    BARE,
     LABEL_RULE,
+    LISTED,
     LONGEST_LABEL,
+    QUALIFIED_RULE,
     SET,
     SUBDOMAIN_RULE,
+    VALUE_RULE,
     check_annotations,
     check_labels,
     check_name,
     check_one_of,
+    check_operator,
     check_range,
+    check_selector,
+    check_values,
     is_address,
     is_dns_label,
+    is_label_value,
+    is_qualified,
     is_search_domain,
     is_subdomain,
 )
 from gpucost.kube.manifests.rules.resources import check_overhead, check_pod_resources
-from gpucost.kube.manifests.rules.scheduling import (
-    check_affinity,
-    check_gates,
-    check_spreading,
-    check_tolerations,
-)
 from gpucost.kube.manifests.rules.security import check_pod_security
 from gpucost.kube.manifests.rules.volumes import check_volumes
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
+_COMPARED = ("Gt", "Lt")
+
+
+def check_tolerations(spec: ObjectPart) -> None:
+    for each in spec.parts("tolerations"):
+        check_name(each, "key", is_qualified, QUALIFIED_RULE)
+        operator, value, effect = each.text("operator"), each.text("value"), each.text("effect")
+        if not each.text("key") and operator != "Exists":
+            each.flaw("operator", operator or None, "Exists, where the key is empty: it matches all keys")
+        if "tolerationSeconds" in each and effect != "NoExecute":
+            each.flaw("effect", effect or None, "NoExecute, where tolerationSeconds is set")
+        check_one_of(each, "effect", ("", *_EFFECTS))
+        if operator == "Exists" and value:
+            each.flaw("value", value, "none: value must be empty when operator is Exists")
+        elif operator in ("", "Equal") and not is_label_value(value):
+            each.flaw("value", value, VALUE_RULE)
+        elif operator not in ("", "Equal", "Exists"):
+            each.flaw("operator", operator, 'supported values: "Equal", "Exists"')
+
+
+def check_affinity(spec: ObjectPart) -> None:
+    affinity = spec.part("affinity")
+    node = affinity.part("nodeAffinity")
+    if _REQUIRED in node:
+        terms = node.part(_REQUIRED).parts("nodeSelectorTerms")
+        if not terms:
+            node.part(_REQUIRED).flaw("nodeSelectorTerms", None, "at least one node selector term")
+        for term in terms:
+            _check_node_term(term)
+    for each in node.parts(_PREFERRED):
+        _check_weight(each)
+        _check_node_term(each.part("preference"), is_preferred=True)
+    for key in ("podAffinity", "podAntiAffinity"):
+        for term in affinity.part(key).parts(_REQUIRED):
+            _check_pod_term(term)
+        for each in affinity.part(key).parts(_PREFERRED):
+            _check_weight(each)
+            _check_pod_term(each.part("podAffinityTerm"))
+
+
+def _check_weight(preferred: ObjectPart) -> None:
+    weight = preferred.whole("weight") or 0
+    if not 1 <= weight <= 100:
+        preferred.flaw("weight", weight, "in the range 1-100")
+
+
+def _check_node_term(term: ObjectPart, is_preferred: bool = False) -> None:
+    for each in term.parts("matchExpressions"):
+        if each.text("operator") in _COMPARED:
+            if len(each.texts("values")) != 1:
+                each.flaw(
+                    "values", list(each.texts("values")), "a single value, where the operator is Lt or Gt"
+                )
+        else:
+            check_operator(each, LISTED, BARE)
+        check_name(each, "key", is_qualified, QUALIFIED_RULE, is_required=True)
+        if not is_preferred:
+            check_values(each)
+    for each in term.parts("matchFields"):
+        values = each.texts("values")
+        if each.text("operator") not in LISTED:
+            each.flaw("operator", each.text("operator") or None, "a valid selector operator: In, NotIn")
+        elif len(values) != 1:
+            each.flaw("values", list(values), "only one value")
+        if each.text("key") != "metadata.name":
+            each.flaw("key", each.text("key") or None, "a valid field selector key: metadata.name")
+        for index, value in enumerate(values):
+            if not is_subdomain(value):
+                each.flaw(f"values[{index}]", value, SUBDOMAIN_RULE)
+
+
+def _check_pod_term(term: ObjectPart) -> None:
+    check_selector(term, "labelSelector")
+    check_selector(term, "namespaceSelector")
+    for index, name in enumerate(term.texts("namespaces")):
+        if not is_dns_label(name):
+            term.flaw(f"namespaces[{index}]", name, LABEL_RULE)
+    check_name(term, "topologyKey", is_qualified, QUALIFIED_RULE, is_required=True)
+    _check_label_keys(term, ("matchLabelKeys", "mismatchLabelKeys"))
+
+
+def _check_label_keys(part: ObjectPart, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        found = part.texts(key)
+        if found and "labelSelector" not in part:
+            part.flaw(key, list(found), "none, where labelSelector is not set")
+        for index, each in enumerate(found):
+            if not is_qualified(each):
+                part.flaw(f"{key}[{index}]", each, QUALIFIED_RULE)
+    selector, matched = part.part("labelSelector"), part.texts("matchLabelKeys")
+    told = {*selector.labels("matchLabels"), *(e.text("key") for e in selector.parts("matchExpressions"))}
+    for index, each in enumerate(matched):
+        if each in told or (len(keys) > 1 and each in part.texts(keys[1])):
+            part.flaw(f"matchLabelKeys[{index}]", each, "keys that stand in no other selector of it")
+
+
+def check_spreading(spec: ObjectPart) -> None:
+    seen: set[tuple[str, str]] = set()
+    for each in spec.parts("topologySpreadConstraints"):
+        key, action = each.text("topologyKey"), each.text("whenUnsatisfiable")
+        if (each.whole("maxSkew") or 0) < 1:
+            each.flaw("maxSkew", each.whole("maxSkew"), "greater than 0")
+        if not key:
+            each.flaw("topologyKey", None, "a label of nodes: it can not be empty")
+        check_one_of(each, "whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"), is_required=True)
+        if (key, action) in seen:
+            each.flaw("topologyKey", key, "each with the same whenUnsatisfiable once")
+        seen.add((key, action))
+        if "minDomains" in each:
+            check_range(each, "minDomains", 1)
+            if action != "DoNotSchedule":
+                each.flaw(
+                    "minDomains", each.whole("minDomains"), "none, unless whenUnsatisfiable is DoNotSchedule"
+                )
+        for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            check_one_of(each, policy, ("Honor", "Ignore"))
+        _check_label_keys(each, ("matchLabelKeys",))
+        check_selector(each, "labelSelector")
+
+
+def check_gates(spec: ObjectPart, key: str, field: str) -> None:
+    """Scheduling gates and readiness gates."""
+    seen: set[str] = set()
+    for gate in spec.parts(key):
+        name = gate.text(field)
+        check_name(gate, field, is_qualified, QUALIFIED_RULE, is_required=True)
+        if key == "schedulingGates" and name in seen:
+            gate.flaw(field, name, "each gate once")
+        seen.add(name)
+
 
 _RESTARTS = ("Always", "Never", "OnFailure")
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _COST = re.compile("0|-?[1-9][0-9]{0,9}")
 _MIRROR = "kubernetes.io/config.mirror"
-_NONE: Mapping[str, Part] = {}
+_NONE: Mapping[str, ObjectPart] = {}
 
 
-def check_pod(root: Part) -> None:
+def check_pod(root: ObjectPart) -> None:
     """A pod of its own."""
     spec = root.part("spec")
     _check_annotations(root)
@@ -59,7 +201,7 @@ def check_pod(root: Part) -> None:
     _check_admitted(spec)
 
 
-def _check_admitted(spec: Part) -> None:
+def _check_admitted(spec: ObjectPart) -> None:
     """What admission that is on in every API server refuses of a pod (plugin/pkg/admission: priority,
     runtimeclass), as far as it does not depend on other objects."""
     if spec.whole("priority") and not spec.text("priorityClassName"):
@@ -71,7 +213,9 @@ def _check_admitted(spec: Part) -> None:
         spec.flaw("overhead", SET, "none, without a RuntimeClass that defines it")
 
 
-def check_template(template: Part, runs_on: bool = False, added: Mapping[str, Part] | None = _NONE) -> None:
+def check_template(
+    template: ObjectPart, runs_on: bool = False, added: Mapping[str, ObjectPart] | None = _NONE
+) -> None:
     """Of a pod template; with ``runs_on`` that of a kind whose pods never end. ``added`` are volumes by name
     that its kind adds to it; None where they are not known."""
     metadata, spec = template.part("metadata"), template.part("spec")
@@ -85,7 +229,7 @@ def check_template(template: Part, runs_on: bool = False, added: Mapping[str, Pa
         _check_always(spec)
 
 
-def _check_always(spec: Part) -> None:
+def _check_always(spec: ObjectPart) -> None:
     policy = spec.text("restartPolicy")
     if policy not in ("", "Always"):
         spec.flaw("restartPolicy", policy, 'supported values: "Always"')
@@ -93,18 +237,20 @@ def _check_always(spec: Part) -> None:
         spec.flaw("activeDeadlineSeconds", spec.whole("activeDeadlineSeconds"), "none, of this kind")
 
 
-def _check_annotations(root: Part) -> None:
+def _check_annotations(root: ObjectPart) -> None:
     metadata = root.part("metadata")
     cost = metadata.labels("annotations").get(_DELETION_COST)
     if cost is not None and (not _COST.fullmatch(cost) or not -(2**31) <= int(cost) < 2**31):
         metadata.flaw(f"annotations[{_DELETION_COST}]", cost, "a 32 bit integer")
 
 
-def check_spec(spec: Part, is_pod: bool = False, added: Mapping[str, Part] | None = _NONE) -> None:
+def check_spec(
+    spec: ObjectPart, is_pod: bool = False, added: Mapping[str, ObjectPart] | None = _NONE
+) -> None:
     """Of a pod, and with less of it of a template; ``added`` as in ``check_template``."""
     volumes = check_volumes(spec, is_pod)
     claims = _check_claims(spec)
-    check_containers(Surroundings(spec, None if added is None else {**volumes, **added}, claims))
+    check_containers(ContainerContext(spec, None if added is None else {**volumes, **added}, claims))
     check_pod_resources(spec)
     check_overhead(spec)
     check_pod_security(spec)
@@ -121,7 +267,7 @@ def check_spec(spec: Part, is_pod: bool = False, added: Mapping[str, Part] | Non
         check_range(spec, "activeDeadlineSeconds", 1, 2**31 - 1)
 
 
-def _check_choices(spec: Part) -> None:
+def _check_choices(spec: ObjectPart) -> None:
     check_one_of(spec, "restartPolicy", ("", *_RESTARTS))
     check_one_of(spec, "dnsPolicy", ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"))
     check_one_of(spec, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
@@ -129,7 +275,7 @@ def _check_choices(spec: Part) -> None:
         check_one_of(spec.part("os"), "name", ("linux", "windows"), is_required=True)
 
 
-def _check_names(spec: Part) -> None:
+def _check_names(spec: ObjectPart) -> None:
     for key in ("serviceAccountName", "serviceAccount", "nodeName", "priorityClassName", "runtimeClassName"):
         check_name(
             spec, key, is_subdomain, SUBDOMAIN_RULE, is_required=key == "runtimeClassName" and key in spec
@@ -145,7 +291,7 @@ def _check_names(spec: Part) -> None:
                 spec.flaw("hostnameOverride", name, f"none, where {key} is true")
 
 
-def _check_claims(spec: Part) -> frozenset[str]:
+def _check_claims(spec: ObjectPart) -> frozenset[str]:
     """Names of the resource claims."""
     names: set[str] = set()
     for claim in spec.parts("resourceClaims"):
@@ -162,7 +308,7 @@ def _check_claims(spec: Part) -> frozenset[str]:
     return frozenset(filter(None, names))
 
 
-def _check_network(spec: Part) -> None:
+def _check_network(spec: ObjectPart) -> None:
     for container in spec.parts("containers") if spec.flag("hostNetwork") else ():
         for port in container.parts("ports"):
             host = port.whole("hostPort")
@@ -177,19 +323,21 @@ def _check_network(spec: Part) -> None:
     _check_dns(spec)
 
 
-def _check_dns(spec: Part) -> None:
+def _check_dns(spec: ObjectPart) -> None:
     config = spec.part("dnsConfig")
     servers, searches = config.texts("nameservers"), config.texts("searches")
     if spec.text("dnsPolicy") == "None" and not servers:
         config.flaw("nameservers", None, "at least one DNS nameserver, where dnsPolicy is None")
     if len(servers) > 3:
-        config.flaw("nameservers", Remark(f"{len(servers)} servers"), "at most 3")
+        config.flaw("nameservers", ErrorRemark(f"{len(servers)} servers"), "at most 3")
     for index, server in enumerate(servers):
         if not is_address(server):
             config.flaw(f"nameservers[{index}]", server, "an IP address")
     if len(searches) > 32 or len(" ".join(searches)) > 2048:
         config.flaw(
-            "searches", Remark(f"{len(searches)} paths"), "at most 32, and 2048 characters of all together"
+            "searches",
+            ErrorRemark(f"{len(searches)} paths"),
+            "at most 32, and 2048 characters of all together",
         )
     for index, search in enumerate(searches):
         if search != "." and not is_search_domain(search.removesuffix(".")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from gpucost.cluster.quantities import is_quantity, signed_quantity
+from gpucost.cluster.objects.quantities import is_quantity, signed_quantity
 from gpucost.kube.manifests.rules.names import (
     LABEL_RULE,
     LONGEST_LABEL,
@@ -14,7 +14,7 @@ from gpucost.kube.manifests.rules.names import (
     is_dns_label,
     is_qualified,
 )
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
 
 _OF_CONTAINERS = frozenset(("cpu", "memory", "ephemeral-storage"))
 _OF_PODS = frozenset(("cpu", "memory"))
@@ -29,7 +29,7 @@ _Names = Callable[[str], str]
 """What is allowed, of a name of a resource that is not; empty for one that is."""
 
 
-def amounts(part: Part, key: str) -> dict[str, Fraction]:
+def amounts(part: ObjectPart, key: str) -> dict[str, Fraction]:
     """Quantities by resource, negative ones too."""
     return {name: signed_quantity(value) for name, value in part.labels(key).items()}
 
@@ -48,14 +48,14 @@ def is_extended(resource: str) -> bool:
     )
 
 
-def check_resources(part: Part, claims: Iterable[str]) -> None:
+def check_resources(part: ObjectPart, claims: Iterable[str]) -> None:
     """``resources`` of a container; ``claims`` are the names of the pod's resource claims."""
     resources = part.part("resources")
     _check_amounts(resources, _container_resource)
     _check_claims(resources, frozenset(claims))
 
 
-def check_overhead(part: Part) -> None:
+def check_overhead(part: ObjectPart) -> None:
     """Is judged as limits."""
     found = amounts(part, "overhead")
     for name, amount in found.items():
@@ -64,7 +64,7 @@ def check_overhead(part: Part) -> None:
         part.flaw("overhead", list(found), "cpu or memory beside huge pages")
 
 
-def check_pod_resources(spec: Part) -> None:
+def check_pod_resources(spec: ObjectPart) -> None:
     """Those of the pod as a whole, beside those of its containers."""
     if "resources" not in spec:
         return
@@ -88,12 +88,12 @@ def check_pod_resources(spec: Part) -> None:
                 inner.flaw(f"limits[{name}]", found, f"at most the pod's limit of {most}")
 
 
-def _written(resources: Part, key: str, name: str) -> str:
+def _written(resources: ObjectPart, key: str, name: str) -> str:
     """One that ``amounts`` has, as it stands there; to read all of them for each takes minutes."""
     return str(resources.raw(key)[name])
 
 
-def _asked(spec: Part, key: str) -> dict[str, Fraction]:
+def _asked(spec: ObjectPart, key: str) -> dict[str, Fraction]:
     """Of containers together, or of the init container that asks for most with the sidecars before it
     (component-helpers v0.36.3, resource/helpers.go: AggregateContainerRequests)."""
     total: dict[str, Fraction] = {}
@@ -119,7 +119,7 @@ def _add(into: dict[str, Fraction], more: Amounts) -> None:
         into[name] = into.get(name, Fraction(0)) + amount
 
 
-def _check_amounts(resources: Part, is_of: _Names) -> None:
+def _check_amounts(resources: ObjectPart, is_of: _Names) -> None:
     limits, requests = amounts(resources, "limits"), amounts(resources, "requests")
     for key, found in (("limits", limits), ("requests", requests)):
         for name, amount in found.items():
@@ -130,7 +130,7 @@ def _check_amounts(resources: Part, is_of: _Names) -> None:
         resources.flaw("", list(limits | requests), "cpu or memory beside huge pages")
 
 
-def _check_amount(resources: Part, key: str, name: str, amount: Fraction, is_of: _Names) -> None:
+def _check_amount(resources: ObjectPart, key: str, name: str, amount: Fraction, is_of: _Names) -> None:
     where, value = f"{key}[{name[:253]}]", _written(resources, key, name)
     allowed = is_of(name)
     if allowed:
@@ -146,7 +146,7 @@ def _check_amount(resources: Part, key: str, name: str, amount: Fraction, is_of:
             resources.flaw(where, value, f"a positive integer multiple of {name[:64]}")
 
 
-def _check_limit(resources: Part, name: str, amount: Fraction, limit: Fraction | None) -> None:
+def _check_limit(resources: ObjectPart, name: str, amount: Fraction, limit: Fraction | None) -> None:
     is_shared = is_native(name) and not name.startswith(_HUGE)
     value = _written(resources, "requests", name)
     if limit is None:
@@ -182,7 +182,7 @@ def _pod_resource(name: str) -> str:
     return "" if name in _OF_PODS or name.startswith(_HUGE) else "supported values: cpu, hugepages-, memory"
 
 
-def _check_claims(resources: Part, of_pod: frozenset[str]) -> None:
+def _check_claims(resources: ObjectPart, of_pod: frozenset[str]) -> None:
     seen: set[str] = set()
     in_parts: set[str] = set()
     for index, claim in enumerate(resources.parts("claims")):

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpucost.cluster.quantities import is_quantity
-from gpucost.domain.errors import Remark, shorten
-from gpucost.kube.parse.reading import Part
+from gpucost.cluster.objects.quantities import is_quantity
+from gpucost.domain.errors import ErrorRemark, shorten
+from gpucost.kube.parse.fields import ObjectPart
 
 RELEASE = "1.36"
 _PACKAGE = "kubernetes_validate"
@@ -35,7 +35,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:
 Schema = Mapping[str, Any]
 
 
-def decoded(part: Part, value: dict[str, Any], definition: str) -> dict[str, Any]:
+def decoded(part: ObjectPart, value: dict[str, Any], definition: str) -> dict[str, Any]:
     """``value``, which ``part`` stands for, as the API server holds it: without ``null``, and quantities
     without blanks around. What it cannot decode is a flaw of ``part``, and left out.
 
@@ -55,7 +55,7 @@ def _definitions() -> Mapping[str, Any]:
     return found
 
 
-def _struct(part: Part, value: Mapping[str, Any], schema: Schema, name: str) -> dict[str, Any]:
+def _struct(part: ObjectPart, value: Mapping[str, Any], schema: Schema, name: str) -> dict[str, Any]:
     fields = schema["properties"]
     read = {}
     unknown = []
@@ -67,7 +67,7 @@ def _struct(part: Part, value: Mapping[str, Any], schema: Schema, name: str) -> 
             if found is not None:
                 read[key] = found
     for key, allowed in misspelt(unknown, fields, f"a field of {name.rpartition('.')[2]}"):
-        part.flaw(key, Remark("unknown field"), allowed)
+        part.flaw(key, ErrorRemark("unknown field"), allowed)
     return read
 
 
@@ -83,7 +83,7 @@ def misspelt(unknown: list[str], fields: Any, otherwise: str) -> list[tuple[str,
     return told
 
 
-def _value(part: Part, key: str, value: Any, schema: Schema) -> Any:
+def _value(part: ObjectPart, key: str, value: Any, schema: Schema) -> Any:
     """None for what has a flaw, or ``null`` where that is nothing."""
     name = schema.get("$ref", "").removeprefix(_PREFIX)
     if name:
@@ -103,11 +103,11 @@ def _type(schema: Schema) -> str:
     return found if isinstance(found, str) else str(found[0])
 
 
-def _object(part: Part, key: str, value: Any, schema: Schema, name: str) -> dict[str, Any] | None:
+def _object(part: ObjectPart, key: str, value: Any, schema: Schema, name: str) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         _wrong(part, key, value, "object")
         return None
-    below = Part(value, key, part)
+    below = ObjectPart(value, key, part)
     if "properties" in schema:
         return _struct(below, value, schema, name)
     inner = schema.get("additionalProperties")
@@ -121,7 +121,7 @@ def _object(part: Part, key: str, value: Any, schema: Schema, name: str) -> dict
     return read
 
 
-def _list(part: Part, key: str, value: Any, items: Schema) -> list[Any] | None:
+def _list(part: ObjectPart, key: str, value: Any, items: Schema) -> list[Any] | None:
     if not isinstance(value, list):
         _wrong(part, key, value, "array")
         return None
@@ -130,13 +130,13 @@ def _list(part: Part, key: str, value: Any, items: Schema) -> list[Any] | None:
         if each is None:
             read.append(_zero(items))
         elif isinstance(each, dict):
-            read.append(_item(Part(each, key, part, index), each, items))
+            read.append(_item(ObjectPart(each, key, part, index), each, items))
         else:
             read.append(_value(part, f"{key}[{index}]", each, items))
     return read
 
 
-def _item(below: Part, each: dict[str, Any], items: Schema) -> Any:
+def _item(below: ObjectPart, each: dict[str, Any], items: Schema) -> Any:
     name = items.get("$ref", "").removeprefix(_PREFIX)
     schema = _definitions()[name] if name else items
     if "properties" in schema:
@@ -152,7 +152,7 @@ def _zero(schema: Schema) -> Any:
     return _ZEROS.get(_type(_definitions()[name] if name else schema), {})
 
 
-def _plain(part: Part, key: str, value: Any, kind: str, form: str) -> Any:
+def _plain(part: ObjectPart, key: str, value: Any, kind: str, form: str) -> Any:
     if kind == "string":
         if not isinstance(value, str):
             return _wrong(part, key, value, kind)
@@ -165,7 +165,7 @@ def _plain(part: Part, key: str, value: Any, kind: str, form: str) -> Any:
     return _whole(part, key, value, 63 if form == "int64" else 31)
 
 
-def _whole(part: Part, key: str, value: Any, bits: int) -> int | None:
+def _whole(part: ObjectPart, key: str, value: Any, bits: int) -> int | None:
     """kubectl writes 4.0 as 4."""
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     if not isinstance(whole, int) or isinstance(whole, bool):
@@ -177,7 +177,7 @@ def _whole(part: Part, key: str, value: Any, bits: int) -> int | None:
     return whole
 
 
-def _instant(part: Part, key: str, value: str) -> str | None:
+def _instant(part: ObjectPart, key: str, value: str) -> str | None:
     try:
         if not _INSTANT.fullmatch(value):
             raise ValueError
@@ -188,7 +188,7 @@ def _instant(part: Part, key: str, value: str) -> str | None:
     return value
 
 
-def _quantity(part: Part, key: str, value: Any) -> str | None:
+def _quantity(part: ObjectPart, key: str, value: Any) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = shorten(value)
     if not isinstance(value, str) or not is_quantity(value):
@@ -197,15 +197,15 @@ def _quantity(part: Part, key: str, value: Any) -> str | None:
     return value.strip()
 
 
-def _int_or_text(part: Part, key: str, value: Any) -> int | str | None:
+def _int_or_text(part: ObjectPart, key: str, value: Any) -> int | str | None:
     return value if isinstance(value, str) else _whole(part, key, value, 31)
 
 
-def _anything(_: Part, __: str, value: Any) -> Any:
+def _anything(_: ObjectPart, __: str, value: Any) -> Any:
     return value
 
 
-def _wrong(part: Part, key: str, value: Any, kind: str) -> Any:
+def _wrong(part: ObjectPart, key: str, value: Any, kind: str) -> Any:
     """None, with a flaw."""
     part.flaw(key, value, _WORDS.get(kind, "a number"))
     return None

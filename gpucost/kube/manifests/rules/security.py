@@ -15,7 +15,7 @@ from gpucost.kube.manifests.rules.names import (
     is_subdomain,
 )
 from gpucost.kube.manifests.rules.volumes import check_descending
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
 
 _HIGHEST_ID = 2**31 - 1
 _SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -29,7 +29,7 @@ _NOT_ON_WINDOWS = (
 )
 
 
-def check_pod_security(spec: Part) -> None:
+def check_pod_security(spec: ObjectPart) -> None:
     """Of the pod as a whole."""
     context = spec.part("securityContext")
     for key in ("fsGroup", "runAsUser", "runAsGroup"):
@@ -46,7 +46,7 @@ def check_pod_security(spec: Part) -> None:
     _check_system(spec, context)
 
 
-def check_container_security(container: Part, spec: Part) -> None:
+def check_container_security(container: ObjectPart, spec: ObjectPart) -> None:
     """Of one container."""
     context = container.part("securityContext")
     for key in ("runAsUser", "runAsGroup"):
@@ -63,7 +63,7 @@ def check_container_security(container: Part, spec: Part) -> None:
             context.flaw("allowPrivilegeEscalation", False, allowed)
 
 
-def _check_profiles(context: Part) -> None:
+def _check_profiles(context: ObjectPart) -> None:
     for key in ("seccompProfile", "appArmorProfile"):
         if key not in context:
             continue
@@ -81,14 +81,14 @@ def _check_profiles(context: Part) -> None:
             _check_profile_name(profile)
 
 
-def _check_profile_name(profile: Part) -> None:
+def _check_profile_name(profile: ObjectPart) -> None:
     name = profile.text("localhostProfile")
     check_required(profile, "localhostProfile")
     if name != name.strip() or len(name) > 4095:
         profile.flaw("localhostProfile", name, "at most 4095 characters, not padded with whitespace")
 
 
-def _check_sysctls(spec: Part, context: Part) -> None:
+def _check_sysctls(spec: ObjectPart, context: ObjectPart) -> None:
     seen: set[str] = set()
     for sysctl in context.parts("sysctls"):
         name = sysctl.text("name")
@@ -104,7 +104,7 @@ def _check_sysctls(spec: Part, context: Part) -> None:
         seen.add(name)
 
 
-def _check_host(spec: Part) -> None:
+def _check_host(spec: ObjectPart) -> None:
     if spec.flag("shareProcessNamespace") and spec.flag("hostPID"):
         spec.flaw("shareProcessNamespace", True, "false, where hostPID is true")
     if spec.flag("hostUsers", True):
@@ -114,7 +114,7 @@ def _check_host(spec: Part) -> None:
             spec.flaw(key, True, "false, where hostUsers is false")
 
 
-def _check_system(spec: Part, context: Part) -> None:
+def _check_system(spec: ObjectPart, context: ObjectPart) -> None:
     """What one operating system has and the other has not."""
     system = spec.part("os").text("name")
     if system == "linux" and "windowsOptions" in context:

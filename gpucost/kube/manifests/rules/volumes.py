@@ -1,16 +1,21 @@
-"""Volumes, and where containers mount them (pkg/apis/core/validation: ValidateVolumes,
-ValidateVolumeMounts)."""
+"""What pods are told of themselves, in variables and files (pkg/apis/core/validation:
+validateObjectFieldSelector, validateContainerResourceFieldSelector).
+
+Volumes, and where containers mount them (pkg/apis/core/validation: ValidateVolumes,
+ValidateVolumeMounts).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
-from gpucost.cluster.quantities import signed_quantity
-from gpucost.kube.manifests.rules.downward import check_field, check_resource_field
+from gpucost.cluster.objects.quantities import signed_quantity
 from gpucost.kube.manifests.rules.names import (
     BOTH,
     LABEL_RULE,
     LONGEST_LABEL,
+    QUALIFIED_RULE,
     SET,
     SUBDOMAIN_RULE,
     check_annotations,
@@ -19,11 +24,62 @@ from gpucost.kube.manifests.rules.names import (
     check_one_of,
     check_range,
     check_required,
+    check_selector,
     is_dns_label,
+    is_qualified,
     is_subdomain,
 )
-from gpucost.kube.manifests.rules.selectors import check_selector
-from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.fields import ObjectPart
+
+_IN_FILES = (
+    *("metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"),
+)
+_IN_VARIABLES = (
+    *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),
+    *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
+)
+_RESOURCES = tuple(
+    f"{which}.{name}" for which in ("limits", "requests") for name in ("cpu", "memory", "ephemeral-storage")
+)
+_HUGE = ("limits.hugepages-", "requests.hugepages-")
+_ONE = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]")
+_SIZES = frozenset(
+    signed_quantity(f"1{suffix}") for suffix in ("", *"kMGTPE", *(f"{each}i" for each in "KMGTPE"))
+)
+_CPU = frozenset((signed_quantity("1"), signed_quantity("1m")))
+
+
+def check_field(reference: ObjectPart, in_volume: bool = False) -> None:
+    """A field of the pod."""
+    version, path = reference.text("apiVersion", "v1") or "v1", reference.text("fieldPath")
+    allowed = _IN_FILES if in_volume else _IN_VARIABLES
+    if version != "v1":
+        reference.flaw("apiVersion", version, "v1")
+    elif not path:
+        reference.flaw("fieldPath", None, "a field of the pod")
+    elif one := _ONE.fullmatch(path):
+        key = one[2].lower() if one[1].endswith("annotations") else one[2]
+        if not is_qualified(key):
+            reference.flaw("fieldPath", path, QUALIFIED_RULE)
+    elif path not in allowed:
+        reference.flaw("fieldPath", path, f"supported values: {', '.join(allowed)}")
+
+
+def check_resource_field(reference: ObjectPart, in_volume: bool = False) -> None:
+    """A resource of a container."""
+    resource, divisor = reference.text("resource"), reference.text("divisor")
+    if in_volume and not reference.text("containerName"):
+        reference.flaw("containerName", None, "the name of a container")
+    elif resource not in _RESOURCES and not resource.startswith(_HUGE):
+        reference.flaw("resource", resource or None, f"supported values: {', '.join(_RESOURCES)}")
+    if divisor and (amount := signed_quantity(divisor)):
+        right = _CPU if resource.endswith(".cpu") else _SIZES
+        if amount not in right and (resource in _RESOURCES or resource.startswith(_HUGE)):
+            allowed = (
+                "1m or 1" if right is _CPU else "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi or 1Ei"
+            )
+            reference.flaw("divisor", divisor, allowed)
+
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _HIGHEST_MODE = 0o777
@@ -61,9 +117,9 @@ _CLAIMS = ("persistentVolumeClaim", "ephemeral")
 _RECURSIVE = ("Disabled", "IfPossible", "Enabled")
 
 
-def check_volumes(spec: Part, is_pod: bool) -> Mapping[str, Part]:
+def check_volumes(spec: ObjectPart, is_pod: bool) -> Mapping[str, ObjectPart]:
     """Those of a pod spec; the volumes that are right, by name."""
-    found: dict[str, Part] = {}
+    found: dict[str, ObjectPart] = {}
     for volume in spec.parts("volumes"):
         before = len(volume.flaws)
         _check_source(volume, is_pod)
@@ -76,7 +132,7 @@ def check_volumes(spec: Part, is_pod: bool) -> Mapping[str, Part]:
     return found
 
 
-def _check_source(volume: Part, is_pod: bool) -> None:
+def _check_source(volume: ObjectPart, is_pod: bool) -> None:
     """A volume without a source is an empty directory."""
     sources = [key for key in volume if key != "name" and key in volume]
     for more in sources[1:]:
@@ -94,13 +150,13 @@ def _check_source(volume: Part, is_pod: bool) -> None:
             check_one_of(source, "pullPolicy", PULL_POLICIES)
 
 
-def check_mode(part: Part, key: str) -> None:
+def check_mode(part: ObjectPart, key: str) -> None:
     mode = part.whole(key)
     if mode is not None and not 0 <= mode <= _HIGHEST_MODE:
         part.flaw(key, mode, _MODE_RULE)
 
 
-def check_descending(part: Part, key: str, is_local: bool = False) -> None:
+def check_descending(part: ObjectPart, key: str, is_local: bool = False) -> None:
     """A relative path that does not lead upwards; with ``is_local`` neither does its first name."""
     path = part.text(key)
     if path.startswith("/"):
@@ -111,27 +167,27 @@ def check_descending(part: Part, key: str, is_local: bool = False) -> None:
         part.flaw(key, path, "a path that does not start with '..'")
 
 
-def _host_path(source: Part) -> None:
+def _host_path(source: ObjectPart) -> None:
     if ".." in source.text("path").split("/"):
         source.flaw("path", source.text("path"), "a path without '..'")
     if source.text("type") not in _HOST_PATHS:
         check_one_of(source, "type", _HOST_PATHS)
 
 
-def _git_repo(source: Part) -> None:
+def _git_repo(source: ObjectPart) -> None:
     check_descending(source, "directory")
 
 
-def _nfs(source: Part) -> None:
+def _nfs(source: ObjectPart) -> None:
     if source.text("path") and not source.text("path").startswith("/"):
         source.flaw("path", source.text("path"), "an absolute path")
 
 
-def _partition(source: Part) -> None:
+def _partition(source: ObjectPart) -> None:
     check_range(source, "partition", 0, 255)
 
 
-def _iscsi(source: Part) -> None:
+def _iscsi(source: ObjectPart) -> None:
     iqn = source.text("iqn")
     if iqn and not iqn.startswith(("iqn", "eui", "naa")):
         source.flaw("iqn", iqn, "a name that begins with iqn, eui or naa")
@@ -141,7 +197,7 @@ def _iscsi(source: Part) -> None:
         source.flaw("secretRef", None, "a secret for CHAP")
 
 
-def _fc(source: Part) -> None:
+def _fc(source: ObjectPart) -> None:
     names, wide = source.texts("targetWWNs"), source.texts("wwids")
     if bool(names) == bool(wide):
         source.flaw("targetWWNs", list(names) or None, "either targetWWNs or wwids")
@@ -151,12 +207,12 @@ def _fc(source: Part) -> None:
         check_range(source, "lun", 0, 255)
 
 
-def _monitors(source: Part) -> None:
+def _monitors(source: ObjectPart) -> None:
     if not source.texts("monitors"):
         source.flaw("monitors", None, "at least one")
 
 
-def _flocker(source: Part) -> None:
+def _flocker(source: ObjectPart) -> None:
     name, uuid = source.text("datasetName"), source.text("datasetUUID")
     if bool(name) == bool(uuid):
         source.flaw("datasetName", name or None, "one of datasetName and datasetUUID")
@@ -164,7 +220,7 @@ def _flocker(source: Part) -> None:
         source.flaw("datasetName", name, "a name without '/'")
 
 
-def _azure_disk(source: Part) -> None:
+def _azure_disk(source: ObjectPart) -> None:
     check_one_of(source, "cachingMode", ("None", "ReadOnly", "ReadWrite"))
     check_one_of(source, "kind", ("Shared", "Dedicated", "Managed"))
     uri, is_managed = source.text("diskURI"), source.text("kind") == "Managed"
@@ -174,18 +230,18 @@ def _azure_disk(source: Part) -> None:
         source.flaw("diskURI", uri, "https://…, where the kind is not Managed")
 
 
-def _scale_io(source: Part) -> None:
+def _scale_io(source: ObjectPart) -> None:
     if "secretRef" not in source:
         source.flaw("secretRef", None, "a secret")
 
 
-def _empty_dir(source: Part) -> None:
+def _empty_dir(source: ObjectPart) -> None:
     limit = source.text("sizeLimit")
     if limit and signed_quantity(limit) < 0:
         source.flaw("sizeLimit", limit, "a valid resource quantity, not negative")
 
 
-def _csi(source: Part) -> None:
+def _csi(source: ObjectPart) -> None:
     driver = source.text("driver")
     if not driver or len(driver) > LONGEST_LABEL or not is_subdomain(driver.lower()):
         source.flaw("driver", driver or None, f"a DNS subdomain of at most {LONGEST_LABEL}")
@@ -195,7 +251,7 @@ def _csi(source: Part) -> None:
         )
 
 
-def _ephemeral(source: Part) -> None:
+def _ephemeral(source: ObjectPart) -> None:
     if "volumeClaimTemplate" not in source:
         source.flaw("volumeClaimTemplate", None, "a template of a claim")
         return
@@ -205,7 +261,7 @@ def _ephemeral(source: Part) -> None:
     check_claim(template.part("spec"))
 
 
-def check_claim(spec: Part) -> None:
+def check_claim(spec: ObjectPart) -> None:
     """The spec of a claim of storage (ValidatePersistentVolumeClaimSpec)."""
     modes = spec.texts("accessModes")
     if not modes:
@@ -223,14 +279,14 @@ def check_claim(spec: Part) -> None:
     check_one_of(spec, "volumeMode", ("Block", "Filesystem"))
 
 
-def _items(source: Part) -> None:
+def _items(source: ObjectPart) -> None:
     for item in source.parts("items"):
         check_required(item, "key", "path")
         check_descending(item, "path", is_local=True)
         check_mode(item, "mode")
 
 
-def _downward(source: Part) -> None:
+def _downward(source: ObjectPart) -> None:
     for file in source.parts("items"):
         check_required(file, "path")
         check_descending(file, "path", is_local=True)
@@ -244,7 +300,7 @@ def _downward(source: Part) -> None:
             check_resource_field(file.part("resourceFieldRef"), in_volume=True)
 
 
-def _projected(source: Part) -> None:
+def _projected(source: ObjectPart) -> None:
     paths: set[str] = set()
     for each in source.parts("sources"):
         kinds = [key for key in each if key in each]
@@ -259,7 +315,7 @@ def _projected(source: Part) -> None:
                 paths.add(path)
 
 
-def _paths(inner: Part, key: str) -> Iterable[str]:
+def _paths(inner: ObjectPart, key: str) -> Iterable[str]:
     if key == "clusterTrustBundle":
         return (inner.text("path"),)
     if key == "podCertificate":
@@ -267,16 +323,16 @@ def _paths(inner: Part, key: str) -> Iterable[str]:
     return filter(None, (item.text("path") for item in inner.parts("items")))
 
 
-def _nothing(_: Part) -> None:
+def _nothing(_: ObjectPart) -> None:
     """Of a kind that has no rules."""
 
 
-def _named_items(source: Part) -> None:
+def _named_items(source: ObjectPart) -> None:
     check_required(source, "name")
     _items(source)
 
 
-def _token(source: Part) -> None:
+def _token(source: ObjectPart) -> None:
     seconds = source.whole("expirationSeconds")
     if seconds is not None and not 600 <= seconds <= 1 << 32:
         source.flaw("expirationSeconds", seconds, "between 10 minutes and 2^32 seconds")
@@ -284,7 +340,7 @@ def _token(source: Part) -> None:
     check_descending(source, "path", is_local=True)
 
 
-def _trust_bundle(source: Part) -> None:
+def _trust_bundle(source: ObjectPart) -> None:
     has_name, has_signer = "name" in source, "signerName" in source
     if has_name == has_signer:
         source.flaw("", BOTH if has_name else None, "either name or signerName")
@@ -295,7 +351,7 @@ def _trust_bundle(source: Part) -> None:
     check_descending(source, "path", is_local=True)
 
 
-def _certificate(source: Part) -> None:
+def _certificate(source: ObjectPart) -> None:
     check_required(source, "signerName")
     check_one_of(source, "keyType", _KEY_TYPES, is_required=True)
     check_range(source, "maxExpirationSeconds", 3600)
@@ -306,7 +362,7 @@ def _certificate(source: Part) -> None:
         check_descending(source, key, is_local=True)
 
 
-_PROJECTED: Mapping[str, Callable[[Part], None]] = {
+_PROJECTED: Mapping[str, Callable[[ObjectPart], None]] = {
     "secret": _named_items,
     "configMap": _named_items,
     "downwardAPI": _downward,
@@ -314,7 +370,7 @@ _PROJECTED: Mapping[str, Callable[[Part], None]] = {
     "clusterTrustBundle": _trust_bundle,
     "podCertificate": _certificate,
 }
-_SOURCES: Mapping[str, Callable[[Part], None]] = {
+_SOURCES: Mapping[str, Callable[[ObjectPart], None]] = {
     "awsElasticBlockStore": _partition,
     "azureDisk": _azure_disk,
     "cephfs": _monitors,
@@ -337,7 +393,7 @@ _SOURCES: Mapping[str, Callable[[Part], None]] = {
 }
 
 
-def check_mounts(container: Part, volumes: Mapping[str, Part] | None) -> None:
+def check_mounts(container: ObjectPart, volumes: Mapping[str, ObjectPart] | None) -> None:
     """``volumes`` are those of the pod; None where somebody else adds some that are not known."""
     devices = {each.text("name"): each.text("devicePath") for each in container.parts("volumeDevices")}
     paths: set[str] = set()
@@ -356,7 +412,7 @@ def check_mounts(container: Part, volumes: Mapping[str, Part] | None) -> None:
     _check_devices(container, mounts, volumes)
 
 
-def _check_mount(mount: Part, container: Part) -> None:
+def _check_mount(mount: ObjectPart, container: ObjectPart) -> None:
     if mount.text("subPathExpr") and mount.text("subPath"):
         mount.flaw("subPathExpr", mount.text("subPathExpr"), "subPath or subPathExpr, not both")
     check_descending(mount, "subPath")
@@ -374,7 +430,9 @@ def _check_mount(mount: Part, container: Part) -> None:
             mount.flaw("recursiveReadOnly", recursive, "Disabled, unless mountPropagation is None")
 
 
-def _check_devices(container: Part, mounts: Mapping[str, str], volumes: Mapping[str, Part] | None) -> None:
+def _check_devices(
+    container: ObjectPart, mounts: Mapping[str, str], volumes: Mapping[str, ObjectPart] | None
+) -> None:
     names: set[str] = set()
     paths: set[str] = set()
     for device in container.parts("volumeDevices"):

@@ -1,0 +1,308 @@
+"""Memory of a board or MIG instance.
+
+The MIG instances of a board. Read anew at each look: handles and ids are reused when a board is recut.
+
+One physical GPU: what is kept of it between two looks, and one look at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+import pynvml
+
+from gpucost_gpu_exporter.driver.activity import BusyTime, ThrottleTime
+from gpucost_gpu_exporter.driver.calls import (
+    CORRUPT,
+    LARGEST_COUNT,
+    UNSUPPORTED,
+    DriverLook,
+    GpuErrorGuard,
+    GpuLost,
+    NvmlRefusal,
+    call,
+    call_newest,
+)
+from gpucost_gpu_exporter.driver.gpm import GpmSampler
+from gpucost_gpu_exporter.driver.processes import ProcessShares, memory_by_pid, merged
+from gpucost_gpu_exporter.model.readings import (
+    GpuReading,
+    GpuSignal,
+    InstanceReading,
+    ProcessReading,
+    ReadingPart,
+    SignalActivity,
+)
+
+
+def memory_bytes(look: DriverLook, handle: Any, missing: dict[str, str]) -> tuple[int | None, int | None]:
+    """(used, total). The older call, second choice, counts as used what the driver keeps for itself."""
+    try:
+        found = call_newest(
+            (pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2),
+            (pynvml.nvmlDeviceGetMemoryInfo, handle),
+        )
+    except NvmlRefusal as refusal:
+        missing[ReadingPart.MEMORY] = refusal.code
+        return None, None
+    if found.used > found.total:
+        look.drop()
+        missing[ReadingPart.MEMORY] = CORRUPT
+        return None, None
+    return found.used, found.total
+
+
+_PROFILE = re.compile(r"MIG (?:\d+c\.)?(\d+g\.\S+)")
+
+
+class _Compute(NamedTuple):
+    """One compute instance; its handle is good until the board is recut. Slices are of its GPU instance."""
+
+    gpu_instance: int
+    compute_instance: int
+    uuid: str
+    handle: Any
+    gpu_slices: int
+    slices: int
+    memory_mb: int
+
+
+def is_enabled(handle: Any) -> bool:
+    """Whether the board is cut by MIG now. Raises Refused when the driver would not say, BoardLost."""
+    try:
+        current, _ = call(pynvml.nvmlDeviceGetMigMode, handle)
+    except NvmlRefusal as refusal:
+        if refusal.code in {"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"}:
+            return False
+        raise
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+class MigInstances:
+    """The instances of one board. Several compute instances in one GPU instance are one reading."""
+
+    def __init__(self, board_uuid: str, gpm: GpmSampler) -> None:
+        self._board_uuid = board_uuid
+        self._gpm = gpm
+        self._profiles: dict[tuple[object, ...], str] = {}
+
+    def read(self, look: DriverLook, board: Any, missing: dict[str, str]) -> tuple[InstanceReading, ...]:
+        """All instances by id; what could not be read of the list itself goes to ``missing``."""
+        try:
+            of_slices = int(call(pynvml.nvmlDeviceGetMaxMigDeviceCount, board))
+        except NvmlRefusal as refusal:
+            missing[ReadingPart.MIG] = refusal.code
+            return ()
+        found = sorted(_compute_instances(board, of_slices, missing), key=lambda compute: compute[:2])
+        profiles = {_shape(compute): self._profile(compute) for compute in found}
+        self._profiles = profiles
+        return tuple(
+            self._instance(look, board, list(parts), of_slices)
+            for _, parts in groupby(found, key=lambda compute: compute.gpu_instance)
+        )
+
+    def _instance(
+        self, look: DriverLook, board: Any, parts: list[_Compute], of_slices: int
+    ) -> InstanceReading:
+        first = parts[0]
+        device_id = (self._board_uuid, first.gpu_instance, first.gpu_slices, *(part.uuid for part in parts))
+        take = partial(pynvml.nvmlGpmMigSampleGet, board, first.gpu_instance)
+        gpm = self._gpm.measure(look, device_id, board, take)
+        missing = gpm.missing
+        used_bytes, total_bytes = memory_bytes(look, first.handle, missing)
+        return InstanceReading(
+            gpu_instance=first.gpu_instance,
+            compute_instances={part.uuid: part.slices for part in parts},
+            slices=first.gpu_slices,
+            of_slices=of_slices,
+            profile=self._profiles[_shape(first)],
+            memory_used_bytes=used_bytes,
+            memory_total_bytes=total_bytes,
+            activity=gpm.activity,
+            processes=_processes(look, parts, missing),
+            missing=missing,
+        )
+
+    def _profile(self, compute: _Compute) -> str:
+        """``3g.40gb`` of ``NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb``; empty when the driver does not say."""
+        known = self._profiles.get(_shape(compute))
+        if known:
+            return known
+        try:
+            match = _PROFILE.search(call(pynvml.nvmlDeviceGetName, compute.handle))
+        except NvmlRefusal:
+            return ""
+        return match[1] if match else ""
+
+
+def _shape(compute: _Compute) -> tuple[object, ...]:
+    return (compute.uuid, compute.gpu_slices, compute.slices, compute.memory_mb)
+
+
+def _compute_instances(board: Any, count: int, missing: dict[str, str]) -> Iterator[_Compute]:
+    """NVML numbers them with gaps, so every index is tried."""
+    for index in range(count):
+        try:
+            handle = call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, board, index)
+            yield _compute(handle)
+        except NvmlRefusal as refusal:
+            if refusal.code != "NOT_FOUND":
+                missing[ReadingPart.MIG] = refusal.code
+
+
+def _compute(handle: Any) -> _Compute:
+    attributes = call(pynvml.nvmlDeviceGetAttributes_v2, handle)
+    return _Compute(
+        gpu_instance=call(pynvml.nvmlDeviceGetGpuInstanceId, handle),
+        compute_instance=call(pynvml.nvmlDeviceGetComputeInstanceId, handle),
+        uuid=call(pynvml.nvmlDeviceGetUUID, handle),
+        handle=handle,
+        gpu_slices=attributes.gpuInstanceSliceCount,
+        slices=attributes.computeInstanceSliceCount,
+        memory_mb=attributes.memorySizeMB,
+    )
+
+
+def _processes(
+    look: DriverLook, parts: list[_Compute], missing: dict[str, str]
+) -> tuple[ProcessReading, ...] | None:
+    if not look.processes:
+        return None
+    missing[ReadingPart.PROCESS_UTILIZATION] = "NOT_SUPPORTED"
+    memory: dict[int, int | None] = {}
+    try:
+        for part in parts:
+            memory |= memory_by_pid(part.handle)
+    except NvmlRefusal as refusal:
+        missing[ReadingPart.PROCESSES] = refusal.code
+        return None
+    return merged(memory, None)
+
+
+Missing = dict[str, str]
+Result = TypeVar("Result")
+
+
+class NvmlGpu:
+    """Known by its UUID for as long as the process lives. ``lost`` is why it does not answer, else empty."""
+
+    def __init__(self, uuid: str, gpm: GpmSampler, last_us: int | None = None) -> None:
+        self.uuid = uuid
+        self.busy = BusyTime(last_us)
+        self.lost = ""
+        self._gpm = gpm
+        self._throttling = ThrottleTime()
+        self._shares = ProcessShares(last_us)
+        self._mishaps = GpuErrorGuard()
+        self._instances = MigInstances(uuid, gpm)
+        self._handle: Any = None
+        self._minor: int | None = None
+        self._product = ""
+        self._pci_bus_id = ""
+
+    def listed(self, handle: Any) -> None:
+        """The driver lists the board, by this handle."""
+        self._handle, self.lost = handle, ""
+        try:
+            self._identify(handle)
+        except GpuLost as failure:
+            self.lost = failure.code
+
+    def look(self, look: DriverLook, no_xids: str = "") -> GpuReading:
+        """What there is to know now. ``no_xids`` is why the board's events cannot be had, else empty."""
+        missing = {ReadingPart.XID.value: no_xids} if no_xids else {}
+        try:
+            return self._read(look, missing) if not self.lost else self._lost(look)
+        except Exception as error:
+            self.lost = self._mishaps.code(self.uuid, error)
+            return self._lost(look)
+
+    def _identify(self, handle: Any) -> None:
+        """What is refused is asked again the next time that boards are listed."""
+        if not self._product:
+            with suppress(NvmlRefusal):
+                self._product = call(pynvml.nvmlDeviceGetName, handle)
+        if not self._pci_bus_id:
+            with suppress(NvmlRefusal):
+                self._pci_bus_id = call(pynvml.nvmlDeviceGetPciInfo_v3, handle).busId
+        if self._minor is None:
+            with suppress(NvmlRefusal):
+                self._minor = call(pynvml.nvmlDeviceGetMinorNumber, handle)
+
+    def _read(self, look: DriverLook, missing: Missing) -> GpuReading:
+        used_bytes, total_bytes = memory_bytes(look, self._handle, missing)
+        is_mig = _attempt(missing, ReadingPart.MIG, is_enabled, self._handle) or False
+        return GpuReading(
+            uuid=self.uuid,
+            minor=self._minor,
+            product=self._product,
+            pci_bus_id=self._pci_bus_id,
+            mig=is_mig,
+            memory_used_bytes=used_bytes,
+            memory_total_bytes=total_bytes,
+            energy_mj=_attempt(missing, ReadingPart.ENERGY, _energy_mj, look, self._handle),
+            throttled_ns=_attempt(
+                missing, ReadingPart.THROTTLING, self._throttling.measure, look, self._handle
+            )
+            or {},
+            xids=look.xids.get(self.uuid, ()),
+            activity={} if is_mig else self._activity(look, missing),
+            instances=self._instances.read(look, self._handle, missing) if is_mig else (),
+            processes=self._processes(look, missing) if look.processes and not is_mig else None,
+            missing=missing,
+        )
+
+    def _lost(self, look: DriverLook) -> GpuReading:
+        return GpuReading(
+            uuid=self.uuid,
+            minor=self._minor,
+            product=self._product,
+            pci_bus_id=self._pci_bus_id,
+            lost=self.lost,
+            xids=look.xids.get(self.uuid, ()),
+        )
+
+    def _activity(self, look: DriverLook, missing: Missing) -> dict[str, SignalActivity]:
+        """Busy time by the driver's samples, by GPM only where those cannot be had; never a blend."""
+        gpm = self._gpm.measure(look, (self.uuid,), self._handle, self._take)
+        busy = _attempt(missing, ReadingPart.BUSY, self.busy.measure, look, self._handle)
+        self._shares.keep_up(self.busy.last_us)
+        # A passing failure is made up for by the samples after it, so GPM must not count that time too.
+        if missing.get(ReadingPart.BUSY) in UNSUPPORTED and GpuSignal.BUSY in gpm.activity:
+            del missing[ReadingPart.BUSY]
+        else:
+            gpm.activity.pop(GpuSignal.BUSY, None)
+        missing |= {part: code for part, code in gpm.missing.items() if part != ReadingPart.BUSY}
+        return gpm.activity | ({GpuSignal.BUSY.value: busy} if busy else {})
+
+    def _take(self, sample: Any) -> None:
+        pynvml.nvmlGpmSampleGet(self._handle, sample)
+
+    def _processes(self, look: DriverLook, missing: Missing) -> tuple[ProcessReading, ...] | None:
+        memory = _attempt(missing, ReadingPart.PROCESSES, memory_by_pid, self._handle)
+        weights = _attempt(missing, ReadingPart.PROCESS_UTILIZATION, self._shares.weights, look, self._handle)
+        return None if memory is None else merged(memory, weights)
+
+
+def _attempt(
+    missing: Missing, part: ReadingPart, function: Callable[..., Result], *arguments: object
+) -> Result | None:
+    """The function's answer, or None and the reason in ``missing``. Raises BoardLost, DriverGone."""
+    try:
+        return function(*arguments)
+    except NvmlRefusal as refusal:
+        missing[part] = refusal.code
+        return None
+
+
+def _energy_mj(look: DriverLook, handle: Any) -> int:
+    energy_mj = int(call(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle))
+    if energy_mj > LARGEST_COUNT:
+        look.drop()
+        raise NvmlRefusal(CORRUPT)
+    return energy_mj

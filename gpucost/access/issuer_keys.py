@@ -1,0 +1,123 @@
+"""Documents of the issuer, over HTTPS. The only I/O of this package."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from gpucost.access.oidc_tokens import IssuerFetchError
+
+CONNECT_S, READ_S, TOTAL_S = 5.0, 5.0, 10.0
+MOST_BYTES = 1 << 20
+_DISCOVERY = "/.well-known/openid-configuration"
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "gpucost"}
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerFetcher:
+    """How to reach an issuer. ``ca_file`` holds the authorities to trust instead of the system's, read for
+    each fetch, so that a new one needs no restart; ``proxies`` says whether those of the environment count.
+    """
+
+    ca_file: Path | None = None
+    allow_http: bool = False
+    proxies: bool = True
+
+    def json(self, url: str) -> object:
+        """A document. No redirect is followed. Raises FetchError."""
+        host = self._checked_host(url)
+        try:
+            with (
+                httpx2.Client(
+                    verify=self._context(),
+                    timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
+                    trust_env=self.proxies,
+                    follow_redirects=False,
+                    headers=_HEADERS,
+                ) as client,
+                client.stream("GET", url) as answer,
+            ):
+                if answer.status_code != _OK:
+                    raise IssuerFetchError(f"{host} answered {answer.status_code}")
+                body = _whole(answer, host)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            # Nothing of it is kept as a cause: it carries its request.
+            why = f"{host}: {type(error).__name__}: {error}"[:256]
+        else:
+            return _parsed(body, host)
+        raise IssuerFetchError(why) from None
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca_file)
+        # From Python 3.13 on certificates without an authority key identifier are refused, and companies
+        # whose own authority was made that way are many. The chain and the name are verified as before.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    def _checked_host(self, url: str) -> str:
+        """The host, for messages: a URL may hold more than is to be told."""
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            _ = parts.port
+        except ValueError:
+            host = ""
+        if not host or not url.isascii() or not url.isprintable() or " " in url or "@" in parts.netloc:
+            raise IssuerFetchError("a URL that is none, or has user info in it")
+        if parts.scheme != "https" and not (parts.scheme == "http" and self.allow_http):
+            raise IssuerFetchError(f"{host}: a URL that is not https")
+        return host
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerKeys:
+    """The key set of an issuer, found through its discovery page or at ``jwks_url``."""
+
+    issuer: str
+    fetcher: IssuerFetcher
+    jwks_url: str = ""
+
+    def __call__(self) -> object:
+        """Raises FetchError."""
+        return self.fetcher.json(self.jwks_url or self._discovered())
+
+    def _discovered(self) -> str:
+        found: Any = self.fetcher.json(self.issuer.rstrip("/") + _DISCOVERY)
+        if not isinstance(found, dict) or found.get("issuer") != self.issuer:
+            raise IssuerFetchError(
+                "the discovery page is of another issuer than access.oidc.issuer, to the letter"
+            )
+        url = found.get("jwks_uri")
+        if not isinstance(url, str):
+            raise IssuerFetchError("the discovery page has no jwks_uri")
+        if url.startswith("http:") and urlsplit(url).hostname != urlsplit(self.issuer).hostname:
+            # Over http anybody may have written that page: it must not lead us to another machine.
+            raise IssuerFetchError("the discovery page leads to another host without TLS")
+        return url
+
+
+def _whole(answer: httpx2.Response, host: str) -> bytes:
+    body, ends_s = bytearray(), time.monotonic() + TOTAL_S
+    for part in answer.iter_bytes():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise IssuerFetchError(f"{host} answered with more than {MOST_BYTES:,} bytes")
+        if time.monotonic() > ends_s:
+            raise IssuerFetchError(f"{host}: no whole answer in time")
+    return bytes(body)
+
+
+def _parsed(body: bytes, host: str) -> object:
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError):
+        raise IssuerFetchError(f"{host}: the answer is not JSON") from None
+    return found

@@ -1,0 +1,176 @@
+"""kube-scheduler's preemption in an answer: whether pods may preempt others, whom, and what nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gpucost.advisor.model.answers import AdviceSubject, PreemptionVictim
+from gpucost.advisor.model.headline import pods_named
+from gpucost.advisor.placement.free_capacity import FreeCapacity
+from gpucost.advisor.placement.gang_placement import GangPlacement
+from gpucost.advisor.placement.pod_demand import PlacementDemand
+from gpucost.advisor.placement.preemption import PodPreemption, evictable, preempt
+from gpucost.advisor.request.context import LEAST_PRIORITY, AdvisorContext
+from gpucost.advisor.request.scheduling_request import SchedulingRequest
+from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, Pod, PodSet
+from gpucost.cluster.views.queue_order import (
+    OF_PODS,
+    class_named,
+    default_class,
+    pod_classes,
+    pod_priority,
+)
+from gpucost.domain.jobs import JobKind
+
+PREEMPTS_PODS = "PreemptsPods"
+PREEMPTION_NOT_KNOWN = "PreemptionNotKnown"
+_OF_KUBERNETES = ("", "default-scheduler")
+_FOUND_NOBODY = "preemption: 0/"
+"""In what PodScheduled says, before how many nodes would do (kubernetes v1.36, preemption.go, Preempt)."""
+_HIGHEST = 2**31 - 1
+"""Taken where nobody knows the priority: whether it would matter at all."""
+BY_DEFAULT = (
+    "kube-scheduler preempts as it does by default (DefaultPreemption): its configuration is not read"
+)
+BUDGETS_UNREAD = "PodDisruptionBudgets could not be read: whom they would spare is not known"
+BY_TOPOLOGY = (
+    "Kueue's topology-aware scheduling gives its pods nodes that have room: they preempt nobody there"
+)
+
+
+def claimed(
+    known: AdvisorContext, asking: SchedulingRequest, pod_set: PodSet, wanted: PlacementDemand
+) -> PlacementDemand:
+    """``wanted`` with the right of its pods to preempt others. That of pods that exist is what they were made
+    with; of others what their PriorityClass gives them (kubernetes v1.36,
+    plugin/pkg/admission/priority/admission.go). None preempts where Volcano or a topology of Kueue places
+    them, and none that asks for devices through claims: these are not given back by preemption."""
+    state, template = known.state, pod_set.template
+    pods = asking.waiting.get(pod_set.name, ())
+    name = template.priority_class
+    if pods:
+        priority, never = pods[0].priority, template.never_preempts
+    else:
+        found = class_named(pod_classes(state), name) if name else default_class(state)
+        priority = _HIGHEST if _is_class_unknown(known, name) else pod_priority(state, name)
+        never = template.never_preempts or (found is not None and found.never_preempts)
+    is_placed = asking.gang is not None or bool(wanted.levels or wanted.topology)
+    preempts = not (never or is_placed or template.claims or wanted.conflict)
+    nominated = tuple(pod.nominated for pod in pods if pod.nominated)
+    return replace(wanted, priority=priority, preempts=preempts, nominated=nominated)
+
+
+def priority_of(wanted: Sequence[PlacementDemand]) -> int:
+    """The least of what its pods have for certain."""
+    known = [each.priority for each in wanted if each.priority != _HIGHEST]
+    return min(known, default=0) if len(known) == len(wanted) else LEAST_PRIORITY
+
+
+def preempted(
+    known: AdvisorContext,
+    rooms: FreeCapacity,
+    wanted: Sequence[PlacementDemand],
+    found: GangPlacement,
+    gone: frozenset[str],
+) -> PodPreemption | None:
+    """What kube-scheduler would do for pods without a node; None where it would preempt nobody."""
+    if found.fits or not found.is_exact or not any(each.preempts for each in wanted):
+        return None
+    budgets = known.state.disruption_budgets.values()
+    done = preempt(rooms, wanted, found, budgets, known.state.at_ms, gone)
+    return done if done.victims else None
+
+
+def doubt(known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[PlacementDemand]) -> str:
+    """Why nobody knows whether its pods preempt others; empty where they do as kube-scheduler has it."""
+    other = next((each.template.scheduler for each in wanted if not _is_default(each)), "")
+    if other:
+        return f"scheduler {other} places its pods, and whom that preempts is not known"
+    if asking.pod_group:
+        return "its pods are in a PodGroup, and how that preempts others is not known"
+    named = {each.template.priority_class for each in wanted}
+    unread = sorted(name for name in named if not asking.waiting and _is_class_unknown(known, name))
+    if unread:
+        return f"PriorityClass {unread[0]}, which it names, could not be read"
+    if any(_FOUND_NOBODY in pod.waiting.message for pod in _waiting(asking) if pod.waiting is not None):
+        return "kube-scheduler found nobody to preempt for it when it looked last"
+    if any(each.template.has_pod_affinity for each in wanted):
+        return "rules about other pods or spreading decide whom its pods preempt: they are not evaluated"
+    return ""
+
+
+def passed(
+    known: AdvisorContext, asking: SchedulingRequest, rooms: FreeCapacity, wanted: Sequence[PlacementDemand]
+) -> frozenset[str]:
+    """Uids of pods that are in its way no longer than it takes until preempting them is enough."""
+    return frozenset() if doubt(known, asking, wanted) else evictable(rooms, wanted)
+
+
+def victims(known: AdvisorContext, done: PodPreemption) -> tuple[PreemptionVictim, ...]:
+    """In the order in which they are preempted."""
+    return tuple(_victim(known, pod) for pod in done.victims)
+
+
+def stopped_ms(gone: Sequence[PreemptionVictim]) -> int | None:
+    """How long they may take to stop, all together; None where nobody knows of one of them."""
+    times = [each.grace_ms for each in gone]
+    return max((each for each in times if each is not None), default=0) if None not in times else None
+
+
+def remarks(done: PodPreemption) -> Iterator[str]:
+    """What is to be said of the choice."""
+    if done.broken:
+        one = "1 of them is" if done.broken == 1 else f"{done.broken:,} of them are"
+        yield (
+            f"placement: {one} under a PodDisruptionBudget that allows no more: where it finds nobody else, "
+            "kube-scheduler keeps to none"
+        )
+    if done.is_sampled:
+        yield (
+            "placement: kube-scheduler looks at a part of the nodes that would do, from a random one on: "
+            "others may be preempted in their place"
+        )
+    elif done.is_drawn:
+        yield (
+            "placement: another node would do as well, and kube-scheduler takes either: others may be "
+            "preempted in their place"
+        )
+
+
+def assumed(known: AdvisorContext) -> tuple[str, ...]:
+    unread = known.state.is_unread("disruption_budgets")
+    return (BY_DEFAULT, BUDGETS_UNREAD) if unread else (BY_DEFAULT,)
+
+
+def makes_room(gone: Sequence[PreemptionVictim]) -> str:
+    """``by preempting 2 pods of lower priority (a/x, a/y)``."""
+    return f"by preempting {pods_named(gone)}"
+
+
+def _waiting(asking: SchedulingRequest) -> Iterator[Pod]:
+    for pods in asking.waiting.values():
+        yield from pods
+
+
+def _is_default(each: PlacementDemand) -> bool:
+    return each.template.scheduler in _OF_KUBERNETES
+
+
+def _is_class_unknown(known: AdvisorContext, name: str) -> bool:
+    return bool(name) and known.state.is_unread(OF_PODS)
+
+
+def _victim(known: AdvisorContext, pod: Pod) -> PreemptionVictim:
+    leaving_ms = pod.meta.deleted_ms
+    grace_ms = pod.grace_ms if leaving_ms is None else max(0, leaving_ms - known.state.at_ms)
+    return PreemptionVictim(
+        AdviceSubject(JobKind.POD.value, pod.meta.namespace, pod.meta.name, pod.meta.uid),
+        known.overview.ownership.of(pod).cluster_queue,
+        pod.priority,
+        PREEMPTED_BY_SCHEDULER,
+        known.overview.units.of(pod),
+        leaving_ms is not None,
+        pod.node,
+        grace_ms,
+    )

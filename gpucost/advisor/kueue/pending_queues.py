@@ -1,0 +1,92 @@
+"""Who waits in which ClusterQueue, in Kueue's order, and who stands in no line at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpucost.advisor.kueue import messages
+from gpucost.advisor.kueue.requests import QuotaRequest, ask_of, in_order
+from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, SnapshotQueue
+from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass, WorkloadDecision
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.views.node_fit import meets
+from gpucost.cluster.views.queue_order import FAIR_ADMISSION, fair_usage, is_tried
+
+NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingQueues:
+    """``by_queue`` has the asks of each active ClusterQueue, head first. ``refused`` are those among them
+    that are parked when their turn comes, ``hopeless`` those that stand in no line before something else
+    changes: by uid."""
+
+    by_queue: Mapping[str, list[QuotaRequest]]
+    refused: Mapping[str, WorkloadDecision]
+    hopeless: Mapping[str, WorkloadDecision]
+
+
+def lines(snapshot: KueueSnapshot) -> PendingQueues:
+    """Of all workloads that wait for quota. Under admission fair sharing the usage of the LocalQueue, as its
+    status has it, comes before priority."""
+    found: dict[str, list[QuotaRequest]] = {}
+    refused: dict[str, WorkloadDecision] = {}
+    hopeless: dict[str, WorkloadDecision] = {}
+    for workload in snapshot.state.workloads.values():
+        if workload.state is not WorkloadState.PENDING:
+            continue
+        why = _why_not_in_line(snapshot, workload)
+        if why is not None:
+            hopeless[workload.meta.uid] = why
+            continue
+        ask = standing(snapshot, workload)
+        found.setdefault(ask.queue, []).append(ask)
+        if not admits_namespace(snapshot, snapshot.queues[ask.queue], workload.meta.namespace):
+            refused[ask.uid] = _refused(ask)
+    by_queue = {name: sorted(asks, key=in_order) for name, asks in found.items()}
+    return PendingQueues(by_queue, refused, hopeless)
+
+
+def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
+    """What a workload asks, and where it stands in its line. Its queues exist."""
+    local = snapshot.state.local_queue_by_name[workload.meta.namespace, workload.queue]
+    queue = snapshot.queues[local.cluster_queue]
+    is_fair = queue.spec.admission_mode == FAIR_ADMISSION
+    return ask_of(workload, queue.name, snapshot.config, fair_usage(local) if is_fair else Fraction(0))
+
+
+def _why_not_in_line(snapshot: KueueSnapshot, workload: Workload) -> WorkloadDecision | None:
+    """Why nobody looks at a pending workload; None where its queue does. In a queue that is not active it
+    waits as it is."""
+    uid = workload.meta.uid
+    local = snapshot.state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
+    queue = snapshot.queues.get(local.cluster_queue) if local is not None else None
+    if local is None or queue is None or local.stop_policy in STOPPED:
+        return WorkloadDecision(uid, CycleOutcome.PENDING, PendingClass.INADMISSIBLE)
+    if not queue.is_active or not is_tried(workload):
+        return WorkloadDecision(uid, CycleOutcome.PENDING, PendingClass.WAITING)
+    return None
+
+
+def _refused(ask: QuotaRequest) -> WorkloadDecision:
+    """Parked whatever the strategy of its queue is (cluster_queue.go, RequeueReasonNamespaceMismatch)."""
+    return WorkloadDecision(
+        ask.uid,
+        CycleOutcome.PENDING,
+        PendingClass.INADMISSIBLE,
+        reason=messages.MISCONFIGURED,
+        message=NAMESPACE_MISMATCH,
+        parked=True,
+    )
+
+
+def admits_namespace(snapshot: KueueSnapshot, queue: SnapshotQueue, namespace: str) -> bool:
+    """Whether the queue's namespaceSelector takes a namespace; one that is not known has no labels."""
+    selector = queue.spec.namespace_selector
+    if selector is None:
+        return False
+    found = snapshot.state.namespace_by_name.get(namespace)
+    labels = {"kubernetes.io/metadata.name": namespace, **(found.meta.labels if found else {})}
+    return all(meets(each, labels) for each in selector)

@@ -1,0 +1,287 @@
+"""What the advisor answers: types only, the same for the terminal, the API, chat and the webhook.
+
+What one layer says, before all layers are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gpucost.advisor.model.cycle_results import PodSetFlavors
+from gpucost.cluster.objects.kueue import FlavorResource
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER
+from gpucost.domain.errors import InputError
+
+
+class SchedulingDecision(StrEnum):
+    """What happens if it is submitted now, and nothing else changes."""
+
+    NOW = "now"
+    """Runs now; with ``victims``, once these have left."""
+    LATER = "later"
+    """Fits after a known delay: nodes that an autoscaler adds."""
+    WAITS = "waits"
+    """Until others end."""
+    NEVER = "never"
+    """Whatever ends: something has to be changed."""
+    UNKNOWN = "unknown"
+    """Out of scope of the rules, or not enough is known: ``says`` why."""
+
+
+class SchedulingLayer(StrEnum):
+    """The layers of the scheduling stack, from the outside in."""
+
+    QUOTA = "quota"
+    PLACEMENT = "gang and placement"
+    DEVICE = "device"
+    RUNNING = "running"
+    NONE = "none"
+    """Nothing holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceSubject:
+    """Whom an answer is about. ``uid`` is empty for what is not submitted."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceEvidence:
+    """One fact an answer rests on: ``object`` as ``kind/name`` (``clusterqueue/ml``), ``field`` in it as a
+    path (``spec.resourceGroups[0].flavors[0].resources[0].nominalQuota``), what stands there, and what it
+    means here."""
+
+    object: str
+    field: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionVictim:
+    """A workload that would have to leave, or a pod. ``reason`` is Kueue's word (InClusterQueue,
+    InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing), Volcano's action (preempt,
+    reclaim), or of pods that of kube-scheduler (PreemptionByScheduler); ``units`` are the GPU units it would
+    give back. ``already_leaving`` was evicted before. ``priority`` is None where the reader is not told.
+    ``node`` is that of a pod, ``grace_ms`` how long it may still take to stop, None where nothing says."""
+
+    subject: AdviceSubject
+    queue: str
+    priority: int | None
+    reason: str
+    units: Resources
+    already_leaving: bool = False
+    node: str = ""
+    grace_ms: int | None = None
+
+    @property
+    def is_of_scheduler(self) -> bool:
+        """Whether it is a pod that kube-scheduler preempts."""
+        return self.reason == PREEMPTED_BY_SCHEDULER
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAnswer:
+    """What one pod set gets: ``count`` pods (below what was asked after partial admission), the flavor of
+    each resource, and how many pods on which node (empty: no placement was found, or none looked for)."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    nodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRange:
+    """Quantiles of a wait, in milliseconds; None: beyond the horizon. Raises InputError for negatives."""
+
+    p10_ms: int | None
+    p50_ms: int | None
+    p90_ms: int | None
+
+    def __post_init__(self) -> None:
+        for name in ("p10_ms", "p50_ms", "p90_ms"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(name, value, "milliseconds, 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEstimate:
+    """How long it waits, in milliseconds from now; None: longer than was simulated (``horizon_ms``).
+
+    ``basis`` says in a sentence what run times it rests on. ``held`` and ``given`` say how many of the ranges
+    given so far held the truth, and how many there were; None and 0 where nobody kept count. One in ten is
+    to be over before ``p10_ms``. ``simulated`` is what the simulation alone says, before it was corrected by
+    what became of the ``learnt_from`` waits foretold before; None where nothing was simulated.
+    """
+
+    p50_ms: int | None
+    p90_ms: int | None
+    horizon_ms: int
+    basis: str
+    samples: int
+    held: int | None = None
+    given: int = 0
+    p10_ms: int | None = None
+    simulated: WaitRange | None = None
+    learnt_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriceEstimate:
+    """Nano-units of ``currency``. ``run_ms`` is the run time it is expected to have (the median of like
+    jobs), None where no history says; then ``for_run`` is None too. ``rates`` names where prices are from."""
+
+    per_hour: int
+    currency: str
+    run_ms: int | None
+    for_run: int | None
+    rates: tuple[str, ...]
+
+
+class SuggestedChangeKind(StrEnum):
+    """Whom a patch is for."""
+
+    MANIFEST = "manifest"
+    """Whoever submits the job: ``patch`` is for its manifest."""
+    CLUSTER = "cluster"
+    """An administrator: ``patch`` is for ``target``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedChange:
+    """A change as it can be carried out: ``patch`` in YAML, merged into ``target`` (``kind/name``), and the
+    same as RFC 6902 operations; ``command`` carries it out."""
+
+    kind: SuggestedChangeKind
+    target: str
+    patch: str
+    operations: tuple[Mapping[str, Any], ...]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSuggestion:
+    """``rule`` names the kind (``other-queue``); ``decision`` and ``wait`` are those of the advisor asked
+    again about what was changed: a suggestion that does not help is never given."""
+
+    rule: str
+    says: str
+    change: SuggestedChange
+    decision: SchedulingDecision
+    price_per_hour: int | None = None
+    wait: WaitEstimate | None = None
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One answer. ``says`` is the first line for a person; ``why`` the lines below it, in order.
+
+    ``layer`` is the first that holds it (NONE: nothing does). ``reason`` is one word for programs: those of
+    Kueue's granular reasons for quota, else gpucost's own. ``rules`` names the rule set and its version;
+    ``drift`` what of the cluster differs. ``assumptions`` are what was taken for granted. ``borrowed``
+    is quota beyond the queue's own, ``level`` how high in the tree it is lent. ``ahead`` is how many
+    workloads stand before it in its queue. ``later_ms`` is the delay until nodes are there, or, of one that
+    runs now, what the pods that kube-scheduler preempts for it may take to stop; None where nothing says.
+    ``victims`` of one that waits are pods that leave for a part of it.
+    """
+
+    subject: AdviceSubject
+    decision: SchedulingDecision
+    layer: SchedulingLayer
+    reason: str
+    says: str
+    why: tuple[str, ...]
+    scheduler: str
+    rules: str
+    queue: str = ""
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+    borrowed: Mapping[FlavorResource, int] | None = None
+    level: int = 0
+    ahead: int | None = None
+    victims: tuple[PreemptionVictim, ...] = ()
+    wait: WaitEstimate | None = None
+    later_ms: int | None = None
+    price: PriceEstimate | None = None
+    suggestions: tuple[JobSuggestion, ...] = ()
+    evidence: tuple[AdviceEvidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+
+
+class LayerVerdict(StrEnum):
+    """What a layer says of a job that exists."""
+
+    PASSED = "passed"
+    HOLDS = "holds it"
+    NOT_REACHED = "not reached"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAnswer:
+    """One step of the walk. ``since_ms`` is since when it is so, None where nothing says."""
+
+    layer: SchedulingLayer
+    verdict: LayerVerdict
+    says: str
+    since_ms: int | None
+    evidence: tuple[AdviceEvidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The walk through the layers for one job; ``layer`` is the first that holds it, or DEVICE where its pods
+    find no nodes because nodes lack devices that they should have. ``advice`` is what the
+    advisor says of it now, where it waits for quota or nodes; ``actions`` what to do, first things first."""
+
+    subject: AdviceSubject
+    layer: SchedulingLayer
+    says: str
+    since_ms: int | None
+    steps: tuple[LayerAnswer, ...]
+    actions: tuple[JobSuggestion, ...] = ()
+    advice: Advice | None = None
+    rules: str = ""
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerResult:
+    """``layer`` is the one that holds it, NONE where ``decision`` is NOW. ``says`` is the reason in a few
+    words, without the job's name (``8 more nvidia.com/gpu needed in flavor h100``); ``why`` are lines of the
+    form ``label: text``. ``others`` are workloads that get quota before it or with it, by uid.
+    ``partly`` is what of it starts although not all does (``2 of its 3 pods``); then the rest is about the
+    others, and ``pod_sets`` are those that start. The rest as in ``Advice``."""
+
+    decision: SchedulingDecision
+    layer: SchedulingLayer
+    reason: str
+    says: str
+    why: tuple[str, ...] = ()
+    queue: str = ""
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+    borrowed: Mapping[FlavorResource, int] = field(default_factory=dict)
+    level: int = 0
+    ahead: int | None = None
+    victims: tuple[PreemptionVictim, ...] = ()
+    later_ms: int | None = None
+    until: str = ""
+    """What it waits for where that is not the end of others: ``nodes are ready``. Nobody knows how long."""
+    evidence: tuple[AdviceEvidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+    partly: str = ""
+    others: Mapping[str, tuple[PodSetFlavors, ...]] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
+    """Uids of workloads that leave before it starts: its victims, and those of others before it."""

@@ -1,0 +1,187 @@
+"""Answers that take the ledger's time: each is made once for all who ask the same, and kept as it was sent.
+
+What is asked, for which scope, and the mark of the ledger are the key: nothing is kept that could be wrong,
+and who asks after a change never gets what was before it. Only who makes an answer takes a turn; who finds
+one, or waits for one that is being made, takes none, and no thread.
+
+Which format an answer has: ``?format=`` first, then the Accept header, then JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from gpucost.api.server.errors import ApiError
+from gpucost.api.server.services import ApiServices
+from gpucost.api.server.threads import in_own_thread
+from gpucost.domain.errors import GpuCostError
+from gpucost.domain.scope import Scope
+from gpucost.service.reporting.rendering import ReportFormat
+from gpucost.service.reporting.report_cache import FlightTicket, LandedReport
+from gpucost.service.reporting.report_service import LedgerStand
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseBody:
+    """An answer as it is sent."""
+
+    content: bytes
+    media_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def response(self) -> Response:
+        """A response of its own: other layers write their headers into it."""
+        return Response(self.content, media_type=self.media_type, headers=dict(self.headers))
+
+
+async def cached_response(
+    known: ApiServices,
+    scope: Scope,
+    asked: tuple[Hashable, ...],
+    make: Callable[[], ResponseBody],
+    *,
+    heavy: bool = True,
+) -> Response:
+    """The answer to ``asked``, all that tells this question from others of ``scope``. ``make`` runs in a
+    thread, when it is its turn if it is ``heavy``; what it raises is for all who wait for it. Raises ApiError
+    (503) for no turn.
+    """
+    kept, until = known.reporting.kept, known.gate.until()
+    mark = await run_in_threadpool(known.ledger.mark)
+    key = "answer", asked, scope, mark
+    while True:
+        ticket = kept.ticket(key)
+        if ticket.leads:
+            turn = known.gate.turn(until) if heavy else nullcontext()
+            return _of(await _made(known, ticket, turn, make, mark, is_heavy=heavy))
+        landed = await asyncio.wrap_future(ticket.landed)
+        if landed is not None:
+            return _of(landed.answer)
+
+
+async def _made(
+    known: ApiServices,
+    ticket: FlightTicket,
+    turn: AbstractAsyncContextManager[None],
+    make: Callable[[], ResponseBody],
+    mark: str,
+    *,
+    is_heavy: bool,
+) -> ResponseBody | Exception:
+    def work() -> tuple[ResponseBody | Exception, bool]:
+        try:
+            return make(), known.ledger.mark() == mark
+        except (ApiError, GpuCostError) as error:
+            return error, False
+
+    landed, keep = None, False
+    try:
+        async with turn:
+            # How many are heavy at once is bounded; what is not is small.
+            answer, keep = await (in_own_thread(work) if is_heavy else run_in_threadpool(work))
+        landed = LandedReport(answer)
+        return answer
+    finally:
+        known.reporting.kept.land(ticket, landed, keep=keep)
+
+
+def _of(answer: ResponseBody | Exception) -> Response:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer.response()
+
+
+MEDIA_TYPES = {
+    ReportFormat.JSON: "application/json",
+    ReportFormat.CSV: "text/csv",
+    ReportFormat.PARQUET: "application/vnd.apache.parquet",
+    ReportFormat.HTML: "text/html",
+}
+LEDGER_HEADER = "Gpucost-Ledger"
+
+
+def chosen(request: Request, wanted: str | None, allowed: tuple[ReportFormat, ...]) -> ReportFormat:
+    """The format to answer in. An Accept header that fits none of ``allowed`` is a 406."""
+    if wanted is not None:
+        return ReportFormat(wanted)
+    accept = request.headers.get("accept", "*/*")
+    for pattern in _by_preference(accept):
+        for format_ in allowed:
+            if _fits(MEDIA_TYPES[format_], pattern):
+                return format_
+    raise ApiError(
+        HTTPStatus.NOT_ACCEPTABLE,
+        "not_acceptable",
+        "none of the accepted media types can be given",
+        field="Accept",
+        value=accept,
+        allowed=", ".join(MEDIA_TYPES[format_] for format_ in allowed),
+    )
+
+
+def _by_preference(accept: str) -> list[str]:
+    """Media types of an Accept header, most wanted first; what has quality 0 is left out."""
+    ranked = []
+    for part in accept.split(",")[:50]:
+        pattern, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = next((piece[2:] for piece in parameters if piece.startswith("q=")), "1")
+        try:
+            weight = float(quality)
+        except ValueError:
+            weight = 0.0
+        if weight > 0:
+            ranked.append((-weight, pattern))
+    return [pattern for _, pattern in sorted(ranked, key=lambda item: item[0])]
+
+
+def _fits(media_type: str, pattern: str) -> bool:
+    return pattern in ("*/*", media_type, f"{media_type.partition('/')[0]}/*")
+
+
+def answer(body: str | bytes, format_: ReportFormat, stand: LedgerStand, name: str) -> ResponseBody:
+    """``body`` with its type, the ledger's digest, and for files a name made of ids and dates only."""
+    headers = {LEDGER_HEADER: stand.digest}
+    if format_ in (ReportFormat.CSV, ReportFormat.PARQUET):
+        headers["Content-Disposition"] = f'attachment; filename="gpucost-{name}.{format_}"'
+    content = body.encode() if isinstance(body, str) else body
+    return ResponseBody(content, MEDIA_TYPES[format_], tuple(headers.items()))
+
+
+def described(report: type, *formats: ReportFormat, of_ledger: bool = True) -> dict[str, Any]:
+    """The OpenAPI entry of a success: the report's own fields, and the other formats.
+
+    ``of_ledger``: it is made of windows of the ledger, which a header names.
+    """
+    names = ["schema", *report.__dataclass_fields__]  # type: ignore[attr-defined]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "title": report.__name__,
+        "description": report.__doc__,
+        "properties": {name: {} for name in names} | {"schema": {"type": "string"}},
+        "required": names,
+    }
+    other = {ReportFormat.PARQUET: {"type": "string", "format": "binary"}}
+    header = {
+        LEDGER_HEADER: {
+            "description": "digest of the ledger's windows that the answer was made from",
+            "schema": {"type": "string"},
+        }
+    }
+    return {
+        "description": "the report",
+        "headers": header if of_ledger else {},
+        "content": {
+            MEDIA_TYPES[format_]: {
+                "schema": schema if format_ is ReportFormat.JSON else other.get(format_, {"type": "string"})
+            }
+            for format_ in formats
+        },
+    }

@@ -1,0 +1,104 @@
+"""Who asks: every route but the probes depends on a Principal, and every ledger read takes its scope."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+
+from gpucost.access.authenticator import AccessDenied, CheckUnavailable, NotGranted
+from gpucost.access.principal import LOOPBACK, AccessRole, Principal
+from gpucost.api.server.errors import (
+    ApiError,
+    forbidden,
+    nothing_granted,
+    unauthorized,
+    undecided,
+)
+from gpucost.api.server.middleware import ASKED_BY, UNTOLD
+from gpucost.api.server.services import ApiServices, KnownServices
+from gpucost.api.server.threads import in_own_thread
+
+logger = logging.getLogger(__name__)
+
+
+async def authenticate(request: Request, known: KnownServices) -> Principal:
+    """The principal of a request; 401 in one shape for whatever is wrong with its key or token.
+
+    A good token whose owner is granted nothing is a 403: no other token would help, and its owner may know.
+    Who asks too often gets a 429, and so does an address that is refused too often.
+    """
+    state = request.scope.setdefault("state", {})
+    try:
+        principal = LOOPBACK if known.settings.auth == "off" else await _authenticated(request, known)
+    except ApiError as error:
+        # Its lines would say nothing that those before did not, and whoever sends these could fill the disk.
+        state[UNTOLD] = error.status == HTTPStatus.TOO_MANY_REQUESTS
+        raise
+    state[ASKED_BY] = principal
+    admit(known, principal)
+    return principal
+
+
+def admit(known: ApiServices, principal: Principal, cost: int = 1) -> None:
+    """Count ``cost`` requests of ``principal``. Raises ApiError (429) for too many."""
+    if principal is not LOOPBACK and cost:
+        known.gate.admit(f"{principal.method}:{principal.id}", cost)
+
+
+async def _authenticated(request: Request, known: KnownServices) -> Principal:
+    address = "" if request.client is None else request.client.host
+    try:
+        return await _checked(request, known, address)
+    except (AccessDenied, CheckUnavailable) as error:
+        # Whatever the reason: it cost a check, maybe one of another machine, and lines of the log.
+        known.gate.refuse(address)
+        raise _told(error) from None
+
+
+async def _checked(request: Request, known: KnownServices, address: str) -> Principal:
+    written = request.headers.getlist("authorization")
+    scheme, _, token = "".join(written).partition(" ")
+    # Of two headers a proxy before us may have checked the other one.
+    if len(written) != 1 or scheme.lower() != "bearer":
+        raise AccessDenied("it has no bearer token, or more than one header for it")
+    token, authenticator = token.strip(), known.authenticator
+    if authenticator.must_ask(token):
+        async with known.gate.asking(address):
+            return await in_own_thread(authenticator.authenticate, token)
+    return await run_in_threadpool(authenticator.authenticate, token)
+
+
+def _told(error: AccessDenied | CheckUnavailable) -> ApiError:
+    """The log gets the reason, and whoever asks an answer."""
+    if isinstance(error, CheckUnavailable):
+        logger.warning("cannot say who asks: %s", error)
+        return undecided()
+    logger.info("refused a request: %s", error)
+    return nothing_granted() if isinstance(error, NotGranted) else unauthorized()
+
+
+def _require(*roles: AccessRole, what: str = "read this") -> Callable[[Principal], Awaitable[Principal]]:
+    async def check(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+        if principal.role not in roles:
+            raise forbidden(principal.role, what)
+        return principal
+
+    return check
+
+
+Reader = Annotated[
+    Principal,
+    Depends(_require(AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN)),
+]
+Operator = Annotated[Principal, Depends(_require(AccessRole.METRICS, AccessRole.FINANCE, AccessRole.ADMIN))]
+Responder = Annotated[
+    Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="change this"))
+]
+"""Who may answer a finding: a team-admin those of its teams, an admin all of them."""
+Keeper = Annotated[Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="keep keys"))]
+Alerter = Annotated[Principal, Depends(_require(AccessRole.ALERTS, AccessRole.ADMIN, what="send this"))]

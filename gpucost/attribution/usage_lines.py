@@ -1,0 +1,202 @@
+"""Who appears in usage lines: pods, each with its attributes and team, and the holders that are nobody.
+
+What attribution returns: usage lines in normal form, and what they refer to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.apportion import Ints
+from gpucost.attribution.sweep import BUCKETS
+from gpucost.contract.frames import HOLDER_COLUMNS, LINE_MEASURES, MAX_TEXT, USAGE_LINES
+from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.errors import DataProblem
+from gpucost.domain.rates import Rate
+from gpucost.domain.time import Window
+
+HOLDER_NAMES = [column.name for column in HOLDER_COLUMNS]
+
+# What people write into labels and annotations. Names and uids of objects are checked by Kubernetes.
+_LABELS = ("job", "workload", "queue", "cluster_queue", "flavor", "team_label", "project", "user")
+
+
+class TeamLookup(Protocol):
+    """What attribution needs of team rules (attribution/teams.py)."""
+
+    def assign(self, holders: pd.DataFrame, at_ms: int, /) -> pd.Series[str]: ...
+
+    def changes(self, window: Window, /) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class AllocationHolders:
+    """The holders of some allocations: one per pod and set of attributes, and per epoch of the team rules.
+
+    ``epochs`` are the instants from which a version of the rules holds, the first being the start of the
+    scope. Holder numbers run over all pods in the first epoch, then all in the second, and so on; the last
+    ones are nobody (unallocated, unavailable, unknown). A pod that a change of rules leaves in its team
+    keeps its number: one holder, one line.
+    """
+
+    allocations: pd.DataFrame
+    teams: TeamLookup
+    epochs: tuple[int, ...]
+
+    @cached_property
+    def _attributes(self) -> pd.DataFrame:
+        """What is known of the pod of each allocation, as a ledger can store it."""
+        attributes = self.allocations[HOLDER_NAMES]
+        return attributes.assign(**{name: _storable(attributes[name]) for name in _LABELS})
+
+    @cached_property
+    def _distinct(self) -> tuple[Ints, Ints]:
+        """(allocation rows that stand for a holder, position among them of every row)."""
+        rows, position = np.unique(_first_with_same_attributes(self._attributes), return_inverse=True)
+        return rows.astype(np.int64), position.astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.epochs) * len(self._distinct[0]) + len(HOLDER_OF_BUCKET)
+
+    def of(self, row: Ints, instant: Ints) -> Ints:
+        """The holder of allocation ``row`` at ``instant``."""
+        rows, position = self._distinct
+        epoch = np.searchsorted(np.array(self.epochs[1:], dtype=np.int64), instant, side="right")
+        number: Ints = self._number[epoch * len(rows) + position[row]]
+        return number
+
+    @cached_property
+    def _number(self) -> Ints:
+        """Of every pod in every epoch: the number it had when it first was in that team."""
+        rows, number = len(self._distinct[0]), np.arange(len(self) - len(HOLDER_OF_BUCKET))
+        if len(self.epochs) == 1:
+            return number
+        team, _ = pd.factorize(self.frame["team"].iloc[: len(number)])
+        _, first, position = np.unique(team * rows + number % rows, return_index=True, return_inverse=True)
+        canonical: Ints = first[position].astype(np.int64)
+        return canonical
+
+    def of_bucket(self) -> Ints:
+        """The holder of each bucket code; -1 for buckets that pods are in."""
+        nobody = {bucket: len(self) - len(HOLDER_OF_BUCKET) + i for i, bucket in enumerate(HOLDER_OF_BUCKET)}
+        return np.array([nobody.get(bucket, -1) for bucket in BUCKETS], dtype=np.int64)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per holder: HOLDER_NAMES and team.
+
+        Texts from labels and annotations are cut to MAX_TEXT characters and lose what a database cannot
+        store (NUL, halves of surrogate pairs), before team rules see them.
+        """
+        people = self._attributes.take(self._distinct[0]).reset_index(drop=True)
+        versions = [people.assign(team=self.teams.assign(people, epoch).to_numpy()) for epoch in self.epochs]
+        empty = dict.fromkeys(HOLDER_NAMES, "")
+        nobody = pd.DataFrame([{**empty, "pod_uid": who, "team": who} for who in HOLDER_OF_BUCKET.values()])
+        return pd.concat([*versions, nobody], ignore_index=True).astype("str")
+
+
+def _storable(labels: pd.Series[str]) -> pd.Series[str]:
+    odd = {value: text for value in labels.unique() if (text := storable_text(value)) != value}
+    return labels.astype(object).map(lambda value: odd.get(value, value)) if odd else labels
+
+
+def storable_text(text: str, most: int | None = MAX_TEXT) -> str:
+    """What a database can store of a text, at most ``most`` characters of it."""
+    return text.replace("\0", "").encode(errors="ignore").decode()[:most]
+
+
+def _first_with_same_attributes(attributes: pd.DataFrame) -> Ints:
+    """For each row, the first row that names the same holder. Most pods have one row: they cost nothing."""
+    row = np.arange(len(attributes))
+    several = np.flatnonzero(attributes["pod_uid"].duplicated(keep=False).to_numpy())
+    if len(several):
+        part = attributes.take(several).astype("str")
+        group = part.groupby(HOLDER_NAMES, sort=False).ngroup().to_numpy()
+        _, first = np.unique(group, return_index=True)
+        row[several] = several[first[group]]
+    return row
+
+
+UNIT_NAMES = [
+    "cluster",
+    "node",
+    "resource",
+    "model",
+    "profile",
+    "share_num",
+    "share_den",
+    "basis",
+    "instance_type",
+    "capacity_type",
+    "region",
+    "zone",
+    "pool",
+]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Usage lines of consecutive windows.
+
+    ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES;
+    one row per natural key. Positions refer to ``windows``, ``units``, ``holders.frame`` and ``rates``.
+    ``located`` is what could not be computed, or only in part: (window, problem); what the source says of the
+    whole time stands with the first window.
+    """
+
+    windows: tuple[Window, ...]
+    lines: pd.DataFrame
+    units: pd.DataFrame
+    holders: AllocationHolders
+    rates: tuple[Rate, ...]
+    located: tuple[tuple[int, DataProblem], ...]
+
+    @property
+    def problems(self) -> tuple[DataProblem, ...]:
+        """Every problem once, the board time of all windows added."""
+        touched: dict[DataProblem, int | None] = {}
+        for _, problem in self.located:
+            whole = replace(problem, board_ms=None)
+            before = touched.get(whole)
+            touched[whole] = before if problem.board_ms is None else (before or 0) + problem.board_ms
+        return tuple(replace(problem, board_ms=ms) for problem, ms in sorted(touched.items(), key=repr))
+
+    def problems_by_window(self) -> tuple[tuple[DataProblem, ...], ...]:
+        """The problems of each window."""
+        found: list[list[DataProblem]] = [[] for _ in self.windows]
+        for at, problem in self.located:
+            found[at].append(problem)
+        return tuple(map(tuple, found))
+
+    def flat(self) -> pd.DataFrame:
+        """The lines as a frame of USAGE_LINES: every position replaced by what it stands for."""
+        lines = self.lines
+        rate_ids = [*(rate.rate_id for rate in self.rates), ""]
+        looked_up: dict[str, pd.Series[Any]] = {
+            "window_start_ms": pd.Series([w.start_ms for w in self.windows], dtype="int64"),
+            "window_end_ms": pd.Series([w.end_ms for w in self.windows], dtype="int64"),
+            "bucket": pd.Series([bucket.value for bucket in BUCKETS], dtype="str"),
+            "rate_id": pd.Series(rate_ids, dtype="str"),
+        }
+        position = {"bucket": lines["bucket"], "rate_id": lines["rate"] % len(rate_ids)}
+        columns = {
+            name: values.take(position.get(name, lines["window"]).to_numpy()).reset_index(drop=True)
+            for name, values in looked_up.items()
+        }
+        for frame, at in ((self.units, lines["unit"]), (self.holders.frame, lines["holder"])):
+            taken = frame.take(at.to_numpy()).reset_index(drop=True)
+            columns.update({str(name): taken[name] for name in taken.columns})
+        columns.update({name: lines[name].reset_index(drop=True) for name in LINE_MEASURES})
+        return pd.DataFrame({name: columns[name] for name in USAGE_LINES.column_names})
+
+    def totals(self) -> dict[Bucket, tuple[int, int]]:
+        """Per bucket: (board milliseconds, nano-units of what has a price)."""
+        sums = self.lines.groupby("bucket")[["board_ms", "nano"]].sum()
+        return {
+            BUCKETS[int(str(code))]: (int(row["board_ms"]), int(row["nano"])) for code, row in sums.iterrows()
+        }

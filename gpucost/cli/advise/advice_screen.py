@@ -1,0 +1,400 @@
+"""The screen of ``gpucost advise``: the answer in the first line, the why below it, then what to change.
+
+The screen of ``gpucost explain``: the answer first, then the walk through the layers, then what to do.
+
+What the screens of ``gpucost advise`` and ``gpucost explain`` are made of: labelled lines, suggestions,
+evidence, and amounts, times and money in words.
+
+Names, messages and patches come from elsewhere: they are shown, and never interpreted. Words are folded at
+the width of the screen; what is meant to be copied is neither folded nor cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, chop_cells
+from rich.text import Text
+
+from gpucost.advisor.model.answers import (
+    Advice,
+    AdviceEvidence,
+    AdviceSubject,
+    Explanation,
+    JobSuggestion,
+    LayerAnswer,
+    LayerVerdict,
+    PodSetAnswer,
+    PreemptionVictim,
+    PriceEstimate,
+    SchedulingDecision,
+    SchedulingLayer,
+    SuggestedChange,
+    SuggestedChangeKind,
+    WaitEstimate,
+)
+from gpucost.advisor.model.headline import about, seconds
+from gpucost.cli.terminal.columns import fitted, folded
+from gpucost.cluster.objects.kueue import FlavorResource
+from gpucost.domain.money import NANO, plain
+from gpucost.domain.time import iso
+from gpucost.reports.base.display import (
+    counted,
+    gib,
+    trimmed,
+    visible,
+)
+from gpucost.reports.render.advice_text import (
+    after,
+    amount,
+    per_hour,
+    range_of,
+)
+
+MOST_ROWS = 6
+"""Of a list that one line or one section holds; how many more there are is said."""
+_LABEL = 10
+_INDENT = "  "
+_TEXT = len(_INDENT) + _LABEL + 2
+_LEAST_TEXT = 24
+_LONGEST_SENTENCE = 4_000
+_LEAST_NAME = 16
+_BYTES = ("memory", "ephemeral-storage")
+_GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceLayout:
+    """``width`` is that of the screen, ``currency`` that of the price book, empty for none. ``again`` is the
+    command that asked, ready to be run again with ``--apply``; empty where that cannot be, for which
+    ``was_piped`` is the reason where it read standard input. ``number`` is that of the first suggestion.
+    ``is_new`` is whether the API server names the object, which kubectl creates and cannot apply."""
+
+    width: int
+    currency: str = ""
+    again: str = ""
+    number: int = 1
+    was_piped: bool = False
+    is_new: bool = False
+
+
+# Lines
+
+
+def headline(subject: AdviceSubject, says: str, width: int) -> Iterator[Text]:
+    """Whom the answer is about, and the answer. The name gives way to it."""
+    room = max(_LEAST_NAME, width // 3)
+    who = fitted(visible(subject.name, 253), room)
+    about = ", ".join(fitted(visible(each, 253), room) for each in (subject.kind, subject.namespace) if each)
+    yield from _wrapped(f"{who} ({about}): {sentence(says)}", width, "", "    ", "bold")
+
+
+def labelled(label: str, texts: Iterable[str], width: int, style: str = "") -> Iterator[Text]:
+    """Each text under the label, which stands once; below it where the screen is too narrow."""
+    is_narrow = width < _TEXT + _LEAST_TEXT
+    first, later = f"{_INDENT}{label:<{_LABEL}}  ", " " * (len(_INDENT) * 2 if is_narrow else _TEXT)
+    if is_narrow:
+        yield Text(first.rstrip(), style)
+        first = later
+    for text in texts:
+        yield from _wrapped(sentence(text), width, first, later, style)
+        first = later
+
+
+def paragraph(text: str, width: int, indent: int, style: str = "", mark: str = "") -> Iterator[Text]:
+    """Folded; lines after the first stand below the text, not below the mark."""
+    first = " " * indent + mark
+    yield from _wrapped(sentence(text), width, first, " " * cell_len(first), style)
+
+
+def block(text: str, indent: int) -> Iterator[Text]:
+    """What is meant to be copied: no line of it is folded or cut."""
+    for line in text.splitlines():
+        yield Text(" " * indent + visible(line, len(line)), "green")
+
+
+def _wrapped(text: str, width: int, first: str, later: str, style: str) -> Iterator[Text]:
+    """Words that are longer than a line are broken: half of a path of a field would be another field."""
+    room = max(8, width - max(cell_len(first), cell_len(later)))
+    words = [piece for word in text.split() for piece in chop_cells(word, room)]
+    yield from (Text(line, style) for line in folded(" ".join(words), width, first, later))
+
+
+# Sections
+
+
+def evidence_lines(evidence: Sequence[AdviceEvidence], width: int, indent: int) -> Iterator[Text]:
+    """Object, field and value, and what that means."""
+    for each in evidence:
+        value = f" = {each.value}" if each.value else ""
+        meaning = f": {each.meaning}" if each.meaning else ""
+        yield from paragraph(f"{each.object} {each.field}{value}{meaning}", width, indent, "dim", "· ")
+
+
+def suggestion_lines(suggestions: Sequence[JobSuggestion], look: AdviceLayout) -> Iterator[Text]:
+    """Numbered, the best first: what to change, what that gives, and how to do it."""
+    if suggestions:
+        yield Text("  what to do", "bold")
+    for number, each in enumerate(suggestions, look.number):
+        mark = f"{number}. "
+        indent = 4 + len(mark)
+        yield from paragraph(f"{each.says}: {after(each, look.currency)}", look.width, 4, "", mark)
+        if each.caveat:
+            yield from paragraph(f"mind: {each.caveat}", look.width, indent)
+        yield from _change_lines(each.change, number, look, indent)
+
+
+def _change_lines(change: SuggestedChange, number: int, look: AdviceLayout, indent: int) -> Iterator[Text]:
+    """For whom, the command, and the patch."""
+    is_own = change.kind is SuggestedChangeKind.MANIFEST
+    verb = "create" if look.is_new else "apply"
+    command = (
+        f"{look.again} --apply {number} | kubectl {verb} -f -" if is_own and look.again else change.command
+    )
+    who = "" if is_own else "for an administrator, "
+    if change.patch:
+        yield from paragraph(f"{who}in {change.target}:", look.width, indent, "dim")
+        yield from block(change.patch, indent + 2)
+    elif who:
+        yield from paragraph(f"{who}to {change.target}:", look.width, indent, "dim")
+    yield from block(command, indent)
+    if is_own and look.was_piped:
+        hint = f"save what was piped in to a file to use --apply {number}"
+        yield from paragraph(hint, look.width, indent, "dim")
+
+
+# Words
+
+
+def wait_texts(wait: WaitEstimate) -> Iterator[str]:
+    """The range, what it rests on, and how often such ranges held."""
+    basis = f"; {wait.basis}" if wait.basis else ""
+    yield f"{range_of(wait)}, from {counted(wait.samples, 'simulation')} of the queue{basis}"
+    if wait.held is not None and wait.given:
+        yield f"{wait.held:,} of {counted(wait.given, 'range')} given so far held"
+    else:
+        yield "how often such ranges held is not known here"
+
+
+def price_texts(price: PriceEstimate) -> Iterator[str]:
+    """Per hour and where that is from, without versions of rates; for the run, if its length is known."""
+    names = dict.fromkeys(rate.partition("@")[0] for rate in price.rates)
+    rates = f"; prices from {some([*names])}" if names else ""
+    yield f"{per_hour(price.per_hour, price.currency)}{rates}"
+    if price.run_ms is not None and price.for_run is not None:
+        whole = amount(price.for_run, price.currency)
+        yield f"{whole} for a run of {about(price.run_ms)}, the median of like jobs"
+    else:
+        yield "for the whole run unknown: no history says how long like jobs run"
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount in Kueue's units as people say it: ``16 GPUs``, ``4 mig-1g.10gb``, ``2.5 cpu``."""
+    if resource == _GPU:
+        return counted(amount, "GPU")
+    if resource == "cpu":
+        return f"{trimmed(plain(amount * NANO // 1000))} cpu"
+    if resource in _BYTES:
+        return f"{gib(amount >> 20)} of {resource}"
+    return f"{amount:,} {visible(resource.rpartition('/')[2])}"
+
+
+def since(since_ms: int, at_ms: int) -> str:
+    """``since 2026-10-21T00:00:00Z (3 d)``; without the length where clocks disagree."""
+    length = f" ({about(at_ms - since_ms)})" if at_ms >= since_ms else ""
+    return f"since {iso(since_ms)}{length}"
+
+
+def some(texts: Sequence[str], where_else: str = "--format json") -> str:
+    """At most ``MOST_ROWS`` of them, and how many more there are."""
+    shown = texts if len(texts) <= MOST_ROWS + 1 else texts[:MOST_ROWS]
+    rest = len(texts) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more ({where_else} has them)" if rest else "")
+
+
+def sentence(text: str) -> str:
+    """On one line, made safe to look at."""
+    return visible(" ".join(text.split()), _LONGEST_SENTENCE)
+
+
+_LABELLED = re.compile(r"([a-z][a-z ]{1,9}): (?=\S)")
+"""A line of the why may say what it is about: ``quota: ml lends no more``."""
+_RUNS = (SchedulingDecision.NOW, SchedulingDecision.LATER, SchedulingDecision.WAITS)
+
+
+def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
+    """All of one answer. What is not known is said so, or left out."""
+    width = look.width
+    hourly = "" if advice.price is None else f" · {per_hour(advice.price.per_hour, advice.price.currency)}"
+    yield from headline(advice.subject, f"{advice.says}{hourly}", width)
+    if advice.layer is not SchedulingLayer.NONE:
+        reason = f" ({advice.reason})" if advice.reason else ""
+        yield from labelled("held by", [f"{advice.layer.value}{reason}"], width)
+    told: dict[str, list[str]] = {}
+    for label, text in map(_split, advice.why):
+        told.setdefault(label, []).append(text)
+    for label, texts in told.items():
+        yield from labelled(label, texts, width)
+    for label, texts in facts(advice).items():
+        if texts and label not in told:
+            yield from labelled(label, texts, width)
+    yield from evidence_section(advice, width)
+    yield from remarks(advice.rules or advice.scheduler, advice.drift, advice.assumptions, width)
+    yield from suggestion_lines(advice.suggestions, look)
+
+
+def _split(line: str) -> tuple[str, str]:
+    found = _LABELLED.match(line)
+    return (found[1], line[found.end() :]) if found else ("why", line)
+
+
+def facts(advice: Advice) -> Mapping[str, list[str]]:
+    """What the answer knows in figures, by label; a label of the why says the same in better words. What
+    never runs gets nothing and costs nothing, whatever was found on the way."""
+    will_run = advice.decision in _RUNS
+    starts = []
+    if advice.later_ms is not None and advice.decision is SchedulingDecision.NOW:
+        starts = [f"within {seconds(advice.later_ms)}, once what is preempted has stopped"]
+    elif advice.later_ms is not None:
+        starts = [f"in about {about(advice.later_ms)}, when nodes are there"]
+    return {
+        "gets": [_pod_set(each) for each in advice.pod_sets] if will_run else [],
+        "borrows": _borrowed(advice.borrowed or {}, advice.level) if will_run else [],
+        "evicts": _victims(advice.victims) if will_run else [],
+        "starts": starts,
+        "ahead": _ahead(advice) if will_run else [],
+        "wait": _wait(advice),
+        "price": _price(advice) if will_run else [],
+    }
+
+
+def evidence_section(advice: Advice, width: int) -> Iterator[Text]:
+    if advice.evidence:
+        yield Text("  evidence", "dim")
+        yield from evidence_lines(advice.evidence, width, 4)
+
+
+def remarks(rules: str, drift: Sequence[str], assumptions: Sequence[str], width: int) -> Iterator[Text]:
+    """By which rules, what of the cluster differs from them, and what was taken for granted."""
+    for label, texts in (("rules", [rules]), ("differs", drift), ("assumed", assumptions)):
+        yield from labelled(label, filter(None, texts), width, "dim") if any(texts) else ()
+
+
+def _pod_set(found: PodSetAnswer) -> str:
+    """``main: 4 pods, flavor h100 (nvidia.com/gpu); 2 on gpu-01, 2 on gpu-02``."""
+    by_flavor: dict[str, list[str]] = {}
+    for resource, flavor in found.flavors.items():
+        by_flavor.setdefault(flavor, []).append(resource)
+    parts = [counted(found.count, "pod")]
+    parts += [f"flavor {visible(flavor)} ({some(resources)})" for flavor, resources in by_flavor.items()]
+    nodes = [f"{count:,} on {visible(node, 253)}" for node, count in found.nodes.items()]
+    return f"{visible(found.name)}: {', '.join(parts)}{f'; {some(nodes)}' if nodes else ''}"
+
+
+def _borrowed(borrowed: Mapping[FlavorResource, int], level: int) -> list[str]:
+    where = f", lent {counted(level, 'level')} up in the cohorts" if level else ""
+    return [
+        f"{quantity(key.resource, amount)} of flavor {visible(key.flavor)}{where}"
+        for key, amount in sorted(borrowed.items())
+        if amount
+    ]
+
+
+def _victims(victims: tuple[PreemptionVictim, ...]) -> list[str]:
+    """One a line, and how many more there are."""
+    shown = victims if len(victims) <= MOST_ROWS + 1 else victims[:MOST_ROWS]
+    lines = [_victim(each) for each in shown]
+    rest = len(victims) - len(shown)
+    return [*lines, f"and {rest:,} more (--format json has them)"] if rest else lines
+
+
+def _victim(found: PreemptionVictim) -> str:
+    units = " and ".join(quantity(resource, amount) for resource, amount in sorted(found.units.items()))
+    frees = f", frees {units}" if units else ""
+    leaving = ", is leaving already" if found.already_leaving else ""
+    who = visible(f"{found.subject.namespace}/{found.subject.name}", 253)
+    queue = f" of queue {visible(found.queue)}" if found.queue else ""
+    kind, reason = visible(found.subject.kind), visible(found.reason)
+    priority = "" if found.priority is None else f", priority {found.priority:,}"
+    node = f" on {visible(found.node, 253)}" if found.node else ""
+    grace = "" if found.grace_ms is None else f", has {seconds(found.grace_ms)} to stop"
+    return f"{who} ({kind}){node}{queue}{priority}{frees}: {reason}{leaving}{grace}"
+
+
+def _ahead(advice: Advice) -> list[str]:
+    if advice.ahead is None:
+        return []
+    queue = f" in queue {visible(advice.queue)}" if advice.queue else ""
+    return [f"{'nobody' if not advice.ahead else counted(advice.ahead, 'workload')}{queue}"]
+
+
+def _wait(advice: Advice) -> list[str]:
+    if advice.wait is not None:
+        return [*wait_texts(advice.wait)]
+    return ["unknown"] if advice.decision is SchedulingDecision.WAITS else []
+
+
+def _price(advice: Advice) -> list[str]:
+    return ["unknown"] if advice.price is None else [*price_texts(advice.price)]
+
+
+MARKS = {
+    LayerVerdict.PASSED: "✓",
+    LayerVerdict.HOLDS: "✗",
+    LayerVerdict.NOT_REACHED: "·",
+    LayerVerdict.UNKNOWN: "?",
+}
+_LAYER = max(len(layer.value) for layer in SchedulingLayer)
+_VERDICT = 2 + max(len(verdict.value) for verdict in LayerVerdict)
+_NOW = ("ahead", "evicts", "starts", "wait", "price")
+"""What the advisor's answer adds to the walk; the rest the layers have said."""
+
+
+def explanation_lines(found: Explanation, at_ms: int, look: AdviceLayout) -> Iterator[Text]:
+    """All of it. ``at_ms`` is when the cluster was looked at."""
+    width = look.width
+    held = f", {since(found.since_ms, at_ms)}" if found.since_ms is not None else ""
+    yield from headline(found.subject, f"{found.says}{held}", width)
+    for step in found.steps:
+        yield from _step_lines(step, at_ms, width)
+    advice = found.advice
+    if advice is not None:
+        yield from _outlook(advice, width)
+    rules = found.rules or (advice.rules if advice is not None else "")
+    told = advice.assumptions if advice is not None else ()
+    assumptions = [*dict.fromkeys((*told, *found.assumptions))]
+    yield from remarks(rules, advice.drift if advice is not None else (), assumptions, width)
+    yield from suggestion_lines(found.actions, look)
+
+
+def _step_lines(step: LayerAnswer, at_ms: int, width: int) -> Iterator[Text]:
+    """A row of the table; what it says and rests on below it, since both may be long."""
+    verdict = f"{MARKS[step.verdict]} {step.verdict.value}"
+    dated = "" if step.since_ms is None else since(step.since_ms, at_ms)
+    row = f"  {step.layer.value:<{_LAYER}}  {verdict:<{_VERDICT}}"
+    style = (
+        ""
+        if step.verdict is LayerVerdict.NOT_REACHED
+        else "bold"
+        if step.verdict is LayerVerdict.HOLDS
+        else ""
+    )
+    if len(row) + 2 + len(dated) <= width:
+        yield Text(f"{row}  {dated}".rstrip(), style)
+    else:
+        yield Text(row.rstrip(), style)
+        yield from paragraph(dated, width, 6)
+    if step.says:
+        yield from paragraph(step.says, width, 6)
+    yield from evidence_lines(step.evidence, width, 6)
+
+
+def _outlook(advice: Advice, width: int) -> Iterator[Text]:
+    """What the advisor says of it as things stand."""
+    yield from labelled("outlook", [advice.says], width)
+    known = facts(advice)
+    for label in _NOW:
+        if known[label]:
+            yield from labelled(label, known[label], width)

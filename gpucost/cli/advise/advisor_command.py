@@ -1,0 +1,143 @@
+"""gpucost advisor: recorded decisions of a real scheduler, held against the rules that answers follow."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.state.state_command import ContextName, Kubeconfig, Url
+from gpucost.cli.terminal.exit_codes import complain
+from gpucost.cli.terminal.output import (
+    Output,
+    refuse_table_file,
+    stdout,
+    write,
+)
+
+if TYPE_CHECKING:
+    from gpucost.advisor.verify.case_schema import SchedulerCase
+
+app = typer.Typer(
+    no_args_is_help=True, help="Check the advisor against a real scheduler.", rich_markup_mode=None
+)
+DISAGREES = 1
+"""Exit code where a recorded fact and the rules differ."""
+
+
+@app.command()
+def verify(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="CASES...", help="Files of recorded cases, gzipped or not; - for stdin."),
+    ],
+    everything: Annotated[bool, typer.Option("--all", help="Every disagreement.")] = False,
+    format_: Annotated[
+        Literal["table", "json"], typer.Option("--format", "-f", help="table for people, json for programs.")
+    ] = "table",
+    output: Output = None,
+) -> None:
+    """Replay recorded decisions of a real scheduler through the advisor's rules, and compare every fact.
+
+    Prints how many facts agree, by fact and by rule, and every disagreement. Exit code 1 if there is any, 2
+    for a file that makes no sense. docs/advisor-cases.md has the schema.
+
+    With --format json, nothing cut: rules, agrees, cases, facts, by_fact, by_rule, disagreements.
+    """
+    from gpucost.advisor.verify.replay import verify as replay
+    from gpucost.cli.advise.advisor_screen import as_data, lines
+    from gpucost.domain.errors import ErrorRemark, InputError
+
+    refuse_table_file(format_ == "table", output)
+    report = replay(_cases(files))
+    if not report.facts.of:
+        raise InputError(
+            "CASES", ErrorRemark("nothing that is expected in them"), "cases with expected facts"
+        )
+    if format_ == "json":
+        write(json.dumps(as_data(report), indent=2) + "\n", output)
+    else:
+        console = stdout()
+        for line in lines(report, console.width, everything=everything):
+            sys.stdout.write(line.rstrip() + "\n")
+    if not report.agrees:
+        raise typer.Exit(DISAGREES)
+
+
+def _cases(files: Sequence[str]) -> Iterator[SchedulerCase]:
+    """Of all files, each named after its own where there are several."""
+    from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
+    from gpucost.kube.dumps.dump_files import content_of, read
+
+    for file in files:
+        name = "standard input" if file == "-" else file
+        stdin = sys.stdin.buffer
+        content = read(name, stdin, MOST_BYTES) if file == "-" else content_of(Path(file), MOST_BYTES)
+        found = read_cases(content, name)
+        if found.unread:
+            complain(f"{name}: not read: {', '.join(found.unread)}")
+        for case in found.cases:
+            yield case if len(files) == 1 else replace(case, id=f"{name}: {case.id}")
+
+
+@app.command()
+def record(
+    before: Annotated[
+        str, typer.Option(metavar="DUMP", help="A dump of the cluster before the decisions.")
+    ] = "",
+    after: Annotated[str, typer.Option(metavar="DUMP", help="A dump of the same cluster after them.")] = "",
+    watch: Annotated[
+        int,
+        typer.Option(metavar="SECONDS", help="Watch a live cluster for so long, instead of dumps.", min=0),
+    ] = 0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Of no effect any more: --watch follows writes.")
+    ] = 1.0,
+    most: Annotated[
+        int, typer.Option(metavar="CASES", help="End --watch once there are so many.", min=1, max=10_000)
+    ] = 500,
+    fair_sharing: Annotated[
+        bool | None,
+        typer.Option(
+            "--fair-sharing/--no-fair-sharing", help="Kueue's setting, where its ConfigMap cannot be read."
+        ),
+    ] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Aliases instead of names, labels and taints; no messages.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = "",
+    kubernetes_url: Url = "",
+    output: Output = None,
+) -> None:
+    """Write down what a cluster's own Kueue decided, as cases that gpucost advisor verify replays.
+
+    From two dumps (gpucost state dump), of which only what can be of one scheduling cycle is written; or from
+    a live cluster, a case for each admission and preemption in each cohort tree as Kueue writes them. Only
+    facts that the API tells: who was admitted, where and with which flavors, who was preempted for whom and
+    why. --watch says at the end what was left out and why, and how many cases agree with the rules.
+    """
+    del every
+    from gpucost.cli.advise.case_recorder import RecordingLimits, from_dumps, watched
+    from gpucost.cli.state.source import ClusterLocation
+    from gpucost.domain.errors import ErrorRemark, InputError
+
+    where = ClusterLocation(kubeconfig, context, kubernetes_url)
+    if bool(before) != bool(after) or bool(before) == bool(watch):
+        remark = ErrorRemark(
+            "missing" if not watch or bool(before) != bool(after) else "given beside --watch"
+        )
+        raise InputError("--before", remark, "--before and --after, or --watch and a cluster")
+    if before and any(where):
+        raise InputError("--before", before, "none where a cluster is named")
+    found = (
+        from_dumps(before, after, fair_sharing, anonymous=anonymous)
+        if before
+        else watched(where, RecordingLimits(watch, most), fair_sharing, anonymous=anonymous)
+    )
+    write(json.dumps(found, indent=1) + "\n", output)

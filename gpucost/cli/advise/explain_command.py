@@ -1,0 +1,148 @@
+"""gpucost explain: what holds a job that exists, layer by layer.
+
+KIND/NAME as kubectl takes it: kinds in any case, their plurals, short names, and with their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from gpucost.cli.advise.advice_source import (
+    AdviceSource,
+    At,
+    Prices,
+    State,
+    knowledge,
+)
+from gpucost.cli.advise.advise_command import print_text, screen_width, write_json
+from gpucost.cli.state.state_command import (
+    ContextName,
+    ExtraResources,
+    Kubeconfig,
+    TeamLabels,
+    Url,
+)
+from gpucost.cli.terminal.context import context_of
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.jobs import job_kind
+
+
+def explain(
+    ctx: typer.Context,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME",
+            help="As kubectl takes it: pytorchjob/train, vcjob/sim, deploy/api, workload/job-train-1a2b3, "
+            "pod/train-0.",
+        ),
+    ],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Where it is; else default.")
+    ] = "default",
+    state: State = "",
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = "",
+    kubernetes_url: Url = "",
+    prices: Prices = None,
+    at: At = "",
+    format_: Annotated[
+        Literal["text", "json"], typer.Option("--format", "-f", help="text for people, json for programs.")
+    ] = "text",
+    team_labels: TeamLabels = "",
+    extra_resources: ExtraResources = "",
+) -> None:
+    """Why a job does not run, or runs badly: the walk through quota, gang and placement, device, running.
+
+    The first line is the answer: the first layer that holds it. Below it every layer, since when it is so,
+    and the objects and fields that say so; then what to do.
+
+    With --format json one gpucost/Explanation/v1 document.
+    """
+    from gpucost.advisor.explanation import job_explanation as explainer
+    from gpucost.advisor.model.encoding import document
+    from gpucost.cli.advise.advice_screen import AdviceLayout, explanation_lines
+
+    kind, name = kind_reference(subject)
+    asked = AdviceSource(
+        state,
+        kubeconfig,
+        context,
+        kubernetes_url,
+        at,
+        prices,
+        namespace,
+        team_labels,
+        extra_resources,
+    )
+    known = knowledge(context_of(ctx), asked)
+    found = explainer.explain(kind, namespace, name, known)
+    if found is None:
+        remark = ErrorRemark(f"no {kind} {name} in namespace {namespace}")
+        raise InputError("KIND/NAME", remark, "what is there; -n NAME says in which namespace")
+    if format_ == "json":
+        write_json(document(found))
+        return
+    currency = known.prices.currency if known.prices is not None else ""
+    look = AdviceLayout(screen_width(), currency)
+    print_text(explanation_lines(found, known.overview.state.at_ms, look))
+
+
+SHORT: Mapping[str, str] = {
+    "po": "Pod",
+    "deploy": "Deployment",
+    "sts": "StatefulSet",
+    "rs": "ReplicaSet",
+    "ds": "DaemonSet",
+    "cj": "CronJob",
+    "vcjob": "VolcanoJob",
+    "vj": "VolcanoJob",
+    "lws": "LeaderWorkerSet",
+    "wl": "Workload",
+    "pg": "PodGroup",
+}
+"""Those of Kubernetes, Volcano, Kueue and LeaderWorkerSet."""
+_KINDS_OF_FIELDS = {"workloads": "Workload", "pod_groups": "PodGroup"}
+_EXAMPLES = "KIND/NAME such as pytorchjob/train, vcjob/sim or workload/job-train-1a2b3"
+
+
+class KindReference(NamedTuple):
+    """``kind`` as gpucost has it: a JobKind, ``Workload`` (of Kueue) or ``PodGroup``."""
+
+    kind: str
+    name: str
+
+
+def kind_reference(text: str, field: str = "KIND/NAME") -> KindReference:
+    """``pytorchjobs.kubeflow.org/train`` -> PyTorchJob, train. Raises InputError."""
+    kind, slash, name = text.partition("/")
+    if not slash or not kind or not name or "/" in name:
+        raise InputError(field, text, _EXAMPLES)
+    found = _kinds().get(kind.lower())
+    if found is None:
+        raise InputError(field, text, f"a kind among {', '.join(sorted(set(_kinds().values())))}")
+    return KindReference(found, name)
+
+
+@cache
+def _kinds() -> Mapping[str, str]:
+    """By every name in lower case. Of two groups that share one, the first of the collections has it."""
+    from gpucost.kube.parse.collections import collections
+
+    found = dict(SHORT)
+    for each in collections():
+        if each.field in ("jobs", "pods"):
+            kind = job_kind(f"{each.group}/{each.versions[0]}" if each.group else "v1", each.kind).value
+        elif each.field in _KINDS_OF_FIELDS:
+            kind = _KINDS_OF_FIELDS[each.field]
+        else:
+            continue
+        for name in (each.plural, each.kind.lower(), kind.lower()):
+            found.setdefault(name, kind)
+            if each.group:
+                found.setdefault(f"{name}.{each.group}", kind)
+    return found

@@ -1,0 +1,78 @@
+"""gpucost doctor: what a Prometheus has and lacks, what that gives, and what to turn on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.terminal.context import context_of, now_ms
+from gpucost.cli.terminal.exit_codes import ExitCode, fields_as
+from gpucost.cli.terminal.output import stdout, write
+
+if TYPE_CHECKING:
+    from gpucost.cluster.views.ownership import OwnerKeys
+    from gpucost.service.settings.model import PrometheusSettings
+
+_ATTEMPTS = 2  # somebody is waiting
+
+
+def doctor(
+    ctx: typer.Context,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="This Prometheus; else that of the settings.")
+    ] = None,
+    month: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MONTH", help="The month to tell, such as 2026-10; else the last, or this on a new stack."
+        ),
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster; else all of the server.")] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+) -> None:
+    """What a Prometheus has and lacks for gpucost, which features that gives, and what to turn on for the
+    rest, with the exact setting.
+
+    Nothing is written anywhere. Ends with 0 where the cost of the month can be told, with 3 where not.
+    """
+    from gpucost.domain.time import Month
+    from gpucost.reports.doctor.diagnose import diagnose
+    from gpucost.reports.doctor.model import DoctorRequirements
+    from gpucost.reports.doctor.output import as_json, print_diagnosis
+    from gpucost.service.wiring.inputs import parse_source
+    from gpucost.service.wiring.source import build_client, source_options
+    from gpucost.service.wiring.source_checks import build_trial
+    from gpucost.telemetry.doctor.cluster_probe import probe
+
+    context, now = context_of(ctx), now_ms()
+    settings = context.settings
+    if prometheus is not None:
+        with fields_as({"prometheus.url": "--prometheus"}):
+            settings = parse_source(f"prometheus:{prometheus}", settings)
+    with fields_as({"month": "--month", "cluster": "--cluster"}):
+        wanted = Month.of(now).previous() if month is None else Month.parse(month)
+        catalog = settings.attribution.catalog()
+        client = build_client(settings.prometheus, attempts=_ATTEMPTS)
+        options = source_options(settings.prometheus)
+        priced = context.of_prometheus(str(settings.prometheus.url), waste=False)
+        trial = build_trial(priced, context.book(priced), context.teams, attempts=_ATTEMPTS)
+        found = probe(client, options, catalog, wanted, now, cluster, trial)
+        if month is None and found.is_of_later:
+            # On a new stack nothing can be told of last month, and some of this one.
+            found = probe(client, options, catalog, Month.of(now), now, cluster, trial)
+    owners = _owners(settings.prometheus)
+    limits = DoctorRequirements(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)
+    diagnosis = diagnose(found, limits, context.program)
+    if format_ == "json":
+        write(as_json(diagnosis), None)
+    else:
+        print_diagnosis(diagnosis, stdout())
+    if not diagnosis.can_tell:
+        raise typer.Exit(ExitCode.SOURCE)
+
+
+def _owners(settings: PrometheusSettings) -> OwnerKeys:
+    from gpucost.cluster.views.ownership import OwnerKeys
+
+    return OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)

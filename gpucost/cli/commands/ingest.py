@@ -1,0 +1,205 @@
+"""gpucost ingest: read what is missing of a stretch of time into the ledger."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
+from gpucost.cli.terminal.exit_codes import ExitCode, complain
+from gpucost.cli.terminal.output import complain_of_prices, complain_of_unpriced, progress
+
+if TYPE_CHECKING:
+    from gpucost.domain.time import Window
+    from gpucost.ledger import Ledger
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.detection.waste_accounting import WasteAccounting
+    from gpucost.service.ingest.pipeline import Pipeline, PipelineOutcome
+    from gpucost.service.settings.model import Settings
+
+_SHOWN_RATES = 3
+
+
+def ingest(
+    ctx: typer.Context,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="KIND:WHERE", help="recorded:DIR or prometheus:URL; else the settings say."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="First day or instant; else what the source has."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="First day or instant after; else what the source has."),
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster; else all of the source.")] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Read settled windows again too, as after a change of prices or teams."),
+    ] = False,
+) -> None:
+    """Read closed windows from a source, attribute them, and write them to the ledger; then say where the
+    time went (unless detectors.enabled is false).
+
+    Only what is missing is read; the same command may be killed and run again. Windows that the source
+    cannot answer for are listed and stay open (exit code 3).
+    """
+    from gpucost.domain.errors import InputError
+    from gpucost.service.wiring.detection import build_assessing
+    from gpucost.service.wiring.inputs import parse_source
+    from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+    from gpucost.service.wiring.source import open_source
+
+    context = context_of(ctx)
+    settings = context.settings if source is None else parse_source(source, context.settings)
+    book = context.book(settings)
+    rules = rules_of(settings, book, context.teams)
+    if again:
+        typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
+    with context.ledger(create=True) as ledger:
+        found = open_source(settings, book, now_ms)
+        pipeline = build_pipeline(settings.ingest, found, ledger, rules, now_ms)
+        clusters = found.clusters()
+        if cluster is not None and cluster not in clusters:
+            raise InputError(
+                "--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster"
+            )
+        meanwhile = _meanwhile(context, settings)
+        failed = found_any = False
+        read: dict[str, Window] = {}
+        for name in clusters if cluster is None else (cluster,):
+            covered = found.covered(name)
+            span = None if covered is None else _span(covered, since, until)
+            if span is None:
+                held = "nothing" if covered is None else f"{covered}, nothing of the time asked for"
+                complain(f"{name}: the source holds {held}")
+            found_any |= span is not None
+            failed |= span is not None and not _one(
+                pipeline, name, span, book if again else None, meanwhile, read
+            )
+            if span is not None and settings.detectors.enabled:
+                failed |= not _assess(build_assessing(settings.detectors, pipeline), name, span)
+        # Last of all, so that it is seen: such time is in no cost.
+        for name, span in read.items():
+            complain_of_unpriced(ledger, span, name)
+    if not clusters:
+        complain("the source knows no cluster")
+    if failed or not found_any:
+        raise typer.Exit(ExitCode.SOURCE)
+
+
+def _span(covered: Window, since: str | None, until: str | None) -> Window | None:
+    """What was asked for and not said is what the source covers."""
+    from gpucost.domain.time import Window, parse_day_or_instant
+
+    start = covered.start_ms if since is None else parse_day_or_instant(since, "--from")
+    end = covered.end_ms if until is None else parse_day_or_instant(until, "--to")
+    return Window(start, end) if start < end or (since and until) else None
+
+
+def _meanwhile(context: CommandContext, settings: Settings) -> str:
+    """The command that shows what is not over yet, and keeps nothing of it; empty for a recording."""
+    from gpucost.domain.time import Month
+
+    if settings.source.path is not None:
+        return ""
+    month = str(Month.of(now_ms()))
+    return shlex.join((*context.program, "report", month, "--prometheus", settings.prometheus.url))
+
+
+def _one(
+    pipeline: Pipeline,
+    cluster: str,
+    span: Window,
+    anew: PriceBook | None,
+    meanwhile: str,
+    read: dict[str, Window],
+) -> bool:
+    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again,
+    ``meanwhile`` the command for what is not over, and ``read`` is told from where to where there was any."""
+    from gpucost.domain.time import Window
+    from gpucost.reports.base.display import visible
+
+    windows = pipeline.pending(cluster, span) if anew is None else pipeline.every(cluster, span)
+    if anew is not None:
+        _warn_of_other_rates(pipeline.ledger, windows, anew)
+    with progress(f"ingest {visible(cluster)}", len(windows)) as advance:
+        outcome = pipeline.ingest(cluster, windows, on_window=advance)
+    _tell(cluster, span, len(windows), outcome)
+    if outcome.ingested:
+        complain_of_prices(pipeline.ledger, span, cluster)
+        held = pipeline.ledger.windows(Window(windows[0].start_ms, windows[-1].end_ms), cluster)
+        read[cluster] = Window(held[0].window.start_ms, held[-1].window.end_ms)
+    if not windows:
+        typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span, meanwhile)}")
+    return not outcome.failures
+
+
+def _assess(assessing: WasteAccounting, cluster: str, span: Window) -> bool:
+    """Whether the detectors could look at every window that they have not looked at for good."""
+    from gpucost.reports.base.display import counted, visible
+
+    windows = assessing.pending(cluster, span)
+    with progress(f"where it went {visible(cluster)}", len(windows)) as advance:
+        outcome = assessing.assess(cluster, windows, on_window=advance)
+    if windows:
+        looked = counted(outcome.final + outcome.provisional, "window")
+        later = f", {outcome.provisional} of them until more is known" if outcome.provisional else ""
+        typer.echo(f"{visible(cluster)}: the detectors looked at {looked}{later}")
+    for failure in outcome.failures:
+        complain(f"{failure.window} is not looked at: {failure.kind}: {failure.reason}")
+    return not outcome.failures
+
+
+def _tell(cluster: str, span: Window, wanted: int, outcome: PipelineOutcome) -> None:
+    from gpucost.reports.base.display import visible
+
+    typer.echo(
+        f"{visible(cluster)} {span}: {outcome.ingested} of {wanted} windows read, {outcome.changed} changed"
+    )
+    for failure in outcome.failures:
+        complain(f"{failure.window} stays open: {failure.kind}: {failure.reason}")
+
+
+def _why_none(pipeline: Pipeline, cluster: str, span: Window, meanwhile: str) -> str:
+    """Why there was nothing to read in ``span``."""
+    from gpucost.domain.time import iso
+    from gpucost.ledger import LedgerState
+    from gpucost.reports.base.display import counted, duration
+
+    held = pipeline.ledger.windows(span, cluster)
+    if not held or len(held) < len(pipeline.every(cluster, span)):
+        closed = " outside closed months" if held else ""
+        length = duration(pipeline.window_ms)
+        until = f"; until one has: {meanwhile}" if meanwhile and not held else ""
+        return f"no whole window of {length} has ended in that time{closed} by {iso(pipeline.now())}{until}"
+    fresh = sum(info.state is LedgerState.OPEN for info in held)
+    later = f"; {counted(fresh, 'window')} will be read once more when late data is in" if fresh else ""
+    return f"the ledger has all of it already{later}; --again reads it anew"
+
+
+def _warn_of_other_rates(ledger: Ledger, windows: Sequence[Window], book: PriceBook) -> None:
+    """Windows that were rated by another book change their cost, which may not be what is meant."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Window
+    from gpucost.reports.base.display import counted
+
+    if not windows:
+        return
+    held = ledger.windows(Window(windows[0].start_ms, windows[-1].end_ms))
+    if not held:
+        return
+    span = Window(min(info.window.start_ms for info in held), max(info.window.end_ms for info in held))
+    rated = set(ledger.aggregate(EVERYTHING, span, ("rate_id",))["rate_id"]) - {""}
+    others = sorted(rated - book.rate_ids)
+    if others:
+        more = f" and {len(others) - _SHOWN_RATES} more" if len(others) > _SHOWN_RATES else ""
+        complain(
+            f"the ledger has {counted(len(others), 'rate')} in these windows that this price book does not "
+            f"give ({', '.join(others[:_SHOWN_RATES])}{more}): they are rated anew; is pricing.book right?"
+        )

@@ -1,0 +1,271 @@
+"""gpucost ledger: upgrade it, wait for it, back it up, put a backup back, and prune what is old."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
+from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
+from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
+from gpucost.domain.time import SECOND_MS, parse_duration
+
+if TYPE_CHECKING:
+    from gpucost.ledger.retention.backup import BackupCheck
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Upgrade the ledger's schema, back it up, put a backup back, and prune what is old.",
+)
+
+_WAIT_MS = 60_000
+_VALID_AGAIN = (
+    "keys that were revoked since the backup are valid again: look through gpucost key list, and revoke them"
+)
+_LOOK_S = 2.0
+
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
+
+
+@app.command()
+def upgrade(ctx: typer.Context) -> None:
+    """Migrate the ledger's schema to this program's, or create it; once more changes nothing. gpucost serve
+    and ingest do the same by themselves: this is for a job that runs before them."""
+    from gpucost.ledger.db.database import LedgerDatabase
+
+    context = context_of(ctx)
+    url = _url(context)
+    with _named(context):
+        before = _revision(url) if _is_there(url) else ""
+        database = LedgerDatabase.open(url, _WAIT_MS)
+        try:
+            after, _ = database.revision()
+        finally:
+            database.close()
+    if before == after:
+        typer.echo(f"the ledger has revision {after} already: nothing to do")
+    else:
+        typer.echo(f"the ledger was migrated from revision {before or 'none (no tables)'} to {after}")
+
+
+@app.command()
+def wait(
+    ctx: typer.Context,
+    timeout: Annotated[str, typer.Option(help="How long at most, such as 5m or 30s.")] = "5m",
+) -> None:
+    """Wait until the ledger can be reached and has this program's schema: for an init container. Nothing is
+    created or migrated. Exit code 4 when the time is over, with the reason; at once for a newer schema."""
+    context = context_of(ctx)
+    with fields_as({"duration": "--timeout"}):
+        until_s = time.monotonic() + parse_duration(timeout) / SECOND_MS
+    url, said = _url(context), ""
+    with _named(context):
+        while reason := _not_ready(url):
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise LedgerUnavailable(f"not ready after {timeout}: {reason}")
+            if reason != said:
+                complain(f"waiting: {reason}")
+                said = reason
+            time.sleep(min(_LOOK_S, left_s))
+    typer.echo("the ledger is ready")
+
+
+@app.command()
+def backup(ctx: typer.Context, file: BackupFile) -> None:
+    """Copy a SQLite ledger to a new FILE while the service writes, and look through the copy: its integrity,
+    and every digest of it (exit code 4 when it does not verify; there is no FILE then). For PostgreSQL,
+    prints the pg_dump command to run instead, with exit code 2."""
+    from gpucost.ledger.retention import backup as copies
+
+    context = context_of(ctx)
+    url = _url(context)
+    with _named(context):
+        source = copies.file_of(url)
+    if source is None:
+        _other_tool("pg_dump", copies.dump_command(url, file))
+    with _named(context):
+        found = copies.back_up(source, file, _WAIT_MS)
+    _say_swept(found)
+    typer.echo(f"{file}: {_words(found)}")
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    file: BackupFile,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the place of a ledger; that one is kept beside it.")
+    ] = False,
+) -> None:
+    """Put the backup FILE where the settings say that the SQLite ledger is, after it was looked through and,
+    if it is older, migrated. Stop the service first. For PostgreSQL, prints the pg_restore command to run
+    instead, with exit code 2."""
+    from gpucost.ledger.retention import backup as copies
+
+    context = context_of(ctx)
+    url = _url(context)
+    with _named(context):
+        target = copies.file_of(url)
+    if target is None:
+        complain(_VALID_AGAIN)
+        _other_tool("pg_restore", copies.restore_command(url, file))
+    stamp = datetime.fromtimestamp(now_ms() / SECOND_MS, UTC).strftime("%Y%m%dT%H%M%SZ")
+    kept = target.with_name(f"{target.name}.replaced-{stamp}") if replace and target.exists() else None
+    with _named(context):
+        found = copies.restore(file, target, _WAIT_MS, kept=kept)
+    _say_swept(found)
+    typer.echo(f"{target}: {_words(found)}")
+    if kept is not None:
+        typer.echo(f"the ledger that was there is kept as {kept}")
+    typer.echo(_of_keys(found))
+
+
+@app.command()
+def prune(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    vacuum: Annotated[
+        bool,
+        typer.Option(
+            "--vacuum",
+            help="Then give the room back to the disk (SQLite); takes as much while it runs.",
+        ),
+    ] = False,
+    author: Annotated[str | None, typer.Option(help="Who does this; else the user of this process.")] = None,
+) -> None:
+    """Fold closed months that are older than retention.detail, and forget findings that were resolved longer
+    ago than retention.findings: what gpucost serve does once a day. Exit code 5 when a month does not verify:
+    it keeps its windows."""
+    from gpucost.cli.commands.month import user
+    from gpucost.ledger import FoldRefused
+    from gpucost.service.ingest.retention_loop import (
+        RetentionRun,
+        fold_message,
+        forgotten_words,
+        planned,
+    )
+
+    context = context_of(ctx)
+    refused = 0
+    with context.ledger() as ledger:
+        retaining = RetentionRun(ledger, context.settings.retention, now_ms)
+        due = retaining.foldable()
+        if not due:
+            typer.echo("no closed month is old enough to be folded")
+        for plan in due if dry_run else ():
+            typer.echo(planned(plan))
+        for done in () if dry_run else retaining.fold(author or user()):
+            if isinstance(done, FoldRefused):
+                refused += 1
+                complain(str(done))
+            else:
+                typer.echo(fold_message(done))
+        would_be = "would be forgotten" if dry_run else "forgotten"
+        typer.echo(f"{would_be}: {forgotten_words(retaining.forget(dry_run=dry_run))}")
+        if vacuum and not dry_run:
+            ledger.vacuum()
+        free = ledger.free_bytes()
+        if free is not None:
+            typer.echo(f"room in the file for new lines: {free / 2**20:,.1f} MiB")
+    if refused:
+        raise typer.Exit(ExitCode.VERIFICATION)
+
+
+def _url(context: CommandContext) -> str:
+    context.refuse_server()
+    return context.settings.ledger.database_url()
+
+
+def _is_there(url: str) -> bool:
+    """Looking for the revision must not create the file."""
+    from gpucost.ledger.retention.backup import file_of
+
+    file = file_of(url)
+    return file is None or file.exists()
+
+
+def _revision(url: str) -> str:
+    from gpucost.ledger.db.database import LedgerDatabase
+
+    database = LedgerDatabase.unchecked(url, _WAIT_MS, create=False)
+    try:
+        return database.revision()[0]
+    finally:
+        database.close()
+
+
+def _not_ready(url: str) -> str:
+    """Why the ledger cannot be used yet; empty when it can. Raises LedgerTooNew."""
+    from gpucost.ledger.db.database import LedgerDatabase
+
+    try:
+        database = LedgerDatabase.unchecked(url, _WAIT_MS, create=False)
+        try:
+            found, newest = database.revision()
+        finally:
+            database.close()
+    except LedgerUnavailable as error:
+        return str(error)
+    if found == newest:
+        return ""
+    has = f"revision {found}" if found else "no tables"
+    return f"the ledger has {has}, this program needs {newest}: gpucost ledger upgrade brings it there"
+
+
+@contextmanager
+def _named(context: CommandContext) -> Iterator[None]:
+    """Errors of the database name the setting and the place."""
+    from gpucost.service.wiring.ledger import ledger_place
+
+    try:
+        with fields_as({"ledger URL": "ledger.url"}):
+            yield
+    except LedgerError as error:
+        if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
+            raise
+        raise type(error)(f"ledger.url {ledger_place(context.settings)}: {error}") from error
+
+
+def _other_tool(name: str, command: str) -> NoReturn:
+    """The command alone on stdout, so that it can be run from there."""
+    complain(
+        f"a PostgreSQL ledger is copied by PostgreSQL's own {name}; the password comes from PGPASSWORD or "
+        "~/.pgpass. Run:"
+    )
+    typer.echo(command)
+    raise typer.Exit(ExitCode.USAGE)
+
+
+def _of_keys(found: BackupCheck) -> str:
+    """Which keys a restored ledger accepts: a backup does not know what was revoked after it."""
+    from gpucost.reports.base.display import counted
+
+    now = now_ms()
+    valid = counted(sum(key.is_valid(now) for key in found.keys), "valid API key")
+    if found.carried is None:
+        return f"{valid} in it; {_VALID_AGAIN}"
+    return f"{valid} in it; {counted(found.carried, 'key')} revoked since the backup stayed revoked"
+
+
+def _say_swept(found: BackupCheck) -> None:
+    for draft in found.swept:
+        complain(f"removed {draft}: half a copy, left by a backup or restore that was killed")
+
+
+def _words(found: BackupCheck) -> str:
+    from gpucost.reports.base.display import counted
+
+    closed = f"{counted(len(found.closed), 'closed month')}" if found.closed else "no closed month"
+    proven = "every digest verified" if found.verified else "of an older schema: restoring verifies it"
+    return (
+        f"{found.size / 2**20:,.1f} MiB, revision {found.revision}, {counted(found.windows, 'window')}, "
+        f"{closed}; {proven}"
+    )

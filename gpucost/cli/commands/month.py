@@ -1,0 +1,256 @@
+"""gpucost month: close, correct, and prove a month.
+
+Names of teams that a person types: which are known, and which was probably meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import os
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from gpucost.cli.terminal.context import CommandContext, context_of
+from gpucost.cli.terminal.exit_codes import ExitCode, complain
+from gpucost.domain.buckets import HOLDER_OF_BUCKET
+from gpucost.domain.errors import InputError, LedgerDamaged
+from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS, Month, Window, iso
+
+if TYPE_CHECKING:
+    from gpucost.ledger import Ledger
+
+
+def known_teams(context: CommandContext, ledger: Ledger, month: Month) -> set[str]:
+    """The teams of the rules, and those with usage or an adjustment in ``month``."""
+    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
+    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
+    ruled = {team.name for team in context.teams.teams}
+    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
+
+
+def meant(name: str, known: AbstractSet[str]) -> str:
+    """``research (did you mean this?), or another of: ``; empty when none is like ``name``."""
+    close = difflib.get_close_matches(name, sorted(known), 1)
+    return f"{close[0]} (did you mean this?), or another of: " if close else ""
+
+
+def unknown_teams(context: CommandContext, ledger: Ledger, names: list[str]) -> list[str]:
+    """A remark for each name that neither the team rules nor the newest month of the ledger has; none while
+    they have no team at all. Raises InputError for wrong team rules."""
+    extent = ledger.extent()
+    if extent is None:
+        return []
+    month = Month.of(extent.end_ms - 1)
+    known = known_teams(context, ledger, month)
+    return [_remark(name, known, month) for name in names if known and name not in known]
+
+
+def _remark(name: str, known: AbstractSet[str], month: Month) -> str:
+    close = ", ".join(difflib.get_close_matches(name, sorted(known), 3))
+    did = f"; did you mean {close}?" if close else ""
+    return f"the team {name!r} is neither in the team rules nor in {month} of the ledger{did}"
+
+
+app = typer.Typer(
+    no_args_is_help=True, help="Close, adjust, verify and look at months.", rich_markup_mode=None
+)
+
+_LONGEST = 2_000
+_LOST = (
+    "Windows since the backup are read again as far as the source goes back; closes, adjustments, keys and "
+    "what people said of findings since then are lost, and must be made again"
+)
+_DAMAGED_FILE = (
+    "no digest was computed from a damaged file. Stop gpucost, have the disk looked at, and put the last "
+    f"backup back: gpucost ledger restore BACKUP --replace keeps the damaged file beside it. {_LOST}"
+)
+_DAMAGED_SERVER = (
+    "no digest was computed from a damaged database. Have the disk looked at. Where only indexes are "
+    "damaged, REINDEX DATABASE makes them anew, and nothing is lost; else put the last dump into an empty "
+    f"database: gpucost ledger restore DUMP prints how. {_LOST}"
+)
+
+MonthText = Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")]
+Author = Annotated[str | None, typer.Option(help="Who does this; else the user of this process.")]
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
+) -> None:
+    """What months there are, which are closed, and what keeps the others open."""
+    from gpucost.reports.base.display import counted, visible
+
+    context = context_of(ctx)
+    with context.ledger() as ledger:
+        extent = ledger.extent()
+        if month is not None:
+            months = [Month.parse(month)]
+        elif extent is None:
+            typer.echo("the ledger is empty")
+            return
+        else:
+            months = [Month.of(extent.start_ms)]
+            while months[-1] < Month.of(extent.end_ms - 1):
+                months.append(months[-1].next())
+        for found in months:
+            info = ledger.month(found)
+            if info.closed_at_ms is not None:
+                fold = ledger.folded(found)
+                folded = (
+                    "" if fold is None else f"; folded by day {iso(fold.folded_at_ms)}, digest {fold.digest}"
+                )
+                author = visible(info.author or "", _LONGEST)
+                closed = f"{found} closed {iso(info.closed_at_ms)} by {author}, digest {info.digest}"
+                typer.echo(f"{closed}{folded}")
+                continue
+            if not info.version:
+                typer.echo(f"{found} no windows in the ledger: {_held(extent)}")
+                continue
+            typer.echo(f"{found} open, {counted(info.version, 'window version')} written")
+            for blocker in ledger.close_blockers(found, _coverage(ctx)):
+                typer.echo(f"  {visible(blocker, _LONGEST)}")
+
+
+@app.command()
+def close(
+    ctx: typer.Context,
+    month: MonthText,
+    author: Author = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Closes in spite of what is missing; goes into the audit trail.")
+    ] = None,
+) -> None:
+    """Close a month for good. Later corrections are adjustments."""
+    from gpucost.reports.base.display import visible
+
+    wanted = Month.parse(month)
+    with context_of(ctx).ledger() as ledger:
+        already = "" if ledger.month(wanted).closed_at_ms is None else "already "
+        info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
+    by = visible(info.author or "", _LONGEST)
+    typer.echo(f"{info.month} {already}closed by {by}, digest {info.digest}")
+    if already and reason is not None:
+        complain(f"{info.month} stays as it was closed: this --reason is not recorded")
+
+
+@app.command()
+def adjust(
+    ctx: typer.Context,
+    month: MonthText,
+    team: Annotated[str, typer.Option(help="Whose cost changes.")],
+    amount: Annotated[
+        str, typer.Option(help="Plain decimal amount in the ledger's currency; may be negative.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why, for the reader of the report.")],
+    reference: Annotated[str, typer.Option(help="Ticket or note; the same one again changes nothing.")],
+    gpu_hours: Annotated[str, typer.Option(help="GPU-hours, plain decimal; may be negative.")] = "0",
+    job: Annotated[str, typer.Option(help="uid of the job it is about.")] = "",
+    new_team: Annotated[
+        bool, typer.Option("--new-team", help="The team is in neither the team rules nor that month.")
+    ] = False,
+    author: Author = None,
+) -> None:
+    """Correct a closed month by a line of its own; a month that is still open is refused (exit code 4).
+
+    The team must be known, and the job in the ledger, so that no amount lands on a misspelt name.
+    """
+    from gpucost.ledger import MonthOpen
+    from gpucost.reports.base.display import visible
+
+    context, wanted = context_of(ctx), Month.parse(month)
+    nano = parse_nano(amount, "--amount")
+    board_ms = round_half_even(parse_nano(gpu_hours, "--gpu-hours") * HOUR_MS, NANO)
+    with context.ledger() as ledger:
+        before = ledger.adjustments(EVERYTHING, wanted)
+        if ledger.month(wanted).closed_at_ms is None:
+            raise MonthOpen(wanted)
+        known = known_teams(context, ledger, wanted)
+        if not new_team and team not in known:
+            allowed = f"{meant(team, known)}{', '.join(sorted(known))}; another one with --new-team"
+            raise InputError("--team", team, allowed)
+        if job and ledger.job_window(EVERYTHING, job) is None:
+            raise InputError("--job", job, "the uid of a job with usage in the ledger")
+        made = ledger.adjust(
+            wanted,
+            team,
+            nano,
+            board_ms,
+            reason,
+            author or user(),
+            reference,
+            job_uid=job,
+        )
+    already = "already recorded: " if made in before else ""
+    team, reference, reason = (visible(text, _LONGEST) for text in (made.team, made.reference, made.reason))
+    typer.echo(f"{already}{made.month} {team}: {plain(made.nano)} {made.currency}, {reference}: {reason}")
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
+) -> None:
+    """Have the database check its pages and indexes, recompute every digest from the lines themselves, and
+    compare months, adjustments and API keys with the audit trail; exit code 5 when something is damaged or
+    was changed."""
+    context, wanted = context_of(ctx), None if month is None else Month.parse(month)
+    try:
+        with context.ledger() as ledger:
+            _look_through(context, ledger)
+            findings = ledger.verify(wanted)
+            extent = ledger.extent()
+            empty = extent is None or (wanted is not None and not ledger.month(wanted).version)
+    except LedgerDamaged as error:  # it cannot even be opened, or its tables not be read
+        _damaged(context, (str(error),))
+    for finding in findings:
+        where = f"{finding.month}: " if finding.month else ""
+        complain(f"{where}{finding.subject}: {finding.detail}")
+    if findings:
+        raise typer.Exit(ExitCode.VERIFICATION)
+    if empty:
+        typer.echo(f"{wanted or 'every month'}: nothing to verify, no windows in the ledger: {_held(extent)}")
+        return
+    typer.echo(f"{wanted or 'every month'}: the ledger holds what was written")
+
+
+def _look_through(context: CommandContext, ledger: Ledger) -> None:
+    """The database's own check comes first: what is read from damaged pages is no evidence of anything."""
+    found = ledger.integrity()
+    if found.damage:
+        _damaged(context, found.damage)
+    if found.unchecked:
+        complain(f"the indexes were not checked: {found.unchecked}")
+
+
+def _damaged(context: CommandContext, damage: Sequence[str]) -> NoReturn:
+    from gpucost.ledger.retention.backup import file_of
+
+    for each in damage:
+        complain(f"damaged: {each}")
+    complain(_DAMAGED_SERVER if file_of(context.settings.ledger.database_url()) is None else _DAMAGED_FILE)
+    raise typer.Exit(ExitCode.VERIFICATION)
+
+
+def _held(extent: Window | None) -> str:
+    return "it is empty" if extent is None else f"it holds {extent}"
+
+
+def _coverage(ctx: typer.Context) -> Fraction:
+    return Fraction(context_of(ctx).settings.ledger.close_coverage)
+
+
+def user() -> str:
+    """Who runs this command; in a container, whose users have no names, the number of the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

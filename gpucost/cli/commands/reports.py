@@ -1,0 +1,376 @@
+"""gpucost report, allocations: what the ledger knows, on a terminal or as a file.
+
+gpucost waste: where the capacity of a stretch of time went, and what to do first.
+
+gpucost job: one job, in the manner of jobstats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.terminal.context import (
+    CommandContext,
+    context_of,
+    now_ms,
+    refuse_later,
+)
+from gpucost.cli.terminal.exit_codes import (
+    ExitCode,
+    as_ctrl_c,
+    complain,
+    fields_as,
+)
+from gpucost.cli.terminal.output import (
+    Output,
+    bars,
+    held,
+    refuse_table_file,
+    stdout,
+    write,
+)
+from gpucost.domain.errors import InputError, SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpucost.domain.time import Month
+    from gpucost.reports.job.job_report import JobReport
+    from gpucost.reports.month.allocations import Allocations
+    from gpucost.reports.waste.waste_report import WasteReport
+    from gpucost.service.reporting.rendering import ReportFormat
+    from gpucost.service.reporting.report_service import ReportAnswer
+
+
+# What the layers below call a value -> what the user wrote.
+_OPTIONS = {
+    **dict.fromkeys(("window", "month"), "WINDOW"),
+    **dict.fromkeys(("group_by", "dimensions"), "--group-by"),
+    **dict.fromkeys(("filter", "dimension"), "--filter"),
+    **dict.fromkeys(("idle", "quotas"), "--idle"),
+    "step": "--step",
+    "cluster": "--cluster",
+}
+
+
+def report(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    format_: Annotated[
+        Literal["table", "json", "csv", "parquet", "html"],
+        typer.Option("--format", "-f", help="table for people, html for a page, the others for programs."),
+    ] = "table",
+    cluster: Annotated[str | None, typer.Option(help="Of this cluster; adjustments are of none.")] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Read the month from this Prometheus now; no ledger is needed."),
+    ] = None,
+    waste: Annotated[
+        bool,
+        typer.Option("--waste", help="With --prometheus: say where the capacity went too; takes longer."),
+    ] = False,
+    output: Output = None,
+) -> None:
+    """The cost report of a month: teams, jobs, models, capacity, and where the numbers come from.
+
+    With --prometheus nothing of gpucost's need run anywhere: gpucost's own series are read where they are,
+    else those of kube-state-metrics and dcgm-exporter. `gpucost doctor` says what yours can tell.
+    """
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Month
+    from gpucost.reports.render.terminal_month import print_month
+    from gpucost.service.reporting.rendering import ReportFormat, render_month
+
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
+    kind = None if format_ == "table" else ReportFormat(format_)
+    refuse_table_file(kind is None, output)
+    if prometheus is not None:
+        _from_prometheus(context_of(ctx), prometheus, wanted, kind, cluster, output, waste=waste)
+        return
+    remote = context_of(ctx).remote()
+    if remote is not None:
+        with fields_as({**_OPTIONS, "month": "MONTH"}):
+            if kind is None:
+                print_month(remote.month(month, cluster=cluster), stdout())
+            else:
+                write(remote.month_file(month, kind, cluster=cluster), output)
+        return
+    with fields_as(_OPTIONS), context_of(ctx).reporting() as reporting:
+        scope = reporting.of_cluster(EVERYTHING, cluster)
+        found = reporting.month(scope, wanted, every_job=kind is not None and kind.lists_every_job)
+        if found is None:
+            raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
+        if kind is None:
+            print_month(found.report, stdout())
+        else:
+            write(render_month(found.report, kind), output)
+
+
+def _from_prometheus(
+    context: CommandContext,
+    url: str,
+    month: Month,
+    kind: ReportFormat | None,
+    cluster: str | None,
+    output: Path | None,
+    *,
+    waste: bool,
+) -> None:
+    """Exit code 3 where some of the month could not be read: what could be is printed all the same."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.render.terminal_month import print_month
+    from gpucost.service.reporting.rendering import render_month
+    from gpucost.service.wiring.adhoc_month import read_month
+
+    refuse_later(month)
+    with fields_as({"prometheus.url": "--prometheus"}):
+        settings = context.of_prometheus(url, waste=waste)
+    every_job = kind is not None and kind.lists_every_job
+    with (
+        as_ctrl_c(),
+        bars() as watch,
+        read_month(
+            settings, context.book(settings), context.teams, month, now_ms, cluster=cluster, watch=watch
+        ) as read,
+    ):
+        found = read.reporting.month(EVERYTHING, month, every_job=every_job)
+    for failure in read.failures:
+        complain(f"{failure.window} is not in the report: {failure.kind}: {failure.reason}")
+    if found is None:
+        why = context.why_not(settings.prometheus.url, month, cluster)
+        complain(f"nothing of {month} could be read; {why} says why")
+        raise typer.Exit(ExitCode.SOURCE)
+    if kind is None:
+        print_month(found.report, stdout())
+        if not waste:
+            complain("with --waste, where the capacity went is said too")
+    else:
+        write(render_month(found.report, kind), output)
+    if read.failures:
+        raise typer.Exit(ExitCode.SOURCE)
+
+
+def allocations(
+    ctx: typer.Context,
+    window: Annotated[
+        str, typer.Argument(metavar="WINDOW", help="A month, or START/END in RFC 3339, half-open.")
+    ],
+    group_by: Annotated[
+        str, typer.Option(metavar="DIM,…", help="Dimensions: cluster, model, namespace, team, job, user, …")
+    ] = "team",
+    step: Annotated[
+        str | None,
+        typer.Option(help="A row per this much time, such as 1h; whole days where idle time is shared."),
+    ] = None,
+    idle: Annotated[
+        Literal["separate", "proportional", "by_quota"], typer.Option(help="Who bears unallocated time.")
+    ] = "separate",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="DIM=VALUE[,VALUE]",
+            help="Keep what has one of these values. Repeat it for another dimension.",
+        ),
+    ] = None,
+    format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """Usage and cost of a window by any dimensions and steps."""
+    from gpucost.reports.render.terminal_month import print_allocations
+    from gpucost.service.reporting.rendering import ReportFormat, render_allocations
+
+    refuse_table_file(format_ == "table", output)
+    filters = _filters(only or [])
+    with fields_as({**_OPTIONS, "step": "--step", **dict.fromkeys(filters, "--filter")}):
+        answer = _allocated(context_of(ctx), window, group_by, step, idle, filters)
+        nothing = f"nothing matches {_shown(filters)} in {window}" if not answer.report.rows else ""
+        if format_ == "table" and nothing:
+            typer.echo(nothing)
+        elif format_ == "table":
+            print_allocations(answer.report, stdout())
+        else:
+            if nothing:
+                complain(nothing)
+            write(render_allocations(answer, ReportFormat(format_)), output)
+
+
+def _allocated(
+    context: CommandContext,
+    window: str,
+    group_by: str,
+    step: str | None,
+    idle: str,
+    filters: Mapping[str, frozenset[str]],
+) -> ReportAnswer[Allocations]:
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import parse_duration
+    from gpucost.reports.month.allocations import DIMENSIONS, IdlePolicy
+    from gpucost.service.reporting.report_service import parse_window
+
+    span, step_ms = parse_window(window), None if step is None else parse_duration(step, "--step")
+    remote = context.remote()
+    if remote is not None:
+        for name in filters:
+            if name not in DIMENSIONS:
+                raise InputError("--filter", name, ", ".join(DIMENSIONS))
+        wanted = {name: ",".join(sorted(values)) for name, values in filters.items()}
+        return remote.allocations(window=window, group_by=group_by, step=step, idle=idle, **wanted)
+    with context.reporting() as reporting:
+        answer = reporting.allocations(
+            EVERYTHING,
+            span,
+            tuple(group_by.split(",")),
+            step_ms=step_ms,
+            idle=IdlePolicy(idle),
+            filters=filters,
+        )
+        if not answer.stand.windows:
+            raise InputError("WINDOW", window, held(reporting.ledger, "a month or START/END within"))
+        return answer
+
+
+def _filters(texts: list[str]) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or name in found or "=" in values:
+            allowed = "DIM=VALUE[,VALUE], each dimension once; repeat --filter for another dimension"
+            raise InputError("--filter", text, allowed)
+        found[name] = frozenset(values.split(","))
+    return found
+
+
+def _shown(filters: Mapping[str, frozenset[str]]) -> str:
+    shown = (f"--filter {name}={','.join(sorted(values))}" for name, values in filters.items())
+    return " ".join(shown) or "the window"
+
+
+def waste(
+    ctx: typer.Context,
+    window: Annotated[
+        str, typer.Argument(metavar="WINDOW", help="A month, or START/END in RFC 3339, half-open.")
+    ],
+    top: Annotated[
+        int, typer.Option(help="How many of the costliest jobs, and of what to do first.", min=1, max=1000)
+    ] = 10,
+    format_: Annotated[
+        Literal["table", "json", "csv", "parquet"],
+        typer.Option("--format", "-f", help="table for people, the others for programs."),
+    ] = "table",
+    cluster: Annotated[str | None, typer.Option(help="Of this cluster.")] = None,
+    output: Output = None,
+) -> None:
+    """Where the capacity went: ten buckets that add up to it, by team and by day, and what to do first.
+
+    What no detector has looked at is unknown, and never called productive.
+    """
+    from gpucost.reports.render.terminal_waste import print_waste
+    from gpucost.service.reporting.rendering import ReportFormat, render_waste
+
+    refuse_table_file(format_ == "table", output)
+    with fields_as({"window": "WINDOW", "cluster": "--cluster"}):
+        answer = _wasted(context_of(ctx), window, top, cluster)
+    if format_ == "table":
+        print_waste(answer.report, stdout(whole=True))
+    else:
+        write(render_waste(answer, ReportFormat(format_)), output)
+
+
+def _wasted(context: CommandContext, window: str, top: int, cluster: str | None) -> ReportAnswer[WasteReport]:
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.report_service import parse_window
+
+    span, remote = parse_window(window), context.remote()
+    if remote is not None:
+        return remote.waste(window=window, top=str(top), cluster=cluster)
+    with context.reporting() as reporting:
+        answer = reporting.waste(reporting.of_cluster(EVERYTHING, cluster), span, top=top)
+        if answer is None:
+            raise InputError("WINDOW", window, held(reporting.ledger, "a month or START/END within"))
+        return answer
+
+
+def job(
+    ctx: typer.Context,
+    uid: Annotated[str, typer.Argument(metavar="UID", help="uid of the job's Kubernetes object.")],
+    cluster: Annotated[
+        str | None, typer.Option(help="In this cluster: clones of a cluster have jobs of the same uid.")
+    ] = None,
+    progress: Annotated[str | None, typer.Option(help="Cost per unit of this progress metric only.")] = None,
+    gpus: Annotated[
+        bool | None,
+        typer.Option(
+            "--gpus/--no-gpus",
+            help="Ask the source what each GPU did, what the job waited for, and what the detectors say of "
+            "that time; else a recorded source only.",
+        ),
+    ] = None,
+    format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """One job: what it cost, how well it used its GPUs, what it wasted, and what to change.
+
+    Costs, buckets and findings come from the ledger. What single GPUs did and what the job waited for is in
+    the source, for as long as that holds it; of a long job the last seven days are read. The detectors look
+    at the last three of them again, and say what they find, even where no finding was ever written. Where
+    there is none of it, the report says why.
+    """
+    from gpucost.reports.render.terminal_job import print_job
+    from gpucost.service.reporting.rendering import ReportFormat, render_job
+
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    with fields_as({"progress": "--progress", "cluster": "--cluster", "uid": "UID"}):
+        answer = _of_ledger(context, uid, progress, cluster)
+    if context.remote() is not None:
+        if gpus:
+            allowed = "no --gpus: a server does not ask its source; --config FILE goes to ledger and source"
+            raise InputError("--gpus", gpus, allowed)
+    elif gpus or (gpus is None and context.settings.source.kind == "recorded"):
+        answer = replace(answer, report=_asked(context, answer.report))
+    if format_ == "table":
+        print_job(answer.report, stdout(whole=True))
+    else:
+        write(render_job(answer, ReportFormat(format_)), output)
+
+
+def _of_ledger(
+    context: CommandContext, uid: str, progress: str | None, cluster: str | None
+) -> ReportAnswer[JobReport]:
+    """What the ledger knows of the job: ours, or a server's."""
+    from gpucost.domain.scope import EVERYTHING
+
+    remote = context.remote()
+    if remote is not None:
+        return remote.job(uid, progress=progress, cluster=cluster)
+    with context.reporting() as reporting:
+        answer = reporting.job(reporting.of_cluster(EVERYTHING, cluster), uid, progress)
+    if answer is None:
+        raise InputError("UID", uid, "the uid of a job with usage in the ledger")
+    return answer
+
+
+def _asked(context: CommandContext, report: JobReport) -> JobReport:
+    """The report with what the source has of the job, and what the detectors say of it."""
+    from gpucost.reports.job.job_report import live_view
+    from gpucost.service.detection.job_inspection import job_inspection, see_job
+    from gpucost.service.wiring.inputs import load_book
+    from gpucost.service.wiring.pipeline import rules_of
+    from gpucost.service.wiring.source import open_source
+
+    settings = context.settings
+    book = load_book(settings.pricing.book)
+    try:
+        source = open_source(settings, book, now_ms)
+    except (InputError, SourceError) as error:
+        note = f"The source cannot say what single GPUs did: {error}"
+        return replace(report, seen=live_view(report.job_uid, (), (note,)))
+    rules = rules_of(settings, book, context.teams)
+    looking = job_inspection(settings.detectors, source, rules)
+    return replace(report, seen=see_job(source, report), look=looking.look(report))

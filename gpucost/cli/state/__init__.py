@@ -1,0 +1,7 @@
+"""``gpucost state``: a dump of a cluster, and what it says.
+
+What may live here: sources of state, facts and rows, their screen.
+What must not: what follows from a state (gpucost.cluster).
+Begin with ``state_command``, then ``facts``.
+``cli.advise`` imports it, never the other way.
+"""

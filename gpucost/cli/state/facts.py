@@ -1,0 +1,391 @@
+"""What ``gpucost state show`` says of a cluster, as plain facts: the screen and the JSON are made from these.
+
+Units are GPU units by resource name. Times are ms UTC in fields that end in ``_ms``; in JSON they are RFC
+3339 under the name without it. Names are as the cluster has them: whoever shows them makes them safe.
+
+The part of ``gpucost state show`` that somebody asks for: a namespace, a team, a queue, a job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from gpucost.cli.state.queue_rows import (
+    QueueRow,
+    QuotaLoan,
+    VolcanoRow,
+    WaitingRow,
+    loans,
+    queue_rows,
+    volcano_rows,
+    waiting_rows,
+)
+from gpucost.cluster.objects.metadata import Resources, added
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.gpu_units import expected_units, of_node
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.problems import StateProblem
+from gpucost.domain.time import iso
+from gpucost.kube.dumps.dump import FORBIDDEN
+from gpucost.kube.parse.collections import collections
+
+PODS, NODES = "pods", "nodes"
+CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"
+NOT_EXPECTED = frozenset(
+    {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"}
+)
+"""Collections that hardly any cluster has: that they are missing is not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotal:
+    """Of one resource: what pods hold and what nodes advertise (None: they could not be read), and what these
+    should (None: no node says)."""
+
+    resource: str
+    held: int | None
+    advertised: int | None
+    expected: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GangRow:
+    """A gang of which a part runs since ``since_ms`` (None: not known) while the rest does not; ``held`` by
+    those that run."""
+
+    kind: str
+    namespace: str
+    name: str
+    job: str
+    queue: str
+    min_members: int
+    running: int
+    pending: int
+    held: Resources
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node that advertises fewer units of a resource than its hardware and sharing should give."""
+
+    name: str
+    pool: str
+    product: str
+    resource: str
+    advertised: int
+    expected: int
+    held: int | None
+    is_ready: bool
+    is_cordoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemCount:
+    code: str
+    meaning: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateFacts:
+    """``is_dated`` is whether the dump says when it was taken; if not, ``at_ms`` is when it was read.
+    ``absent`` collections are not installed, ``forbidden`` ones may not be listed, ``unread`` ones are not in
+    the dump or failed: lists lack what is in those, and counts of it are None. Order: queues as a tree,
+    parents first; what waits and what is partial, the longest first; the rest by name."""
+
+    at_ms: int
+    is_dated: bool
+    nodes: int | None
+    gpu_nodes: int | None
+    pods: int | None
+    gpu_pods: int | None
+    workloads: int | None
+    gpus: Sequence[GpuTotal]
+    absent: Sequence[str]
+    forbidden: Sequence[str]
+    unread: Sequence[str]
+    left_out: Mapping[str, int]
+    queues: Sequence[QueueRow]
+    loans: Sequence[QuotaLoan]
+    volcano_queues: Sequence[VolcanoRow]
+    waiting: Sequence[WaitingRow]
+    partial_gangs: Sequence[GangRow]
+    short_nodes: Sequence[NodeRow]
+    problem_counts: Sequence[ProblemCount]
+    problems: Sequence[StateProblem]
+
+    def knows(self, *names: str) -> bool:
+        """Whether all of these collections have been read, or are not installed."""
+        return not {*self.forbidden, *self.unread}.intersection(names)
+
+
+def facts(
+    overview: ClusterOverview, *, is_dated: bool = True, left_out: Mapping[str, int] | None = None
+) -> StateFacts:
+    """All of them, of one state."""
+    state = overview.state
+    held = _held_by_node(overview)
+    advertised = {
+        node.meta.name: of_node(node, overview.published.get(node.meta.name, {}), overview.catalog)[1]
+        for node in state.nodes.values()
+    }
+    expected = {
+        node.meta.name: expected_units(node, overview.published.get(node.meta.name, {}), overview.catalog)
+        for node in state.nodes.values()
+    }
+    statuses = sorted(state.collections.items())
+    forbidden = [name for name, status in statuses if status.problem == FORBIDDEN]
+    unread = _unread(overview.state)
+    knows_nodes, knows_pods, knows_workloads = (
+        name not in unread and name not in forbidden for name in (NODES, PODS, WORKLOADS)
+    )
+    gpu_nodes = sum(bool(advertised[node.meta.name] or node.expected) for node in state.nodes.values())
+    gpu_pods = sum(bool(overview.units.of(pod)) for pod in state.pods.values() if pod.is_bound)
+    return StateFacts(
+        state.at_ms,
+        is_dated,
+        len(state.nodes) if knows_nodes else None,
+        gpu_nodes if knows_nodes else None,
+        len(state.pods) if knows_pods else None,
+        gpu_pods if knows_pods else None,
+        len(state.workloads) if knows_workloads else None,
+        _totals(held, advertised, expected, knows_pods, knows_nodes),
+        [name for name, status in statuses if status.absent],
+        forbidden,
+        unread,
+        left_out or {},
+        queue_rows(overview),
+        loans(overview.queues),
+        volcano_rows(overview),
+        waiting_rows(overview),
+        _partial_gangs(overview),
+        _short_nodes(held if knows_pods else None, advertised, expected, state.nodes.values()),
+        _counts(overview.problems),
+        overview.problems,
+    )
+
+
+def _unread(state: ClusterState) -> list[str]:
+    """Collections of which nothing is known, though the screen would use them."""
+    if not state.collections:
+        return []
+    names = [each.name for each in collections() if each.name not in NOT_EXPECTED]
+    statuses = ((name, state.collections.get(name)) for name in names)
+    return [
+        name
+        for name, status in statuses
+        if status is None or not (status.synced or status.problem == FORBIDDEN)
+    ]
+
+
+def as_data(value: Any) -> Any:
+    """Facts as JSON has them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return dict(_field(each.name, getattr(value, each.name)) for each in fields(value))
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: as_data(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_data(each) for each in value]
+    return value
+
+
+def _field(name: str, value: Any) -> tuple[str, Any]:
+    if name.endswith("_ms"):
+        return name.removesuffix("_ms"), None if value is None else iso(value)
+    return name, as_data(value)
+
+
+def _held_by_node(overview: ClusterOverview) -> dict[str, Resources]:
+    pods = overview.state.pods_by_node.items()
+    return {name: added(*(overview.units.of(pod) for pod in bound)) for name, bound in pods}
+
+
+def _totals(
+    held: Mapping[str, Resources],
+    advertised: Mapping[str, Resources],
+    expected: Mapping[str, Resources],
+    knows_pods: bool,
+    knows_nodes: bool,
+) -> list[GpuTotal]:
+    in_use, offered = added(*held.values()), added(*advertised.values())
+    says = {resource for units in expected.values() for resource in units}
+    should: Counter[str] = Counter()
+    for name, units in expected.items():
+        should.update(units or advertised[name])
+    return [
+        GpuTotal(
+            resource,
+            in_use.get(resource, 0) if knows_pods else None,
+            offered.get(resource, 0) if knows_nodes else None,
+            should[resource] if resource in says else None,
+        )
+        for resource in sorted(in_use.keys() | offered.keys() | says)
+        if in_use.get(resource) or offered.get(resource) or should[resource]
+    ]
+
+
+def _partial_gangs(overview: ClusterOverview) -> list[GangRow]:
+    rows = [
+        GangRow(
+            gang.kind.value,
+            gang.namespace,
+            gang.name,
+            gang.job.name,
+            gang.queue,
+            gang.min_members,
+            gang.running,
+            gang.pending,
+            gang.held,
+            gang.partial_since_ms,
+        )
+        for gang in overview.gangs
+        if gang.is_partial
+    ]
+    return sorted(rows, key=lambda row: (row.since_ms is None, row.since_ms or 0, row.namespace, row.name))
+
+
+def _short_nodes(
+    held: Mapping[str, Resources] | None,
+    advertised: Mapping[str, Resources],
+    should: Mapping[str, Resources],
+    nodes: Iterable[Node],
+) -> list[NodeRow]:
+    rows = [
+        NodeRow(
+            node.meta.name,
+            node.pool,
+            node.product,
+            resource,
+            offered,
+            expected,
+            None if held is None else held.get(node.meta.name, {}).get(resource, 0),
+            node.is_ready,
+            node.is_cordoned,
+        )
+        for node in nodes
+        for resource, expected in should[node.meta.name].items()
+        if (offered := advertised[node.meta.name].get(resource, 0)) < expected
+    ]
+    return sorted(rows, key=lambda row: (row.name, row.resource))
+
+
+def _counts(problems: Iterable[StateProblem]) -> list[ProblemCount]:
+    counts = Counter(problem.code for problem in problems)
+    return [ProblemCount(code.value, code.meaning, count) for code, count in sorted(counts.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class StateFilter:
+    """Exact names; an empty one is not asked for. ``job`` may be the name of a workload."""
+
+    namespace: str = ""
+    team: str = ""
+    queue: str = ""
+    job: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+    @property
+    def words(self) -> str:
+        """As the options were written: ``--namespace a, --job b``."""
+        given = (("namespace", self.namespace), ("team", self.team), ("queue", self.queue), ("job", self.job))
+        return ", ".join(f"--{name} {value}" for name, value in given if value)
+
+    def has_waiter(self, row: WaitingRow) -> bool:
+        """Whether a row of those that wait is asked for."""
+        return (
+            self.namespace in ("", row.namespace)
+            and self.team in ("", row.team)
+            and self.queue in ("", row.queue)
+            and self.job in ("", row.job, row.workload)
+        )
+
+    def has_gang(self, row: GangRow) -> bool:
+        """Whether a partial gang is asked for, whatever its team."""
+        return (
+            self.namespace in ("", row.namespace)
+            and self.queue in ("", row.queue)
+            and self.job in ("", row.job, row.name)
+        )
+
+
+def narrowed(facts: StateFacts, wanted: StateFilter) -> StateFacts:
+    """Who waits and which gangs are partial among those asked for, and the queues they are in. Totals stay
+    those of the cluster; nodes and problems are left out."""
+    waiting = [row for row in facts.waiting if wanted.has_waiter(row)]
+    own = {(row.namespace, row.job) for row in waiting}
+    gangs = [
+        row
+        for row in facts.partial_gangs
+        if wanted.has_gang(row) and (not wanted.team or (row.namespace, row.job) in own)
+    ]
+    queues = {row.queue for row in waiting} | {row.queue for row in gangs} | {wanted.queue}
+    return replace(
+        facts,
+        waiting=waiting,
+        partial_gangs=gangs,
+        queues=with_parents(facts.queues, lambda row: row.is_queue and row.name in queues),
+        loans=[loan for loan in facts.loans if loan.borrower in queues],
+        volcano_queues=[row for row in facts.volcano_queues if row.name in queues],
+        short_nodes=[],
+        problem_counts=[],
+        problems=[],
+    )
+
+
+def with_parents(rows: Sequence[QueueRow], is_wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
+    """Those that are wanted, and the cohorts above them."""
+    kept: list[QueueRow] = []
+    lowest = 0
+    for row in reversed(rows):  # whatever is below a cohort comes before it
+        if is_wanted(row) or (not row.is_queue and row.depth < lowest):
+            kept.append(row)
+            lowest = row.depth
+    return kept[::-1]
+
+
+def most_urgent(rows: Sequence[QueueRow], most: int) -> list[QueueRow]:
+    """As many as fit into ``most`` lines with the cohorts above them, in the order of the tree: first those
+    in which somebody waits, the longest first, then those that borrow, then the rest."""
+    parents = _parents(rows)
+    kept: set[int] = set()
+    lines = 0
+    for index in sorted(range(len(rows)), key=lambda index: _urgency(rows[index])):
+        needed = {index, *parents[index]} - kept
+        cost = sum(max(1, len(rows[each].quotas)) for each in needed)
+        if lines + cost > most and kept:
+            continue
+        kept |= needed
+        lines += cost
+    return [row for index, row in enumerate(rows) if index in kept]
+
+
+def _urgency(row: QueueRow) -> tuple[int, int]:
+    """The lower, the more urgent; cohorts come with what is below them."""
+    if not row.is_queue:
+        return 4, 0
+    if row.pending_units:
+        return 0, row.oldest_ms or 0
+    if any(quota.borrowed for quota in row.quotas):
+        return 1, 0
+    return (2 if row.trouble else 3), 0
+
+
+def _parents(rows: Sequence[QueueRow]) -> list[tuple[int, ...]]:
+    """Of each row the places of the cohorts above it."""
+    found: list[tuple[int, ...]] = []
+    above: list[int] = []
+    for index, row in enumerate(rows):
+        del above[row.depth :]
+        found.append(tuple(above))
+        above.append(index)
+    return found

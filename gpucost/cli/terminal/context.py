@@ -1,0 +1,192 @@
+"""What every command starts from: the settings, the ledger, the clock."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpucost.cli.terminal.exit_codes import complain, fields_as
+from gpucost.domain.errors import ErrorRemark, InputError, LedgerDamaged, LedgerError, LedgerUnavailable
+
+if TYPE_CHECKING:
+    from gpucost.attribution.teams import TeamRules
+    from gpucost.cli.remote.api_client import RemoteApi
+    from gpucost.cli.remote.server_target import ServerTarget
+    from gpucost.domain.time import Month
+    from gpucost.ledger import Ledger
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.reporting.report_service import ReportService
+    from gpucost.service.settings.model import Settings
+
+
+def now_ms() -> int:
+    """The real clock, in ms UTC. It is read here and in no other layer."""
+    return time.time_ns() // 1_000_000
+
+
+def refuse_later(month: Month) -> None:
+    """Of a month that has not begun there is nothing to read. Raises InputError."""
+    from gpucost.domain.time import Month
+
+    now = now_ms()
+    if month.window.start_ms >= now:
+        raise InputError("MONTH", str(month), f"a month that has begun, such as {Month.of(now)}")
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """Global options, and what follows from them when a command asks."""
+
+    config: Path | None
+    debug: bool
+    server: str | None = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of this run. Raises ConfigError."""
+        from gpucost.service.settings.loader import load_settings
+
+        return load_settings(self.config)
+
+    @cached_property
+    def _target(self) -> ServerTarget | None:
+        """The server that is asked in place of a ledger: --config, given explicitly, goes to a ledger."""
+        from gpucost.cli.remote.server_target import find_target
+
+        if self.config is not None and self.server is not None:
+            raise InputError(
+                "--server", ErrorRemark("so is --config"), "one of the two: a server, or a ledger"
+            )
+        return None if self.config is not None else find_target(self.server)
+
+    def remote(self) -> RemoteApi | None:
+        """The API to ask in place of a ledger; None where a ledger is to be asked. Raises InputError."""
+        from gpucost.cli.remote.api_client import RemoteApi
+
+        return None if self._target is None else RemoteApi(self._target)
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file, where there is one."""
+        from gpucost.service.settings.loader import CONFIG_ENV
+
+        named = os.environ.get(CONFIG_ENV)
+        return self.config or (Path(named) if named else None)
+
+    def book(self, settings: Settings) -> PriceBook:
+        """The price book of ``settings``; what is stale in it is said on stderr."""
+        from gpucost.service.wiring.inputs import load_book
+
+        book = load_book(settings.pricing.book)
+        say_stale(book)
+        return book
+
+    def book_name(self, settings: Settings) -> str:
+        """The file of the price book, for messages."""
+        return str(settings.pricing.book or "the table that ships with gpucost (pricing.book is not set)")
+
+    def teams_name(self, settings: Settings) -> str:
+        """The file of the team rules, for messages."""
+        return str(settings.teams.rules or "the team label of pods (teams.rules is not set)")
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """How to call gpucost with the same settings."""
+        return ("gpucost",) if self.config is None else ("gpucost", "--config", str(self.config))
+
+    def why_not(self, url: str, month: Month, cluster: str | None = None) -> str:
+        """The command that says why nothing of ``month`` could be read."""
+        named = () if cluster is None else ("--cluster", cluster)
+        return shlex.join((*self.program, "doctor", "--prometheus", url, "--month", str(month), *named))
+
+    def of_prometheus(self, url: str, *, waste: bool = True) -> Settings:
+        """The settings, with this Prometheus for their source and OpenCost's prices where the book has none;
+        with ``waste`` what detectors say too. Raises InputError where another server was named."""
+        from gpucost.pricing.opencost_prices import ObservedPriceMode
+        from gpucost.service.wiring.inputs import parse_source
+
+        if self.server is not None:
+            allowed = "one of the two: a server that has read Prometheus, or Prometheus itself"
+            raise InputError("--server", ErrorRemark("so is --prometheus"), allowed)
+        found = parse_source(f"prometheus:{url}", self.settings)
+        detectors = {"enabled": found.detectors.enabled and waste}
+        pricing = (
+            {} if "opencost" in found.pricing.model_fields_set else {"opencost": ObservedPriceMode.FALLBACK}
+        )
+        return found.model_copy(
+            update={
+                "detectors": found.detectors.model_copy(update=detectors),
+                "pricing": found.pricing.model_copy(update=pricing),
+            }
+        )
+
+    @cached_property
+    def teams(self) -> TeamRules:
+        from gpucost.service.wiring.inputs import load_teams
+
+        return load_teams(self.settings.teams.rules)
+
+    @contextmanager
+    def ledger(self, *, create: bool = False) -> Iterator[Ledger]:
+        """The ledger of the settings, closed at the end; only what fills a ledger may ``create`` it.
+
+        Errors of the database name the setting and the place.
+        """
+        from gpucost.service.wiring.ledger import ledger_place, open_ledger
+
+        self.refuse_server(create=create)
+        try:
+            with (
+                fields_as({"ledger URL": "ledger.url"}),
+                open_ledger(self.settings, now_ms, create=create) as ledger,
+            ):
+                yield ledger
+        except LedgerError as error:
+            # Its subclasses are refusals by name (a closed month, a conflict): the place says nothing there.
+            if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
+                raise
+            raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
+
+    def refuse_server(self, *, create: bool = False) -> None:
+        """Whoever is logged in would take another ledger's answer for the server's. What fills a ledger, as
+        the service itself does, asks no server, logged in or not."""
+        if self.server is None and create:
+            return
+        if self._target is not None:
+            allowed = "--config FILE, to go to its ledger; or gpucost logout"
+            raise InputError(
+                "this command", ErrorRemark(f"cannot ask {self._target.url}: it needs the ledger"), allowed
+            )
+
+    @contextmanager
+    def reporting(self) -> Iterator[ReportService]:
+        """Reports over a ledger that is there."""
+        from gpucost.service.wiring.ledger import build_reporting
+
+        with self.ledger() as ledger:
+            yield build_reporting(ledger, self.teams)
+
+
+def say_stale(book: PriceBook) -> None:
+    """What is stale in a price book, on stderr."""
+    from gpucost.pricing.price_rows import WarningCode
+
+    for warning in book.check(datetime.now(UTC).date()):
+        if warning.code is WarningCode.STALE:
+            complain(f"price book: {warning.detail}; see gpucost prices check")
+
+
+def context_of(ctx: typer.Context) -> CommandContext:
+    found = ctx.find_object(CommandContext)
+    assert found is not None
+    return found

@@ -1,0 +1,220 @@
+"""Where results go: a terminal, a pipe, or a file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpucost.cli.terminal.exit_codes import complain
+from gpucost.domain.errors import ErrorRemark, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpucost.domain.time import Window
+    from gpucost.ledger import Ledger
+
+_MOST_NODES = 3
+_CONTROL = re.compile(
+    r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""What moves the cursor, or what stands beside it, or cannot be seen."""
+OnWindow = Callable[[str, "Window"], None]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
+]
+
+
+def write(content: str | bytes, output: Path | None) -> None:
+    """``content`` to ``output``, or to stdout. Raises InputError when the file cannot be written."""
+    on_screen = output is None and sys.stdout.isatty()
+    if isinstance(content, str) and on_screen:
+        # A server may send what moves the cursor or sets the title of the window.
+        content = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), content)
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
+    if output is not None:
+        write_file(output, data)
+    elif isinstance(content, bytes) and on_screen:
+        raise InputError("--output", ErrorRemark("missing"), "a file: this format is not for terminals")
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def refuse_table_file(is_table: bool, output: Path | None) -> None:
+    """A table is made for the screen it is on; and what cannot be written is said before all is read, which
+    may take minutes. Raises InputError."""
+    if output is None:
+        return
+    if is_table:
+        raise InputError("--output", str(output), "a --format other than table")
+    reason = _unwritable(output)
+    if reason:
+        raise InputError("--output", str(output), f"a file that can be written ({os.strerror(reason)})")
+
+
+def _unwritable(path: Path) -> int:
+    """The error number of what is in the way of ``write_file``, as far as can be known before; else 0."""
+    try:
+        if path.is_dir():
+            return errno.EISDIR
+        if path.exists() and not path.is_file():
+            return 0
+        folder = path.resolve().parent
+        if not folder.exists():
+            return errno.ENOENT
+        if not folder.is_dir():
+            return errno.ENOTDIR
+        return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+    except (OSError, RuntimeError):  # that is for the writing to say
+        return 0
+
+
+def held(ledger: Ledger, what: str) -> str:
+    """What the ledger holds, as what is allowed instead of something that it does not."""
+    extent = ledger.extent()
+    return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
+
+
+def complain_of_prices(ledger: Ledger, span: Window, cluster: str | None = None) -> None:
+    """Each price in ``span`` that should be looked at, once, on standard error."""
+    from gpucost.domain.errors import DataProblemCode
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.base.display import visible
+
+    told = (each for each in ledger.problems(EVERYTHING, span) if each.code is DataProblemCode.PRICE_DOUBTFUL)
+    for of, node, detail in sorted({(each.cluster, each.subject, each.detail) for each in told}):
+        if cluster in (None, of):
+            complain(f"{visible(of)}: the price of {visible(node)}: {visible(detail, len(detail))}")
+
+
+def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
+    """How much of the capacity in ``span`` has no price, and whose it is, on standard error; nothing where
+    all of it has one. ``span`` has edges of windows."""
+    from gpucost.domain.buckets import Bucket
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.base.display import hours, percent, visible
+    from gpucost.reports.base.values import ratio
+
+    lines = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node", "bucket"))
+    lines = lines[lines["bucket"] != Bucket.OVERCOMMITTED]
+    unpriced = lines[lines["unpriced_ms"] > 0]
+    if unpriced.empty:
+        return
+    missing_ms, all_ms = int(unpriced["unpriced_ms"].sum()), int(lines["board_ms"].sum())
+    parts = []
+    for model, rows in unpriced.groupby("model", observed=True):
+        nodes = sorted({visible(str(node)) for node in rows["node"]})
+        more = f" and {len(nodes) - _MOST_NODES:,} more" if len(nodes) > _MOST_NODES else ""
+        own = hours(int(rows["unpriced_ms"].sum()))
+        parts.append(
+            f"{own} of {visible(str(model)) or 'no known model'} ({', '.join(nodes[:_MOST_NODES])}{more})"
+        )
+    complain(
+        f"{visible(cluster)}: {hours(missing_ms)} of {hours(all_ms)} GPU-hours have no price, and are in "
+        f"no cost ({percent(ratio(missing_ms, all_ms), 1)}): {'; '.join(parts)}"
+    )
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Written beside its place and renamed into it, so that nobody ever reads half a file.
+
+    A link leads to its file, which keeps its mode; a device or a pipe is written to, not replaced.
+    """
+    try:
+        mode = path.stat().st_mode if path.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):
+            path.write_bytes(data)
+            return
+        # Only now: where /dev/stdout is a pipe, the way to it that this gives is not there.
+        path = path.resolve()
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
+            try:
+                temporary.write(data)
+                temporary.flush()
+                os.fsync(temporary.fileno())
+                Path(temporary.name).chmod(0o644 & ~_umask() if mode is None else stat.S_IMODE(mode))
+                Path(temporary.name).replace(path)
+            except BaseException:
+                Path(temporary.name).unlink(missing_ok=True)
+                raise
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        reason = getattr(error, "strerror", None) or "a link to itself"
+        raise InputError("--output", str(path), f"a file that can be written ({reason})") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def tolerate_narrow_encodings() -> None:
+    """A terminal of ASCII shows a question mark for what it cannot show, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def stdout(*, whole: bool = False) -> Console:
+    """For results. Not in a terminal, it is as wide as a printed page and has no colours; with ``whole``,
+    for printers that know of it, it has no width there but that of COLUMNS: no table is cut."""
+    from gpucost.cli.terminal.columns import ResultConsole
+    from gpucost.reports.render.terminal_parts import PAGE, WHOLE
+
+    if sys.stdout.isatty():
+        return ResultConsole(highlight=False)
+    asked = os.environ.get("COLUMNS", "") if whole else ""
+    given = int(asked) if asked.isdecimal() and int(asked) else None
+    return ResultConsole(width=given or (WHOLE if whole else PAGE), highlight=False)
+
+
+def stderr() -> Console:
+    """For progress and remarks."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[OnWindow]:
+    """A bar on stderr that counts windows; nothing at all unless stderr is a terminal."""
+    with bars() as add:
+        yield add(label, total)
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int], OnWindow]]:
+    """As ``progress``, of bars that are added one after the other: each by its label and total."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+
+        def add(label: str, total: int) -> OnWindow:
+            task = shown.add_task(label, total=total)
+
+            def advance(cluster: str, window: Window) -> None:
+                del cluster, window
+                shown.advance(task)
+
+            return advance
+
+        yield add

@@ -1,0 +1,320 @@
+"""Kueue's objects, the same whichever API version they were read in (kueue v0.19.2, apis/kueue/v1beta2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from gpucost.cluster.objects.metadata import (
+    Conditions,
+    FieldFlaw,
+    Labels,
+    ObjectMeta,
+    Resources,
+    StatusCondition,
+    is_true,
+)
+from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.objects.pods import PodSet, SelectorRequirement, Toleration
+
+MAX_WEIGHTED_SHARE = 2**63 - 1
+"""``weightedShare`` of a queue that borrows with weight 0."""
+
+
+class FlavorResource(NamedTuple):
+    """What quota is counted by."""
+
+    flavor: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorQuota:
+    """Of one flavor and resource; limits are None when not set, which means unlimited."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+class FlavorUsage(NamedTuple):
+    """``total`` reserved or used; ``borrowed`` of it above the nominal quota (0 for LocalQueues)."""
+
+    total: int
+    borrowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that are covered together, and the flavors they may come in, in the order of trial."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueuePreemption:
+    """Policies as Kueue names them; defaults are Kueue's (clusterqueue_types.go)."""
+
+    within_cluster_queue: str = "Never"
+    reclaim_within_cohort: str = "Never"
+    borrow_within_cohort: str = "Never"
+    max_priority_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorFungibility:
+    """``TryNextFlavor`` or ``MayStopSearch``; v1beta1's ``Borrow`` and ``Preempt`` read as the latter."""
+
+    when_can_borrow: str = "MayStopSearch"
+    when_can_preempt: str = "TryNextFlavor"
+    preference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    """``namespace_selector`` is None when it matches no namespace; empty matches all (requirements on
+    namespace labels). ``checks`` are AdmissionChecks by name with the flavors they are for (empty: all).
+    ``reserved`` is quota reserved, ``used`` is admitted. ``weighted_share`` is None without fair sharing.
+    """
+
+    meta: ObjectMeta
+    cohort: str = ""
+    strategy: str = "BestEffortFIFO"
+    groups: tuple[ResourceGroup, ...] = ()
+    quotas: Mapping[FlavorResource, FlavorQuota] = field(default_factory=dict)
+    preemption: ClusterQueuePreemption = ClusterQueuePreemption()
+    fungibility: FlavorFungibility = FlavorFungibility()
+    namespace_selector: tuple[SelectorRequirement, ...] | None = None
+    stop_policy: str = "None"
+    checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
+    admission_mode: str = ""
+    conditions: Conditions = field(default_factory=dict)
+    reserved: Mapping[FlavorResource, FlavorUsage] = field(default_factory=dict)
+    used: Mapping[FlavorResource, FlavorUsage] = field(default_factory=dict)
+    pending: int | None = None
+    reserving: int | None = None
+    admitted: int | None = None
+    weighted_share: int | None = None
+    flaws: tuple[FieldFlaw, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.meta.name
+
+    @property
+    def active(self) -> StatusCondition | None:
+        """Its reason says why not."""
+        return self.conditions.get("Active")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """``fair_usage`` is admission fair sharing's decayed consumption, in thousandths of a unit."""
+
+    meta: ObjectMeta
+    cluster_queue: str
+    stop_policy: str = "None"
+    weight: Fraction = Fraction(1)
+    conditions: Conditions = field(default_factory=dict)
+    reserved: Mapping[FlavorResource, FlavorUsage] = field(default_factory=dict)
+    used: Mapping[FlavorResource, FlavorUsage] = field(default_factory=dict)
+    pending: int | None = None
+    reserving: int | None = None
+    admitted: int | None = None
+    fair_usage: Mapping[str, int] = field(default_factory=dict)
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """An explicit cohort; those that only a ClusterQueue or a child names have no object."""
+
+    meta: ObjectMeta
+    parent: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    quotas: Mapping[FlavorResource, FlavorQuota] = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
+    weighted_share: int | None = None
+    flaws: tuple[FieldFlaw, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.meta.name
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceFlavor:
+    """Which nodes quota of this flavor stands for."""
+
+    meta: ObjectMeta
+    node_labels: Labels = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Node labels from the widest domain to the narrowest."""
+
+    meta: ObjectMeta
+    levels: tuple[str, ...] = ()
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCheck:
+    """``active`` is its Active condition, None while it has none."""
+
+    meta: ObjectMeta
+    controller: str = ""
+    active: StatusCondition | None = None
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+class DomainCount(NamedTuple):
+    """Pods in one topology domain: its label values, one per level, and how many."""
+
+    values: tuple[str, ...]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAssignment:
+    """What one pod set of an admitted workload was given: ``usage`` is of all its ``count`` pods together."""
+
+    name: str
+    flavors: Labels
+    usage: Resources
+    count: int
+    topology_levels: tuple[str, ...] = ()
+    topology: tuple[DomainCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCheckState:
+    """Where an admission check stands: Pending, Ready, Retry or Rejected."""
+
+    name: str
+    state: str
+    message: str = ""
+
+
+class WorkloadEviction(NamedTuple):
+    """How often it was evicted for one reason, as Kueue counts."""
+
+    reason: str
+    cause: str
+    times: int
+
+
+class WorkloadState(StrEnum):
+    """The newest truth about a workload; a later one hides an earlier one."""
+
+    INACTIVE = "inactive"
+    """Deactivated: it does not queue."""
+    PENDING = "pending"
+    """In the queue, without quota."""
+    RESERVED = "reserved"
+    """Has quota; admission checks or topology are outstanding."""
+    ADMITTED = "admitted"
+    """May run."""
+    EVICTING = "evicting"
+    """Told to stop, its quota still reserved."""
+    FINISHED = "finished"
+
+
+_WITH_QUOTA = frozenset({WorkloadState.RESERVED, WorkloadState.ADMITTED, WorkloadState.EVICTING})
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``cluster_queue`` is where it was admitted, empty while it has no quota. ``asked`` is what Kueue says
+    it asked for (status.resourceRequests), by pod set, empty where it does not say. ``reclaimable`` are pods
+    that gave their quota back, by pod set. ``priority_class_of_kueue`` says which kind the class is.
+    """
+
+    meta: ObjectMeta
+    pod_sets: tuple[PodSet, ...] = ()
+    queue: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    priority_class_of_kueue: bool = False
+    is_active: bool = True
+    max_execution_s: int | None = None
+    cluster_queue: str = ""
+    assignments: tuple[PodSetAssignment, ...] = ()
+    conditions: Conditions = field(default_factory=dict)
+    requeue_count: int = 0
+    requeue_at_ms: int | None = None
+    reclaimable: Mapping[str, int] = field(default_factory=dict)
+    checks: tuple[AdmissionCheckState, ...] = ()
+    asked: Mapping[str, Resources] = field(default_factory=dict)
+    evictions: tuple[WorkloadEviction, ...] = ()
+    past_execution_s: int = 0
+    unhealthy_nodes: tuple[str, ...] = ()
+    on_cluster: str = ""
+    flaws: tuple[FieldFlaw, ...] = ()
+
+    @property
+    def state(self) -> WorkloadState:
+        if is_true(self.conditions, "Finished"):
+            return WorkloadState.FINISHED
+        has_quota = is_true(self.conditions, "QuotaReserved")
+        if has_quota and is_true(self.conditions, "Evicted"):
+            return WorkloadState.EVICTING
+        if is_true(self.conditions, "Admitted"):
+            return WorkloadState.ADMITTED
+        if has_quota:
+            return WorkloadState.RESERVED
+        return WorkloadState.PENDING if self.is_active else WorkloadState.INACTIVE
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether quota is reserved for it now, also while it is told to give it back."""
+        return self.state in _WITH_QUOTA
+
+    @property
+    def waiting_since_ms(self) -> int:
+        """Since when it has been waiting, while it has no quota: its creation, or its last eviction."""
+        evicted = self.conditions.get("Evicted")
+        since_ms = evicted.since_ms if evicted is not None and evicted.status is True else None
+        return max(self.meta.created_ms, since_ms or 0)
+
+    @property
+    def queued_since_ms(self) -> int | None:
+        """Since when it waited for the quota it has, as far as its object says.
+
+        Kueue turns Evicted to False when quota is reserved again. From then on only Requeued tells, some
+        seconds late, and of the first time only: None where it was evicted more than once.
+        """
+        if not self.has_quota and self.state is not WorkloadState.FINISHED:
+            return self.waiting_since_ms
+        if sum(each.times for each in self.evictions) > 1:
+            return None
+        requeued = self.conditions.get("Requeued")
+        return max(self.meta.created_ms, (requeued.since_ms if requeued else None) or 0)
+
+    @property
+    def reserved_ms(self) -> int | None:
+        """When it was given the quota it has now."""
+        return _since(self.conditions, "QuotaReserved")
+
+    @property
+    def admitted_ms(self) -> int | None:
+        return _since(self.conditions, "Admitted")
+
+    @property
+    def finished_ms(self) -> int | None:
+        return _since(self.conditions, "Finished")
+
+
+def _since(conditions: Conditions, type_: str) -> int | None:
+    found = conditions.get(type_)
+    return found.since_ms if found is not None and found.status is True else None

@@ -1,0 +1,219 @@
+"""What a node's labels say of its GPUs: how many boards, how many units of which resource, how often shared.
+
+Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.go and mig-strategy.go):
+
+- ``nvidia.com/gpu.count`` counts boards; under MIG strategy ``single`` slices, and the product label then
+  names their profile.
+- ``nvidia.com/mig-<profile>.count`` counts slices under strategy ``mixed``.
+- ``<resource>.replicas`` is how many units each of those is handed out as; 0 and 1 are not shared. Units of
+  a shared resource keep its name when its product label ends in ``-SHARED``, else they are called
+  ``<resource>.shared``.
+
+What a node's labels say of where it stands and how it was bought: what a price can depend on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gpucost.cluster.objects.metadata import Labels
+from gpucost.domain.gpu import MIG_TABLES, parse_product
+
+FlawReport = Callable[[str, object, str], None]
+"""Told of a label that makes no sense: its key, its value, and what is allowed."""
+
+_GPU = "nvidia.com/gpu"
+_COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z")
+_NUMBER = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
+_PROFILE = re.compile(r"(?P<slices>[0-9])g\.[0-9]+gb\Z")
+_SHARED = "-SHARED"
+_PRODUCT_LABELS = (
+    f"{_GPU}.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-accelerator",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLabels:
+    """As in ``cluster.nodes.Node``: what is not said is None or not there."""
+
+    product: str = ""
+    boards: int | None = None
+    expected: Mapping[str, int] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+def label_keys() -> tuple[str, ...]:
+    """The labels that are looked at, for sources that must ask for each by name."""
+    profiles = dict.fromkeys(
+        profile.replace("+", ".") for table in MIG_TABLES.values() for profile in table.memory_by_profile
+    )
+    resources = (_GPU, *(f"nvidia.com/mig-{profile}" for profile in profiles))
+    facts = ("count", "product", "replicas")
+    return (*_PRODUCT_LABELS[1:], *(f"{resource}.{fact}" for resource in resources for fact in facts))
+
+
+def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
+    """What the ``labels`` of a node say of its GPUs. Those that make no sense are told to ``flaw``."""
+    product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
+    counts = _counts(labels, flaw)
+    if not counts and f"{_GPU}.replicas" not in labels:
+        return GpuLabels(product)
+    has_slices = any(resource != _GPU for resource in counts)
+    expected: dict[str, int] = {}
+    replicas: dict[str, int] = {}
+    for resource in {_GPU: None, **counts}:
+        times = _number(labels, f"{resource}.replicas", flaw)
+        unit = _handed_out_as(resource, labels.get(f"{resource}.product", ""), times or 1)
+        if unit is None:
+            flaw(f"{resource}.replicas", times, "at least 2 for a shared product")
+            continue
+        if times is not None and times > 1:
+            replicas[unit] = times
+        count = counts.get(resource)
+        # Of boards beside slices nobody says how many are whole: the count is of both.
+        if count and not (resource == _GPU and has_slices):
+            expected[unit] = count * (times or 1)
+    return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
+
+
+def _counts(labels: Labels, flaw: FlawReport) -> dict[str, int]:
+    """Boards or slices by resource."""
+    counts = {}
+    for label in labels:
+        match = _COUNT.match(label) if label.startswith("nvidia.com/") else None
+        if match is not None:
+            count = _number(labels, label, flaw)
+            if count is not None:
+                counts[match["resource"]] = count
+    return counts
+
+
+def _number(labels: Labels, label: str, flaw: FlawReport) -> int | None:
+    text = labels.get(label)
+    if text is None:
+        return None
+    if _NUMBER.match(text) is None:
+        flaw(label, text, "a whole number below 100000")
+        return None
+    return int(text)
+
+
+def _handed_out_as(resource: str, product: str, times: int) -> str | None:
+    """The name of the units; None where the product is shared and nobody says how often."""
+    is_marked = product.upper().endswith(_SHARED)
+    if times <= 1:
+        return None if is_marked else resource
+    return resource if is_marked or not product else f"{resource}.shared"
+
+
+def _boards(product: str, count: int | None) -> int | None:
+    """How many boards there are; of slices, as many as hold them all when each is full, if that comes out."""
+    if not count:  # 0 is what is written where the MIG geometry does not suit the strategy
+        return None
+    label = parse_product(product)
+    if not label.profile:
+        return count
+    most = _most_on_a_board(label.model, label.profile)
+    return count // most if most and count % most == 0 else None
+
+
+def _most_on_a_board(model: str, profile: str) -> int | None:
+    """How many slices of one profile a board holds (NVIDIA's MIG user guide, supported profiles).
+
+    None for boards and profiles that are not known, and for compute instances, which share a slice.
+    """
+    plain = re.sub(r"[+.]me\Z", "", profile)
+    table, match = MIG_TABLES.get(model), _PROFILE.match(plain)
+    memory = table.memory_by_profile.get(plain) if table is not None else None
+    if table is None or match is None or memory is None:
+        return None
+    if plain != profile:  # a board has one set of media engines
+        return 1
+    return min(table.compute_slices // int(match["slices"]), table.memory_slices // memory)
+
+
+_INSTANCE_TYPE = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_REGION = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+_ZONE = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_POOL = (
+    "karpenter.sh/nodepool",
+    "karpenter.sh/provisioner-name",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "oke.oraclecloud.com/pool.name",
+    "node.kubernetes.io/pool",
+)
+_CAPACITY_TYPE = (
+    "karpenter.sh/capacity-type",
+    "eks.amazonaws.com/capacityType",
+    "kubernetes.azure.com/scalesetpriority",
+    "cloud.google.com/gke-provisioning",
+    "node.kubernetes.io/lifecycle",
+)
+_CAPACITY_TYPES = {
+    "spot": "spot",
+    "preemptible": "spot",
+    "on-demand": "on-demand",
+    "on_demand": "on-demand",
+    "ondemand": "on-demand",
+    "standard": "on-demand",
+    "regular": "on-demand",
+    "normal": "on-demand",
+    "reserved": "reserved",
+    "capacity_block": "reserved",
+    "capacity-block": "reserved",
+    "reservation": "reserved",
+}
+"""What clouds call them -> what prices are set for (pricing.match.CapacityType)."""
+_SPOT_FLAGS = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
+
+PLACE_LABELS = (*_INSTANCE_TYPE, *_REGION, *_ZONE, *_POOL, *_CAPACITY_TYPE, *_SPOT_FLAGS)
+"""Every label that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """As in ``cluster.nodes.Node``; empty where nothing says."""
+
+    instance_type: str = ""
+    capacity_type: str = ""
+    region: str = ""
+    zone: str = ""
+    pool: str = ""
+
+
+def node_place(labels: Labels, flaw: FlawReport) -> NodePlace:
+    """What ``labels`` say; a capacity type that nobody knows is told to ``flaw``."""
+    return NodePlace(
+        _first(labels, _INSTANCE_TYPE),
+        _capacity_type(labels, flaw),
+        _first(labels, _REGION),
+        _first(labels, _ZONE),
+        _first(labels, _POOL),
+    )
+
+
+def _first(labels: Labels, keys: tuple[str, ...]) -> str:
+    return next((labels[key] for key in keys if labels.get(key)), "")
+
+
+def _capacity_type(labels: Labels, flaw: FlawReport) -> str:
+    """``spot``, ``on-demand`` or ``reserved``; empty where nothing says, which the price book may assume."""
+    if any(labels.get(key) == "true" for key in _SPOT_FLAGS):
+        return "spot"
+    for key in _CAPACITY_TYPE:
+        text = labels.get(key)
+        if text:
+            capacity_type = _CAPACITY_TYPES.get(text.lower())
+            if capacity_type is not None:
+                return capacity_type
+            flaw(key, text, ", ".join(sorted(_CAPACITY_TYPES)))
+    return ""

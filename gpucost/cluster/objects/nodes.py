@@ -1,0 +1,125 @@
+"""Nodes: what they have, advertise and should advertise, and what a price or a placement depends on.
+
+Dynamic resource allocation (``resource.k8s.io``): devices that drivers publish, and claims on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpucost.cluster.objects.metadata import (
+    FieldFlaw,
+    Labels,
+    ObjectMeta,
+    Resources,
+)
+from gpucost.cluster.objects.pods import Toleration
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+    def tolerated_by(self, tolerations: tuple[Toleration, ...]) -> bool:
+        """Whether one of ``tolerations`` matches (kubernetes, component-helpers, ToleratesTaint)."""
+        return any(
+            (not each.effect or each.effect == self.effect)
+            and (not each.key or each.key == self.key)
+            and (each.exists or (bool(each.key) and each.value == self.value))
+            for each in tolerations
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. ``capacity`` and ``allocatable`` are all of its resources; the rest is about its GPUs.
+
+    ``boards`` is how many physical GPUs its labels claim, None when nothing says. ``expected`` are GPU units
+    by resource that hardware and sharing settings should give, empty when nothing says. ``replicas`` are
+    time-slicing or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition,
+    ``is_cordoned`` spec.unschedulable. Times in ms.
+    """
+
+    meta: ObjectMeta
+    capacity: Resources
+    allocatable: Resources
+    is_ready: bool
+    ready_since_ms: int | None
+    is_cordoned: bool
+    product: str = ""
+    instance_type: str = ""
+    capacity_type: str = ""
+    region: str = ""
+    zone: str = ""
+    pool: str = ""
+    boards: int | None = None
+    expected: Mapping[str, int] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    flaws: tuple[FieldFlaw, ...] = ()
+
+    @property
+    def labels(self) -> Labels:
+        return self.meta.labels
+
+    @property
+    def is_schedulable(self) -> bool:
+        """Whether new pods may be put on it at all."""
+        return self.is_ready and not self.is_cordoned
+
+
+class DeviceId(NamedTuple):
+    """A device by name."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """``attributes`` as text by name without the driver's domain (``type``, ``uuid``, ``productName``)."""
+
+    name: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """Devices of one pool on one node (``node`` is empty for devices of several nodes).
+
+    Of slices of one pool only those of the highest ``generation`` count.
+    """
+
+    meta: ObjectMeta
+    driver: str
+    pool: str
+    generation: int
+    node: str
+    devices: tuple[PublishedDevice, ...] = ()
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+class DeviceRequest(NamedTuple):
+    """``amount`` devices of a class; None where nobody can say beforehand how many, or of which class."""
+
+    device_class: str
+    amount: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceClaim:
+    """``devices`` are what it was given, without those for administrators, which hold nothing;
+    ``reserved_for`` are uids of pods that may use it; ``requests`` what its spec asks for, likewise."""
+
+    meta: ObjectMeta
+    devices: tuple[DeviceId, ...] = ()
+    reserved_for: tuple[str, ...] = ()
+    flaws: tuple[FieldFlaw, ...] = ()
+    requests: tuple[DeviceRequest, ...] = ()

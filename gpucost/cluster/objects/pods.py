@@ -1,0 +1,206 @@
+"""Pods, and the templates that pods are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpucost.cluster.objects.metadata import (
+    FieldFlaw,
+    Labels,
+    ObjectMeta,
+    Resources,
+)
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Of a taint. Empty ``key`` tolerates every key, empty ``effect`` every effect; ``exists`` any value."""
+
+    key: str = ""
+    exists: bool = False
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorRequirement:
+    """One line of a node selector term: ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+
+    With ``of_field`` it is about a field (``metadata.name``), not a label.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    of_field: bool = False
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PodTemplate:
+    """What a pod asks for, and where it may run.
+
+    ``requests`` are those of the whole pod as the scheduler counts them: containers and sidecars together,
+    or the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
+    which one must hold (all requirements of it); empty means anywhere. ``has_pod_affinity`` says that rules
+    about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names
+    of ResourceClaims, or of the templates they are made from. ``never_preempts`` is ``preemptionPolicy:
+    Never``, of its own: its PriorityClass may have it as well.
+    """
+
+    requests: Resources
+    node_selector: Labels = field(default_factory=dict)
+    affinity: tuple[tuple[SelectorRequirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str = ""
+    scheduler: str = ""
+    claims: tuple[str, ...] = ()
+    has_pod_affinity: bool = False
+    never_preempts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodWaitReason:
+    """Why a pod has no node: the PodScheduled condition while it is False."""
+
+    reason: str
+    message: str
+    since_ms: int | None
+
+
+PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
+"""Reason of a disruption by kube-scheduler (kubernetes, core/v1 PodReasonPreemptionByScheduler)."""
+DISRUPTIONS = frozenset(
+    {
+        *(PREEMPTED_BY_SCHEDULER, "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"),
+        "TerminationByKubelet",
+    }
+)
+"""All reasons of Kubernetes itself (kubernetes v1.36, pkg/apis/core and pkg/controller/podgc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDisruption:
+    """Who told a pod to stop, and when: its condition DisruptionTarget, since Kubernetes 1.26 (core/v1).
+    ``reason`` is Kubernetes' word, such as PreemptionByScheduler or EvictionByEvictionAPI."""
+
+    reason: str
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. Its GPUs are held in ``[bound_ms, ended_ms)``.
+
+    ``bound_ms`` is when it was given its node (None: it has none); ``ended_ms`` when its last container
+    ended, or it was refused by its node (None: it has not, or nobody knows: see ``has_ended``). ``ready_ms``
+    is since when all its containers are ready. ``stuck`` is the reason of a container that waits or of
+    status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are scheduling
+    gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace; ``backing_claim`` is one
+    that the scheduler made for extended resources it requests. ``group`` is its native PodGroup
+    (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet took it (None: not
+    yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that kube-scheduler makes room
+    for it on, ``disruption`` that it was told to stop.
+    """
+
+    meta: ObjectMeta
+    phase: PodPhase
+    template: PodTemplate
+    node: str = ""
+    bound_ms: int | None = None
+    ended_ms: int | None = None
+    ready_ms: int | None = None
+    waiting: PodWaitReason | None = None
+    stuck: str = ""
+    gates: tuple[str, ...] = ()
+    priority: int = 0
+    claims: tuple[str, ...] = ()
+    group: str = ""
+    flaws: tuple[FieldFlaw, ...] = ()
+    backing_claim: str = ""
+    started_ms: int | None = None
+    grace_ms: int | None = None
+    nominated: str = ""
+    disruption: PodDisruption | None = None
+
+    @property
+    def requests(self) -> Resources:
+        return self.template.requests
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will never run again and so holds nothing, though perhaps nobody knows since when."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it holds what it asked for now."""
+        return self.bound_ms is not None and not self.has_ended
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was deleted and is not gone yet: what replaces it is another pod beside it. While it is
+        bound it holds what it asked for."""
+        return self.meta.deleted_ms is not None and not self.has_ended
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether it has no node and is to have one, now or once its gates are gone.
+
+        kube-scheduler passes over pods that are being deleted (kubernetes v1.36,
+        pkg/scheduler/schedule_one.go, skipPodSchedule)."""
+        return self.bound_ms is None and not self.has_ended and not self.is_leaving
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether somebody holds it back from the scheduler, on purpose."""
+        return bool(self.gates)
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget. ``selector`` are requirements on labels of pods of its namespace that must all
+    hold; None, and one without any, matches none for kube-scheduler. ``allowed`` is how many of them may be
+    disrupted now; ``disrupted`` names pods that count as such already."""
+
+    meta: ObjectMeta
+    selector: tuple[SelectorRequirement, ...] | None
+    allowed: int
+    disrupted: frozenset[str] = frozenset()
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """What one container of a template asks for, as it says it."""
+
+    name: str
+    requests: Resources
+    limits: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """``count`` equal pods of a job. ``min_count`` is how few would do, None: all are needed."""
+
+    name: str
+    count: int
+    template: PodTemplate
+    min_count: int | None = None
+    topology: Mapping[str, str] = field(default_factory=dict)
+    """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``,
+    ``slice_size``."""
+    containers: tuple[ContainerRequest, ...] = field(default=(), compare=False)
+    """Of the template, as far as it is known: where a change of what its pods ask for is to be written."""
+    stated: Mapping[str, int | str] = field(default_factory=dict, compare=False)
+    """The fields of the object that ``count`` is made of (parallelism and completions, copies and hosts), as
+    far as they are known: a change of the count is one of these."""

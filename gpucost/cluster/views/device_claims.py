@@ -1,0 +1,329 @@
+"""GPU units of dynamic resource allocation: what slices publish on nodes.
+
+Units are counted under names like those of extended resources: ``gpu.nvidia.com`` for whole GPUs of that
+driver, ``gpu.nvidia.com/mig-1g.10gb`` for MIG devices. Attributes are those of NVIDIA's driver
+(kubernetes-sigs/dra-driver-nvidia-gpu): ``type``, ``profile``, ``uuid``, ``parentUUID``.
+
+Which pod holds which device of its ResourceClaims, and since when.
+
+A device is held by one pod at a time, so that intervals of a device add up to the time it was in use: of the
+pods that share it the one that was bound first (then that of the smallest uid), until it ends; then the next
+of those that have not ended, from that end on. So a pod may hold a shared device later than it was bound,
+or never.
+
+Who used a claim is told by its ``reservedFor`` and by the pods that name it. A claim is taken from a pod
+once that has ended, and mostly deleted with it: what was seen of claims while they were reserved
+(``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stays true for the pods'
+lives. Where all that is left of the use of a claim is the claim, it was what its spec asks for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.nodes import (
+    DeviceId,
+    PublishedDevice,
+    ResourceClaim,
+    ResourceSlice,
+)
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.domain.gpu import ResourceCatalog
+
+GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gaudi.intel.com")
+"""Drivers whose devices are GPUs. Others publish network cards and memory domains."""
+
+COUNTER_SET = "consumesCounters"
+"""The attribute under which a parsed device has the name of the counter set it draws on, if it does."""
+
+
+def newest_slices(
+    slices: Iterable[ResourceSlice], drivers: Collection[str] = GPU_DRIVERS
+) -> list[ResourceSlice]:
+    """Slices of ``drivers`` that count: those of the newest generation of their pool.
+
+    While a driver publishes a pool anew, slices of two generations exist side by side; the older are void.
+    """
+    ours = [each for each in slices if each.driver in drivers]
+    newest: dict[tuple[str, str], int] = {}
+    for each in ours:
+        key = each.driver, each.pool
+        newest[key] = max(each.generation, newest.get(key, each.generation))
+    return [each for each in ours if each.generation == newest[each.driver, each.pool]]
+
+
+def published_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS) -> Mapping[str, Resources]:
+    """Units by node name and resource name. Devices that no single node has are left out.
+
+    A board is counted once. Where its partitions are cut only when claimed, it is published as a whole and
+    as every partition it could be, all drawing on one counter set: that is one whole GPU, whether or not
+    the whole is among them. Where it is already cut, its parts count and it does not, though some versions
+    of the driver publish it too.
+    """
+    by_node: dict[str, list[ResourceSlice]] = {}
+    for each in newest_slices(state.slices.values(), drivers):
+        if each.node:
+            by_node.setdefault(each.node, []).append(each)
+    return {node: units for node, slices in by_node.items() if (units := _units(slices))}
+
+
+def _units(slices: Iterable[ResourceSlice]) -> dict[str, int]:
+    """What the slices of one node publish."""
+    devices = [(each, device) for each in slices for device in each.devices]
+    cut = {device.attributes.get("parentUUID", "") for _, device in devices if _is_cut(device)} - {""}
+    units = Counter(resource_of(each.driver, device) for each, device in devices if _is_cut(device))
+    boards: dict[tuple[str, str, str], set[str]] = {}
+    for each, device in devices:
+        identity = device.attributes.get("uuid") or device.name
+        if not _is_cut(device) and identity not in cut:
+            board = device.attributes.get(COUNTER_SET) or f"board {identity}"
+            wholes = boards.setdefault((each.driver, each.pool, board), set())
+            wholes.update([] if _is_mig(device) else [identity])
+    for (driver, _, _), wholes in boards.items():
+        units[driver] += max(1, len(wholes))
+    return dict(units)
+
+
+def _is_mig(device: PublishedDevice) -> bool:
+    return device.attributes.get("type") == "mig"
+
+
+def _is_cut(device: PublishedDevice) -> bool:
+    """Whether it is a MIG device that is there, not one that could be."""
+    return _is_mig(device) and COUNTER_SET not in device.attributes
+
+
+def resource_of(driver: str, device: PublishedDevice | None) -> str:
+    """The name under which a device is counted; one that no slice names (any more) is a whole GPU."""
+    if device is None or not _is_mig(device):
+        return driver
+    profile = device.attributes.get("profile") or "unknown"
+    return f"{driver}/mig-{profile.lower().replace('+', '.')}"
+
+
+class ClaimedDevice(NamedTuple):
+    """A device that a pod holds from ``start_ms`` until its end, counted as a unit of ``resource``.
+
+    ``is_named`` is whether a slice said what the device is; else it counts as a whole GPU.
+    """
+
+    resource: str
+    start_ms: int
+    is_named: bool = True
+
+
+ClaimedDevices: TypeAlias = Mapping[DeviceId, ClaimedDevice]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHistory:
+    """What is remembered from before a state, by uid of the pod.
+
+    ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it
+    was found to hold. Shares in it never change, except that a device is named once its slice is seen.
+    """
+
+    seen: Mapping[str, Mapping[str, ResourceClaim]] = field(default_factory=dict)
+    before: Mapping[str, ClaimedDevices] = field(default_factory=dict)
+
+
+NO_HISTORY = ClaimHistory()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHoldings:
+    """``shares`` by uid of the pod; ``unknown`` are pods with the name of a claim of theirs of which nobody
+    can say what it gave them."""
+
+    shares: Mapping[str, ClaimedDevices] = field(default_factory=dict)
+    unknown: Sequence[tuple[Pod, str]] = ()
+
+
+def held_devices(
+    state: ClusterState,
+    catalog: ResourceCatalog,
+    ended: Sequence[Pod] = (),
+    history: ClaimHistory = NO_HISTORY,
+) -> ClaimHoldings:
+    """Of all pods that were ever bound, of ``state`` and ``ended``, which is newer where the two differ.
+
+    Claims that the scheduler made for extended resources of ``catalog`` are left out: these are counted.
+    """
+    over = {pod.meta.uid: pod for pod in ended}
+    users = _Users(state, catalog, over, history)
+    for claim in state.claims.values():
+        for uid in claim.reserved_for:
+            users.add(uid, claim)
+    for uid, claims in history.seen.items():
+        for claim in claims.values():
+            users.add(uid, claim)
+    for pod in (*over.values(), *(each for each in state.pods.values() if each.meta.uid not in over)):
+        if pod.claims and pod.bound_ms is not None:
+            users.add_named(pod, is_news=pod.meta.uid in over or pod.is_bound)
+    return ClaimHoldings(_divided(state, users, history), users.unknown)
+
+
+def wanted_units(state: ClusterState, held: ClaimHoldings) -> dict[str, Resources]:
+    """What pods without a node want through their claims, by uid.
+
+    What several of them share counts for the first that was made; what a pod holds already, for none.
+    """
+    waiting = [p for p in state.pods.values() if p.claims and p.bound_ms is None and not p.has_ended]
+    taken: set[str] = set()
+    wanted: dict[str, Resources] = {}
+    names = _names(state)
+    for pod in sorted(waiting, key=lambda each: (each.meta.created_ms, each.meta.uid)):
+        units: dict[str, int] = {}
+        for claim in filter(None, (state.claim_by_name.get((pod.meta.namespace, n)) for n in pod.claims)):
+            if claim.meta.uid in taken or any(uid in held.shares for uid in claim.reserved_for):
+                continue
+            taken.add(claim.meta.uid)
+            given = [resource_of(each.driver, names.get(each)) for each in _gpus(claim)]
+            for resource in given or [each.driver for each in _requested(claim)]:
+                units[resource] = units.get(resource, 0) + 1
+        if units:
+            wanted[pod.meta.uid] = units
+    return wanted
+
+
+class _Users:
+    """Gathers who used which device."""
+
+    def __init__(
+        self, state: ClusterState, catalog: ResourceCatalog, over: Mapping[str, Pod], history: ClaimHistory
+    ) -> None:
+        self._state, self._catalog, self._over, self._history = state, catalog, over, history
+        self._claims: dict[str, set[str]] = {}  # uids of claims by uid of the pod
+        self.by_device: dict[DeviceId, dict[str, Pod]] = {}
+        self.unknown: list[tuple[Pod, str]] = []
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._over.get(uid) or self._state.pods.get(uid)
+
+    def add(self, uid: str, claim: ResourceClaim) -> None:
+        """A claim that is or was reserved for a pod."""
+        pod = self.pod(uid)
+        if pod is None or pod.bound_ms is None or pod.meta.namespace != claim.meta.namespace:
+            return
+        self._claims.setdefault(uid, set()).add(claim.meta.uid)
+        is_counted = pod.backing_claim == claim.meta.name and any(map(self._catalog.is_gpu, pod.requests))
+        if not is_counted:
+            self._use(pod, _gpus(claim))
+
+    def add_named(self, pod: Pod, is_news: bool) -> None:
+        """Claims that a pod names and that are not reserved for it in what was seen."""
+        uid, known = pod.meta.uid, self._claims.get(pod.meta.uid, set())
+        for name in pod.claims:
+            claim = self._state.claim_by_name.get((pod.meta.namespace, name))
+            if claim is not None and claim.meta.uid not in known:
+                self._use(pod, self._used_by(pod, claim))
+            is_told = claim is not None and (not pod.has_ended or claim.devices or _is_told(claim))
+            if is_news and not is_told and not self._is_remembered(uid, name):
+                self.unknown.append((pod, name))
+
+    def before(self) -> Iterator[tuple[Pod, DeviceId, ClaimedDevice]]:
+        """What pods were found to hold. What was taken from a spec gives way to what is seen now."""
+        for uid, shares in self._history.before.items():
+            pod, known = self.pod(uid), self._claims.get(uid, set())
+            for device, share in shares.items() if pod is not None else ():
+                if pod is not None and not (device.pool == "" and device.device.split("/")[0] in known):
+                    yield pod, device, share
+
+    def _use(self, pod: Pod, devices: Iterable[DeviceId]) -> None:
+        for device in devices:
+            self.by_device.setdefault(device, {})[pod.meta.uid] = pod
+
+    def _used_by(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
+        """What is given out now, unless all who have it now were bound after the pod ended."""
+        others = [other for uid in claim.reserved_for if (other := self.pod(uid)) is not None]
+        bound = [other.bound_ms for other in others if other.bound_ms is not None]
+        if not pod.has_ended or pod.ended_ms is None:
+            return _gpus(claim)
+        if claim.devices and (not bound or pod.ended_ms > min(bound)):
+            return _gpus(claim)
+        return _requested(claim)
+
+    def _is_remembered(self, uid: str, name: str) -> bool:
+        seen = self._history.seen.get(uid, {})
+        return uid in self._history.before or any(each.meta.name == name for each in seen.values())
+
+
+def _gpus(claim: ResourceClaim) -> list[DeviceId]:
+    return [each for each in claim.devices if each.driver in GPU_DRIVERS]
+
+
+def _requested(claim: ResourceClaim) -> list[DeviceId]:
+    """The GPUs that its spec asks for, as devices of no pool.
+
+    Drivers install a class of their own name for whole GPUs. What other classes give, nobody can say.
+    """
+    classes = [
+        each.device_class
+        for each in claim.requests
+        if each.device_class in GPU_DRIVERS
+        for _ in range(each.amount or 0)
+    ]
+    return [DeviceId(name, "", f"{claim.meta.uid}/{number}") for number, name in enumerate(classes)]
+
+
+def _is_told(claim: ResourceClaim) -> bool:
+    """Whether its spec tells how many GPUs, and which, it is given."""
+    return all(each.device_class in GPU_DRIVERS and each.amount is not None for each in claim.requests)
+
+
+def _names(state: ClusterState) -> dict[DeviceId, PublishedDevice]:
+    return {
+        DeviceId(each.driver, each.pool, device.name): device
+        for each in newest_slices(state.slices.values())
+        for device in each.devices
+    }
+
+
+def _divided(
+    state: ClusterState, users: _Users, history: ClaimHistory
+) -> dict[str, dict[DeviceId, ClaimedDevice]]:
+    """Each device among its users: those that hold it stay so, the others get what they leave."""
+    held: dict[str, dict[DeviceId, ClaimedDevice]] = {}
+    spans: dict[DeviceId, list[tuple[int, int | None]]] = {}
+    names = _names(state) if users.by_device or history.before else {}
+
+    def keep(pod: Pod, device: DeviceId, start_ms: int, known: ClaimedDevice | None = None) -> None:
+        if known is None or not known.is_named:
+            named = device in names or device.pool == ""
+            known = ClaimedDevice(resource_of(device.driver, names.get(device)), start_ms, named)
+        held.setdefault(pod.meta.uid, {})[device] = known
+        end_ms = _end(pod)
+        if end_ms is None or start_ms < end_ms:
+            spans.setdefault(device, []).append((start_ms, end_ms))
+
+    for pod, device, share in users.before():
+        keep(pod, device, share.start_ms, share)
+    for device, pods in users.by_device.items():
+        for pod in sorted(pods.values(), key=lambda each: (each.bound_ms or 0, each.meta.uid)):
+            if device not in held.get(pod.meta.uid, ()):
+                start_ms = _start(pod, spans.get(device, ()))
+                if start_ms is not None:
+                    keep(pod, device, start_ms)
+    return held
+
+
+def _end(pod: Pod) -> int | None:
+    """None while it holds; one that ended nobody knows when held nothing that could be told."""
+    return (pod.bound_ms if pod.ended_ms is None else pod.ended_ms) if pod.has_ended else None
+
+
+def _start(pod: Pod, spans: Iterable[tuple[int, int | None]]) -> int | None:
+    """From when on nobody else has the device; None where that is never."""
+    start_ms, end_ms = pod.bound_ms or 0, _end(pod)
+    for other_start_ms, other_end_ms in sorted(spans, key=lambda span: span[0]):
+        begins_before = end_ms is None or other_start_ms < end_ms
+        if begins_before and (other_end_ms is None or start_ms < other_end_ms):
+            if other_end_ms is None:
+                return None
+            start_ms = other_end_ms
+    return start_ms if end_ms is None or start_ms < end_ms else None

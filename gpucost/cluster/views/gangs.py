@@ -1,0 +1,436 @@
+"""Since when a gang is partial, from the lives of its members. Exact to the millisecond where objects are.
+
+Partial means: a member holds GPUs, and members that are bound or have done their part are fewer than needed.
+It does not while every missing member is there and held back by a scheduling gate: Kueue or its user lets it
+go later, and the scheduler has not failed. A gate that is gone left no trace: such a member is taken for one
+that never had it.
+
+Since when follows from members that are known to have ended, from those that wait, and from the word of the
+gang's own object that it never was whole. A member that was lost without a trace and without a successor
+leaves none of these: then it is not known.
+
+Gangs: pods that must run together, and since when one of them is partial.
+
+What says so, the first that applies to a pod: its PodGroup, the Kueue workload it was made for, a job of a
+kind whose pods work together. One that needs a single pod is no gang: Volcano makes a PodGroup with
+``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup), and
+the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
+
+A workload counts all pods of a job, also those that need not be there at once: tasks of an array, pods that
+are made when others are ready or done. Where its job is known, the job's shape decides: one that is no gang
+makes none of its workload, and of a gang the smaller of both needs counts (a workload may be admitted in
+part). Pods of a Job that a RayJob or MPIJob makes beside its workers, the submitter or launcher, come when
+the workers are ready: a submitter is no member, a launcher is one once it is made.
+
+When one is partial, ``partial`` says. One that is being ended never is: its workload is evicted or finished,
+its job is finished or deleted, or all of it that is bound is being deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.metadata import ObjectMeta, Resources, added
+from gpucost.cluster.objects.pods import Pod, PodPhase
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import PodGroup
+from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.ownership import PodOwnership
+from gpucost.contract.queue_metrics import GangKind
+from gpucost.domain.jobs import JobKind, JobReference, job_kind
+
+
+class GangNeed(NamedTuple):
+    """``members`` it needs at once, or to have done their part, of which ``done`` have by the account of its
+    own object. With ``stays_done`` none of these ever needs a successor. ``never_whole``: its own object
+    says that it has not been whole since its first member was bound. ``wanted``: how many members it is made
+    of, where that may be more than it needs."""
+
+    members: int
+    done: int = 0
+    stays_done: bool = False
+    never_whole: bool = False
+    wanted: int = 0
+
+
+class GangPartiality(NamedTuple):
+    """Since when a gang is partial, None where nothing says; ``was_whole``: whether its pods show that it
+    was whole before."""
+
+    since_ms: int | None
+    was_whole: bool = False
+
+
+def partial(
+    need: GangNeed, members: Sequence[Pod], gone: Sequence[Pod], holds_gpus: Callable[[Pod], bool]
+) -> GangPartiality | None:
+    """Whether the gang is partial, and the last moment at which it became so; None while it is not.
+
+    ``members`` are its pods in the API, ``gone`` those no longer there, which say only when it changed.
+    Where a member is gone that nobody saw end, it is partial from the creation of the earliest pod that
+    waits in its place, if there is one. Where the pods that wait are as old as its first binding, it never
+    was whole; unless they may be those that it can do without.
+    """
+    if sum(pod.is_bound and pod.ended_ms is None for pod in members) >= need.members:
+        return None
+    now = _Counts(done=_unseen_done(need, members))
+    for change in _changes(members, holds_gpus):
+        now.add(change)
+    if not now.is_partial(need):
+        return None
+    since_ms, was_whole = _last_start(need, (*members, *gone), holds_gpus)
+    if since_ms is None or was_whole or need.never_whole:
+        return GangPartiality(since_ms, was_whole)
+    waiting = [pod for pod in members if pod.bound_ms is None and not pod.has_ended and not pod.is_gated]
+    if need.wanted > need.members:
+        are_all_made = sum(pod.phase is not PodPhase.FAILED for pod in members) >= need.wanted
+        late = [pod for pod in waiting if pod.meta.created_ms > since_ms]
+        waiting = late or (waiting if are_all_made else [])
+    if not waiting:
+        return GangPartiality(None)
+    return GangPartiality(max(since_ms, min(pod.meta.created_ms for pod in waiting)))
+
+
+class _GangChange(NamedTuple):
+    """What a member does to the counts of its gang, at one instant."""
+
+    at_ms: int
+    bound: int = 0
+    holding: int = 0
+    pending: int = 0
+    gated: int = 0
+    done: int = 0
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Members at one instant; ``holding`` are those of ``bound`` that hold GPUs."""
+
+    bound: int = 0
+    holding: int = 0
+    pending: int = 0
+    gated: int = 0
+    done: int = 0
+
+    def add(self, change: _GangChange) -> None:
+        self.bound += change.bound
+        self.holding += change.holding
+        self.pending += change.pending
+        self.gated += change.gated
+        self.done += change.done
+
+    def is_partial(self, need: GangNeed) -> bool:
+        """A member that succeeded while another waits in its place was only one of many to come (a Job with
+        more completions than parallelism): it does not count as done."""
+        rest = need.members - self.bound
+        done = self.done if need.stays_done else min(self.done, max(0, rest - self.pending))
+        return self.holding > 0 and rest - done > max(0, self.gated)
+
+
+def _last_start(
+    need: GangNeed, pods: Sequence[Pod], holds_gpus: Callable[[Pod], bool]
+) -> tuple[int | None, bool]:
+    """When the last stretch of being partial began, and whether the gang was seen whole before."""
+    by_instant: dict[int, list[_GangChange]] = {}
+    for change in _changes(pods, holds_gpus):
+        by_instant.setdefault(change.at_ms, []).append(change)
+    counts = _Counts(done=_unseen_done(need, pods))
+    since_ms, was_whole = None, False
+    for at_ms in sorted(by_instant):
+        for change in by_instant[at_ms]:
+            counts.add(change)
+        if not counts.is_partial(need):
+            since_ms = None
+            was_whole = was_whole or counts.holding > 0
+        elif since_ms is None:
+            since_ms = at_ms
+    return since_ms, was_whole
+
+
+def _unseen_done(need: GangNeed, pods: Iterable[Pod]) -> int:
+    """Members that are done and no longer known: taken for done all along."""
+    return max(0, need.done - sum(pod.phase is PodPhase.SUCCEEDED for pod in pods))
+
+
+def _changes(pods: Iterable[Pod], holds_gpus: Callable[[Pod], bool]) -> Iterator[_GangChange]:
+    """Creation, binding and end of each. One whose end is not known says nothing of when it held its node."""
+    for pod in pods:
+        done = int(pod.phase is PodPhase.SUCCEEDED)
+        gated = int(pod.is_gated)
+        created_ms, bound_ms, ended_ms = pod.meta.created_ms, pod.bound_ms, pod.ended_ms
+        if pod.has_ended and ended_ms is None:
+            yield _GangChange(created_ms, done=done)
+        elif bound_ms is None:
+            yield _GangChange(created_ms, pending=1, gated=gated)
+            if ended_ms is not None:
+                yield _GangChange(max(created_ms, ended_ms), pending=-1, gated=-gated, done=done)
+        else:
+            holding = int(holds_gpus(pod))
+            yield _GangChange(min(created_ms, bound_ms), pending=1, gated=gated)
+            yield _GangChange(bound_ms, bound=1, holding=holding, pending=-1, gated=-gated)
+            if ended_ms is not None:
+                yield _GangChange(max(bound_ms, ended_ms), bound=-1, holding=-holding, done=done)
+
+
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+_ENDING = (WorkloadState.EVICTING, WorkloadState.FINISHED, WorkloadState.INACTIVE)
+_NOT_STARTED = ("", "Pending", "Inqueue")
+_LAUNCHER = "launcher"
+_ROLES = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
+
+
+@dataclass(frozen=True, slots=True)
+class PodGang:
+    """Pods that must run together.
+
+    ``uid`` is that of the PodGroup, workload or job, with the index of the group for a LeaderWorkerSet.
+    ``min_members`` is how many it needs at once from now on. ``running`` are bound, ``pending`` have no node;
+    ``held`` are GPU units of those that are bound. ``partial_since_ms`` is None where it is not partial, or
+    nothing says since when. ``was_whole``: its pods show that it was whole before it became partial.
+    """
+
+    kind: GangKind
+    namespace: str
+    name: str
+    uid: str
+    job: JobReference
+    queue: str
+    min_members: int
+    running: int
+    pending: int
+    succeeded: int
+    held: Resources
+    is_partial: bool = False
+    partial_since_ms: int | None = None
+    was_whole: bool = False
+    leaving: int = 0
+    """Of ``running``: those that are being deleted, and hold their nodes until they are gone."""
+
+
+@dataclass(slots=True)
+class _GangDraft:
+    """A gang while its members are gathered. ``returned`` of those needed have given their quota back.
+    ``launchers`` of those needed come when the others are ready. ``shape`` is the job that decides the need
+    of a workload, where it is known."""
+
+    kind: GangKind
+    meta: ObjectMeta
+    source: PodGroup | Workload | JobObject
+    need: GangNeed
+    returned: int = 0
+    launchers: int = 0
+    shape: JobObject | None = None
+    is_ending: bool = False
+    wants_gpus: bool = False
+    index: str = ""
+    members: list[Pod] = field(default_factory=list)
+    gone: list[Pod] = field(default_factory=list)
+
+
+_Key = tuple[GangKind, str, str]
+
+
+def gangs(
+    state: ClusterState, units: GpuUnits, ownership: PodOwnership, ended: Sequence[Pod] = ()
+) -> list[PodGang]:
+    """Gangs that want GPUs and have members that run or wait, by namespace, name and uid.
+
+    A PodGroup whose pods are not made yet counts when its ``minResources`` want GPUs. ``ended`` are pods
+    that are no longer in the API, with their ``ended_ms``: they date what is partial now, and count for
+    nothing else.
+    """
+    drafts = _Drafts(units, ownership)
+    for pod in state.pods.values():
+        draft = drafts.of(pod)
+        if draft is not None:
+            draft.members.append(pod)
+    for pod in ended:
+        draft = None if pod.meta.uid in state.pods else drafts.of(pod)
+        if draft is not None:
+            draft.gone.append(pod)
+    for group in state.pod_groups.values():
+        drafts.add_waiting(group)
+    for draft in drafts.found.values():
+        if draft.launchers and not any(map(drafts.is_launcher, draft.members)):
+            draft.need = draft.need._replace(members=draft.need.members - draft.launchers)
+    found = [_gang(draft, units, ownership) for draft in drafts.found.values()]
+    return sorted(
+        (gang for gang in found if gang is not None), key=lambda gang: (gang.namespace, gang.name, gang.uid)
+    )
+
+
+class _Drafts:
+    """Finds the gang of a pod."""
+
+    def __init__(self, units: GpuUnits, ownership: PodOwnership) -> None:
+        self._units = units
+        self._ownership = ownership
+        self.found: dict[_Key, _GangDraft] = {}
+
+    def of(self, pod: Pod) -> _GangDraft | None:
+        group = self._ownership.pod_group_of(pod)
+        if group is not None and group.min_member > 1:
+            return self._get(GangKind.POD_GROUP, group.meta.uid) or self._of_group(group)
+        workload = self._ownership.workload_of(pod)
+        if workload is not None:
+            draft = self._get(GangKind.WORKLOAD, workload.meta.uid) or self._of_workload(workload)
+            if draft.need.members > 1:
+                return None if draft.shape is not None and self._is_submitter(pod) else draft
+        return self._of_job(pod)
+
+    def add_waiting(self, group: PodGroup) -> None:
+        """A PodGroup without pods: Volcano makes those of a job only when it is let in."""
+        asked = self._units.asked(group.min_resources or {})
+        key = (GangKind.POD_GROUP, group.meta.uid, "")
+        is_waiting = group.phase in _NOT_STARTED and group.min_member > 1
+        if asked and is_waiting and key not in self.found:
+            self._of_group(group)
+
+    def _get(self, kind: GangKind, uid: str, index: str = "") -> _GangDraft | None:
+        return self.found.get((kind, uid, index))
+
+    def _add(self, draft: _GangDraft) -> _GangDraft:
+        return self.found.setdefault((draft.kind, draft.meta.uid, draft.index), draft)
+
+    def _of_group(self, group: PodGroup) -> _GangDraft:
+        draft = _GangDraft(
+            GangKind.POD_GROUP,
+            group.meta,
+            group,
+            # Volcano counts members that succeeded as ready for good (gang plugin).
+            GangNeed(
+                group.min_member,
+                group.succeeded or 0,
+                stays_done=True,
+                # Volcano writes another phase once as many are placed as it needs (session.go, jobStatus).
+                never_whole=group.phase in _NOT_STARTED and bool(group.phase),
+            ),
+            is_ending=group.phase == "Completed" or group.meta.deleted_ms is not None,
+            wants_gpus=bool(self._units.asked(group.min_resources or {})),
+        )
+        return self._add(draft)
+
+    def _of_workload(self, workload: Workload) -> _GangDraft:
+        counts = workload.assignments or workload.pod_sets
+        needed = sum(each.count for each in counts)
+        returned = min(needed, sum(workload.reclaimable.values()))
+        shape = self._shape_of(workload)
+        size = needed if shape is None else min(needed, shape.gang_size or 0)
+        # Those that it can do without may be among those that gave their quota back.
+        returned = max(0, returned - (needed - size))
+        draft = _GangDraft(
+            GangKind.WORKLOAD,
+            workload.meta,
+            workload,
+            GangNeed(size, returned),
+            returned,
+            _launchers(shape),
+            shape,
+            is_ending=workload.state in _ENDING or workload.meta.deleted_ms is not None,
+            wants_gpus=any(self._units.asked(each.template.requests) for each in workload.pod_sets),
+        )
+        return self._add(draft)
+
+    def _shape_of(self, workload: Workload) -> JobObject | None:
+        """The job it was made for, where that is known and says what it needs."""
+        job = self._ownership.maker_of(workload)
+        return job if job is not None and (job.pod_sets or job.gang_size) else None
+
+    def _is_submitter(self, pod: Pod) -> bool:
+        return _is_made_by(self._ownership.jobs_of(pod), JobKind.RAY_JOB)
+
+    def is_launcher(self, pod: Pod) -> bool:
+        """Whether it starts the program on the workers of an MPIJob."""
+        has_role = any(pod.meta.labels.get(role) == _LAUNCHER for role in _ROLES)
+        return has_role or _is_made_by(self._ownership.jobs_of(pod), JobKind.MPI_JOB)
+
+    def _of_job(self, pod: Pod) -> _GangDraft | None:
+        """That of the outermost job which says how many it needs at once."""
+        if self._is_submitter(pod):
+            return None
+        for job in reversed(self._ownership.jobs_of(pod)):
+            if job.gang_size is not None and job.gang_size > 1:
+                of_groups = job.job_kind is JobKind.LEADER_WORKER_SET
+                index = pod.meta.labels.get(GROUP_INDEX, "") if of_groups else ""
+                found = self._get(GangKind.JOB, job.meta.uid, index)
+                return found or self._add(_of_job_object(job, job.gang_size, index))
+        return None
+
+
+def _of_job_object(job: JobObject, size: int, index: str) -> _GangDraft:
+    done = 0 if index else job.succeeded or 0
+    is_ending = job.ended_ms is not None or job.is_suspended or job.meta.deleted_ms is not None
+    return _GangDraft(
+        GangKind.JOB,
+        job.meta,
+        job,
+        GangNeed(size, done),
+        launchers=_launchers(job),
+        is_ending=is_ending,
+        index=index,
+    )
+
+
+def _launchers(job: JobObject | None) -> int:
+    if job is None or job.job_kind is not JobKind.MPI_JOB:
+        return 0
+    return sum(each.count for each in job.pod_sets if each.name == _LAUNCHER)
+
+
+def _is_made_by(jobs: Sequence[JobObject], kind: JobKind) -> bool:
+    """Whether the innermost is a plain Job that a job of another kind made."""
+    owner = jobs[0].meta.owner if jobs and jobs[0].job_kind is JobKind.JOB else None
+    return owner is not None and job_kind(owner.api_version, owner.kind) is kind
+
+
+def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGang | None:
+    """None where nothing of it is left, or it wants no GPUs."""
+    alive = [pod for pod in draft.members if not pod.has_ended]
+    bound = [pod for pod in alive if pod.is_bound]
+    wants = draft.wants_gpus or any(units.of(pod) for pod in alive)
+    is_over = not alive and (draft.is_ending or draft.kind is not GangKind.POD_GROUP or draft.members)
+    if draft.need.members <= 1 or not wants or is_over:
+        return None
+    first = min(draft.members, key=lambda pod: (pod.meta.created_ms, pod.meta.uid), default=None)
+    stall = None
+    if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
+        need = draft.need._replace(wanted=_wanted(draft, first, ownership))
+        stall = partial(need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
+    suffix = f"-{draft.index}" if draft.index else ""
+    queue = "" if isinstance(draft.source, JobObject) else draft.source.queue
+    if first is not None and not queue:
+        queue = ownership.of(first).queue
+    return PodGang(
+        draft.kind,
+        draft.meta.namespace,
+        draft.meta.name + suffix,
+        draft.meta.uid + suffix,
+        _job(draft.source, first, ownership),
+        queue,
+        draft.need.members - draft.returned,
+        len(bound),
+        sum(pod.is_unplaced for pod in alive),
+        sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
+        added(*(units.of(pod) for pod in bound)),
+        stall is not None,
+        None if stall is None else stall.since_ms,
+        stall is not None and stall.was_whole,
+        sum(pod.is_leaving for pod in bound),
+    )
+
+
+def _wanted(draft: _GangDraft, first: Pod | None, ownership: PodOwnership) -> int:
+    """How many pods Volcano's job has in all: of these a PodGroup may need fewer."""
+    jobs = ownership.jobs_of(first) if first is not None and draft.kind is GangKind.POD_GROUP else ()
+    return sum(job.pods_wanted for job in jobs if job.job_kind is JobKind.VOLCANO_JOB)
+
+
+def _job(source: PodGroup | Workload | JobObject, first: Pod | None, ownership: PodOwnership) -> JobReference:
+    """A PodGroup need not have an owner; its pods have."""
+    if first is not None and isinstance(source, PodGroup):
+        return ownership.of(first).job
+    return ownership.job_of(source)

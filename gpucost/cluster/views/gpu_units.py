@@ -1,0 +1,163 @@
+"""GPU units that pods hold or ask for: extended resources, and devices given to their claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from gpucost.cluster.objects.metadata import Resources, added, few
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.device_claims import (
+    NO_HISTORY,
+    ClaimHistory,
+    ClaimHoldings,
+    held_devices,
+    published_units,
+    wanted_units,
+)
+from gpucost.domain.gpu import ResourceCatalog
+
+_DRIVERS = {
+    "nvidia.com/": "gpu.nvidia.com",
+    "amd.com/": "gpu.amd.com",
+    "gpu.intel.com/": "gpu.intel.com",
+    "habana.ai/": "gaudi.intel.com",
+}
+"""Drivers whose slices publish what device plugins call ``<vendor>/...``."""
+
+
+class GpuUnits:
+    """GPU units by resource name, never 0, as ``catalog`` says what a GPU is.
+
+    ``ended`` are pods that are over, newer than ``state``, and ``history`` what is remembered of claims.
+    Remembers what it has answered, so that the thousands of pods that ask for the same cost one look each.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        catalog: ResourceCatalog,
+        ended: Sequence[Pod] = (),
+        history: ClaimHistory = NO_HISTORY,
+    ) -> None:
+        self.catalog = catalog
+        self._state, self._ended, self._history = state, ended, history
+        self._is_gpu: dict[str, bool] = {}
+        # By identity, and with the mapping itself, so that no other can take its place in memory.
+        self._asked: dict[int, tuple[Resources, Resources]] = {}
+
+    @cached_property
+    def devices(self) -> ClaimHoldings:
+        """What pods hold through claims."""
+        return held_devices(self._state, self.catalog, self._ended, self._history)
+
+    @cached_property
+    def _claimed(self) -> Mapping[str, Resources]:
+        """By uid, of pods that are or were bound, and of those that wait."""
+        found: dict[str, Resources] = dict(wanted_units(self._state, self.devices))
+        for uid, shares in self.devices.shares.items():
+            units: dict[str, int] = {}
+            for share in shares.values():
+                units[share.resource] = units.get(share.resource, 0) + 1
+            found[uid] = units
+        return found
+
+    @cached_property
+    def _published(self) -> Mapping[str, Resources]:
+        return published_units(self._state)
+
+    def is_gpu(self, resource: str) -> bool:
+        """Whether units of it are GPUs, or parts of them."""
+        found = self._is_gpu.get(resource)
+        if found is None:
+            found = self._is_gpu[resource] = self.catalog.is_gpu(resource)
+        return found
+
+    def asked(self, resources: Resources) -> Resources:
+        """The GPU units among ``resources``, of no more kinds than one object may ask for."""
+        known = self._asked.get(id(resources))
+        if known is None:
+            found = {key: amount for key, amount in resources.items() if amount > 0 and self.is_gpu(key)}
+            known = self._asked[id(resources)] = (resources, few(found))
+        return known[1]
+
+    def of(self, pod: Pod) -> Resources:
+        """The units that a pod asks for, and so holds while it is bound; devices of claims once it has them,
+        and while it waits those that its claims ask for.
+
+        Extended resources that a DRA driver gives are counted under the name the node has them by.
+        """
+        asked = self.asked(pod.template.requests)
+        if pod.backing_claim and asked:
+            asked = self._as_published(pod, asked)
+        claimed = self._claimed.get(pod.meta.uid)
+        return added(asked, claimed) if claimed else asked
+
+    def since(self, pod: Pod) -> Mapping[str, int]:
+        """From when on it holds units of a resource, in ms, where that is not since it was bound: all of
+        them are devices that other pods had before."""
+        shares = self.devices.shares.get(pod.meta.uid)
+        if not shares:
+            return {}
+        asked, starts = self.asked(pod.template.requests), dict[str, int]()
+        for share in shares.values():
+            if share.resource not in asked:
+                known_ms = starts.get(share.resource, share.start_ms)
+                starts[share.resource] = min(known_ms, share.start_ms)
+        return {resource: start_ms for resource, start_ms in starts.items() if start_ms != pod.bound_ms}
+
+    def _as_published(self, pod: Pod, asked: Resources) -> Resources:
+        node, published = self._state.node_by_name.get(pod.node), self._published.get(pod.node)
+        if node is None or not published or _has_plugin(node, self.catalog):
+            return asked
+        return _named_as_published(asked)
+
+
+def held_units(state: ClusterState, catalog: ResourceCatalog) -> dict[str, Resources]:
+    """The GPU units of every pod that holds some now, by its uid."""
+    units = GpuUnits(state, catalog)
+    held = ((pod.meta.uid, units.of(pod)) for pod in state.pods.values() if pod.is_bound)
+    return {uid: found for uid, found in held if found}
+
+
+def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
+    """GPU units that a node has, and those it advertises; 0 too, since a node that has none has lost them.
+
+    ``published`` are units of its ResourceSlices. They count where no device plugin advertises GPUs: where
+    both do, they are the same boards.
+    """
+    capacity = {name: amount for name, amount in node.capacity.items() if catalog.is_gpu(name)}
+    allocatable = {name: amount for name, amount in node.allocatable.items() if catalog.is_gpu(name)}
+    if _has_plugin(node, catalog):
+        return capacity, allocatable
+    return {**capacity, **published}, {**allocatable, **published}
+
+
+def expected_units(node: Node, published: Resources, catalog: ResourceCatalog) -> Resources:
+    """GPU units that hardware and sharing settings of a node should give, named as the node has them.
+
+    Labels speak of a device plugin's resources also where slices publish the boards instead.
+    """
+    if not node.expected or not published or _has_plugin(node, catalog):
+        return node.expected
+    return _named_as_published(node.expected)
+
+
+def _has_plugin(node: Node, catalog: ResourceCatalog) -> bool:
+    """Whether a device plugin advertises GPUs on it."""
+    resources = (*node.capacity.items(), *node.allocatable.items())
+    return any(amount > 0 and catalog.is_gpu(name) for name, amount in resources)
+
+
+def _named_as_published(units: Resources) -> Resources:
+    return added(*({_published_name(name): amount} for name, amount in units.items()))
+
+
+def _published_name(resource: str) -> str:
+    vendor, slash, unit = resource.partition("/")
+    driver = _DRIVERS.get(vendor + slash)
+    if driver is None:
+        return resource
+    return f"{driver}/{unit}" if unit.startswith("mig-") else driver

@@ -1,0 +1,136 @@
+"""In which order Kueue looks at the workloads of a ClusterQueue.
+
+Rules: kueue v0.19.2, pkg/cache/queue/cluster_queue.go.
+Three things that only Kueue's memory and configuration know are left out: a preemptor that keeps the head of
+its queue while its victims leave, the priority boost of an alpha feature, and ``timestamp: Creation`` of
+waitForPodsReady, which ignores evictions for that reason.
+
+What a PriorityClass is worth to a pod: the API server resolves it, whichever scheduler places the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from gpucost.cluster.objects.jobs import PriorityClass
+from gpucost.cluster.objects.kueue import LocalQueue, Workload
+from gpucost.cluster.objects.metadata import is_true
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.queues import waiting_by_queue
+
+FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
+_HELD_BACK = ("OnHold", "AdmissionGated")
+_TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
+
+
+def positions(state: ClusterState) -> dict[str, int]:
+    """The place of each pending workload in its ClusterQueue, from 1, by the workload's uid.
+
+    Those that Kueue does not try, because somebody holds them back, have no place (kueue, pkg/workload,
+    IsAdmissible), nor do those that no ClusterQueue can be found for. Higher priority first, then the earlier
+    ``queue_timestamp_ms``, then the uid. Under admission fair sharing the ``fair_usage`` of the LocalQueue
+    comes before all of these.
+    """
+    usage: dict[str, dict[tuple[str, str], Fraction]] = {}
+    lines: dict[str, list[Workload]] = {}
+    for name, workloads in waiting_by_queue(state).items():
+        queue = state.local_queue_by_name.get(name)
+        if queue is None or queue.cluster_queue not in state.cluster_queue_by_name:
+            continue
+        lines.setdefault(queue.cluster_queue, []).extend(filter(is_tried, workloads))
+        usage.setdefault(queue.cluster_queue, {})[name] = fair_usage(queue)
+    places: dict[str, int] = {}
+    for cluster_queue, line in lines.items():
+        is_fair = state.cluster_queue_by_name[cluster_queue].admission_mode == FAIR_ADMISSION
+        ordered = _ordered(line, usage[cluster_queue] if is_fair else {})
+        places.update({workload.meta.uid: place for place, workload in enumerate(ordered, 1)})
+    return places
+
+
+def is_tried(workload: Workload) -> bool:
+    """Whether Kueue looks at a pending workload at all."""
+    reserved = workload.conditions.get("QuotaReserved")
+    is_held = reserved is not None and reserved.reason in _HELD_BACK
+    return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
+
+
+_RETRIED = ("WaitingForPreemptedWorkloads", "PendingEvaluation")
+_RETRIED_MESSAGES = ("Pending the preemption of", "no longer fits after", "overlapping preemption targets")
+
+
+def in_heap(workload: Workload) -> bool:
+    """Whether Kueue looks at a pending workload again in the next cycle, as far as its object says. Others of
+    a BestEffortFIFO queue are parked until quota comes back (kueue, cluster_queue.go, requeueIfNotPresent).
+    """
+    reserved = workload.conditions.get("QuotaReserved")
+    if reserved is None or not reserved.message:
+        return True
+    return reserved.reason in _RETRIED or any(said in reserved.message for said in _RETRIED_MESSAGES)
+
+
+def queue_timestamp_ms(workload: Workload) -> int:
+    """Since when it stands where it stands: its creation, or its eviction by a timeout of its pods or by an
+    admission check. Other evictions leave it its place (kueue, pkg/workload, GetQueueOrderTimestamp)."""
+    evicted = workload.conditions.get("Evicted")
+    if evicted is None or not is_true(workload.conditions, "Evicted") or evicted.reason not in _TO_THE_BACK:
+        return workload.meta.created_ms
+    return workload.meta.created_ms if evicted.since_ms is None else evicted.since_ms
+
+
+def fair_usage(queue: LocalQueue) -> Fraction:
+    """What a LocalQueue has consumed lately by its weight; nothing while its status does not say.
+
+    Approximate: Kueue weighs resources as its configuration says; here each counts alike, which is Kueue's
+    default. A LocalQueue of weight 0 comes after all others.
+    """
+    consumed = sum(queue.fair_usage.values())
+    return Fraction(consumed) / queue.weight if queue.weight else _NEVER
+
+
+_NEVER = Fraction(2**200)
+
+
+def _ordered(line: list[Workload], usage: Mapping[tuple[str, str], Fraction]) -> list[Workload]:
+    def key(workload: Workload) -> tuple[Fraction | int, int, int, str]:
+        before = usage.get((workload.meta.namespace, workload.queue), 0)
+        return before, -workload.priority, queue_timestamp_ms(workload), workload.meta.uid
+
+    return sorted(line, key=key)
+
+
+OF_PODS, OF_KUEUE = "priorityclasses.scheduling.k8s.io", "workloadpriorityclasses.kueue.x-k8s.io"
+"""Collections of the classes of pods, and of those of Kueue's workloads."""
+_OF_SYSTEM = "system-"
+"""Before names of classes that the API server makes itself."""
+
+
+def pod_classes(state: ClusterState) -> list[PriorityClass]:
+    """Those of Kubernetes itself: a WorkloadPriorityClass of Kueue says nothing of pods."""
+    return [each for each in state.priority_classes.values() if not each.of_kueue]
+
+
+def class_named(classes: Iterable[PriorityClass], name: str) -> PriorityClass | None:
+    """None where there is none of that name."""
+    return next((each for each in classes if each.meta.name == name), None)
+
+
+def has_pod_class(state: ClusterState, name: str) -> bool:
+    """Whether pods that name it can be made (kubernetes v1.36, plugin/pkg/admission/priority/admission.go,
+    Validate); True where nobody could read the classes."""
+    found = class_named(pod_classes(state), name)
+    return found is not None or name.startswith(_OF_SYSTEM) or state.is_unread(OF_PODS)
+
+
+def default_class(state: ClusterState) -> PriorityClass | None:
+    """That of pods that name none. Of several global defaults the lowest counts, then the first by name
+    (kubernetes, plugin/pkg/admission/priority/admission.go, getDefaultPriorityClass)."""
+    defaults = (each for each in pod_classes(state) if each.is_default)
+    return min(defaults, key=lambda each: (each.value, each.meta.name), default=None)
+
+
+def pod_priority(state: ClusterState, name: str) -> int:
+    """The value of the class of that name; of the default one where none is named or there is none of that
+    name; 0 where there is no default."""
+    found = (class_named(pod_classes(state), name) if name else None) or default_class(state)
+    return 0 if found is None else found.value

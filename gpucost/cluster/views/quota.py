@@ -1,0 +1,263 @@
+"""Quota that workloads use, and GPU units that they ask for or were given.
+
+Why Kueue gives a workload no quota, in the words of its granular reasons.
+
+Kueue says so itself only with its gate UnadmittedWorkloadsObservability, off by default in v0.19. Without it
+the reason is just ``Pending`` or ``Inadmissible`` and the message says the rest (kueue,
+pkg/scheduler/flavorassigner/flavorassigner.go and pkg/scheduler/scheduler.go; formats of older versions are
+read too). What is wrong with its queue is asked of the queue, which knows it before the workload does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from gpucost.cluster.objects.kueue import (
+    ClusterQueue,
+    FlavorQuota,
+    FlavorResource,
+    FlavorUsage,
+    LocalQueue,
+    PodSetAssignment,
+    Workload,
+    WorkloadState,
+)
+from gpucost.cluster.objects.metadata import (
+    Resources,
+    added,
+    few,
+    is_false,
+    is_true,
+    times,
+)
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.domain.gpu import ResourceCatalog
+
+QuotaUse: TypeAlias = Mapping[FlavorResource, int]
+
+
+def workload_units(workload: Workload, catalog: ResourceCatalog) -> Resources:
+    """GPU units that it was given, pods that gave theirs back included; while it has no quota, asks for."""
+    has_quota = workload.has_quota or workload.state is WorkloadState.FINISHED
+    if has_quota and workload.assignments:
+        total = added(*(each.usage for each in workload.assignments))
+    elif workload.asked:
+        total = added(*workload.asked.values())
+    else:
+        total = added(
+            *(
+                times(each.template.requests, max(0, each.count - workload.reclaimable.get(each.name, 0)))
+                for each in workload.pod_sets
+            )
+        )
+    return few({name: amount for name, amount in total.items() if amount and catalog.is_gpu(name)})
+
+
+def workload_usage(workload: Workload) -> QuotaUse:
+    """Quota it holds now: what it was given, less the part of pods that gave theirs back.
+
+    Rule: kueue, pkg/workload/workload.go, totalRequestsFromAdmission (v0.19.2).
+    """
+    counts = {each.name: each.count for each in workload.pod_sets}
+    usage: dict[FlavorResource, int] = {}
+    for each in workload.assignments:
+        left = counts.get(each.name, each.count) - workload.reclaimable.get(each.name, 0)
+        for resource, amount in _scaled(each, max(0, left)).items():
+            if resource in each.flavors:
+                key = FlavorResource(each.flavors[resource], resource)
+                usage[key] = usage.get(key, 0) + amount
+    return usage
+
+
+class QuotaUsage(NamedTuple):
+    """Quota in use by flavor and resource: ``reserved``, and ``used`` of it by admitted workloads."""
+
+    reserved: Mapping[FlavorResource, FlavorUsage]
+    used: Mapping[FlavorResource, FlavorUsage]
+    from_status: bool
+
+
+def quota_use(
+    reserved: Mapping[FlavorResource, FlavorUsage],
+    used: Mapping[FlavorResource, FlavorUsage],
+    quotas: Mapping[FlavorResource, FlavorQuota],
+    workloads: list[Workload],
+) -> QuotaUsage:
+    """As the status says; what it does not say is counted from the workloads that have quota.
+
+    A status that lacks a flavor and resource of the spec was written before the spec, or never.
+    """
+    knows_reserved, knows_used = (bool(of) and quotas.keys() <= of.keys() for of in (reserved, used))
+    if knows_reserved and knows_used:
+        return QuotaUsage(reserved, used, True)
+    held = [(workload_usage(each), is_true(each.conditions, "Admitted")) for each in workloads]
+    if not knows_reserved:
+        reserved = _counted((usage for usage, _ in held), quotas)
+    if not knows_used:
+        used = _counted((usage for usage, is_admitted in held if is_admitted), quotas)
+    return QuotaUsage(reserved, used, False)
+
+
+def _counted(
+    usages: Iterable[QuotaUse], quotas: Mapping[FlavorResource, FlavorQuota]
+) -> dict[FlavorResource, FlavorUsage]:
+    total = dict.fromkeys(quotas, 0)
+    for usage in usages:
+        for key, amount in usage.items():
+            total[key] = total.get(key, 0) + amount
+    return {
+        key: FlavorUsage(amount, max(0, amount - (quotas[key].nominal if key in quotas else 0)))
+        for key, amount in total.items()
+    }
+
+
+def _scaled(assignment: PodSetAssignment, count: int) -> Resources:
+    if count >= assignment.count:
+        return assignment.usage
+    return {resource: amount // assignment.count * count for resource, amount in assignment.usage.items()}
+
+
+QUEUE_MISSING = "QueueMissing"
+QUEUE_INACTIVE = "QueueInactive"
+WAITING_FOR_REQUEUE = "WaitingForRequeue"
+CHECKS_OUTSTANDING = "UnsatisfiedAdmissionChecks"
+_UNEVALUATED = "PendingEvaluation"
+_WAITING_FOR_QUOTA = "WaitingForQuota"
+_EXCEEDS_MAX = "ExceedsMaxQuota"
+_NO_FLAVOR = "NoMatchingFlavor"
+_NO_TOPOLOGY = "TopologyPlacementFailed"
+_MISCONFIGURED = "Misconfigured"
+_FOR_VICTIMS = "WaitingForPreemptedWorkloads"
+_FOR_PODS = "WaitingForPodsReady"
+GRANULAR = frozenset(
+    {
+        *(_UNEVALUATED, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR, _NO_TOPOLOGY, _MISCONFIGURED),
+        *(_FOR_VICTIMS, _FOR_PODS, "Suspended"),
+    }
+)
+_SEVERITY = (_NO_TOPOLOGY, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR)
+"""As Kueue ranks them (flavorassigner.go, reasonSeverity)."""
+
+# Of the workload as a whole: the first that is found decides.
+_OVERALL = (
+    (re.compile(r"pending the preemption of", re.IGNORECASE), _FOR_VICTIMS),
+    (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), _FOR_PODS),
+    (re.compile(r"no longer fits after|overlapping preemption targets"), _WAITING_FOR_QUOTA),
+    (re.compile(r"Queue \S* ?(doesn't exist|not found|is terminating or missing)"), QUEUE_MISSING),
+    (re.compile(r"Queue \S+ is (inactive|stopped)"), QUEUE_INACTIVE),
+    (re.compile(r"namespace doesn't match"), _MISCONFIGURED),
+    (re.compile(r"resource \S+ unavailable in ClusterQueue"), _NO_FLAVOR),
+)
+# Of one flavor, which the group names.
+_OF_FLAVOR = (
+    (
+        re.compile(r"insufficient unused quota (?:in cohort )?for \S+ in flavor ([^\s,;]+)"),
+        _WAITING_FOR_QUOTA,
+    ),
+    (re.compile(r"borrowing limit for \S+ in flavor ([^\s,;]+) exceeded"), _WAITING_FOR_QUOTA),
+    (re.compile(r"insufficient quota for \S+ in flavor ([^\s,;]+)"), _EXCEEDS_MAX),
+    (re.compile(r"untolerated taint [^,;]{0,512} in flavor ([^\s,;]+)"), _NO_FLAVOR),
+    (re.compile(r"flavor (\S+) (?:doesn't match node affinity|not found)"), _NO_FLAVOR),
+    (re.compile(r'Flavor "([^"\s]+)" (?:supports only|does not support)'), _NO_FLAVOR),
+)
+_TOPOLOGY = re.compile(r"doesn't allow to fit|allows to fit only")
+_POD_SET = "couldn't assign flavors to pod set "
+
+
+def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
+    """Why a workload in the queue has no quota, and more of it for a person."""
+    wrong = _wrong_queue(state, workload)
+    if wrong is not None:
+        return wrong
+    condition = workload.conditions.get("QuotaReserved")
+    if condition is not None and condition.reason in GRANULAR:
+        return condition.reason, condition.message
+    if is_false(workload.conditions, "Requeued"):
+        return WAITING_FOR_REQUEUE, workload.conditions["Requeued"].message
+    if condition is None:
+        return _UNEVALUATED, ""
+    queue = cluster_queue_of(state, workload)
+    return reason_in(condition.message, queue) or condition.reason or _UNEVALUATED, condition.message
+
+
+def cluster_queue_of(state: ClusterState, workload: Workload) -> ClusterQueue | None:
+    """Where it was admitted, or waits."""
+    local = state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
+    name = workload.cluster_queue or (local.cluster_queue if local is not None else "")
+    return state.cluster_queue_by_name.get(name)
+
+
+def checks_reason(workload: Workload) -> tuple[str, str]:
+    """Why a workload with quota is not admitted."""
+    condition = workload.conditions.get("Admitted")
+    open_checks = [each for each in workload.checks if each.state != "Ready"]
+    said = ", ".join(f"{each.name} is {each.state}: {each.message}".rstrip(": ") for each in open_checks)
+    is_said = condition is not None and condition.status is False and condition.reason != "NoReservation"
+    reason = condition.reason if condition is not None and is_said else ""
+    return reason or CHECKS_OUTSTANDING, said or (condition.message if condition is not None else "")
+
+
+def reason_in(message: str, queue: ClusterQueue | None) -> str:
+    """The granular reason that a message of QuotaReserved stands for; empty where it says nothing known.
+
+    Flavors of one resource group are alternatives, of which the mildest reason counts; groups and pod sets
+    must all be served, so the most severe of theirs counts (flavorassigner.go, resolveNoFitReason).
+    ``queue`` says which flavors are alternatives; without it they all are.
+    """
+    for pattern, reason in _OVERALL:
+        if pattern.search(message):
+            return reason
+    worst = [_of_pod_set(part, queue) for part in message.split(_POD_SET)]
+    rank = max((each for each in worst if each is not None), default=None)
+    if rank is None:
+        return _NO_TOPOLOGY if _TOPOLOGY.search(message) else ""
+    return _SEVERITY[rank]
+
+
+def _of_pod_set(message: str, queue: ClusterQueue | None) -> int | None:
+    """The rank of what is said of one pod set."""
+    by_flavor: dict[str, int] = {}
+    for flavor, rank in _flavor_ranks(message):
+        by_flavor[flavor] = max(rank, by_flavor.get(flavor, rank))
+    by_group: dict[int, int] = {}
+    for flavor, rank in by_flavor.items():
+        group = _group(flavor, queue)
+        by_group[group] = min(rank, by_group.get(group, rank))
+    return max(by_group.values(), default=None)
+
+
+def _flavor_ranks(message: str) -> Iterator[tuple[str, int]]:
+    for pattern, reason in _OF_FLAVOR:
+        for flavor in pattern.findall(message):
+            yield flavor, _SEVERITY.index(reason)
+
+
+def _group(flavor: str, queue: ClusterQueue | None) -> int:
+    groups = queue.groups if queue is not None else ()
+    return next((index for index, group in enumerate(groups) if flavor in group.flavors), -1)
+
+
+def _wrong_queue(state: ClusterState, workload: Workload) -> tuple[str, str] | None:
+    """What keeps its LocalQueue or ClusterQueue from serving anybody."""
+    namespace = workload.meta.namespace
+    local = state.local_queue_by_name.get((namespace, workload.queue))
+    if local is None:
+        known = state.knows("local_queues")
+        return (QUEUE_MISSING, f"LocalQueue {namespace}/{workload.queue} does not exist") if known else None
+    queue = state.cluster_queue_by_name.get(local.cluster_queue)
+    if queue is None:
+        known = state.knows("cluster_queues")
+        return (QUEUE_MISSING, f"ClusterQueue {local.cluster_queue} does not exist") if known else None
+    return _inactive("ClusterQueue", queue) or _inactive("LocalQueue", local)
+
+
+def _inactive(kind: str, queue: ClusterQueue | LocalQueue) -> tuple[str, str] | None:
+    name = queue.meta.name
+    if queue.stop_policy != "None":
+        return QUEUE_INACTIVE, f"{kind} {name} is stopped ({queue.stop_policy})"
+    if is_false(queue.conditions, "Active"):
+        said = queue.conditions["Active"]
+        return QUEUE_INACTIVE, f"{kind} {name} is not active: {said.message or said.reason}"
+    return None

@@ -1,0 +1,298 @@
+"""All rules on one look at a cluster: what each found, and what of it counts when each second counts once.
+
+Kubernetes labels of what findings are about: an exemption may stand in one (lifecycle.EXEMPT_LABEL).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL
+from gpucost.detectors.engine.registry import RULES
+from gpucost.detectors.engine.waste_resolution import resolve
+from gpucost.detectors.findings import (
+    Finding,
+    FindingDraft,
+    FindingEvidence,
+    FindingSeverity,
+    FindingSubject,
+    FindingWaste,
+    RuleDetection,
+    SubjectKind,
+    ViewTime,
+    WastePattern,
+    WithheldFinding,
+)
+from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.rule_settings import RuleSettings
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import INT64_MAX
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+
+
+class SubjectLabels:
+    """Labels of jobs and nodes, as the state of now knows them."""
+
+    def __init__(self, overview: ClusterOverview) -> None:
+        self._overview = overview
+
+    def of(self, draft: FindingDraft) -> Mapping[str, str]:
+        """Of a job its own labels, and those of its pods where it has none; of a node the node's."""
+        subject = draft.subject
+        if subject.kind is SubjectKind.NODE:
+            node = self._overview.state.node_by_name.get(subject.name)
+            return {} if node is None else _exempting(node.labels)
+        if subject.kind is SubjectKind.JOB:
+            return self._of_job.get(subject.uid, {})
+        return {}
+
+    @cached_property
+    def _of_job(self) -> Mapping[str, Mapping[str, str]]:
+        state, ownership = self._overview.state, self._overview.ownership
+        found: dict[str, dict[str, str]] = {}
+        for pod in state.pods.values():
+            if labels := _exempting(pod.meta.labels):
+                found.setdefault(ownership.of(pod).job.uid, {}).update(labels)
+        for uid, job in state.jobs.items():
+            if labels := _exempting(job.meta.labels):
+                found[uid] = {**found.get(uid, {}), **labels}
+        return found
+
+
+def _exempting(labels: Mapping[str, str]) -> dict[str, str]:
+    """The one that counts: a tenant may write thousands."""
+    return {EXEMPT_LABEL: labels[EXEMPT_LABEL]} if EXEMPT_LABEL in labels else {}
+
+
+def labelled(drafts: Sequence[FindingDraft], overview: ClusterOverview | None) -> list[FindingDraft]:
+    """Drafts with the labels of their subjects, where somebody watches; a rule's own stay."""
+    if overview is None:
+        return list(drafts)
+    labels = SubjectLabels(overview)
+    return [replace(draft, labels={**labels.of(draft), **_exempting(draft.labels or {})}) for draft in drafts]
+
+
+def finite(draft: FindingDraft) -> FindingDraft:
+    """A draft without numbers that are none: no text of them can be read back."""
+    view = draft.team_view
+    if view is not None:
+        draft = replace(draft, team_view=replace(view, evidence=_finite(view.evidence)))
+    return replace(draft, evidence=_finite(draft.evidence))
+
+
+def _finite(evidence: tuple[FindingEvidence, ...]) -> tuple[FindingEvidence, ...]:
+    return tuple(
+        replace(each, value="not known", unit="")
+        if isinstance(each.value, float) and not math.isfinite(each.value)
+        else each
+        for each in evidence
+    )
+
+
+_AT_LEAST_MS = (
+    (24 * HOUR_MS, FindingSeverity.HIGH),
+    (8 * HOUR_MS, FindingSeverity.MEDIUM),
+    (HOUR_MS, FindingSeverity.LOW),
+)
+_CRITICAL_PART = 0.05
+MOST_WITHHELD = 1_000
+"""Of what one rule did not say so many are kept, and one more that says how many there were: they are for
+people to read, and a guard that holds for one job holds for thousands. Findings are never left out: each
+claims time in the waste ledger, and how many there are is what the rules' thresholds decide."""
+RECENT_MS = DAY_MS
+"""A finding's waste is that of the last day: what it costs a day, whenever it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFailure:
+    """A rule that raised: the others are not its hostages."""
+
+    pattern: WastePattern
+    error: Exception
+
+
+@dataclass(frozen=True)
+class RuleEvaluation:
+    """What all rules said. ``pieces`` (WASTE_PIECES) refer to ``findings`` by ``draft``; they reach over the
+    whole history, which begins at ``from_ms``, the findings' ``wasted`` over its last day. Findings that are
+    over are among them."""
+
+    now_ms: int
+    findings: tuple[Finding, ...]
+    withheld: tuple[WithheldFinding, ...]
+    pieces: pd.DataFrame
+    failures: tuple[RuleFailure, ...] = ()
+    from_ms: int = 0
+
+
+def evaluate(facts: DetectorFacts, rules: RuleSettings) -> RuleEvaluation:
+    """Run every rule that is enabled. Nothing that one rule raises stops another."""
+    detections, failures = _detections(facts, rules)
+    drafts = labelled([finite(draft) for each in detections for draft in each.drafts], facts.overview)
+    pieces = resolve(facts.history, drafts)
+    findings, refused = _storable(_findings(facts, drafts, pieces))
+    withheld = tuple(each for detection in detections for each in _kept(facts, detection.withheld))
+    every = (*failures, *refused)
+    return RuleEvaluation(facts.now_ms, findings, withheld, pieces, every, facts.history.window.start_ms)
+
+
+def _storable(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[RuleFailure, ...]]:
+    """(findings whose numbers a ledger can keep, a failure for each of the others)."""
+    kept, refused = list[Finding](), list[RuleFailure]()
+    for each in findings:
+        numbers = (each.wasted.board_ms, each.wasted.nano or 0, each.nano_per_hour or 0)
+        if all(0 <= number <= INT64_MAX for number in numbers) and math.isfinite(each.boards_now):
+            kept.append(each)
+        else:
+            error = InputError(str(each.draft.subject), numbers, "amounts of 64 bits")
+            refused.append(RuleFailure(each.draft.pattern, error))
+    return tuple(kept), tuple(refused)
+
+
+def _detections(
+    facts: DetectorFacts, rules: RuleSettings
+) -> tuple[list[RuleDetection], tuple[RuleFailure, ...]]:
+    found, failures = list[RuleDetection](), list[RuleFailure]()
+    for pattern, rule in RULES.items():
+        settings = rules.of(pattern)
+        if not settings.default.enabled:
+            continue
+        lacking = _lacking(facts, pattern) if facts.history.frames.lacks else None
+        if lacking is not None:
+            found.append(RuleDetection(withheld=(lacking,)))
+            continue
+        try:
+            found.append(rule.run(facts, settings))
+        except Exception as error:  # a defect of one rule must not blind the others
+            failures.append(RuleFailure(pattern, error))
+    return found, tuple(failures)
+
+
+def _lacking(facts: DetectorFacts, pattern: WastePattern) -> WithheldFinding | None:
+    """What to say of a rule that needs what the source cannot tell."""
+    lacks = facts.history.frames.lacks
+    reasons = [lacks[spec.name] for spec in RULES[pattern].needs if spec.name in lacks]
+    if not reasons:
+        return None
+    cluster = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+    return WithheldFinding(pattern, cluster, reasons[0], lacks_data=True)
+
+
+def _kept(facts: DetectorFacts, withheld: Sequence[WithheldFinding]) -> Sequence[WithheldFinding]:
+    """The first of what one rule withheld, those that lack data before the others, and how many more."""
+    if len(withheld) <= MOST_WITHHELD:
+        return withheld
+    kept = sorted(withheld, key=lambda each: not each.lacks_data)[:MOST_WITHHELD]
+    cluster = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+    because = f"{len(withheld) - len(kept):,} more were held back, for reasons like those listed"
+    return [*kept, WithheldFinding(withheld[0].pattern, cluster, because)]
+
+
+def _findings(
+    facts: DetectorFacts, drafts: Sequence[FindingDraft], pieces: pd.DataFrame
+) -> tuple[Finding, ...]:
+    window = facts.history.window
+    recent = Window(max(window.start_ms, window.end_ms - RECENT_MS), window.end_ms)
+    wasted = _wasted(facts, pieces, recent)
+    capacity = _capacity_ms(facts, recent)
+    return tuple(
+        _finding(facts, draft, wasted.get(n, _WasteSum()), recent, capacity) for n, draft in enumerate(drafts)
+    )
+
+
+@dataclass(slots=True)
+class _WasteSum:
+    """Of one finding's pieces: over the last day, and of those that go on now."""
+
+    board_ms: float = 0.0
+    nano: int | None = 0
+    boards_now: float = 0.0
+    nano_per_hour: int | None = 0
+
+
+def _wasted(facts: DetectorFacts, pieces: pd.DataFrame, recent: Window) -> Mapping[int, _WasteSum]:
+    sums: dict[int, _WasteSum] = defaultdict(_WasteSum)
+    now = facts.now_ms
+    names = ("cluster", "node", "start_ms", "end_ms", "boards", "draft")
+    for cluster, node, start, end, boards, draft in zip(
+        *(pieces[name].tolist() for name in names), strict=True
+    ):
+        found = sums[draft]
+        a, b = max(start, recent.start_ms), min(end, recent.end_ms)
+        if a < b:
+            found.board_ms += boards * (b - a)
+            found.nano = _plus(found.nano, facts.prices.nano(cluster, node, a, b, boards))
+        if end >= now:
+            found.boards_now += boards
+            hourly = facts.prices.nano_per_hour(cluster, node, now - 1)
+            found.nano_per_hour = _plus(
+                found.nano_per_hour, None if hourly is None else round(hourly * boards)
+            )
+    return sums
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _finding(
+    facts: DetectorFacts, draft: FindingDraft, found: _WasteSum, recent: Window, capacity_ms: float
+) -> Finding:
+    counted = draft.view_ms is None
+    if not counted:
+        found = _viewed(facts, draft, recent)
+    board_ms = round(found.board_ms)
+    severity = max(
+        (draft.at_least, _severity(board_ms, capacity_ms) if counted else FindingSeverity.INFO),
+        key=lambda each: each.rank,
+    )
+    return Finding(
+        draft,
+        severity,
+        FindingWaste(board_ms, found.nano, draft.formula, counted),
+        found.boards_now,
+        # What claims nothing now has no rate, which is not the same as costing nothing.
+        found.nano_per_hour if found.boards_now > 0 else None,
+    )
+
+
+def _viewed(facts: DetectorFacts, draft: FindingDraft, recent: Window) -> _WasteSum:
+    """What a view is about: each part at the price of the nodes, flavor or queue it is about. A view claims
+    no boards: those of now are what the rule says, at the price of its last part."""
+    parts = [each.within(recent) for each in draft.view or ()]
+    nano: int | None = 0
+    for part in parts:
+        nano = _plus(nano, facts.prices.mean_nano(facts.cluster, part))
+    found = _WasteSum(sum(part.board_ms for part in parts), nano)
+    if draft.view and draft.boards_now:
+        last = max(draft.view, key=lambda each: each.end_ms)
+        hour = ViewTime(facts.now_ms - 1, facts.now_ms, HOUR_MS * draft.boards_now, last.nodes)
+        found.boards_now, found.nano_per_hour = (
+            draft.boards_now,
+            facts.prices.mean_nano(facts.cluster, hour),
+        )
+    return found
+
+
+def _severity(board_ms: float, capacity_ms: float) -> FindingSeverity:
+    """By antipatterns' section 5.0: 1, 8 and 24 GPU-hours in 24 hours, or 5 % of the cluster's capacity."""
+    found = next((severity for least, severity in _AT_LEAST_MS if board_ms >= least), FindingSeverity.INFO)
+    is_much = found is FindingSeverity.HIGH and capacity_ms > 0 and board_ms >= _CRITICAL_PART * capacity_ms
+    return FindingSeverity.CRITICAL if is_much else found
+
+
+def _capacity_ms(facts: DetectorFacts, recent: Window) -> float:
+    """Board time of all units that should exist, in the last day."""
+    rows = facts.history.frames.capacity
+    units = rows[["expected", "capacity", "allocatable"]].max(axis=1)
+    time = rows["end_ms"].clip(upper=recent.end_ms) - rows["start_ms"].clip(lower=recent.start_ms)
+    keys = zip(rows["cluster"], rows["node"], rows["resource"], strict=True)
+    share = [float(facts.history.shares.get(key, 0)) for key in keys]
+    return float((units * time.clip(lower=0) * share).sum())

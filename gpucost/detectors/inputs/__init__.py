@@ -1,0 +1,4 @@
+"""What rules look at: the history and state of a cluster as tables, arrays and step functions (activity,
+quotas, demand, jobs, schedulability). Must not: drafts of findings, thresholds of one rule, settings of
+rules. Begin with ``detector_facts``.
+"""

@@ -1,0 +1,185 @@
+"""What a scrubbed object keeps, said as its form: a field that is not named here is not in a dump.
+
+A ``FieldFilter`` copies what may stay of one value. Of a value in another form than the field has, only the
+form stays (an empty object, list or text): a parser finds the same flaw, and nothing that it holds gets out.
+
+What a dump keeps of pods, of the templates for them, and of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from gpucost.kube.parse.pods import REFUSED_MESSAGE
+from gpucost.kube.parse.templates import TOPOLOGY_ANNOTATIONS
+
+FieldFilter: TypeAlias = Callable[[Any], Any]
+FieldAllowlist: TypeAlias = Mapping[str, FieldFilter]
+"""By field."""
+
+LONGEST_MESSAGE = 4096
+_LEFT_OUT = "leftOut"
+"""A field that no kind has, null: an object of which nothing stays is still not an empty one, and for some
+parsers that is the difference between a status that says nothing and none."""
+
+
+def plain(found: Any) -> Any:
+    """Text, a number, true, false or null."""
+    return _emptied(found) if isinstance(found, (dict, list)) else found
+
+
+def texts(found: Any) -> Any:
+    """A list of plain values."""
+    return [plain(each) for each in found] if isinstance(found, list) else _emptied(found)
+
+
+def named_values(found: Any) -> Any:
+    """Plain values under names that people choose, such as labels and amounts of resources."""
+    return by_name(plain)(found)
+
+
+def fields(*names: str, **below: FieldFilter) -> FieldFilter:
+    """An object, of which the plain fields in ``names`` stay, and of those in ``below`` what these keep.
+
+    Without any, only that it is there.
+    """
+    known = {**dict.fromkeys(names, plain), **below}
+
+    def keep(found: Any) -> Any:
+        if not isinstance(found, dict):
+            return _emptied(found)
+        kept = {name: known[name](value) for name, value in found.items() if name in known}
+        return kept or ({_LEFT_OUT: None} if found and known else {})
+
+    return keep
+
+
+def each(keep: FieldFilter) -> FieldFilter:
+    """A list of the same."""
+    return lambda found: [keep(one) for one in found] if isinstance(found, list) else _emptied(found)
+
+
+def by_name(keep: FieldFilter) -> FieldFilter:
+    """The same under names that people choose."""
+
+    def kept(found: Any) -> Any:
+        if not isinstance(found, dict):
+            return _emptied(found)
+        return {name: keep(value) for name, value in found.items()}
+
+    return kept
+
+
+def names_alone(found: Any) -> Any:
+    """The names that people chose, without what stands under them."""
+    return dict.fromkeys(found) if isinstance(found, dict) else _emptied(found)
+
+
+def only(names: frozenset[str]) -> FieldFilter:
+    """Plain values under some of the names that people choose."""
+
+    def kept(found: Any) -> Any:
+        if not isinstance(found, dict):
+            return _emptied(found)
+        return {name: plain(value) for name, value in found.items() if name in names}
+
+    return kept
+
+
+def conditions(*shown: str) -> FieldFilter:
+    """Conditions; messages, in which controllers quote, only of the types that are ``shown`` to people."""
+    silent = fields("type", "status", "reason", "lastTransitionTime")
+    speaking = fields("type", "status", "reason", "lastTransitionTime", message=message)
+
+    def keep(found: Any) -> Any:
+        is_shown = isinstance(found, dict) and found.get("type") in [*shown]
+        return (speaking if is_shown else silent)(found)
+
+    return each(keep)
+
+
+def message(found: Any) -> Any:
+    """Text for people, of which the beginning will do."""
+    return found[:LONGEST_MESSAGE] if isinstance(found, str) else plain(found)
+
+
+def beginning(text: str) -> FieldFilter:
+    """Of text that begins with ``text``, this; of other text nothing."""
+    return lambda found: text if isinstance(found, str) and found.startswith(text) else _emptied(found)
+
+
+def _emptied(found: Any) -> Any:
+    return type(found)() if isinstance(found, (dict, list, str)) else found
+
+
+EXPRESSIONS = each(fields("key", "operator", values=texts))
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS = each(fields(matchExpressions=EXPRESSIONS, matchFields=EXPRESSIONS))
+_OF_PODS = fields(**{_REQUIRED: each(fields())})
+_AMOUNTS = fields(requests=named_values, limits=named_values)
+ASKING = fields("restartPolicy", resources=_AMOUNTS)
+"""Of a container in a template."""
+_ALL_ASKING = each(ASKING)
+_CONTAINERS = each(fields("name", "restartPolicy", restartPolicyRules=each(fields()), resources=_AMOUNTS))
+TOLERATIONS = each(fields("key", "operator", "value", "effect"))
+TEMPLATE: FieldAllowlist = {
+    "affinity": fields(
+        nodeAffinity=fields(**{_REQUIRED: fields(nodeSelectorTerms=_TERMS)}),
+        podAffinity=_OF_PODS,
+        podAntiAffinity=_OF_PODS,
+    ),
+    "containers": _ALL_ASKING,
+    "initContainers": _ALL_ASKING,
+    "nodeSelector": named_values,
+    "overhead": named_values,
+    "preemptionPolicy": plain,
+    "priorityClassName": plain,
+    "resourceClaims": each(fields("name", "resourceClaimName", "resourceClaimTemplateName")),
+    "resources": _AMOUNTS,
+    "schedulerName": plain,
+    "tolerations": TOLERATIONS,
+    "topologySpreadConstraints": each(fields("whenUnsatisfiable")),
+}
+TEMPLATE_METADATA = fields(annotations=only(frozenset(TOPOLOGY_ANNOTATIONS)))
+POD_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**TEMPLATE))
+NAMED = fields("name", "restartPolicy", resources=_AMOUNTS)
+JOB_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**{**TEMPLATE, "containers": each(NAMED)}))
+"""With the names of containers, since a change of what one asks for names it."""
+
+_ENDED = fields("exitCode", "reason", "startedAt", "finishedAt")
+_CONTAINER_STATUSES = each(
+    fields(
+        "name",
+        "restartCount",
+        state=fields(running=fields("startedAt"), waiting=fields("reason"), terminated=_ENDED),
+        lastState=fields(terminated=_ENDED),
+    )
+)
+_MAPPINGS = each(fields("containerName", "resourceName", "requestName"))
+POD: FieldAllowlist = {
+    "spec": fields(
+        *("nodeName", "priority", "restartPolicy", "terminationGracePeriodSeconds"),
+        schedulingGates=each(fields("name")),
+        schedulingGroup=fields("podGroupName"),
+        workloadRef=fields("name", "podGroup", "podGroupReplicaKey"),
+        **{**TEMPLATE, "containers": _CONTAINERS, "initContainers": _CONTAINERS},
+    ),
+    "status": fields(
+        *("phase", "reason", "startTime", "nominatedNodeName"),
+        conditions=conditions("PodScheduled"),
+        containerStatuses=_CONTAINER_STATUSES,
+        initContainerStatuses=_CONTAINER_STATUSES,
+        resourceClaimStatuses=each(fields("name", "resourceClaimName")),
+        extendedResourceClaimStatus=fields("resourceClaimName", requestMappings=_MAPPINGS),
+        message=beginning(REFUSED_MESSAGE),
+    ),
+}
+_PHASE = fields(**{"f:status": fields(**{"f:phase": fields()})})
+WRITERS: FieldAllowlist = {"managedFields": each(fields("manager", "subresource", "time", fieldsV1=_PHASE))}
+"""Of the metadata of pods: who wrote the phase, and when."""
+
+NODE: FieldAllowlist = {
+    "spec": fields("unschedulable", taints=each(fields("key", "value", "effect"))),
+    "status": fields(capacity=named_values, allocatable=named_values, conditions=conditions()),
+}

@@ -1,0 +1,197 @@
+"""Namespaces, PriorityClasses and PodDisruptionBudgets.
+
+Nodes of the API as ``cluster.nodes.Node``.
+
+ResourceSlices and ResourceClaims of ``resource.k8s.io``: v1, v1beta2, and v1beta1 with its ``basic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpucost.cluster.objects.jobs import Namespace, PriorityClass
+from gpucost.cluster.objects.node_labels import gpu_labels, node_place
+from gpucost.cluster.objects.nodes import (
+    DeviceId,
+    DeviceRequest,
+    Node,
+    PublishedDevice,
+    ResourceClaim,
+    ResourceSlice,
+    Taint,
+)
+from gpucost.cluster.objects.pods import DisruptionBudget
+from gpucost.cluster.views.device_claims import COUNTER_SET
+from gpucost.kube.parse.fields import (
+    ObjectPart,
+    conditions,
+    label_selector,
+    meta,
+    shared,
+)
+
+NEVER = "Never"
+"""The preemptionPolicy of what preempts nobody; any other value is that of what does."""
+
+
+def namespace(found: Mapping[str, Any]) -> Namespace:
+    """Raises Unreadable for an object without a uid or a name."""
+    part = ObjectPart(found)
+    return Namespace(meta(part), tuple(part.flaws))
+
+
+def priority_class(found: Mapping[str, Any]) -> PriorityClass:
+    """A PriorityClass of ``scheduling.k8s.io/v1``; 0 with a flaw where its value makes no sense.
+
+    Raises Unreadable for an object without a uid or a name.
+    """
+    part = ObjectPart(found)
+    identity = meta(part, frozenset())
+    value = part.whole("value")
+    if value is None and "value" not in part:
+        part.flaw("value", None, "a whole number")
+    return PriorityClass(
+        identity,
+        value or 0,
+        part.flag("globalDefault"),
+        never_preempts=part.text("preemptionPolicy") == NEVER,
+        flaws=tuple(part.flaws),
+    )
+
+
+def disruption_budget(found: Mapping[str, Any]) -> DisruptionBudget:
+    """A PodDisruptionBudget of ``policy/v1``. One without a status allows nothing yet, as for kube-scheduler.
+
+    Raises Unreadable for an object without a uid or a name.
+    """
+    part = ObjectPart(found)
+    identity = meta(part, frozenset())
+    status = part.part("status")
+    return DisruptionBudget(
+        identity,
+        label_selector(part.part("spec"), "selector"),
+        status.count("disruptionsAllowed"),
+        frozenset(status.part("disruptedPods")),
+        tuple(part.flaws),
+    )
+
+
+_ANNOTATIONS: frozenset[str] = frozenset()
+
+
+def node(found: Mapping[str, Any]) -> Node:
+    """One node, with all of its labels and no annotation. Raises Unreadable without a uid or name."""
+    root = ObjectPart(found)
+    who = meta(root, _ANNOTATIONS)
+    spec, status = root.part("spec"), root.part("status")
+
+    def flaw(label: str, found: object, allowed: str) -> None:
+        root.flaw(f"metadata.labels.{label}", found, allowed)
+
+    gpus, place = gpu_labels(who.labels, flaw), node_place(who.labels, flaw)
+    ready = conditions(status).get("Ready")
+    return Node(
+        meta=who,
+        capacity=shared(status.amounts("capacity")),
+        allocatable=shared(status.amounts("allocatable")),
+        is_ready=ready is not None and ready.status is True,
+        ready_since_ms=ready.since_ms if ready is not None and ready.status is True else None,
+        is_cordoned=spec.flag("unschedulable"),
+        product=gpus.product,
+        instance_type=place.instance_type,
+        capacity_type=place.capacity_type,
+        region=place.region,
+        zone=place.zone,
+        pool=place.pool,
+        boards=gpus.boards,
+        expected=gpus.expected,
+        replicas=gpus.replicas,
+        taints=tuple(
+            Taint(each.text("key"), each.text("value"), each.text("effect")) for each in spec.parts("taints")
+        ),
+        flaws=tuple(root.flaws),
+    )
+
+
+def resource_slice(found: Mapping[str, Any]) -> ResourceSlice:
+    """Raises Unreadable for an object without a uid or a name.
+
+    A slice whose devices name their node one by one (``perDeviceNodeSelection``) has no node here.
+    """
+    part = ObjectPart(found)
+    identity, spec = meta(part, frozenset()), part.part("spec")
+    driver, pool = spec.text("driver"), spec.part("pool")
+    return ResourceSlice(
+        identity,
+        driver,
+        pool.text("name"),
+        pool.count("generation"),
+        spec.text("nodeName"),
+        tuple(_devices(spec, driver)),
+        tuple(part.flaws),
+    )
+
+
+def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:
+    """Raises Unreadable for an object without a uid or a name.
+
+    Only pods are read from ``reservedFor``; it may name other consumers, such as PodGroups.
+    """
+    part = ObjectPart(found)
+    identity, status = meta(part, frozenset()), part.part("status")
+    results = status.part("allocation").part("devices").parts("results")
+    reserved = tuple(
+        each.text("uid")
+        for each in status.parts("reservedFor")
+        if each.text("resource") == "pods" and not each.text("apiGroup") and each.text("uid")
+    )
+    devices = tuple(_device_id(each) for each in results if not each.flag("adminAccess"))
+    wanted = part.part("spec").part("devices").parts("requests")
+    requests = tuple(_request(each) for each in wanted if not _exactly(each).flag("adminAccess"))
+    return ResourceClaim(identity, devices, reserved, tuple(part.flaws), requests)
+
+
+def _exactly(request: ObjectPart) -> ObjectPart:
+    """v1beta1 has the fields of ``exactly`` in the request itself."""
+    return request.part("exactly") if "exactly" in request else request
+
+
+def _request(request: ObjectPart) -> DeviceRequest:
+    """Of ``firstAvailable`` nobody knows which it will be."""
+    exactly = _exactly(request)
+    if "firstAvailable" in request or exactly.text("allocationMode") not in ("", "ExactCount"):
+        return DeviceRequest(exactly.text("deviceClassName"), None)
+    return DeviceRequest(exactly.text("deviceClassName"), exactly.count("count", 1))
+
+
+def _device_id(result: ObjectPart) -> DeviceId:
+    return DeviceId(result.text("driver"), result.text("pool"), result.text("device"))
+
+
+def _devices(spec: ObjectPart, driver: str) -> Iterator[PublishedDevice]:
+    for listed in spec.parts("devices"):
+        name = listed.text("name")
+        device = listed.part("basic") if "basic" in listed else listed
+        attributes = dict(_attributes(device.part("attributes"), f"{driver}/"))
+        for consumed in device.parts("consumesCounters")[:1]:
+            attributes[COUNTER_SET] = consumed.text("counterSet")
+        if name:
+            yield PublishedDevice(name, attributes)
+
+
+def _attributes(attributes: ObjectPart, domain: str) -> Iterator[tuple[str, str]]:
+    """Text of text, numbers, flags and versions; lists, which later versions have, are left out."""
+    for name in attributes:
+        value = attributes.part(name)
+        short = name.removeprefix(domain)
+        if "string" in value or "version" in value:
+            text = value.text("string") or value.text("version")
+        elif "int" in value:
+            number = value.whole("int")
+            text = "" if number is None else str(number)
+        elif "bool" in value:
+            text = "true" if value.flag("bool") else "false"
+        else:
+            continue
+        yield short, text

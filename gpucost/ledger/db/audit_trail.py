@@ -1,0 +1,170 @@
+"""The audit trail against the tables: what one tells and the other does not hold was done behind its back.
+
+Digests find what was changed; rows that were deleted to the last leave no digest to compare. Closes and
+adjustments are therefore told twice, in their table and in the trail, and the two are compared both ways. So
+are API keys, which no digest covers: what each may do, and that it was revoked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from gpucost.domain.time import Month, iso
+from gpucost.ledger.db.records import VerifyFinding
+from gpucost.ledger.db.store_tables import API_KEY
+from gpucost.ledger.db.tables import (
+    ADJUSTMENT,
+    AUDIT,
+    LEDGER_META,
+    MONTH,
+    MONTH_FOLD,
+    RATE,
+)
+
+CLOSES = ("month close", "month close override")
+ADJUSTS = ("adjustment",)
+FOLDS = ("month fold",)
+ISSUE, REVOCATION = "key issue", "key revocation"
+
+# (at_ms, author, subject, reason, detail): one event as the audit trail tells it.
+_Event = tuple[int, str, str, str, str]
+
+
+def adjustment_event(
+    at_ms: int,
+    author: str,
+    month: str,
+    team: str,
+    job_uid: str,
+    reason: str,
+    reference: str,
+    board_ms: int,
+    nano: int,
+    currency: str,
+) -> _Event:
+    """How an adjustment stands in the audit trail."""
+    subject = f"{month} {team} {job_uid}".strip()
+    return at_ms, author, subject, reason, f"{reference}: {board_ms:+d} ms, {nano:+d} nano-{currency}"
+
+
+def fold_detail(
+    digest: str, month_digest: str, lines_before: int, lines: int, waste_before: int, waste_lines: int
+) -> str:
+    """How a folding stands in the audit trail."""
+    return (
+        f"{digest} of {month_digest}: {lines_before} usage lines became {lines}, "
+        f"{waste_before} waste lines {waste_lines}"
+    )
+
+
+def grants(role: str, teams: str, clusters: str | None, expires_ms: int | None) -> str:
+    """How what a key may do stands in the audit trail; ``teams`` and ``clusters`` are JSON lists."""
+    words = {
+        "role": json.dumps(role),
+        "teams": teams,
+        "clusters": '"all"' if clusters is None else clusters,
+        "expires": json.dumps("never" if expires_ms is None else iso(expires_ms)),
+    }
+    return "; ".join(f"{name} {value}" for name, value in words.items())
+
+
+def _fold(month: str, folded_at_ms: int, author: str, **values: Any) -> _Event:
+    return folded_at_ms, author, month, "", fold_detail(**values)
+
+
+def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFinding]:
+    """Findings about closes and adjustments of the ``wanted`` months, the ledger's currency, and its keys."""
+    m, a = MONTH.c, ADJUSTMENT.c
+    closes = select(m.closed_at_ms, m.author, m.month, m.reason, m.digest)
+    adjusts = select(
+        *(a.created_at_ms, a.author, a.month, a.team, a.job_uid, a.reason),
+        *(a.reference, a.board_ms, a.nano, a.currency),
+    )
+    f = MONTH_FOLD.c
+    folds = select(MONTH_FOLD).order_by(f.month)
+    held = {
+        CLOSES: Counter(_event(row, CLOSES) for row in connection.execute(closes)),
+        ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
+        FOLDS: Counter(_fold(**row._mapping) for row in connection.execute(folds)),
+    }
+    for actions, events in held.items():
+        told = _told(connection, actions)
+        for event in sorted(((events - told) + (told - events)).elements()):
+            if event[2][:7] in wanted:
+                yield _finding(actions[0], event, is_told=told[event] > events[event])
+    yield from _currency(connection)
+    yield from _keys(connection)
+
+
+def audited_months(connection: Connection) -> set[str]:
+    """The months that the trail speaks of, whether a table still does or not."""
+    return {event[2][:7] for actions in (CLOSES, ADJUSTS, FOLDS) for event in _told(connection, actions)}
+
+
+def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:
+    t = AUDIT.c
+    statement = select(t.at_ms, t.author, t.subject, t.reason, t.detail).where(t.action.in_(actions))
+    return Counter(_event(row, actions) for row in connection.execute(statement))
+
+
+def _event(row: Collection[object], actions: Collection[str]) -> _Event:
+    at_ms, author, subject, reason, detail = row
+    # Of a close that was not in order, what was missing follows the digest line by line.
+    told = str(detail).partition("\n")[0] if actions is CLOSES else str(detail)
+    return int(str(at_ms)), str(author), str(subject), str(reason or ""), told
+
+
+def _finding(what: str, event: _Event, *, is_told: bool) -> VerifyFinding:
+    at_ms, author, subject, _, detail = event
+    where = "in the audit trail only" if is_told else "not in the audit trail"
+    text = f"{what} of {iso(at_ms)} by {author} is {where}: {detail}"
+    return VerifyFinding(Month.parse(subject[:7]), subject, text)
+
+
+def _keys(connection: Connection) -> Iterator[VerifyFinding]:
+    """Whoever may write to the database may make a key, or undo a revocation, without a word."""
+    k = API_KEY.c
+    rows = connection.execute(select(API_KEY).order_by(k.id)).all()
+    issues = Counter(
+        (
+            row.created_ms,
+            row.created_by,
+            row.id,
+            row.note,
+            grants(row.role, row.teams, row.clusters, row.expires_ms),
+        )
+        for row in rows
+    )
+    revocations = Counter(
+        (row.revoked_ms, row.revoked_by, row.id, "", "") for row in rows if row.revoked_ms is not None
+    )
+    # Why a key was revoked stands in the trail alone.
+    told = Counter((*event[:3], "", "") for event in _told(connection, (REVOCATION,)).elements())
+    for action, held, said in ((ISSUE, issues, _told(connection, (ISSUE,))), (REVOCATION, revocations, told)):
+        for key_id in sorted({event[2] for event in ((held - said) + (said - held)).elements()}):
+            here, there = (
+                "; ".join(_words(event) for event in events if event[2] == key_id) for events in (held, said)
+            )
+            yield VerifyFinding(
+                None,
+                f"key {key_id}",
+                f"{action}: the ledger has {here or 'none'}, the audit trail {there or 'none'}",
+            )
+
+
+def _words(event: _Event) -> str:
+    at_ms, author, _, note, detail = event
+    return ", ".join(filter(None, (f"{iso(at_ms)} by {author}", detail, note)))
+
+
+def _currency(connection: Connection) -> Iterator[VerifyFinding]:
+    fixed = connection.execute(select(LEDGER_META.c.currency)).scalars().all()
+    used = connection.execute(select(RATE.c.currency).where(RATE.c.rate_id != "").distinct()).scalars().all()
+    if used and sorted(fixed) != sorted(used):
+        detail = f"the ledger says {', '.join(fixed) or 'nothing'}, its rates {', '.join(sorted(used))}"
+        yield VerifyFinding(None, "currency", detail)

@@ -1,0 +1,410 @@
+"""The engine: connection settings, transactions, migrations, and the database's errors as ours."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, cast
+from urllib.parse import quote
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import NullPool, PoolProxiedConnection
+
+from gpucost.domain.errors import (
+    ErrorRemark,
+    InputError,
+    LedgerDamaged,
+    LedgerError,
+    LedgerUnavailable,
+    MonthClosed,
+)
+from gpucost.ledger.db.records import LedgerTooNew
+
+_ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
+_POSTGRES = "postgresql+psycopg"
+_MIGRATIONS = Path(__file__).parent.parent / "migrations"
+
+# Sums over millions of lines by holder and unit: without room the server sorts them on disk, and compiling
+# the query takes longer than it saves. Options in the URL go over these.
+_POSTGRES_SETTINGS = "-c work_mem=256MB -c jit=off"
+
+# Connections that stay open, and more while there is need: one for each thread that answers requests (some
+# are shared, and ``api.heavy`` have their own) and for each loop, so that none waits for one that is not
+# coming. PostgreSQL itself allows 100.
+_POOL_KEPT, _POOL_MORE = 12, 44
+
+# A snapshot tells of every commit; a server that crashed, or replays what another one wrote, may give the
+# same one twice.
+_POSTGRES_MARK = (
+    "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_last_wal_replay_lsn()::text"
+)
+
+_LOCKED_S = 0.02
+
+# Everybody who writes windows holds this advisory lock shared; closing a month holds it alone.
+_WRITERS = "gpucost"
+
+_SQLITE_UNAVAILABLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_WRITABLE = "the file and its folder must be writable: SQLite keeps a log beside it, also while it is read"
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+# data_corrupted and index_corrupted
+_POSTGRES_DAMAGED = ("XX001", "XX002")
+_DAMAGED = "the database is damaged; gpucost ledger restore puts a backup back"
+# Classes of SQLSTATE: connection, transaction rollback (deadlock, serialization), resources (disk full),
+# object not ready (lock timeout), operator intervention (shutdown, cancel), system error.
+_POSTGRES_UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
+
+
+class LedgerDatabase:
+    """Where the tables are. ``read`` and ``write`` give a connection in a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._marking = threading.Lock()
+        self._marker: PoolProxiedConnection | None = None
+
+    @classmethod
+    def open(cls, url: str, wait_ms: int, *, create: bool = True) -> Self:
+        database = cls.unchecked(url, wait_ms, create=create)
+        try:
+            with database.read() as connection:
+                current = _is_current(connection)
+                if not (current or create or _has_tables(connection)):
+                    raise LedgerUnavailable(
+                        "no such ledger: the database has no tables; reading makes none, ingest does"
+                    )
+            if not current:
+                with database.write() as connection:
+                    _migrate(connection)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def unchecked(cls, url: str, wait_ms: int, *, create: bool) -> Self:
+        """The database as it is: nothing is looked at, and nothing migrated."""
+        if not create:
+            _require_file(url)
+        engine = _engine(url, wait_ms)
+        if create:
+            _make_private(engine)
+        return cls(engine)
+
+    @classmethod
+    def reading(cls, file: Path) -> Self:
+        """A SQLite file that nobody writes to, and that is not written to: no other file comes beside it."""
+        address = f"file:{quote(str(file.absolute()))}?mode=ro"
+        return cls(
+            create_engine("sqlite://", creator=lambda: sqlite3.connect(address, uri=True), poolclass=NullPool)
+        )
+
+    def revision(self) -> tuple[str, str]:
+        """Of the schema, empty where there is none, and the newest that this code knows.
+
+        Raises LedgerTooNew when the schema is a later one.
+        """
+        with self.read() as connection:
+            _is_current(connection)
+            found = MigrationContext.configure(connection).get_current_heads()
+            newest = ScriptDirectory.from_config(alembic_config(connection)).get_current_head()
+        return ", ".join(found), str(newest)
+
+    def close(self) -> None:
+        with self._marking:
+            if self._marker is not None:
+                self._marker.close()
+                self._marker = None
+        self._engine.dispose()
+
+    def mark(self) -> str:
+        """Another text after every commit, whoever made it: while it is the same, so is all that ``read``
+        sees. Commits to other databases of a PostgreSQL server change it too."""
+        with _translated():
+            if self._engine.dialect.name == "postgresql":
+                with self._engine.connect() as connection:
+                    connection.execution_options(isolation_level="AUTOCOMMIT")
+                    return " ".join(map(str, connection.exec_driver_sql(_POSTGRES_MARK).one()))
+            with self._marking:
+                if self._marker is None:
+                    # SQLite counts the commits of others: this connection makes none, and is nobody else's.
+                    self._marker = self._engine.raw_connection()
+                    self._marker.detach()
+                cursor = self._marker.cursor()
+                cursor.execute("PRAGMA data_version")
+                return str(cursor.fetchall())
+
+    def free_bytes(self) -> int | None:
+        """Pages of a SQLite file that hold nothing; None for PostgreSQL, which tells of none."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        with self.read() as connection:
+            free, size = (
+                int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+                for name in ("freelist_count", "page_size")
+            )
+        return free * size
+
+    def vacuum(self) -> None:
+        """Write a SQLite file anew without its empty pages. PostgreSQL uses them again by itself."""
+        if self._engine.dialect.name != "sqlite":
+            return
+        raw = self._engine.raw_connection()
+        try:
+            driver = cast("sqlite3.Connection", raw.driver_connection)
+            with _translated():
+                driver.execute("VACUUM")
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            raw.close()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view for all statements of the block."""
+        with _translated(), self._engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def write(self, cluster: str | None = None) -> Iterator[Connection]:
+        """Commits at the end of the block, or leaves nothing of it.
+
+        One writer per cluster at a time, and one in all without ``cluster``; SQLite has one writer anyway.
+        """
+        with (
+            _translated(),
+            self._engine.connect().execution_options(gpucost_writes=True) as connection,
+            connection.begin(),
+        ):
+            if connection.dialect.name == "postgresql":
+                _lock(connection, cluster)
+            yield connection
+
+
+def place_of(url: str) -> str:
+    """Where a ledger is, in a form that may be shown: no user, no password, no parameters."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return "(not a database URL)"
+    if _holds_password(url, parsed):
+        return "(not a database URL)"
+    port = f":{parsed.port}" if parsed.port else ""
+    return f"{parsed.drivername}://{parsed.host or ''}{port}/{parsed.database or ''}"
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows whose values stand in the order of the table's columns; COPY on PostgreSQL."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        preparer = connection.dialect.identifier_preparer
+        names = ", ".join(preparer.format_column(column) for column in table.columns)
+        driver = cast("psycopg.Connection", connection.connection.driver_connection)
+        with (
+            driver.cursor() as cursor,
+            cursor.copy(f"COPY {preparer.format_table(table)} ({names}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+    else:
+        connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+
+
+def _holds_password(url: str, parsed: URL) -> bool:
+    """Whether a part of the password stands where the host, the database or a parameter should."""
+    if parsed.drivername.startswith("sqlite"):
+        return False
+    return "@" in f"{parsed.host}{parsed.database}" or (parsed.username is None and "@" in url)
+
+
+def parsed_url(url: str) -> URL:
+    """Of a ledger. Raises InputError, in which nothing of a password stands."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InputError("ledger URL", ErrorRemark("not a database URL"), _ALLOWED_URL) from None
+    if _holds_password(url, parsed):
+        raise InputError(
+            "ledger URL",
+            ErrorRemark("its parts cannot be told apart"),
+            "@, / and : in a password as %40, %2F, %3A",
+        )
+    is_file = parsed.drivername in ("sqlite", "sqlite+pysqlite")
+    if parsed.drivername != _POSTGRES and not (is_file and parsed.database not in (None, "", ":memory:")):
+        raise InputError("ledger URL", place_of(url), _ALLOWED_URL)
+    return parsed
+
+
+def _engine(url: str, wait_ms: int) -> Engine:
+    parsed = parsed_url(url)
+    if parsed.drivername == _POSTGRES:
+        settings = f"-c lock_timeout={wait_ms} {_POSTGRES_SETTINGS} {parsed.query.get('options', '')}"
+        engine = create_engine(
+            parsed,
+            pool_pre_ping=True,
+            pool_size=_POOL_KEPT,
+            max_overflow=_POOL_MORE,
+            isolation_level="READ COMMITTED",
+            connect_args={"options": settings},
+        )
+    else:
+        engine = create_engine(parsed, connect_args={"timeout": wait_ms / 1000})
+        event.listen(engine, "connect", partial(_sqlite_settings, wait_ms))
+        event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _require_file(url: str) -> None:
+    """SQLite makes the file of a database by opening it. Raises LedgerUnavailable when there is none."""
+    path = Path(place_of(url).partition(":///")[2])
+    if url.startswith("sqlite") and not (str(path).startswith("file:") or path.exists()):
+        raise LedgerUnavailable(f"no such ledger ({path.absolute()}); reading makes none, ingest does")
+
+
+def _make_private(engine: Engine) -> None:
+    """A new SQLite file is its owner's alone; the files that SQLite makes beside it get the same mode.
+
+    What cannot be made here SQLite says better.
+    """
+    path = str(engine.url.database)
+    if engine.dialect.name == "sqlite" and not path.startswith("file:"):
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _sqlite_settings(wait_ms: int, connection: sqlite3.Connection, _record: object) -> None:
+    # The driver's own transactions start too late to be BEGIN IMMEDIATE and skip DDL: we begin ourselves.
+    connection.isolation_level = None
+    _write_ahead(connection, wait_ms)
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _write_ahead(connection: sqlite3.Connection, wait_ms: int) -> None:
+    """The busy timeout does not hold for this pragma: where another process opens a new file at the same
+    moment it is answered with "database is locked" at once, so it is asked again for as long."""
+    until = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() >= until:
+                raise LedgerUnavailable(f"the database is locked by another process ({error})") from error
+        time.sleep(_LOCKED_S)
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("gpucost_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _lock(connection: Connection, cluster: str | None) -> None:
+    lock = "SELECT pg_advisory_xact_lock{}(hashtextextended(:name, 0))"
+    connection.execute(text(lock.format("_shared" if cluster is not None else "")), {"name": _WRITERS})
+    if cluster is not None:
+        connection.execute(text(lock.format("")), {"name": f"{_WRITERS} {cluster}"})
+
+
+def alembic_config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _is_current(connection: Connection) -> bool:
+    """Whether the schema is the one of this code. Raises LedgerTooNew when it is a later one."""
+    script = ScriptDirectory.from_config(alembic_config(connection))
+    current = set(MigrationContext.configure(connection).get_current_heads())
+    if not all(isinstance(revision, str) for revision in current):  # a null, in spite of the schema
+        raise LedgerDamaged(f"its schema has no revision: {_DAMAGED}")
+    unknown = current - {revision.revision for revision in script.walk_revisions()}
+    if unknown:
+        raise LedgerTooNew(
+            f"a newer gpucost has migrated this ledger (revision {', '.join(sorted(unknown))}; this one "
+            f"knows up to {script.get_current_head()}): upgrade gpucost, or restore a backup"
+        )
+    return current == set(script.get_heads())
+
+
+def _has_tables(connection: Connection) -> bool:
+    return bool(MigrationContext.configure(connection).get_current_heads())
+
+
+def _migrate(connection: Connection) -> None:
+    """Looks again, now that it has the lock: another process may have been quicker."""
+    if not _is_current(connection):
+        command.upgrade(alembic_config(connection), "head")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except PoolTimeout as error:
+        raise LedgerUnavailable(f"all connections to the ledger are in use: {error}") from error
+    except DBAPIError as error:
+        raise _our_error(error.orig, disconnected=error.connection_invalidated) from error
+    except (sqlite3.Error, psycopg.Error) as error:
+        raise _our_error(error, disconnected=False) from error
+    except UnicodeDecodeError as error:  # of SQLite's own messages, which quote what a page holds
+        raise LedgerDamaged(f"{error}: {_DAMAGED}") from error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the database says of itself that it cannot read what it stored."""
+    if isinstance(error, psycopg.Error):
+        return error.sqlstate in _POSTGRES_DAMAGED
+    if str(error).startswith("Could not decode to UTF-8"):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_DAMAGED
+
+
+def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerError:
+    message = str(error).strip().partition("\n")[0]
+    if "gpucost: the month is closed" in message:
+        return MonthClosed(message)
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _SQLITE_UNAVAILABLE:
+        hint = f"; {_WRITABLE}" if code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) else ""
+        return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)}){hint}")
+    if is_damage(error):
+        return LedgerDamaged(f"{message}: {_DAMAGED}")
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        lost = state is None and isinstance(error, psycopg.OperationalError)
+        if lost or (state or "").startswith(_POSTGRES_UNAVAILABLE):
+            return LedgerUnavailable(message)
+    if disconnected:
+        return LedgerUnavailable(message)
+    if "integer overflow" in message or "out of range" in message:
+        return LedgerError(f"a sum does not fit 64 bits: {message}")
+    return LedgerError(message)

@@ -1,0 +1,108 @@
+"""Rows that are kept once: content key -> id, adding what is new.
+
+Which clusters a read is about: those of the reader's scope, and of these those that were asked for.
+
+What a value must be to be stored as it is, in either database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Insert, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gpucost.contract.frames import MAX_TEXT
+from gpucost.domain.errors import InputError, LedgerConflict
+from gpucost.domain.money import INT64_MAX
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Month, Window
+
+T = TypeVar("T")
+
+# Well below SQLite's limit of parameters in one statement.
+_CHUNK = 5_000
+
+
+def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    """The id of every content key of ``rows``, whose values stand in the order of the table's columns.
+
+    Raises LedgerConflict when another unique column of a row is taken.
+    """
+    ids = known(connection, table, rows)
+    # In one order everywhere, so that two writers who add the same rows wait but never deadlock.
+    missing = sorted(rows.keys() - ids.keys())
+    if missing:
+        names = [column.name for column in table.columns][1:]
+        connection.execute(
+            insert_new(connection, table),
+            [dict(zip(names, (key, *rows[key]), strict=True)) for key in missing],
+        )
+        ids |= known(connection, table, missing)
+    for key in rows.keys() - ids.keys():
+        raise LedgerConflict(f"another writer has just added {table.name} {rows[key][0]!r} with other values")
+    return ids
+
+
+def chunked(values: Iterable[T], size: int = _CHUNK) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
+    """The id of those content keys that the ledger has."""
+    found: dict[str, int] = {}
+    for chunk in chunked(keys):
+        statement = select(table.c.content_key, table.c.id).where(table.c.content_key.in_(chunk))
+        found |= {row.content_key: row.id for row in connection.execute(statement)}
+    return found
+
+
+def insert_new(connection: Connection, table: Table) -> Insert:
+    """An INSERT that waits for, and then leaves alone, what another writer has just added."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def clusters_of(scope: Scope, filters: Mapping[str, Collection[str]]) -> Collection[str] | None:
+    """The clusters that a read with ``filters`` is about; None is all of them."""
+    asked = filters.get("cluster")
+    return scope.clusters if asked is None else scope.within(asked).clusters
+
+
+def in_clusters(scope: Scope, column: ColumnElement[str]) -> list[ColumnElement[bool]]:
+    """The condition on a cluster's name, as of windows and of findings."""
+    return [] if scope.clusters is None else [column.in_(sorted(scope.clusters))]
+
+
+def month_of(window: Window) -> Month:
+    """The month a window lies in. Raises InputError when it lies in two, or in no sane year."""
+    if not window.start_ms >= EARLIEST_MS or not window.end_ms <= LATEST_MS:
+        raise InputError("window", str(window), "a window between 2010 and 2100")
+    month = Month.of(window.start_ms)
+    if window.end_ms > month.window.end_ms:
+        raise InputError("window", str(window), f"a window inside one UTC month ({month} ends first)")
+    return month
+
+
+def check_int64(field: str, value: int) -> int:
+    if not -INT64_MAX - 1 <= value <= INT64_MAX:
+        raise InputError(field, value, "whole numbers of 64 bits")
+    return value
+
+
+def check_text(field: str, value: object, *, empty: bool = True, most: int = MAX_TEXT) -> None:
+    """Raises InputError for what one of the databases could not store, or index, as it is."""
+    allowed = f"text of at most {most} characters, without NUL; " + (
+        "empty where there is none" if empty else "not empty"
+    )
+    if not isinstance(value, str) or len(value) > most or "\0" in value or not (empty or value.strip()):
+        raise InputError(field, value, allowed)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(field, value, allowed) from None

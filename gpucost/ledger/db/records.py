@@ -1,0 +1,305 @@
+"""What the ledger tells: plain values, no rows of tables.
+
+Refusals of the ledger that carry what the caller needs to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+import pandas as pd
+
+from gpucost.detectors.engine.lifecycle import FindingLifeState
+from gpucost.domain.errors import LedgerError, MonthClosed
+from gpucost.domain.money import plain
+from gpucost.domain.time import Month, Window
+
+
+class LedgerState(StrEnum):
+    """The life of a window: lines may still come, came in full, are final. A month is open or closed."""
+
+    OPEN = "open"
+    SETTLED = "settled"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """``changed`` is False when the window held the same content already; ``digest`` is of that content."""
+
+    version: int
+    changed: bool
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInfo:
+    """A window as it stands. ``observed_ms`` is how much of ``window.length_ms`` the source observed.
+
+    ``board_ms`` is its capacity, ``unpriced_ms`` the part of it without a price and ``nano`` the cost of the
+    rest, as they were written down beside the lines.
+    """
+
+    cluster: str
+    window: Window
+    state: LedgerState
+    version: int
+    digest: str
+    observed_ms: int
+    source: str
+    code_version: str
+    written_at_ms: int
+    board_ms: int
+    nano: int
+    unpriced_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowVersion:
+    """One version that a window ever had. ``board_ms``, ``unknown_ms``, ``nano`` are sums over capacity."""
+
+    version: int
+    digest: str
+    reason: str
+    line_count: int
+    board_ms: int
+    unknown_ms: int
+    unpriced_ms: int
+    nano: int
+    observed_ms: int
+    source: str
+    code_version: str
+    written_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WasteOfWindow:
+    """What became of the lines of a window, as far as it is not their rest (domain.waste.REST).
+
+    ``digest`` is that of the window's usage lines (WindowInfo.digest) which were looked at. ``lines`` are
+    WASTE_LINES (ledger/waste_writer.py): the natural key of a usage line, and a part of it. ``final`` says
+    that nothing will be seen later that could change it.
+    """
+
+    window: Window
+    digest: str
+    lines: pd.DataFrame
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AssessmentCounts:
+    """How many windows have a final, a provisional or no waste that fits their lines.
+
+    ``digest`` is another one whenever any of it changes; empty while there is none.
+    """
+
+    final: int
+    provisional: int
+    missing: int
+    digest: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MonthInfo:
+    """A month. ``version`` counts the window versions written in it; the fields after it are of a closed one.
+
+    ``previous_digest`` is that of the month closed before this one, empty for the first.
+    """
+
+    month: Month
+    state: LedgerState
+    version: int
+    digest: str | None = None
+    previous_digest: str | None = None
+    closed_at_ms: int | None = None
+    author: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MonthRollup:
+    """A closed month whose lines were added up by day: how many they were before, and are."""
+
+    month: Month
+    digest: str
+    folded_at_ms: int
+    author: str
+    lines_before: int
+    lines: int
+    waste_before: int
+    waste_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruningResult:
+    """What was deleted because it was over long ago."""
+
+    findings: int
+    events: int
+    posts: int
+    conversations: int
+    alert_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """A correction of a closed month; ``reference`` names its ticket, once per month, team and job."""
+
+    month: Month
+    team: str
+    job_uid: str
+    board_ms: int
+    nano: int
+    currency: str
+    reason: str
+    author: str
+    reference: str
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProposedAdjustment:
+    """What late lines would change for a team; ``nano`` is None where a side has time without a price."""
+
+    team: str
+    board_ms: int
+    nano: int | None
+
+    def __str__(self) -> str:
+        cost = "without a price" if self.nano is None else plain(self.nano)
+        return f"{self.team} {self.board_ms:+d} ms, {cost}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who did what to which month or window, when and why."""
+
+    at_ms: int
+    author: str
+    action: str
+    subject: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFinding:
+    """Something stored is not what was written; ``subject`` is a window, month, dimension or adjustment."""
+
+    month: Month | None
+    subject: str
+    detail: str
+
+
+FindingState: TypeAlias = FindingLifeState
+NEXT_EPISODE = 0
+"""As the ``episode`` of a new record and its events: the one after the last there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRecord:
+    """An episode of an anti-pattern of one subject: ``fingerprint`` and ``episode`` (from 1) tell it apart.
+
+    The words of detectors/findings.py are kept as text. ``content`` is the whole finding as JSON text;
+    ``board_ms``, ``nano`` (None where any has no price), ``counted`` and ``boards_now`` are of its waste.
+    ``rehearsal`` findings are told to nobody. ``state`` is as it was written: a mute that has run out stays
+    until the next evaluation. ``id`` and ``revision`` are the ledger's: None and 0 for a new one.
+    """
+
+    cluster: str
+    fingerprint: str
+    episode: int
+    pattern: str
+    variant: str
+    subject_kind: str
+    subject_name: str
+    subject_namespace: str
+    subject_uid: str
+    team: str
+    queue: str
+    severity: str
+    opened_at_ms: int
+    since_ms: int
+    last_seen_ms: int
+    content: str
+    board_ms: int
+    nano: int | None
+    counted: bool
+    boards_now: float
+    state: FindingState = FindingState.OPEN
+    closed_at_ms: int | None = None
+    clean_evaluations: int = 0
+    rehearsal: bool = False
+    exempt_until_ms: int | None = None
+    muted_until_ms: int | None = None
+    acknowledged_by: str | None = None
+    acknowledged_at_ms: int | None = None
+    acknowledged_note: str | None = None
+    id: int | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindingEvent:
+    """Who did what to a finding, when."""
+
+    fingerprint: str
+    episode: int
+    at_ms: int
+    author: str
+    action: str
+    detail: str = ""
+
+
+class LateLines(MonthClosed):
+    """Other lines arrived for a closed month. Nothing was touched.
+
+    ``proposal`` is what adjustments would say: per team, by name, what the new lines have more (or less)
+    than the closed ones.
+    """
+
+    def __init__(self, month: Month, window: str, proposal: tuple[ProposedAdjustment, ...]) -> None:
+        self.month = month
+        self.proposal = proposal
+        changed = ", ".join(str(item) for item in proposal) or "no team's sum changes"
+        super().__init__(f"{month} is closed: {window} stays as it is; to correct it, adjust: {changed}")
+
+
+class MonthOpen(LedgerError):
+    """An adjustment of a month that is not closed."""
+
+    def __init__(self, month: Month) -> None:
+        self.month = month
+        super().__init__(
+            f"{month} is open: an adjustment corrects a closed month; an open one takes new lines instead"
+        )
+
+
+class CloseRefused(LedgerError):
+    """A month is not ready to be closed; ``blockers`` says why, one sentence each."""
+
+    def __init__(self, month: Month, blockers: tuple[str, ...]) -> None:
+        self.month = month
+        self.blockers = blockers
+        shown = "; ".join(blockers[:20]) + (f"; and {len(blockers) - 20} more" if len(blockers) > 20 else "")
+        super().__init__(f"{month} cannot be closed without a reason: {shown}")
+
+
+class FoldRefused(LedgerError):
+    """A closed month is not what was closed: it keeps its windows as they are."""
+
+    def __init__(self, month: Month, findings: Sequence[str]) -> None:
+        self.month = month
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        super().__init__(
+            f"{month} is not folded, for it does not verify (gpucost month verify {month}): "
+            f"{'; '.join(findings[:5])}{more}"
+        )
+
+
+class LedgerTooNew(LedgerError):
+    """A newer gpucost has migrated this ledger; this one does not know its tables."""

@@ -1,0 +1,180 @@
+"""The tables of what people were told, and of posts on their way. No money rests on them: they change.
+
+The table of alert groups that Alertmanager sent, until everything about them was told.
+
+The table of API keys: what each may do, and never its secret.
+
+The table of waits that were foretold. Only the last 90 days: no money rests on it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, CheckConstraint, Index, Integer, Text
+from sqlalchemy import text as sql
+from sqlmodel import Field
+
+from gpucost.ledger.db.tables import (
+    LedgerModel,
+    big_int,
+    row_id,
+    table_of,
+)
+
+WAITING = "state = 'waiting'"
+
+
+class NotifyConversation(LedgerModel, table=True):
+    """What one channel was told of one thing. ``changed_ms`` is the last instant at which it was told."""
+
+    __tablename__ = "notify_conversation"
+    __table_args__ = (
+        CheckConstraint("posted_ms >= 0 AND changed_ms >= posted_ms", name="instants"),
+        Index(None, "changed_ms"),
+    )
+    channel: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    topic: str
+    kind: str
+    team: str
+    version: str
+    posted_ms: int = big_int()
+    updated_ms: int | None = big_int()
+    escalated_ms: int | None = big_int()
+    resolved_ms: int | None = big_int()
+    reference: str
+    changed_ms: int = big_int()
+
+
+class NotifyPost(LedgerModel, table=True):
+    """One message on its way, or where that ended: ``ended_ms`` is when it was sent, given up, or overtaken
+    by a later word on the same thing (superseded). ``since_ms`` is since when it may be tried: its age. An
+    ``urgent`` one goes before others, and so does what waits before it in its conversation."""
+
+    __tablename__ = "notify_post"
+    __table_args__ = (
+        CheckConstraint("state IN ('waiting', 'sent', 'dead', 'superseded')", name="state"),
+        CheckConstraint("(state = 'waiting') = (ended_ms IS NULL)", name="ended"),
+        CheckConstraint("tries >= 0", name="tries"),
+        Index(
+            "ix_notify_post_waiting",
+            "channel",
+            "key",
+            "id",
+            sqlite_where=sql(WAITING),
+            postgresql_where=sql(WAITING),
+        ),
+        Index(None, "ended_ms"),
+    )
+    id: int | None = row_id()
+    channel: str
+    key: str
+    kind: str
+    act: str
+    version: str
+    message: str = Field(sa_type=Text)
+    created_ms: int = big_int()
+    since_ms: int = big_int()
+    due_ms: int = big_int()
+    tries: int = Field(sa_type=Integer)
+    urgent: bool
+    trouble: str
+    state: str
+    ended_ms: int | None = big_int()
+
+
+NOTIFY_CONVERSATION = table_of(NotifyConversation)
+NOTIFY_POST = table_of(NotifyPost)
+
+
+class AlertGroupRow(LedgerModel, table=True):
+    """The last that Alertmanager sent of one group. ``key`` is the hash of its ``groupKey``, ``size`` the
+    characters of ``content``."""
+
+    __tablename__ = "alert_group"
+    __table_args__ = (
+        CheckConstraint("received_ms >= 0", name="received"),
+        Index(None, "received_ms"),
+    )
+    key: str = Field(primary_key=True)
+    content: str = Field(sa_type=Text)
+    firing: bool = Field(sa_type=Boolean)
+    size: int = big_int()
+    received_ms: int = big_int()
+
+
+ALERT_GROUP = table_of(AlertGroupRow)
+
+
+class ApiKeyRow(LedgerModel, table=True):
+    """A key. ``teams`` and ``clusters`` are JSON lists, sorted; without ``clusters`` it is for all of them.
+
+    A row is never deleted, so that no id is given twice, and but for its revocation and last use it does not
+    change (triggers of revision 0007).
+    """
+
+    __tablename__ = "api_key"
+    __table_args__ = (
+        CheckConstraint("created_ms >= 0", name="created"),
+        CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
+    )
+    id: str = Field(primary_key=True)
+    sha256: str
+    role: str
+    teams: str = Field(sa_type=Text)
+    clusters: str | None = Field(sa_type=Text)
+    expires_ms: int | None = big_int()
+    created_ms: int = big_int()
+    created_by: str
+    revoked_ms: int | None = big_int()
+    revoked_by: str
+    last_used_ms: int | None = big_int()
+    note: str
+
+
+API_KEY = table_of(ApiKeyRow)
+
+
+UNDECIDED = "started_ms IS NULL AND gone_ms IS NULL"
+
+
+class WaitPredictionRow(LedgerModel, table=True):
+    """What the advisor first said of a workload's wait, and what came of it.
+
+    ``queue`` is its ClusterQueue. Waits count from ``asked_ms``; null where they lie beyond the horizon.
+    ``simulated_*`` are those of the simulation alone; ``gpus`` is null in rows of before there were any.
+    """
+
+    __tablename__ = "wait_prediction"
+    __table_args__ = (
+        CheckConstraint("(p50_ms IS NULL OR p50_ms >= 0) AND (p90_ms IS NULL OR p90_ms >= 0)", name="waits"),
+        CheckConstraint("horizon_ms >= 0", name="horizon"),
+        Index(None, "cluster", "asked_ms"),
+        Index(
+            "ix_wait_prediction_undecided",
+            "cluster",
+            "workload_uid",
+            sqlite_where=sql(UNDECIDED),
+            postgresql_where=sql(UNDECIDED),
+        ),
+        {"sqlite_with_rowid": False},
+    )
+    cluster: str = Field(primary_key=True)
+    workload_uid: str = Field(primary_key=True)
+    namespace: str
+    name: str
+    queue: str
+    team: str
+    asked_ms: int = big_int()
+    p50_ms: int | None = big_int()
+    p90_ms: int | None = big_int()
+    horizon_ms: int = big_int()
+    started_ms: int | None = big_int()
+    gone_ms: int | None = big_int()
+    gpus: int | None = big_int()
+    p10_ms: int | None = big_int()
+    simulated_p10_ms: int | None = big_int()
+    simulated_p50_ms: int | None = big_int()
+    simulated_p90_ms: int | None = big_int()
+
+
+WAIT_PREDICTION = table_of(WaitPredictionRow)

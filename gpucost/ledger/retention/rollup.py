@@ -1,0 +1,346 @@
+"""What the ledger does not keep for ever: the hours of old months, and what was over long ago.
+
+Forgetting what was over long ago and no number rests on. The caller holds the transaction and the lock.
+
+An event goes only with its finding: a trigger lets those go of a resolved one that is marked (revision 0).
+
+Folding: the windows of a closed month added up by day. The caller holds the transaction and the lock.
+
+The rows of the windows themselves, with their digests and sums, stay: the digest of the month rests on them,
+and reports name them. What they held goes into the first window of each day. Windows that were assessed
+differently are kept apart, so that what is unknown of a day's capacity stays so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from gpucost.contract.frames import LINE_MEASURES
+from gpucost.domain.errors import InputError, LedgerError
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import Month, Window
+from gpucost.ledger.db.audit_trail import FOLDS, fold_detail
+from gpucost.ledger.db.database import LedgerDatabase, insert_rows
+from gpucost.ledger.db.digest import folded_month_digest
+from gpucost.ledger.db.dimensions import check_text
+from gpucost.ledger.db.records import (
+    FoldRefused,
+    LedgerState,
+    MonthRollup,
+    PruningResult,
+)
+from gpucost.ledger.db.store_tables import ALERT_GROUP, NOTIFY_CONVERSATION, NOTIFY_POST
+from gpucost.ledger.db.tables import (
+    FINDING,
+    FINDING_EVENT,
+    FOLD_BEGUN,
+    FOLDED_DAY,
+    LEDGER_WINDOW,
+    MONTH,
+    MONTH_FOLD,
+    PROGRESS_LINE,
+    USAGE_LINE,
+    WASTE_LINE,
+    WINDOW_PROBLEM,
+)
+from gpucost.ledger.retention import verification
+from gpucost.ledger.stores.outbox import ONCE
+from gpucost.ledger.usage import months, reader, rollups
+from gpucost.ledger.usage.query import (
+    TENSOR_OBSERVED,
+    merged_problems,
+    sum_by_hash,
+    total_of,
+)
+from gpucost.ledger.usage.rollups import RollupPiece
+from gpucost.ledger.usage.writer import record
+
+L, P, W = USAGE_LINE.c, WASTE_LINE.c, LEDGER_WINDOW.c
+
+_KEY = (L.unit_id, L.holder_id, L.rate_id, L.bucket)
+_WASTE_KEY = (P.unit_id, P.holder_id, P.rate_id, P.bucket, P.waste)
+_CONTENT = (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM, WASTE_LINE)
+
+# What a sum could not tell of: a tensor signal of which nobody knows for how long it was observed.
+_ODD = case(
+    (L.tensor_active_ms.is_not(None) & L.sm_observed_ms.is_(None) & L.tensor_observed_ms.is_(None), 1),
+    else_=0,
+)
+
+
+_TOLD = ("digest", "month_digest", "lines_before", "lines", "waste_before", "waste_lines")
+
+
+@dataclass(frozen=True, slots=True)
+class _DaySums:
+    """What the windows of a piece hold together, as rows without a window."""
+
+    lines: list[tuple[Any, ...]]
+    waste: list[tuple[Any, ...]]
+    progress: list[tuple[Any, ...]]
+    problems: list[tuple[Any, ...]]
+
+
+def due(connection: Connection, before_ms: int) -> tuple[Month, ...]:
+    """Closed months that ended at or before ``before_ms`` and are not folded, oldest first."""
+    statement = select(MONTH.c.month).where(MONTH.c.month.not_in(select(MONTH_FOLD.c.month)))
+    found = (Month.parse(name) for name in connection.execute(statement).scalars())
+    return tuple(sorted(month for month in found if month.window.end_ms <= before_ms))
+
+
+def plan(connection: Connection, month: Month) -> MonthRollup:
+    """What ``roll_up`` would begin with: ``lines`` and ``waste_lines`` are not known yet, and 0."""
+    windows = select(W.id).where(W.month == str(month))
+    counts = [
+        connection.execute(select(func.count()).select_from(table).where(table.c.window_id.in_(windows)))
+        for table in (USAGE_LINE, WASTE_LINE)
+    ]
+    lines, waste_lines = (int(count.scalar_one()) for count in counts)
+    return MonthRollup(month, "", 0, "", lines, 0, waste_lines, 0)
+
+
+def roll_up(connection: Connection, month: Month, author: str, now_ms: int) -> MonthRollup:
+    """See Ledger.fold."""
+    check_text("author", author, empty=False)
+    info = months.info(connection, month)
+    if info.state is not LedgerState.CLOSED or info.digest is None:
+        raise InputError("month", str(month), "a closed month: only what does not change any more is folded")
+    done = rollups.of_month(connection, month)
+    if done is not None:
+        return done
+    wrong = verification.verify(connection, month)
+    if wrong:
+        raise FoldRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])
+    before = plan(connection, month)
+    sum_by_hash(connection)
+    connection.execute(insert(FOLD_BEGUN).values(month=str(month)))
+    days = [
+        day
+        for piece in rollups.pieces(connection, str(month))
+        if (day := _fold_piece(connection, str(month), piece)) is not None
+    ]
+    digest = folded_month_digest(str(month), info.digest, days)
+    after = plan(connection, month)
+    row: dict[str, Any] = {
+        "month": str(month),
+        "digest": digest,
+        "month_digest": info.digest,
+        "folded_at_ms": now_ms,
+        "author": author,
+        "lines_before": before.lines_before,
+        "lines": after.lines_before,
+        "waste_before": before.waste_before,
+        "waste_lines": after.waste_before,
+    }
+    connection.execute(insert(MONTH_FOLD).values(row))
+    record(
+        connection,
+        at_ms=now_ms,
+        author=author,
+        action=FOLDS[0],
+        subject=str(month),
+        reason="",
+        detail=fold_detail(**{name: row[name] for name in _TOLD}),
+    )
+    found = rollups.of_month(connection, month)
+    assert found is not None
+    return found
+
+
+def _fold_piece(connection: Connection, month: str, piece: RollupPiece) -> tuple[Any, ...] | None:
+    """The day as the month's digest covers it; None where it stays as it is."""
+    if len(piece.windows) < 2:
+        return None
+    sums = _sums(connection, piece)
+    if sums is None:
+        return None
+    for table in _CONTENT:
+        connection.execute(delete(table).where(table.c.window_id.in_(piece.ids)))
+    for table, rows in zip(_CONTENT, (sums.lines, sums.progress, sums.problems, sums.waste), strict=True):
+        insert_rows(connection, table, [(piece.carrier, *row) for row in rows])
+    digest, totals = rollups.content(connection, piece)
+    if astuple(totals)[1:] != piece.sums[1:]:
+        raise LedgerError(f"{piece.subject}: the day would sum to {totals}, its windows to {piece.sums}")
+    values = {
+        "window_id": piece.carrier,
+        "month": month,
+        "cluster": piece.cluster,
+        "start_ms": piece.start_ms,
+        "end_ms": piece.end_ms,
+        "assessed": piece.assessed,
+        "windows": len(piece.windows),
+        "lines": len(sums.lines),
+        "waste_lines": len(sums.waste),
+        "digest": digest,
+    }
+    connection.execute(insert(FOLDED_DAY).values(values))
+    return rollups.day_row(values)
+
+
+def _sums(connection: Connection, piece: RollupPiece) -> _DaySums | None:
+    lines = _rows(connection, _lines(piece), len(_KEY) + len(LINE_MEASURES))
+    waste = _rows(connection, _waste(piece), len(_WASTE_KEY) + 2)
+    if lines is None or waste is None:
+        return None
+    return _DaySums(lines, waste, _progress(connection, piece), _problems(connection, piece))
+
+
+def _lines(piece: RollupPiece) -> Select[Any]:
+    measures = {name: L[name] for name in LINE_MEASURES} | {"tensor_observed_ms": TENSOR_OBSERVED}
+    sums = [_measure(name, column) for name, column in measures.items()]
+    # Priced and unpriced time in one line would lose the unpriced.
+    mixed = (func.count(L.nano) > 0) & (func.count(L.nano) < func.count())
+    checks = case((mixed, 1), else_=0), func.sum(_ODD)
+    statement = select(*_KEY, *sums, *checks).where(L.window_id.in_(piece.ids))
+    return statement.group_by(*_KEY).order_by(*_KEY)
+
+
+def _measure(name: str, column: Any) -> Any:
+    if name == "first_ms":
+        return func.min(column)
+    return func.max(column) if name == "last_ms" else total_of(name, column)
+
+
+def _waste(piece: RollupPiece) -> Select[Any]:
+    sums = [cast(func.sum(column), BigInteger) for column in (P.board_ms, P.nano)]
+    mixed = (func.count(P.nano) > 0) & (func.count(P.nano) < func.count())
+    statement = select(*_WASTE_KEY, *sums, case((mixed, 1), else_=0)).where(P.window_id.in_(piece.ids))
+    return statement.group_by(*_WASTE_KEY).order_by(*_WASTE_KEY)
+
+
+def _rows(connection: Connection, statement: Select[Any], width: int) -> list[tuple[Any, ...]] | None:
+    """The sums; None where one of the checks after them says that they would lose something."""
+    rows = [tuple(row) for row in connection.execute(statement)]
+    return None if any(any(row[width:]) for row in rows) else [row[:width] for row in rows]
+
+
+def _progress(connection: Connection, piece: RollupPiece) -> list[tuple[Any, ...]]:
+    p = PROGRESS_LINE.c
+    amounts: dict[tuple[str, str], list[float]] = defaultdict(list)
+    statement = select(p.pod_uid, p.name, p.amount).where(p.window_id.in_(piece.ids))
+    for pod_uid, name, amount in connection.execute(statement):
+        amounts[pod_uid, name].append(amount)
+    return [(*key, math.fsum(found)) for key, found in sorted(amounts.items())]
+
+
+def _problems(connection: Connection, piece: RollupPiece) -> list[tuple[Any, ...]]:
+    p = WINDOW_PROBLEM.c
+    statement = select(p.code, p.cluster, p.subject, p.detail, p.board_ms).where(p.window_id.in_(piece.ids))
+    found = sorted(merged_problems(connection.execute(statement)).items())
+    return [(seq, *key, board_ms) for seq, (key, board_ms) in enumerate(found)]
+
+
+F, E, N, C, G = FINDING.c, FINDING_EVENT.c, NOTIFY_POST.c, NOTIFY_CONVERSATION.c, ALERT_GROUP.c
+
+_GOING = 0
+
+
+def count(connection: Connection, before_ms: int) -> PruningResult:
+    """What ``forget`` would delete."""
+    counts = {
+        name: connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
+        for name, (table, old) in _old(before_ms).items()
+    }
+    return PruningResult(**counts)
+
+
+def forget(connection: Connection, before_ms: int) -> PruningResult:
+    """See Ledger.forget."""
+    old = _old(before_ms)
+    connection.execute(update(FINDING).where(old["findings"][1]).values(revision=_GOING))
+    counts = {
+        name: connection.execute(delete(table).where(rows)).rowcount for name, (table, rows) in old.items()
+    }
+    return PruningResult(**counts)
+
+
+def _old(before_ms: int) -> dict[str, tuple[Table, ColumnElement[bool]]]:
+    """Events before their findings, posts before their conversations. A conversation that is open stays."""
+    resolved = and_(F.state == "resolved", F.closed_at_ms < before_ms)
+    over = and_(or_(C.resolved_ms.is_not(None), C.kind.in_(ONCE)), C.changed_ms < before_ms)
+    posts = select(N.id).where(N.channel == C.channel, N.key == C.key).exists()
+    return {
+        "events": (FINDING_EVENT, E.finding_id.in_(select(F.id).where(resolved))),
+        "findings": (FINDING, resolved),
+        "posts": (NOTIFY_POST, and_(N.state != "waiting", N.ended_ms < before_ms)),
+        "conversations": (NOTIFY_CONVERSATION, and_(over, ~posts)),
+        "alert_groups": (ALERT_GROUP, G.received_ms < before_ms),
+    }
+
+
+# Who folds waits for whoever closes a month or folds another, and for no writer of windows: these write to no
+# closed month. No cluster is called so.
+_RETENTION = "(retention)"
+
+
+class RetentionStore:
+    """A part of ``Ledger``. No sum of a day, and nothing that was closed, changes."""
+
+    _database: LedgerDatabase
+    _now: Callable[[], int]
+
+    def foldable(self, before_ms: int) -> tuple[MonthRollup, ...]:
+        """Closed months that ended at or before ``before_ms`` and are not folded, the oldest first, with the
+        lines that they have now."""
+        with self._database.read() as connection:
+            return tuple(plan(connection, month) for month in due(connection, before_ms))
+
+    def fold(self, month: Month, *, author: str) -> MonthRollup:
+        """Add up the windows of a closed month by UTC day, in one transaction, after it was verified in it.
+
+        Sums by day, month and anything longer stay as they are to the last unit; the hours are gone. Days
+        that a window reaches over the edge of, and those of which a sum would lose something, stay. Folding
+        again changes nothing. Raises InputError for a month that is not closed, FoldRefused for one that does
+        not verify.
+        """
+        with self._database.write(_RETENTION) as connection:
+            return roll_up(connection, month, author, self._now())
+
+    def folded(self, month: Month) -> MonthRollup | None:
+        """None for a month that has its windows as they were written."""
+        with self._database.read() as connection:
+            return rollups.of_month(connection, month)
+
+    def folded_days(self, scope: Scope, window: Window) -> tuple[Window, ...]:
+        """The UTC days that meet ``window`` and of which the hours are gone, in any of the clusters that
+        ``scope`` sees; sorted."""
+        with self._database.read() as connection:
+            return reader.rollup_days(connection, window, scope.clusters)
+
+    def forget(self, before_ms: int, *, dry_run: bool = False) -> PruningResult:
+        """Delete findings resolved before then, with their events; messages that were sent, given up or
+        overtaken before then, conversations that were over; and what Alertmanager sent before then."""
+        if dry_run:
+            with self._database.read() as connection:
+                return count(connection, before_ms)
+        with self._database.write(_RETENTION) as connection:
+            return forget(connection, before_ms)
+
+    def free_bytes(self) -> int | None:
+        """Room in the file that new rows will use; None where the database has no file of ours."""
+        return self._database.free_bytes()
+
+    def vacuum(self) -> None:
+        """Give that room back to the disk. It takes as much again while it runs; nobody writes meanwhile."""
+        self._database.vacuum()

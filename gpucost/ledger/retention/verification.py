@@ -1,0 +1,245 @@
+"""The tamper check: every digest computed again from what is stored, one window in memory at a time.
+
+The database's own look at its pages and indexes.
+
+Digests are read from the tables one way; a report may go another, through an index that was damaged since,
+and miss rows of which every digest agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Table, select, text
+from sqlalchemy.exc import DBAPIError
+
+from gpucost.contract.frames import LINE_MEASURES
+from gpucost.domain.time import Month, Window
+from gpucost.ledger.db.audit_trail import audited_months, trail
+from gpucost.ledger.db.digest import (
+    adjustment_digest,
+    content_key,
+    line_texts,
+    month_digest,
+    window_digest,
+)
+from gpucost.ledger.db.records import LedgerState, VerifyFinding
+from gpucost.ledger.db.tables import (
+    ADJUSTMENT,
+    HOLDER,
+    LEDGER_WINDOW,
+    METADATA,
+    MONTH,
+    PROGRESS_LINE,
+    RATE,
+    UNIT,
+    USAGE_LINE,
+    WINDOW_PROBLEM,
+    WINDOW_VERSION,
+)
+from gpucost.ledger.usage import reader, rollups
+from gpucost.ledger.usage.lines import totals
+from gpucost.ledger.usage.months import SUMS
+from gpucost.ledger.waste import waste_reader
+
+W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
+
+
+def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, ...]:
+    """See Ledger.verify. The dimensions are always checked: every month stands on them."""
+    findings = [finding for table in (UNIT, HOLDER, RATE) for finding in _dimension(connection, table)]
+    closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
+    known = (
+        set(connection.execute(select(W.month).distinct()).scalars())
+        | closed.keys()
+        | audited_months(connection)
+        | rollups.months_begun(connection)
+    )
+    wanted = known if month is None else {str(month)}
+    for name in sorted(wanted):
+        findings += _month(connection, Month.parse(name), closed.get(name))
+        findings += waste_reader.verify(connection, name)
+        findings += rollups.verify(connection, name)
+    findings += _chain(list(closed.values()), wanted)
+    findings += _adjustments(connection, wanted)
+    findings += trail(connection, wanted)
+    return tuple(findings)
+
+
+def _dimension(connection: Connection, table: Table) -> Iterator[VerifyFinding]:
+    columns = list(table.columns)[2:]
+    for row_id, key, *values in connection.execute(select(table.c.id, table.c.content_key, *columns)):
+        # The row that stands for "no price" has no content and no key.
+        if content_key(values) != key and (row_id, key) != (0, ""):
+            yield VerifyFinding(None, f"{table.name} {row_id}", f"changed: now {values}")
+
+
+def _month(connection: Connection, month: Month, closed: Any) -> Iterator[VerifyFinding]:
+    statement = (
+        select(
+            *(W.id, W.cluster, W.start_ms, W.end_ms, W.state),
+            *(V.observed_ms, V.digest, *SUMS),
+        )
+        .join(WINDOW_VERSION, reader.CURRENT_VERSION)
+        .where(W.month == str(month))
+    )
+    rows = sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms))
+    recomputed, in_days = [], rollups.window_ids(connection, str(month))
+    for window_id, cluster, start_ms, end_ms, state, observed_ms, recorded, *sums in rows:
+        subject = f"{cluster} {Window(start_ms, end_ms)}"
+        header = (cluster, start_ms, end_ms, observed_ms)
+        if window_id in in_days:  # its lines are in a day's: what was written down of it counts
+            digest, found_sums = recorded, tuple(sums)
+        else:
+            digest, found_sums = _window(connection, window_id, header)
+        recomputed.append((cluster, start_ms, end_ms, digest, *found_sums))
+        if digest != recorded:
+            yield VerifyFinding(month, subject, f"content changed: digest {digest}, recorded {recorded}")
+        elif list(found_sums) != sums:
+            yield VerifyFinding(month, subject, f"sums changed: {found_sums}, recorded {tuple(sums)}")
+        if (state == LedgerState.CLOSED) != (closed is not None):
+            yield VerifyFinding(month, subject, f"state {state} does not fit the month's")
+    if closed is not None:
+        digest = month_digest(str(month), closed.previous_digest, recomputed)
+        if digest != closed.digest:
+            yield VerifyFinding(
+                month,
+                str(month),
+                f"{len(rows)} windows give digest {digest}, closed with {closed.digest}",
+            )
+
+
+def _window(connection: Connection, window_id: int, header: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    line, progress, problem = USAGE_LINE.c, PROGRESS_LINE.c, WINDOW_PROBLEM.c
+    statement = (
+        select(UNIT.c.content_key, HOLDER.c.content_key, RATE.c.content_key, line.bucket)
+        .add_columns(*(line[name] for name in LINE_MEASURES))
+        .join(UNIT, UNIT.c.id == line.unit_id)
+        .join(HOLDER, HOLDER.c.id == line.holder_id)
+        .join(RATE, RATE.c.id == line.rate_id)
+        .where(line.window_id == window_id)
+    )
+    columns = list(zip(*connection.execute(statement), strict=True)) or [()] * (4 + len(LINE_MEASURES))
+    amounts = select(progress.pod_uid, progress.name, progress.amount).where(progress.window_id == window_id)
+    problems = select(problem.code, problem.cluster, problem.subject, problem.detail, problem.board_ms).where(
+        problem.window_id == window_id
+    )
+    digest = window_digest(
+        header,
+        line_texts(columns),
+        (tuple(row) for row in connection.execute(amounts)),
+        (tuple(row) for row in connection.execute(problems)),
+    )
+    return digest, astuple(totals(*columns[3:6]))
+
+
+def _chain(closed: Sequence[Any], wanted: set[str]) -> Iterator[VerifyFinding]:
+    previous = ""
+    for row in closed:
+        if row.month in wanted and row.previous_digest != previous:
+            yield VerifyFinding(
+                Month.parse(row.month),
+                row.month,
+                f"chain broken: follows {row.previous_digest or 'nothing'}, the month closed before has "
+                f"{previous or 'none'}",
+            )
+        previous = row.digest
+
+
+def _adjustments(connection: Connection, wanted: set[str]) -> Iterator[VerifyFinding]:
+    columns = [column for column in ADJUSTMENT.columns if column.name not in ("id", "digest")]
+    previous = ""
+    for recorded, *values in connection.execute(
+        select(ADJUSTMENT.c.digest, *columns).order_by(ADJUSTMENT.c.id)
+    ):
+        if adjustment_digest(previous, values) != recorded and values[0] in wanted:
+            subject = f"adjustment of {values[1]}, {values[8]}"
+            yield VerifyFinding(Month.parse(values[0]), subject, "changed, or one before it is missing")
+        previous = recorded
+
+
+_MOST = 20
+
+# Indexes of our tables. What PostgreSQL still builds, or failed to build, it does not use either.
+_INDEXES = """
+SELECT c.oid, c.relname FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_class t ON t.oid = i.indrelid
+JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'btree' AND i.indisvalid AND pg_table_is_visible(t.oid) AND t.relname = ANY(:tables)
+ORDER BY c.relname
+"""
+_AMCHECK = """
+SELECT quote_ident(n.nspname) FROM pg_extension e
+JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'amcheck'
+"""
+_NOT_ALLOWED = "42501"
+# Class XX: data_corrupted, index_corrupted and internal errors; undefined_file: a file of it is gone.
+_DAMAGED = ("XX", "58P01")
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityReport:
+    """``damage`` in sentences, at most 20 of them; ``unchecked`` says why not all was looked at."""
+
+    damage: tuple[str, ...] = ()
+    unchecked: str = ""
+
+
+def integrity(connection: Connection) -> IntegrityReport:
+    """See Ledger.integrity."""
+    return _sqlite(connection) if connection.dialect.name == "sqlite" else _postgres(connection)
+
+
+def damaged_pages(connection: Connection) -> tuple[str, ...]:
+    """What SQLite's integrity check says of pages, tables and indexes; empty when all is well."""
+    found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars().all()
+    return () if found == ["ok"] else tuple(map(str, found))
+
+
+def _sqlite(connection: Connection) -> IntegrityReport:
+    damage = damaged_pages(connection)
+    if damage:
+        return IntegrityReport(damage)
+    orphans = connection.exec_driver_sql(
+        'SELECT "table", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1, 2'
+    )
+    missing = (
+        f"{count:,} rows of {table} name a row of {parent} that is gone" for table, parent, count in orphans
+    )
+    return IntegrityReport(tuple(missing))
+
+
+def _postgres(connection: Connection) -> IntegrityReport:
+    """By ``amcheck``: the order within each index, and that every row of its table is in it."""
+    schema = connection.exec_driver_sql(_AMCHECK).scalar()
+    if schema is None:
+        return IntegrityReport(unchecked="the database has no extension amcheck (CREATE EXTENSION amcheck)")
+    rows = connection.execute(text(_INDEXES), {"tables": list(METADATA.tables)}).all()
+    damage = []
+    for oid, name in rows:
+        state, message = _checked(connection, schema, oid)
+        if state == _NOT_ALLOWED:
+            function = f"{schema}.bt_index_check(regclass, boolean)"
+            return IntegrityReport(
+                unchecked=f"{message} (GRANT EXECUTE ON FUNCTION {function} TO the ledger's user)"
+            )
+        if state:
+            damage.append(f"index {name}: {message}")
+    return IntegrityReport(tuple(damage[:_MOST]))
+
+
+def _checked(connection: Connection, schema: str, oid: int) -> tuple[str, str]:
+    """SQLSTATE and message of what is wrong with one index; empty when nothing is."""
+    statement = text(f"SELECT {schema}.bt_index_check(CAST(:oid AS oid)::regclass, true)")
+    try:
+        with connection.begin_nested():
+            connection.execute(statement, {"oid": oid})
+    except DBAPIError as error:
+        state = str(getattr(error.orig, "sqlstate", None) or "")
+        if state != _NOT_ALLOWED and not state.startswith(_DAMAGED):
+            raise
+        return state, str(error.orig).strip().partition("\n")[0]
+    return "", ""

@@ -1,0 +1,242 @@
+"""How long jobs ran, out of the usage lines: what the advisor foretells waits from.
+
+What jobs used of their boards, out of the usage lines: what suggestions of a smaller size rest on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Float, Select, cast, func, select
+from sqlalchemy.sql.selectable import Subquery
+
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import DAY_MS, SECOND_MS, Window
+from gpucost.ledger.db.dimensions import check_text
+from gpucost.ledger.db.tables import (
+    FOLDED_DAY,
+    HOLDER,
+    LEDGER_WINDOW,
+    UNIT,
+    USAGE_LINE,
+)
+from gpucost.ledger.usage.query import alike_holders, sum_by_hash, visible
+
+LONGEST_MS = 90 * DAY_MS
+"""How far back runs are read. Later runs count more: what is older would change little."""
+MOST_RUNS = 50_000
+"""Runs that are told at once: those that ended last."""
+
+L, W, H, U, F = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, UNIT.c, FOLDED_DAY.c
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """A job that held GPUs from ``first_ms`` on and until ``last_ms``, both inside the time that was asked
+    about.
+
+    ``held_ms`` is how long it held any at all: in every window from the first to the last instant that it
+    did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is GPU
+    units (boards, or parts of them as they are asked for) that it held at once, the mean over that time, at
+    least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of that time: its run is
+    longer than what is seen of it. That time begins after the last folded day in what was asked about.
+    ``team`` is by the team rules, ``team_label`` what its labels said.
+    """
+
+    job_uid: str
+    team: str
+    team_label: str
+    job: str
+    gpus: int
+    held_ms: int
+    first_ms: int
+    last_ms: int
+    began_before: bool
+    goes_on: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.began_before or self.goes_on)
+
+
+def runs(connection: Connection, scope: Scope, cluster: str, window: Window, most: int) -> tuple[JobRun, ...]:
+    """See Ledger.runs. Two sums: what each job held in each window, and these by job."""
+    check_text("cluster", cluster)
+    if not 1 <= most <= MOST_RUNS:
+        raise InputError("most", most, f"1 to {MOST_RUNS}")
+    if not scope.sees_cluster(cluster):
+        return ()
+    # Whole windows only. One that is cut tells nothing of its parts, and at the edges runs are cut anyway.
+    edges = select(func.min(W.start_ms), func.max(W.end_ms), func.count()).where(*inside(cluster, window))
+    start_ms, end_ms, count = connection.execute(edges).one()
+    if not count:
+        return ()
+    alike = alike_holders(("team", "job", "job_uid"))
+    held = _held(scope, cluster, window, alike).subquery("held")
+    h = held.c
+    by_job = (
+        select(
+            h.holder_id,
+            *(cast(func.sum(h[name]), BigInteger).label(name) for name in ("span_ms", "unit_ms")),
+            func.min(h.first_ms).label("first_ms"),
+            func.max(h.last_ms).label("last_ms"),
+        )
+        .group_by(h.holder_id)
+        .subquery("by_job")
+    )
+    j = by_job.c
+    statement = (
+        select(H.job_uid, H.team, H.team_label, H.job, j.span_ms, j.unit_ms, j.first_ms, j.last_ms)
+        .join(HOLDER, H.id == j.holder_id)
+        .where(H.job_uid != "", j.span_ms > 0)
+        .order_by(j.last_ms.desc(), j.holder_id.desc())
+        .limit(most)
+    )
+    sum_by_hash(connection)
+    found = [
+        JobRun(
+            uid,
+            team,
+            team_label,
+            job,
+            max(1, round(unit_ms / span_ms)),
+            span_ms,
+            first_ms,
+            last_ms,
+            first_ms <= start_ms,
+            last_ms >= end_ms,
+        )
+        for uid, team, team_label, job, span_ms, unit_ms, first_ms, last_ms in connection.execute(statement)
+    ]
+    # Sorted here, not by the database: ids are another order in each.
+    return tuple(sorted(found, key=attrgetter("last_ms", "first_ms", "job_uid", "team", "job")))
+
+
+def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
+    """Which windows of the ledger are asked about: those after its last folded day, for of that day and what
+    was before nobody can tell how long a job held what within it."""
+    folded_end = select(func.coalesce(func.max(F.end_ms), 0)).where(
+        F.cluster == cluster, F.start_ms < window.end_ms, F.end_ms > window.start_ms
+    )
+    return (
+        W.cluster == cluster,
+        W.start_ms >= window.start_ms,
+        W.start_ms >= folded_end.scalar_subquery(),
+        W.end_ms <= window.end_ms,
+    )
+
+
+def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select[Any]:
+    """By job (the least id among its holders) and window."""
+    windows = select(W.id).where(*inside(cluster, window))
+    # A unit is ``share_num / share_den`` of a board.
+    units_ms = L.board_ms * U.share_den // U.share_num
+    return (
+        select(
+            alike.c.holder_id,
+            func.min(L.first_ms).label("first_ms"),
+            func.max(L.last_ms).label("last_ms"),
+            (func.max(L.last_ms) - func.min(L.first_ms)).label("span_ms"),
+            cast(func.sum(units_ms), BigInteger).label("unit_ms"),
+        )
+        .join(alike, alike.c.id == L.holder_id)
+        .join(UNIT, U.id == L.unit_id)
+        .where(L.window_id.in_(windows), L.bucket == str(Bucket.HELD), *visible(scope))
+        .group_by(alike.c.holder_id, L.window_id)
+    )
+
+
+MOST_USES = 20_000
+"""Jobs that are told at once: those that ended last."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUse:
+    """What a job used of the whole boards of ``model`` that it held in the time that was asked about.
+
+    ``memory_peak_mib`` is the most that it took of one of them, of ``memory_total_mib``. ``sm_busy`` is SM
+    activity while anything ran, 0 to 1: the mean over a window (by pod), the highest of its windows. The
+    mean over all time would call a job small that works in bursts. ``memory_seen`` and ``sm_seen`` are the
+    parts of its board time in which these were observed, 0 to 1.
+    """
+
+    namespace: str
+    job: str
+    job_uid: str
+    model: str
+    memory_peak_mib: int
+    memory_total_mib: float
+    sm_busy: float
+    memory_seen: float
+    sm_seen: float
+    first_ms: int
+    last_ms: int
+
+
+def uses(connection: Connection, scope: Scope, cluster: str, window: Window, most: int) -> tuple[JobUse, ...]:
+    """See Ledger.uses."""
+    check_text("cluster", cluster)
+    if not 1 <= most <= MOST_USES:
+        raise InputError("most", most, f"1 to {MOST_USES}")
+    if not scope.sees_cluster(cluster):
+        return ()
+    alike = alike_holders(("namespace", "job", "job_uid"))
+    # Of what was observed of each signal: the two need not have been observed for as long.
+    active = cast(L.sm_active_ms, Float(53)) / func.nullif(L.sm_observed_ms, 0)
+    busy = cast(L.busy_ms, Float(53)) / func.nullif(L.observed_ms, 0)
+    sums = {
+        name: L[name] for name in ("board_ms", "memory_observed_ms", "memory_total_mib_s", "sm_observed_ms")
+    }
+    by_job = (
+        select(
+            alike.c.holder_id,
+            U.model,
+            func.max(L.memory_peak_mib).label("peak"),
+            func.max(active / func.nullif(busy, 0.0)).label("sm_busy"),
+            *(cast(func.sum(column), BigInteger).label(name) for name, column in sums.items()),
+            func.min(L.first_ms).label("first_ms"),
+            func.max(L.last_ms).label("last_ms"),
+        )
+        .join(alike, alike.c.id == L.holder_id)
+        .join(UNIT, U.id == L.unit_id)
+        .where(
+            L.window_id.in_(select(W.id).where(*inside(cluster, window))),
+            L.bucket == str(Bucket.HELD),
+            U.share_num == U.share_den,
+            *visible(scope),
+        )
+        .group_by(alike.c.holder_id, U.model)
+        .subquery("by_job")
+    )
+    j = by_job.c
+    statement = (
+        select(H.namespace, H.job, H.job_uid, *(column for column in j if column.name != "holder_id"))
+        .join(HOLDER, H.id == j.holder_id)
+        .where(H.job_uid != "", j.peak.is_not(None), j.sm_busy.is_not(None), j.memory_observed_ms > 0)
+        .order_by(j.last_ms.desc(), j.holder_id.desc(), j.model)
+        .limit(most)
+    )
+    sum_by_hash(connection)
+    found = [
+        JobUse(
+            row.namespace,
+            row.job,
+            row.job_uid,
+            row.model,
+            row.peak,
+            row.memory_total_mib_s * SECOND_MS / row.memory_observed_ms,
+            min(1.0, row.sm_busy),
+            row.memory_observed_ms / row.board_ms,
+            row.sm_observed_ms / row.board_ms,
+            row.first_ms,
+            row.last_ms,
+        )
+        for row in connection.execute(statement)
+        if row.board_ms and row.memory_total_mib_s is not None
+    ]
+    order = ("last_ms", "first_ms", "job_uid", "model", "namespace", "job")
+    return tuple(sorted(found, key=attrgetter(*order)))

@@ -1,0 +1,73 @@
+"""Money, GPU-hours, shares and instants in the words of messages.
+
+Who owns what a notice is about.
+"""
+
+from __future__ import annotations
+
+from gpucost.domain.buckets import (
+    NO_TEAM,
+    UNALLOCATED,
+    UNAVAILABLE,
+    UNKNOWN,
+)
+from gpucost.domain.money import NANO
+from gpucost.domain.time import iso
+from gpucost.reports.base import display
+from gpucost.reports.base.values import CostAmount, CostChange
+
+_CENTS_BELOW = 100 * NANO
+
+
+def cost(nano: int | None, currency: str) -> str:
+    """``USD 8,412``, with cents below a hundred; a dash for what has no price."""
+    if nano is None:
+        return display.MISSING
+    return f"{currency} {display.money(nano, 2 if abs(nano) < _CENTS_BELOW else 0)}"
+
+
+def gpu_hours(board_ms: int) -> str:
+    """``1,234.5 GPU-hours``."""
+    return f"{display.hours(board_ms)} GPU-hours"
+
+
+def amount(found: CostAmount, currency: str, *, of_money: str = "", of_hours: str = "") -> str:
+    """``USD 8,412, 1,234.5 GPU-hours``; what has no price is said. ``of_money`` and ``of_hours`` are said of
+    the one and of the other, in brackets behind it."""
+    hours = f"{gpu_hours(found.board_ms)}{_bracketed(of_hours)}"
+    if found.nano is None:
+        return f"{hours}, without a price"
+    unpriced = found.unpriced_board_ms
+    rest = f", {display.hours(unpriced)} of them without a price" if unpriced else ""
+    return f"{cost(found.nano, currency)}{_bracketed(of_money)}, {hours}{rest}"
+
+
+def _bracketed(words: str) -> str:
+    return f" ({words})" if words else ""
+
+
+def instant(instant_ms: int) -> str:
+    """``2026-10-12 08:20 UTC``: what lies within the minute says nothing to anybody."""
+    return f"{iso(instant_ms)[:16].replace('T', ' ')} UTC"
+
+
+def sentence(words: str) -> str:
+    """``words`` with a full stop, where they end in none."""
+    return words if not words or words.endswith((".", "!", "?")) else f"{words}."
+
+
+def change_words(change: CostChange | None, since: str) -> str:
+    """``6% more than the week before``; empty where it cannot be said. ``since`` names what was before."""
+    if change is None or change.relative is None or change.nano is None:
+        return ""
+    if not change.nano:
+        return f"as much as {since}"
+    return f"{display.percent(abs(change.relative))} {'more' if change.nano > 0 else 'less'} than {since}"
+
+
+_NOBODY = frozenset((NO_TEAM, UNALLOCATED, UNAVAILABLE, UNKNOWN))
+
+
+def owner(team: str) -> str:
+    """The team, or empty, which is the platform: for what belongs to no team."""
+    return "" if team in _NOBODY else team

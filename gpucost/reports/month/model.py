@@ -1,0 +1,319 @@
+"""What a month's report consists of. The renderers and docs/reports.md follow these declarations.
+
+Tables over held lines: one row per group, and rankings of jobs. Costliest first, ties by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.time import Month, Window
+from gpucost.reports.base.display import percent
+from gpucost.reports.base.frame_sums import (
+    integers,
+    records,
+    summed,
+    sums,
+    total,
+)
+from gpucost.reports.base.values import (
+    EMPTY,
+    NOTHING,
+    CostAmount,
+    CostChange,
+    GpuUtilisation,
+    costliest_first,
+    named,
+    ratio,
+)
+from gpucost.reports.month.inputs import JOB_KEY, AdjustmentFacts, MonthComparison
+from gpucost.reports.month.provenance import MethodRow, ProblemRow, ReportProvenance
+from gpucost.reports.waste.waste_report import WasteReport
+
+CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
+"""The parts of capacity, in the order in which they are shown."""
+NO_ADJUSTMENTS = "Adjustments are of no cluster, and no part of this."
+"""What has to stand on a report of some clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One row of a table. ``share_of_cost`` is of the cost of all teams; ``change`` None where the months
+    cannot be compared.
+    """
+
+    group: Mapping[str, str]
+    held: CostAmount
+    jobs: int
+    share_of_cost: Fraction | None
+    utilisation: GpuUtilisation
+    change: CostChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCostRow:
+    """One job; ``teams`` has several where its team changed. ``span`` is from first to last held instant."""
+
+    cluster: str
+    namespace: str
+    job_kind: str
+    job: str
+    job_uid: str
+    teams: tuple[str, ...]
+    held: CostAmount
+    utilisation: GpuUtilisation
+    span: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamBudget:
+    """What a team may cost in the month, in ``currency``, of all clusters. ``part`` is what it held of that
+    so far, without adjustments, as the alerts have it; None without a price, from a budget of 0, and in a
+    report of some clusters only. ``covered`` is the part of the month that the ledger has windows of;
+    ``provisional``: the month is not over, or some of it may still change.
+    """
+
+    currency: str
+    monthly_nano: int
+    part: Fraction | None
+    covered: Fraction
+    provisional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """A team: its row, its adjustments (no part of ``row.held``), both together, and its costliest jobs.
+    ``cost_centre`` and ``budget`` are None where the team rules give none."""
+
+    row: GroupRow
+    adjustments: CostAmount
+    adjusted: CostAmount
+    top_jobs: tuple[JobCostRow, ...]
+    cost_centre: str | None = None
+    budget: TeamBudget | None = None
+
+    @property
+    def has_account(self) -> bool:
+        """Whether the team rules say more of it than its name."""
+        return self.cost_centre is not None or self.budget is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityBuckets:
+    """Where capacity went: held + unallocated + unavailable + unknown. Over-commitment stands beside it."""
+
+    held: CostAmount
+    unallocated: CostAmount
+    unavailable: CostAmount
+    unknown: CostAmount
+    overcommitted: CostAmount
+
+    @property
+    def capacity(self) -> CostAmount:
+        return self.held + self.unallocated + self.unavailable + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCapacity:
+    model: str
+    capacity: CostAmount
+    buckets: CapacityBuckets
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySummary:
+    """``measured_by`` says what ``capacity`` is: ``windows`` (totals the ledger wrote with them), ``days``
+    (another sum over the ledger) or ``lines``. The differences to the sum of the buckets must be 0.
+    """
+
+    measured_by: str
+    capacity: CostAmount
+    buckets: CapacityBuckets
+    difference_board_ms: int
+    difference_nano: int
+    models: tuple[ModelCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MonthTotals:
+    """``adjusted`` = held + adjustments: what the teams pay in the end."""
+
+    held: CostAmount
+    adjustments: CostAmount
+    adjusted: CostAmount
+    overcommitted: CostAmount
+    jobs: int
+    utilisation: GpuUtilisation
+    change: CostChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBasisTime:
+    """Held time of MIG slices, by what a slice was measured by: compute slices or memory slices."""
+
+    basis: str
+    held: CostAmount
+
+
+@dataclass(frozen=True, slots=True)
+class DayCost:
+    """One day, bucket and team; ``team`` is empty for what nobody held."""
+
+    day: str
+    bucket: str
+    team: str
+    amount: CostAmount
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReport:
+    """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order.
+
+    ``clusters_in_scope`` None: every cluster. A report of some clusters has no adjustments in it, which are
+    of no cluster, and neither the digest of the month nor why it was closed, which are of all.
+
+    ``waste`` is None where no detector has looked at any window of the month.
+    """
+
+    month: Month
+    currency: str
+    teams_in_scope: tuple[str, ...] | None
+    clusters_in_scope: tuple[str, ...] | None
+    totals: MonthTotals
+    comparison: MonthComparison
+    capacity: CapacitySummary | None
+    waste: WasteReport | None
+    teams: tuple[TeamRow, ...]
+    projects: tuple[GroupRow, ...]
+    job_kinds: tuple[GroupRow, ...]
+    queues: tuple[GroupRow, ...]
+    models: tuple[GroupRow, ...]
+    clusters: tuple[GroupRow, ...]
+    top_jobs: tuple[JobCostRow, ...]
+    jobs: tuple[JobCostRow, ...] | None
+    adjustments: tuple[AdjustmentFacts, ...]
+    share_bases: tuple[ShareBasisTime, ...]
+    days: tuple[DayCost, ...]
+    methods: tuple[MethodRow, ...]
+    problems: tuple[ProblemRow, ...]
+    provenance: ReportProvenance
+
+
+def jobs_of_several(report: MonthReport) -> str:
+    """Why the jobs of the teams add up to more than the jobs of the report; empty where they do not."""
+    counted_by_team = sum(team.row.jobs for team in report.teams)
+    if counted_by_team == report.totals.jobs:
+        return ""
+    return (
+        "A job that was of several teams counts for each: the teams' jobs add up to "
+        f"{counted_by_team:,}, of {report.totals.jobs:,}."
+    )
+
+
+def budget_words(report: MonthReport) -> str:
+    """Of what time the used parts of budgets are; empty where no team has a budget."""
+    budget = next((team.budget for team in report.teams if team.budget is not None), None)
+    if budget is None:
+        return ""
+    if report.clusters_in_scope is not None:
+        return "Budgets are for all clusters together: of some, no part is said to be used."
+    covered = percent(budget.covered, 1)
+    state = "provisional" if budget.provisional else "all of it settled"
+    what = f"Used: what was held, of the budget, in {budget.currency}"
+    return f"{what}; {covered} of the month is in the ledger, {state}."
+
+
+class GroupTables:
+    """Group tables over the held lines, with the previous month beside them."""
+
+    def __init__(self, held: pd.DataFrame, previous: pd.DataFrame | None) -> None:
+        self.held = held
+        self.previous = previous
+        self.total = total(held)
+        self._job = held.groupby(list(JOB_KEY), sort=False, observed=True).ngroup()
+        self.jobs = self._job.nunique()
+
+    def by(self, *keys: str) -> tuple[GroupRow, ...]:
+        """One row per value of ``keys``, in this month or the previous one, costliest first."""
+        now = sums(self.held, keys)
+        before = {} if self.previous is None else sums(self.previous, keys)
+        jobs = self._job_counts(keys)
+        rows = []
+        for key in {*now, *before}:
+            found = now.get(key, EMPTY)
+            rows.append(
+                GroupRow(
+                    group=named(keys, key),
+                    held=found.amount,
+                    jobs=jobs.get(key, 0),
+                    share_of_cost=ratio(found.nano, self.total.nano),
+                    utilisation=found.utilisation,
+                    change=self._change(found.amount, before.get(key, EMPTY).amount),
+                )
+            )
+        return tuple(sorted(rows, key=lambda row: costliest_first(row.held, tuple(row.group.values()))))
+
+    def change_of_total(self) -> CostChange | None:
+        before = NOTHING if self.previous is None else total(self.previous).amount
+        return self._change(self.total.amount, before)
+
+    def _change(self, now: CostAmount, before: CostAmount) -> CostChange | None:
+        return None if self.previous is None else CostChange.between(now, before)
+
+    def _job_counts(self, keys: Sequence[str]) -> dict[tuple[Any, ...], int]:
+        distinct = self.held[list(keys)].assign(_job=self._job).drop_duplicates()
+        counts = distinct.groupby(list(keys), sort=False, observed=True).size()
+        return {
+            (key if isinstance(key, tuple) else (key,)): int(count)
+            for key, count in zip(counts.index.tolist(), counts.tolist(), strict=True)
+        }
+
+
+def ranked(held: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Sums per key, costliest first: the order of ``costliest_first``."""
+    frame = summed(held, keys)
+    frame = frame.assign(_cost=frame["nano"].fillna(0))
+    return frame.sort_values(["_cost", "board_ms", *keys], ascending=[False, False, *[True] * len(keys)])
+
+
+def job_rows(ranking: pd.DataFrame) -> tuple[JobCostRow, ...]:
+    """``ranking`` has the job's key and its ``team``."""
+    spans = zip(integers(ranking["first_ms"]), integers(ranking["last_ms"]), strict=True)
+    identities = zip(*(ranking[column].tolist() for column in JOB_KEY), strict=True)
+    return tuple(
+        JobCostRow(
+            cluster,
+            namespace,
+            job_kind,
+            job,
+            job_uid,
+            teams=(team,),
+            held=found.amount,
+            utilisation=found.utilisation,
+            span=Window(first, last) if first is not None and last is not None and first < last else None,
+        )
+        for (cluster, namespace, job_kind, job, job_uid), team, found, (first, last) in zip(
+            identities, ranking["team"].tolist(), records(ranking), spans, strict=True
+        )
+    )
+
+
+def job_rows_with_teams(ranking: pd.DataFrame, held: pd.DataFrame) -> tuple[JobCostRow, ...]:
+    """Job rows of a ranking that does not know the teams, with all teams that held the job."""
+    keys = list(JOB_KEY)
+    teams = held[[*keys, "team"]].merge(ranking[keys], on=keys).drop_duplicates()
+    by_job: dict[tuple[str, ...], list[str]] = {}
+    for *identity, team in teams.itertuples(index=False, name=None):
+        by_job.setdefault(tuple(identity), []).append(team)
+    return tuple(
+        replace(
+            row, teams=tuple(sorted(by_job[(row.cluster, row.namespace, row.job_kind, row.job, row.job_uid)]))
+        )
+        for row in job_rows(ranking.assign(team=""))
+    )

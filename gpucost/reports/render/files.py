@@ -1,0 +1,72 @@
+"""Flat tables as CSV text and Parquet bytes. The one place that escapes CSV."""
+
+from __future__ import annotations
+
+import io
+import re
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpucost.reports.base.document import companion, number
+from gpucost.reports.render.tables import Cell, CellType, ReportTable
+
+# A spreadsheet takes a cell that starts with one of these for a formula (OWASP, CSV injection); the wide
+# forms count too, since some spreadsheets fold them.
+_FORMULA_STARTS = frozenset("=+-@\t\r\n＝＋－＠")
+# One that takes semicolons or tabs for commas, as in countries with decimal commas, knows no quotes of ours:
+# a cell begins for it within a text.
+_INNER_START = re.compile(r"([;|\t\r\n]\"*)(?=[=+\-@＝＋－＠])")
+_LINE_END = "\r\n"  # RFC 4180
+_PARQUET_TYPES = {CellType.TEXT: pa.string(), CellType.INTEGER: pa.int64(), CellType.RATIO: pa.float64()}
+
+
+def to_csv(table: ReportTable) -> str:
+    """``table`` as CSV: a head, text always quoted and harmless in a spreadsheet, numbers bare, null empty.
+
+    Beside each integer of nano-units or board milliseconds stands its decimal text, named as in JSON.
+    """
+    columns: list[list[str]] = []
+    for position, column in enumerate(table.columns):
+        cells = [row[position] for row in table.rows]
+        partner = companion(column.name)
+        if partner is not None:
+            texts: dict[Cell, str] = {n: partner.text(n) for n in set(cells) if isinstance(n, int)}
+            columns.append([quote(partner.name), *(texts.get(cell, "") for cell in cells)])
+        columns.append([quote(column.name), *map(_cell, cells)])
+    return "".join(",".join(line) + _LINE_END for line in zip(*columns, strict=True))
+
+
+def quote(text: str) -> str:
+    """A text cell: quoted, and told apart from a formula by an apostrophe wherever one could begin."""
+    inner = _INNER_START.sub(r"\1'", text)
+    safe = f"'{inner}" if text[:1] in _FORMULA_STARTS and text else inner
+    return '"' + safe.replace('"', '""') + '"'
+
+
+def to_parquet(table: ReportTable) -> bytes:
+    """``table`` as Parquet: integers stay integers, ratios are doubles; the facts are metadata."""
+    columns = []
+    for position, column in enumerate(table.columns):
+        cells = [_plain(row[position]) for row in table.rows]
+        columns.append(pa.array(cells, type=_PARQUET_TYPES[column.type]))
+    schema = pa.schema(
+        [pa.field(column.name, _PARQUET_TYPES[column.type]) for column in table.columns],
+        metadata=dict(sorted(table.facts.items())),
+    )
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Fraction):
+        return f"{number(cell):.6f}"
+    return quote(cell) if isinstance(cell, str) else str(cell)
+
+
+def _plain(cell: Cell) -> str | int | float | None:
+    return cell if cell is None or isinstance(cell, str | int) else number(cell)

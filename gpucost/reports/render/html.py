@@ -1,0 +1,339 @@
+"""The month as one HTML page: no scripts, nothing fetched, charts drawn here as SVG. Jinja2 escapes.
+
+Geometry of the charts in the HTML report: computed here in user units, drawn by the template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gpucost.domain.buckets import Bucket, Waste
+from gpucost.domain.money import NANO
+from gpucost.domain.time import DAY_MS, HOUR_MS, iso
+from gpucost.reports.base import display
+from gpucost.reports.base.values import (
+    CostAmount,
+    EnergyUsage,
+    MemoryUsage,
+    UsageSignal,
+    ratio,
+)
+from gpucost.reports.month.model import (
+    CAPACITY_BUCKETS,
+    NO_ADJUSTMENTS,
+    CapacityBuckets,
+    DayCost,
+    MonthReport,
+    budget_words,
+    jobs_of_several,
+)
+from gpucost.reports.month.provenance import provisional_words, read_of
+from gpucost.reports.waste import waste_table
+from gpucost.reports.waste.waste_report import WasteRow
+from gpucost.reports.waste.waste_table import LABELS
+
+MOST_SERIES = 7
+NOT_HELD = "not held"
+OTHERS = "other teams"
+
+# Work carries everything else; what nobody looked at lies on top, apart from all that is known.
+_UPWARDS = (
+    Waste.PRODUCTIVE,
+    *(waste for waste in Waste if waste.is_waste),
+    Waste.NO_DEMAND,
+    Waste.UNKNOWN,
+)
+_BAR_WIDTH = 1000
+_GAP = 3
+_SMALLEST = 2  # added to every part, so that what exists is seen
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 12, 24
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRect:
+    """A rectangle of a series; ``css`` is the class that colours it, ``title`` its tooltip."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    css: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartTick:
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class DayChart:
+    """Bars per day, stacked. ``series`` are (class, label) from the bottom up."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    baseline: float
+    unit: str
+    series: tuple[tuple[str, str], ...]
+    rects: tuple[ChartRect, ...]
+    y_ticks: tuple[ChartTick, ...]
+    x_ticks: tuple[ChartTick, ...]
+    description: str
+
+
+def capacity_bar(buckets: CapacityBuckets, height: int = 28) -> tuple[ChartRect, ...]:
+    """One bar of 1000 units, split by board time into the four parts of capacity, with gaps between them."""
+    amounts = {bucket: getattr(buckets, bucket.value) for bucket in CAPACITY_BUCKETS}
+    amounts = {bucket: amount for bucket, amount in amounts.items() if amount.board_ms > 0}
+    whole = sum(amount.board_ms for amount in amounts.values())
+    room = _BAR_WIDTH - (_GAP + _SMALLEST) * len(amounts) + _GAP
+    rects, x = [], 0.0
+    for bucket, amount in amounts.items():
+        width = _SMALLEST + room * amount.board_ms / whole
+        share = display.percent(ratio(amount.board_ms, whole), 1)
+        title = f"{display.PARTS[bucket]}: {display.hours(amount.board_ms)} GPU-hours, {share}"
+        rects.append(ChartRect(_at(x), 0, _at(width), height, bucket.value, title))
+        x += width + _GAP
+    return tuple(rects)
+
+
+def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
+    """Cost per day by team, what nobody held on top; GPU-hours where nothing has a price.
+
+    None without days.
+    """
+    days = [day for day in report.days if day.bucket != Bucket.OVERCOMMITTED]
+    if not days:
+        return None
+    by_cost = report.totals.held.nano is not None
+    colours = _colours(report, days)
+    values = _values(days, colours, by_cost)
+    return _stacked(report, values, _series(colours), by_cost, width, height)
+
+
+def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
+    """GPU-hours per day by bucket of the waste ledger: work at the bottom, waste upon it, then what is free
+    without demand and what is unknown. None without days."""
+    if report.waste is None or not report.waste.days:
+        return None
+    values = {(day.day, f"w-{day.waste}"): day.amount.board_ms for day in report.waste.days}
+    series = [(f"w-{waste.value}", LABELS[waste]) for waste in _UPWARDS]
+    return _stacked(report, values, series, False, width, height)
+
+
+def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
+    """What is waste among ``rows``, in percent of the whole that it is a part of, side by side."""
+    rects, x = [], 0.0
+    for row in rows:
+        if row.is_waste and row.amount.board_ms > 0:
+            width = 100 * row.amount.board_ms / whole_ms
+            title = f"{LABELS[Waste(row.waste)]}: {display.hours(row.amount.board_ms)} GPU-hours"
+            rects.append(ChartRect(_at(x), 0, _at(width), 10, f"w-{row.waste}", title))
+            x += width
+    return tuple(rects)
+
+
+def _stacked(
+    report: MonthReport,
+    values: Mapping[tuple[str, str], int],
+    every: Sequence[tuple[str, str]],
+    by_cost: bool,
+    width: int,
+    height: int,
+) -> DayChart:
+    """``values`` by day and class, stacked in the order of ``every`` (class, label), those left out that have
+    nothing."""
+    unit = report.currency if by_cost else "GPU-hours"
+    drawn = {css for (_, css), value in values.items() if value > 0}
+    series = [(css, label) for css, label in every if css in drawn]
+    dates = [iso(window.start_ms)[:10] for window in report.month.window.split(DAY_MS)]
+    highest = max(sum(values.get((date, css), 0) for css, _ in series) for date in dates)
+    top, ticks = _scale(highest, NANO if by_cost else HOUR_MS)
+    plot, band = height - _TOP - _BOTTOM, (width - _LEFT - _RIGHT) / len(dates)
+    rects: list[ChartRect] = []
+    for position, date in enumerate(dates):
+        y, x = float(height - _BOTTOM), _LEFT + (position + 0.12) * band
+        for css, label in series:
+            value = values.get((date, css), 0)
+            if value > 0:
+                y -= plot * value / top
+                title = f"{date}, {label}: {_shown(value, by_cost)} {unit}"
+                rects.append(ChartRect(_at(x), _at(y), _at(band * 0.76), _at(plot * value / top), css, title))
+    return DayChart(
+        width=width,
+        height=height,
+        left=_LEFT,
+        right=width - _RIGHT,
+        baseline=height - _BOTTOM,
+        unit=unit,
+        series=tuple(series),
+        rects=tuple(rects),
+        y_ticks=tuple(
+            ChartTick(_at(height - _BOTTOM - plot * tick / top), display.trimmed(_shown(tick, by_cost)))
+            for tick in ticks
+        ),
+        x_ticks=tuple(ChartTick(_at(_LEFT + (i + 0.5) * band), str(i + 1)) for i in range(0, len(dates), 7)),
+        description=f"Stacked bars, one per day of {display.month_name(report.month)}, in {unit}: "
+        + ", ".join(label for _, label in series),
+    )
+
+
+def _colours(report: MonthReport, days: Sequence[DayCost]) -> dict[str, str]:
+    """Team -> class: the costliest have one each, the others share one."""
+    held = {day.team for day in days if day.bucket == Bucket.HELD}
+    ranked = [team.row.group["team"] for team in report.teams if team.row.group["team"] in held]
+    own = len(ranked) if len(ranked) <= MOST_SERIES else MOST_SERIES - 1
+    return {team: f"s{i}" if i < own else "others" for i, team in enumerate(ranked)}
+
+
+def _series(colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(class, label) from the bottom up."""
+    own = [(css, display.name(team, 40)) for team, css in colours.items() if css != "others"]
+    return [*own, ("others", OTHERS), ("nobody", NOT_HELD)]
+
+
+def _values(days: Iterable[DayCost], colours: Mapping[str, str], by_cost: bool) -> dict[tuple[str, str], int]:
+    values: dict[tuple[str, str], int] = {}
+    for day in days:
+        css = colours.get(day.team, "others") if day.bucket == Bucket.HELD else "nobody"
+        amount = (day.amount.nano or 0) if by_cost else day.amount.board_ms
+        values[(day.day, css)] = values.get((day.day, css), 0) + amount
+    return values
+
+
+def _scale(highest: int, unit: int) -> tuple[int, list[int]]:
+    """The top of the axis and its ticks, three to six of them, at 1, 2 or 5 times a power of ten units."""
+    step, factors = max(1, unit // 100), (2, 5, 10)
+    base, position = step, 0
+    while step * 5 < highest:
+        step = base * factors[position]
+        if position == 2:
+            base, position = step, 0
+        else:
+            position += 1
+    count = max(1, -(-highest // step))
+    return step * count, [step * i for i in range(count + 1)]
+
+
+def _shown(value: int, by_cost: bool) -> str:
+    return display.money(value) if by_cost else display.hours(value, 2)
+
+
+def _at(value: float) -> float:
+    """Two decimals of a user unit are finer than any screen, and keep the text short."""
+    return round(value, 2)
+
+
+MOST_ROWS = 40
+_SHORT_ROWS = 12
+_SLIVER = 0.8  # percent of a gauge: two pixels
+Row = TypeVar("Row")
+
+
+def to_html(report: MonthReport) -> str:
+    """``report`` as a self-contained page; the same bytes for the same report.
+
+    Long tables are cut to MOST_ROWS rows and say so; the other formats have all of them.
+    """
+    environment = _environment()
+    style = environment.get_template("month.css").render()
+    return environment.get_template("month.html.j2").render(
+        report=report,
+        style=Markup(style),
+        style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
+        bar=None if report.capacity is None else capacity_bar(report.capacity.buckets),
+        chart=day_chart(report),
+        trend=waste_chart(report),
+        words=waste_table,
+        shared_jobs=jobs_of_several(report),
+        budget_words=budget_words(report),
+        buckets=CAPACITY_BUCKETS,
+        most_rows=MOST_ROWS,
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gpucost.reports"),
+        autoescape=lambda name: name is not None and not name.endswith(".css"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        cut=_cut,
+        duration=display.span_of_days,
+        exact_duration=display.duration,
+        gib=display.gib,
+        hours=display.hours,
+        hours_or_less=display.hours_or_less,
+        kwh=display.kwh,
+        money=display.money,
+        month_name=display.month_name,
+        name=display.name,
+        percent=display.percent,
+        price=display.price,
+        relative=display.relative,
+        signed_money=display.signed_money,
+        patch=waste_table.patch_text,
+        visible=display.visible,
+        watts=display.watts,
+    )
+    environment.globals.update(
+        covered=_covered,
+        short=_short,
+        of=_of,
+        part=_part,
+        zero=_zero,
+        waste_bar=waste_bar,
+        gauge=_gauge,
+        dash=display.MISSING,
+        no_adjustments=NO_ADJUSTMENTS,
+        read_of=read_of,
+        provisional_words=provisional_words,
+        parts=display.PARTS,
+    )
+    return environment
+
+
+def _cut(rows: Sequence[Row]) -> Sequence[Row]:
+    return rows[:MOST_ROWS]
+
+
+def _short(rows: Sequence[Row]) -> Markup:
+    """The class of a table that is not divided between two printed pages; a longer one would leave a gap."""
+    return Markup(' class="short"' if len(rows) <= _SHORT_ROWS else "")
+
+
+def _of(part: CostAmount, whole: CostAmount) -> str:
+    return display.percent(ratio(part.board_ms, whole.board_ms), 1)
+
+
+def _part(buckets: object, bucket: Bucket) -> CostAmount:
+    amount: CostAmount = getattr(buckets, bucket.value)
+    return amount
+
+
+def _covered(signal: UsageSignal | MemoryUsage | EnergyUsage) -> str:
+    return display.percent(signal.coverage)
+
+
+def _gauge(share: Fraction) -> float:
+    """Percent of a gauge to fill; what is more than nothing is seen."""
+    return max(float(share) * 100, _SLIVER) if share else 0.0
+
+
+def _zero(amount: CostAmount) -> bool:
+    return not amount.board_ms and not amount.nano

@@ -1,0 +1,232 @@
+"""Findings in a terminal: the list, and one of them whole. What a cluster names itself is foreign text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from gpucost.domain.money import NANO, plain, round_half_even
+from gpucost.reports.base import display
+from gpucost.reports.render.terminal_parts import (
+    LONGEST_NAME,
+    WHOLE,
+    caption,
+    indented,
+    new_table,
+    print_block,
+    print_parts,
+    severity_style,
+)
+from gpucost.reports.waste.findings import (
+    EventRow,
+    EvidencePart,
+    FindingAcknowledgement,
+    FindingEntry,
+    FindingReport,
+    FindingsReport,
+    SubjectPart,
+)
+
+MOST_FINDINGS = 50
+LONGEST_TEXT = 4_000
+_WIDE = 116
+_SUBJECT, _LEAST_SUBJECT = "subject", 8
+_NUMBERS = ("GPU-h", "last day", "rate", "id")
+_HEADS = ("severity", "what", _SUBJECT, "last day", "rate", "id")
+_WIDE_HEADS = ("severity", "what", _SUBJECT, "team", "since", *_NUMBERS)
+_MOST = {"what": 28, "team": 12}
+_MOST_TIGHT = {"what": 12}
+_TIGHT = 80
+_BETWEEN = 3  # cells that a table has between two columns
+_OVER = "resolved"
+_MOST_NAMED = 4  # who acknowledged a finding
+_VIEW = "°"
+_VIEWS = f"{_VIEW} shown, and in no sum."
+
+
+def print_findings(report: FindingsReport, console: Console) -> None:
+    """One line each, the dearest first. Where there is little room names are cut, and no number; on what is
+    no screen nothing is cut or left out."""
+    wide, whole = console.width >= _WIDE, console.width >= WHOLE
+    rows = report.findings if whole else report.findings[:MOST_FINDINGS]
+    cells = [_cells(row, wide) for row in rows]
+    table = new_table(f"Findings, by what they wasted in their last day; money in {report.currency}")
+    heads = _WIDE_HEADS if wide else _HEADS
+    most_of = {} if whole else _MOST_TIGHT if console.width < _TIGHT else _MOST
+    room = console.width
+    for head, *column in zip(heads, *cells, strict=True):
+        if head != _SUBJECT:
+            room -= (
+                min(most_of.get(head, room), max(cell.cell_len for cell in (Text(head), *column))) + _BETWEEN
+            )
+    for head, *column in zip(heads, *cells, strict=True):
+        limit = max(_LEAST_SUBJECT, room - _BETWEEN) if head == _SUBJECT else most_of.get(head)
+        widest = max(cell.cell_len for cell in (Text(head), *column))
+        least = widest if limit is None else min(widest, limit)
+        justify: Literal["left", "right"] = "right" if head in _NUMBERS else "left"
+        table.add_column(
+            head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, max_width=limit
+        )
+    for row_cells in cells:
+        table.add_row(*row_cells)
+    more = len(report.findings) - len(rows)
+    notes = [f"{more:,} more: choose, or see the other formats."] if more > 0 else []
+    notes.append("rate: what a day costs at the rate of now.")
+    notes += [_VIEWS] if any(not row.wasted.counted for row in rows) else []
+    notes.append("All of one: gpucost findings show ID")
+    caption(table, *notes)
+    console.print(table, crop=False)
+
+
+def _cells(row: FindingEntry, wide: bool) -> tuple[Text, ...]:
+    """In the order of the heads."""
+    severity = Text(row.severity, severity_style(row.severity))
+    name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
+    cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
+    daily = Text(_money(row.now.daily_nano) if row.now.boards and row.state != _OVER else display.MISSING)
+    more = (Text(display.name(row.team, LONGEST_NAME)), Text(row.since[:10])) if wide else ()
+    hours = (Text(display.hours(row.wasted.board_ms)),) if wide else ()
+    return (severity, name, shown_subject(row.subject), *more, *hours, cost, daily, Text(str(row.id)))
+
+
+def print_finding(report: FindingReport, console: Console) -> None:
+    """The sentence first; then evidence, waste, the change ready to be copied, guards, and what happened."""
+    row = report.finding
+    is_over = row.state == _OVER
+    parts = [*_headline(report), Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency))]
+    print_parts(parts, console)
+    title = "What it said to do" if is_over else "What to do"
+    print_parts([Text.assemble((f"{title}\n", "bold"), foreign(row.action.text))], console)
+    if row.action.patch:
+        print_block(row.action.patch, console, indent=2 if is_over else 0)
+        console.print()
+    rest = [*_guards(row), Group(*_events(report.events)), Text(f"More: {row.documentation}", "dim")]
+    if uid := job_uid(row.subject):
+        rest.append(Text(f"The job: gpucost job {uid}", "dim"))
+    print_parts(rest, console)
+
+
+def what(pattern: str, variant: str, state: str, *, is_rehearsal: bool = False) -> Text:
+    """``idle_allocation partly, muted``."""
+    text = Text(f"{pattern} {display.visible(variant)}" if variant else pattern)
+    told = [*([] if state == "open" else [state]), *(["rehearsal"] if is_rehearsal else [])]
+    return text.append(f", {', '.join(told)}", "dim") if told else text
+
+
+def shown_subject(subject: SubjectPart) -> Text:
+    """``job ns/train``."""
+    names = f"{display.visible(subject.namespace, LONGEST_NAME)}/" if subject.namespace else ""
+    return Text(f"{subject.kind} {names}{display.name(subject.name, LONGEST_NAME)}")
+
+
+def job_uid(subject: SubjectPart) -> str:
+    """What ``gpucost job`` takes; empty for what is no job."""
+    return display.visible(subject.uid, LONGEST_NAME) if subject.kind == "job" else ""
+
+
+def foreign(text: str) -> str:
+    return display.visible(text, LONGEST_TEXT)
+
+
+def _headline(report: FindingReport) -> list[RenderableType]:
+    """What is over is told as what was: first that it is over, then what it said."""
+    row = report.finding
+    over = f"Was found, resolved at {row.closed_at or row.last_seen}. What it said last:\n"
+    since = f"since {row.since}" + (f" until {row.closed_at}" if row.closed_at else "")
+    uid = job_uid(row.subject)
+    head = Text.assemble(
+        (over if row.state == _OVER else "", "green"),
+        (foreign(row.summary), "dim" if row.state == _OVER else "bold"),
+        "\n",
+        (row.severity, "dim" if row.state == _OVER else severity_style(row.severity)),
+        "  ",
+        what(row.pattern, row.variant, row.state, is_rehearsal=row.rehearsal),
+        "  ",
+        shown_subject(row.subject),
+        (f" in {display.name(row.subject.cluster)}{f' uid {uid}' if uid else ''}", "dim"),
+        (
+            f"\nfinding {row.id} · {since} · team {display.name(row.team)} · queue {display.name(row.queue)}",
+            "dim",
+        ),
+        (f"\nfirst reported {row.opened_at}, last seen {row.last_seen}", "dim"),
+    )
+    if row.acknowledged is not None:
+        note = f": {foreign(row.acknowledged.note)}" if row.acknowledged.note else ""
+        head.append(f"\nacknowledged by {_who_knows(row.acknowledged, report.events)}{note}", "cyan")
+    if row.muted_until is not None:
+        head.append(f"\nmuted until {row.muted_until}", "cyan")
+    if row.exempt_until is not None:
+        head.append(f"\nexempt until {row.exempt_until}, by a setting or a label", "cyan")
+    return [head]
+
+
+def _who_knows(last: FindingAcknowledgement, events: Sequence[EventRow]) -> str:
+    """``ann``, ``ann, then bob``: who comes later takes nothing from who was first."""
+    said = [event.author for event in events if event.action == "acknowledge"] or [last.by]
+    names = [display.visible(author) for author in said]
+    if len(names) > _MOST_NAMED:
+        names = [names[0], f"{len(names) - 2} more", names[-1]]
+    return ", then ".join(names)
+
+
+def _evidence(evidence: Sequence[EvidencePart]) -> Iterator[RenderableType]:
+    yield Text("Evidence", "bold")
+    if not evidence:
+        yield indented(Text("none", "dim"), 2)
+    for each in evidence:
+        unit = f" {display.visible(each.unit)}" if each.unit else ""
+        yield indented(Text(f"{foreign(each.name)}: {shown_value(each.value)}{unit}"), 2)
+        if each.shown_by:
+            yield indented(Text(foreign(each.shown_by), "dim"), 6)
+
+
+def shown_value(value: Fraction | int | str | None) -> str:
+    """Numbers with the decimals that tell them apart, at most four."""
+    if value is None:
+        return display.MISSING
+    if isinstance(value, Fraction):
+        return display.trimmed(plain(round_half_even(value.numerator * NANO, value.denominator), 4))
+    return foreign(value) if isinstance(value, str) else f"{value:,}"
+
+
+def _waste(row: FindingEntry, currency: str) -> Iterator[RenderableType]:
+    wasted = row.wasted
+    yield Text("What it wasted" if row.state == _OVER else "What it wastes", "bold")
+    hours = f"{display.hours(wasted.board_ms)} GPU-hours ({_priced(wasted.nano, currency)}) in its last day"
+    yield indented(Text(f"{hours}{'' if wasted.counted else ': shown, and in no sum'}"), 2)
+    if row.now.boards and row.state != _OVER:
+        hourly, daily = _priced(row.now.hourly_nano, currency), _priced(row.now.daily_nano, currency)
+        gpus = "GPU" if row.now.boards == 1 else "GPUs"
+        rate = (
+            hourly if row.now.hourly_nano is None else f"{hourly} per hour, {daily} a day at its rate of now"
+        )
+        yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {rate}"), 2)
+    if wasted.formula:
+        yield indented(Text(foreign(wasted.formula), "dim"), 2)
+
+
+def _guards(row: FindingEntry) -> list[RenderableType]:
+    if not row.checked:
+        return []
+    guards = (indented(Text(foreign(guard), "dim"), 2) for guard in row.checked)
+    return [Group(Text("Looked at, and no reason against it", "bold"), *guards)]
+
+
+def _events(events: Sequence[EventRow]) -> Iterator[RenderableType]:
+    yield Text("What happened", "bold")
+    for event in events:
+        detail = f": {foreign(event.detail)}" if event.detail else ""
+        words = f"{event.at}  {display.visible(event.action)} by {display.visible(event.author)}{detail}"
+        yield indented(Text(words, "dim"), 2)
+
+
+def _priced(nano: int | None, currency: str) -> str:
+    return "no price" if nano is None else f"{display.money(nano)} {currency}"
+
+
+def _money(nano: int | None) -> str:
+    return "no price" if nano is None else display.money(nano)

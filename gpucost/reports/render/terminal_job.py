@@ -1,0 +1,344 @@
+"""The report of a job in a terminal: what it cost, how well it used what it held, and what to change.
+
+In the manner of jobstats: a bar for each GPU, and notes at the end, the most important first, each with the
+change to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpucost.domain.buckets import Waste
+from gpucost.domain.time import MINUTE_MS, Window, iso
+from gpucost.reports.base import display
+from gpucost.reports.base.values import CostAmount
+from gpucost.reports.job.job_report import (
+    GpuUse,
+    JobLiveView,
+    JobReport,
+    JobWait,
+    TraceLine,
+)
+from gpucost.reports.job.job_waste import (
+    JobAccount,
+    JobFinding,
+    JobObservation,
+    unexplained,
+)
+from gpucost.reports.render.terminal_parts import (
+    MOST_ROWS,
+    bar,
+    caption,
+    cost_text,
+    filled,
+    footnotes,
+    indented,
+    level_lines,
+    name_text,
+    new_table,
+    print_block,
+    print_parts,
+    problem_table,
+    severity_style,
+    shown_cost,
+    shown_names,
+    signal_text,
+    three_signals,
+)
+from gpucost.reports.waste.waste_table import LABELS, looked_at
+
+_NARROW = 100  # below this many columns a GPU's line leaves out what is not needed to tell whether it works
+_WIDE, _WIDE_BAR, _BAR = 150, 20, 10
+_MOST_NAME = 24
+_MOST_UNSAID = 5
+_LONGEST_TEXT = 2_000
+NOT_READ = "GPU by GPU, and waits: not read from the source. Ask for them with --gpus."
+
+
+def print_job(report: JobReport, console: Console) -> None:
+    """What the job held and cost, each GPU, waits, where its time went, the trace, and what to change."""
+    parts: list[RenderableType] = [_headline(report), _signals_line(report)]
+    parts += [
+        Text(
+            f"{display.money(item.per_unit_nano, 9)} {report.currency} per {display.name(item.name)}"
+            f" ({display.money(item.per_million_nano)} per million)"
+        )
+        for item in report.progress
+    ]
+    if report.folded_days:
+        parts.append(Text(_by_day(report.folded_days), "dim"))
+    parts += _seen(report.seen, console.width)
+    if report.account is not None:
+        parts += _account(report.account)
+    parts += [_trace(report.lines), problem_table(report.problems)]
+    print_parts(parts, console)
+    _print_notes(report, console)
+
+
+def _headline(report: JobReport) -> Text:
+    pods = display.counted(len(report.pods), "pod")
+    nodes = display.counted(len(report.nodes), "node")
+    return Text.assemble(
+        (display.name(report.job), "bold"),
+        f"  {display.visible(report.job_kind)} in {display.name(report.namespace)}\n",
+        (f"{display.money(report.held.nano)} {report.currency}", "bold cyan"),
+        f" for {display.hours(report.held.board_ms)} GPU-hours of {shown_names(report.models)}\n",
+        (f"uid {display.name(report.job_uid)} · team {shown_names(report.teams)} · queue ", "dim"),
+        (f"{shown_names(report.queues)} · {pods} on {nodes}\n", "dim"),
+        (f"{report.span}", "dim"),
+    )
+
+
+def _by_day(days: Sequence[Window]) -> str:
+    first, last = (iso(day.start_ms)[:10] for day in (days[0], days[-1]))
+    when = f"{first} is" if len(days) == 1 else f"{len(days)} days from {first} to {last} are"
+    return f"{when} kept by day: the sums are whole, the hours are gone."
+
+
+def _signals_line(report: JobReport) -> Text:
+    found = report.utilisation
+    signals = zip(("busy", "SM", "tensor"), three_signals(found), strict=True)
+    lines = [", ".join(f"{name} {signal_text(signal)}" for name, signal in signals)]
+    lines += level_lines(found)
+    over = found.busy.over_board_ms if found.busy else 0
+    if over:
+        lines.append(f"busy for {display.hours(over)} GPU-hours more than its part of shared boards")
+    return Text("\n".join(lines))
+
+
+def _seen(seen: JobLiveView | None, width: int) -> Iterator[RenderableType]:
+    if seen is None:
+        yield Text(NOT_READ, "dim")
+        return
+    if seen.gpus:
+        yield _gpus(seen.gpus, width)
+    if seen.waits:
+        yield _waits(seen)
+    if seen.notes:
+        yield Text("\n".join(display.visible(note, _LONGEST_TEXT) for note in seen.notes), "dim")
+
+
+def _gpus(gpus: Sequence[GpuUse], width: int) -> Table:
+    """The GPUs that did least come first: they are what a reader looks for."""
+    wide = width >= _NARROW
+    ranked = sorted(gpus, key=lambda use: (_busy(use), use.node, use.gpu))
+    rows = [
+        [
+            name_text(use.node),
+            name_text(use.gpu),
+            *((name_text(use.pod),) if wide else ()),
+            _level(use, _WIDE_BAR if width >= _WIDE else _BAR),
+            Text(display.MISSING if use.idle_board_ms is None else display.hours(use.idle_board_ms)),
+            Text(display.hours(use.held_board_ms)),
+            *((Text(signal_text(use.sm)), Text(_watts(use))) if wide else ()),
+            Text(_memory(use, wide)),
+        ]
+        for use in ranked[:MOST_ROWS]
+    ]
+    heads = (
+        *("node", "gpu", *(("pod",) if wide else ()), "busy", "idle h", "held h"),
+        *(("SM", "power") if wide else ()),
+        "memory",
+    )
+    names = (0, 1, 2) if wide else (0, 1)
+    table = filled("GPUs", heads, rows, names, width, _MOST_NAME)
+    table.columns[len(names)].justify = "left"
+    more = len(gpus) - MOST_ROWS
+    cut = (f"{display.counted(more, 'busier one')} more in --format json.",) if more > 0 else ()
+    what = "Busy: any kernel ran; in brackets the part that was observed. Idle: steps without one."
+    caption(table, *cut, what)
+    return table
+
+
+def _watts(use: GpuUse) -> str:
+    return display.MISSING if use.energy is None else display.watts(use.energy.mean_w)
+
+
+def _busy(use: GpuUse) -> Fraction:
+    return Fraction(2) if use.busy is None else use.busy.mean
+
+
+def _level(use: GpuUse, width: int) -> Text:
+    if use.busy is None:
+        return Text("not observed", "dim")
+    return Text.assemble((bar(use.busy.mean, width), "cyan"), f" {signal_text(use.busy)}")
+
+
+def _memory(use: GpuUse, wide: bool) -> str:
+    """``71.4 of 80.0 GiB``."""
+    peak = display.gib(use.memory_peak_mib)
+    if use.memory_peak_mib is None or use.memory_total_mib is None or not wide:
+        return peak
+    return f"{peak.removesuffix(' GiB')} of {display.gib(use.memory_total_mib)}"
+
+
+def _waits(seen: JobLiveView) -> RenderableType:
+    since = iso(seen.waits[0].span.start_ms)
+    length = display.span_of_days(_minutes(seen.waited_ms))
+    longest = sorted(seen.waits, key=lambda wait: -wait.span.length_ms)[:MOST_ROWS]
+    lines = [
+        indented(Text(f"{iso(wait.span.start_ms)}  {_wait(wait)}", "dim"), 2)
+        for wait in sorted(longest, key=lambda wait: wait.span.start_ms)
+    ]
+    return Group(Text.assemble(("Waited ", "bold"), f"{length} in all, since {since}"), *lines)
+
+
+def _wait(wait: JobWait) -> str:
+    queue = f" in {display.name(wait.queue)}" if wait.queue else ""
+    held_by = ": ".join(filter(None, (wait.layer, display.visible(wait.reason, 200) if wait.reason else "")))
+    what = f"{display.counted(wait.pods, 'pod')} with {wait.units} × {display.name(wait.resource)} each"
+    length = display.span_of_days(_minutes(wait.span.length_ms))
+    return f"{length}{queue}, {what}; held by {held_by or 'what is not known'}"
+
+
+def _minutes(length_ms: int) -> int:
+    """A wait is known by the minute; less than one is shown as it is."""
+    return length_ms - length_ms % MINUTE_MS or length_ms
+
+
+def _account(account: JobAccount) -> Iterator[RenderableType]:
+    rows = [row for row in account.buckets if row.amount.board_ms]
+    if not rows:
+        return
+    table = new_table("Where its time went")
+    table.add_column("", no_wrap=True)
+    for head in ("GPU-hours", "of held", "cost"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        style = "yellow" if row.is_waste else "dim" if row.waste == Waste.UNKNOWN else ""
+        cells = (display.hours(row.amount.board_ms), display.percent(row.share, 1), shown_cost(row.amount))
+        table.add_row(Text(LABELS[Waste(row.waste)], style), *cells)
+    wasted = (display.hours(account.wasted.board_ms), display.percent(account.share, 1))
+    table.add_section()
+    table.add_row("Wasted", *wasted, shown_cost(account.wasted), style="bold")
+    caption(table, *footnotes([*(row.amount for row in rows), account.wasted]))
+    yield table
+    if account.assessment.missing or account.assessment.provisional:
+        yield Text(looked_at(account.assessment), "dim")
+
+
+def _trace(lines: Sequence[TraceLine]) -> Text:
+    """Each part of the cost, and its formula on a line of its own: in a table there is no room for it."""
+    text = Text("Where it comes from", "bold")
+    for line in lines:
+        names = (line.node, line.resource, line.rate_id)
+        text.append(f"\n{'  '.join((iso(line.span.start_ms), *map(display.name, names)))}", "not bold dim")
+        text.append(f"\n    {line.formula}", "not bold")
+    return text
+
+
+def _print_notes(report: JobReport, console: Console) -> None:
+    """The findings, each with its change: at the end, where a reader of a terminal begins. Those of the
+    ledger first, then what the detectors say of the job's time, then waste that neither explains."""
+    open_, over = _parted(report.findings)
+    observed = _observed(report)
+    for title, notes in (
+        ("What to change, the most important first", [_of_ledger(each, report.currency) for each in open_]),
+        (
+            "What was found and is over: for the next time",
+            [_of_ledger(each, report.currency) for each in over],
+        ),
+        ("What the detectors say of its time", [_of_source(each, report.currency) for each in observed]),
+    ):
+        _print_list(title, notes, console)
+    rest = [*_rest(report, observed)]
+    if rest:
+        print_parts([Text("\n".join(rest), "dim")], console)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """One finding as it is printed: ``facts`` stand behind the severity."""
+
+    severity: str
+    is_over: bool
+    facts: str
+    texts: tuple[str, ...]
+    action: str
+    patch: str
+
+
+def _print_list(title: str, notes: Sequence[_Note], console: Console) -> None:
+    if not notes:
+        return
+    print_parts([Text(title, "bold")], console)
+    for number, note in enumerate(notes, 1):
+        style = "dim" if note.is_over else severity_style(note.severity)
+        head = Text.assemble(f"{number}. ", (note.severity, style), (f"  {note.facts}", "dim"))
+        texts = [indented(Text(display.visible(text, _LONGEST_TEXT)), 3) for text in note.texts]
+        action = indented(Text(f"→ {display.visible(note.action, _LONGEST_TEXT)}", "bold"), 3)
+        print_parts([head, *texts, action], console, gap=0)
+        print_block(note.patch, console, indent=4)
+        console.print()
+
+
+def _parted(findings: Sequence[JobFinding]) -> tuple[list[JobFinding], list[JobFinding]]:
+    over = [each for each in findings if each.state == "resolved" or each.until is not None]
+    return [each for each in findings if each not in over], over
+
+
+def _observed(report: JobReport) -> list[JobObservation]:
+    """What the source tells beyond the ledger's findings."""
+    if report.look is None:
+        return []
+    known = {(each.pattern, each.variant) for each in report.findings}
+    return [each for each in report.look.findings if (each.pattern, each.variant) not in known]
+
+
+def _of_ledger(found: JobFinding, currency: str) -> _Note:
+    open_, _ = _parted([found])
+    facts = f"{found.pattern}, finding {found.finding}, {found.state}, {_when(found.since, found.until)}"
+    cost = _wasted(found.wasted, found.counted, "in its last day", currency)
+    texts = (found.summary,)
+    return _Note(found.severity, not open_, f"{facts}; {cost}", texts, found.action, found.patch)
+
+
+def _of_source(found: JobObservation, currency: str) -> _Note:
+    name = f"{found.pattern} {found.variant}".rstrip()
+    facts = f"{display.visible(name)}, {_when(found.since, found.until)}"
+    cost = _wasted(found.wasted, found.counted, "of this job", currency)
+    texts = (found.summary, *((found.formula,) if found.formula else ()))
+    is_over = found.until is not None
+    return _Note(found.severity, is_over, f"{facts}; {cost}", texts, found.action, found.patch)
+
+
+def _when(since: str, until: str | None) -> str:
+    return f"since {since}" + (f" until {until}" if until else "")
+
+
+def _wasted(amount: CostAmount, counted: bool, of: str, currency: str) -> str:
+    hours = f"{display.hours(amount.board_ms)} GPU-hours"
+    money = cost_text(amount) if amount.nano is None else f"{cost_text(amount)} {currency}"
+    return f"{hours} ({money}) {of}{'' if counted else ', shown, in no sum'}"
+
+
+def _rest(report: JobReport, observed: Sequence[JobObservation]) -> Iterator[str]:
+    """Waste that no finding explains, and what the detectors did not say, and why."""
+    said: list[JobFinding | JobObservation] = [*report.findings, *observed]
+    account = report.account
+    left = () if account is None else unexplained(account, said)
+    for row, pages in left:
+        hours, words = display.hours(row.amount.board_ms), LABELS[Waste(row.waste)].lower()
+        yield f"{hours} GPU-hours of it were {words}: see {' and '.join(pages)}"
+    if account is not None and not said and not left:
+        yield _no_findings(account)
+    if report.look is not None:
+        for unsaid in report.look.withheld[:_MOST_UNSAID]:
+            yield f"{unsaid.pattern} was not said, because {display.visible(unsaid.because, _LONGEST_TEXT)}"
+        yield from (display.visible(note, _LONGEST_TEXT) for note in report.look.notes)
+
+
+def _no_findings(account: JobAccount) -> str:
+    looked = account.assessment.final + account.assessment.provisional
+    if looked:
+        return "Nothing to change: no detector found anything about this job, and none of it was wasted."
+    return (
+        "No findings: no detector has looked at this time. gpucost serve looks by itself while "
+        "detectors.enabled is true."
+    )

@@ -1,0 +1,175 @@
+"""What to do first: findings that go on, by the money that comes back, those that are alike in one line.
+
+What a finding says to whom: a reader of some teams is not told the names of others.
+
+What stands behind a bucket of the waste ledger: the anti-patterns that claim its time, and their pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost.detectors.findings import (
+    Finding,
+    FindingAction,
+    FindingDraft,
+    FindingEvidence,
+    SubjectKind,
+    WastePattern,
+)
+from gpucost.domain.buckets import Waste
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import iso
+from gpucost.reports.base.values import CostAmount
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """The words of a finding."""
+
+    summary: str
+    evidence: tuple[FindingEvidence, ...]
+    action: FindingAction
+
+
+def view_for(draft: FindingDraft, scope: Scope) -> FindingView:
+    """The words of ``draft`` for who sees ``scope``: those for its team where the rule has such, since its
+    own may name what other teams run. Labels are told to nobody."""
+    view = None if scope.sees_every_team else draft.team_view
+    words = draft if view is None else view
+    return FindingView(words.summary, words.evidence, words.action)
+
+
+_DAY_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """A finding of the ledger: its number, its state, what it says, and when it was resolved."""
+
+    id: int
+    state: str
+    finding: Finding
+    since_ms: int
+    closed_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarFindings:
+    """More findings of the same pattern, variant, team and state: their numbers, and what they cost together
+    in a day at their rates of now; None where none of them has one."""
+
+    findings: tuple[int, ...]
+    daily_nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A finding that goes on: what it costs, what to do, and what comes back. ``daily_nano`` is what it costs
+    in a day at its rate of now; None where there is no price, or no rate. ``job_uid`` is empty where it is
+    about no job. ``alike`` is None where there is no other of its kind."""
+
+    finding: int
+    pattern: str
+    variant: str
+    severity: str
+    state: str
+    team: str
+    subject_kind: str
+    subject: str
+    job_uid: str
+    since: str
+    summary: str
+    action: str
+    patch: str
+    wasted: CostAmount
+    counted: bool
+    daily_nano: int | None
+    alike: SimilarFindings | None
+
+
+def to_do(findings: Sequence[KnownFinding], scope: Scope = EVERYTHING) -> tuple[Recommendation, ...]:
+    """Findings by the money that comes back, then by what they wasted; of those alike the dearest, which
+    names the others."""
+    ranked = sorted((each for each in findings if each.finding.goes_on), key=_order)
+    groups: dict[tuple[str, ...], list[KnownFinding]] = {}
+    for each in ranked:
+        draft = each.finding.draft
+        # What somebody has answered must not stand for what nobody has.
+        kind = (draft.pattern, draft.variant, draft.team, draft.subject.kind, each.state)
+        groups.setdefault(kind, []).append(each)
+    return tuple(_to_do(first, others, scope) for first, *others in groups.values())
+
+
+def daily_nano(finding: Finding) -> int | None:
+    """What it costs in a day at its rate of now."""
+    hourly = finding.nano_per_hour if finding.boards_now > 0 else None
+    return None if hourly is None else hourly * _DAY_HOURS
+
+
+def _order(known: KnownFinding) -> tuple[int, ...]:
+    wasted = known.finding.wasted
+    return -(daily_nano(known.finding) or 0), -(wasted.nano or 0), -wasted.board_ms, known.id
+
+
+def _to_do(known: KnownFinding, others: Sequence[KnownFinding], scope: Scope) -> Recommendation:
+    finding, draft, words = known.finding, known.finding.draft, view_for(known.finding.draft, scope)
+    return Recommendation(
+        finding=known.id,
+        pattern=draft.pattern.value,
+        variant=draft.variant,
+        severity=finding.severity.value,
+        state=known.state,
+        team=draft.team,
+        subject_kind=draft.subject.kind.value,
+        subject=str(draft.subject),
+        job_uid=draft.subject.uid if draft.subject.kind is SubjectKind.JOB else "",
+        since=iso(known.since_ms),
+        summary=words.summary,
+        action=words.action.text,
+        patch=words.action.patch,
+        wasted=CostAmount(finding.wasted.board_ms, finding.wasted.nano),
+        counted=finding.wasted.counted,
+        daily_nano=daily_nano(finding),
+        alike=_alike(others),
+    )
+
+
+def _alike(others: Sequence[KnownFinding]) -> SimilarFindings | None:
+    if not others:
+        return None
+    costs = [cost for each in others if (cost := daily_nano(each.finding)) is not None]
+    return SimilarFindings(tuple(each.id for each in others), sum(costs) if costs else None)
+
+
+HELD: Mapping[Waste, WastePattern] = {
+    Waste.UNAVAILABLE: WastePattern.UNHEALTHY_ALLOCATED,
+    Waste.GANG_STALL: WastePattern.GANG_STALL,
+    Waste.PREEMPTED: WastePattern.PREEMPTION_WASTE,
+    Waste.IDLE: WastePattern.IDLE_ALLOCATION,
+    Waste.OVERSIZED: WastePattern.OVERSIZED_REQUEST,
+}
+"""Of time that somebody held."""
+OF_NOBODY: Mapping[Waste, WastePattern] = {
+    Waste.UNAVAILABLE: WastePattern.NOT_ADVERTISED,
+    Waste.STARVED: WastePattern.QUOTA_STARVATION,
+    Waste.FRAGMENTED: WastePattern.FRAGMENTATION,
+}
+"""Of time that nobody held."""
+
+
+def patterns_of(waste: Waste) -> tuple[WastePattern, ...]:
+    """The anti-patterns whose findings have time in this bucket; none of a bucket that is no waste."""
+    return tuple(found[waste] for found in (HELD, OF_NOBODY) if waste in found)
+
+
+def pattern_of(waste: Waste, *, is_held: bool) -> WastePattern:
+    """The anti-pattern behind wasted time that somebody held, or nobody. Raises KeyError for what is no
+    waste."""
+    return ({**OF_NOBODY, **HELD} if is_held else {**HELD, **OF_NOBODY})[waste]
+
+
+def page_of(pattern: WastePattern | str) -> str:
+    """The page of a pattern, as a path in gpucost's documentation."""
+    return f"docs/detectors/{pattern}.md"

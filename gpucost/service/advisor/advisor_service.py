@@ -1,0 +1,432 @@
+"""The advisor over a watched cluster: what is known is put together in the background, answers are given from
+memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from gpucost.advisor.model.answers import Advice, Explanation
+from gpucost.advisor.model.settings import AdvisorSettings
+from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.wait.run_times import NO_HISTORY, RunTimes
+from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.objects.jobs import JobManifest, JobObject
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.volcano import PodGroup
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.domain.errors import shorten
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.advisor.advisor_cache import AdvisorCache
+from gpucost.service.advisor.status import AdvisorStatus
+from gpucost.service.advisor.tenant_views import TenantViews
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""Pause between two looks at whether the watched state changed."""
+HISTORY_EVERY_S = 15 * 60.0
+"""Pause between two reads of past run times."""
+LONGEST_AGE_S = 120.0
+"""An answer from an older state is none: as long as a watch may be silent
+(gpucost.service.advisor.cluster_watcher)."""
+COLLECTED_EVERY_S = 3600.0
+"""Pause between two collections of all garbage, where there is a webhook."""
+_CLOSING_S = 5.0
+_REST = 3
+"""How much longer than working out a state nothing is worked out."""
+# The middle one of three is near enough for "about", and each more costs a third more.
+_SAMPLES_AT_ADMISSION, _HOURS_AT_ADMISSION = 3, 24.0
+
+
+class NoState(Exception):
+    """Nothing can be answered now; the message says why, to a person."""
+
+
+class AdviseFunction(Protocol):
+    """``gpucost.advisor.advise.advise``."""
+
+    def __call__(
+        self, manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True
+    ) -> Advice: ...
+
+
+class ExplainFunction(Protocol):
+    """``gpucost.advisor.explanation.job_explanation.explain``."""
+
+    def __call__(self, kind: str, namespace: str, name: str, known: AdvisorContext) -> Explanation | None: ...
+
+
+class ManifestFunction(Protocol):
+    """``gpucost.kube.manifests.manifest_of``. Raises InputError, which names the field."""
+
+    def __call__(
+        self, document: Mapping[str, Any], place: str, at_ms: int, namespace: str
+    ) -> JobManifest: ...
+
+
+class RereadFunction(Protocol):
+    """``gpucost.kube.manifests.reread``. Raises InputError, which names the field."""
+
+    def __call__(self, manifest: JobManifest, document: Mapping[str, Any], /) -> JobManifest: ...
+
+
+class DocumentFunction(Protocol):
+    """``gpucost.kube.manifests.writer.document_of``. Raises InputError for kinds that it cannot write."""
+
+    def __call__(
+        self, job: JobObject, workload: Workload | None, group: PodGroup | None, /
+    ) -> Mapping[str, Any]: ...
+
+
+class ClusterSource(Protocol):
+    """``gpucost.service.advisor.cluster_watcher.ClusterWatcher``: the state of one cluster."""
+
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def version(self) -> object:
+        """Another one whenever a snapshot would hold other objects."""
+
+    @property
+    def is_current(self) -> bool: ...
+
+    def overview(self, cluster: str) -> ClusterOverview | None: ...
+
+
+class AdviceTurns:
+    """One answer at a time: they are computed, and two at once take longer than one after the other. At most
+    ``most`` wait or are served, and one of each who asks: nobody takes the places of others."""
+
+    def __init__(self, most: int = 4) -> None:
+        self.most = most
+        self._places, self._turn = threading.BoundedSemaphore(most), threading.Lock()
+        self._asking: set[str] = set()
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def one(self, who: str = "") -> Iterator[bool]:
+        """A turn, waited for; False at once when there are ``most``, or ``who`` (empty: nobody)
+        has one or waits for one. See ``is_asking``."""
+        if not self._begin(who):
+            yield False
+            return
+        try:
+            with self._turn:
+                yield True
+        finally:
+            with self._guard:
+                self._asking.discard(who)
+            self._places.release()
+
+    def is_asking(self, who: str) -> bool:
+        """Whether somebody has a turn or waits for one."""
+        with self._guard:
+            return who in self._asking
+
+    def _begin(self, who: str) -> bool:
+        with self._guard:
+            if who in self._asking or not self._places.acquire(blocking=False):
+                return False
+            if who:
+                self._asking.add(who)
+            return True
+
+
+class GarbageControl:
+    """The collector of garbage, which nothing can interrupt, beside a state of millions of objects: going
+    through all of them takes half a second, in which no review gets its advice. So it is off while a state
+    is made, and what is there then is put where it does not look (``gc.freeze``). A state that is dropped
+    goes without it. What else stands in circles is looked for once in ``every_s``, in one long pause."""
+
+    def __init__(self, every_s: float = COLLECTED_EVERY_S) -> None:
+        self._every_s, self._last_s = every_s, time.monotonic()
+
+    @contextmanager
+    def kept_out(self) -> Iterator[None]:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if time.monotonic() - self._last_s > self._every_s:
+                gc.unfreeze()
+                gc.collect()
+                self._last_s = time.monotonic()
+            gc.freeze()
+            if was_enabled:
+                gc.enable()
+
+
+@dataclass(frozen=True)
+class AdvisorEngine:
+    """The functions that answer."""
+
+    advise: AdviseFunction
+    explain: ExplainFunction
+    manifest_of: ManifestFunction
+    reread: RereadFunction
+    write: DocumentFunction | None = None
+    """Without it nothing is suggested for jobs that exist."""
+
+
+@dataclass(frozen=True)
+class AdvisorSnapshot:
+    """What is known of one state, and what follows from it.
+
+    Knowledge is not for two threads at once: ``known`` is for whoever has a turn (``AdvisorService.turns``),
+    and ``at_admission`` for the one worker of the admission webhook, which cannot wait for a turn.
+    """
+
+    known: AdvisorContext
+    rules: TeamRules
+
+    @cached_property
+    def at_admission(self) -> AdvisorContext:
+        # Simulating the wait takes seconds, and the webhook has a fraction of one.
+        return replace(self.known, settings=replace(self.known.settings, samples=0, budget_s=None))
+
+    @cached_property
+    def wait_at_admission(self) -> AdvisorContext:
+        """A few samples of a day, for "about 3 h". By the same worker: what is worked out is shared."""
+        settings = self.known.settings
+        hours = min(settings.horizon_hours, _HOURS_AT_ADMISSION)
+        samples = min(settings.samples, _SAMPLES_AT_ADMISSION)
+        found = copy(self.at_admission)
+        object.__setattr__(
+            found, "settings", replace(settings, horizon_hours=hours, samples=samples, budget_s=None)
+        )
+        return found
+
+    @cached_property
+    def tenants(self) -> TenantViews:
+        return TenantViews(self.known.overview, self.rules)
+
+    def asks_gpus(self, manifest: JobManifest) -> bool:
+        """Whether any of its pods asks for GPUs or parts of them, or may: claims are not looked into."""
+        units = self.known.overview.units
+        templates = [each.template for each in manifest.job.pod_sets]
+        return any(template.claims or units.asked(template.requests) for template in templates)
+
+
+@dataclass(eq=False)
+class AdvisorService:
+    """Answers for one watched cluster. All methods may be called from any thread.
+
+    ``run_times`` reads how long jobs ran, from the ledger; where it fails, NO_HISTORY is answered from. Only
+    ``start``'s threads work out a state; who asks never waits for that.
+    """
+
+    watched: ClusterSource
+    engine: AdvisorEngine
+    rules: TeamRules
+    prices: PriceBook | None = None
+    run_times: Callable[[], RunTimes] = lambda: NO_HISTORY
+    settings: AdvisorSettings = field(default_factory=AdvisorSettings)
+    status: AdvisorStatus = field(default_factory=AdvisorStatus)
+    learnt: AdvisorCache = field(default_factory=AdvisorCache)
+    """How waits that were foretold held, and what is found against jobs."""
+    has_webhook: bool = False
+    """Whether to prepare for it too, which takes twice the work and memory."""
+    turns: AdviceTurns = field(default_factory=AdviceTurns)
+    every_s: float = EVERY_S
+    monotonic: Callable[[], float] = time.monotonic
+    _history: RunTimes = NO_HISTORY
+    _informed: AdvisorSnapshot | None = None
+    _version: object = None
+    _checked_s: float = 0.0
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _garbage: GarbageControl = field(default_factory=GarbageControl)
+
+    def start(self) -> None:
+        """Begin to follow the state; once."""
+        for target, name in ((self._follow, "gpucost-advisor"), (self._learn, "gpucost-advisor-history")):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Stop. A ledger that does not answer is not waited for. May be called more than once."""
+        self._closed.set()
+        deadline = time.monotonic() + _CLOSING_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self.has_webhook:
+            gc.unfreeze()
+
+    def refresh(self) -> None:
+        """Put together what is known, if the state changed since. ``start``'s thread calls it."""
+        if not self.watched.is_current:
+            return
+        version = (self.watched.version, self._history, self.learnt.known)
+        if self._informed is None or version != self._version:
+            with self._garbage.kept_out() if self.has_webhook else nullcontext():
+                overview = self.watched.overview(self.watched.cluster)
+                if overview is None:
+                    return
+                self._informed, self._version = self._inform(overview), version
+        self._checked_s = self.monotonic()
+
+    def learn(self) -> None:
+        """Read how long jobs ran. ``start``'s thread calls it."""
+        try:
+            self._history = self.run_times()
+        except Exception as error:  # whatever the ledger is in: advice goes on without it
+            logger.warning("run times cannot be read: %s", shorten(str(error), 500))
+            self._history = NO_HISTORY
+
+    def informed(self) -> AdvisorSnapshot:
+        """What is known now. Raises NoState while no state was read, or the last one is too old."""
+        found = self._informed
+        if found is None:
+            raise NoState(f"the state of the cluster {self.watched.cluster} has not been read yet")
+        if not self.watched.is_current or self.monotonic() - self._checked_s > LONGEST_AGE_S:
+            raise NoState(
+                f"the state of the cluster {self.watched.cluster} is older than {LONGEST_AGE_S:.0f} s: "
+                "its API server does not answer"
+            )
+        return found
+
+    def read(self, document: Mapping[str, Any], informed: AdvisorSnapshot, place: str = "") -> JobManifest:
+        """A document as a manifest, submitted when the state was taken. Raises InputError."""
+        at_ms = informed.known.overview.state.at_ms
+        return self.engine.manifest_of(document, place, at_ms, "default")
+
+    def advise(
+        self,
+        manifest: JobManifest,
+        informed: AdvisorSnapshot,
+        *,
+        suggestions: bool = True,
+        teams: Collection[str] | None = None,
+    ) -> Advice:
+        """For whoever has a turn; from the history of ``teams`` only, where these are given."""
+        return self._advise("advice", manifest, self._limited(_seen_by(informed.known, teams)), suggestions)
+
+    def advise_at_admission(
+        self,
+        manifest: JobManifest,
+        informed: AdvisorSnapshot,
+        *,
+        suggestions: bool = False,
+        until_s: float | None = None,
+    ) -> Advice:
+        """For the one worker of the webhook. Without a wait, and from the history of the namespace's
+        team. No suggestion is looked for from ``until_s`` on, on ``monotonic``."""
+        face = "webhook_suggestions" if suggestions else "webhook"
+        teams = informed.tenants.teams_of_namespace(manifest.namespace)
+        return self._advise(
+            face, manifest, self._before(until_s, _seen_by(informed.at_admission, teams)), suggestions
+        )
+
+    def wait_at_admission(
+        self, manifest: JobManifest, informed: AdvisorSnapshot, *, until_s: float | None = None
+    ) -> Advice:
+        """The same with a rough wait, of what was simulated before ``until_s``."""
+        teams = informed.tenants.teams_of_namespace(manifest.namespace)
+        known = self._before(until_s, _seen_by(informed.wait_at_admission, teams))
+        return self._advise("webhook_wait", manifest, known, False)
+
+    def _limited(self, known: AdvisorContext) -> AdvisorContext:
+        """With what the settings allow one answer from now on."""
+        seconds = known.settings.budget_s
+        return self._before(None if seconds is None else self.monotonic() + seconds, known)
+
+    def _before(self, until_s: float | None, known: AdvisorContext) -> AdvisorContext:
+        """It is late from then on. What was worked out is shared."""
+        if until_s is None:
+            return known
+        found = copy(known)
+        object.__setattr__(found, "is_late", lambda: self.monotonic() >= until_s)
+        return found
+
+    def _advise(self, face: str, manifest: JobManifest, known: AdvisorContext, suggestions: bool) -> Advice:
+        begun = self.monotonic()
+        found = self.engine.advise(manifest, known, suggestions)
+        self.status.answered(face, found.decision, self.monotonic() - begun)
+        return found
+
+    def explain(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        informed: AdvisorSnapshot,
+        *,
+        teams: Collection[str] | None = None,
+    ) -> Explanation | None:
+        """None where there is no such job. From the history of ``teams`` only, where these are given."""
+        begun = self.monotonic()
+        found = self.engine.explain(kind, namespace, name, self._limited(_seen_by(informed.known, teams)))
+        if found is not None:
+            decision = "" if found.advice is None else found.advice.decision
+            self.status.answered("explain", decision, self.monotonic() - begun)
+        return found
+
+    def _inform(self, overview: ClusterOverview) -> AdvisorSnapshot:
+        at_ms = overview.state.at_ms
+        known = AdvisorContext(
+            overview=overview,
+            read=self.engine.reread,
+            write=self.engine.write,
+            read_new=lambda document: self.engine.manifest_of(document, "the job", at_ms, "default"),
+            prices=self.prices,
+            run_times=self._history,
+            settings=self.settings,
+            calibration=self.learnt.calibration,
+            skill=lambda: self.learnt.skill,
+            troubles=self.learnt.troubles,
+            used=self.learnt.used,
+        )
+        found = AdvisorSnapshot(known, self.rules)
+        _prepare(found, self.has_webhook)
+        return found
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            begun = time.monotonic()
+            try:
+                self.refresh()
+            except Exception:  # an object nobody thought of must not end all advice
+                logger.exception("the state cannot be prepared for advice")
+            # A large state takes seconds of one core: most of the time is left to others.
+            self._closed.wait(max(self.every_s, _REST * (time.monotonic() - begun)))
+
+    def _learn(self) -> None:
+        while True:
+            self.learn()
+            if self._closed.wait(HISTORY_EVERY_S):
+                return
+
+
+def _seen_by(known: AdvisorContext, teams: Collection[str] | None) -> AdvisorContext:
+    """What ``teams`` may know of it: a label in a manifest says whose history is asked for, and anybody may
+    write it. What was worked out is shared."""
+    if teams is None:
+        return known
+    found = copy(known)
+    object.__setattr__(found, "run_times", known.run_times.seen_by(teams))
+    return found
+
+
+def _prepare(found: AdvisorSnapshot, has_webhook: bool) -> None:
+    """Everything that follows from a state is worked out here once, so that no request pays for it."""
+    overview = found.known.overview
+    _ = (overview.units, overview.ownership, overview.queues, overview.positions)
+    known = (found.known, *([found.at_admission] if has_webhook else ()))
+    for each in (overview.state, found.tenants, *known):
+        for name, attribute in vars(type(each)).items():
+            if isinstance(attribute, cached_property):
+                getattr(each, name)
+    for each in known:
+        each.warm()

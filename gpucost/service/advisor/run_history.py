@@ -1,0 +1,107 @@
+"""How long jobs ran, out of the ledger: what the advisor's waits rest on.
+
+What jobs used of their boards, out of the ledger: what the advisor suggests smaller sizes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost.advisor.wait.run_times import (
+    NO_HISTORY,
+    PastRun,
+    PastUse,
+    RunTimes,
+    name_pattern,
+)
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger import JobUse, Ledger
+from gpucost.ledger.usage.run_history import LONGEST_MS
+
+
+def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
+    """Run times of the jobs that held GPUs in the last 90 days of what the ledger has of ``cluster``: the
+    50,000 that ended last (gpucost.ledger.usage.run_history says how they are told from usage lines).
+
+    Left out are runs of which only a part is seen: those that still go on, since together with those that
+    ended last they would hold too many long ones, and those that began before. Teams are what labels say, as
+    the advisor has them; who may read of a run is by the team rules. Raises LedgerError.
+    """
+    extent = ledger.extent(cluster)
+    if extent is None:
+        return NO_HISTORY
+    span = Window(max(extent.start_ms, extent.end_ms - LONGEST_MS), extent.end_ms)
+    found = ledger.runs(EVERYTHING, cluster, span)
+    return RunTimes(
+        PastRun(run.team_label, run.job, run.gpus, run.held_ms, owner=run.team)
+        for run in found
+        if run.is_whole
+    )
+
+
+@dataclass
+class RunHistory:
+    """``run_times_of`` a cluster, read again only when the ledger has got later windows: to sum three months
+    takes long, and windows that are written again change little."""
+
+    ledger: Ledger
+    cluster: str
+    _end_ms: int | None = None
+    _run_times: RunTimes = NO_HISTORY
+
+    def __call__(self) -> RunTimes:
+        """Raises LedgerError."""
+        extent = self.ledger.extent(self.cluster)
+        end_ms = None if extent is None else extent.end_ms
+        if end_ms != self._end_ms:
+            self._run_times = run_times_of(self.ledger, self.cluster)
+            self._end_ms = end_ms
+        return self._run_times
+
+
+HISTORY_MS = 30 * DAY_MS
+LEAST_RUNS = 3
+"""Ended runs that have to agree: one may have failed before it used anything."""
+MOST_RUNS = 20
+"""Of like jobs, those that ended last."""
+LEAST_SEEN = 0.9
+"""Part of a run's board time in which memory and SM activity were observed: the peak may be in the rest."""
+_MIB = 2**20
+
+
+def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
+    """By namespace and name pattern, from whole runs on whole boards of the last 30 days of ``extent``:
+    those after its last folded day.
+
+    Runs on another model than the last one are left out: they say little of it. Usage lines have sums by
+    window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'
+    SM activity while anything ran for the 95th of SM activity. Both are rather more than less. How many of
+    a pod's GPUs did anything, they do not say. Raises LedgerError.
+    """
+    span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
+    folded = ledger.folded_days(Scope(None, frozenset({cluster})), span)
+    start_ms = max((span.start_ms, *(day.end_ms for day in folded)))
+    like: dict[tuple[str, str], list[JobUse]] = {}
+    for use in reversed(ledger.uses(EVERYTHING, cluster, span)):
+        is_whole = start_ms < use.first_ms and use.last_ms < span.end_ms
+        if is_whole and min(use.memory_seen, use.sm_seen) >= LEAST_SEEN:
+            like.setdefault((use.namespace, name_pattern(use.job)), []).append(use)
+    found = ((key, _joined(runs)) for key, runs in like.items())
+    return {key: use for key, use in found if use is not None}
+
+
+def _joined(runs: Sequence[JobUse]) -> PastUse | None:
+    """The most that any of ``runs``, the newest first, used; None of too few."""
+    model = runs[0].model
+    same = [run for run in runs if run.model == model][:MOST_RUNS]
+    if len(same) < LEAST_RUNS:
+        return None
+    return PastUse(
+        model,
+        min(run.memory_total_mib for run in same) * _MIB,
+        float(max(run.memory_peak_mib for run in same) * _MIB),
+        max(run.sm_busy for run in same),
+        runs=len(same),
+    )

@@ -1,0 +1,180 @@
+"""Whose is what in one state, so that an answer names nobody else's work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpucost.advisor.model.answers import AdviceSubject
+from gpucost.advisor.model.redaction import AnswerReader, words_in
+from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.volcano import PodGroup
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import KUEUE_QUEUES
+from gpucost.domain.buckets import NO_TEAM
+
+NamedObject = JobObject | Workload | PodGroup | Pod
+"""What tenants name as they like."""
+
+
+@dataclass(frozen=True)
+class TenantViews:
+    """Of one state, by the team rules in force then. Built when it is first asked; teams are those of reports
+    (``gpucost.attribution.teams``), and what no rule places is nobody's: only who sees all sees it."""
+
+    overview: ClusterOverview
+    rules: TeamRules
+
+    @cached_property
+    def teams_of(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """The teams of everything of a namespace and name; of all in a namespace under the name ``""``, of
+        all of a name under the namespace ``""``. Put together once: how much others have somewhere, or of a
+        name, is in no answer's time."""
+        found: dict[tuple[str, str], set[str]] = {}
+        team_by_holder: dict[tuple[str, ...], str] = {}
+        for each in self._everything():
+            holder = self._holder(each)
+            team = team_by_holder.get(holder)
+            if team is None:
+                team = team_by_holder[holder] = self._team(*holder)
+            space, name = each.meta.namespace, each.meta.name
+            for key in ((space, name), (space, ""), ("", name)):
+                found.setdefault(key, set()).add(team)
+        return {key: frozenset(teams) for key, teams in found.items()}
+
+    @cached_property
+    def namespaces(self) -> Mapping[str, list[NamedObject]]:
+        """Everything of tenants by its namespace."""
+        found: dict[str, list[NamedObject]] = {}
+        for each in self._everything():
+            found.setdefault(each.meta.namespace, []).append(each)
+        return found
+
+    @cached_property
+    def public(self) -> frozenset[str]:
+        """Names of what belongs to the cluster: they tell of no tenant."""
+        state = self.overview.state
+        parts: Iterable[Mapping[str, object]] = (
+            *(state.node_by_name, state.cluster_queue_by_name, state.cohort_by_name),
+            *(state.flavor_by_name, state.volcano_queue_by_name),
+        )
+        return frozenset(name for part in parts for name in part)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Names of what belongs to the cluster, and what its nodes are labelled, tainted and have."""
+        found = set(self.public)
+        for node in self.overview.state.nodes.values():
+            found.update(node.labels, node.labels.values(), node.allocatable)
+            found.update(word for taint in node.taints for word in (taint.key, taint.value))
+        return frozenset(found) | words_in(found)
+
+    def of_namespace(self, namespace: str) -> AnswerReader:
+        """Whoever works in ``namespace``, whose team nobody knows."""
+
+        return self._reader(
+            lambda subject: subject.namespace == namespace,
+            lambda word: (namespace, word) in self.teams_of,
+            lambda word: word == namespace,
+        )
+
+    def of_teams(self, teams: frozenset[str]) -> AnswerReader:
+        return self._reader(
+            lambda subject: self.owns(teams, subject),
+            lambda word: not teams.isdisjoint(self.teams_of.get(("", word), ())),
+            lambda word: self.works_in(teams, word),
+        )
+
+    def _reader(
+        self,
+        shows: Callable[[AdviceSubject], bool],
+        owns: Callable[[str], bool],
+        owns_namespace: Callable[[str], bool],
+    ) -> AnswerReader:
+        def is_own(word: str) -> bool:
+            if self._is_namespace(word):
+                return owns_namespace(word)
+            return owns(word)
+
+        return AnswerReader(
+            shows,
+            lambda word: self._is_tenants(word) and not is_own(word),
+            is_own,
+            lambda word: word in self.words or is_own(word),
+        )
+
+    def written_for(self, uid: str, namespace: str) -> Iterator[object]:
+        """What its author wrote of a job that exists, without what controllers report of it."""
+        ownership = self.overview.ownership
+        for each in self.namespaces.get(namespace, ()):
+            job = ownership.of(each).job if isinstance(each, Pod) else ownership.job_of(each)
+            if job.uid == uid:
+                yield each.meta.labels
+                yield each.meta.annotations
+                if not isinstance(each, PodGroup):
+                    yield each.template if isinstance(each, Pod) else each.pod_sets
+
+    def teams_of_namespace(self, namespace: str) -> frozenset[str]:
+        """Whose ``namespace`` is, as far as it says itself: one team or none."""
+        return frozenset({self._team_of_namespace(namespace)}) - {NO_TEAM}
+
+    def owns(self, teams: frozenset[str], subject: AdviceSubject) -> bool:
+        """Whether everything of that name and namespace is of ``teams``; False where there is nothing."""
+        found = self.teams_of.get((subject.namespace, subject.name), frozenset())
+        return bool(subject.name) and bool(found) and found <= teams
+
+    def works_in(self, teams: frozenset[str], namespace: str) -> bool:
+        """Whether ``namespace`` is of ``teams``: what has no label there is theirs, or something there is."""
+        own = self._team_of_namespace(namespace) in teams
+        return own or not teams.isdisjoint(self.teams_of.get((namespace, ""), frozenset()))
+
+    def _team_of_namespace(self, namespace: str) -> str:
+        known = self.overview.state.namespace_by_name.get(namespace)
+        labels = {} if known is None else {**known.meta.annotations, **known.meta.labels}
+        label = next((labels[key] for key in self.overview.owner_keys.team if labels.get(key)), "")
+        return self._team(namespace, label, "", "")
+
+    def team_of(self, found: NamedObject) -> str:
+        """By the rules. A condition on the project or the user holds for pods only."""
+        return self._team(*self._holder(found))
+
+    def _holder(self, found: NamedObject) -> tuple[str, ...]:
+        """What the rules look at, as ``_team`` takes it."""
+        meta = found.meta
+        if isinstance(found, Pod):
+            known = self.overview.ownership.of(found)
+            return meta.namespace, known.team, known.queue, known.cluster_queue, known.project, known.user
+        queue = next((meta.labels[key] for key in KUEUE_QUEUES if meta.labels.get(key)), "")
+        if not isinstance(found, JobObject):
+            queue = found.queue or queue
+        local = self.overview.state.local_queue_by_name.get((meta.namespace, queue))
+        cluster_queue = "" if local is None else local.cluster_queue
+        return meta.namespace, self.overview.ownership.team_of(found), queue, cluster_queue
+
+    def _team(
+        self, namespace: str, label: str, queue: str, cluster_queue: str, project: str = "", user: str = ""
+    ) -> str:
+        holder = {
+            "namespace": namespace,
+            "team_label": label,
+            "project": project,
+            "queue": queue,
+            "cluster_queue": cluster_queue,
+            "user": user,
+        }
+        return self.rules.team_of(holder, self.overview.state.at_ms)
+
+    def _is_tenants(self, word: str) -> bool:
+        return (("", word) in self.teams_of or self._is_namespace(word)) and word not in self.public
+
+    def _is_namespace(self, word: str) -> bool:
+        return word in self.overview.state.namespace_by_name or word in self.namespaces
+
+    def _everything(self) -> Iterator[NamedObject]:
+        state = self.overview.state
+        for part in (state.jobs, state.workloads, state.pod_groups, state.pods):
+            yield from part.values()

@@ -1,0 +1,236 @@
+"""The loop that foretells the waits of those that wait, and looks what came of it.
+
+Every minute, over the watched cluster: workloads that wait for GPUs and were not foretold a wait yet are,
+those that were are scored once they started or left; findings about jobs and what jobs used are read. What
+is learnt is kept in memory for whoever answers (gpucost.service.advisor.advisor_cache).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from gpucost.advisor.advise import advise_asking
+from gpucost.advisor.request.context import AdvisorContext, OpenJobFinding
+from gpucost.advisor.request.existing_job import WORKLOAD, find_job, request_from_job
+from gpucost.advisor.request.scheduling_request import gpus_of
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.detectors.engine.lifecycle import FindingLife
+from gpucost.detectors.findings import SubjectKind
+from gpucost.domain.errors import GpuCostError, shorten
+from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.service.advisor.advisor_cache import given_of, outcome_of
+from gpucost.service.advisor.advisor_service import AdvisorService, NoState
+from gpucost.service.advisor.run_history import past_uses_of
+from gpucost.service.detection.finding_records import life_of
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+MOST_PER_ROUND = 10
+"""Workloads that are asked about in a round, so that a burst of them is foretold over some minutes."""
+LONGEST_ROUND_S = 5.0
+"""None is asked about once a round took so long: a simulation may take seconds of the core that answers."""
+_GONE = (WorkloadState.INACTIVE, WorkloadState.FINISHED)
+
+PredictWait = Callable[[Workload, AdvisorContext], WaitPrediction | None]
+
+
+def predict_wait(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
+    """What the advisor says of the wait of one that is pending; None where it says none."""
+    found = find_job(WORKLOAD, workload.meta.namespace, workload.meta.name, known)
+    if found is None or found.workload is None or found.workload.meta.uid != workload.meta.uid:
+        return None  # another workload of its job goes first
+    asking = request_from_job(found, known)
+    advice = advise_asking(asking, known)
+    wait = advice.wait
+    if wait is None or wait.simulated is None:
+        return None
+    return WaitPrediction(
+        workload.meta.uid,
+        workload.meta.namespace,
+        workload.meta.name,
+        advice.queue,
+        asking.team,
+        known.state.at_ms,
+        wait.p50_ms,
+        wait.p90_ms,
+        wait.horizon_ms,
+        gpus=asking.gpus,
+        p10_ms=wait.p10_ms,
+        simulated_p10_ms=wait.simulated.p10_ms,
+        simulated_p50_ms=wait.simulated.p50_ms,
+        simulated_p90_ms=wait.simulated.p90_ms,
+    )
+
+
+class WaitPredictor:
+    """One thread of ``gpucost serve``. ``sleep`` pauses for seconds, or less when a stop is asked for;
+    ``seconds`` is a clock that never goes back. Without ``with_findings`` none are read."""
+
+    def __init__(
+        self,
+        advising: AdvisorService,
+        ledger: Ledger,
+        *,
+        now: Callable[[], int],
+        seconds: Callable[[], float],
+        sleep: Callable[[float], object],
+        stopped: Callable[[], bool],
+        with_findings: bool = True,
+        ask: PredictWait = predict_wait,
+    ) -> None:
+        self._advising = advising
+        self._ledger = ledger
+        self._cluster = advising.watched.cluster
+        self._now = now
+        self._seconds = seconds
+        self._sleep = sleep
+        self._stopped = stopped
+        self._with_findings = with_findings
+        self._ask = ask
+        self._round = 0
+        self._asked: dict[str, int] = {}
+        """The round in which those were asked about that wait and have no wait written down."""
+        self._written: set[str] = set()
+        self._lives: dict[tuple[int | None, int], FindingLife] = {}
+        self._used_until_ms: int | None = None
+
+    def run(self) -> None:
+        """Until a stop is asked for."""
+        while not self._stopped():
+            self.turn()
+            self._sleep(EVERY_S)
+
+    def turn(self) -> None:
+        """Once. Nothing ends the loop: what failed is tried again in the next turn."""
+        self._round += 1
+        if self._with_findings:
+            self._guarded("findings", self._read_findings)
+        self._guarded("waits", self._look_at_waits)
+        self._guarded("past use", self._read_uses)
+
+    def _look_at_waits(self) -> None:
+        kept = self._ledger.foretold(self._cluster)
+        try:
+            known = self._advising.informed().known
+        except NoState:
+            known = None
+        if known is not None and not known.state.is_unread("workloads"):
+            kept = self._scored(kept, known.state)
+            kept = (*kept, *self._foretold(kept, known))
+        self._advising.learnt.learn(kept)
+        self._advising.learnt.calibrate([given_of(each, self._now()) for each in kept])
+
+    def _scored(self, kept: Sequence[WaitPrediction], state: ClusterState) -> tuple[WaitPrediction, ...]:
+        """``kept``, with what is known of those that waited; the ledger is told first."""
+        now = {each.workload_uid: _come_of(each, state) for each in kept if not each.is_decided}
+        decided = {uid: each for uid, each in now.items() if each.is_decided}
+        if decided:
+            self._ledger.score_foretold(
+                self._cluster,
+                started_ms={
+                    uid: each.started_ms for uid, each in decided.items() if each.started_ms is not None
+                },
+                gone_ms={uid: each.gone_ms for uid, each in decided.items() if each.gone_ms is not None},
+            )
+        for each in decided.values():
+            self._advising.status.scored(outcome_of(each))
+        return tuple(decided.get(each.workload_uid, each) for each in kept)
+
+    def _foretold(self, kept: Iterable[WaitPrediction], known: AdvisorContext) -> tuple[WaitPrediction, ...]:
+        """Those that are foretold a wait in this round."""
+        state = known.state
+        self._written = {uid for uid in self._written if uid in state.workloads}
+        self._written.update(each.workload_uid for each in kept if each.workload_uid in state.workloads)
+        waiting = {
+            uid: each
+            for uid, each in state.workloads.items()
+            if each.state is WorkloadState.PENDING
+            and uid not in self._written
+            and any(gpus_of(pod_set, known) for pod_set in each.pod_sets)
+        }
+        self._asked = {uid: asked for uid, asked in self._asked.items() if uid in waiting}
+        # Those that were never asked about go first: the advisor may have no number for the others.
+        order = sorted(waiting, key=lambda uid: (self._asked.get(uid, 0), waiting[uid].meta.created_ms, uid))
+        given = self._answers([waiting[uid] for uid in order[:MOST_PER_ROUND]], known)
+        if given:
+            self._ledger.foretell(self._cluster, given)
+        self._written.update(each.workload_uid for each in given)
+        return tuple(given)
+
+    def _answers(self, workloads: Sequence[Workload], known: AdvisorContext) -> list[WaitPrediction]:
+        begun, given = self._seconds(), list[WaitPrediction]()
+        for workload in workloads:
+            if self._stopped() or self._seconds() - begun > LONGEST_ROUND_S:
+                break
+            with self._advising.turns.one() as is_ours:
+                if not is_ours:
+                    break  # people ask, and are served first
+                self._asked[workload.meta.uid] = self._round
+                self._guarded("a wait", partial(self._answer, workload, known, given))
+        return given
+
+    def _answer(self, workload: Workload, known: AdvisorContext, given: list[WaitPrediction]) -> None:
+        found = self._ask(workload, known)
+        if found is not None:
+            given.append(found)
+
+    def _read_findings(self) -> None:
+        now_ms, troubles, lives = (
+            self._now(),
+            dict[str, list[OpenJobFinding]](),
+            dict[tuple[int | None, int], FindingLife](),
+        )
+        for record in self._ledger.live_findings(self._cluster):
+            if record.subject_kind != SubjectKind.JOB or not record.subject_uid:
+                continue
+            key = record.id, record.revision
+            life = lives[key] = self._lives.get(key) or life_of(record)
+            if life.speaks(now_ms):
+                troubles.setdefault(record.subject_uid, []).append(_trouble(str(record.id), life))
+        self._lives = lives
+        for found in troubles.values():
+            found.sort(key=lambda each: (each.since_ms or 0, each.id))
+        self._advising.learnt.found(troubles)
+
+    def _read_uses(self) -> None:
+        """Only when the ledger has got later windows: to sum a month takes seconds."""
+        extent = self._ledger.extent(self._cluster)
+        if extent is not None and extent.end_ms != self._used_until_ms:
+            self._advising.learnt.have_used(past_uses_of(self._ledger, self._cluster, extent))
+            self._used_until_ms = extent.end_ms
+
+    def _guarded(self, what: str, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except GpuCostError as error:
+            logger.warning("%s: %s: %s", self._cluster, what, shorten(str(error), 500))
+            self._advising.status.foretelling_failed(type(error).__name__)
+        except Exception as error:
+            logger.exception("%s: %s: unexpected error", self._cluster, what)
+            self._advising.status.foretelling_failed(type(error).__name__)
+
+
+def _come_of(foretold: WaitPrediction, state: ClusterState) -> WaitPrediction:
+    """With when it started or left, as far as the state says. One that was evicted since is taken to wait."""
+    workload = state.workloads.get(foretold.workload_uid)
+    if workload is None:
+        return replace(foretold, gone_ms=state.at_ms)
+    if workload.admitted_ms is not None:
+        # Conditions have whole seconds: never before it was asked about.
+        return replace(foretold, started_ms=max(workload.admitted_ms, foretold.asked_ms))
+    if workload.state in _GONE:
+        return replace(foretold, gone_ms=state.at_ms)
+    return foretold
+
+
+def _trouble(finding_id: str, life: FindingLife) -> OpenJobFinding:
+    """In the words that the owning team may read."""
+    draft = life.finding.draft
+    view = draft.team_view
+    summary, action = (draft.summary, draft.action) if view is None else (view.summary, view.action)
+    return OpenJobFinding(finding_id, draft.pattern.value, summary, action.text, life.since_ms)

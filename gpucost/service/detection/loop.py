@@ -1,0 +1,173 @@
+"""The detectors' loop of ``gpucost serve``: findings brought up to date, and windows assessed.
+
+What detectors say of themselves: told by their loop, read by /metrics and the API from other threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.findings import WastePattern, WithheldFinding
+from gpucost.domain.errors import GpuCostError
+from gpucost.domain.time import Window
+from gpucost.reports.base.display import visible
+from gpucost.service.detection.runner import DetectorRun, DetectorRunner
+from gpucost.service.detection.waste_accounting import WasteAccounting
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """The last evaluation of a cluster: when, how long it took, what held rules back, which of them failed.
+
+    ``has_state`` says whether the state of the cluster was watched, which some rules need.
+    """
+
+    at_ms: int
+    seconds: float
+    withheld: tuple[WithheldFinding, ...]
+    failed: tuple[WastePattern, ...]
+    has_state: bool
+
+
+@dataclass
+class DetectorStatus:
+    """All methods may be called from any thread. ``evaluations`` counts the looks."""
+
+    evaluations: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _looks: dict[str, LastLook] = field(default_factory=dict)
+    _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def looked(self, cluster: str, found: DetectorRun, seconds: float, *, has_state: bool) -> None:
+        failures = found.evaluation.failures
+        look = LastLook(
+            found.evaluation.now_ms,
+            seconds,
+            found.withheld,
+            tuple(failure.pattern for failure in failures),
+            has_state,
+        )
+        with self._lock:
+            self._looks[cluster] = look
+            self.evaluations += 1
+            for failure in failures:
+                self._errors[cluster, failure.pattern.value] += 1
+
+    def failed(self, cluster: str, kind: str) -> None:
+        """An evaluation or assessment that did not happen; ``kind`` is the error's class."""
+        with self._lock:
+            self._errors[cluster, kind] += 1
+
+    def looks(self) -> dict[str, LastLook]:
+        """The last evaluation of each cluster."""
+        with self._lock:
+            return dict(self._looks)
+
+    def errors(self) -> dict[tuple[str, str], int]:
+        """Failures since the start, by cluster and what failed: a rule's name, or an error's class."""
+        with self._lock:
+            return dict(self._errors)
+
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 500
+
+StateOf = Callable[[str], ClusterOverview | None]
+"""The state of a cluster now; None where nobody watches it, or has not read all of it yet."""
+
+
+class DetectorLoop:
+    """One thread beside that of ingest: a source that is slow for one need not hold up the other.
+
+    ``sleep`` pauses for seconds, or less when a stop is asked for; ``seconds`` is a clock that never goes
+    back.
+    """
+
+    def __init__(
+        self,
+        detecting: DetectorRunner,
+        assessing: WasteAccounting,
+        status: DetectorStatus,
+        *,
+        interval_s: float,
+        state: StateOf,
+        now: Callable[[], int],
+        seconds: Callable[[], float],
+        sleep: Callable[[float], object],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._detecting = detecting
+        self._assessing = assessing
+        self._status = status
+        self._interval_s = interval_s
+        self._state = state
+        self._now = now
+        self._seconds = seconds
+        self._sleep = sleep
+        self._stopped = stopped
+        self._assessed: dict[str, tuple[tuple[str, bool], ...]] = {}
+
+    def run(self) -> None:
+        """Until a stop is asked for."""
+        while not self._stopped():
+            begun = self._seconds()
+            self.turn()
+            self._sleep(max(1.0, self._interval_s - (self._seconds() - begun)))
+
+    def turn(self) -> None:
+        """Every cluster once. Nothing ends the loop: what failed is tried again in the next turn."""
+        clusters: tuple[str, ...] = ()
+
+        def ask() -> None:
+            nonlocal clusters
+            clusters = self._detecting.source.clusters()
+
+        self._guarded("", ask)
+        for cluster in clusters:
+            self._guarded(cluster, partial(self._look, cluster))
+            self._guarded(cluster, partial(self._assess, cluster))
+
+    def _look(self, cluster: str) -> None:
+        state = self._state(cluster)
+        begun = self._seconds()
+        found = self._detecting.once(cluster, self._now(), state)
+        if found is not None:
+            taken = self._seconds() - begun
+            self._status.looked(cluster, found, taken, has_state=state is not None)
+
+    def _assess(self, cluster: str) -> None:
+        extent = self._assessing.ledger.extent(cluster)
+        if extent is None:
+            return
+        pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
+        stand = tuple((info.digest, self._assessing.is_final(cluster, info)) for info in pending)
+        if stand == self._assessed.get(cluster):
+            return  # nothing came since the last time: what is for now is for now
+        outcome = self._assessing.assess(cluster, pending, stop=self._stopped)
+        for failure in outcome.failures:
+            reason = visible(failure.reason, _LONGEST_MESSAGE)
+            logger.warning(
+                "%s: %s is not assessed: %s: %s", visible(cluster), failure.window, failure.kind, reason
+            )
+            self._status.failed(cluster, failure.kind)
+        due = sum(is_final for _, is_final in stand)
+        if not outcome.failures and outcome.final == due:
+            # What is final is pending no more: what stays is what was for now, as it stood before.
+            self._assessed[cluster] = tuple(each for each in stand if not each[1])
+
+    def _guarded(self, cluster: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except GpuCostError as error:
+            logger.warning("%s: detectors: %s", visible(cluster), visible(str(error), _LONGEST_MESSAGE))
+            self._status.failed(cluster, type(error).__name__)
+        except Exception as error:
+            logger.exception("%s: detectors: unexpected error", visible(cluster))
+            self._status.failed(cluster, type(error).__name__)

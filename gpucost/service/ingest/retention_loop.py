@@ -1,0 +1,107 @@
+"""Once a day: closed months that are old enough are folded, and what was over long ago is forgotten."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gpucost.domain.errors import LedgerError
+from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS
+from gpucost.ledger import FoldRefused, Ledger, MonthRollup, PruningResult
+from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.settings.model import RetentionSettings
+from gpucost.settings.types import milliseconds
+
+logger = logging.getLogger(__name__)
+
+AUTHOR = "gpucost"
+# After a start others have more urgent things to write.
+_FIRST_MS = 10 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRun:
+    """What is kept how long, of one ledger. ``now`` is the clock in ms UTC."""
+
+    ledger: Ledger
+    settings: RetentionSettings
+    now: Callable[[], int]
+
+    def foldable(self) -> tuple[MonthRollup, ...]:
+        """Months that are due, with the lines that they have; none where detail is kept for ever."""
+        kept_ms = milliseconds(self.settings.detail)
+        return self.ledger.foldable(self.now() - kept_ms) if kept_ms else ()
+
+    def fold(self, author: str = AUTHOR) -> Iterator[MonthRollup | FoldRefused]:
+        """Fold what is due, the oldest first; a month that does not verify stays, and the next follows."""
+        for plan in self.foldable():
+            try:
+                yield self.ledger.fold(plan.month, author=author)
+            except FoldRefused as error:
+                yield error
+
+    def forget(self, *, dry_run: bool = False) -> PruningResult:
+        kept_ms = milliseconds(self.settings.findings)
+        if not kept_ms:
+            return PruningResult(0, 0, 0, 0, 0)
+        return self.ledger.forget(self.now() - kept_ms, dry_run=dry_run)
+
+
+class RetentionLoop:
+    """``wait`` pauses for seconds, or less when a stop is asked for: it says whether one was."""
+
+    def __init__(self, retaining: RetentionRun, status: LoopStatus, *, wait: Callable[[float], bool]) -> None:
+        self._retaining = retaining
+        self._status = status
+        self._wait = wait
+
+    def run(self) -> None:
+        """Until a stop is asked for; a month that is being folded is finished first."""
+        pause_ms = _FIRST_MS
+        while not self._wait(pause_ms / SECOND_MS):
+            self.turn()
+            pause_ms = DAY_MS
+
+    def turn(self) -> None:
+        """Whatever fails is logged and counted (gpucost_errors_total), and due again the next day."""
+        try:
+            for each in self._retaining.fold():
+                if isinstance(each, FoldRefused):
+                    self._failed(each)
+                else:
+                    logger.info("%s", fold_message(each))
+            forgotten = self._retaining.forget()
+            if forgotten != PruningResult(0, 0, 0, 0, 0):
+                logger.info("forgotten: %s", forgotten_words(forgotten))
+        except LedgerError as error:
+            self._failed(error)
+        except Exception as error:
+            logger.exception("retention: unexpected error")
+            self._status.failed(error)
+
+    def _failed(self, error: LedgerError) -> None:
+        logger.error("retention: %s", error)
+        self._status.failed(error)
+
+
+def fold_message(fold: MonthRollup) -> str:
+    return (
+        f"{fold.month} folded by day: {fold.lines_before:,} usage lines became {fold.lines:,}, "
+        f"{fold.waste_before:,} waste lines {fold.waste_lines:,}; digest {fold.digest}"
+    )
+
+
+def planned(fold: MonthRollup) -> str:
+    return (
+        f"{fold.month} would be folded by day: {fold.lines_before:,} usage lines, "
+        f"{fold.waste_before:,} waste lines"
+    )
+
+
+def forgotten_words(forgotten: PruningResult) -> str:
+    return (
+        f"{forgotten.findings:,} resolved findings with {forgotten.events:,} events, "
+        f"{forgotten.posts:,} messages, {forgotten.conversations:,} conversations, "
+        f"{forgotten.alert_groups:,} alert groups"
+    )

@@ -1,0 +1,77 @@
+"""Findings of the ledger as the documents of reports/findings.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpucost.detectors.findings import WithheldFinding
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import iso
+from gpucost.ledger import FindingRecord, Ledger
+from gpucost.reports.waste.findings import (
+    EventRow,
+    FindingAcknowledgement,
+    FindingEntry,
+    FindingReport,
+    WithheldRow,
+    finding_row,
+    withheld_row,
+)
+from gpucost.service.detection.finding_records import life_of
+from gpucost.service.detection.loop import LastLook
+from gpucost.service.reporting.report_service import NO_CURRENCY
+
+MOST_WITHHELD = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldPart:
+    """At most MOST_WITHHELD of them, those without data first; ``count`` is of all."""
+
+    rows: tuple[WithheldRow, ...]
+    count: int
+
+
+def row_of(record: FindingRecord, now_ms: int, scope: Scope = EVERYTHING) -> FindingEntry:
+    """A record of the ledger as a document for who sees ``scope``."""
+    assert record.id is not None, "it was read from the ledger"
+    known = None
+    if record.acknowledged_by is not None:
+        at_ms = record.acknowledged_at_ms
+        at = None if at_ms is None else iso(at_ms)
+        known = FindingAcknowledgement(record.acknowledged_by, at, record.acknowledged_note or "")
+    return finding_row(record.id, life_of(record), now_ms, known, scope)
+
+
+def finding_report(ledger: Ledger, scope: Scope, finding_id: int, now_ms: int) -> FindingReport | None:
+    """One finding with its events; None when the scope sees none of this id."""
+    record = ledger.finding(scope, finding_id)
+    if record is None:
+        return None
+    events = ledger.finding_events(scope, finding_id)
+    return FindingReport(
+        ledger.currency or NO_CURRENCY,
+        row_of(record, now_ms, scope),
+        tuple(EventRow(iso(event.at_ms), event.author, event.action, event.detail) for event in events),
+    )
+
+
+def withheld_of(
+    looks: Mapping[str, LastLook], cluster: str | None = None, patterns: Iterable[str] | None = None
+) -> WithheldPart:
+    """What the last evaluation of each cluster did not say, of one cluster and some patterns, or of all."""
+    wanted = None if patterns is None else frozenset(patterns)
+    found = [
+        each
+        for name, look in looks.items()
+        if cluster in (None, name)
+        for each in look.withheld
+        if wanted is None or each.pattern.value in wanted
+    ]
+    found.sort(key=_order)
+    return WithheldPart(tuple(map(withheld_row, found[:MOST_WITHHELD])), len(found))
+
+
+def _order(found: WithheldFinding) -> tuple[object, ...]:
+    return (not found.lacks_data, found.subject.cluster, found.pattern, found.subject, found.because)

@@ -1,0 +1,93 @@
+"""Reports in the format somebody asked for: the one list of formats, for the API and the command line."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+from gpucost.reports.base.document import document, to_json
+from gpucost.reports.job.job_report import JobReport
+from gpucost.reports.month.allocations import Allocations
+from gpucost.reports.month.model import MonthReport
+from gpucost.reports.render.files import to_csv, to_parquet
+from gpucost.reports.render.html import to_html
+from gpucost.reports.render.tables import (
+    ReportTable,
+    allocations_table,
+    findings_table,
+    job_table,
+    month_table,
+    waste_table,
+)
+from gpucost.reports.waste.findings import FindingReport, FindingsReport
+from gpucost.reports.waste.waste_report import WasteReport
+from gpucost.service.reporting.report_service import LedgerStand, ReportAnswer
+
+
+class ReportFormat(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    HTML = "html"
+
+    @property
+    def lists_every_job(self) -> bool:
+        """Tables are for machines and hold everything; pages and documents hold the costliest jobs."""
+        return self in (ReportFormat.CSV, ReportFormat.PARQUET)
+
+
+def render_month(report: MonthReport, format_: ReportFormat) -> str | bytes:
+    """A month's report as the content of a file."""
+    if format_ is ReportFormat.HTML:
+        return to_html(report)
+    return to_json(report) if format_ is ReportFormat.JSON else _table(month_table(report), format_)
+
+
+def render_allocations(
+    answer: ReportAnswer[Allocations], format_: ReportFormat, page: dict[str, int] | None = None
+) -> str | bytes:
+    """Allocations as the content of a file; ``page`` adds where the rows stand among all of them."""
+    if format_ is ReportFormat.JSON:
+        return _with_stand(answer.report, answer.stand, page or {})
+    return _table(allocations_table(answer.report), format_)
+
+
+def render_job(answer: ReportAnswer[JobReport], format_: ReportFormat) -> str | bytes:
+    """A job's report as the content of a file."""
+    if format_ is ReportFormat.JSON:
+        return _with_stand(answer.report, answer.stand, {})
+    return _table(job_table(answer.report), format_)
+
+
+def render_waste(answer: ReportAnswer[WasteReport], format_: ReportFormat) -> str | bytes:
+    """The waste ledger of a window as the content of a file."""
+    if format_ is ReportFormat.JSON:
+        return _with_stand(answer.report, answer.stand, {})
+    return _table(waste_table(answer.report), format_)
+
+
+def render_findings(report: FindingsReport, format_: ReportFormat) -> str | bytes:
+    """Findings as the content of a file; tables leave out evidence and what was withheld."""
+    return to_json(report) if format_ is ReportFormat.JSON else _table(findings_table(report), format_)
+
+
+def render_finding(report: FindingReport) -> str:
+    """One finding as JSON."""
+    return to_json(report)
+
+
+def _table(table: ReportTable, format_: ReportFormat) -> str | bytes:
+    return to_parquet(table) if format_ is ReportFormat.PARQUET else to_csv(table)
+
+
+def _with_stand(report: object, stand: LedgerStand, more: dict[str, int]) -> str:
+    ledger = {
+        "digest": stand.digest,
+        "windows": stand.windows,
+        "settled": stand.settled,
+        "covered_ms": stand.covered_ms,
+        "observed_ms": stand.observed_ms,
+        "clusters": list(stand.clusters),
+    }
+    found = {**document(report), **more, "ledger": ledger}
+    return json.dumps(found, ensure_ascii=False, sort_keys=True, indent=2) + "\n"

@@ -1,0 +1,115 @@
+"""Answers that were worked out, kept for who asks the same of a ledger that has not changed.
+
+A report over millions of lines takes seconds; fifty people open the same one on Monday morning. An
+answer is kept under all that it was made from: what was asked, for which scope, and how the ledger
+stood. A ledger that stands otherwise is another key, so nothing that is kept can be wrong, and nothing
+needs to be told that it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of all that is kept, as far as its pickle tells: some hundred reports of a month."""
+_LARGEST_PART = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LandedReport:
+    """An answer, for all who waited for it."""
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FlightTicket:
+    """A place in a flight: one ``leads``, makes the answer and lands; the others wait. What has ``landed`` is
+    None where there is no answer for them: then each asks again."""
+
+    key: Hashable
+    leads: bool
+    landed: Future[LandedReport | None]
+
+
+class ReportCache:
+    """Answers by key, at most ``most_bytes`` of them; those that nobody asked for longest go first.
+
+    May be shared by threads. Answers are handed out as they are: nobody may change one.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._flights: dict[Hashable, FlightTicket] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, make: Callable[[], T], *, keeps: Callable[[T], bool]) -> T:
+        """The answer to ``key``, by ``make`` where none is kept.
+
+        One thread makes it while others that want the same wait for it. It is kept, and given to those,
+        where it ``keeps``; else, and where it fails, each of them makes its own, one after the other.
+        """
+        while True:
+            ticket = self.ticket(key)
+            if ticket.leads:
+                break
+            landed = ticket.landed.result()
+            if landed is not None:
+                answer: T = landed.answer
+                return answer
+        for_all = None
+        try:
+            made = make()
+            if keeps(made):
+                for_all = LandedReport(made)
+            return made
+        finally:
+            self.land(ticket, for_all, keep=for_all is not None)
+
+    def ticket(self, key: Hashable) -> FlightTicket:
+        """A place among those who want the answer to ``key``: it has landed already where one is kept. Who
+        leads must ``land``, whatever happens."""
+        with self._lock:
+            kept, flight = self._kept.get(key), self._flights.get(key)
+            if kept is None and flight is not None:
+                return flight
+            landed: Future[LandedReport | None] = Future()
+            landed.set_running_or_notify_cancel()  # one who waits cannot cancel it for the others
+            if kept is not None:
+                self._kept.move_to_end(key)
+                landed.set_result(LandedReport(kept[0]))
+                return FlightTicket(key, leads=False, landed=landed)
+            self._flights[key] = FlightTicket(key, leads=False, landed=landed)
+            return FlightTicket(key, leads=True, landed=landed)
+
+    def land(self, ticket: FlightTicket, landed: LandedReport | None, *, keep: bool) -> None:
+        """End a flight: ``landed`` is for all who wait, and kept for those who come later if ``keep``."""
+        if landed is not None and keep:
+            self._keep(ticket.key, landed.answer)
+        with self._lock:
+            del self._flights[ticket.key]
+        ticket.landed.set_result(landed)
+
+    def _keep(self, key: Hashable, answer: object) -> None:
+        size = len(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+        if size > self._most_bytes // _LARGEST_PART:
+            return
+        with self._lock:
+            self._kept[key] = answer, size
+            self.bytes += size
+            while self.bytes > self._most_bytes:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self.bytes -= gone

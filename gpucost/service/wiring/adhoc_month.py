@@ -1,0 +1,147 @@
+"""A month straight from Prometheus, with nothing installed and nothing kept: the pipeline of every other run,
+into a ledger that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpucost.attribution.teams import TeamRules
+from gpucost.domain.errors import InputError, SourceError
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.ledger import Ledger
+from gpucost.pricing.price_book import PriceBook
+from gpucost.service.detection.waste_accounting import WasteAccounting
+from gpucost.service.ingest.pipeline import OnWindow, nobody
+from gpucost.service.ingest.status import WindowFailure
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.model import Settings
+from gpucost.service.wiring.detection import build_assessing
+from gpucost.service.wiring.ledger import build_reporting
+from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+from gpucost.service.wiring.source import TrialLook, open_source
+from gpucost.telemetry.interval_source import IntervalSource
+
+WindowWatch = Callable[[str, int], OnWindow]
+"""Told what is begun, and how many windows it has; its answer is told of each window."""
+
+
+@dataclass(frozen=True)
+class AdhocMonth:
+    """What was read: reports over it, and what could not be."""
+
+    reporting: ReportService
+    ledger: Ledger
+    source: IntervalSource
+    clusters: tuple[str, ...]
+    failures: tuple[WindowFailure, ...]
+
+
+@contextmanager
+def read_month(
+    settings: Settings,
+    book: PriceBook,
+    teams: TeamRules,
+    month: Month,
+    now: Callable[[], int],
+    *,
+    cluster: str | None = None,
+    only: Window | None = None,
+    watch: WindowWatch = lambda what, windows: nobody,  # noqa: ARG005  nobody watches
+) -> Iterator[AdhocMonth]:
+    """Read ``month``, of one cluster or all of the source, and of the running month what there is now: its
+    last windows are open then, since more may be told of them. With ``only``, that stretch instead of it.
+
+    Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
+    """
+    asked = only or month.window
+    source = open_source(settings, book, now, look=TrialLook(now(), asked))
+    known = source.clusters()
+    if cluster is not None and cluster not in known:
+        raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
+    wanted = known if cluster is None else (cluster,)
+    with TemporaryDirectory(prefix="gpucost-") as folder:
+        url = f"sqlite:///{Path(folder) / 'month.db'}"
+        with Ledger.open(url, now=now) as ledger:
+            failures: list[WindowFailure] = []
+            for name in wanted:
+                failures += _cluster(settings, book, teams, source, ledger, name, asked, watch)
+            yield AdhocMonth(build_reporting(ledger, teams), ledger, source, wanted, tuple(failures))
+
+
+def _cluster(
+    settings: Settings,
+    book: PriceBook,
+    teams: TeamRules,
+    source: IntervalSource,
+    ledger: Ledger,
+    cluster: str,
+    month: Window,
+    watch: WindowWatch,
+) -> Sequence[WindowFailure]:
+    covered = source.covered(cluster)
+    span = None if covered is None else covered.intersect(month)
+    if covered is None or span is None:
+        return ()
+    ingest = settings.ingest.model_copy(update={"batch": timedelta(days=1)})
+    # What the source says last is as good as now: a window is settled once it could have said more.
+    reached_ms = covered.end_ms
+    pipeline = build_pipeline(ingest, source, ledger, rules_of(settings, book, teams), lambda: reached_ms)
+    windows = [*_windows(span)]
+    written = watch(cluster, len(windows))
+    if not settings.detectors.enabled:
+        return pipeline.ingest(cluster, windows, on_window=written).failures
+    waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", len(windows)))
+    failures = pipeline.ingest(cluster, windows, on_window=_both(written, waste.written)).failures
+    return [*failures, *waste.rest(cluster, span)]
+
+
+@dataclass
+class _Waste:
+    """Where the capacity of a day went is looked at as soon as the day is in the ledger: what was read of it,
+    and will be of the next, is at hand then."""
+
+    assessing: WasteAccounting
+    on_window: OnWindow
+    tried: set[Window] = field(default_factory=set)
+    failures: list[WindowFailure] = field(default_factory=list)
+
+    def written(self, cluster: str, window: Window) -> None:
+        if window.length_ms == DAY_MS:
+            self._assess(cluster, window)
+
+    def rest(self, cluster: str, span: Window) -> Sequence[WindowFailure]:
+        """Of a day that is not whole all at once; then, what failed."""
+        self._assess(cluster, span)
+        return self.failures
+
+    def _assess(self, cluster: str, span: Window) -> None:
+        try:
+            pending = self.assessing.pending(cluster, span)
+        except SourceError as error:
+            self.failures.append(WindowFailure.of(cluster, span, error))
+            return
+        found = [info for info in pending if info.window not in self.tried]
+        self.tried |= {info.window for info in found}
+        self.failures += self.assessing.assess(cluster, found, on_window=self.on_window).failures
+
+
+def _both(one: OnWindow, other: OnWindow) -> OnWindow:
+    def tell(cluster: str, window: Window) -> None:
+        one(cluster, window)
+        other(cluster, window)
+
+    return tell
+
+
+def _windows(span: Window) -> Iterator[Window]:
+    """Whole days; of the day that a running month has reached its hours, the last as far as it came."""
+    until = span.end_ms - span.end_ms % DAY_MS
+    if span.start_ms < until:
+        yield from Window(span.start_ms, until).split(DAY_MS)
+    if until < span.end_ms:
+        yield from Window(max(until, span.start_ms), span.end_ms).split(HOUR_MS)

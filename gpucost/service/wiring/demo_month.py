@@ -1,0 +1,171 @@
+"""The demo: the simulator's cluster, recorded to Parquet, through the pipeline of every other run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from gpucost.attribution.conservation import ConservationDifference, difference
+from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.ledger import Ledger, WindowInfo
+from gpucost.pricing.price_book import PriceBook
+from gpucost.reports.month.model import MonthReport
+from gpucost.service.detection.runner import DetectorRun
+from gpucost.service.detection.waste_accounting import AssessmentOutcome as AssessOutcome
+from gpucost.service.detection.waste_accounting import WasteAccounting
+from gpucost.service.ingest.pipeline import OnWindow, Pipeline, PipelineOutcome
+from gpucost.service.settings.detectors import DetectorsSettings
+from gpucost.service.settings.model import AttributionSettings, IngestSettings
+from gpucost.service.wiring.detection import build_assessing, build_detecting
+from gpucost.service.wiring.ledger import build_reporting
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
+from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
+from gpucost.simulator.demo import (
+    DEMO_SEED,
+    PRICES_NAME,
+    TEAMS_NAME,
+    demo_cluster,
+    demo_prices_text,
+    demo_teams_text,
+)
+from gpucost.simulator.state import cluster_state
+from gpucost.telemetry.recorded_source import RecordedSource, record
+
+__all__ = ["DEMO_MONTH", "DemoMonth"]
+
+RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "report.html"
+WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT)
+
+
+_DETECTORS = DetectorsSettings()
+_LOOKS_BEFORE_MS = (2 * DAY_MS, DAY_MS, 10 * MINUTE_MS, 5 * MINUTE_MS, 0)
+
+
+@dataclass(frozen=True)
+class DemoMonth:
+    """One run in a folder of its own. The clock stands after the month, so that every window settles."""
+
+    ledger: Ledger
+    pipeline: Pipeline
+    book: PriceBook
+    teams: TeamRules
+    cluster: str
+    simulated: SimulatedCluster
+
+    @classmethod
+    @contextmanager
+    def record(cls, folder: Path, seed: int | None = None) -> Iterator[DemoMonth]:
+        """Simulate a cluster and record it in ``folder``, beside a new ledger, its prices, its teams, and
+        settings that name them all.
+
+        Raises InputError when the folder has any of the names: numbers are not mixed, nothing is replaced.
+        """
+        for name in WRITTEN:
+            # A link that leads nowhere is there too: it would be written through.
+            if os.path.lexists(folder / name):
+                raise InputError("--dir", str(folder), f"a folder without a {name}, such as an empty one")
+        folder = folder.absolute()
+        (folder / CONFIG).write_text(_config_text(folder), encoding="utf-8")
+        (folder / PRICES_NAME).write_text(demo_prices_text(), encoding="utf-8")
+        (folder / TEAMS_NAME).write_text(demo_teams_text(), encoding="utf-8")
+        book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
+        teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
+        simulated = demo_cluster(DEMO_SEED if seed is None else seed)
+        record(folder / RECORDING, simulated.frames)
+        rules = build_rules(AttributionSettings(), book, teams)
+        with Ledger.open(f"sqlite:///{folder / LEDGER}", now=_after) as ledger:
+            source = RecordedSource(folder / RECORDING)
+            pipeline = build_pipeline(IngestSettings(), source, ledger, rules, _after)
+            (cluster,) = source.clusters()
+            yield cls(ledger, pipeline, book, teams, cluster, simulated)
+
+    @property
+    def currency(self) -> str:
+        return self.book.currency
+
+    @property
+    def quotas(self) -> Mapping[str, Fraction]:
+        return self.teams.quotas
+
+    def now(self) -> int:
+        """The last instant of the month, so that "the current month" is the one there is."""
+        return DEMO_MONTH.window.end_ms - 1
+
+    def ingest(self, on_window: OnWindow) -> PipelineOutcome:
+        return self.pipeline.ingest(self.cluster, self.pending(), on_window=on_window)
+
+    def pending(self) -> tuple[Window, ...]:
+        """The windows that are to be ingested."""
+        return self.pipeline.pending(self.cluster, DEMO_MONTH.window)
+
+    def unassessed(self) -> tuple[WindowInfo, ...]:
+        """The windows that detectors are to look at."""
+        return self._assessing().pending(self.cluster, DEMO_MONTH.window)
+
+    def assess(self, on_window: OnWindow) -> AssessOutcome:
+        """Where the capacity of every window went."""
+        return self._assessing().assess(self.cluster, self.unassessed(), on_window=on_window)
+
+    def detect(self, end_ms: int = DEMO_MONTH.window.end_ms) -> DetectorRun:
+        """Findings as they stand at ``end_ms``, by default the month's: a few looks in its last days."""
+        detecting = build_detecting(_DETECTORS, self.pipeline)
+        for before_ms in _LOOKS_BEFORE_MS:
+            at_ms = end_ms - before_ms
+            state = cluster_state(self.simulated, at_ms - 1)
+            found = detecting.once(self.cluster, at_ms, ClusterOverview(state, self.pipeline.rules.catalog))
+        if found is None:
+            raise InputError("month", str(DEMO_MONTH), "a month that was recorded")
+        return found
+
+    def _assessing(self) -> WasteAccounting:
+        return build_assessing(_DETECTORS, self.pipeline)
+
+    def report(self) -> MonthReport:
+        found = build_reporting(self.ledger, self.teams).month(EVERYTHING, DEMO_MONTH)
+        if found is None:
+            raise InputError("month", str(DEMO_MONTH), "a month that was ingested")
+        return found.report
+
+    def difference(self) -> ConservationDifference:
+        """The ledger's lines against boards x time x price of the recorded nodes, which knows no lines."""
+        month = DEMO_MONTH.window
+        lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "model", "bucket"))
+        recorded = self.pipeline.source.read(self.cluster, month)
+        return difference(lines, recorded, month, self.book.rates)
+
+
+def _config_text(folder: Path) -> str:
+    """Settings for the other commands. JSON's strings are YAML's too, whatever stands in a path."""
+    url, recording, prices, teams = (
+        json.dumps(text, ensure_ascii=False)
+        for text in (
+            f"sqlite:///{folder / LEDGER}",
+            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME)),
+        )
+    )
+    return f"""# The settings of this demo: export GPUCOST_CONFIG=THIS_FILE, or gpucost --config THIS_FILE …
+ledger:
+  url: {url}
+source:
+  kind: recorded
+  path: {recording}
+pricing:
+  book: {prices}
+teams:
+  rules: {teams}
+api:
+  auth: "off"  # allowed on loopback only
+"""
+
+
+def _after() -> int:
+    return DEMO_MONTH.window.end_ms + DAY_MS

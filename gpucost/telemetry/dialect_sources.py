@@ -1,0 +1,286 @@
+"""Sources for one look at time that is over, day after day: nothing is asked twice.
+
+The waste of a day is told from it and from what is around it, so that each day is looked at for itself, for
+the one before and for the one after. Here it is read once, and kept while the look is near.
+
+Either dialect: gpucost's own series from when they begin, and before what is there without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+from pandas.api.types import union_categoricals
+
+from gpucost.attribution.frames import ClusterFrames, empty_frame
+from gpucost.contract.frames import (
+    ACTIVITY,
+    ALLOCATIONS,
+    CAPACITY,
+    HEALTH,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    QUOTAS,
+    SIGNALS,
+    FrameSpec,
+)
+from gpucost.domain.errors import DataProblem, InputError, NotCovered, SourceError
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.telemetry.evidence.frame_rows import (
+    FrameRow,
+    frame_of,
+    in_order,
+    joined,
+)
+from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.upstream_history import with_history
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
+
+_STRETCHES = (ALLOCATIONS, NODES, CAPACITY, OBSERVED, HEALTH)
+_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY)
+_BY_DAY = (ACTIVITY.name, HEALTH.name)
+# The day that is assessed, the one before and the one after.
+_MOST_DAYS = 3
+
+
+class CachedCoverageSource(PrometheusSource):
+    """What is covered is asked for once."""
+
+    @cached_property
+    def _covered(self) -> dict[str, Window | None]:
+        return {}
+
+    def covered(self, cluster: str) -> Window | None:
+        """As PrometheusSource.covered, when it was first asked for."""
+        if cluster not in self._covered:
+            self._covered[cluster] = super().covered(cluster)
+        return self._covered[cluster]
+
+
+@dataclass
+class _Day:
+    """What was read of a day, or of a part of one; ``whole`` once that has what detectors look at."""
+
+    reader: KubeStateReader
+    read: ClusterFrames
+    whole: ClusterFrames | None = None
+
+
+class DailyUpstreamSource(UpstreamSource):
+    """``days`` are those that will be read, whole; days around them are read as far as they are asked for.
+    Frames of a few days are kept, not of a month."""
+
+    def __init__(
+        self,
+        client: PrometheusClient,
+        settings: PrometheusSourceSettings,
+        existing: UpstreamSettings,
+        *,
+        now: Callable[[], int],
+        days: Window,
+    ) -> None:
+        super().__init__(client, settings, existing, now=now)
+        self._days = days
+        self._covered: dict[str, Window | None] = {}
+        self._most = _MOST_DAYS
+        self._kept: dict[tuple[str, Window], _Day] = {}  # what was used last is last
+
+    def covered(self, cluster: str) -> Window | None:
+        """As ExistingSource.covered, when it was first asked for."""
+        if cluster not in self._covered:
+            self._covered[cluster] = super().covered(cluster)
+        return self._covered[cluster]
+
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
+        """As ExistingSource.read."""
+        if window != _day_of(window):
+            return super().read(cluster, window)
+        return self._day(cluster, window).read
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
+        """As ExistingSource.history, out of what is read of each day where steps of activity end with it."""
+        if only is not None or DAY_MS % self._settings.activity_step_ms:
+            return super().history(cluster, window, only)
+        parts = [*window.split(DAY_MS)]
+        self._most = max(self._most, len(parts))
+        found = joined_days([self._around(cluster, part) for part in parts], window)
+        # Quotas cost little, and how closely they are looked at depends on the window.
+        quotas = with_history(self._reader(cluster, window), window, found, {QUOTAS.name})
+        return replace(quotas, lacks={**found.lacks, **quotas.lacks})
+
+    def _around(self, cluster: str, part: Window) -> ClusterFrames:
+        """What is read of ``part``, or of its whole day where that will be read anyway."""
+        covered, day = self.covered(cluster), _day_of(part)
+        readable = None if covered is None else covered.intersect(self._days)
+        if readable is None or readable.intersect(day) != day or day == part or not self._begins_steps(part):
+            return self._whole(cluster, part)
+        try:
+            return self._whole(cluster, day)
+        except SourceError:
+            # What is wrong with the rest of that day is for its own reading to say.
+            return self._whole(cluster, part)
+
+    def _begins_steps(self, part: Window) -> bool:
+        """Whether steps of its day begin and end where ``part`` does."""
+        steps = self._settings.activity_step_ms, self._settings.signal_step_ms
+        return not any(edge % step for edge in (part.start_ms, part.end_ms) for step in steps)
+
+    def _whole(self, cluster: str, part: Window) -> ClusterFrames:
+        day = self._day(cluster, part)
+        if day.whole is None:
+            day.whole = with_history(day.reader, part, day.read, _BY_DAY)
+        return day.whole
+
+    def _day(self, cluster: str, part: Window) -> _Day:
+        """Of all that was read, as many days are kept as were ever looked at together."""
+        found = self._kept.pop((cluster, part), None)
+        if found is None:
+            reader = self._reader(cluster, part)
+            found = _Day(reader, self._read_all(reader, part))
+        self._kept[cluster, part] = found
+        for key in [*self._kept][: -self._most]:
+            del self._kept[key]
+        return found
+
+
+def joined_days(days: Sequence[ClusterFrames], window: Window) -> ClusterFrames:
+    """What ``days``, which follow one another, tell of ``window``: what goes on from one into the next is
+    one row, and only what none of them can tell is lacking."""
+    parts: dict[str, Any] = {}
+    for spec in _STRETCHES:
+        rows = [row for day in days for row in _clipped(spec, getattr(day, spec.name), window)]
+        parts[spec.name] = frame_of(spec, joined(spec, {spec.name: rows}))
+    for spec in _AMOUNTS:
+        parts[spec.name] = _inside(spec, [getattr(day, spec.name) for day in days], window)
+    problems: dict[tuple[DataProblem, int | None], DataProblem] = {
+        (each, each.at_ms): each for day in days for each in day.problems
+    }
+    return ClusterFrames(
+        **parts,
+        problems=in_order(problems.values()),
+        lacks={name: why for name, why in days[0].lacks.items() if all(name in each.lacks for each in days)},
+    )
+
+
+def _clipped(spec: FrameSpec, frame: pd.DataFrame, window: Window) -> Iterator[FrameRow]:
+    frame = frame[(frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)]
+    starts, ends = frame["start_ms"].clip(lower=window.start_ms), frame["end_ms"].clip(upper=window.end_ms)
+    frame = frame.assign(start_ms=starts, end_ms=ends)
+    columns = (frame[name].tolist() for name in spec.column_names)
+    for row in zip(*columns, strict=True):
+        # What is missing is equal to what is missing.
+        yield tuple(None if each != each else each for each in row)
+
+
+def _inside(spec: FrameSpec, frames: Sequence[pd.DataFrame], window: Window) -> pd.DataFrame:
+    """Rows of steps in ``window``. Names stay codes: of activity there are hundreds of thousands of rows."""
+    found = [
+        each[(each["start_ms"] >= window.start_ms) & (each["end_ms"] <= window.end_ms)]
+        for each in frames
+        if len(each)
+    ]
+    if not found:
+        return empty_frame(spec)
+    coded = [name for name in spec.column_names if all(each[name].dtype.name == "category" for each in found)]
+    codes = {name: union_categoricals([each[name] for each in found], sort_categories=True) for name in coded}
+    rest = pd.concat([each.drop(columns=coded) for each in found], ignore_index=True)
+    return rest.assign(**codes)[list(spec.column_names)]
+
+
+def _day_of(window: Window) -> Window:
+    start_ms = window.start_ms - window.start_ms % DAY_MS
+    return Window(start_ms, start_ms + DAY_MS)
+
+
+_ENOUGH = 0.9
+_GONE_MS = DAY_MS
+"""After so long without gpucost's own series of a window, they are not waited for any more."""
+
+
+class FallbackSource:
+    """Two sources over one server. A window is read whole from one of them, and its frames say which."""
+
+    def __init__(self, own: PrometheusSource, existing: UpstreamSource, now: Callable[[], int]) -> None:
+        self._own, self._existing, self._now = own, existing, now
+        self._since: dict[str, int] = {}  # when a cluster's own series begin: asked for once they are there
+
+    @property
+    def name(self) -> str:
+        return self._own.name
+
+    @property
+    def stats(self) -> QueryStats:
+        return self._own.stats
+
+    def clusters(self) -> tuple[str, ...]:
+        """Those that either knows, sorted. Raises SourceError; InputError where both know one cluster under
+        two names, which would be billed twice."""
+        own, existing = self._own.clusters(), self._existing.clusters()
+        for one, other in ((one, other) for one in own for other in existing if one not in existing):
+            mine, theirs = self._own.node_births(one), self._existing.node_births(other)
+            if other not in own and mine & theirs:
+                allowed = f"{one}, since the nodes of {other} and {one} are the same"
+                raise InputError("prometheus.cluster", other, allowed)
+        return tuple(sorted({*own, *existing}))
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first scrape of either to the last of either; where both go on, of gpucost's own.
+        Raises SourceError."""
+        own, existing = self._own.covered(cluster), self._existing.covered(cluster)
+        if own is None or existing is None:
+            return own or existing
+        end_ms = max(own.end_ms, existing.end_ms)
+        if end_ms - own.end_ms <= self._own.max_gap_ms:
+            end_ms = own.end_ms
+        return Window(min(own.start_ms, existing.start_ms), end_ms)
+
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
+        """Raises as the source that was asked last does. Where gpucost's own series have a long gap, the
+        others' count if they saw more."""
+        found = self._either(cluster, window, lambda source: source.read(cluster, window))
+        if found.source != self._own.name or _seen_ms(found) >= _ENOUGH * window.length_ms:
+            return found
+        try:
+            other = replace(self._existing.read(cluster, window), source=self._existing.name)
+        except NotCovered:
+            return found
+        return other if _seen_ms(other) > _seen_ms(found) else found
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
+        """As ``read``."""
+        return self._either(cluster, window, lambda source: source.history(cluster, window, only))
+
+    def _either(
+        self, cluster: str, window: Window, ask: Callable[[PrometheusSource | UpstreamSource], ClusterFrames]
+    ) -> ClusterFrames:
+        if self._has_begun(cluster, window.start_ms):
+            try:
+                return replace(ask(self._own), source=self._own.name)
+            except NotCovered:
+                # What is only late comes; what is gone does not.
+                if window.end_ms + _GONE_MS > self._now():
+                    raise
+        return replace(ask(self._existing), source=self._existing.name)
+
+    def _has_begun(self, cluster: str, at_ms: int) -> bool:
+        """Whether gpucost's own series tell of the cluster then: its heartbeat alone, which anybody can write
+        who has a target scraped, says nothing while it shows less than half of the nodes."""
+        if cluster not in self._since:
+            covered = self._own.covered(cluster)
+            if covered is None or 2 * self._own.nodes(cluster) < self._existing.nodes(cluster):
+                return False
+            self._since[cluster] = covered.start_ms
+        return self._since[cluster] <= at_ms
+
+
+def _seen_ms(frames: ClusterFrames) -> int:
+    observed = frames.observed
+    return int((observed["end_ms"] - observed["start_ms"]).sum())

@@ -1,0 +1,209 @@
+"""What was measured on the time that pods held, and how far their jobs came: rises of counters.
+
+Signals are the difference of two values of a counter, at most a scrape interval away from the edges of the
+window; what one window leaves out the next one has, so that windows add up (telemetry.rises). The GPU
+exporter's counters begin at 0 at an instant it tells, and go on over its restarts. Progress comes from other
+people's counters, of which none of this is known, so there it is ``increase()``. Money never depends on
+either. What has no samples has no row, and no zero.
+
+Memory in use of what pods held: readings of GPUs, once a minute, joined with who held them then.
+
+Memory is a level, not a counter, and belongs to a GPU: so it is looked at at instants, at which the exporter
+says which pods hold the GPU, and each instant stands for the minute before it. Of a GPU that several pods
+share, each has the part that it holds of it: no driver says whose memory is whose on every kind of share.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from math import isfinite
+
+import numpy as np
+
+from gpucost.contract.frames import SIGNALS
+from gpucost.contract.gpu_metrics import (
+    DEVICE_LABELS,
+    GPU_BOARD_RATIO,
+    GPU_MEMORY_TOTAL,
+    GPU_MEMORY_USED,
+    POD_ENERGY,
+    POD_GPU_SHARE,
+)
+from gpucost.contract.metric_spec import MetricSpec
+from gpucost.contract.metrics import SIGNAL_METRICS
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
+from gpucost.telemetry.evidence.counter_increase import CounterIncrease, SampleGrid
+from gpucost.telemetry.prometheus.cluster_reader import (
+    ClusterReader,
+    own_label,
+    points,
+    with_renamed,
+)
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    by,
+    divided,
+    instead,
+    over_instants,
+    over_time,
+    tagged,
+    times,
+    union,
+    where_any,
+    without,
+)
+from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place, needed
+from gpucost.telemetry.prometheus.source_settings import ProgressMetric
+
+EVERY_MS = MINUTE_MS
+# How much one query may look at: Prometheus holds the readings of all GPUs at all of its instants in memory,
+# and refuses more than 50 million values (--query.max-samples). With 40,000 GPUs these are 36.
+MOST_MS = 4 * HOUR_MS
+_MIB = 1 << 20
+# Columns of frames.SIGNALS -> what makes the column's unit of the query's.
+MEMORY_UNITS: Mapping[str, float] = {
+    "memory_observed_ms": EVERY_MS,
+    "memory_used_mib_s": EVERY_MS / SECOND_MS / _MIB,
+    "memory_total_mib_s": EVERY_MS / SECOND_MS / _MIB,
+    "memory_peak_mib": 1 / _MIB,
+}
+
+
+def memory_queries(reader: ClusterReader, pod: tuple[str, ...], range_ms: int) -> Mapping[str, PromQL]:
+    """By column of MEMORY_UNITS: sums over the instants of the range, of all that each ``pod`` held."""
+    share = by(
+        "max",
+        POD_GPU_SHARE.labels,
+        reader.as_exported(reader.select(POD_GPU_SHARE.name), POD_GPU_SHARE.labels),
+    )
+    share = by("sum", tuple(dict.fromkeys((*pod, *DEVICE_LABELS))), share)
+    used, total, ratio = (
+        _of_device(reader, spec) for spec in (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BOARD_RATIO)
+    )
+    # Of a MIG instance's memory all is its holder's, though the instance is only a part of a board.
+    part = divided(share, ratio, DEVICE_LABELS)
+    instants = {
+        "memory_observed_ms": by("sum", pod, where_any(share, used, DEVICE_LABELS)),
+        "memory_used_mib_s": by("sum", pod, times(part, used, DEVICE_LABELS)),
+        "memory_total_mib_s": by(
+            "sum", pod, times(where_any(part, used, DEVICE_LABELS), total, DEVICE_LABELS)
+        ),
+        "memory_peak_mib": by("max", pod, instead(share, used, DEVICE_LABELS)),
+    }
+    functions = {"memory_peak_mib": "max_over_time"}
+    return {
+        name: over_instants(functions.get(name, "sum_over_time"), expression, range_ms, EVERY_MS)
+        for name, expression in instants.items()
+    }
+
+
+def _of_device(reader: ClusterReader, spec: MetricSpec) -> PromQL:
+    return by("max", DEVICE_LABELS, reader.as_exported(reader.select(spec.name), DEVICE_LABELS))
+
+
+_TAG = "signal"
+_POD = ("pod_uid", "node")
+
+SignalRow = tuple[object, ...]
+# (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
+PodNames = Mapping[tuple[str, str], list[tuple[int, str]]]
+_Measured = dict[tuple[str, str, Window], dict[str, float]]
+
+
+def read_signals(reader: ClusterReader, window: Window) -> list[SignalRow]:
+    """Rows of frames.SIGNALS, one per pod and step of the window."""
+    measured: _Measured = defaultdict(dict)
+    for steps in _equal_steps(reader, window):
+        length = steps[0].length_ms
+        rises = CounterIncrease(reader, SIGNAL_METRICS.values(), steps)
+        for column in SIGNAL_METRICS:
+            _keep(column, _of_pods(rises, column), steps, measured)
+        most = max(1, MOST_MS // length)
+        for at in range(0, len(steps), most):
+            _remember(reader, length, steps[at : at + most], measured)
+    measures = SIGNALS.column_names[5:]
+    return [
+        (reader.cluster, node, uid, step.start_ms, step.end_ms, *map(values.get, measures))
+        for (uid, node, step), values in measured.items()
+        if uid
+    ]
+
+
+def _of_pods(rises: CounterIncrease, column: str) -> SampleGrid:
+    """In the counter's unit, by _POD."""
+    found = rises.of(SIGNAL_METRICS[column])
+    if column == "energy_observed_ms":
+        # Where energy did not rise nobody read it.
+        energy = rises.of(POD_ENERGY).of(found.keys)
+        found = SampleGrid(found.keys, np.where(energy > 0, found.values, np.nan))
+    return found.summed(len(_POD))
+
+
+def _keep(column: str, grid: SampleGrid, steps: list[Window], measured: _Measured) -> None:
+    for (uid, node), row in grid.keys.items():
+        for step, value in zip(steps, grid.values[row].tolist(), strict=True):
+            if isfinite(value):
+                measured[uid, node, step][column] = value * SECOND_MS
+
+
+def _remember(reader: ClusterReader, length: int, steps: list[Window], measured: _Measured) -> None:
+    """Memory: one query for all columns, by pod, node and step."""
+    queries = memory_queries(reader, _POD, length)
+    parts = [tagged(expression, _TAG, column) for column, expression in queries.items()]
+    for series, step, value in _increases(reader, union(*parts), steps):
+        labels = series["metric"]
+        place = labels.get("pod_uid", ""), labels.get("node", ""), step
+        column = needed(series, _TAG, MEMORY_UNITS)
+        measured[place][column] = value * MEMORY_UNITS[column]
+
+
+def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list[SignalRow]:
+    """Rows of frames.PROGRESS for the metrics in the settings; series of unknown pods are left out."""
+    rows: list[SignalRow] = []
+    for progress in reader.settings.progress:
+        labels = [label for label in (progress.pod_label, progress.namespace_label) if label]
+        for steps in _equal_steps(reader, window):
+            increase = _increase(reader, progress.metric, steps[0].length_ms)
+            amounts: dict[tuple[str, Window], float] = defaultdict(float)
+            for series, step, value in _increases(reader, by("max", with_renamed(labels), increase), steps):
+                uid = _uid(progress, series, step, pods)
+                if uid:
+                    amounts[uid, step] += value
+            rows += [
+                (reader.cluster, uid, step.start_ms, step.end_ms, progress.name, amount)
+                for (uid, step), amount in amounts.items()
+            ]
+    return rows
+
+
+def _uid(progress: ProgressMetric, series: ResultSeries, step: Window, pods: PodNames) -> str:
+    pod = own_label(series, progress.pod_label)
+    if not progress.namespace_label:
+        return pod
+    held = pods.get((own_label(series, progress.namespace_label), pod), [])
+    return next((uid for start, uid in reversed(held) if start < step.end_ms), "")
+
+
+def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
+    increase = over_time("increase", reader.select(metric), range_ms)
+    replicas = reader.settings.replica_labels
+    return without("max", replicas, increase) if replicas else increase
+
+
+def _increases(
+    reader: ClusterReader, expression: PromQL, steps: list[Window]
+) -> Iterator[tuple[ResultSeries, Window, float]]:
+    """Series, step and value, for steps of equal length, one after the other."""
+    length = steps[0].length_ms
+    for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
+        for at, value in zip(*points(series), strict=True):
+            if isfinite(value):
+                yield series, steps[instant_place(at, steps[0].end_ms, length, len(steps))], value
+
+
+def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:
+    """The window in steps, together while their lengths are equal: one query for each list."""
+    steps = window.split(reader.settings.signal_step_ms)
+    return [list(group) for _, group in groupby(steps, key=lambda step: step.length_ms)]

@@ -1,0 +1,168 @@
+"""What each queue might use and used: Kueue's ClusterQueues and Volcano's queues, GPU resources only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import nan
+from typing import Protocol
+
+from gpucost.contract import queue_metrics as m
+from gpucost.contract.metric_spec import MetricSpec
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence.frame_rows import FrameRow
+from gpucost.telemetry.evidence.gauge_runs import (
+    GaugeRun,
+    MetricLike,
+    StateReader,
+    by_labels,
+    covering,
+)
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+
+QuotaKey = tuple[str, ...]
+KUEUE, VOLCANO = "kueue", "volcano"
+VOLCANO_ROOT = "root"
+"""Parent of Volcano's queues that name none (volcano, plugins/capacity)."""
+_KUEUE_KEY = ("cluster_queue", "flavor", "resource")
+_AMOUNTS: Mapping[str, MetricSpec | None] = {
+    "nominal": m.CLUSTER_QUEUE_NOMINAL,
+    "borrowing_limit": m.CLUSTER_QUEUE_BORROWING_LIMIT,
+    "lending_limit": m.CLUSTER_QUEUE_LENDING_LIMIT,
+    "used": m.CLUSTER_QUEUE_USED,
+}
+_OF_VOLCANO: Mapping[str, MetricSpec | None] = {
+    "nominal": m.VOLCANO_QUEUE_DESERVED,
+    "borrowing_limit": None,
+    "lending_limit": None,
+    "used": m.VOLCANO_QUEUE_ALLOCATED,
+}
+
+
+def read_quotas(state: StateReader, resources: Collection[str]) -> list[FrameRow]:
+    """Rows of frames.QUOTAS, clipped to the window. GPU resources are those of the standard catalogue and
+    ``resources``, which the collector showed to be some."""
+    return [
+        *quota_rows(state, KUEUE, _KUEUE_KEY, _AMOUNTS, _QuotaCohorts(state), resources),
+        *quota_rows(state, VOLCANO, ("volcano_queue", "resource"), _OF_VOLCANO, _Parents(state), resources),
+    ]
+
+
+class GaugeRunReader(Protocol):
+    """Stretches of gauges in a window, of whatever exporter."""
+
+    @property
+    def reader(self) -> ClusterReader: ...
+
+    @property
+    def window(self) -> Window: ...
+
+    def runs(self, spec: MetricLike, labels: Sequence[str]) -> list[GaugeRun]: ...
+
+
+class CohortTree:
+    """Parents of queues or cohorts, and what a queue's cohort was at an instant."""
+
+    def __init__(self, parents: Mapping[str, Sequence[GaugeRun]]) -> None:
+        self.parents = parents
+        self.edges = sorted({edge for runs in parents.values() for run in runs for edge in _edges(run)})
+
+    def root(self, queue: str, at_ms: int) -> str:
+        raise NotImplementedError
+
+    def _climb(self, name: str, at_ms: int) -> str:
+        met = {name}
+        while parent := self._parent(name, at_ms):
+            if parent in met:
+                break
+            met.add(parent)
+            name = parent
+        return name
+
+    def _parent(self, name: str, at_ms: int) -> str:
+        run = next((each for each in reversed(self.parents.get(name, ())) if each.start_ms <= at_ms), None)
+        return "" if run is None else run.labels.get("parent", "")
+
+
+class _QuotaCohorts(CohortTree):
+    def __init__(self, state: StateReader) -> None:
+        super().__init__(_by_name(state.runs(m.COHORT_INFO, ("cohort", "parent")), "cohort"))
+        runs = state.runs(m.CLUSTER_QUEUE_INFO, ("cluster_queue", "cohort"))
+        self._of_queue = _by_name(runs, "cluster_queue")
+        self.edges = sorted({*self.edges, *(edge for run in runs for edge in _edges(run))})
+
+    def root(self, queue: str, at_ms: int) -> str:
+        runs = self._of_queue.get(queue, ())
+        run = next((each for each in reversed(runs) if each.start_ms <= at_ms), None)
+        cohort = "" if run is None else run.labels.get("cohort", "")
+        return self._climb(cohort, at_ms) if cohort else ""
+
+
+class _Parents(CohortTree):
+    def __init__(self, state: StateReader) -> None:
+        runs = state.runs(m.VOLCANO_QUEUE_INFO, ("volcano_queue", "parent"))
+        super().__init__(_by_name(runs, "volcano_queue"))
+
+    def root(self, queue: str, at_ms: int) -> str:
+        root = self._climb(queue, at_ms)
+        return VOLCANO_ROOT if root == queue else root
+
+
+def quota_rows(
+    state: GaugeRunReader,
+    scheduler: str,
+    key: tuple[str, ...],
+    amounts: Mapping[str, MetricLike | None],
+    tree: CohortTree,
+    resources: Collection[str],
+) -> Iterator[FrameRow]:
+    """Of one scheduler: ``key`` are the labels of a queue (and flavor), the resource last; ``amounts`` the
+    series of the frame's columns."""
+    catalog = ResourceCatalog()
+    found = {
+        name: {} if spec is None else by_labels(state.runs(spec, key), key) for name, spec in amounts.items()
+    }
+    for each in sorted({*found["nominal"], *found["used"]}):
+        if catalog.is_gpu(each[-1]) or each[-1] in resources:
+            yield from _rows(state, scheduler, each, [of.get(each, []) for of in found.values()], tree)
+
+
+def _rows(
+    state: GaugeRunReader,
+    scheduler: str,
+    key: QuotaKey,
+    amounts: Sequence[Sequence[GaugeRun]],
+    tree: CohortTree,
+) -> Iterator[FrameRow]:
+    """Stretches in which nothing of it changed. Where the queue was not seen there is none."""
+    window = state.window
+    cuts = {edge for edge in tree.edges if window.start_ms < edge < window.end_ms}
+    for runs in amounts:
+        parts = covering(runs, window.start_ms, window.end_ms)
+        cuts |= {edge for start, end, _ in parts for edge in (start, end)}
+    edges = sorted(cuts)
+    names = (key[0], key[1] if len(key) > 2 else "", key[-1])
+    joined: list[tuple[tuple[object, ...], list[float], int, int]] = []
+    for start, end in pairwise(edges):
+        values = [_value(runs, start) for runs in amounts]
+        if values[0] is None and values[-1] is None:
+            continue
+        known = [nan if value is None else value for value in values]
+        head = state.reader.cluster, scheduler, names[0], tree.root(key[0], start), *names[1:]
+        if joined and joined[-1][3] == start and joined[-1][0] == head and repr(joined[-1][1]) == repr(known):
+            start = joined.pop()[2]
+        joined.append((head, known, start, end))
+    yield from ((*head, start, end, *known) for head, known, start, end in joined)
+
+
+def _value(runs: Sequence[GaugeRun], at_ms: int) -> float | None:
+    return next((run.value for run in reversed(runs) if run.start_ms <= at_ms < run.end_ms), None)
+
+
+def _by_name(runs: Sequence[GaugeRun], label: str) -> dict[str, list[GaugeRun]]:
+    return {key[0]: found for key, found in by_labels(runs, (label,)).items()}
+
+
+def _edges(run: GaugeRun) -> tuple[int, int]:
+    return run.start_ms, run.end_ms

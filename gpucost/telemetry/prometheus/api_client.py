@@ -1,0 +1,388 @@
+"""The wire to anything that speaks the Prometheus HTTP API: PrometheusConnect with its faults repaired.
+
+Repaired: queries travel in POST bodies, not in the URL; every request has a timeout and a cap on its body;
+warnings and infos are kept; every failure is a SourceError of its own kind; retries happen only where they
+can help; redirects are refused; long ranges are asked for in pieces. What warnings mean is the caller's
+to decide.
+
+HTTP whose whole answer has an end in time, its head too.
+
+The timeout of a socket is that of each wait: who sends a byte now and then is never late.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.retry import Retry
+
+from gpucost.domain.errors import InputError, QueryRejected, SourceTimeout, SourceUnreachable
+from gpucost.domain.time import MINUTE_MS
+from gpucost.telemetry.prometheus.promql import PromQL, label_name, samples
+from gpucost.telemetry.prometheus.query_response import (
+    QueryResponse,
+    ResultSeries,
+    checked,
+    holding,
+    joined,
+    parse,
+    parse_status,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class TimedAdapter(HTTPAdapter):
+    """The read timeout of a request bounds all of its answer; beyond it is a read timeout."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+
+
+class _AnswerStream(io.RawIOBase):
+    """What a socket receives until ``deadline``; then reading raises TimeoutError."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        timeout_s = sock.gettimeout()
+        if timeout_s is not None:
+            raw = self.fp.detach()
+            self.fp = io.BufferedReader(_AnswerStream(raw, sock, time.monotonic() + timeout_s))
+
+
+class _HttpConnection(HTTPConnection):
+    response_class = _TimedResponse
+
+
+class _HttpsConnection(HTTPSConnection):
+    response_class = _TimedResponse
+
+
+class _HttpPool(HTTPConnectionPool):
+    ConnectionCls = _HttpConnection
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    ConnectionCls = _HttpsConnection
+
+
+_CHUNK_BYTES = 1 << 18
+# How far from the instant asked for an answer may be: caches and servers that wait for late samples move it.
+_MOVED_MS = 5 * MINUTE_MS
+# Of what a server says beside its answers.
+_MOST_INFOS = 100
+# The first that is among the causes says what happened; without words, the operating system does.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "its TLS certificate is not trusted (prometheus.ca_file)"),
+    (ssl.SSLError, "TLS failed; does it speak https?"),
+    (socket.gaierror, "its name cannot be resolved (DNS)"),
+    (ConnectionRefusedError, "connection refused"),
+    (ConnectionResetError, "connection reset"),
+    (OSError, ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Limits of one request. Prometheus refuses more than 11,000 points per series by itself."""
+
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 120.0
+    attempts: int = 4
+    backoff_s: float = 0.5
+    backoff_cap_s: float = 15.0
+    max_bytes: int = 1 << 29
+    max_points: int = 10_000
+    max_raw_span_ms: int = 86_400_000
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise InputError(f"prometheus.{name}", getattr(self, name), "a positive number")
+
+
+@dataclass(slots=True)
+class QueryStats:
+    """What the server was asked and how long it took: ``query_seconds`` is time spent waiting for it."""
+
+    queries: int = 0
+    retries: int = 0
+    series: int = 0
+    bytes: int = 0
+    query_seconds: float = 0.0
+    infos: set[str] = field(default_factory=set)
+
+
+class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
+    """One server. ``headers`` may carry a bearer token; userinfo in ``url`` becomes basic auth.
+
+    ``sleep`` and ``jitter`` (uniform in [0, 1)) are passed in so that tests need not wait.
+    Once ``stopped`` says so, a request that failed is not tried again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        settings: ClientSettings | None = None,
+        headers: Mapping[str, str] | None = None,
+        proxy: Mapping[str, str] | None = None,
+        verify: bool | str = True,
+        sleep: Callable[[float], object] = time.sleep,
+        stopped: Callable[[], bool] = lambda: False,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        bare, auth = _split_userinfo(url)
+        self.settings = settings or ClientSettings()
+        self.stats = QueryStats()
+        self._sleep, self._jitter, self._stopped = sleep, jitter, stopped
+        session = requests.Session()
+        # Proxies and credentials come from the settings, never from the environment or ~/.netrc.
+        session.trust_env = False
+        session.verify = verify
+        super().__init__(
+            bare,
+            headers=dict(headers or {}),
+            auth=auth,
+            proxy=dict(proxy or {}),
+            session=session,
+            timeout=(self.settings.connect_timeout_s, self.settings.read_timeout_s),
+            method="POST",
+        )
+        # In place of the library's own, which tries again by itself.
+        session.mount(bare, TimedAdapter(max_retries=Retry(total=0, redirect=False)))
+
+    def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
+        """An instant query: one value per series, or the raw samples of a range selector."""
+        form = {"query": expression, "time": _seconds(at_ms), **self._server_limit()}
+        found = self._ask("query", form)
+        if any("values" in series for series in found.result):
+            return checked(self.url, found, 0, at_ms)
+        return checked(self.url, found, at_ms - _MOVED_MS, at_ms + _MOVED_MS)
+
+    def query_range(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> QueryResponse:
+        """Values at ``start, start + step, … <= end``, asked for in pieces below the server's limit."""
+        if step_ms <= 0:
+            raise InputError("step", step_ms, "a positive number of milliseconds")
+        answers = []
+        span = (self.settings.max_points - 1) * step_ms
+        for start in range(start_ms, end_ms + 1, span + step_ms):
+            end = min(start + span, end_ms)
+            form = {
+                "query": expression,
+                "start": _seconds(start),
+                "end": _seconds(end),
+                "step": _seconds(step_ms),
+            }
+            found = holding("values", self._ask("query_range", {**form, **self._server_limit()}))
+            answers.append(checked(self.url, found, start, end, step_ms))
+        return joined(answers)
+
+    def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
+        """Every sample in ``[start, end]``, both ends included, asked for in pieces of a day."""
+        answers = []
+        for start, end in _spans(start_ms, end_ms, self.settings.max_raw_span_ms):
+            # A range is open on its left from Prometheus 3 on: one millisecond more includes the start.
+            found = holding("values", self.query(samples(selector, end - start + 1), end))
+            answers.append(checked(self.url, found, start - 1, end))
+        answer = joined(answers)
+        for series in answer.result:
+            series["values"] = [point for point in series["values"] if point[0] * 1000 > start_ms - 0.5]
+        answer.result[:] = [series for series in answer.result if series["values"]]
+        return answer
+
+    def series(
+        self, selector: PromQL, start_ms: int | None = None, end_ms: int | None = None
+    ) -> QueryResponse:
+        """The label sets of all series that ``selector`` matches, with samples in that time or at any."""
+        form: dict[str, str] = {"match[]": selector}
+        if start_ms is not None and end_ms is not None:
+            form |= {"start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask("series", form)
+
+    def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
+        """The names of all labels of the series that ``selector`` matches, each as ``{"label": name}``."""
+        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask("labels", form, key="label")
+
+    def label_values(self, label: str, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
+        """The values of one label of the series that ``selector`` matches, each as ``{"label": value}``: out
+        of the server's index, whatever the number of samples."""
+        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask(f"label/{label_name(label)}/values?{urlencode(form)}", None, key="label")
+
+    def status(self, what: str) -> dict[str, str]:
+        """What the server says of itself: ``flags`` or ``runtimeinfo``. Not asked twice: many servers do not
+        know these (Thanos, Mimir). Raises SourceError."""
+        self.stats.queries += 1
+        code, body = self._send(f"status/{what}", None, None)
+        return parse_status(self.url, code, body)
+
+    def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[ResultSeries]:
+        """The inherited call, through the repaired path."""
+        form = {"query": query, **(params or {})}
+        return self._ask("query", form, timeout).result
+
+    def custom_query_range(
+        self,
+        query: PromQL,
+        start_time: Any,
+        end_time: Any,
+        step: str,
+        params: Any = None,
+        timeout: Any = None,
+    ) -> list[ResultSeries]:
+        """The inherited call, through the repaired path; times keep their milliseconds."""
+        form = {"query": query, "start": start_time.timestamp(), "end": end_time.timestamp(), "step": step}
+        return self._ask("query_range", {**form, **(params or {})}, timeout).result
+
+    def _server_limit(self) -> dict[str, str]:
+        return {"timeout": f"{self.settings.read_timeout_s:g}s"}
+
+    def _ask(
+        self, path: str, form: Mapping[str, Any] | None, timeout: float | None = None, *, key: str = ""
+    ) -> QueryResponse:
+        for attempt in range(self.settings.attempts):
+            try:
+                return self._once(path, form, timeout, key)
+            except (SourceUnreachable, SourceTimeout):
+                if attempt + 1 == self.settings.attempts or self._stopped():
+                    raise
+                self.stats.retries += 1
+                ceiling = min(self.settings.backoff_cap_s, self.settings.backoff_s * 2**attempt)
+                self._sleep(self._jitter() * ceiling)
+                if self._stopped():
+                    raise
+        raise AssertionError("at least one attempt is made")
+
+    def _once(
+        self, path: str, form: Mapping[str, Any] | None, timeout: float | None, key: str
+    ) -> QueryResponse:
+        started = time.monotonic()
+        self.stats.queries += 1
+        try:
+            status, body = self._send(path, form, timeout)
+        finally:
+            self.stats.query_seconds += time.monotonic() - started
+        self.stats.bytes += len(body)
+        answer = parse(self.url, status, body, key=key)
+        self.stats.series += len(answer.result)
+        if len(self.stats.infos) < _MOST_INFOS:
+            self.stats.infos.update(answer.infos[:_MOST_INFOS])
+        return answer
+
+    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+        """Posts ``form``; without one, just asks."""
+        read_timeout = timeout or self.settings.read_timeout_s
+        try:
+            with self._session.request(
+                "GET" if form is None else "POST",
+                f"{self.url}/api/v1/{path}",
+                data=form,
+                headers=self.headers,
+                auth=self.auth,
+                timeout=(self.settings.connect_timeout_s, read_timeout),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                return response.status_code, self._body(response)
+        except requests.exceptions.Timeout:
+            raise SourceTimeout(f"{self.url} did not answer within {read_timeout:g} s") from None
+        except ReadTimeoutError:
+            raise SourceTimeout(f"{self.url} was still sending after {read_timeout:g} s") from None
+        except (requests.exceptions.RequestException, HTTPError) as error:
+            raise SourceUnreachable(
+                f"{self.url} cannot be reached: {_reason(error)}; is prometheus.url right?"
+            ) from None  # the cause may show the header that holds the token
+
+    def _body(self, response: requests.Response) -> bytes:
+        parts, size = [], 0
+        while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+            parts.append(part)
+            size += len(part)
+            if size > self.settings.max_bytes:
+                raise QueryRejected(
+                    f"{self.url} answered with over {self.settings.max_bytes} bytes; ask for less at once"
+                )
+        return b"".join(parts)
+
+
+def _spans(start_ms: int, end_ms: int, span_ms: int) -> Iterator[tuple[int, int]]:
+    start = start_ms
+    while True:
+        end = min(start + span_ms, end_ms)
+        yield start, end
+        if end == end_ms:
+            return
+        start = end
+
+
+def _reason(error: BaseException) -> str:
+    """What failed below HTTP, in words; the classes of the libraries say it only in the chain of causes."""
+    chain, at = [error], 0
+    while at < len(chain):
+        causes = (
+            *chain[at].args,
+            getattr(chain[at], "reason", None),
+            chain[at].__cause__,
+            chain[at].__context__,
+        )
+        chain += [cause for cause in causes if isinstance(cause, BaseException) and cause not in chain]
+        at += 1
+    for kind, words in _REASONS:
+        found = next((cause for cause in chain if isinstance(cause, kind)), None)
+        if found is not None:
+            return words or getattr(found, "strerror", None) or type(found).__name__
+    return type(error).__name__
+
+
+def _seconds(instant_ms: int) -> str:
+    return f"{instant_ms // 1000}.{instant_ms % 1000:03d}"
+
+
+def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
+    """The URL without userinfo, so that no message can show it, and the userinfo as basic auth."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InputError(
+            "prometheus.url", parts.hostname or "", "http:// or https:// with a host, and no query"
+        )
+    host = parts.netloc.rpartition("@")[2]
+    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), auth

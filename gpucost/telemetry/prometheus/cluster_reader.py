@@ -1,0 +1,274 @@
+"""Questions to one cluster's series: where warnings become an error, and JSON becomes columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TypeVar, cast
+
+from gpucost.contract.metrics import STATE_UP
+from gpucost.domain.errors import PartialResponse
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.telemetry.prometheus import trust
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    equals,
+    named_like,
+    none_of,
+    one_of,
+    select,
+    taken,
+)
+from gpucost.telemetry.prometheus.query_response import QueryResponse, ResultSeries, holding
+from gpucost.telemetry.prometheus.scrape_claimants import ClaimantChoice
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+
+_VALUES_PER_MATCHER = 200
+_CHARACTERS_PER_MATCHER = 50_000
+# Prometheus renames a series' own label when its scrape target has one of the same name.
+_RENAMED = "exported_"
+_OURS = "gpucost_"
+# How far outside its window anything is looked at for its labels: an error of an hour before may go on.
+_AROUND_MS = 2 * HOUR_MS
+_Known = TypeVar("_Known")
+
+
+class ClusterReader:
+    """Asks for the series of one cluster in ``window``. Raises SourceError; PartialResponse when the server
+    warns."""
+
+    def __init__(
+        self, client: PrometheusClient, settings: PrometheusSourceSettings, cluster: str, window: Window
+    ) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self._client = client
+        self._window = window
+        self._known: dict[object, object] = {}  # shared with narrowed readers
+        self._believes_all = False
+        self._matchers = self._cluster_matchers()
+        self._narrowed: Mapping[str, PromQL] = {}
+
+    def select(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
+        """The series of these metrics in this cluster that are believed. Names of one kind are selected
+        together."""
+        narrow = self._narrowed.get(names) if isinstance(names, str) else None
+        believed = self._believed(names if isinstance(names, str) else next(iter(names), ""))
+        return select(names, (*self._matchers, *believed, *matchers, *([narrow] if narrow else [])))
+
+    def select_of_all(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
+        """The series of these metrics in this cluster, whoever gives them."""
+        return select(names, (*self._matchers, *matchers))
+
+    def named_like(self, start: str, *matchers: PromQL) -> PromQL:
+        """All series in this cluster whose names begin so, whoever gives them."""
+        return named_like(start, (*self._matchers, *matchers))
+
+    @property
+    def false_hearts(self) -> list[str]:
+        """Jobs with heartbeats near the window that are not believed."""
+        kind = trust.kind_of(self.heartbeat_name) or trust.KUBE
+        return sorted({each.job for each in self.choice(kind).refused if each.instances})
+
+    @property
+    def not_believed(self) -> str:
+        """Whose heartbeats there are that are not believed, for a message; empty where there are none."""
+        kind, false = trust.kind_of(self.heartbeat_name) or trust.KUBE, ", ".join(self.false_hearts)
+        words = f" of a job that is believed. {false} is not: name yours in prometheus.{kind.setting}"
+        return words if false else ""
+
+    @property
+    def of_gpus(self) -> tuple[PromQL, ...]:
+        """Matchers of what is of GPUs among requests of any resource."""
+        return ()
+
+    def of_anybody(self) -> ClusterReader:
+        """The same reader, which believes all that the settings do: to look for what there may be."""
+        found = self.near(self._window)
+        found._known, found._believes_all = self._known, True
+        return found
+
+    def near(self, window: Window) -> ClusterReader:
+        """The same reader for another window: who is believed may differ."""
+        found = copy(self)
+        found._window, found._known, found._believes_all = window, {}, False
+        vars(found).pop("heartbeat", None)  # of readers that keep it
+        return found
+
+    def settings_jobs(self, name: str) -> Sequence[str]:
+        """The scrape jobs that the settings name for series whose names begin so; none for all."""
+        return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
+
+    def choice(self, kind: trust.SeriesKind) -> ClaimantChoice:
+        """Whose series of a kind are believed around the window; asked for once. Raises SourceError."""
+        return self.once(("choice", kind.what), lambda: trust.chosen(self, kind))
+
+    def _believed(self, name: str) -> list[PromQL]:
+        """Matchers of what is believed of a metric."""
+        jobs, kind = self.settings_jobs(name), trust.kind_of(name)
+        found = [one_of("job", jobs)] if jobs else []
+        if kind is None or self._believes_all:
+            return found
+        choice = self.choice(kind)
+        if not jobs and kind is trust.KUBE and choice.believed:
+            found.append(one_of("job", sorted({each.job for each in choice.believed})))
+        elif not jobs and choice.jobs:
+            # Of ours one that was renamed in a long gap may not be near: it is not among those believed.
+            found.append(none_of("job", choice.jobs))
+        return [*found, *([none_of("instance", choice.instances)] if choice.instances else [])]
+
+    def narrowed(self, names: Iterable[str], matcher: PromQL) -> ClusterReader:
+        """The same reader, with a further matcher where one of these metrics is selected alone."""
+        found = copy(self)
+        found._narrowed = {**self._narrowed, **dict.fromkeys(names, matcher)}
+        return found
+
+    @property
+    def heartbeat(self) -> PromQL:
+        """Series with a sample of 1 for each scrape that shows what exists."""
+        return self.select(STATE_UP.name)
+
+    @property
+    def heartbeat_name(self) -> str:
+        return STATE_UP.name
+
+    def once(self, what: object, ask: Callable[[], _Known]) -> _Known:
+        """What ``ask`` answers, asked for the first time only."""
+        if what not in self._known:
+            self._known[what] = ask()
+        return cast(_Known, self._known[what])
+
+    @property
+    def renames(self) -> frozenset[str]:
+        """Own labels of what is asked for that a scrape renamed on any series; asked for once."""
+        return self.once("renames", self._ask_for_renames)
+
+    def _ask_for_renames(self) -> frozenset[str]:
+        found = self._whole(self._client.label_names(self._own, *self.around))
+        names = (str(each["label"]) for each in found)
+        return frozenset(name.removeprefix(_RENAMED) for name in names if name.startswith(_RENAMED))
+
+    def as_exported(self, expression: PromQL, labels: Iterable[str]) -> PromQL:
+        """The exporter's own ``labels`` under their own names, whatever the scrape renamed. What it did not
+        rename costs nothing."""
+        for label in labels:
+            if label in self.renames:
+                expression = taken(expression, label, renamed(label))
+        return expression
+
+    def vector(self, expression: PromQL, at_ms: int) -> list[ResultSeries]:
+        return self._whole(holding("value", self._client.query(expression, at_ms)))
+
+    def label_sets(self, selector: PromQL, since_ms: int | None = None) -> list[dict[str, str]]:
+        """The labels of all series that ``selector`` matches around the window, or since then."""
+        start, end = self.around
+        return self._whole(self._client.series(selector, start if since_ms is None else since_ms, end))
+
+    def label_values(self, label: str, selector: PromQL, since_ms: int | None = None) -> list[str]:
+        """The values that a label has in series that ``selector`` matches around the window, or since then;
+        sorted."""
+        start, end = self.around
+        since = start if since_ms is None else since_ms
+        found = self._whole(holding("label", self._client.label_values(label, selector, since, end)))
+        return sorted(str(each["label"]) for each in found)
+
+    def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[ResultSeries]:
+        return self._whole(self._client.query_range(expression, start_ms, end_ms, step_ms))
+
+    def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[ResultSeries]:
+        return self._whole(self._client.raw(selector, start_ms, end_ms))
+
+    def raw_where(
+        self,
+        names: str | Sequence[str],
+        labels: Sequence[str],
+        values: Iterable[str],
+        start_ms: int,
+        end_ms: int,
+    ) -> list[ResultSeries]:
+        """Raw samples of the series in which any of ``labels`` has one of ``values``; in batches."""
+        found: list[ResultSeries] = []
+        for batch in _batches(sorted(set(values))):
+            for label in labels:
+                found += self.raw(self.select(names, one_of(label, batch)), start_ms, end_ms)
+        return found
+
+    @property
+    def _own(self) -> PromQL:
+        """All series whose labels a scrape may have renamed."""
+        return named_like(_OURS, self._matchers)
+
+    @property
+    def around(self) -> tuple[int, int]:
+        """Within which a series of the window has samples, in milliseconds."""
+        end_ms = self.settings.upto(self._window.end_ms + _AROUND_MS)
+        return max(0, self._window.start_ms - _AROUND_MS), end_ms
+
+    def _cluster_matchers(self) -> tuple[PromQL, ...]:
+        settings = self.settings
+        own = equals(settings.cluster_label, self.cluster)
+        if self.cluster == settings.fallback_cluster:
+            own = one_of(settings.cluster_label, ["", self.cluster])
+        return (own, *(equals(label, value) for label, value in settings.matchers.items()))
+
+    def _whole(self, answer: QueryResponse) -> list[ResultSeries]:
+        return whole(answer, f"cluster {self.cluster}")
+
+
+def _batches(values: Sequence[str]) -> Iterator[list[str]]:
+    """What fits into one question: servers read 1 MiB of it, and values are anybody's."""
+    batch: list[str] = []
+    size = 0
+    for value in values:
+        if batch and (len(batch) == _VALUES_PER_MATCHER or size + len(value) > _CHARACTERS_PER_MATCHER):
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield batch
+
+
+def whole(answer: QueryResponse, subject: str) -> list[ResultSeries]:
+    """The result of ``answer``. Raises PartialResponse when the server had something to warn of."""
+    if answer.warnings:
+        text = f"{subject}: the answer is not the whole truth: {answer.warnings[0]}"
+        raise PartialResponse(text, answer.warnings)
+    return answer.result
+
+
+def column(result: Sequence[ResultSeries], label: str) -> list[str]:
+    """One label of every series, empty where absent."""
+    return [series["metric"].get(label, "") for series in result]
+
+
+def own_column(result: Sequence[ResultSeries], label: str) -> list[str]:
+    """One label of every series as its exporter gave it, whether or not the scrape renamed it."""
+    return [own_label(series, label) for series in result]
+
+
+def own_label(series: ResultSeries, label: str) -> str:
+    labels: dict[str, str] = series["metric"]
+    return labels.get(renamed(label)) or labels.get(label, "")
+
+
+def renamed(label: str) -> str:
+    """The name that a scrape gives a series' own label when its target has one of that name."""
+    return _RENAMED + label
+
+
+def with_renamed(labels: Iterable[str]) -> tuple[str, ...]:
+    """``labels`` and the names that a scrape may have given them."""
+    return tuple(name for label in labels for name in (label, renamed(label)))
+
+
+def numbers(result: Sequence[ResultSeries]) -> list[float]:
+    """The value of every series of a vector; ``NaN`` and infinities as they are."""
+    return [float(series["value"][1]) for series in result]
+
+
+def points(series: ResultSeries) -> tuple[list[int], list[float]]:
+    """The samples of one series of a matrix: times in milliseconds, and values."""
+    values = series["values"]
+    return [round(at * 1000) for at, _ in values], [float(value) for _, value in values]

@@ -1,0 +1,224 @@
+"""What a Prometheus server answered: taken apart, or turned into the error that it means."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from gpucost.domain.errors import (
+    AnswerRefused,
+    QueryRejected,
+    SourceError,
+    SourceTimeout,
+    SourceUnreachable,
+    shorten,
+)
+from gpucost.domain.time import LATEST_MS, iso
+
+_UNREACHABLE_STATUS = frozenset({429, 500, 502, 503, 504})
+_MOST_COUNTED = 1 << 53
+BEYOND = 1e30
+"""No reading of anything is so large, and sums and products of what is below it overflow nowhere."""
+_SOURCE = "the source"
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+# One entry of a result: ``metric`` (labels) with ``value`` or ``values``; of ``series``: labels only.
+ResultSeries = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResponse:
+    """``result`` as in the API (vector, matrix or label sets), and what the server said about it."""
+
+    result: list[ResultSeries]
+    warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
+
+
+def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryResponse:
+    """The answer in ``body``. Raises the SourceError that fits; ``server`` names it in the message.
+
+    Some answers are plain texts: with ``key`` each is made a label set, with the text under that key.
+    """
+    document = _document(body)
+    if status != 200:
+        raise _failure(server, status, document if isinstance(document, dict) else {})
+    succeeded = isinstance(document, dict) and document.get("status") == "success"
+    data = document.get("data") if succeeded else None
+    result = data.get("result") if isinstance(data, dict) else data
+    kind = data.get("resultType") if isinstance(data, dict) else None
+    if key and isinstance(result, list) and all(isinstance(entry, str) for entry in result):
+        result = [{key: entry} for entry in result]
+    is_said = succeeded and isinstance(document.get("warnings"), list | None)
+    if not is_said or not isinstance(result, list) or not all(_is_series(entry, kind) for entry in result):
+        said = shorten(body[:120].decode("utf-8", "replace"))
+        raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")
+    return QueryResponse(result, _texts(document.get("warnings")), _texts(document.get("infos")))
+
+
+def parse_status(server: str, status: int, body: bytes) -> dict[str, str]:
+    """The texts of a status page (``flags``), others left out. Raises the SourceError that fits."""
+    document = _document(body)
+    says = document if isinstance(document, dict) else {}
+    if status != 200:
+        raise _failure(server, status, says)
+    data = says.get("data")
+    if not isinstance(data, dict):
+        raise SourceUnreachable(f"{server} does not say how it is set")
+    return {key: value for key, value in data.items() if isinstance(value, str)}
+
+
+def holding(key: str, answer: QueryResponse) -> QueryResponse:
+    """``answer``, when every entry has ``key`` (value, values). Raises SourceUnreachable for another kind."""
+    if any(key not in series for series in answer.result):
+        raise SourceUnreachable(f"the source answered with something else than the {key} of series")
+    return answer
+
+
+def checked(
+    server: str, answer: QueryResponse, start_ms: int, end_ms: int, step_ms: int = 1
+) -> QueryResponse:
+    """``answer`` without the series that have no points. Raises AnswerRefused where a series is there twice,
+    or its points do not follow one another in ``[start, end]``, as far apart as ``step_ms`` or a multiple.
+
+    What Prometheus answers is always so; what stands between may send other things. A frontend may move all
+    instants of a range back by less than a step (Thanos: query-range.align-range-with-step).
+    """
+    kept = [series for series in answer.result if series.get("values") != []]
+    names = set()
+    low = start_ms - step_ms + 1
+    for series in kept:
+        name = frozenset(series["metric"].items())
+        if name in names:
+            raise AnswerRefused(server, "a series", series["metric"], "each series once")
+        names.add(name)
+        values = series["values"] if "values" in series else [series["value"]]
+        times = [round(at * 1000) for at, _ in values]
+        follow = all(map(operator.lt, times, times[1:]))
+        if follow and low <= times[0] and times[-1] <= end_ms and len({at % step_ms for at in times}) == 1:
+            continue
+        bad = next((at for at in times if not low <= at <= end_ms), None)
+        if bad is None:
+            bad = next((b for a, b in pairwise(times) if a >= b or (b - a) % step_ms), times[0])
+        allowed = f"one after the other from {iso(start_ms)} to {iso(end_ms)}"
+        allowed += f", in steps of {step_ms} ms" if step_ms > 1 else ", each instant once"
+        raise AnswerRefused(server, f"samples of {shorten(series['metric'])}", iso(bad), allowed)
+    return QueryResponse(kept, answer.warnings, answer.infos)
+
+
+def joined(answers: list[QueryResponse]) -> QueryResponse:
+    """Pieces of a range put together: one entry per label set, points in order, none twice."""
+    for answer in answers:
+        holding("values", answer)
+    if len(answers) == 1:
+        return answers[0]
+    merged: dict[tuple[tuple[str, str], ...], ResultSeries] = {}
+    for answer in answers:
+        for series in answer.result:
+            key = tuple(sorted(series["metric"].items()))
+            known = merged.setdefault(key, {"metric": series["metric"], "values": []})["values"]
+            last = known[-1][0] if known else float("-inf")
+            known.extend(point for point in series["values"] if point[0] > last)
+    warnings = tuple(dict.fromkeys(text for answer in answers for text in answer.warnings))
+    infos = tuple(dict.fromkeys(text for answer in answers for text in answer.infos))
+    return QueryResponse(list(merged.values()), warnings, infos)
+
+
+def _is_series(entry: object, kind: object) -> bool:
+    """Whether one entry of a result has the shape that ``kind`` (None: label sets) promises."""
+    if not isinstance(entry, dict):
+        return False
+    if kind is None:
+        return _are_labels(entry)
+    if not _are_labels(entry.get("metric")):
+        return False
+    if kind == "vector":
+        return _are_points([entry.get("value")])
+    values = entry.get("values")
+    return kind == "matrix" and isinstance(values, list) and _are_points(values)
+
+
+def _are_labels(labels: object) -> bool:
+    return isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
+
+
+def _are_points(values: list[Any]) -> bool:
+    """Each ``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too).
+
+    There are millions of them, so they are looked at a column at a time.
+    """
+    if not values:
+        return True
+    if set(map(type, values)) != {list} or set(map(len, values)) != {2}:
+        return False
+    times, texts = zip(*values, strict=True)
+    if not set(map(type, times)) <= {int, float} or set(map(type, texts)) != {str}:
+        return False
+    try:
+        list(map(float, texts))
+        # Refuses infinities and integers of any length; NaN is neither above nor below.
+        inside = min(times) * 1000 > -LATEST_MS and max(times) * 1000 < LATEST_MS
+        return inside and not any(map(math.isnan, times))
+    except (ValueError, OverflowError):
+        return False
+
+
+def whole_count(value: float) -> int:
+    """A number of samples or series. Raises AnswerRefused for what no count can be."""
+    if not 0 <= value <= _MOST_COUNTED or value != int(value):
+        raise AnswerRefused(_SOURCE, "a number of samples or series", value, "a whole number from 0")
+    return int(value)
+
+
+def needed(series: ResultSeries, label: str, allowed: Collection[str] = ()) -> str:
+    """A label that was asked for. Raises AnswerRefused where it is missing, or is none of ``allowed``."""
+    value: str = series["metric"].get(label, "")
+    if not value or (allowed and value not in allowed):
+        words = f"one of {', '.join(sorted(allowed))}" if allowed else "a text"
+        raise AnswerRefused(_SOURCE, f"label {label} of {shorten(series['metric'])}", value, words)
+    return value
+
+
+def instant_place(at_ms: int, first_ms: int, step_ms: int, number: int) -> int:
+    """Which of ``number`` instants, ``step_ms`` apart, a point of a range is of; a frontend may have moved
+    all of them back by less than a step. Raises AnswerRefused for any other."""
+    found = -(-(at_ms - first_ms) // step_ms)
+    if 0 <= found < number:
+        return found
+    raise AnswerRefused(_SOURCE, "a sample", iso(at_ms), f"{number} from {iso(first_ms)} on")
+
+
+def _document(body: bytes) -> Any:
+    """None for what is no JSON, and for text that UTF-8 cannot have: no database holds it."""
+    try:
+        text = body.decode()
+        document = json.loads(text)
+        if _HALF_PAIR.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return document
+
+
+def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:
+    if 300 <= status < 400:
+        return QueryRejected(f"{server} answered {status}, a redirect; redirects are not followed")
+    if status == 404 and "error" not in says:
+        return QueryRejected(
+            f"{server} answered 404: no Prometheus API is there; is prometheus.url right? It ends before "
+            "/api and before pages such as /graph"
+        )
+    text = f"{server} answered {status}: {shorten(says.get('error', 'no reason given'), 300)}"
+    if status in (408, 503) and says.get("errorType") == "timeout":
+        return SourceTimeout(text)
+    return SourceUnreachable(text) if status in _UNREACHABLE_STATUS else QueryRejected(text)
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(str(value)[:300] for value in values) if isinstance(values, list) else ()

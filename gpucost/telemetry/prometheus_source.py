@@ -1,0 +1,156 @@
+"""PrometheusSource: the frames of a window out of anything that speaks the Prometheus HTTP API.
+
+The work is pushed down to the server: per window a dozen aggregated queries with one value per pod or
+node; raw samples only of the heartbeat and of the subjects that something happened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    CAPACITY,
+    FRAMES,
+    HISTORY_FRAMES,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+)
+from gpucost.contract.metrics import NODE_INFO, NODE_START, STATE_UP
+from gpucost.domain.errors import DataProblem
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence import heartbeat
+from gpucost.telemetry.evidence.frame_rows import (
+    FrameRow,
+    cluster_names,
+    frames_of,
+    node_births,
+    pod_names,
+)
+from gpucost.telemetry.evidence.nodes import read_nodes
+from gpucost.telemetry.evidence.pods import read_pods
+from gpucost.telemetry.evidence.signals import read_progress, read_signals
+from gpucost.telemetry.history.history_frames import NEEDED, with_history
+from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus.trust import OWN_KINDS, refusals
+
+_READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
+
+
+class PrometheusSource:
+    """One server and every cluster in it. ``now`` (milliseconds) is asked only for ``covered``.
+
+    ``stats`` tells how many queries were sent and how long the server took for them.
+    """
+
+    def __init__(
+        self, client: PrometheusClient, settings: PrometheusSourceSettings, *, now: Callable[[], int]
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._now = now
+
+    @property
+    def name(self) -> str:
+        return f"prometheus {self._client.url}"
+
+    @property
+    def stats(self) -> QueryStats:
+        return self._client.stats
+
+    @property
+    def max_gap_ms(self) -> int:
+        """How far apart heartbeats of one that goes on may lie."""
+        return self._settings.max_gap_ms
+
+    def clusters(self) -> tuple[str, ...]:
+        """Every cluster that ever sent a heartbeat, sorted. Raises SourceError."""
+        return cluster_names(self._client, self._settings, STATE_UP.name)
+
+    def nodes(self, cluster: str) -> int:
+        """How many nodes of the cluster there ever were, as far as the server remembers."""
+        return len(node_names(self._reader(cluster, self._all), NODE_INFO.name))
+
+    def node_births(self, cluster: str) -> frozenset[tuple[str, int]]:
+        """Nodes of today, each with the second in which it came to be. Raises SourceError."""
+        return node_births(self._reader(cluster, self._all), NODE_START.name, self._now())
+
+    @property
+    def _all(self) -> Window:
+        now = self._now()
+        return Window(now - self._settings.history_ms, now)
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first heartbeat to ``lateness`` before the last one; for one look, to the last one.
+        Raises SourceError."""
+        return heartbeat.covered(self._reader(cluster, Window(0, self._now())), self._now())
+
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
+        """The frames of one cluster and window, intervals clipped to the window.
+
+        Raises NotCovered when the window is older than the source's memory or not yet complete,
+        PartialResponse when an answer came with warnings, and the other SourceErrors of the wire.
+        """
+        return self._read(self._reader(cluster, window), window, _READ)
+
+    def _read(self, reader: ClusterReader, window: Window, wanted: Collection[str]) -> ClusterFrames:
+        """Of the frames of _READ those ``wanted``, by name, with what is read beside them."""
+        rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
+        problems: dict[DataProblem, None] = {}
+        for part in window.split(self._settings.max_span_ms) if wanted else ():
+            # Who is believed is told by what is near: a job may be renamed in a month.
+            near = reader if part == window else self._reader(reader.cluster, part)
+            for name, found in _read_part(near, part, wanted, problems):
+                rows[name] += found
+        return frames_of(rows, problems)
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
+        """As ``read``, with what only detectors look at; of that, evictions come whole, and activity in steps
+        that are cut at the window's edges. With ``only``, names of frames, just these are read, and all
+        others stay empty; frames of history alone are not checked against what is covered. Raises what
+        ``read`` raises."""
+        reader = self._reader(cluster, window)
+        if only is None:
+            return with_history(reader, window, self._read(reader, window, _READ))
+        beside = {spec.name for name, spec in NEEDED.items() if name in only}
+        read = self._read(reader, window, {*only, *beside}.intersection(_READ))
+        found = with_history(reader, window, read, only)
+        return replace(found, **{name: getattr(ClusterFrames(), name) for name in _READ if name not in only})
+
+    def _reader(self, cluster: str, window: Window) -> ClusterReader:
+        return ClusterReader(self._client, self._settings, cluster, window)
+
+
+def node_names(reader: ClusterReader, metric: str) -> frozenset[str]:
+    """Of all nodes that a metric of nodes ever had."""
+    return frozenset(labels.get("node", "") for labels in reader.label_sets(reader.select(metric)))
+
+
+def _read_part(
+    reader: ClusterReader, window: Window, wanted: Collection[str], problems: dict[DataProblem, None]
+) -> Iterator[tuple[str, list[FrameRow]]]:
+    evidence, beats = heartbeat.read_evidence(reader, window)
+    problems.update(dict.fromkeys(refusals(reader, window, OWN_KINDS)))
+    problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
+    clipped = (
+        window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
+    )
+    yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
+    if ALLOCATIONS.name in wanted or PROGRESS.name in wanted:
+        allocations, found = read_pods(reader, evidence)
+        problems.update(dict.fromkeys(found))
+        yield ALLOCATIONS.name, allocations
+        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+    if NODES.name in wanted or CAPACITY.name in wanted:
+        nodes, capacity, found = read_nodes(reader, evidence)
+        problems.update(dict.fromkeys(found))
+        yield NODES.name, nodes
+        yield CAPACITY.name, capacity
+    if SIGNALS.name in wanted:
+        yield SIGNALS.name, read_signals(reader, window)

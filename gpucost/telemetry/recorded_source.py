@@ -1,0 +1,237 @@
+"""RecordedSource: the same frames out of Parquet files, the embedded default.
+
+A recording is a folder with one file per frame (``allocations.parquet``), or one folder per frame with any
+number of files in it (``allocations/2026-10-01.parquet``): every file has exactly the columns of its
+FrameSpec, but for those that it may lack. Signals, progress and the frames that only detectors look at may
+be absent.
+
+Each frame is read once, on its first use, and kept in memory as an Arrow table: a pod that runs for weeks
+would defeat any attempt to read only the part of a file that a window needs, while looking through ten
+million starts and ends takes milliseconds. Texts with few values are dictionaries there, and categories in
+the frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gpucost.attribution.frames import ClusterFrames, conform
+from gpucost.contract.frames import (
+    ACTIVITY,
+    ALLOCATIONS,
+    EVICTIONS,
+    FRAMES,
+    HISTORY_FRAMES,
+    OBSERVED,
+    PROGRESS,
+    SERVING,
+    SIGNALS,
+    ColumnType,
+    FrameColumn,
+    FrameSpec,
+)
+from gpucost.domain.errors import ErrorRemark, InputError, NotCovered
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence.evidence_rule import IntArray
+
+_OPTIONAL = (SIGNALS, PROGRESS, *HISTORY_FRAMES)
+# Amounts over a stretch of time, and attempts that ended: they cannot be cut at a window's edge.
+_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
+# Nearly every pod has values of its own: a dictionary of them would only cost. Its activity has hundreds of
+# rows.
+_MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
+_REPEATED = {
+    ALLOCATIONS: tuple(name for name in ALLOCATIONS.column_names if name not in _MANY_VALUED),
+    ACTIVITY: ACTIVITY.column_names,
+    SERVING: SERVING.column_names,
+}
+# Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
+# A thousand boards have nine million rows of signals in a year, by the hour: below a GiB.
+MOST_ROWS = 50_000_000
+MOST_BYTES = 2 << 30
+_TYPES = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}
+
+
+@dataclass(frozen=True)
+class _RecordedRows:
+    """One frame of the recording, in order of its starts."""
+
+    table: pa.Table
+    starts: IntArray
+    ends: IntArray
+
+    def overlapping(self, cluster: str, window: Window) -> pa.Table:
+        until = int(np.searchsorted(self.starts, window.end_ms, "left"))
+        found = self.table.take(pa.array(np.flatnonzero(self.ends[:until] > window.start_ms)))
+        return found.filter(pc.equal(found["cluster"], cluster))
+
+
+class RecordedSource:
+    """The recording in ``folder``, read when needed. Raises InputError for a folder that is none."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise InputError("recording", str(folder), "a folder with Parquet files")
+        self._folder = folder
+        self._loaded: dict[str, _RecordedRows] = {}
+
+    @property
+    def name(self) -> str:
+        return f"recorded {self._folder.name}"
+
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that were observed, sorted. Raises InputError for a file that is wrong."""
+        return tuple(sorted(self._covered))
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first observed instant to the last; None for a cluster that is not in the recording."""
+        return self._covered.get(cluster)
+
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
+        """The rows that overlap ``window``: intervals clipped to it, amounts (signals, progress) whole.
+
+        Raises NotCovered when the window reaches beyond the recording, InputError for a file that is wrong.
+        """
+        return self._frames([spec for spec in FRAMES if spec not in HISTORY_FRAMES], cluster, window)
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
+        """As ``read``, with what only detectors look at; of that, activity and evictions come whole. With
+        ``only``, names of frames, just these are read, and all others stay empty."""
+        specs = [spec for spec in FRAMES if only is None or spec.name in only]
+        return self._frames(specs, cluster, window)
+
+    def _frames(self, specs: Iterable[FrameSpec], cluster: str, window: Window) -> ClusterFrames:
+        covered = self.covered(cluster)
+        if covered is None or covered.intersect(window) != window:
+            raise NotCovered(f"cluster {cluster}: {window} is not covered: the recording holds {covered}")
+        parts: dict[str, Any] = {spec.name: self._part(spec, cluster, window) for spec in specs}
+        return replace(ClusterFrames(), **parts)
+
+    def _part(self, spec: FrameSpec, cluster: str, window: Window) -> pd.DataFrame:
+        part: pd.DataFrame = self._rows(spec).overlapping(cluster, window).to_pandas()
+        if spec not in _AMOUNTS:
+            part["start_ms"] = part["start_ms"].clip(lower=window.start_ms)
+            part["end_ms"] = part["end_ms"].clip(upper=window.end_ms)
+        return part
+
+    @cached_property
+    def _covered(self) -> dict[str, Window]:
+        observed = self._rows(OBSERVED).table.to_pandas().groupby("cluster")
+        starts, ends = observed["start_ms"].min(), observed["end_ms"].max()
+        return {
+            str(cluster): Window(start, end)
+            for cluster, start, end in zip(starts.index, starts.tolist(), ends.tolist(), strict=True)
+        }
+
+    def _rows(self, spec: FrameSpec) -> _RecordedRows:
+        if spec.name not in self._loaded:
+            self._loaded[spec.name] = _load(self._folder, spec)
+        return self._loaded[spec.name]
+
+
+def record(folder: Path, frames: ClusterFrames) -> None:
+    """Write ``frames`` as a recording into ``folder``, one file per frame, sorted by cluster and start.
+
+    Files of an earlier recording are replaced. Raises InputError when a frame has not the columns of its
+    FrameSpec; then nothing is written.
+    """
+    checked = {spec: conform(getattr(frames, spec.name), spec) for spec in FRAMES}
+    folder.mkdir(parents=True, exist_ok=True)
+    for spec, frame in checked.items():
+        ordered = frame.sort_values(["cluster", "start_ms", "end_ms"], kind="stable")
+        table = pa.Table.from_pandas(ordered, schema=_schema(spec), preserve_index=False)
+        pq.write_table(table, folder / f"{spec.name}.parquet", compression="zstd")
+
+
+def _load(folder: Path, spec: FrameSpec) -> _RecordedRows:
+    files = _files(folder, spec)
+    _refuse_too_large(files)
+    tables = [_table(file, spec) for file in files] or [_schema(spec).empty_table()]
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    starts = table["start_ms"].to_numpy()
+    if (starts[1:] < starts[:-1]).any():
+        table = table.take(pa.array(np.argsort(starts, kind="stable")))
+        starts = table["start_ms"].to_numpy()
+    return _RecordedRows(table, starts, table["end_ms"].to_numpy())
+
+
+def _schema(spec: FrameSpec) -> pa.Schema:
+    return pa.schema([(column.name, _TYPES[column.type]) for column in spec.columns])
+
+
+def _files(folder: Path, spec: FrameSpec) -> list[Path]:
+    single, several = folder / f"{spec.name}.parquet", sorted((folder / spec.name).glob("**/*.parquet"))
+    if single.exists() and several:
+        beside = ErrorRemark("stands beside a folder of files")
+        raise InputError(str(single), beside, f"{spec.name}.parquet or {spec.name}/")
+    files = [single] if single.exists() else several
+    if not files and spec not in _OPTIONAL:
+        raise InputError(
+            str(single), ErrorRemark("missing file"), f"a Parquet file of {spec.name}, or a folder of them"
+        )
+    return files
+
+
+def _refuse_too_large(files: list[Path]) -> None:
+    """Raises InputError for the file with which a frame exceeds what may be read at once."""
+    rows = size = 0
+    for file in files:
+        try:
+            metadata = pq.read_metadata(file)
+            groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        except (pa.ArrowException, OSError):
+            raise InputError(str(file), ErrorRemark("cannot be read"), "a Parquet file") from None
+        rows += metadata.num_rows
+        # A column of equal values says it is small however many there are: eight bytes each are the least.
+        least = metadata.num_rows * metadata.num_columns * 8
+        size += max(sum(group.total_byte_size for group in groups), least)
+        if rows > MOST_ROWS or size > MOST_BYTES:
+            found = ErrorRemark(f"with it the frame has {rows:,} rows and {size:,} bytes")
+            allowed = f"at most {MOST_ROWS:,} rows and {MOST_BYTES:,} bytes per frame"
+            raise InputError(str(file), found, allowed)
+
+
+def _table(file: Path, spec: FrameSpec) -> pa.Table:
+    """The columns of ``spec`` out of one file. Raises InputError that names the file and the column."""
+    texts = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
+    repeated = [name for name in texts if name in _REPEATED.get(spec, ())]
+    try:
+        with pq.ParquetFile(file, read_dictionary=repeated) as parquet:
+            table = parquet.read()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(str(file), ErrorRemark("cannot be read"), "a Parquet file") from error
+    for name in table.column_names:
+        if name not in spec.column_names:
+            raise InputError(f"{file}: {name}", ErrorRemark("unknown column"), ", ".join(spec.column_names))
+    return pa.table({column.name: _column(file, table, column) for column in spec.columns})
+
+
+def _column(file: Path, table: pa.Table, column: FrameColumn) -> pa.ChunkedArray:
+    where, allowed = f"{file}: {column.name}", f"{column.type.value} ({column.help})"
+    if column.name not in table.column_names:
+        if column.may_lack:
+            return pa.chunked_array([pa.nulls(table.num_rows, _TYPES[column.type])])
+        raise InputError(where, ErrorRemark("missing column"), allowed)
+    values = table.column(column.name)
+    if values.null_count and column.type is not ColumnType.REAL:
+        raise InputError(where, ErrorRemark(f"{values.null_count} values are missing"), allowed)
+    if column.type is ColumnType.TEXT:
+        is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        if is_text or pa.types.is_dictionary(values.type):
+            return values
+    elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        try:
+            return values.cast(_TYPES[column.type])
+        except pa.ArrowInvalid as error:
+            raise InputError(where, ErrorRemark(str(error)), allowed) from error
+    raise InputError(where, str(values.type), allowed)

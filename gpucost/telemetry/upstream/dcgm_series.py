@@ -1,0 +1,400 @@
+"""Sums of the samples of dcgm-exporter's series, by step.
+
+A sample of a gauge stands for one scrape interval, the one before it: values are counts and sums of samples
+times the interval, which is measured on each job's own samples; what reaches over the beginning of a step is
+of the one before. Several names are one field, in units of
+their own; the members of an HA pair, and jobs that scrape the same exporter, are copies, of which the one
+with more samples counts; series that follow one another (a restarted exporter) are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gpucost.contract.dcgm import NAMES, SCALES, UUID_LABELS, DcgmField, DcgmUnit, UnitScale
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.telemetry.evidence.evidence_rule import IntArray
+from gpucost.telemetry.evidence.gauge_runs import MOST_POINTS, Floats
+from gpucost.telemetry.prometheus.cluster_reader import points
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    above,
+    by,
+    equals,
+    over_time,
+    without,
+)
+from gpucost.telemetry.prometheus.query_response import (
+    BEYOND,
+    ResultSeries,
+    instant_place,
+    whole_count,
+)
+from gpucost.telemetry.upstream.device_subjects import (
+    NEEDLESS,
+    DeviceSubject,
+    SeriesLabels,
+    SeriesOrigin,
+    SeriesPlace,
+    SeriesSubjects,
+    first_of,
+    place_of,
+)
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader
+
+_SNAP_MS = 100
+_FEW_STEPS = 48
+# Corrupt samples are few, and looked for one by one; where they are not, their steps are left out whole.
+_MOST_CORRUPT = 1_000
+
+
+@dataclass(frozen=True)
+class StepStatistics:
+    """Of the series of one metric: labels, and by function its results, (series, steps); NaN for none."""
+
+    places: Sequence[SeriesPlace]
+    labels: Sequence[SeriesLabels]
+    grids: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class StepQuery:
+    """A function of a series' samples in each step and ``before_ms`` before it; where it is not ``over`` a
+    bound it is not asked for."""
+
+    function: str
+    before_ms: int = 0
+    over: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """One field by key and step: device time observed, and its sum in base units times milliseconds."""
+
+    keys: Mapping[DeviceSubject, int]
+    observed: Floats
+    amount: Floats
+    peak: Floats
+
+
+@dataclass
+class DcgmReader:
+    """Reads fields of dcgm-exporter in ``steps``, which are of one length and follow one another."""
+
+    reader: KubeStateReader
+    steps: Sequence[Window]
+    subjects: SeriesSubjects
+    dropped: dict[DcgmField, float] = field(default_factory=dict)
+    """Device time of samples that no device can have, by field."""
+    untold_ms: float = 0.0
+    """Device time of samples whose unit nothing tells."""
+    _intervals: dict[tuple[str, ...], float] = field(default_factory=dict)
+    _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
+    _most: int = 0
+
+    @property
+    def length_ms(self) -> int:
+        return self.steps[0].length_ms
+
+    @property
+    def interval_ms(self) -> float:
+        """The longest of all jobs; 0 when nothing was read."""
+        return max(self._intervals.values(), default=0.0)
+
+    def gauge(self, names: Iterable[str]) -> DeviceReading:
+        """Counts, sums and peaks of a gauge, in base units."""
+        rows: list[_DcgmRow] = []
+        for name in names:
+            meant = NAMES[name.upper()]
+            # Peaks are of use where the values tell the unit, and of memory; else only where one is corrupt.
+            needs_peaks = meant.unit is None or meant.field is DcgmField.MEMORY_USED
+            over = None if needs_peaks else int(SCALES[meant.unit or DcgmUnit.RATIO].highest)
+            most = StepQuery("max_over_time", 0, over)
+            asked = {"count": StepQuery("count_over_time"), "sum": StepQuery("sum_over_time"), "max": most}
+            stats = self.stats(name, asked)
+            units = self._units(name, stats)
+            self._repair(name, stats, units)
+            self._scales[name] = dict(zip(stats.places, units, strict=True))
+            for at, key, source in self._whose(name, stats):
+                scale, interval = units[at], self._interval(name, stats, at)
+                if scale is None:
+                    untold_ms = float(np.nansum(stats.grids["count"][at])) * interval
+                    self.untold_ms += untold_ms if key.uids else 0
+                    continue
+                count, total, peak = (stats.grids[each][at] for each in asked)
+                amount = total * (interval / scale.per)
+                rows.append(_DcgmRow(key, source, count * interval, amount, peak / scale.per))
+        return self._merged(rows)
+
+    def counter(self, names: Iterable[str]) -> DeviceReading:
+        """How much a counter rose, and for how long it was seen to: from the last sample before a step to
+        the last in it, of each series alone, so that what appears under new labels is no rise."""
+        rows: list[_DcgmRow] = []
+        for name in names:
+            scale = SCALES[NAMES[name.upper()].unit or DcgmUnit.RATIO]
+            if not self._intervals:
+                counts = self.stats(name, {"count": StepQuery("count_over_time")})
+                for at in range(len(counts.labels)):
+                    self._interval(name, counts, at)
+            edge = round(self.interval_ms)
+            asked = {each: StepQuery(f"{each}_over_time", edge) for each in ("count", "min", "max")}
+            stats = self.stats(name, {**asked, "resets": StepQuery("resets", edge, 0)})
+            grids = stats.grids
+            rises, counts_of = self._rises(name, stats, edge)
+            for at, key, source in self._whose(name, stats):
+                interval = self._interval(name, stats, at)
+                rise = rises[at] / scale.per
+                seen = np.maximum(grids["count"][at] - 1, 0) * interval
+                observed = counts_of[at] * interval
+                # What fell too often, or rose faster than any board can, says nothing certain of its step.
+                bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + interval))
+                lost = np.where(bad, seen, seen - observed)
+                self._drop(DcgmField.ENERGY, float(np.nansum(lost)) if key.uids else 0)
+                # No board draws nothing: a counter that stands still is not read.
+                observed = np.where(bad | (rise <= 0), np.nan, observed)
+                rows.append(_DcgmRow(key, source, observed, rise, rise))
+        return self._merged(rows)
+
+    def _rises(self, name: str, stats: StepStatistics, edge_ms: int) -> tuple[Floats, Floats]:
+        """By series and step, how much a counter rose, and in how many intervals. Where it fell, as when the
+        driver is loaded anew, its samples are read one by one, and that interval alone is left out."""
+        grids = stats.grids
+        rises, counts = grids["max"] - grids["min"], np.maximum(grids["count"] - 1, 0)
+        fell = grids["resets"] > 0
+        rows = np.flatnonzero(fell.any(axis=1)).tolist()
+        raw = self._raw(name, stats, rows, edge_ms) if 0 < int(fell.sum()) <= _MOST_CORRUPT else {}
+        for row, step in np.argwhere(fell).tolist():
+            window = self.steps[step]
+            values = _inside(raw.get(row), Window(window.start_ms - edge_ms, window.end_ms))
+            gained = np.diff(values)
+            rises[row, step] = gained[gained >= 0].sum() if len(gained) else np.nan
+            counts[row, step] = (gained >= 0).sum()
+        return rises, counts
+
+    def _drop(self, what: DcgmField, ms: float) -> None:
+        self.dropped[what] = self.dropped.get(what, 0.0) + ms
+
+    def _merged(self, rows: Sequence[_DcgmRow]) -> DeviceReading:
+        return _merged(rows, len(self.steps), self.length_ms, self.interval_ms)
+
+    def known_scale(self, name: str, labels: SeriesLabels) -> UnitScale | None:
+        """The unit of a series that ``gauge`` read; None where it is not known."""
+        return self._scales.get(name, {}).get(place_of(labels))
+
+    def known_interval(self, labels: SeriesLabels) -> float:
+        """Of the job of a series that was read; 0 where it is not known."""
+        return self._intervals.get(self.subjects.source("", labels), 0.0)
+
+    def levels(self, names: Iterable[str]) -> dict[DeviceSubject, Floats]:
+        """The mean of a gauge in each step, in base units; the largest of copies."""
+        found: dict[DeviceSubject, Floats] = {}
+        for name in names:
+            scale = SCALES[NAMES[name.upper()].unit or DcgmUnit.RATIO]
+            stats = self.stats(name, {"avg": StepQuery("avg_over_time")})
+            for at, key, _ in self._whose(name, stats):
+                mean = stats.grids["avg"][at]
+                mean = np.where(mean <= scale.highest, mean / scale.per, np.nan)
+                known = found.get(key)
+                found[key] = mean if known is None else np.fmax(known, mean)
+        return found
+
+    def stats(self, name: str, asked: Mapping[str, StepQuery]) -> StepStatistics:
+        """Answers by their names in ``asked``."""
+        places: dict[SeriesPlace, int] = {}
+        read = {key: [*self._answer(name, ask)] for key, ask in asked.items()}
+        rows = {
+            key: [places.setdefault(frozenset(each["metric"].items()), len(places)) for each in found]
+            for key, found in read.items()
+        }
+        first = self.steps[0].end_ms
+        grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in asked}
+        for key, found in read.items():
+            many = [len(each["values"]) for each in found]
+            times = np.array([at for each in found for at, _ in each["values"]], dtype=np.float64)
+            values = [float(value) for each in found for _, value in each["values"]]
+            steps = self._places(np.rint(times * 1000).astype(np.int64), first)
+            at = np.repeat(np.array(rows[key], dtype=np.int64), many), steps
+            # Nothing that DCGM reads is below 0.
+            grids[key][at] = [value if 0 <= value < BEYOND else np.nan for value in values]
+        return StepStatistics([*places], [dict(labels) for labels in places], grids)
+
+    def _places(self, times: IntArray, first: int) -> IntArray:
+        """Which step each point is of, as answers.instant_place has it."""
+        places = -(-(times - first) // self.length_ms)
+        outside = times[(places < 0) | (places >= len(self.steps))]
+        for at in outside[:1].tolist():
+            instant_place(at, first, self.length_ms, len(self.steps))
+        return places
+
+    def _answer(self, name: str, ask: StepQuery) -> Iterator[ResultSeries]:
+        # The very beginning of a step belongs to the one before.
+        selector = self.reader.select(name)
+        expression = over_time(ask.function, selector, self.length_ms - 1 + ask.before_ms)
+        if ask.over is not None:
+            expression = above(expression, ask.over)
+        # Containers of one pod are copies.
+        return self._matrix(without("max", NEEDLESS, expression), selector)
+
+    def _matrix(self, expression: PromQL, selector: PromQL) -> Iterator[ResultSeries]:
+        most = self._most or len(self.steps)
+        if len(self.steps) > _FEW_STEPS and not self._most:
+            most = self._most = self._most_steps(selector)
+        for at in range(0, len(self.steps), most):
+            first, last = self.steps[at], self.steps[min(at + most, len(self.steps)) - 1]
+            yield from self.reader.matrix(expression, first.end_ms, last.end_ms, self.length_ms)
+
+    def _most_steps(self, selector: PromQL) -> int:
+        """How many steps keep an answer small, by how many series there are at three instants."""
+        half = (self.steps[-1].end_ms - self.steps[0].start_ms) // 2
+        start = self.steps[0].start_ms
+        found = self.reader.matrix(by("count", (), selector), start, start + 2 * half, half)
+        series = max((whole_count(count) for one in found for count in points(one)[1]), default=0)
+        return max(1, MOST_POINTS // max(series, 1))
+
+    def _whose(self, name: str, stats: StepStatistics) -> Iterator[tuple[int, DeviceSubject, SeriesOrigin]]:
+        for at, labels in enumerate(stats.labels):
+            key = self.subjects.of(labels)
+            if key is not None:
+                yield at, key, self.subjects.source(name, labels)
+
+    def _interval(self, name: str, stats: StepStatistics, at: int) -> float:
+        """Between two scrapes of the job of this series: the median over one of its series."""
+        source = self.subjects.source("", stats.labels[at])
+        if source not in self._intervals:
+            alike = [
+                row for row, labels in enumerate(stats.labels) if self.subjects.source("", labels) == source
+            ]
+            counts = np.nan_to_num(stats.grids["count"][alike])
+            row, step = np.unravel_index(int(counts.argmax()), counts.shape)
+            measured = self._measured(name, stats.labels[alike[int(row)]], self.steps[int(step)])
+            if not measured:
+                return 0.0
+            self._intervals[source] = measured
+        return self._intervals[source]
+
+    def _measured(self, name: str, labels: SeriesLabels, step: Window) -> float:
+        exact = [equals(label, value) for label, value in labels.items()]
+        start_ms = min(step.start_ms, step.end_ms - HOUR_MS)
+        found = self.reader.raw(self.reader.select(name, *exact), start_ms, step.end_ms)
+        gaps = [gap for each in found for gap in np.diff(points(each)[0]).tolist()]
+        if not gaps:
+            return 0.0
+        median = float(np.median(gaps))
+        return max(1.0, round(median / _SNAP_MS) * _SNAP_MS) if median >= _SNAP_MS else median
+
+    def _units(self, name: str, stats: StepStatistics) -> list[UnitScale | None]:
+        """The unit of each series; None where only the values could tell, and do not."""
+        unit = NAMES[name.upper()].unit
+        if unit is not None:
+            return [SCALES[unit]] * len(stats.labels)
+        targets = [(labels.get("job", ""), labels.get("instance", "")) for labels in stats.labels]
+        told: dict[tuple[str, str], UnitScale | None] = {}
+        for target in set(targets):
+            rows = [row for row, each in enumerate(targets) if each == target]
+            told[target] = _told(stats.grids["max"][rows], stats.grids["sum"][rows])
+        return [told[target] for target in targets]
+
+    def _repair(self, name: str, stats: StepStatistics, units: Sequence[UnitScale | None]) -> None:
+        """Count and sum anew where a sample is one that no device can have; those are left out."""
+        highest = np.array([scale.highest if scale else np.inf for scale in units])[:, None]
+        bad = stats.grids["max"] > highest if len(units) else np.zeros((0, 0), dtype=bool)
+        rows = np.flatnonzero(bad.any(axis=1)).tolist() if len(units) else []
+        if not rows:
+            return
+        intervals = {row: self._interval(name, stats, row) for row in rows}
+        counted = {row: np.nansum(stats.grids["count"][row][bad[row]]) for row in rows}
+        raw = self._raw(name, stats, rows) if int(bad.sum()) <= _MOST_CORRUPT else {}
+        for row in rows:
+            for step in np.flatnonzero(bad[row]).tolist():
+                values = _inside(raw.get(row), self.steps[step])
+                good = values[values <= highest[row]]
+                stats.grids["count"][row, step] = len(good) or np.nan
+                stats.grids["sum"][row, step] = good.sum() if len(good) else np.nan
+                stats.grids["max"][row, step] = good.max() if len(good) else np.nan
+            left = np.nansum(stats.grids["count"][row][bad[row]])
+            if self.subjects.uids(stats.labels[row]):
+                self._drop(NAMES[name.upper()].field, float(counted[row] - left) * intervals[row])
+
+    def _raw(
+        self, name: str, stats: StepStatistics, rows: Collection[int], before_ms: int = 0
+    ) -> dict[int, tuple[Floats, Floats]]:
+        """Times and values of the series of these rows, from ``before_ms`` before the first step on."""
+        place = {stats.places[row]: row for row in rows}
+        uuids = {first_of(stats.labels[row], UUID_LABELS) for row in rows}
+        spelled = [each for each in UUID_LABELS if any(stats.labels[row].get(each) for row in rows)]
+        start, end = self.steps[0].start_ms - before_ms, self.steps[-1].end_ms
+        found: dict[int, tuple[Floats, Floats]] = {}
+        for each in self.reader.raw_where(name, spelled, uuids, start, end):
+            row = place.get(place_of(each["metric"]))
+            if row is not None:
+                times, values = points(each)
+                found[row] = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _DcgmRow:
+    key: DeviceSubject
+    source: SeriesOrigin
+    observed: Floats
+    amount: Floats
+    peak: Floats
+
+
+def _merged(rows: Sequence[_DcgmRow], steps: int, length_ms: int, interval_ms: float) -> DeviceReading:
+    """Successive series added up, of copies the one with more samples; never more than the step."""
+    keys: dict[DeviceSubject, int] = {}
+    sources: dict[SeriesOrigin, int] = {}
+    at = [(sources.setdefault(r.source, len(sources)), keys.setdefault(r.key, len(keys))) for r in rows]
+    shape = (max(1, len(sources)), len(keys), steps)
+    observed, amount = np.zeros(shape), np.zeros(shape)
+    peak = np.full(shape, np.nan)
+    for place, row in zip(at, rows, strict=True):
+        known = np.isfinite(row.observed) & np.isfinite(row.amount)
+        observed[place] += np.where(known, row.observed, 0.0)
+        amount[place] += np.where(known, row.amount, 0.0)
+        peak[place] = np.fmax(peak[place], row.peak)
+    _carry(observed, amount, length_ms, interval_ms)
+    best = observed.argmax(axis=0)[None]
+    observed, amount, peak = (np.take_along_axis(each, best, 0)[0] for each in (observed, amount, peak))
+    return DeviceReading(keys, observed, amount, peak)
+
+
+def _carry(observed: Floats, amount: Floats, length_ms: int, interval_ms: float) -> None:
+    """In place: what is more than a step holds is of the time before it, an interval's worth at the most.
+
+    Where the interval does not divide the step, one step has a sample more than fit in and others lack its
+    time; cutting the one down and leaving the others short would lose a part of every sum.
+    """
+    over, over_amount = np.zeros(observed.shape[:-1]), np.zeros(observed.shape[:-1])
+    for step in range(observed.shape[-1] - 1, -1, -1):
+        total, summed = observed[..., step] + over, amount[..., step] + over_amount
+        mean = summed / np.maximum(total, 1e-9)
+        kept = np.minimum(total, length_ms)
+        over = np.minimum(total - kept, interval_ms)
+        over_amount = over * mean
+        observed[..., step], amount[..., step] = kept, kept * mean
+
+
+def _told(most: Floats, total: Floats) -> UnitScale | None:
+    """Percent or ratio, of one target's values of a name that is used for both."""
+    ratio = SCALES[DcgmUnit.RATIO]
+    believable = most[np.isfinite(most) & (most <= SCALES[DcgmUnit.PERCENT].highest)]
+    if (believable > ratio.highest).any():
+        return SCALES[DcgmUnit.PERCENT]
+    sums = total[np.isfinite(total)]
+    if (believable % 1 != 0).any() or (sums % 1 != 0).any() or not sums.any():
+        return ratio  # nothing but 0 is 0 in both
+    return None
+
+
+def _inside(samples: tuple[Floats, Floats] | None, step: Window) -> npt.NDArray[np.float64]:
+    if samples is None:
+        return np.empty(0)
+    times, values = samples
+    found: Floats = values[(times > step.start_ms) & (times <= step.end_ms)]
+    return found

@@ -1,0 +1,226 @@
+"""Whose pods are: jobs, queues, team, project and user, by kube-state-metrics' series of owners and labels.
+
+The rule of choice is that of the collector (cluster.ownership): a nearer object goes before a farther one,
+whichever key it has. Owners come without API group and uid here, so a job is known by namespace, kind and
+name: one that was made anew under the same name counts as the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpucost.cluster.views.ownership import (
+    KUEUE_GROUP,
+    KUEUE_QUEUES,
+    MOST_OWNERS,
+    VOLCANO_GROUPS,
+    VOLCANO_QUEUES,
+    WORKLOAD,
+)
+from gpucost.contract import kube_state as ksm
+from gpucost.domain.jobs import OwnerReference, api_version_of, resolve_job
+from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
+from gpucost.telemetry.prometheus.cluster_reader import own_label, points, with_renamed
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    by,
+    over_time,
+    where_any,
+)
+from gpucost.telemetry.prometheus.query_response import ResultSeries, needed
+from gpucost.telemetry.upstream.kube_pods import PodName
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader
+
+_FOREVER_MS = 1 << 62
+_OWNER = ("owner_kind", "owner_name", "owner_is_controller")
+KubeLabels = Mapping[str, str]
+OwnerKey = tuple[str, str, str]
+"""Namespace, kind and name of an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipSpan:
+    """What a pod belonged to during ``[since_ms, until_ms)``; empty where nothing says."""
+
+    since_ms: int
+    until_ms: int
+    job_kind: str
+    job: str
+    job_uid: str
+    workload: str
+    queue: str
+    team_label: str
+    project: str
+    user: str
+
+
+class PodOwners:
+    """Answers for the pods of one window."""
+
+    def __init__(self, reader: KubeStateReader, evidence: ScrapeEvidence, uids: Set[str]) -> None:
+        self._reader, self._evidence, self._uids = reader, evidence, uids
+        keys = reader.existing.owners
+        self._keys = (keys.team, keys.project, keys.user, KUEUE_QUEUES, VOLCANO_QUEUES)
+        self._links = (WORKLOAD, KUEUE_GROUP, *VOLCANO_GROUPS)
+        self._labels = tuple(
+            dict.fromkeys(ksm.label_name(key) for key in (*sum(self._keys, ()), *self._links))
+        )
+        self._annotations = tuple(
+            dict.fromkeys(ksm.annotation_name(key) for key in (*sum(self._keys, ()), *self._links))
+        )
+        self._of_pods = _owners_of_pods(self._about(ksm.POD_OWNER, _OWNER))
+        self._of_owners = self._owners_of_owners()
+        self._of_namespaces = {
+            own_label(series, "namespace"): series["metric"]
+            for series in self._all(ksm.NAMESPACE_LABELS, (*with_renamed(("namespace",)), *self._labels))
+        }
+        self._of_jobs = self._labels_of_owners()
+        self._annotated = {
+            needed(series, "uid"): series["metric"]
+            for series in self._about(ksm.POD_ANNOTATIONS, self._annotations)
+        }
+        self._labelled = self._over_time()
+
+    def of(self, uid: str, name: PodName) -> Sequence[OwnershipSpan]:
+        """Whose the pod was, over time: nearly always one entry, valid forever."""
+        chain = self._chain(uid, name)
+        return [
+            self._belonging(since, until, labels, uid, name, chain)
+            for since, until, labels in self._labelled.get(uid, [(-_FOREVER_MS, _FOREVER_MS, {})])
+        ]
+
+    def _belonging(
+        self, since: int, until: int, labels: KubeLabels, uid: str, name: PodName, chain: Sequence[OwnerKey]
+    ) -> OwnershipSpan:
+        annotations = self._annotated.get(uid, {})
+        near = [labels, annotations, *(self._of_jobs.get(ref, {}) for ref in chain)]
+        places = [*near, self._of_namespaces.get(name.namespace, {})]
+        team, project, user, kueue, volcano = self._keys
+        job = resolve_job([OwnerReference("v1", "Pod", name.pod, uid), *map(_as_owner, chain)])
+        queue = _first(near, kueue)
+        links = (WORKLOAD, KUEUE_GROUP) if queue else self._links
+        return OwnershipSpan(
+            since,
+            until,
+            job.kind.value,
+            job.name,
+            job.uid,
+            _first(near[:2], links),
+            queue or _first(near, volcano),
+            _first(places, team),
+            _first(places, project),
+            _first(places, user),
+        )
+
+    def _chain(self, uid: str, name: PodName) -> list[OwnerKey]:
+        """Owners from the direct one outwards."""
+        found: list[OwnerKey] = []
+        owner = self._of_pods.get(uid)
+        while owner is not None and len(found) < MOST_OWNERS:
+            ref = (name.namespace, *owner)
+            if ref in found:
+                break
+            found.append(ref)
+            owner = self._of_owners.get(ref)
+        return found
+
+    def _owners_of_owners(self) -> Mapping[OwnerKey, tuple[str, str]]:
+        found: dict[OwnerKey, tuple[str, str]] = {}
+        for kind, metric, label in ksm.OWNERS_OF:
+            for series in self._all(metric, (*with_renamed(("namespace", label)), *_OWNER)):
+                owner = _owner(series["metric"])
+                if owner is not None:
+                    found[own_label(series, "namespace"), kind, own_label(series, label)] = owner
+        return found
+
+    def _labels_of_owners(self) -> Mapping[OwnerKey, KubeLabels]:
+        """Those of custom resources have the names that their configuration gave them: ``team`` is read as
+        ``label_team``."""
+        plain = {label.removeprefix("label_"): label for label in self._labels}
+        found: dict[OwnerKey, KubeLabels] = {}
+        for kind, metric, name in (*ksm.OWNER_LABELS, *self._reader.existing.custom_resources):
+            own = () if (kind, metric, name) in ksm.OWNER_LABELS else tuple(plain)
+            columns = tuple(dict.fromkeys((*with_renamed(("namespace", name)), *self._labels, *own)))
+            for series in self._all(metric, columns):
+                labels = series["metric"]
+                said = {plain[each]: labels[each] for each in own if labels.get(each)}
+                ref = own_label(series, "namespace"), kind, own_label(series, name)
+                found[ref] = {**said, **labels}
+        return found
+
+    def _over_time(self) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:
+        """By uid: the labels of a pod, from when to when."""
+        sets: dict[str, list[KubeLabels]] = defaultdict(list)
+        for series in self._about(ksm.POD_LABELS, self._labels):
+            sets[needed(series, "uid")].append(series["metric"])
+        several = {uid for uid, found in sets.items() if len(found) > 1}
+        known = {uid: [(-_FOREVER_MS, _FOREVER_MS, found[0])] for uid, found in sets.items()}
+        return {**known, **self._changes(several)}
+
+    def _changes(self, uids: Set[str]) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:
+        """A change takes effect at the first scrape that shows it."""
+        if not uids:
+            return {}
+        evidence = self._evidence
+        raw = self._reader.raw_where(ksm.POD_LABELS, ("uid",), uids, evidence.start_ms, evidence.end_ms)
+        seen: dict[str, dict[int, KubeLabels]] = defaultdict(dict)
+        for series in raw:
+            wanted = {name: series["metric"].get(name, "") for name in self._labels}
+            for at in points(series)[0]:
+                seen[series["metric"].get("uid", "")][at] = wanted
+        found: dict[str, list[tuple[int, int, KubeLabels]]] = {}
+        for uid, labels in seen.items():
+            times = sorted(labels)
+            changes = [at for before, at in pairwise(times) if labels[before] != labels[at]]
+            values = [labels[times[0]], *(labels[at] for at in changes)]
+            since, until = [-_FOREVER_MS, *changes], [*changes, _FOREVER_MS]
+            found[uid] = list(zip(since, until, values, strict=True))
+        return found
+
+    def _about(self, metric: str, labels: Sequence[str]) -> Iterable[ResultSeries]:
+        """Label sets by uid and ``labels``, of the pods that are asked about."""
+        gpus = over_time(
+            "last_over_time",
+            self._reader.select(ksm.REQUESTS, self._reader.is_gpu),
+            self._evidence.range_ms,
+        )
+        latest = over_time("last_over_time", self._reader.select(metric), self._evidence.range_ms)
+        grouped = by("group", ("uid", *labels), where_any(latest, gpus, ("uid",)))
+        return [series for series in self._ask(grouped) if series["metric"].get("uid") in self._uids]
+
+    def _all(self, metric: str, labels: Sequence[str]) -> list[ResultSeries]:
+        latest = over_time("last_over_time", self._reader.select(metric), self._evidence.range_ms)
+        return self._ask(by("group", labels, latest))
+
+    def _ask(self, expression: PromQL) -> list[ResultSeries]:
+        return self._reader.vector(expression, self._evidence.end_ms)
+
+
+def _owner(labels: KubeLabels) -> tuple[str, str] | None:
+    """Kind and name of an owner that controls; None of what has none."""
+    kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
+    is_one = kind not in ("", ksm.NOBODY) and labels.get("owner_is_controller") == "true"
+    return (kind, name) if is_one else None
+
+
+def _owners_of_pods(found: Iterable[ResultSeries]) -> Mapping[str, tuple[str, str]]:
+    owners = ((needed(series, "uid"), _owner(series["metric"])) for series in found)
+    return {uid: owner for uid, owner in owners if owner is not None}
+
+
+def _as_owner(ref: OwnerKey) -> OwnerReference:
+    namespace, kind, name = ref
+    return OwnerReference(api_version_of(kind), kind, name, f"{namespace}/{kind}/{name}")
+
+
+def _first(places: Sequence[KubeLabels], keys: Sequence[str]) -> str:
+    """The first value, by place and then by key, whether a label or an annotation has it."""
+    for place in places:
+        for key in keys:
+            found = place.get(ksm.label_name(key)) or place.get(ksm.annotation_name(key))
+            if found:
+                return found
+    return ""

@@ -1,0 +1,322 @@
+"""What OpenCost bills: its own questions to Prometheus, and what it makes of the answers.
+
+As opencost/opencost v1.112.0 has it in pkg/costmodel: ``computeAllocation`` of allocation.go with its
+``queryFmtPods``, ``queryFmtGPUsAllocated``, ``queryFmtGPUsRequested``; ``calculateStartAndEnd``,
+``applyPodResults`` and ``applyGPUsAllocated`` of allocation_helpers.go; ``ClusterNodes`` of cluster.go. Later
+releases (modules/prometheus-source/pkg/prom/metricsquerier.go) ask the same by uid.
+
+OpenCost believes every scrape job, so jobs are not told apart here either.
+
+Which OpenCost wrote a cluster's series, and how it reads them; from its own series.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from gpucost.contract.kube_state import REQUESTS
+from gpucost.contract.opencost import (
+    ALLOCATED,
+    BUILD_INFO,
+    CLUSTER_INFO,
+    CONTAINER_RUNNING,
+    CPU_AND_MEMORY,
+    CUSTOM_PROVIDER,
+    GPU_ACTIVE,
+    GPU_RESOURCE,
+    NODE_GPU,
+    NODE_GPU_COUNT,
+    NODE_LABELS,
+    NODE_TOTAL,
+    RESOLUTION_MS,
+    SHIPPED_GPU_PRICES,
+    BilledNode,
+    BilledPod,
+    DefaultPrice,
+    OpenCostRelease,
+)
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.telemetry.prometheus.cluster_reader import (
+    ClusterReader,
+    numbers,
+    own_label,
+    renamed,
+    with_renamed,
+)
+from gpucost.telemetry.prometheus.promql import (
+    PromQL,
+    always,
+    by,
+    equals,
+    instants,
+    not_zero,
+    one_of,
+    other_than,
+    over_instants,
+    over_time,
+    taken,
+    union,
+    where_any,
+)
+from gpucost.telemetry.prometheus.query_response import ResultSeries
+
+_POD = ("namespace", "pod")
+_CONTAINER = ("namespace", "pod", "container", "node")
+_OF_CONTAINERS = (other_than("container", ""), other_than("container", "POD"), other_than("node", ""))
+
+_Key = tuple[str, str]  # namespace, pod
+_Containers = Mapping[str, tuple[str, float]]
+"""By container: its node, and its units."""
+
+
+def read_billed(
+    reader: ClusterReader,
+    window: Window,
+    release: OpenCostRelease | None = None,
+    resolution_ms: int = RESOLUTION_MS,
+) -> tuple[list[BilledNode], list[BilledPod]]:
+    """Nodes and pods of ``window``, a UTC day or a part of one: OpenCost itself asks for a day at a time, and
+    adds days up. ``release`` says how it reads (by name, where it is not given), and ``resolution_ms`` how
+    often it looks. Raises SourceError."""
+    looks = _Looks(reader, window, release or OpenCostRelease(), resolution_ms)
+    return _nodes(looks), _pods(looks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """How OpenCost looks at a window."""
+
+    reader: ClusterReader
+    window: Window
+    release: OpenCostRelease
+    resolution_ms: int
+
+    def first_and_last(
+        self, seen: PromQL, only: Callable[[PromQL], PromQL] = lambda found: found
+    ) -> list[tuple[ResultSeries, int, int]]:
+        """Each of ``seen`` (as far as it is in ``only``) with its first and its last look, one look alone
+        being one resolution, half of it on each side; clipped to the window."""
+        # The left edge of a range counts below Prometheus 3 only: so no server is given one at a look.
+        range_ms = self.window.length_ms + (2 if self.release.sees_start else 0)
+        asked = (
+            over_instants(function, instants(seen), range_ms, self.resolution_ms)
+            for function in ("min_over_time", "max_over_time")
+        )
+        first, last = (self.reader.vector(only(each), self.window.end_ms) for each in asked)
+        ends = {_labels(series): round(value * 1000) for series, value in _valued(last)}
+        found = []
+        for series, value in _valued(first):
+            start = round(value * 1000)
+            end = ends.get(_labels(series), start)
+            if start == end:
+                start, end = start - self.resolution_ms // 2, end + self.resolution_ms // 2
+            start, end = max(start, self.window.start_ms), min(end, self.window.end_ms)
+            found.append((series, start, end))
+        return found
+
+    def mean(self, selector: PromQL) -> PromQL:
+        """The mean of all samples in the window, however many there are."""
+        return over_time("avg_over_time", selector, self.window.length_ms)
+
+    def vector(self, expression: PromQL) -> list[ResultSeries]:
+        return self.reader.vector(expression, self.window.end_ms)
+
+
+def _pods(looks: _Looks) -> list[BilledPod]:
+    found = _Requests.of(looks)
+    asked = found.units(found.requested)
+    billed = found.units(found.allocated) if found.mixed else {}
+    spans = _running(looks, found)
+    placed = found.placed()
+    active = _active(looks)
+    pods = []
+    for key in sorted((asked.keys() | billed.keys()) & spans.keys()):
+        # As soon as anybody has the one series, the other is not looked at for anybody.
+        units = billed.get(key, {}) if found.mixed else asked[key]
+        start, end = spans[key]
+        of_all = units or asked[key]
+        node = [place for place, _ in of_all.values()][-1]
+        unit_ms = round(sum(value for _, value in units.values()) * (end - start))
+        is_placed = all((*key, container) in placed for container in of_all)
+        pods.append(BilledPod(node, key[0], key[1], start, end, unit_ms, active.get(key), is_placed))
+    return pods
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The series that say how many units containers asked for.
+
+    They are kube-state-metrics' unless OpenCost exports ``container_gpu_allocation``: then a scrape may have
+    renamed the labels of one and not of the other, and all are brought back (``mixed``), which costs time.
+    """
+
+    looks: _Looks
+    allocated: PromQL
+    requested: PromQL
+    mixed: bool
+
+    @classmethod
+    def of(cls, looks: _Looks) -> _Requests:
+        reader = looks.reader
+        allocated = reader.select_of_all(ALLOCATED, *_OF_CONTAINERS)
+        requested = reader.select_of_all(REQUESTS, equals("resource", GPU_RESOURCE), *_OF_CONTAINERS)
+        return cls(looks, allocated, requested, bool(looks.vector(by("count", (), looks.mean(allocated)))))
+
+    def units(self, selector: PromQL) -> Mapping[_Key, _Containers]:
+        """Units of each container by namespace and pod. Of a container that was on several nodes, or had
+        several uids, the last of the answer is taken, as OpenCost overwrites what it has by what comes."""
+        found: dict[_Key, dict[str, tuple[str, float]]] = {}
+        each = by("avg", self._names((*_CONTAINER, *self._uid)), self._own(self.looks.mean(selector)))
+        for series, value in _valued(self.looks.vector(each)):
+            namespace, pod, container, node = (own_label(series, label) for label in _CONTAINER)
+            found.setdefault((namespace, pod), {})[container] = node, value
+        return found
+
+    def running(self) -> PromQL:
+        """A series for each pod of which any container runs."""
+        running = self._own(not_zero(self.looks.reader.select_of_all(CONTAINER_RUNNING)))
+        return by("group", self._names((*_POD, *self._uid)), running)
+
+    def of_pods_with_gpus(self, found: PromQL) -> PromQL:
+        asking = union(*(self._own(self.looks.mean(each)) for each in (self.allocated, self.requested)))
+        return where_any(found, asking, self._names(_POD))
+
+    def placed(self) -> Collection[tuple[str, ...]]:
+        """Namespace, pod and name of the containers that OpenCost has a node of: those that ask for CPUs or
+        memory, or that it saw itself."""
+        reader, length_ms = self.looks.reader, self.looks.window.length_ms
+        resources = one_of("resource", ("cpu", "memory"))
+        series = [reader.select_of_all(REQUESTS, resources, *_OF_CONTAINERS)]
+        series += [reader.select_of_all(name, *_OF_CONTAINERS) for name in CPU_AND_MEMORY]
+        there = union(*(self._own(over_time("last_over_time", each, length_ms)) for each in series))
+        names = (*_POD, "container")
+        found = by("group", self._names(names), self.of_pods_with_gpus(there))
+        return {tuple(own_label(each, label) for label in names) for each in self.looks.vector(found)}
+
+    @property
+    def _uid(self) -> Sequence[str]:
+        return ("uid",) if self.looks.release.by_uid else ()
+
+    def _names(self, labels: Sequence[str]) -> Sequence[str]:
+        return labels if self.mixed else with_renamed(labels)
+
+    def _own(self, expression: PromQL) -> PromQL:
+        for label in (*_CONTAINER, *self._uid) if self.mixed else ():
+            expression = taken(expression, label, renamed(label))
+        return expression
+
+
+def _running(looks: _Looks, requests: _Requests) -> dict[_Key, tuple[int, int]]:
+    """By namespace and pod, from the first look at any pod of that name to the last."""
+    found: dict[_Key, tuple[int, int]] = {}
+    for series, start, end in looks.first_and_last(requests.running(), requests.of_pods_with_gpus):
+        key = own_label(series, "namespace"), own_label(series, "pod")
+        known = found.get(key, (start, end))
+        found[key] = min(start, known[0]), max(end, known[1])
+    return found
+
+
+def _active(looks: _Looks) -> Mapping[_Key, float]:
+    mean = by("avg", with_renamed(_POD), looks.mean(looks.reader.select(GPU_ACTIVE)))
+    valued = _valued(looks.vector(mean))
+    found = {(own_label(each, "namespace"), own_label(each, "pod")): value for each, value in valued}
+    return {key: value for key, value in found.items() if any(key)}
+
+
+def _nodes(looks: _Looks) -> list[BilledNode]:
+    select = looks.reader.select_of_all
+    gpu, total, count = (
+        _by_node(looks.vector(looks.mean(select(name)))) for name in (NODE_GPU, NODE_TOTAL, NODE_GPU_COUNT)
+    )
+    seen: dict[str, int] = {}
+    # A node that came back under its name is another to OpenCost if its provider's id is.
+    there = by("group", (*with_renamed(NODE_LABELS), "provider_id"), select(NODE_TOTAL))
+    for series, start, end in looks.first_and_last(there):
+        seen[_node(series)] = seen.get(_node(series), 0) + end - start
+    # Where no look fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
+    return [
+        BilledNode(node, gpu.get(node), total.get(node), count.get(node), seen.get(node, HOUR_MS))
+        for node in sorted({*gpu, *total} - {""})
+    ]
+
+
+def _by_node(result: Sequence[ResultSeries]) -> dict[str, float]:
+    """One value per node; of several series of a node their mean, as OpenCost takes it."""
+    found: dict[str, list[float]] = {}
+    for series, value in _valued(result):
+        found.setdefault(_node(series), []).append(value)
+    return {node: fmean(values) for node, values in found.items()}
+
+
+def _node(series: ResultSeries) -> str:
+    return next(filter(None, (own_label(series, label) for label in NODE_LABELS)), "")
+
+
+def _labels(series: ResultSeries) -> tuple[str, ...]:
+    return tuple(sorted(f"{name}={value}" for name, value in series["metric"].items()))
+
+
+def _valued(result: Sequence[ResultSeries]) -> list[tuple[ResultSeries, float]]:
+    """Each series with its value, those without a finite one left out."""
+    return [pair for pair in zip(result, numbers(result), strict=True) if math.isfinite(pair[1])]
+
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+# The first release after opencost/opencost pull 3094, which looks at the start of a window on Prometheus 3.
+_SEES_START = (1, 115)
+
+
+def read_release(
+    reader: ClusterReader, window: Window, default_price: float | None = None
+) -> OpenCostRelease:
+    """The OpenCost of ``window``. ``default_price`` is what somebody says a GPU of a node without a price
+    series costs there; else it is worked out. Raises SourceError."""
+    versions = tuple(filter(None, _label_values(reader, window, BUILD_INFO, "version")))
+    uids = reader.select_of_all(NODE_TOTAL, other_than("uid", ""))
+    by_uid = bool(reader.vector(by("count", (), _last(uids, window)), window.end_ms))
+    numbered = [(int(found[1]), int(found[2])) for each in versions if (found := _VERSION.match(each))]
+    is_late = min(numbered) >= _SEES_START if numbered else by_uid
+    return OpenCostRelease(
+        versions,
+        by_uid,
+        is_late or not _is_left_open(reader, window.end_ms),
+        _default(reader, window) if default_price is None else DefaultPrice(default_price, "as you say"),
+    )
+
+
+def _default(reader: ClusterReader, window: Window) -> DefaultPrice:
+    """``getCustomNodePricing`` of allocation_helpers.go: the configured price, which no series has. Where all
+    prices are configured ones, every other node's is the same."""
+    found = {value for value in _prices(reader, window) if value > 0}
+    providers = _label_values(reader, window, CLUSTER_INFO, "provider")
+    if CUSTOM_PROVIDER in providers and len(found) == 1:
+        return DefaultPrice(found.pop(), "the configured price that all other nodes have")
+    provider = next(iter(providers), "").lower()
+    name = provider if provider in SHIPPED_GPU_PRICES else "its default"
+    price = SHIPPED_GPU_PRICES.get(provider, SHIPPED_GPU_PRICES["aws"])
+    return DefaultPrice(price, f"what OpenCost is shipped with for {name}, unless yours is set otherwise")
+
+
+def _prices(reader: ClusterReader, window: Window) -> Sequence[float]:
+    mean = over_time("avg_over_time", reader.select_of_all(NODE_GPU), window.length_ms)
+    return numbers(reader.vector(mean, window.end_ms))
+
+
+def _label_values(reader: ClusterReader, window: Window, metric: str, label: str) -> list[str]:
+    asked = by("group", (label,), _last(reader.select_of_all(metric), window))
+    return sorted(each["metric"].get(label, "") for each in reader.vector(asked, window.end_ms))
+
+
+def _last(selector: PromQL, window: Window) -> PromQL:
+    return over_time("last_over_time", selector, window.length_ms)
+
+
+def _is_left_open(reader: ClusterReader, at_ms: int) -> bool:
+    """Whether the server leaves out what is exactly at the start of a range, as Prometheus 3 does."""
+    on_the_minute = at_ms // MINUTE_MS * MINUTE_MS
+    probe = over_instants("count_over_time", always(), MINUTE_MS + 1, MINUTE_MS)
+    return numbers(reader.vector(probe, on_the_minute)) == [1.0]

@@ -1,0 +1,350 @@
+"""ExistingSource: the frames of a window out of what clusters scrape anyway.
+
+How far numbers of this dialect may be off, as problems: what is not certain is said, with its size.
+
+Texts hold no counts, so that rows of many windows are one row, whose board time adds up.
+
+Rows of frames.SIGNALS out of dcgm-exporter: what was measured on the time that pods held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import isfinite
+
+import numpy as np
+
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    CAPACITY,
+    FRAMES,
+    HISTORY_FRAMES,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+)
+from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence import heartbeat
+from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
+from gpucost.telemetry.evidence.frame_rows import (
+    FrameRow,
+    cluster_names,
+    frames_of,
+    node_births,
+    pod_names,
+)
+from gpucost.telemetry.evidence.gauge_runs import Floats
+from gpucost.telemetry.evidence.nodes import rows_of
+from gpucost.telemetry.evidence.signals import read_progress
+from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
+from gpucost.telemetry.prometheus.promql import by, over_time
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus.trust import OTHER_KINDS, refusals
+from gpucost.telemetry.upstream.dcgm_gpus import read_gpus
+from gpucost.telemetry.upstream.device_subjects import ClusterHoldings
+from gpucost.telemetry.upstream.gpu_usage import MIB, ClaimUsage, read_use
+from gpucost.telemetry.upstream.kube_nodes import NodeGpuFacts, read_nodes
+from gpucost.telemetry.upstream.kube_owners import PodOwners
+from gpucost.telemetry.upstream.kube_pods import (
+    PodName,
+    PodSpan,
+    PodSpans,
+    read_pods,
+)
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, read_groups
+from gpucost.telemetry.upstream.upstream_history import with_history
+
+_PEAK = SIGNALS.column_names[5:].index("memory_peak_mib")
+
+
+def read_signals(
+    reader: KubeStateReader, window: Window, holdings: ClusterHoldings
+) -> tuple[list[FrameRow], list[DataProblem]]:
+    """One row per pod, node and step of the window, and what could not be known."""
+    rows: list[FrameRow] = []
+    problems: list[DataProblem] = []
+    for use in read_use(reader, window, holdings, reader.settings.signal_step_ms):
+        rows += _rows(reader.cluster, use)
+        problems += use.problems
+    return rows, problems
+
+
+def _rows(cluster: str, use: ClaimUsage) -> list[FrameRow]:
+    pods: dict[tuple[str, str], int] = {}
+    of = np.array(
+        [
+            pods.setdefault((node, uid), len(pods))
+            for node, (_, uid) in zip(use.nodes, use.claims, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    columns = np.array([_summed(grid, of, len(pods)) for grid in _columns(use)])
+    columns[_PEAK] = _largest(use.used / MIB, of, len(pods))
+    pod, step = np.nonzero(np.isfinite(columns).any(axis=0))
+    names = [*pods]
+    values: list[list[float]] = columns[:, pod, step].T.tolist()
+    return [
+        (
+            cluster,
+            *names[p],
+            use.steps[s].start_ms,
+            use.steps[s].end_ms,
+            *(each if isfinite(each) else None for each in measured),
+        )
+        for p, s, measured in zip(pod.tolist(), step.tolist(), values, strict=True)
+    ]
+
+
+def _columns(use: ClaimUsage) -> list[Floats]:
+    """In the order of the frame."""
+    return [
+        use.busy.observed,
+        use.busy.amount,
+        use.sm.observed,
+        use.sm.amount,
+        use.tensor.amount,
+        use.tensor.observed,
+        use.memory.observed,
+        use.memory.amount,
+        use.memory_total,
+        use.used,
+        use.energy.observed,
+        use.energy.amount,
+    ]
+
+
+def _summed(grid: Floats, of: np.ndarray[tuple[int], np.dtype[np.int64]], pods: int) -> Floats:
+    """NaN where all of a pod's are."""
+    known = np.isfinite(grid)
+    sums, seen = np.zeros((pods, grid.shape[1])), np.zeros((pods, grid.shape[1]), dtype=bool)
+    np.add.at(sums, of, np.where(known, grid, 0.0))
+    np.logical_or.at(seen, of, known)
+    return np.where(seen, sums, np.nan)
+
+
+def _largest(grid: Floats, of: np.ndarray[tuple[int], np.dtype[np.int64]], pods: int) -> Floats:
+    found = np.full((pods, grid.shape[1]), np.nan)
+    np.fmax.at(found, of, grid)
+    return found
+
+
+ShareLookup = Callable[[str, str], Fraction | None]
+"""Node and resource -> what one unit is of a board; None where that cannot be said."""
+
+END_TEXT = (
+    "of pods that went without saying when (deleted, evicted), each is taken to have held until half-way "
+    "between the last scrape that showed it and the next"
+)
+SHORT_TEXT = (
+    "pods that were bound and deleted between two scrapes, or while kube-state-metrics was down, are not "
+    "seen, and their time stands as unallocated: each for less than the distance of the scrapes"
+)
+CLAIMS_TEXT = (
+    "pods have claims of dynamic resource allocation, and no series says which devices they got: GPUs among "
+    "these are in no number"
+)
+_MOST = 90
+
+
+def shares_of(
+    settings: UpstreamSettings, nodes: Sequence[FrameRow], capacity: Sequence[FrameRow]
+) -> ShareLookup:
+    """Of rows of frames.NODES and frames.CAPACITY."""
+    product = {str(row[_NODE]): str(row[_PRODUCT]) for row in nodes}
+    replicas: Mapping[tuple[str, str], int] = {
+        (str(row[_HOLDER]), str(row[_RESOURCE])): int(str(row[_REPLICAS])) for row in capacity
+    }
+
+    def share(node: str, resource: str) -> Fraction | None:
+        times = max(1, replicas.get((node, resource), 1))
+        try:
+            return settings.catalog.unit(resource, product.get(node, ""), times, settings.basis).share
+        except InputError:
+            return None
+
+    return share
+
+
+def bounds(
+    cluster: str,
+    groups: ScrapeGroups,
+    spans: Iterable[PodSpan],
+    names: Mapping[str, PodName],
+    shares: ShareLookup,
+) -> list[DataProblem]:
+    """Of one part that was read."""
+    window = groups.evidence.window
+    off = Fraction(0)
+    for span in spans:
+        if span.off_ms and window.start_ms < span.end_ms <= window.end_ms:
+            share = shares(names[span.uid].node, span.resource)
+            off += 0 if share is None else share * span.units * span.off_ms
+    found = [_problem(DataProblemCode.SHORT_UNSEEN, cluster, window, SHORT_TEXT + _distance(groups), None)]
+    if off:
+        found.append(_problem(DataProblemCode.END_BOUNDED, cluster, window, END_TEXT, -int(-off // 1)))
+    return found
+
+
+def unread_claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> list[DataProblem]:
+    """A problem where any pod has a claim, as kube-state-metrics tells from 2.20 on."""
+    latest = over_time("last_over_time", reader.select(ksm.RESOURCE_CLAIMS), evidence.range_ms)
+    if not reader.vector(by("group", (), latest), evidence.end_ms):
+        return []
+    return [_problem(DataProblemCode.NOT_OBSERVED, reader.cluster, evidence.window, CLAIMS_TEXT, None)]
+
+
+def _distance(groups: ScrapeGroups) -> str:
+    """Of most scrapes, in whole seconds; of the shard with the fewest, and of replicas the longer way."""
+    apart = [np.diff(each.evidence.beats) for each in groups.groups if len(each.evidence.beats) > 1]
+    if not apart:
+        return ""
+    return f", {max(round(float(np.percentile(each, _MOST)) / 1000) for each in apart)} s"
+
+
+def _problem(
+    code: DataProblemCode, cluster: str, window: Window, text: str, board_ms: int | None
+) -> DataProblem:
+    return DataProblem(code, cluster, "kube-state-metrics", text, board_ms, window.start_ms)
+
+
+_NODE, _PRODUCT = (NODES.column_names.index(name) for name in ("node", "product"))
+_HOLDER, _RESOURCE, _REPLICAS = (
+    CAPACITY.column_names.index(name) for name in ("node", "resource", "replicas")
+)
+
+
+NAME = "kube-state-metrics and dcgm-exporter in"
+_READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
+
+
+class UpstreamSource:
+    """One server and every cluster of which it has kube-state-metrics' series. ``now`` (milliseconds) is
+    asked only for ``covered``."""
+
+    def __init__(
+        self,
+        client: PrometheusClient,
+        settings: PrometheusSourceSettings,
+        existing: UpstreamSettings,
+        *,
+        now: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._existing = existing
+        self._now = now
+
+    @property
+    def name(self) -> str:
+        return f"{NAME} prometheus {self._client.url}"
+
+    @property
+    def stats(self) -> QueryStats:
+        return self._client.stats
+
+    def clusters(self) -> tuple[str, ...]:
+        """Every cluster of which nodes were seen, sorted. Raises SourceError."""
+        return cluster_names(self._client, self._settings, ksm.NODE_CREATED, self._all)
+
+    def nodes(self, cluster: str) -> int:
+        """How many nodes with GPUs there ever were, as far as the server remembers. Raises SourceError."""
+        reader = self._reader(cluster, self._all)
+        found = reader.label_sets(reader.select(ksm.NODE_CAPACITY, reader.is_gpu))
+        return len({labels.get("exported_node") or labels.get("node", "") for labels in found})
+
+    def node_births(self, cluster: str) -> frozenset[tuple[str, int]]:
+        """Nodes of today, each with the second in which it came to be. Raises SourceError."""
+        return node_births(self._reader(cluster, self._all), ksm.NODE_CREATED, self._now())
+
+    @property
+    def _all(self) -> Window:
+        now = self._now()
+        return Window(now - self._settings.history_ms, now)
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first scrape of kube-state-metrics to ``lateness`` before the last; for one look, to the
+        last. Raises SourceError."""
+        found = self._all
+        return heartbeat.covered(self._reader(cluster, found), found.end_ms)
+
+    def read(self, cluster: str, window: Window) -> ClusterFrames:
+        """The frames of one cluster and window, intervals clipped to the window. Raises as
+        PrometheusSource.read does."""
+        return self._read_all(self._reader(cluster, window), window)
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
+        """As ``read``, with what detectors look at, as far as these series tell it. With ``only``, names of
+        frames, the others stay empty. Raises what ``read`` raises."""
+        reader = self._reader(cluster, window)
+        # What GPUs did is told by pod, so who held what must be known for every frame.
+        found = with_history(reader, window, self._read_all(reader, window), only)
+        if only is None:
+            return found
+        return replace(found, **{name: getattr(ClusterFrames(), name) for name in _READ if name not in only})
+
+    def _read_all(self, reader: KubeStateReader, window: Window) -> ClusterFrames:
+        rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
+        problems: dict[tuple[DataProblem, int | None], DataProblem] = {}
+        for part in window.split(self._settings.max_span_ms):
+            # Who is believed is told by what is near: a job may be renamed in a month.
+            near = reader if part == window else self._reader(reader.cluster, part)
+            for name, found in _read_part(near, part, problems):
+                rows[name] += found
+        return frames_of(rows, problems.values())
+
+    def _reader(self, cluster: str, window: Window) -> KubeStateReader:
+        return KubeStateReader(self._client, self._settings, cluster, window, self._existing)
+
+
+def _read_part(
+    reader: KubeStateReader, window: Window, problems: dict[tuple[DataProblem, int | None], DataProblem]
+) -> Iterator[tuple[str, list[FrameRow]]]:
+    groups = read_groups(reader, window)
+    evidence = groups.evidence
+    yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in groups.observed()]
+    pods = read_pods(reader, groups)
+    owners = PodOwners(reader, evidence, {span.uid for span in pods.spans})
+    allocations = _allocations(reader, pods, owners, window)
+    boards = read_gpus(reader, window, ClusterHoldings.of(allocations, ()))
+    known = NodeGpuFacts(boards.boards_of, boards.product_of, boards.profile_of)
+    spans, found = read_nodes(reader, groups, known)
+    nodes, capacity, wrong = rows_of(reader, spans, window)
+    yield ALLOCATIONS.name, allocations
+    yield NODES.name, nodes
+    yield CAPACITY.name, capacity
+    signals, unsure = read_signals(reader, window, ClusterHoldings.of(allocations, capacity))
+    yield SIGNALS.name, signals
+    yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+    shares = shares_of(reader.existing, nodes, capacity)
+    limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
+    refused = refusals(reader, window, OTHER_KINDS)
+    limits += unread_claims(reader, evidence)
+    every = (*refused, *pods.problems, *boards.problems, *found, *wrong, *unsure, *limits)
+    problems.update({(each, each.at_ms): each for each in every})
+
+
+def _allocations(
+    reader: KubeStateReader, pods: PodSpans, owners: PodOwners, window: Window
+) -> list[FrameRow]:
+    """Rows of frames.ALLOCATIONS, clipped to the window."""
+    rows: list[FrameRow] = []
+    for span in pods.spans:
+        start, end = max(span.start_ms, window.start_ms), min(span.end_ms, window.end_ms)
+        if start >= end:
+            continue
+        name = pods.names[span.uid]
+        for each in owners.of(span.uid, name):
+            since, until = max(start, each.since_ms), min(end, each.until_ms)
+            if since < until:
+                job = (each.job_kind, each.job, each.job_uid, each.workload, each.queue, "", "")
+                whose = (each.team_label, each.project, each.user)
+                who = (name.node, name.namespace, name.pod, span.uid, *job, *whose)
+                rows.append((reader.cluster, *who, span.resource, span.units, since, until))
+    return rows
