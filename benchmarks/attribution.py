@@ -91,7 +91,7 @@ def frames(unit_hours: int, nodes: int) -> tuple[ClusterFrames, Window]:
 
 
 def attribute_all(source: RecordedSource, window: Window, days: int) -> tuple[int, int]:
-    """Attribute in calls of some days each; returns total (board ms, lines)."""
+    """Attribute in calls of some days each; returns total (GPU ms, lines)."""
     total = lines = 0
     for part in window.split(days * DAY_MS):
         frames_of_part = source.read("c", part)

@@ -1,6 +1,6 @@
 """``python -m benchmarks.findings_recomputed LEDGER [RECORDING]``: what findings cost, again.
 
-Of each finding that goes on: board time and money of its last day, of all its life, and of a day at its rate
+Of each finding that goes on: GPU time and money of its last day, of all its life, and of a day at its rate
 of now, beside what the finding says. All of it follows from the intervals of the recording (RECORDING, else
 the folder ``recording`` beside the ledger: who held what, what was there, who waited, what was active) and
 from the prices of the ledger's lines; none of gpucost's code is run. The instant is the one at which the
@@ -154,8 +154,8 @@ class Recomputed:
 
     @cached_property
     def _shares(self) -> dict[tuple[str, str], Fraction]:
-        """Boards of a unit by node and resource: 2g is two sevenths, of replicas each has its part, and a
-        node that says how many boards it has says what each of its units is."""
+        """GPUs of a unit by node and resource: 2g is two sevenths, of replicas each has its part, and a
+        node that says how many GPUs it has says what each of its units is."""
         boards = {row.node: int(row.boards) for row in _rows(self._frame("nodes"))}
         found = {}
         for row in _rows(self._capacity):
@@ -210,7 +210,7 @@ class Recomputed:
         return found
 
     def _idle_gpus(self, said: Said) -> list[Piece]:
-        """A whole board for each GPU of the job that was not active in a hundredth of the time since then."""
+        """A whole GPU for each GPU of the job that was not active in a hundredth of the time since then."""
         activity = self._frame("activity")
         pods = self._held[self._held["job_uid"] == said.uid]["pod_uid"]
         rows = activity[activity["pod_uid"].isin(pods) & (activity["start_ms"] >= said.since_ms)]
@@ -219,7 +219,7 @@ class Recomputed:
         return [Piece(node, said.since_ms, said.seen_ms, Fraction(1)) for node, _ in idle.index]
 
     def _unused_quota(self, said: Said) -> list[Piece]:
-        """Nominal quota less what is used, a part of a board on every node of the flavor. Nobody borrows."""
+        """Nominal quota less what is used, a part of a GPU on every node of the flavor. Nobody borrows."""
         quotas = self._frame("quotas")
         rows = quotas[(quotas["queue"] == said.name) & (quotas["nominal"] > 0)]
         found = []

@@ -1,4 +1,4 @@
-"""What the GPU exporter costs a node: eight boards, each time-sliced among eight pods with a process each.
+"""What the GPU exporter costs a node: eight GPUs, each time-sliced among eight pods with a process each.
 
 The real command and its driver process run over the stand-ins of the tests: libnvidia-ml.so.1 built with
 gcc, a kubelet on a unix socket, an API server, a /proc of the host. A load moves at 1 Hz; it and the

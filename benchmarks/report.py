@@ -1,7 +1,7 @@
 """A month's report over a ledger of 5 million lines, against the bare SQL aggregate over the same tables.
 
 The ledger is filled through Ledger.ingest (720 hourly windows, 868 nodes of 8 GPUs held by jobs of some
-hours each), once in SQLite and once in PostgreSQL. The baseline is the one SQL statement that sums board
+hours each), once in SQLite and once in PostgreSQL. The baseline is the one SQL statement that sums GPU
 time and cost per team, project, job, queue and GPU model: what the report cannot do without. The report
 adds the previous month, the days, coverage, rates, problems, ranking and rendering to JSON.
 

@@ -51,9 +51,9 @@ Truth = dict[str, int]
 
 
 def make(folder: Path, scale: int) -> tuple[int, Truth]:
-    """Write the recording; the number of GPUs, and board ms by what was done with them."""
+    """Write the recording; the number of GPUs, and GPU ms by what was done with them."""
     cluster = SimulatedCluster(7, scale=scale)
-    # Attribution has no use for the activity by board; the detectors, which have, are not in this loop.
+    # Attribution has no use for the activity by GPU; the detectors, which have, are not in this loop.
     record(folder, replace(cluster.frames, activity=empty_frame(ACTIVITY)))
     truth = cluster.ground_truth
     sums = {"held": sum(truth.held_ms.values(), Fraction(0)), "twice": truth.overcommitted_ms}
@@ -70,7 +70,7 @@ def memory() -> tuple[float, int, int]:
 
 
 def soak(folder: Path) -> tuple[list[tuple[float, int, int]], Truth, int, int]:
-    """Memory after each day, board ms in the ledger, its windows, and how many did not verify."""
+    """Memory after each day, GPU ms in the ledger, its windows, and how many did not verify."""
     window = DEMO_MONTH.window
     now_ms, sizes = window.start_ms, list[tuple[float, int, int]]()
     settings = Settings(ingest=IngestSettings(start=window.start_ms))
@@ -131,7 +131,7 @@ def main() -> None:
         "windows_that_do_not_verify": wrong,
     }
     ratios = {name: sums[name] / truth[name] for name in truth}
-    # Parts of boards have no whole ms: a window may be one off.
+    # Parts of GPUs have no whole ms: a window may be one off.
     holds = all(abs(sums[name] - truth[name]) <= windows * (name == "held") for name in truth)
     holds = (
         holds

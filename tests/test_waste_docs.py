@@ -38,7 +38,7 @@ def morning(asked: int = 8) -> World:
 
 
 def divided(world: World) -> tuple[dict[Waste, tuple[int, int]], dict[str, list[tuple[int, int]]]]:
-    """Board ms and nano by bucket; and what is idle of the lines of ``forgotten``, hour by hour."""
+    """GPU ms and nano by bucket; and what is idle of the lines of ``forgotten``, hour by hour."""
     found = attributed(world)
     lines = found.flat()
     parts = waste_parts(found, evaluate(world.facts(), RuleSettings()).pieces, world.frames().activity)

@@ -13,7 +13,7 @@ from alerts.rules.model import (
 
 _OF = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 _PENDING = "cluster_queue:gpucost_cluster_queue_pending_workloads:sum"
-# A Volcano queue has no choice on the board.
+# A Volcano queue has no choice on the GPU.
 _BOARD = (
     "d/gpucost-queues?var-cluster={{ $labels.cluster | urlquery }}"
     "{{ with $labels.cluster_queue }}&var-queue={{ . | urlquery }}{{ end }}"

@@ -39,7 +39,7 @@ _PART = "cluster_team:gpucost_team_last_day_gpu_seconds"
 GROUP = RuleGroup(
     "gpucost-recording",
     (
-        # Capacity and who holds it, in boards, as of the last settled window
+        # Capacity and who holds it, in GPUs, as of the last settled window
         RecordingRule(
             "cluster_bucket:gpucost_capacity_gpus:max",
             of_service("gpucost_capacity_gpus", "gpu_cluster", "bucket"),

@@ -130,7 +130,7 @@ EXPORTER_STALE = AlertThreshold(
 XID_WINDOW = AlertThreshold(
     1 * HOUR, "s", "an Xid within the last", "long enough to be read, short enough to be news"
 )
-# Codes that programs cause, not boards: the default of what the detector of unhealthy GPUs passes over. To
+# Codes that programs cause, not GPUs: the default of what the detector of unhealthy GPUs passes over. To
 # leave out more, add them: frozenset(…) | {119}.
 _PROGRAMS_XIDS = frozenset(UnhealthyAllocatedSettings.model_fields["programs_xids"].default)
 XID_PROGRAMS = "|".join(str(code) for code in sorted(_PROGRAMS_XIDS))

@@ -24,7 +24,7 @@ _LINGERS = (10 * MINUTE_MS, 2 * HOUR_MS, 6 * HOUR_MS)
 
 
 def big_world(gpus: int, pods_a_day: float, days: float, seed: int = 7) -> World:
-    """``gpus`` boards in nodes of eight, eight in ten of them whole, one shared, one cut; pods that last
+    """``gpus`` GPUs in nodes of eight, eight in ten of them whole, one shared, one cut; pods that last
     ten hours in the mean. What goes on for days was begun before."""
     window = Window(T0 - MARGIN_MS, T0 + round(days * DAY_MS) + MARGIN_MS)
     nodes = tuple(_node(number) for number in range(-(-gpus // _BOARDS)))

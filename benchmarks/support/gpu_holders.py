@@ -1,4 +1,4 @@
-"""A node of eight time-sliced boards with 64 pods, each with one process, as stand-ins."""
+"""A node of eight time-sliced GPUs with 64 pods, each with one process, as stand-ins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UUIDS = tuple(f"GPU-{board:08x}-0000-4000-8000-000000000000" for board in range(
 REPLICAS = 8
 FIRST_PID = 10_000
 PIDS = {uuid: [FIRST_PID + REPLICAS * board + n for n in range(REPLICAS)] for board, uuid in enumerate(UUIDS)}
-# A board works at 72 %, and each of its pods another part of that.
+# A GPU works at 72 %, and each of its pods another part of that.
 LOADS = {
     uuid: DeviceLoad(
         busy=0.9,

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Totals:
-    """What a ledger holds for a span: board milliseconds by virtual cluster and by bucket, and digests."""
+    """What a ledger holds for a span: GPU milliseconds by virtual cluster and by bucket, and digests."""
 
     held_ms: dict[str, int]
     buckets_ms: dict[str, int]

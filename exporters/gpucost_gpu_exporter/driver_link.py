@@ -93,7 +93,7 @@ class DriverLink:
         return len(self._left_behind)
 
     def look(self, now_ns: int, processes: bool) -> NodeReading:
-        """One look at all boards; ``processes`` asks for the processes on them too.
+        """One look at all GPUs; ``processes`` asks for the processes on them too.
 
         Raises DriverDown: at once while waiting for the next try, else when the time for a reply is over.
         """

@@ -183,7 +183,7 @@ class GpuExporter:
             return None, error.code
 
     def _with_gone(self, reading: NodeReading) -> NodeReading:
-        """``reading`` and the boards it does not show any more: they are held until their pods end."""
+        """``reading`` and the GPUs it does not show any more: they are held until their pods end."""
         shown = {board.uuid for board in reading.boards}
         gone = [GpuReading(uuid, lost="GONE") for uuid in self._meter.boards if uuid not in shown]
         return replace(reading, boards=(*reading.boards, *gone)) if gone else reading

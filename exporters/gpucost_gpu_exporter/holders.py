@@ -1,4 +1,4 @@
-"""From the kubelet's device ids to exact shares of boards and MIG instances. Pure.
+"""From the kubelet's device ids to exact shares of GPUs and MIG instances. Pure.
 
 The forms of a device id: ``GPU-…``; ``MIG-…``; ``MIG-GPU-…/gi/ci`` of drivers before R470; a replica of any
 of these, ``…::2`` (NVIDIA/k8s-device-plugin, time-slicing and MPS); GKE's ``nvidia0``, ``nvidia0/gi3``, and
@@ -7,7 +7,7 @@ their replicas ``…/vgpu1``; the ``driver/pool/device`` of a resource claim.
 The shares of one device never add up to more than 1, whatever the kubelet says: it can list a finished pod
 beside the one that has its device now, and replicas beside the whole they were cut from.
 
-Who holds what on this node, put together from the kubelet, the pod watch and the boards there are.
+Who holds what on this node, put together from the kubelet, the pod watch and the GPUs there are.
 
 The kubelet is asked in a thread of its own (``run``), every few seconds and at once when a pod appears,
 finishes or goes; ``current`` never waits.
@@ -56,7 +56,7 @@ class ShareNoteKind(StrEnum):
 
 
 class ShareNote(NamedTuple):
-    """``subject`` is the device id, or for ``OVERSUBSCRIBED`` the board and GPU instance."""
+    """``subject`` is the device id, or for ``OVERSUBSCRIBED`` the GPU and GPU instance."""
 
     kind: ShareNoteKind
     subject: str
@@ -66,7 +66,7 @@ class ShareNote(NamedTuple):
 class NodeHoldings:
     """Who holds what, ordered by device and pod.
 
-    ``unresolved`` are claims on ids that no board or instance of the node answers to. ``replicas`` says in
+    ``unresolved`` are claims on ids that no GPU or instance of the node answers to. ``replicas`` says in
     how many parts each shared device is cut; given back to ``resolve`` as ``remembered``, it holds while
     the kubelet does not say (it lists no unhealthy devices).
     """
@@ -228,7 +228,7 @@ def _whole(device_id: str, topology: GpuTopology) -> _Unit | None:
 
 
 def _board(topology: GpuTopology, uuid: str) -> _Unit | None:
-    """A whole board; none once it is cut into MIG instances: the claim is then from before."""
+    """A whole GPU; none once it is cut into MIG instances: the claim is then from before."""
     board = topology.boards.get(uuid)
     return _Unit(DeviceKey(uuid), WHOLE) if board and not board.instances else None
 

@@ -35,7 +35,7 @@ class SelfCounts:
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """What is shown of a board beside its counters. ``sources`` and ``owners`` are by device."""
+    """What is shown of a GPU beside its counters. ``sources`` and ``owners`` are by device."""
 
     seen: GpuReading
     lost: str
@@ -154,7 +154,7 @@ def _memory(node: str, boards: list[GpuView]) -> Iterator[MetricFamily]:
 
 
 def _is_mig_board(read: GpuReading | InstanceReading) -> bool:
-    # Its instances have their own memory; the board's figure beside them would be added twice.
+    # Its instances have their own memory; the GPU's figure beside them would be added twice.
     return isinstance(read, GpuReading) and read.mig
 
 
@@ -163,7 +163,7 @@ def _present(spec: MetricSpec, values: Sequence[tuple[tuple[str, ...], int | Non
 
 
 def _counters(snapshot: ExporterSnapshot) -> Iterator[MetricFamily]:
-    """The counters of GPUs and holders. Of a lost board only the time it is held goes on being shown."""
+    """The counters of GPUs and holders. Of a lost GPU only the time it is held goes on being shown."""
     node, accounts = snapshot.node, snapshot.accounts
     here = {board.seen.uuid for board in snapshot.boards if not board.lost}
 

@@ -1,6 +1,6 @@
 """The kept state as JSON, and back: what parses and yet cannot have been written is refused. Pure.
 
-What outlives the exporter's process: counters, boards and who held what, in one file.
+What outlives the exporter's process: counters, GPUs and who held what, in one file.
 
 It is written before the counters are shown, so that a killed process never comes back with less than
 somebody has read: a counter that falls by little looks to Prometheus like one that began anew, and all of
@@ -107,7 +107,7 @@ def _board(uuid: str, found: Mapping[str, Any]) -> GpuState:
 
 
 def _seen(board: GpuReading) -> None:
-    """What is shown of a board, and in how many parts it is cut, before the driver has answered again."""
+    """What is shown of a GPU, and in how many parts it is cut, before the driver has answered again."""
     _texts((board.uuid, board.product, board.pci_bus_id, board.lost))
     for missing in (board.missing, *(instance.missing for instance in board.instances)):
         _texts((*missing, *missing.values()))

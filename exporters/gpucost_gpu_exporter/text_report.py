@@ -168,7 +168,7 @@ class _CounterIncreases:
 def render(before: ExporterSnapshot, after: ExporterSnapshot) -> str:
     """A line per GPU or MIG instance and holder, then a line for all that is missing. Ends in a newline.
 
-    SHARE is of the board; BUSY, SM and TENSOR are of the GPU or MIG instance, so the holders of a shared one
+    SHARE is of the GPU; BUSY, SM and TENSOR are of the GPU or MIG instance, so the holders of a shared one
     add up to it; ``-`` is what nobody could say. Whether counters would survive a restart is left out: a
     look keeps none.
     """
@@ -241,7 +241,7 @@ def _ratio(
 
 def _power(look: _CounterIncreases, key: DeviceKey, rise: Mapping[GpuMeasure, int]) -> str:
     joules = rise.get(GpuMeasure.ENERGY)
-    # A board that is on always draws something: where its energy did not rise, nobody read it.
+    # A GPU that is on always draws something: where its energy did not rise, nobody read it.
     if joules is None or not look.seconds or not look.of_board(key.gpu_uuid, GpuMeasure.ENERGY):
         return _UNKNOWN
     return f"{exported(GpuMeasure.ENERGY, joules) / look.seconds:.0f} W"

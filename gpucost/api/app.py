@@ -65,7 +65,7 @@ def create_app(
     operations: OperationsStatus | None = None,
     named_teams: frozenset[str] = frozenset(),
 ) -> FastAPI:
-    """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
+    """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
     nano-units of money per team and month, ``accounts`` what reports say of teams.
 
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for

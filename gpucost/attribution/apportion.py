@@ -1,20 +1,20 @@
 """Dealing integers like cards: how time and money are split without a remainder being lost or invented.
 
-A board that is split into ``den`` equal slots deals its milliseconds out one by one: millisecond ``t``
-(counted from 1970) belongs to slot ``t mod den``. A unit that stands for ``w/den`` of a board owns ``w``
-neighbouring slots. Money is dealt the same way: a board earns ``floor(price x t / 3,600,000)`` nano-units
+A GPU that is split into ``den`` equal slots deals its milliseconds out one by one: millisecond ``t``
+(counted from 1970) belongs to slot ``t mod den``. A unit that stands for ``w/den`` of a GPU owns ``w``
+neighbouring slots. Money is dealt the same way: a GPU earns ``floor(price x t / 3,600,000)`` nano-units
 until ``t``, and nano-unit number ``k`` belongs to slot ``k mod den``.
 
 Three properties follow, and everything else rests on them:
 
-* the slots of a board add up to the board, to the millisecond and to the nano-unit;
+* the slots of a GPU add up to the GPU, to the millisecond and to the nano-unit;
 * cutting a stretch in two changes nothing, because who gets millisecond ``t`` does not depend on where
   the cuts are: windows of 15 minutes and of a day give the same totals;
 * no part is ever negative, and a slot is off by less than one from its exact share of a stretch.
 
 The largest-remainder method gives the first property only; see docs/decisions/0001-dealing.md.
 All functions take and return int64 arrays (or integers) and never overflow for prices up to 1,000,000 per
-board-hour, and nodes that earn below 4e18 nano-units in a stretch (4 billion dollars).
+GPU-hour, and nodes that earn below 4e18 nano-units in a stretch (4 billion dollars).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def deal_ms(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
-    """Board milliseconds of ``[start, end)`` for slots ``[slot_from, slot_to)``, ``den`` slots a board."""
+    """GPU milliseconds of ``[start, end)`` for slots ``[slot_from, slot_to)``, ``den`` slots a GPU."""
     phase = _modulo(start, den)
     return _dealt(phase, phase + (end - start), slot_from, slot_to, den)
 
 
 def deal_nano(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints, nano_per_hour: Ints) -> Ints:
-    """Nano-units that boards at ``nano_per_hour`` earn in ``[start, end)`` and that fall to those slots."""
+    """Nano-units that GPUs at ``nano_per_hour`` earn in ``[start, end)`` and that fall to those slots."""
     hourly_start, partial_start = _earned(start, nano_per_hour)
     hourly_end, partial_end = _earned(end, nano_per_hour)
     phase = _modulo(
@@ -61,7 +61,7 @@ def _earned(instant: Ints, nano_per_hour: Ints) -> tuple[Ints, Ints]:
 
 def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
     """How many cards numbered ``[first, last)`` go to the slots: card ``k`` goes to slot ``k mod den``."""
-    if np.all(den == 1):  # whole boards, by far the most common: no division needed
+    if np.all(den == 1):  # whole GPUs, by far the most common: no division needed
         boards: Ints = (last - first) * (slot_to - slot_from)
         return boards
     return (
@@ -73,7 +73,7 @@ def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -
 
 
 def _up_to(cards: Ints, slots: Ints, den: Ints) -> Ints:
-    """Cards below ``cards`` dealt to slots below ``slots``; slots past ``den`` are further boards."""
+    """Cards below ``cards`` dealt to slots below ``slots``; slots past ``den`` are further GPUs."""
     boards, partial = slots // den, slots % den
     dealt: Ints = boards * cards + (cards // den) * partial + np.minimum(cards % den, partial)
     return dealt

@@ -65,10 +65,10 @@ def attribute(
     catalog: ResourceCatalog | None = None,
     basis: ShareBasis = ShareBasis.COMPUTE,
 ) -> Attribution:
-    """Attribute every millisecond of every board in ``windows`` to exactly one holder.
+    """Attribute every millisecond of every GPU in ``windows`` to exactly one holder.
 
     ``windows`` must follow one another without a gap (InputError). For every node, unit kind and window,
-    held + unallocated + unavailable + unknown = capacity in board milliseconds, and in nano-units where
+    held + unallocated + unavailable + unknown = capacity in GPU milliseconds, and in nano-units where
     there is a price; over-committed time stands beside them and costs nothing, since capacity is paid for
     once. Totals do not depend on the windows' size, the order of rows, or other nodes.
     """

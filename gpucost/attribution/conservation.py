@@ -2,7 +2,7 @@
 
 Nothing here looks at allocations, layouts or pieces, so that an error there cannot hide here.
 
-What attribution could not compute, or only in part, told per window and with the board time it touches.
+What attribution could not compute, or only in part, told per window and with the GPU time it touches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpucost.domain.time import HOUR_MS, Window
 class ConservationDifference:
     """How far lines are from capacity: absolute differences, added over all nodes.
 
-    ``nodes`` names those that differ. ``uncounted`` ones (cluster/node) have no board count for some of the
+    ``nodes`` names those that differ. ``uncounted`` ones (cluster/node) have no GPU count for some of the
     time, or pods beyond the time that is known of them: there is no capacity to compare with.
     """
 
@@ -78,7 +78,7 @@ def difference(
 def capacity(
     frames: ClusterFrames, scope: Window, rates: RateLookup
 ) -> tuple[dict[str, tuple[int, int]], set[str]]:
-    """(cluster/node -> board milliseconds and nano-units where there is a price, nodes nobody counted)."""
+    """(cluster/node -> GPU milliseconds and nano-units where there is a price, nodes nobody counted)."""
     total: dict[str, tuple[int, int]] = {}
     uncounted: set[str] = set()
     for row in frames.nodes.to_dict("records"):
@@ -96,7 +96,7 @@ def capacity(
 
 
 def _earned(row: dict[Hashable, Any], time: Window, rates: RateLookup) -> Iterator[int]:
-    """Nano-units of one board, per span of prices."""
+    """Nano-units of one GPU, per span of prices."""
     facts = NodeFacts(
         row["cluster"],
         row["node"],
@@ -151,7 +151,7 @@ def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
 def unshared(
     allocations: pd.DataFrame, attributed: Ints, pieces: NodeSegments, windows: Sequence[Window]
 ) -> list[Located]:
-    """Pods whose units stand for nobody knows what share of a board: their time is on no line, so it is told.
+    """Pods whose units stand for nobody knows what share of a GPU: their time is on no line, so it is told.
 
     ``attributed`` are the rows of ``allocations`` that are on lines.
     """
@@ -174,7 +174,7 @@ def unshared(
 def not_conserved(
     lines: pd.DataFrame, units: pd.DataFrame, frames: ClusterFrames, scope: Window, rates: RateLookup
 ) -> list[Located]:
-    """Every attribution proves itself: nodes whose lines are not what their boards and prices come to."""
+    """Every attribution proves itself: nodes whose lines are not what their GPUs and prices come to."""
     sums = lines.groupby(["unit", "bucket"])[["board_ms", "nano"]].sum().reset_index()
     names = pd.Series([bucket.value for bucket in BUCKETS], dtype="str")
     by_bucket = sums.assign(bucket=names.take(sums["bucket"].to_numpy()).to_numpy())
@@ -188,7 +188,7 @@ def not_conserved(
 
 
 def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: NodeSegments) -> list[Located]:
-    """Board time without a price, per model and instance type; never a default in its place."""
+    """GPU time without a price, per model and instance type; never a default in its place."""
     capacity = lines["bucket"] != CODE_OF_BUCKET[Bucket.OVERCOMMITTED]
     part = lines.loc[(lines["rate"] < 0) & capacity, ["window", "unit", "board_ms"]]
     key = ["cluster", "model", "instance_type"]

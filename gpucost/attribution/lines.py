@@ -2,14 +2,14 @@
 
 Which slots each holder had, and when.
 
-On plain lines (sweep.py) an interval is cut at pieces only: one board is like another. Slices, replicas and
-over-committed boards go through stretches of constant occupation, where holders take slots in the order of
+On plain lines (sweep.py) an interval is cut at pieces only: one GPU is like another. Slices, replicas and
+over-committed GPUs go through stretches of constant occupation, where holders take slots in the order of
 their uids: arbitrary, but the same in every window and from every source, which may clip intervals.
 
 Utilisation joins attribution: what was measured on a pod is laid on the lines of the time it held.
 
 A signal row covers some time of one pod on one node. It is spread over the windows it touches by time, and
-within a window over the pod's lines by board time. Where no row is, the line's measures stay null: time
+within a window over the pod's lines by GPU time. Where no row is, the line's measures stay null: time
 that was not observed is not time at 0 %.
 """
 
@@ -323,7 +323,7 @@ _CEILING = {
     "tensor_active_ms": "tensor_observed_ms",
     "memory_used_mib_s": "memory_total_mib_s",
 }
-# Where what is above the ceiling goes: on a shared board a pod may do more than its part of it.
+# Where what is above the ceiling goes: on a shared GPU a pod may do more than its part of it.
 _OVER = {"busy_ms": "busy_over_ms", "sm_active_ms": "sm_over_ms", "tensor_active_ms": "tensor_over_ms"}
 _MEASURED = tuple(name for name in MEASURES if name not in _OVER.values())
 _KEY = ["cluster", "node", "pod_uid", "window"]

@@ -1,8 +1,8 @@
-"""How the boards of a node are divided among its resources, at one moment.
+"""How the GPUs of a node are divided among its resources, at one moment.
 
-The boards are cut into ``boards x den`` slots, ``den`` being the common denominator of all shares on the
+The GPUs are cut into ``boards x den`` slots, ``den`` being the common denominator of all shares on the
 node. Resources take slots in the order of their names, whatever is left is the remainder: the part of
-the boards that no resource advertises (2/7 of a board that is sliced 3g + 2g).
+the GPUs that no resource advertises (2/7 of a GPU that is sliced 3g + 2g).
 
 Cutting time into pieces: stretches of one node on which layout, price and observation do not change.
 
@@ -56,11 +56,11 @@ class ResourceCount:
 
 @dataclass(frozen=True, slots=True)
 class KindLayout:
-    """One resource: its units own slots ``[base, base + units x width)`` of ``den`` a board.
+    """One resource: its units own slots ``[base, base + units x width)`` of ``den`` a GPU.
 
     ``units`` is what should exist, ``available`` what Kubernetes can hand out. Where nothing says how many
-    there are, they are ``inferred`` from the boards that are left. Where nothing says how many boards there
-    are either, the kind is ``elastic``: exactly what is held exists. It has boards and a denominator of its
+    there are, they are ``inferred`` from the GPUs that are left. Where nothing says how many GPUs there
+    are either, the kind is ``elastic``: exactly what is held exists. It has GPUs and a denominator of its
     own, so that it never moves the others' slots. Attribution reports the time held of both.
     """
 
@@ -76,7 +76,7 @@ class KindLayout:
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """The division of a node: ``slots`` of ``den`` a board, of which the kinds own the first ones."""
+    """The division of a node: ``slots`` of ``den`` a GPU, of which the kinds own the first ones."""
 
     model: str
     boards: int
@@ -102,9 +102,9 @@ def lay_out(
     """Divide ``boards`` (-1 when unknown) of ``product`` among the resources of a node.
 
     ``held`` names the resources that pods hold there. One without a count gets what the others leave of the
-    boards; where nothing says how many boards there are it is elastic. Together, resources never get more
-    than the boards: what is held beyond that is over-committed. Resources whose share cannot be told (a MIG
-    slice of an unknown board) are left out, and the rest of the boards is then unknown, with a problem.
+    GPUs; where nothing says how many GPUs there are it is elastic. Together, resources never get more
+    than the GPUs: what is held beyond that is over-committed. Resources whose share cannot be told (a MIG
+    slice of an unknown GPU) are left out, and the rest of the GPUs is then unknown, with a problem.
     """
     boards = boards or -1  # a GPU node with 0 GPUs is one that nobody counted
     problems: list[tuple[DataProblemCode, str]] = []
@@ -134,7 +134,7 @@ def lay_out(
         problems.append((DataProblemCode.CAPACITY_EXCEEDS_BOARDS, detail))
     sliced = any(kind.unit.profile for kind in kinds if kind.units and not kind.inferred)
     is_blind = any(code is DataProblemCode.UNIT_UNKNOWN for code, _ in problems)
-    # What MIG geometry leaves over could be sliced, but nobody did; a board that is not advertised at all
+    # What MIG geometry leaves over could be sliced, but nobody did; a GPU that is not advertised at all
     # is broken or forgotten.
     rest = Bucket.UNALLOCATED if sliced else Bucket.UNAVAILABLE
     return NodeLayout(
@@ -443,7 +443,7 @@ class SegmentBuilder:
 
 
 def node_facts(key: NodeKey, fact: FactRow) -> NodeFacts:
-    """What the price of a node's boards can depend on."""
+    """What the price of a node's GPUs can depend on."""
     labels = {str(name): str(value) for name, value in loads(fact.labels or "{}").items()}
     boards = fact.boards if fact.boards >= 0 else None
     return NodeFacts(*key, parse_product(fact.product).model, boards, *fact[4:9], labels)

@@ -1,7 +1,7 @@
 """The sweep over time: how many units of each kind were held at every moment, and what was left over.
 
-Most nodes hand out whole boards, never over-committed and all of them advertised. There, what is left over
-is capacity less what was held, and it does not matter who has which board. Such lines are *plain*; only the
+Most nodes hand out whole GPUs, never over-committed and all of them advertised. There, what is left over
+is capacity less what was held, and it does not matter who has which GPU. Such lines are *plain*; only the
 others need the stretches in which the number of held units is constant.
 """
 
@@ -78,7 +78,7 @@ class HeldIntervals:
 
 
 def kind_pieces(pieces: NodeSegments, origin: int) -> KindSegments:
-    """Every piece once per kind of its layout, and once for the remainder of its boards."""
+    """Every piece once per kind of its layout, and once for the remainder of its GPUs."""
     kinds_of = [(*layout.kinds, *_remainder(layout)) for layout in pieces.layouts]
     flat = [kind for kinds in kinds_of for kind in kinds]
     unit_kinds = sorted({kind.unit for kind in flat}, key=repr)

@@ -170,7 +170,7 @@ class TeamRules:
 
     @property
     def quotas(self) -> dict[str, Fraction]:
-        """Boards per team, for the teams that have a quota: weights of the by-quota idle policy."""
+        """GPUs per team, for the teams that have a quota: weights of the by-quota idle policy."""
         return {
             team.name: Fraction(team.quota_gpus, NANO) for team in self.teams if team.quota_gpus is not None
         }

@@ -158,7 +158,7 @@ class Attribution:
 
     @property
     def problems(self) -> tuple[DataProblem, ...]:
-        """Every problem once, the board time of all windows added."""
+        """Every problem once, the GPU time of all windows added."""
         touched: dict[DataProblem, int | None] = {}
         for _, problem in self.located:
             whole = replace(problem, board_ms=None)
@@ -195,7 +195,7 @@ class Attribution:
         return pd.DataFrame({name: columns[name] for name in USAGE_LINES.column_names})
 
     def totals(self) -> dict[Bucket, tuple[int, int]]:
-        """Per bucket: (board milliseconds, nano-units of what has a price)."""
+        """Per bucket: (GPU milliseconds, nano-units of what has a price)."""
         sums = self.lines.groupby("bucket")[["board_ms", "nano"]].sum()
         return {
             BUCKETS[int(str(code))]: (int(row["board_ms"]), int(row["nano"])) for code, row in sums.iterrows()

@@ -120,7 +120,7 @@ def _by_window(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
 
 
 def _seen(attribution: Attribution, held: pd.DataFrame, activity: pd.DataFrame) -> Floats:
-    """Board milliseconds of each held line in which somebody looked at its GPUs."""
+    """GPU milliseconds of each held line in which somebody looked at its GPUs."""
     rows = activity[["node", "pod_uid", "start_ms", "end_ms"]].assign(
         seen=activity[["observed_ms", "sm_observed_ms"]].max(axis=1)
     )

@@ -8,7 +8,7 @@ Three dialects (dcgm-exporter releases 1.x to 4.9): the classic ``DCGM_FI_*`` na
 spelling of field 203, a whole number of percent, and in 4.7 a field of its own from 0 to 1. ``unit_of``
 decides.
 
-Only fields of the GPU itself are in the table. On boards that share a module with a CPU (GH200, GB200) the
+Only fields of the GPU itself are in the table. On GPUs that share a module with a CPU (GH200, GB200) the
 power of the module and of the CPU, and the CPU's memory, are other fields and stay out; memory is the
 frame buffer (``FB_*``).
 """
@@ -66,7 +66,7 @@ class DcgmName:
 
 
 # Activity of a MIG slice is seen a little above 1 (NVIDIA/DCGM#152), corrupt percentages far above 100
-# (dcgm-exporter#418). 4 TiB of memory, 5 kW and ten years at 3 kW are above any board.
+# (dcgm-exporter#418). 4 TiB of memory, 5 kW and ten years at 3 kW are above any GPU.
 SCALES: Mapping[DcgmUnit, UnitScale] = {
     DcgmUnit.RATIO: UnitScale(1, 1.05),
     DcgmUnit.PERCENT: UnitScale(100, 100),
@@ -110,7 +110,7 @@ NAMES: Mapping[str, DcgmName] = {
     "DCGM_FI_DEV_XID_ERROR": DcgmName(DcgmField.XID, DcgmUnit.CODE),
 }
 
-# Of the whole board even on the row of a MIG slice.
+# Of the whole GPU even on the row of a MIG slice.
 BOARD_FIELDS = frozenset({DcgmField.ENERGY, DcgmField.POWER})
 RATIO_FIELDS = frozenset({DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR})
 

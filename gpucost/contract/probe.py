@@ -160,7 +160,7 @@ class NodeSeries:
 
 @dataclass(frozen=True, slots=True)
 class GpuSeries:
-    """What dcgm-exporter says, by one of its fields: ``rows`` are boards and MIG slices, each once.
+    """What dcgm-exporter says, by one of its fields: ``rows`` are GPUs and MIG slices, each once.
 
     ``fields`` counts the rows of each field (names of contract.dcgm.Field). ``held`` are rows that name a
     pod, ``own_pod`` those that name the exporter's; ``replicas`` are copies of shared GPUs (``vgpu``).
@@ -182,14 +182,14 @@ class GpuSeries:
 
 @dataclass(frozen=True, slots=True)
 class TrialReading:
-    """What a report says of the last minutes, in board milliseconds: of all boards (``capacity_ms``), of what
+    """What a report says of the last minutes, in GPU milliseconds: of all GPUs (``capacity_ms``), of what
     pods held, and held beyond what nodes have (``over_ms``), which is billed to nobody.
 
     ``unpriced`` is time without a price, by GPU model, empty where that is not known; ``doubted`` says of
     prices by node why they should be looked at; ``unshared_pods`` hold
-    units of which nobody knows what part of a board they are. ``named`` is held time of holders with a team,
+    units of which nobody knows what part of a GPU they are. ``named`` is held time of holders with a team,
     project, user or queue, ``measured`` held time with a measurement of each kind. Of ``nodes``,
-    ``unsized_nodes`` hand out GPUs and nobody knows out of how many boards; ``counted_nodes`` are those of
+    ``unsized_nodes`` hand out GPUs and nobody knows out of how many GPUs; ``counted_nodes`` are those of
     which something other than what they advertise says how much that should be.
     """
 

@@ -6,7 +6,7 @@ settings it gives gpucost. What must not: anything that a real installation need
     clock        a simulated cluster that stands around any instant, and the instants of its history
     collector    what the queue collector says of it: the real collector over simulated objects
     gpu_counts   what GPUs had counted by an instant, as integers
-    gpu_boards   boards and instances, and what an exporter sees of them
+    gpu_boards   GPUs and instances, and what an exporter sees of them
     gpu_pages    what the GPU exporters say: the real families over those counts
     incident     an idle allocation that begins and ends on command
     exporters    all pages at one instant, with the labels of their targets

@@ -1,6 +1,6 @@
 """What every GPU had counted for every pod by an instant: the simulated activity as sums of integers.
 
-The boards and MIG instances of simulated nodes, as an exporter would find them.
+The GPUs and MIG instances of simulated nodes, as an exporter would find them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SLICES = 7
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpu:
-    """A board or an instance. ``part`` is its share of the board, ``replicas`` how many pods may share it;
-    ``profile`` is empty for a whole board. Watts are of the whole board."""
+    """A GPU or an instance. ``part`` is its share of the GPU, ``replicas`` how many pods may share it;
+    ``profile`` is empty for a whole GPU. Watts are of the whole GPU."""
 
     key: DeviceKey
     part: Fraction
@@ -58,7 +58,7 @@ class SimulatedDevice:
 
     @property
     def unpartitioned(self) -> Fraction:
-        """The share of the board that no instance has."""
+        """The share of the GPU that no instance has."""
         return 1 - sum((gpu.part for gpu in self.gpus), Fraction(0))
 
 
@@ -107,7 +107,7 @@ _COLUMNS = (
 _SM_OBSERVED, _SM_ACTIVE = MEASURES.index(GpuMeasure.SM_OBSERVED), MEASURES.index(GpuMeasure.SM_ACTIVE)
 
 Amounts = Mapping[GpuMeasure, int]
-"""Nanoseconds of board time, and millijoules."""
+"""Nanoseconds of GPU time, and millijoules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class GpuHeldTime:
         self._spans = {gpu: np.array(spans, dtype=np.int64) for gpu, spans in found.items()}
 
     def held_ns(self, gpu: SimulatedGpu, at_ms: int) -> Fraction:
-        """Board time, exactly; it rises no faster than time, but for a GPU that was handed out twice."""
+        """GPU time, exactly; it rises no faster than time, but for a GPU that was handed out twice."""
         spans = self._spans.get(gpu.text)
         if spans is None:
             return Fraction(0)

@@ -70,7 +70,7 @@ _DRIVER = "580.95.05"
 _NS = 1_000_000
 # A 64th of a second: whole nanoseconds, and whole ticks.
 _QUANTUM_NS = 15_625_000
-# A board is held down for power for this part of its SM activity, in hundredths, by the end of its uuid.
+# A GPU is held down for power for this part of its SM activity, in hundredths, by the end of its uuid.
 _CAPPED = (0, 2, 0, 4, 1)
 _THERMAL_NODE = "a100-02"
 # What an exporter that misses looks counts: one that hung this often a day.

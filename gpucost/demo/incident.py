@@ -113,7 +113,7 @@ class IdleIncident:
         return [PodCount(self._uid, gpu, since_ms, amounts, memory) for gpu in self._gpus]
 
     def held_ns(self, gpu: str, at_ms: int) -> int:
-        """Board time in which it held a GPU."""
+        """GPU time in which it held a GPU."""
         if self._since_ms is None or gpu not in self._gpus:
             return 0
         return max(0, min(at_ms, self._ended_ms or at_ms) - self._since_ms) * 1_000_000

@@ -83,7 +83,7 @@ def by_namespace(rows: Iterable[AllocationPiece]) -> list[list[AllocationPiece]]
 
 
 def board_ms(episodes: Iterable[WasteEpisode]) -> int:
-    """Board time of claims; those whose boards are not known count for nothing."""
+    """GPU time of claims; those whose GPUs are not known count for nothing."""
     return round(sum((each.end_ms - each.start_ms) * (each.boards or 0.0) for each in episodes))
 
 
@@ -96,7 +96,7 @@ def within(episodes: Iterable[WasteEpisode], spans: Sequence[tuple[int, int]]) -
 
 
 def boards_at(rows: Iterable[AllocationPiece], instant_ms: int) -> float:
-    """Boards that these rows hold at an instant, without those whose share is not known."""
+    """GPUs that these rows hold at an instant, without those whose share is not known."""
     here = (row.boards for row in rows if row.start_ms <= instant_ms < row.end_ms)
     return sum(boards for boards in here if not math.isnan(boards))
 
@@ -113,7 +113,7 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def hours(amount_ms: float) -> str:
-    """Board time in words: ``12.5 GPU-hours``."""
+    """GPU time in words: ``12.5 GPU-hours``."""
     number = amount_ms / HOUR_MS
     return f"{number:,.0f} GPU-hours" if number >= 100 else f"{number:.3g} GPU-hours"
 

@@ -11,7 +11,7 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import SettingsGroup
 
 LATELY_MS = 12 * HOUR_MS
-"""What a rule learns of a board or of a pod (the least it drew, the rate it always receives), it learns from
+"""What a rule learns of a GPU or of a pod (the least it drew, the rate it always receives), it learns from
 the half day (UTC) of a row and the one before: so however much was read, it says the same of the row."""
 
 

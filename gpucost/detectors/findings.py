@@ -91,11 +91,11 @@ class FindingAction:
 
 @dataclass(frozen=True, slots=True)
 class WasteEpisode:
-    """A claim on board time for the waste ledger: ``boards`` boards, or parts of them, in ``[start, end)``.
+    """A claim on GPU time for the waste ledger: ``boards`` GPUs, or parts of them, in ``[start, end)``.
 
     It is about time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, about time that
     nobody held of ``resource`` there. ``boards`` None: all there are. Two episodes may claim the same time;
-    ``resolve`` gives every board-second to one of them.
+    ``resolve`` gives every GPU-second to one of them.
     """
 
     waste: Waste
@@ -110,9 +110,9 @@ class WasteEpisode:
 
 @dataclass(frozen=True, slots=True)
 class ViewTime:
-    """Board time in ``[start, end)`` that a view is about and no finding counts, spread evenly over it.
+    """GPU time in ``[start, end)`` that a view is about and no finding counts, spread evenly over it.
 
-    ``board_ms`` is in board milliseconds. ``nodes`` say what its price is: the mean over their boards; empty:
+    ``board_ms`` is in GPU milliseconds. ``nodes`` say what its price is: the mean over their GPUs; empty:
     over all of the cluster's.
     """
 
@@ -146,10 +146,10 @@ class FindingDraft:
 
     ``team`` is who could act on it, empty for the platform's own. ``ended_ms`` is None while it goes on.
     ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view``
-    is board time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
+    is GPU time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
     rules with a ``view`` have no episodes. ``checked`` are guards that were asked and let it pass.
     ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply. ``team_view`` is None
-    where all of it is for the eyes of ``team``. ``boards_now`` is how many boards a view is about now; None
+    where all of it is for the eyes of ``team``. ``boards_now`` is how many GPUs a view is about now; None
     for what claims episodes, and for views without such a number.
     """
 
@@ -176,7 +176,7 @@ class FindingDraft:
 
     @property
     def view_ms(self) -> int | None:
-        """All board time of the view; None where it is none."""
+        """All GPU time of the view; None where it is none."""
         return None if self.view is None else round(sum(each.board_ms for each in self.view))
 
     @property
@@ -211,7 +211,7 @@ class RuleDetection:
 
 @dataclass(frozen=True, slots=True)
 class FindingWaste:
-    """Board time and money. ``nano`` is None where any of it has no price. ``counted`` says whether it is in
+    """GPU time and money. ``nano`` is None where any of it has no price. ``counted`` says whether it is in
     the waste ledger under this finding; else it is a view, and must not be added up."""
 
     board_ms: int
@@ -228,7 +228,7 @@ class FindingWaste:
 class Finding:
     """A draft with what it wasted in the last 24 hours, and how much per hour it wastes now.
 
-    ``nano_per_hour`` is None without a price, and where no boards are claimed now."""
+    ``nano_per_hour`` is None without a price, and where no GPUs are claimed now."""
 
     draft: FindingDraft
     severity: FindingSeverity

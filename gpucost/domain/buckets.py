@@ -42,7 +42,7 @@ OTHER_TEAMS = "__other_teams__"
 
 
 class Waste(StrEnum):
-    """Every board-second of capacity is in exactly one; where several apply, in the first of this order."""
+    """Every GPU-second of capacity is in exactly one; where several apply, in the first of this order."""
 
     UNAVAILABLE = "unavailable"
     """Not advertised, on a node that takes no work, or unhealthy, whether somebody held it or not."""

@@ -167,7 +167,7 @@ class DataProblemCode(StrEnum):
 class DataProblem:
     """One problem: ``subject`` is what it is about (a node, a pod uid, a model), ``detail`` a sentence.
 
-    ``board_ms`` is the board time touched, or None where it cannot be said; of a bound, the most by which a
+    ``board_ms`` is the GPU time touched, or None where it cannot be said; of a bound, the most by which a
     number may be off. ``at_ms`` is an instant of what it is about, where a source says which: it then stands
     with the window of that instant, however many are read at once.
     """

@@ -1,9 +1,9 @@
-"""Boards, the units Kubernetes hands out of them, and the exact share of a board each unit stands for.
+"""GPUs, the units Kubernetes hands out of them, and the exact share of a GPU each unit stands for.
 
 Facts: GPU Feature Discovery's product label (NVIDIA/k8s-device-plugin, internal/lm/resource.go) and
-NVIDIA's MIG user guide (supported profiles). A profile name alone does not name its board (``1g.10gb``
-exists on three), so every look-up is by (model, profile); of a board that nothing names, by the profile alone
-where all boards that have it agree.
+NVIDIA's MIG user guide (supported profiles). A profile name alone does not name its GPU (``1g.10gb``
+exists on three), so every look-up is by (model, profile); of a GPU that nothing names, by the profile alone
+where all GPUs that have it agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShareBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigTable:
-    """How a board model divides: its slices of compute, and the memory slices of each profile."""
+    """How a GPU model divides: its slices of compute, and the memory slices of each profile."""
 
     compute_slices: int
     memory_slices: int
@@ -38,7 +38,7 @@ class MigTable:
 
 @dataclass(frozen=True, slots=True)
 class UnitKind:
-    """What one unit of a resource is on one node: of which board model, and how much of a board."""
+    """What one unit of a resource is on one node: of which GPU model, and how much of a GPU."""
 
     resource: str
     model: str
@@ -130,12 +130,12 @@ def parse_product(label: str) -> GpuProduct:
 
 
 def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) -> Fraction:
-    """The share of a board that one MIG slice stands for.
+    """The share of a GPU that one MIG slice stands for.
 
     Media profiles (``+me``, ``.me``) count like the plain one; a compute-instance slice (``1c.3g.71gb``)
-    counts its own part of the GPU instance it lives in. ``model`` is empty where nothing names the board:
-    then the share is that of all boards with such a profile. Raises InputError for an unknown pair, and for
-    a profile that is not the same share of every board.
+    counts its own part of the GPU instance it lives in. ``model`` is empty where nothing names the GPU:
+    then the share is that of all GPUs with such a profile. Raises InputError for an unknown pair, and for
+    a profile that is not the same share of every GPU.
     """
     match = _PROFILE.match(profile)
     plain = f"{match['g']}g.{match['gb']}gb" if match else profile
@@ -162,7 +162,7 @@ def _share_of(table: MigTable, slices: int, plain: str, basis: ShareBasis) -> Fr
 
 @dataclass(frozen=True, slots=True)
 class ResourceCatalog:
-    """Which resource names are GPUs, and how much of a board one unit of the plain ones stands for.
+    """Which resource names are GPUs, and how much of a GPU one unit of the plain ones stands for.
 
     ``shares`` maps a resource name to the share of one unit before any product label or replica count is
     looked at: 1 for ``nvidia.com/gpu`` or ``amd.com/gpu``, 1/100 for HAMi's ``nvidia.com/gpucores``.
@@ -187,9 +187,9 @@ class ResourceCatalog:
     ) -> UnitKind:
         """What one unit of ``resource`` is on a node with this product label and replica count.
 
-        ``replicas`` is the number of time-slicing or MPS replicas per board or slice (1 when not shared).
+        ``replicas`` is the number of time-slicing or MPS replicas per GPU or slice (1 when not shared).
         Raises InputError for a resource that is not a GPU, an unknown MIG profile, a replica count below
-        1, and a label that says SHARED while the count says 1: billing each replica as a board would
+        1, and a label that says SHARED while the count says 1: billing each replica as a GPU would
         charge the same hardware several times.
         """
         label = parse_product(product)

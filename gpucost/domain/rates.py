@@ -1,4 +1,4 @@
-"""Prices as attribution sees them: integer nano-units per board-hour, with validity and provenance."""
+"""Prices as attribution sees them: integer nano-units per GPU-hour, with validity and provenance."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one board costs per hour, and where that number comes from.
+    """What one GPU costs per hour, and where that number comes from.
 
     ``rate_id`` names the price-book row and its version and is unique per value; ``nano_per_board_hour``
     is after discounts and ``list_nano_per_board_hour`` before; ``matched_by`` says which key of the node
     found it (``instance_type``, ``model``); ``pricing_category`` is FOCUS's (Standard, Dynamic, Committed,
-    Other). Raises InputError when the price is negative or above 1,000,000 per board-hour.
+    Other). Raises InputError when the price is negative or above 1,000,000 per GPU-hour.
     """
 
     rate_id: str

@@ -258,7 +258,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """Sums over the lines of ``window``, one row per value of ``dims`` (any of DIMENSIONS, or none).
 
         Columns: the dims (str), ``step_start_ms`` when ``step_ms`` is given, then MEASURES. ``nano`` sums
-        what has a price and is null when nothing has one; ``unpriced_ms`` is the board time without one;
+        what has a price and is null when nothing has one; ``unpriced_ms`` is the GPU time without one;
         signals are null where none was observed; ``first_ms`` and ``last_ms`` are the extremes. Sorted by
         dims in code-point order, then by step. A scope with teams sees their held and over-committed lines;
         one with clusters what is of these.
@@ -281,7 +281,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """Where the capacity of ``window`` went: one row per value of ``dims`` and bucket of waste.
 
         Columns: the dims, ``step_start_ms`` when ``step_ms`` is given, ``waste``, then WASTE_MEASURES, as in
-        ``aggregate``. Every board-millisecond of capacity is in one row: over ``waste``, rows add up to
+        ``aggregate``. Every GPU-millisecond of capacity is in one row: over ``waste``, rows add up to
         what ``aggregate`` says of the same lines, over-committed ones left out. Held and unallocated time of
         windows without an assessment (see ``assessed``) is unknown. Sorted by dims, step, order of Waste. A
         scope with teams sees their held time. Raises InputError as ``aggregate`` does.
@@ -312,7 +312,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     def uses(
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
     ) -> tuple[JobUse, ...]:
-        """What jobs used of whole boards in ``window``, by job and model, in the order of their end: the
+        """What jobs used of whole GPUs in ``window``, by job and model, in the order of their end: the
         ``most`` (1 to 20,000) that ended last. Those of which nothing was observed are left out, and windows
         as ``runs`` leaves them out.
         """

@@ -1,4 +1,4 @@
-"""Prices per board-hour from what people pay: per instance, per month, by purchase, by commitment.
+"""Prices per GPU-hour from what people pay: per instance, per month, by purchase, by commitment.
 
 All arithmetic is exact: functions return Fractions of nano-units, rounded once, half to even, when a Rate is
 made. A month is 730 hours and a year 8,760, as cloud price lists have it, whatever the calendar month.
@@ -26,7 +26,7 @@ HOURS_PER_PERIOD = {"hour": 1, "day": 24, "month": HOURS_PER_MONTH}
 
 @dataclass(frozen=True, slots=True)
 class CommitmentSplit:
-    """What a commitment's bill pays for; ``beyond_ms`` is board time used past it, at another price."""
+    """What a commitment's bill pays for; ``beyond_ms`` is GPU time used past it, at another price."""
 
     used_nano: int
     unused_nano: int
@@ -36,7 +36,7 @@ class CommitmentSplit:
 def split_commitment(billed_nano: int, committed_ms: int, used_ms: int) -> CommitmentSplit:
     """Divide one period's bill into used and unused, so that used + unused = billed exactly.
 
-    ``committed_ms`` and ``used_ms`` are board milliseconds of the same period. Raises InputError when the
+    ``committed_ms`` and ``used_ms`` are GPU milliseconds of the same period. Raises InputError when the
     bill or the use is negative or nothing was committed.
     """
     if billed_nano < 0 or used_ms < 0 or committed_ms <= 0:

@@ -1,7 +1,7 @@
 """Prices that OpenCost's series say a node has, as one more source of rates beside the price book. Pure.
 
-The whole node's price follows its GPUs, as in the price book: a board costs what the node costs divided by
-its boards. Where the boards are not known there is no price, and the span says so.
+The whole node's price follows its GPUs, as in the price book: a GPU costs what the node costs divided by
+its GPUs. Where the GPUs are not known there is no price, and the span says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ObservedPriceMode(StrEnum):
 
 
 class ObservedPriceBasis(StrEnum):
-    """The whole node's price divided by its boards, or what OpenCost's split leaves for one GPU."""
+    """The whole node's price divided by its GPUs, or what OpenCost's split leaves for one GPU."""
 
     TOTAL = "total"
     GPU = "gpu"

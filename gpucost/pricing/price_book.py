@@ -170,7 +170,7 @@ class PriceBook:
 
     @property
     def rows(self) -> tuple[PriceRow, ...]:
-        """Every row that prices boards, in the order of the file."""
+        """Every row that prices GPUs, in the order of the file."""
         return self.file.rows()
 
     @property

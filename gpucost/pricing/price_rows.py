@@ -152,11 +152,11 @@ class SourcedRow(NodeMatch):
 
 
 class PriceRow(SourcedRow):
-    """A row that prices boards: keyed by instance type, or by model."""
+    """A row that prices GPUs: keyed by instance type, or by model."""
 
     @property
     def board_hour(self) -> Fraction:
-        """Nano-units per board-hour before discounts, not yet rounded."""
+        """Nano-units per GPU-hour before discounts, not yet rounded."""
         raise NotImplementedError
 
     @property
@@ -293,11 +293,11 @@ class Commitment(PriceRow):
 
     @property
     def boards(self) -> Fraction:
-        """How many boards the commitment pays for around the clock."""
+        """How many GPUs the commitment pays for around the clock."""
         return Fraction(self.gpu_hours, HOURS_PER_PERIOD[self.period])
 
     def split(self, used_board_ms: int) -> CommitmentSplit:
-        """One period's bill, divided by the board time that was used of it."""
+        """One period's bill, divided by the GPU time that was used of it."""
         return split_commitment(self.amount, self.gpu_hours * HOUR_MS, used_board_ms)
 
 

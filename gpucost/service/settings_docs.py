@@ -16,7 +16,7 @@ from gpucost.settings.types import SettingsGroup, groups_in, settings_table, set
 
 _HEAD = f"""# Settings
 
-Generated from `gpucost/service/settings/model.py`; a test holds this page and the code together.
+Generated from `gpucost/service/settings`; a test holds this page and the code together.
 
 Settings stand in a YAML file, named by `--config FILE` or `{CONFIG_ENV}`, and in the environment, which
 wins: `ingest: {{window: 15m}}` and `{variable("ingest", "window")}=15m` are the same. Lists and maps in the

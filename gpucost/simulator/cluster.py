@@ -134,9 +134,9 @@ CPU_NODE = "a100-owned-01"
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What gpucost must find, in board milliseconds inside the month; fractions are exact.
+    """What gpucost must find, in GPU milliseconds inside the month; fractions are exact.
 
-    ``held_ms`` is by team ("" is nobody's), ``capacity_ms`` is boards times the life of their nodes.
+    ``held_ms`` is by team ("" is nobody's), ``capacity_ms`` is GPUs times the life of their nodes.
     """
 
     held_ms: Mapping[str, Fraction]
@@ -338,7 +338,7 @@ class SimulatedCluster:
         )
 
     def _broken(self) -> list[tuple[str, str, Window, str]]:
-        """(node, GPU, window, reason) of boards that were there but broken."""
+        """(node, GPU, window, reason) of GPUs that were there but broken."""
         found = [
             (node.name, board_uuid(self.seed, node.name, self._boards.lost[node.name]),
              Window(spell.start_ms, spell.end_ms), "lost")
@@ -354,7 +354,7 @@ class SimulatedCluster:
         return found
 
     def _held(self) -> pd.DataFrame:
-        """Allocations, with what the drawing of signals needs: board share, leader of its gang, lost."""
+        """Allocations, with what the drawing of signals needs: GPU share, leader of its gang, lost."""
         shares = {
             (node.name, offer.resource): float(offer.share) for node in self.nodes for offer in node.offers
         }

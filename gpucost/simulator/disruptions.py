@@ -1,6 +1,6 @@
 """What no scheduler would do, but months of real life have: applied to what the scheduler returned.
 
-A device plugin restarts and hands out a board that is in use; the collector is down for 40 minutes, and a
+A device plugin restarts and hands out a GPU that is in use; the collector is down for 40 minutes, and a
 pod disappears meanwhile; a Deployment passes from one team to another.
 
 Trouble around one instant, made of what is there: a gang that waits for its last rank, and a preemption.
@@ -70,7 +70,7 @@ def go_unseen(
 def double_booking(
     placements: Sequence[PodPlacement], nodes: Sequence[SimulatedNode], month: Window, seed: int
 ) -> PodPlacement:
-    """A pod on a board that is already held: one more unit than the node has, for 25 minutes.
+    """A pod on a GPU that is already held: one more unit than the node has, for 25 minutes.
 
     It comes to a node that one pod holds as a whole, and is of that pod's team: whichever of the two is
     called over-committed, what the team holds is the same.

@@ -2,14 +2,14 @@
 
 Work is either at it or not: what is idle is exactly 0 for whole steps, in stretches that the pods of a gang
 share. Training loads its data first, evaluates now and then, and dips while it writes checkpoints; servers
-follow the day; notebooks mostly wait for their owner. MIG slices have no busy signal and L4 boards no SM
+follow the day; notebooks mostly wait for their owner. MIG slices have no busy signal and L4 GPUs no SM
 signal, as in real life; some nodes measure only part of the time, and one not at all.
 
 How busy GPUs are, step by step: levels from 0 to 1, drawn for gangs and spread over their GPUs.
 
 What was measured of the held time, hour by hour, as sums of the activity; and how far training jobs came.
 
-MIG slices have no busy signal and L4 boards no SM signal, as in real life. Null means not measured.
+MIG slices have no busy signal and L4 GPUs no SM signal, as in real life. Null means not measured.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _stretches(
     return np.asarray(drawn[last], dtype=bool)
 
 
-# By the beginning of the product: idle and full watts, and memory of a board.
+# By the beginning of the product: idle and full watts, and memory of a GPU.
 _BOARDS = {
     "NVIDIA-H100": (68.0, 640.0, 80.0),
     "NVIDIA-A100": (60.0, 380.0, 80.0),
@@ -183,7 +183,7 @@ class GpuActivity:
 
 @dataclass(frozen=True)
 class GpuHardware:
-    """Per row of ``held``: watts of a board at rest and at full load, bytes of one GPU, and what is seen."""
+    """Per row of ``held``: watts of a GPU at rest and at full load, bytes of one GPU, and what is seen."""
 
     idle_w: DrawnFloats
     full_w: DrawnFloats
@@ -237,7 +237,7 @@ def draw_activity(
     scripts: Sequence[ActivityScript],
     rng: np.random.Generator,
 ) -> GpuActivity:
-    """``held`` is the allocations frame with ``unit_share`` (of a board, per GPU); ``gpus`` are the ids of
+    """``held`` is the allocations frame with ``unit_share`` (of a GPU, per GPU); ``gpus`` are the ids of
     the GPUs of each of its rows."""
     counts = np.array([len(ids) for ids in gpus])
     row_of = np.repeat(np.arange(len(held)), counts)

@@ -33,7 +33,7 @@ GIB, MIB = 1 << 30, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InjectedPattern:
-    """One anti-pattern: of job, node or queue ``name``, in ``window``, on ``boards`` boards.
+    """One anti-pattern: of job, node or queue ``name``, in ``window``, on ``boards`` GPUs.
 
     ``is_found`` False: it only looks like one, and a detector that reports it is wrong.
     """
@@ -241,7 +241,7 @@ class StagedWait:
 
 @dataclass(frozen=True, slots=True)
 class BrokenGpu:
-    """The board at ``position`` among those of a pod, broken but held in ``window``."""
+    """The GPU at ``position`` among those of a pod, broken but held in ``window``."""
 
     job_uid: str
     node: str
@@ -369,7 +369,7 @@ def _thrash(
 def _break(
     staged: StagedPatterns, nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement], month: Window
 ) -> None:
-    """A board falls off the bus (XID 79) three hours before the job that holds it notices."""
+    """A GPU falls off the bus (XID 79) three hours before the job that holds it notices."""
     measuring = {node.name for node in nodes if node.signal_coverage == 1 and node.pool == "h100"}
     from_ms, hours = month.start_ms + 24 * DAY_MS, 3
     holders = [

@@ -12,7 +12,7 @@ GPU = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class ResourceOffer:
-    """What a node advertises of one resource: units, replicas per board, and the share of a board per unit.
+    """What a node advertises of one resource: units, replicas per GPU, and the share of a GPU per unit.
 
     The share is written out here, not looked up, so that the ground truth does not lean on the code it tests.
     """
@@ -35,7 +35,7 @@ class TroubleSpell:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """One node and its life ``[start_ms, end_ms)``. Boards times time is its capacity."""
+    """One node and its life ``[start_ms, end_ms)``. GPUs times time is its capacity."""
 
     name: str
     pool: str
@@ -116,7 +116,7 @@ def inventory(month: Window, scale: int = 1) -> tuple[SimulatedNode, ...]:
     """All nodes that exist at some time in ``month``, ``scale`` times the demo's number of each pool.
 
     The first nodes of some pools have a history: one is cordoned for two days, one advertises seven of its
-    eight boards for three, one is replaced by a new machine, and spot nodes are taken away and come back
+    eight GPUs for three, one is replaced by a new machine, and spot nodes are taken away and come back
     under new names.
     """
     nodes = {

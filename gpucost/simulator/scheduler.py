@@ -259,9 +259,9 @@ _Key = tuple[str, str]
 
 
 def gpu_id(seed: int, node: SimulatedNode, offer: ResourceOffer, slot: int) -> str:
-    """The GPU behind a unit: the board's uuid, with its instance where the unit is a slice.
+    """The GPU behind a unit: the GPU's uuid, with its instance where the unit is a slice.
 
-    ``slot`` counts units; shared boards take them in turn, and so do slices of mixed boards.
+    ``slot`` counts units; shared GPUs take them in turn, and so do slices of mixed GPUs.
     """
     if offer.share == 1 or offer.replicas > 1:
         return board_uuid(seed, node.name, slot % node.boards)
@@ -276,7 +276,7 @@ def board_uuid(seed: int, node: str, board: int) -> str:
 
 
 class GpuSlots:
-    """Slots of all pods and of lost boards, in order of time."""
+    """Slots of all pods and of lost GPUs, in order of time."""
 
     def __init__(
         self, nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement], extra: PodPlacement
@@ -284,7 +284,7 @@ class GpuSlots:
         self.slots: list[tuple[int, ...]] = [()] * len(placements)
         """Per placement, in the order given: the slots of its units."""
         self.lost: dict[str, int] = {}
-        """By node: the board that was lost for a while."""
+        """By node: the GPU that was lost for a while."""
         self._free: Mapping[_Key, list[int]] = {
             (node.name, offer.resource): list(range(offer.units)) for node in nodes for offer in node.offers
         }

@@ -132,7 +132,7 @@ def _memory(activity: pd.DataFrame) -> Iterator[SeriesRun]:
 
 
 def _ratios(frames: ClusterFrames) -> Iterator[SeriesRun]:
-    """Which part of its board each GPU is, as long as its node is there: an instance is all its holder's."""
+    """Which part of its GPU each GPU is, as long as its node is there: an instance is all its holder's."""
     rows = frames.activity
     held = rows.assign(ratio=rows["held_ms"] / (rows["end_ms"] - rows["start_ms"]))
     most = held.groupby(["cluster", "node", "gpu"], observed=True)["ratio"].max().reset_index()
@@ -146,8 +146,8 @@ def _ratios(frames: ClusterFrames) -> Iterator[SeriesRun]:
 
 
 def _health(frames: ClusterFrames) -> Iterator[SeriesRun]:
-    """Boards that answered at some time, while their node is there; 0 while they are lost. After an error
-    a board answers on, and its driver's counters begin anew when it is repaired."""
+    """GPUs that answered at some time, while their node is there; 0 while they are lost. After an error
+    a GPU answers on, and its driver's counters begin anew when it is repaired."""
     named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
     named["gpu"] = named["gpu"].str.split("/").str[0]
     boards = pd.concat([named, frames.health[["cluster", "node", "gpu"]]]).drop_duplicates()

@@ -56,7 +56,7 @@ _REPEATED = {
     SERVING: SERVING.column_names,
 }
 # Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
-# A thousand boards have nine million rows of signals in a year, by the hour: below a GiB.
+# A thousand GPUs have nine million rows of signals in a year, by the hour: below a GiB.
 MOST_ROWS = 50_000_000
 MOST_BYTES = 2 << 30
 _TYPES = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}

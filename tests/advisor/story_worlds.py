@@ -31,7 +31,7 @@ SHORT = "0/{nodes} nodes are available: {nodes} Insufficient nvidia.com/gpu."
 
 def nodes(count: int, gpus: int = 8, *, per_rack: int = 0, advertised: int | None = None) -> list[Json]:
     """H100 nodes ``gpu-1`` and so on, of ``per_rack`` nodes each rack; ``advertised`` units where these are
-    fewer than the boards, 0: the resource is missing."""
+    fewer than the GPUs, 0: the resource is missing."""
     found = []
     for at in range(count):
         labels = {

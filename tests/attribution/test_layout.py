@@ -1,4 +1,4 @@
-"""How boards divide among resources, and what is said when the numbers do not fit together."""
+"""How GPUs divide among resources, and what is said when the numbers do not fit together."""
 
 from __future__ import annotations
 

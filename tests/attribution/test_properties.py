@@ -23,7 +23,7 @@ LENGTH = 3 * HOUR_MS
 PRICES = FlatRates(("2.50", 0), ("3.333333333", 1.3))
 slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-# What a node can be: its boards, and its resources as (name, units, replicas).
+# What a node can be: its GPUs, and its resources as (name, units, replicas).
 KINDS: list[tuple[int, list[tuple[str, int, int]]]] = [
     (8, [("nvidia.com/gpu", 8, 1)]),
     (2, [("nvidia.com/gpu", 2, 1)]),
@@ -39,7 +39,7 @@ KINDS: list[tuple[int, list[tuple[str, int, int]]]] = [
 def clusters(draw: st.DrawFn, overcommit: bool = True, vanishing: bool = False) -> ClusterFrames:
     """One to three nodes of any kind, with pods, failures, cordons and gaps, to the millisecond.
 
-    With ``vanishing``, nodes go while pods still hold their units, boards are not counted, and counts of
+    With ``vanishing``, nodes go while pods still hold their units, GPUs are not counted, and counts of
     resources end.
     """
     nodes, counts, pods = [], [], []
@@ -91,7 +91,7 @@ def totals(result: Attribution, by: list[str]) -> dict[Any, tuple[int, int]]:
 def test_a_parts_add_up_to_the_asset_in_time_and_money(frames: ClusterFrames) -> None:
     flat = run(frames).flat()
     assert difference(flat, frames, hours(0, 3), PRICES).is_zero
-    assert (flat["board_ms"] >= 0).all()  # a seventh of a board for one millisecond may be none
+    assert (flat["board_ms"] >= 0).all()  # a seventh of a GPU for one millisecond may be none
     assert (flat["nano"] >= 0).all()
 
 
@@ -240,8 +240,8 @@ def test_g_missing_data_never_lowers_cost_silently(frames: ClusterFrames) -> Non
     said = {(problem.subject, problem.code) for problem in result.problems}
     for (bucket, name), (ms, nano) in held.items():
         assert {(name, DataProblemCode.COUNT_UNKNOWN), (name, DataProblemCode.UNIT_UNKNOWN)} & said
-        # Replica counts stand with the capacity: without them a replica counts as a whole board, and what
-        # no longer fits the boards is over-committed, and said to be.
+        # Replica counts stand with the capacity: without them a replica counts as a whole GPU, and what
+        # no longer fits the GPUs is over-committed, and said to be.
         if (name, DataProblemCode.OVERCOMMITTED) not in said:
             assert without[bucket, name][0] >= ms - 8 * 60
             assert without[bucket, name][1] >= nano - 8 * 60

@@ -111,7 +111,7 @@ _CEILINGS = {
 
 @given(st.data())
 def test_sums_of_lines_are_what_was_measured_and_nothing_exceeds_its_ceiling(data: st.DataObject) -> None:
-    """Two boards held for three hours; ``held`` bounds observed time, so that nothing needs to be cut."""
+    """Two GPUs held for three hours; ``held`` bounds observed time, so that nothing needs to be cut."""
     pods, rows, expected = [], [], []
     for number in range(data.draw(st.integers(1, 3))):
         name = f"p{number}"

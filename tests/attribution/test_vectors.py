@@ -73,7 +73,7 @@ def test_v7_a_missing_gpu_count_is_an_error_row_never_zero(boards: int) -> None:
 def test_v8_idle_is_what_the_asset_costs_less_what_is_allocated_per_cluster() -> None:
     asset, allocated = {"c1": 10, "c2": 10}, {"c1": 6, "c2": 6}
     assert {name: asset[name] - allocated[name] for name in asset} == {"c1": 4, "c2": 4}
-    # and the same from intervals: 5 boards of each cluster at 2.00, of which 3 are held
+    # and the same from intervals: 5 GPUs of each cluster at 2.00, of which 3 are held
     pods = [pod("a", (0, 1), 3), pod("b", (0, 1), 3) | {"cluster": "c2"}]
     nodes = [node(boards=5), node(boards=5) | {"cluster": "c2"}]
     counts = [units(5), units(5) | {"cluster": "c2"}]

@@ -47,7 +47,7 @@ def watched(world: World, observed: dict[str, float] | None = None) -> pd.DataFr
 
 
 def pieces(*rows: tuple[str, str, float, float, Waste, float]) -> pd.DataFrame:
-    """(node, pod or UNALLOCATED, from, to, waste, boards)"""
+    """(node, pod or UNALLOCATED, from, to, waste, GPUs)"""
     frame = pd.DataFrame(
         [
             (CLUSTER, node, GPU, pod, at(a), at(b), waste.value, boards, 0)

@@ -79,7 +79,7 @@ def report(at: At, instant: str, url: str, kind: str = "json") -> str:
 
 
 def held_ms(since: str, until: str) -> float:
-    """Board milliseconds of the pods of the truth between two instants."""
+    """GPU milliseconds of the pods of the truth between two instants."""
     start, end = parse_instant(since), parse_instant(until)
     total = 0.0
     for pod in recorded_json("truth.json"):

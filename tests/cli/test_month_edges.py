@@ -95,7 +95,7 @@ def check_held(world: World, found: dict[str, Any], span: Window) -> None:
     truth = truth_of(world, span)
     held = float(sum(truth.held.values()))
     assert held > 0
-    # Parts of a board are dealt out in whole milliseconds.
+    # Parts of a GPU are dealt out in whole milliseconds.
     off_ms = (row["off_board_ms"] or 0) + len(truth.held)
     assert abs(found["totals"]["held"]["board_ms"] - held) <= off_ms
     assert found["capacity"]["capacity"]["board_ms"] == float(sum(truth.capacity.values()))

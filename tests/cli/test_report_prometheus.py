@@ -25,7 +25,7 @@ VARIANT: Variant = next(each for each in variants(MINUTE_MS) if each.name == "re
 OPENCOST = Target({"cluster": "restarted", "job": "opencost", "instance": "10.2.0.77:9003"}, True)
 L4_HOUR = 4.60
 UNSET = "h100-1"
-"""A node of eight boards with 0.00396 for each by OpenCost, and 6.88 by the price book."""
+"""A node of eight GPUs with 0.00396 for each by OpenCost, and 6.88 by the price book."""
 
 
 def prices() -> Iterator[Series]:

@@ -294,7 +294,7 @@ def test_a_claim_made_for_extended_resources_is_counted_as_these() -> None:
     dra_only = {"node-uid": node("node-1", allocatable={"cpu": 64_000})}
     plugin = {"node-uid": node("node-1", 8)}
     of_slices = replace(state(asks(GPU), made, a_slice(gpu(0))), nodes=dra_only)
-    # Under the name by which the node has its boards, or they would be there twice.
+    # Under the name by which the node has its GPUs, or they would be there twice.
     assert units_of(of_slices) == {"a-uid": {DRIVER: 1}}
     assert units_of(replace(of_slices, nodes=plugin)) == {"a-uid": {GPU: 1}}
     assert units_of(state(asks(GPU), made)) == {"a-uid": {GPU: 1}}

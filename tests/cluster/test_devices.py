@@ -1,4 +1,4 @@
-"""GPU units of dynamic resource allocation: published once per board."""
+"""GPU units of dynamic resource allocation: published once per GPU."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ DYNAMIC = {COUNTER_SET: "gpu-0-counter-set"}
             {DRIVER: 1, MIG: 2, f"{DRIVER}/mig-3g.40gb": 1},
         ),
         ([mig(1, 0, "1g.10gb+me")], {f"{MIG}.me": 1}),
-        # Cut when claimed: one board as a whole and as two of its possible parts.
+        # Cut when claimed: one GPU as a whole and as two of its possible parts.
         ([gpu(0, **DYNAMIC), mig(1, 0, **DYNAMIC), mig(2, 0, **DYNAMIC), gpu(1)], {DRIVER: 2}),
-        # The same where the driver cannot hand out the whole board.
+        # The same where the driver cannot hand out the whole GPU.
         ([mig(1, 0, **DYNAMIC), mig(2, 0, **DYNAMIC)], {DRIVER: 1}),
-        # A counter set of several boards, as a driver of another vendor might publish.
+        # A counter set of several GPUs, as a driver of another vendor might publish.
         ([gpu(0, **DYNAMIC), gpu(1, **DYNAMIC)], {DRIVER: 2}),
-        # A board that is cut and is published as a whole too.
+        # A GPU that is cut and is published as a whole too.
         ([gpu(0), mig(1, 0), mig(2, 0)], {MIG: 2}),
-        # A board for containers and, under another name, for virtual machines.
+        # A GPU for containers and, under another name, for virtual machines.
         ([gpu(0), PublishedDevice("gpu-vfio-0", {"type": "vfio", "uuid": "GPU-0"})], {DRIVER: 1}),
         ([PublishedDevice("a", {}), PublishedDevice("b", {})], {DRIVER: 2}),
     ],

@@ -171,7 +171,7 @@ def test_a_node_whose_gpus_slices_publish_lacks_only_what_these_do_not() -> None
     assert lacking(dra, {}, catalog) == {GPU: 2, "nvidia.com/mig-1g.10gb": 1}
     published = {"gpu.nvidia.com": 1, "gpu.nvidia.com/mig-1g.10gb": 1}
     assert lacking(dra, published, catalog) == {"gpu.nvidia.com": 1}
-    # With a device plugin, these are the same boards.
+    # With a device plugin, these are the same GPUs.
     plugin = node("node-1", allocatable={GPU: 1}, expected={GPU: 2})
     assert lacking(plugin, published, catalog) == {GPU: 1}
     slices = {

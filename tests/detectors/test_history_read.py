@@ -117,7 +117,7 @@ WORLDS = [stalled, broken, unknown_model, restarted, served, starved, came_back,
 
 
 def _day(world: World, start: float) -> dict[tuple[str, str, str, int], int]:
-    """Board milliseconds of the day by bucket, node, pod and hour."""
+    """GPU milliseconds of the day by bucket, node, pod and hour."""
     pieces = evaluate(read_of(world, start, END), RuleSettings()).pieces
     found: dict[tuple[str, str, str, int], float] = defaultdict(float)
     columns = ("waste", "node", "pod_uid", "start_ms", "end_ms", "boards")

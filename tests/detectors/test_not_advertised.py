@@ -1,4 +1,4 @@
-"""GPUs that nodes have and do not advertise: counted as boards, with guards for what passes by itself."""
+"""GPUs that nodes have and do not advertise: counted as GPUs, with guards for what passes by itself."""
 
 from __future__ import annotations
 

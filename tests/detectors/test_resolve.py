@@ -1,4 +1,4 @@
-"""Overlapping claims: every board-second in one bucket, by hand and by laws."""
+"""Overlapping claims: every GPU-second in one bucket, by hand and by laws."""
 
 from __future__ import annotations
 

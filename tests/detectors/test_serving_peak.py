@@ -168,7 +168,7 @@ def test_a_day_must_be_seen_nearly_all_of_it() -> None:
 
 @pytest.mark.parametrize(("boards", "told"), [(1.6, "3 replicas"), (0.4, "3 replicas"), (3.2, "5 replicas")])
 def test_a_busier_hour_before_what_was_read_keeps_its_room(boards: float, told: str) -> None:
-    """8 x 20 % are 1.6 boards. An hour of 3.2 two days before is twice as much: 4.57 replicas, so five."""
+    """8 x 20 % are 1.6 GPUs. An hour of 3.2 two days before is twice as much: 4.57 replicas, so five."""
     row = {
         "namespace": "ns",
         "job_uid": "uid-web",

@@ -2,7 +2,7 @@
 
 1 the least that is found · 2 just below the threshold · 3 one step short · 4 a gap in its inputs · 5 rows in
 another order · 6 the service restarts in the middle · 7 its waste is what an independent sum says · 8 the
-ledger adds up to capacity · 9 an exemption expires · 10 two rules on one board-second.
+ledger adds up to capacity · 9 an exemption expires · 10 two rules on one GPU-second.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_unused_quota_of_a_flavor_costs_what_the_flavors_nodes_cost(known_by: st
         world.rows["allocations"][0]["flavor"] = "h100"
     found = _only(_facts(world, overview), WastePattern.RESERVED_UNUSED)
     # 8 - 2 unused over the last 24 hours. By the flavor: at 6.20. Where nothing says which nodes it is of,
-    # at the mean over boards: (8 x 6.20 + 12 x 0.80) / 20 = 2.96 (over nodes it were 2.15).
+    # at the mean over GPUs: (8 x 6.20 + 12 x 0.80) / 20 = 2.96 (over nodes it were 2.15).
     assert found.wasted.board_ms == 6 * DAY_MS
     usd = 2.96 if known_by == "nothing" else 6.2
     assert found.wasted.nano == round(6 * 24 * usd * NANO)
@@ -97,7 +97,7 @@ def test_a_unit_of_quota_is_what_it_is_on_the_nodes_of_its_flavor() -> None:
     world.quota("q", 8, 2, flavor="h100").pod("p", "h", 0, units=2, cluster_queue="q")
     world.rows["allocations"][0]["flavor"] = "h100"
     found = _only(_facts(world), WastePattern.RESERVED_UNUSED)
-    # A unit of h100 is a board: 6 x 24 hours. The mean over all nodes, (4 x 1 + 1/4) / 5 = 0.85 boards, is of
+    # A unit of h100 is a GPU: 6 x 24 hours. The mean over all nodes, (4 x 1 + 1/4) / 5 = 0.85 GPUs, is of
     # nodes that the quota is not of.
     assert found.wasted.board_ms == 6 * DAY_MS
     assert found.wasted.nano == round(6 * 24 * 6.2 * NANO)

@@ -1,6 +1,6 @@
 """A small cluster, written down row by row: what a rule is shown, and nothing else.
 
-Times are minutes after T0 unless they end in ``_ms``. Nodes have whole H100 boards at 4 USD an hour.
+Times are minutes after T0 unless they end in ``_ms``. Nodes have whole H100 GPUs at 4 USD an hour.
 """
 
 from __future__ import annotations

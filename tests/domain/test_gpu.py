@@ -1,4 +1,4 @@
-"""Boards, units, shares: every row of the MIG tables, every spelling of a label."""
+"""GPUs, units, shares: every row of the MIG tables, every spelling of a label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpucost.domain.gpu import (
     parse_product,
 )
 
-# NVIDIA's table: compute slices of 7, memory slices of 8, most instances; and each board's names for it.
+# NVIDIA's table: compute slices of 7, memory slices of 8, most instances; and each GPU's names for it.
 PROFILES: list[tuple[int, int, int, dict[str, str]]] = [
     (1, 1, 7, {"A100-40GB": "1g.5gb", "A100-80GB": "1g.10gb", "A800-80GB": "1g.10gb", "H100": "1g.10gb",
                "H100-PCIe": "1g.10gb", "H100-NVL": "1g.12gb", "H200": "1g.18gb", "B200": "1g.23gb"}),

@@ -148,7 +148,7 @@ def test_series_of_exporters_keep_their_labels_and_get_the_clusters() -> None:
 
 
 def test_series_of_the_service_keep_the_namespace_of_jobs_and_findings() -> None:
-    """Else it is the service's own: in alerts, in their links, and on the board of a job."""
+    """Else it is the service's own: in alerts, in their links, and on the GPU of a job."""
     assert "namespace" in FINDING_ACTIVE.labels
     [endpoint] = one(objects(ALL), "ServiceMonitor", "service")["spec"]["endpoints"]
     assert endpoint["honorLabels"] is True

@@ -186,7 +186,7 @@ def test_a_batch_with_a_window_of_a_closed_month_that_changes_is_refused(
     assert not any(result.changed for result in ingest_batch(ledger, found))
     with pytest.raises(LateLines, match="is closed") as refused:
         ingest_batch(ledger, attribution(0, HOURS, moved_ms=5 * MINUTE_MS))
-    # Each pod that waits for a board moves up: the first has less of the hour, the last gets some.
+    # Each pod that waits for a GPU moves up: the first has less of the hour, the last gets some.
     moved = {item.team: item.board_ms for item in refused.value.proposal if item.board_ms}
     assert moved == {"team-0.0": -5 * MINUTE_MS, "team-1.0": 5 * MINUTE_MS}
     assert contents(ledger, MONTH.window) == before

@@ -1,4 +1,4 @@
-"""The waste ledger: every board-millisecond of capacity in one bucket, whatever was claimed."""
+"""The waste ledger: every GPU-millisecond of capacity in one bucket, whatever was claimed."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 def held(
     number: int, job: str, start: int = 0, end: int = 60, *, boards: int = 1, **values: Any
 ) -> dict[str, Any]:
-    """A line of hour ``number``: one pod of a job holds boards from minute ``start`` to ``end`` of it."""
+    """A line of hour ``number``: one pod of a job holds GPUs from minute ``start`` to ``end`` of it."""
     window = hour(number)
     pod = values.pop("pod", f"{job}-0")
     return line(
@@ -201,7 +201,7 @@ def test_history_is_read_again_when_there_is_more_of_it(ledger: Ledger) -> None:
 
 
 def used(number: int, job: str, **values: Any) -> dict[str, Any]:
-    """An hour in which one board was busy half of the time, at a fifth of its SMs on average."""
+    """An hour in which one GPU was busy half of the time, at a fifth of its SMs on average."""
     signals = {
         "observed_ms": HOUR_MS,
         "busy_ms": HOUR_MS // 2,

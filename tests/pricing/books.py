@@ -45,7 +45,7 @@ def only_rate(spans: Sequence[RateSpan]) -> Rate:
 
 
 def cost(spans: Sequence[RateSpan], boards: int = 1) -> Fraction:
-    """What boards held over the spans cost, in nano-units, exactly."""
+    """What GPUs held over the spans cost, in nano-units, exactly."""
     total = Fraction(0)
     for span in spans:
         assert span.rate is not None, span.reason

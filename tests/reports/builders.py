@@ -55,10 +55,10 @@ _LEVELS = (
 def row(
     hours: float, rate: Rate | None = H100, *, seen: float | None = None, **columns: Any
 ) -> dict[str, Any]:
-    """One aggregated line: ``hours`` of board time at ``rate``, ``seen`` of them observed.
+    """One aggregated line: ``hours`` of GPU time at ``rate``, ``seen`` of them observed.
 
     ``busy``, ``sm`` and ``tensor`` are means over the seen time (None: no such signal), ``memory_gib`` is
-    what of 80 GiB was in use all the time, ``watts`` the mean per board; everything else is a column.
+    what of 80 GiB was in use all the time, ``watts`` the mean per GPU; everything else is a column.
     """
     board_ms = round(hours * HOUR_MS)
     found: dict[str, Any] = dict.fromkeys(_TEXTS, "")
@@ -186,7 +186,7 @@ def small_month(**changes: Any) -> MonthInputs:
     return replace(inputs, **changes)
 
 
-_POOLS = (  # model, rate, boards, teams that hold there
+_POOLS = (  # model, rate, GPUs, teams that hold there
     ("H100", H100, 32, ("nlp", "speech", "vision")),
     ("A100-80GB", A100, 48, ("vision", "robotics", "platform", "nlp")),
     ("T4", None, 16, ("students", "platform", "growth", "search", "__no_team__")),

@@ -39,14 +39,14 @@ def job_inputs(*lines: dict[str, Any], **changes: Any) -> JobInputs:
 
 
 def part(hours: float, start: float, end: float, rate: Rate | None = H100, **columns: Any) -> dict[str, Any]:
-    """``hours`` of board time held from ``start`` to ``end`` hours after the start of the month."""
+    """``hours`` of GPU time held from ``start`` to ``end`` hours after the start of the month."""
     instants = {"first_ms": START_MS + round(start * HOUR_MS), "last_ms": START_MS + round(end * HOUR_MS)}
     names = {"node": "n1", "pod": "train-0", "pod_uid": "p0", "job": "train", "team": "nlp", "user": "ada"}
     return row(hours, rate, **(names | instants | columns))
 
 
 def test_memory_and_energy_of_a_job_have_coverage_and_the_peak_is_of_one_gpu() -> None:
-    """Eight boards for an hour, two of which were seen at twice the memory; and half an hour unseen."""
+    """Eight GPUs for an hour, two of which were seen at twice the memory; and half an hour unseen."""
     seen = part(6, 0, 1, seen=6, busy=1.0, memory_gib=20, watts=600)
     idle = part(2, 0, 1, seen=2, busy=0.5, memory_gib=40, watts=200, pod="train-1", busy_over_ms=HOUR_MS)
     found = build_job(job_inputs(seen, idle, part(4, 1, 1.5, pod="train-2"))).utilisation
@@ -110,7 +110,7 @@ def test_steps_are_lines_of_their_own() -> None:
         (1_200_000, 1_200_000, "1", H100, "1 board × 20 min × 6.88 USD/h"),
         (1, 1, "1", H100, "1 board × 0.001 s × 6.88 USD/h"),
         (HOUR_MS, HOUR_MS, "1", None, "1 board × 1 h"),
-        # Not all of the span was held: never a board that nobody divided, never units that nobody had.
+        # Not all of the span was held: never a GPU that nobody divided, never units that nobody had.
         (HOUR_MS, 2 * HOUR_MS, "1", H100, f"1 GPU-hours {DIFFERS} 2 h) × 6.88 USD/h"),
         (7_200_001, HOUR_MS, "1", H100, f"2 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),
         (514_000, HOUR_MS, "1/7", H100, f"0.142778 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),

@@ -81,7 +81,7 @@ def inputs(*lines: dict[str, Any], **changes: Any) -> WasteInputs:
 
 
 def known(number: int, hourly: int | None, **changes: Any) -> KnownFinding:
-    """A finding of team a: one board that idles, for ``hourly`` nano an hour."""
+    """A finding of team a: one GPU that idles, for ``hourly`` nano an hour."""
     subject = FindingSubject(SubjectKind.JOB, "c", "train", "ns", "uid-train")
     draft = FindingDraft(
         pattern=changes.pop("pattern", WastePattern.IDLE_ALLOCATION),

@@ -1,4 +1,4 @@
-"""A week by hand: what jobs held of whole boards on its days, as usage lines and as the waste ledger."""
+"""A week by hand: what jobs held of whole GPUs on its days, as usage lines and as the waste ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_DAY = (WEEK_START_MS - START_MS) // DAY_MS
 
 @dataclass(frozen=True)
 class Use:
-    """``hours`` of a board in bucket ``waste`` on ``day`` (0 Monday); ``busy`` None: not observed."""
+    """``hours`` of a GPU in bucket ``waste`` on ``day`` (0 Monday); ``busy`` None: not observed."""
 
     waste: str
     hours: float

@@ -69,7 +69,7 @@ def fill(
     settle: bool = True,
     cluster: str = CLUSTER,
 ) -> None:
-    """Days of red and blue with a whole board each, and a free one."""
+    """Days of red and blue with a whole GPU each, and a free one."""
     for number in days:
         window = day(number, week)
         ingest(
@@ -93,7 +93,7 @@ def fill(
 
 
 def look(ledger: Ledger, days: range = range(7)) -> None:
-    """Every day; on the first, red's board was idle for six hours."""
+    """Every day; on the first, red's GPU was idle for six hours."""
     for number in days:
         window = day(number)
         row = line(window, nano=PRICE * 24)

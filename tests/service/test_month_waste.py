@@ -22,7 +22,7 @@ HELD_H, IDLE_H = 4, 1
 
 @pytest.fixture
 def ledger(sqlite_url: str) -> Iterator[Ledger]:
-    """Four hours of two teams, and two of a free board."""
+    """Four hours of two teams, and two of a free GPU."""
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as opened:
         for number in range(HELD_H):
             window = hour(number)
@@ -37,7 +37,7 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 
 
 def look(ledger: Ledger, hours: int = HELD_H) -> None:
-    """Every one of the first hours; in the first, team red's board was idle."""
+    """Every one of the first hours; in the first, team red's GPU was idle."""
     for number in range(hours):
         window = hour(number)
         row = line(window)

@@ -63,7 +63,7 @@ TWO_DAYS = hours(0, 48)
 
 @pytest.fixture(scope="module")
 def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportService]:
-    """Eight boards: research holds three of them on the first day, vision one for a part of the second."""
+    """Eight GPUs: research holds three of them on the first day, vision one for a part of the second."""
     held = build(
         pods=[
             pod("train", (0, 24), count=3, namespace="research"),

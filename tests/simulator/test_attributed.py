@@ -74,7 +74,7 @@ def test_capacity_is_conserved_in_time_and_money(
 
 
 def test_every_team_holds_what_the_scheduler_gave_it(cluster: SimulatedCluster, lines: pd.DataFrame) -> None:
-    """Dealing is off by less than a millisecond per pod that holds a part of a board, and otherwise exact."""
+    """Dealing is off by less than a millisecond per pod that holds a part of a GPU, and otherwise exact."""
     truth = cluster.ground_truth
     held = lines[lines["bucket"] == Bucket.HELD.value]
     by_team = held.groupby("team")["board_ms"].sum()
@@ -152,7 +152,7 @@ def test_work_that_never_ran_costs_nothing_and_cut_work_only_until_the_cut(
 
 
 def _interrupted(cluster: SimulatedCluster) -> set[str]:
-    """Jobs on whole boards that were preempted, or evicted with their node."""
+    """Jobs on whole GPUs that were preempted, or evicted with their node."""
     cut = {
         pod.submission.job.name
         for pod in cluster.placements

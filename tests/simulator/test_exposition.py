@@ -122,7 +122,7 @@ def test_a_finished_pod_lingers_with_its_end(cluster: SimulatedCluster) -> None:
 
 @pytest.fixture(scope="module")
 def source(cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusSource]:
-    """Six hours around the gap, six around the change of a label, and six around the loss of a board."""
+    """Six hours around the gap, six around the change of a label, and six around the loss of a GPU."""
     data = tmp_path_factory.mktemp("simulated") / "blocks"
     for window in (_after(cluster, 11, 7), _after(cluster, 14.5, 7), _after(cluster, 4.5, 7)):
         create_blocks(exposition(cluster.frames, SCRAPE_MS, window), data)

@@ -57,7 +57,7 @@ def test_steps_are_aligned_and_cut_where_a_pod_begins_and_ends(
 
 
 def test_a_gpu_is_held_by_one_pod_at_a_time(cluster: SimulatedCluster, activity: pd.DataFrame) -> None:
-    """But for boards that are shared, and for the one that was booked twice."""
+    """But for GPUs that are shared, and for the one that was booked twice."""
     extra = cluster.names[len(cluster.placements) - 1][1]
     alone = activity[~activity["node"].astype("str").str.startswith("l4-shared")]
     rows = alone[alone["pod_uid"] != extra].sort_values(["gpu", "start_ms"])

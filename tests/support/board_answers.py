@@ -45,7 +45,7 @@ class Samples:
 
 
 class BoardAnswers:
-    """Of one board (the name of its module), at a Prometheus, for values of its variables."""
+    """Of one GPU (the name of its module), at a Prometheus, for values of its variables."""
 
     def __init__(self, url: str, module: str, values: Mapping[str, str]) -> None:
         self._url = url

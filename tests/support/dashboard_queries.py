@@ -40,7 +40,7 @@ def _texts() -> tuple[str, ...]:
 
 
 def committed_boards() -> list[Json]:
-    """The boards as they are committed; each call gives its own copy."""
+    """The GPUs as they are committed; each call gives its own copy."""
     return [json.loads(text) for text in _texts()]
 
 

@@ -138,7 +138,7 @@ def identity(board: Json) -> Problems:
 
 
 def datasource(board: Json) -> Problems:
-    """Every panel and query reads from the variable ``datasource``, which the board has."""
+    """Every panel and query reads from the variable ``datasource``, which the GPU has."""
     if not any(one.get("type") == "datasource" and one["name"] == "datasource" for one in _variables(board)):
         yield "there is no variable 'datasource' of type datasource"
     for panel in panels_of(board):
@@ -288,7 +288,7 @@ def variables(board: Json) -> Problems:
 
 
 def links(board: Json, boards: list[Json]) -> Problems:
-    """Links lead to boards that exist, and set their variables from labels and columns that are there."""
+    """Links lead to GPUs that exist, and set their variables from labels and columns that are there."""
     variables_of = {one["uid"]: {variable["name"] for variable in _variables(one)} for one in boards}
     for panel in panels_of(board):
         titles = {override["matcher"]["options"] for override in panel["fieldConfig"].get("overrides", ())}
@@ -324,7 +324,7 @@ def _grown(found: Checked) -> set[Selected]:
 
 
 def lint(boards: list[Json], excused: dict[tuple[str, str, str], str] | None = None) -> list[str]:
-    """All problems of all boards but those excused by (rule, board's uid, panel's title) with a reason."""
+    """All problems of all GPUs but those excused by (rule, GPU's uid, panel's title) with a reason."""
     problems = []
     for board in boards:
         rules: list[Rule] = [*RULES, lambda one: links(one, boards)]

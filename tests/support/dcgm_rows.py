@@ -83,7 +83,7 @@ MJ_PER_HOUR = 300 * 3600 * 1000.0
 
 
 def counter(hours: float) -> float:
-    """The energy counter of its board, which has run for a while."""
+    """The energy counter of its GPU, which has run for a while."""
     return 5e11 + MJ_PER_HOUR * hours
 
 

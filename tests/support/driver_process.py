@@ -37,7 +37,7 @@ class Node:
         return self.look(processes)
 
     def board(self, loads: Loads | None = None, *, processes: bool = False) -> GpuReading:
-        """The first board, a second later."""
+        """The first GPU, a second later."""
         return self.step(loads, processes=processes).boards[0]
 
 

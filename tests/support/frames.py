@@ -50,7 +50,7 @@ def units(count: int = 8, resource: str = "nvidia.com/gpu", name: str = "n1", **
 def signal(
     name: str, hours: tuple[float, float], observed: float, busy: float, node: str = "n1"
 ) -> dict[str, Any]:
-    """``observed`` and ``busy`` are board-hours."""
+    """``observed`` and ``busy`` are GPU-hours."""
     row = {
         "cluster": "c",
         "node": node,

@@ -163,7 +163,7 @@ class GpuNode:
         self._changed()
 
     def process(self, board: FakeBoard, pid: int, pod_uid: str | None, comm: str = "python") -> None:
-        """A process on a board, in the pod's cgroup; None: outside Kubernetes, "": without a /proc entry."""
+        """A process on a GPU, in the pod's cgroup; None: outside Kubernetes, "": without a /proc entry."""
         board.processes.append(FakeProcess(pid, 1 << 30))
         if pod_uid == "":
             return

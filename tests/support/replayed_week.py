@@ -35,7 +35,7 @@ END_MS = NOW_MS - 16 * MINUTE_MS
 """The end of the last window; every one before is settled by NOW_MS."""
 MONTH = Month(2026, 10)
 _SCRAPE_MS = 5 * MINUTE_MS
-# A node that is drained, one with a broken board, and work that comes and goes.
+# A node that is drained, one with a broken GPU, and work that comes and goes.
 _NODES = ("h100-02", "h100-03", "a100-01", "l4-spot-01")
 _IDLE_JOBS = ("train-00025", "train-00026")
 """On a100-01, with all its GPUs: for half of Sunday, and from Monday's first hour until after NOW_MS."""

@@ -210,7 +210,7 @@ def test_quotas_are_the_same(trip: Trip) -> None:
 
 
 def test_an_error_counts_for_an_hour_though_the_board_stays_broken(trip: Trip) -> None:
-    """The board answers, the counter stands: nothing says that it was not repaired after that."""
+    """The GPU answers, the counter stands: nothing says that it was not repaired after that."""
     truth, found = trip.truth.health, trip.found.health
     assert found[["node", "gpu", "reason"]].equals(truth[["node", "gpu", "reason"]])
     assert (found["start_ms"] - truth["start_ms"]).between(0, SCRAPE_MS).all()
@@ -249,7 +249,7 @@ def test_detectors_find_the_same(trip: Trip) -> None:
         expected = float(one.wasted.board_ms)
         if draft.pattern is WastePattern.UNHEALTHY_ALLOCATED:  # see the test of errors above
             expected *= min(1, LONGEST_MS / lasted)
-        # What is read from scrapes ends with the last one that saw it: of a gang of six boards, six minutes.
+        # What is read from scrapes ends with the last one that saw it: of a gang of six GPUs, six minutes.
         assert other.wasted.board_ms == pytest.approx(expected, rel=0.02, abs=8 * SCRAPE_MS), draft.summary
     assert compared > 10
 

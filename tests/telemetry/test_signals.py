@@ -243,7 +243,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
         *_gpu("GPU-1", 1.0, {at(1): 10, at(2.5): 70, at(2.6): 20}, 80),
         *_gpu("GPU-2", 1.0, {at(1): 40}, 80),
         *_gpu("GPU-3", 3 / 7, {at(1): 30}, 40, instance="1"),
-        # Two whole boards; the tensor signal of one of them; energy on rows of another method.
+        # Two whole GPUs; the tensor signal of one of them; energy on rows of another method.
         *(sample for gpu in ("GPU-1", "GPU-2") for sample in _share("two", at(2), at(3), 1.0, gpu)),
         *_rising(tensor[0], "two", at(2), at(3), 1.0),
         *_rising(tensor[1], "two", at(2), at(3), 0.25),
@@ -251,7 +251,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
         *_rising(POD_HELD, "two", at(2), at(3), 1.0, gpu_uuid="GPU-2"),
         *_rising(POD_ENERGY, "two", at(2), at(3), 500.0, method="weighted"),
         *_rising(POD_ENERGY, "two", at(2), at(3), 0.0, gpu_uuid="GPU-2"),
-        # A MIG instance, and a quarter of a board.
+        # A MIG instance, and a quarter of a GPU.
         *_share("sliced", at(2), at(3), 3 / 7, "GPU-3", "1"),
         *_share("quarter", at(4), at(5), 0.25, "GPU-2"),
         *_share("quarter", at(4), at(5), 0.25, "GPU-2", "gone"),

@@ -224,7 +224,7 @@ class DcgmSecondSource:
         return replace(read, memory_used_bytes=memory.used_bytes, memory_total_bytes=memory.total_bytes)
 
     def _risen(self) -> dict[str, list[int]]:
-        """XID codes that newly showed since the last collection, by board."""
+        """XID codes that newly showed since the last collection, by GPU."""
         risen: dict[str, list[int]] = {}
         counts = {place: events.count for place, events in self._now.known.xids.items()}
         for (uuid, code), count in counts.items():

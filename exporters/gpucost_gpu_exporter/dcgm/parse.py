@@ -61,7 +61,7 @@ class DcgmDropReason(StrEnum):
 class DcgmScrape:
     """One scrape. ``values`` are in base units, by device; a field without a believable row is absent.
 
-    Activity is 0 to 1, on a MIG instance relative to the instance. Energy and power stand under the board
+    Activity is 0 to 1, on a MIG instance relative to the instance. Energy and power stand under the GPU
     only. ``dropped`` counts the lines thrown away; lines of families that are not in the table count only
     when they cannot be read at all. ``samples`` is the number of lines that are no comment.
     ``units`` is what is known of the names whose unit is not settled, for the next ``parse``.

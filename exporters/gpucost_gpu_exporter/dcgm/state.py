@@ -25,7 +25,7 @@ V = TypeVar("V")
 MAX_AGE_NS = 60 * 10**9
 STUCK_AFTER = 3
 STUCK_BUSY = 0.5
-# What is remembered beyond the boards of the last scrape: far more than a node has.
+# What is remembered beyond the GPUs of the last scrape: far more than a node has.
 MAX_ABSENT = 64
 MAX_XIDS = 4_096
 
@@ -56,7 +56,7 @@ class FrameBufferMemory:
 
 @dataclass(frozen=True, slots=True)
 class DcgmXidCounts:
-    """How often a code newly showed on a board since this state began, and when last."""
+    """How often a code newly showed on a GPU since this state began, and when last."""
 
     count: int
     last_ns: int
@@ -68,8 +68,8 @@ class DcgmState:
 
     ``values`` are those of the last scrape that had any, at ``at_ns``: a row that was not in it is gone,
     while an empty answer takes nothing away and lets the last values grow old. ``xids`` is keyed by
-    (board UUID, code). By board UUID, ``latched`` are the XID codes shown last, and ``strikes`` counts the
-    scrapes in a row in which its profiling counters looked stuck. Of boards that are not in the last scrape
+    (GPU UUID, code). By GPU UUID, ``latched`` are the XID codes shown last, and ``strikes`` counts the
+    scrapes in a row in which its profiling counters looked stuck. Of GPUs that are not in the last scrape
     the latest ``MAX_ABSENT`` are remembered.
     """
 
@@ -100,7 +100,7 @@ class DcgmState:
 
     @property
     def devices(self) -> frozenset[DeviceKey]:
-        """Boards and MIG instances with a row of their own, not only the board's energy and power."""
+        """GPUs and MIG instances with a row of their own, not only the GPU's energy and power."""
         return frozenset(key for key, row in self.values.items() if row.keys() - BOARD_FIELDS)
 
     def age_ns(self, now_ns: int) -> int | None:
@@ -110,7 +110,7 @@ class DcgmState:
     def ratio(self, device: DeviceKey, signal: GpuSignal, now_ns: int) -> float | None:
         """The part of the time a device was active, 0 to 1; of a MIG instance, relative to it.
 
-        Busy is ``GPU_UTIL`` on a board and the graphics engine's activity on a MIG instance, which has no
+        Busy is ``GPU_UTIL`` on a GPU and the graphics engine's activity on a MIG instance, which has no
         ``GPU_UTIL``. None when there is a ``problem``.
         """
         if self.problem(device, signal, now_ns) is not None:
@@ -135,19 +135,19 @@ class DcgmState:
         return {pair: problem for pair, problem in found.items() if problem is not None}
 
     def energy_mj(self, gpu_uuid: str, now_ns: int) -> int | None:
-        """Millijoules of the whole board since its driver was loaded."""
+        """Millijoules of the whole GPU since its driver was loaded."""
         value = self._value(DeviceKey(gpu_uuid), DcgmField.ENERGY, now_ns)
         return None if value is None else round(value)
 
     def power_w(self, gpu_uuid: str, now_ns: int) -> float | None:
-        """Watts drawn by the whole board."""
+        """Watts drawn by the whole GPU."""
         return self._value(DeviceKey(gpu_uuid), DcgmField.POWER, now_ns)
 
     def memory(self, device: DeviceKey, now_ns: int) -> FrameBufferMemory:
-        """Memory of a board or MIG instance.
+        """Memory of a GPU or MIG instance.
 
         The total is what is printed as such, else used, free and reserved together; without the reserved
-        part nobody can say (it is 1 % to 2 % of a board, and old drivers count it as used).
+        part nobody can say (it is 1 % to 2 % of a GPU, and old drivers count it as used).
         """
         used, total, *rest = (
             self._value(device, name, now_ns)
@@ -198,11 +198,11 @@ def _counted(
     codes: Mapping[str, frozenset[int]],
     now_ns: int,
 ) -> dict[tuple[str, int], DcgmXidCounts]:
-    """Count a code when no row of its board showed it before.
+    """Count a code when no row of its GPU showed it before.
 
-    The gauge keeps the last code for ever, so only a change is an event; what a board shows when it is
-    first seen is of unknown age and does not count. All slices of a board repeat a code, some a scrape
-    later, hence the comparison by board. The same code twice in a row cannot be told from once.
+    The gauge keeps the last code for ever, so only a change is an event; what a GPU shows when it is
+    first seen is of unknown age and does not count. All slices of a GPU repeat a code, some a scrape
+    later, hence the comparison by GPU. The same code twice in a row cannot be told from once.
     """
     counted: dict[tuple[str, int], DcgmXidCounts] = {}
     for uuid, shown in codes.items():
@@ -219,7 +219,7 @@ def _remembered(before: Mapping[K, V], now: Mapping[K, V], most: int) -> dict[K,
 
 
 def _strikes_after(before: int, rows: Iterable[Mapping[DcgmField, float]]) -> int:
-    """How many scrapes in a row the profiling counters of a board were 0 while it was busy.
+    """How many scrapes in a row the profiling counters of a GPU were 0 while it was busy.
 
     After some weeks, or an XID 31, they read 0 until the exporter is restarted (dcgm-exporter#662). Once
     there are ``STUCK_AFTER``, only a value that is not 0 sets them right again: idling proves nothing.

@@ -6,6 +6,6 @@ cannot be lost: the parent kills it and starts another. It imports nvidia-ml-py,
 standard library only, and stays small. It never creates a CUDA context and never changes a setting of the
 driver (accounting, GPM streaming), so that watching a GPU does not keep it awake.
 
-``calls`` sorts errors, ``node`` finds the boards, ``boards`` reads one, and one module per thing reads the
+``calls`` sorts errors, ``node`` finds the GPUs, ``boards`` reads one, and one module per thing reads the
 rest: ``activity`` (busy), ``gpm`` (SM and tensor), ``throttling``, ``processes``, ``mig``, ``events``.
 """

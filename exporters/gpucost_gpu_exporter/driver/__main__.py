@@ -1,4 +1,4 @@
-"""The loop of the driver process: a request in, a look at the boards, a reply out; ends when stdin does."""
+"""The loop of the driver process: a request in, a look at the GPUs, a reply out; ends when stdin does."""
 
 from __future__ import annotations
 

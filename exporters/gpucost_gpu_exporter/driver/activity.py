@@ -1,8 +1,8 @@
-"""For how long a board ran at least one kernel: the driver's own samples, each over the time it stands for.
+"""For how long a GPU ran at least one kernel: the driver's own samples, each over the time it stands for.
 
 nvmlDeviceGetSamples hands out a ring buffer, so nothing is missed between two looks, and short jobs count.
 
-For how long a board was slowed down, by reason: the driver's counters, or the reasons of the instant.
+For how long a GPU was slowed down, by reason: the driver's counters, or the reasons of the instant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NS_PER_PERCENT_OF_US = 10
 
 
 class BusyTime:
-    """Busy time of one board. ``last_us`` is the driver's time of the last sample seen, None before any.
+    """Busy time of one GPU. ``last_us`` is the driver's time of the last sample seen, None before any.
 
     Given ``last_us`` of an earlier process, the first look reaches back to it as far as the buffer goes.
     """
@@ -148,7 +148,7 @@ _FIELDS = [reason.field for reason in REASONS.values()]
 
 
 class ThrottleTime:
-    """Of one board. What the driver does not count is added up here, from 0 when this process started.
+    """Of one GPU. What the driver does not count is added up here, from 0 when this process started.
 
     A reason stays with one of the two: a counter that fails for once is left out, so that no reader takes
     the switch for a counter that was set back.

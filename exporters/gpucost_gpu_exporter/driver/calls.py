@@ -1,4 +1,4 @@
-"""One call into NVML, and what its refusal means: for the item, for the board, or for the whole driver."""
+"""One call into NVML, and what its refusal means: for the item, for the GPU, or for the whole driver."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class NvmlFailure(Exception):
 
 
 class NvmlRefusal(NvmlFailure):
-    """One thing could not be read; the rest of the board can."""
+    """One thing could not be read; the rest of the GPU can."""
 
 
 class GpuLost(NvmlFailure):
-    """The board no longer answers; the others do."""
+    """The GPU no longer answers; the others do."""
 
 
 class DriverGone(NvmlFailure):
@@ -59,7 +59,7 @@ class DriverLook:
 
 
 class GpuErrorGuard:
-    """Keeps a mistake met with one board from ending the look at the others; each board's is told once."""
+    """Keeps a mistake met with one GPU from ending the look at the others; each GPU's is told once."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

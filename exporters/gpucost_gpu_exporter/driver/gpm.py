@@ -1,4 +1,4 @@
-"""SM and tensor activity from the GPU performance monitor of Hopper and newer, per board or MIG instance.
+"""SM and tensor activity from the GPU performance monitor of Hopper and newer, per GPU or MIG instance.
 
 One sample is kept per device and each new one is compared with it, so that the figures are averages over
 the whole time between two looks. Fixed by NVML: two samples are at least 100 ms apart.
@@ -25,7 +25,7 @@ from gpucost_gpu_exporter.driver.calls import (
 from gpucost_gpu_exporter.model.readings import GpuSignal, SignalActivity, SignalSource
 
 DeviceId = tuple[object, ...]
-"""UUID of the board, then for a MIG instance what tells it from another that got the same id later."""
+"""UUID of the GPU, then for a MIG instance what tells it from another that got the same id later."""
 
 SHORTEST_NS = 100_000_000
 LONGEST_NS = 600_000_000_000

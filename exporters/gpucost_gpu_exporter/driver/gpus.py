@@ -1,6 +1,6 @@
-"""Memory of a board or MIG instance.
+"""Memory of a GPU or MIG instance.
 
-The MIG instances of a board. Read anew at each look: handles and ids are reused when a board is recut.
+The MIG instances of a GPU. Read anew at each look: handles and ids are reused when a GPU is recut.
 
 One physical GPU: what is kept of it between two looks, and one look at it.
 """
@@ -61,7 +61,7 @@ _PROFILE = re.compile(r"MIG (?:\d+c\.)?(\d+g\.\S+)")
 
 
 class _Compute(NamedTuple):
-    """One compute instance; its handle is good until the board is recut. Slices are of its GPU instance."""
+    """One compute instance; its handle is good until the GPU is recut. Slices are of its GPU instance."""
 
     gpu_instance: int
     compute_instance: int
@@ -73,7 +73,7 @@ class _Compute(NamedTuple):
 
 
 def is_enabled(handle: Any) -> bool:
-    """Whether the board is cut by MIG now. Raises Refused when the driver would not say, BoardLost."""
+    """Whether the GPU is cut by MIG now. Raises Refused when the driver would not say, BoardLost."""
     try:
         current, _ = call(pynvml.nvmlDeviceGetMigMode, handle)
     except NvmlRefusal as refusal:
@@ -84,7 +84,7 @@ def is_enabled(handle: Any) -> bool:
 
 
 class MigInstances:
-    """The instances of one board. Several compute instances in one GPU instance are one reading."""
+    """The instances of one GPU. Several compute instances in one GPU instance are one reading."""
 
     def __init__(self, board_uuid: str, gpm: GpmSampler) -> None:
         self._board_uuid = board_uuid
@@ -206,7 +206,7 @@ class NvmlGpu:
         self._pci_bus_id = ""
 
     def listed(self, handle: Any) -> None:
-        """The driver lists the board, by this handle."""
+        """The driver lists the GPU, by this handle."""
         self._handle, self.lost = handle, ""
         try:
             self._identify(handle)
@@ -214,7 +214,7 @@ class NvmlGpu:
             self.lost = failure.code
 
     def look(self, look: DriverLook, no_xids: str = "") -> GpuReading:
-        """What there is to know now. ``no_xids`` is why the board's events cannot be had, else empty."""
+        """What there is to know now. ``no_xids`` is why the GPU's events cannot be had, else empty."""
         missing = {ReadingPart.XID.value: no_xids} if no_xids else {}
         try:
             return self._read(look, missing) if not self.lost else self._lost(look)
@@ -223,7 +223,7 @@ class NvmlGpu:
             return self._lost(look)
 
     def _identify(self, handle: Any) -> None:
-        """What is refused is asked again the next time that boards are listed."""
+        """What is refused is asked again the next time that GPUs are listed."""
         if not self._product:
             with suppress(NvmlRefusal):
                 self._product = call(pynvml.nvmlDeviceGetName, handle)

@@ -1,6 +1,6 @@
-"""XID events of all boards, collected by a thread of their own: the driver hands each out once, blocking.
+"""XID events of all GPUs, collected by a thread of their own: the driver hands each out once, blocking.
 
-All boards of the node: finding them, keeping them, one look at all of them.
+All GPUs of the node: finding them, keeping them, one look at all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE_S = 1.0
 
 
 class XidEvents:
-    """Codes since they were last drained. A board is registered early: once lost it can no longer be."""
+    """Codes since they were last drained. A GPU is registered early: once lost it can no longer be."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class XidEvents:
         self._set: Any = None
 
     def watch(self, uuid: str, handle: Any) -> None:
-        """Register a board, unless it is. A refusal is kept for ``missing`` and tried again next time."""
+        """Register a GPU, unless it is. A refusal is kept for ``missing`` and tried again next time."""
         if self._uuids.get(_address(handle)) == uuid:
             return
         try:
@@ -61,7 +61,7 @@ class XidEvents:
             threading.Thread(target=self._collect, name="xid-events", daemon=True).start()
 
     def missing(self, uuid: str) -> str:
-        """Why the events of a board cannot be had; empty when they can."""
+        """Why the events of a GPU cannot be had; empty when they can."""
         return self._refused.get(uuid, "")
 
     def drain(self) -> dict[str, tuple[int, ...]]:
@@ -92,13 +92,13 @@ def _address(handle: Any) -> int | None:
 
 
 LIST_EVERY_NS = 10_000_000_000
-# The driver counts boards that this process may not open, such as those given to another container.
+# The driver counts GPUs that this process may not open, such as those given to another container.
 _NOT_OURS = "NO_PERMISSION"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is at one index of the driver: a board, or ``failure``, why it cannot be opened."""
+    """What is at one index of the driver: a GPU, or ``failure``, why it cannot be opened."""
 
     handle: Any
     uuid: str = ""
@@ -107,8 +107,8 @@ class _Place:
 
 
 class NvmlNode:
-    """Boards are known by UUID, since the driver's order of them can change; one once seen is not forgotten.
-    A board that was lost before its UUID was ever known is told under the name of its place, ``pci:…`` or
+    """GPUs are known by UUID, since the driver's order of them can change; one once seen is not forgotten.
+    A GPU that was lost before its UUID was ever known is told under the name of its place, ``pci:…`` or
     ``index:…``, for as long as it is so.
 
     ``resume`` gives the driver's time of the last sample that an earlier process saw, by UUID.
@@ -127,7 +127,7 @@ class NvmlNode:
         self._events = XidEvents()
 
     def look(self, now_ns: int, processes: bool) -> NodeReading:
-        """Read every board. Raises NvmlFailure when there is no board to read, DriverGone among them."""
+        """Read every GPU. Raises NvmlFailure when there is no GPU to read, DriverGone among them."""
         if self._is_listing_due(now_ns):
             self._list_boards()
             self._listed_ns = now_ns

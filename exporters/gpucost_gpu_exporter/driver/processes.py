@@ -1,4 +1,4 @@
-"""The processes on a board or MIG instance, and how much of the SMs' time each had."""
+"""The processes on a GPU or MIG instance, and how much of the SMs' time each had."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHER_LISTS = (
 
 
 class ProcessShares:
-    """Samples of SM use by process, of one board. Not to be had on a board that is cut by MIG.
+    """Samples of SM use by process, of one GPU. Not to be had on a GPU that is cut by MIG.
 
     The driver hands samples out up to 10 s late (NVIDIA/go-nvml#51), one process's later than another's, so
     what was seen is kept for each process. ``last_us`` is the driver's time of the last sample that an
@@ -41,7 +41,7 @@ class ProcessShares:
         self._reached_back_ns: int | None = None
 
     def keep_up(self, newest_us: int | None) -> None:
-        """``newest_us`` is the time of the board's last busy sample, by the same clock of the driver.
+        """``newest_us`` is the time of the GPU's last busy sample, by the same clock of the driver.
 
         The first look begins there, so that both stand for the same time; and it begins there again after
         that clock was set back.
@@ -99,7 +99,7 @@ def memory_by_pid(handle: Any) -> dict[int, int | None]:
     """
     found: dict[int, int | None] = {}
     for functions in _OTHER_LISTS:
-        with suppress(NvmlRefusal):  # boards without graphics, drivers without MPS
+        with suppress(NvmlRefusal):  # GPUs without graphics, drivers without MPS
             found |= _listed(handle, functions)
     return found | _listed(handle, _COMPUTE_LIST)
 

@@ -238,9 +238,9 @@ class GpuAccounts:
             del self.pods[pod]
 
     def differences(self) -> Iterator[tuple[str, GpuMeasure, int]]:
-        """(board, measure, GPU minus holders and retired), where it is not 0: nowhere, ever.
+        """(GPU, measure, GPU minus holders and retired), where it is not 0: nowhere, ever.
 
-        Energy is known of boards only, so all is added up by board.
+        Energy is known of GPUs only, so all is added up by GPU.
         """
         left: dict[tuple[str, GpuMeasure], int] = {}
         for gpu, totals in self.gpus.items():

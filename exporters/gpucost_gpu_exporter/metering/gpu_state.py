@@ -1,4 +1,4 @@
-"""What the meter remembers of a board between two looks. Pure; survives a restart as JSON."""
+"""What the meter remembers of a GPU between two looks. Pure; survives a restart as JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpucost_gpu_exporter.model.readings import (
     SignalSource,
 )
 
-# An idle stretch shorter than this says more about the driver's counter steps than about the board.
+# An idle stretch shorter than this says more about the driver's counter steps than about the GPU.
 IDLE_STRETCH_NS = 10 * SECOND_NS
-# More than any board can draw; a step beyond it is a broken counter.
+# More than any GPU can draw; a step beyond it is a broken counter.
 MAX_WATTS = 10_000
 
 
 class MeteredDevice(NamedTuple):
-    """A board or MIG instance and its share of the board; ``reading`` is None for what cannot be read."""
+    """A GPU or MIG instance and its share of the GPU; ``reading`` is None for what cannot be read."""
 
     key: DeviceKey
     part: Fraction
@@ -34,7 +34,7 @@ class MeteredDevice(NamedTuple):
 
 @dataclass(slots=True)
 class IdlePower:
-    """What a board draws with nothing running on it, learnt from its latest idle stretch."""
+    """What a GPU draws with nothing running on it, learnt from its latest idle stretch."""
 
     milliwatts: int | None = None
     stretch_ns: int = 0
@@ -51,7 +51,7 @@ class IdlePower:
             self.stretch_ns = self.stretch_mj = 0
 
     def of(self, ns: int, millijoules: int) -> int:
-        """The millijoules, out of ``millijoules`` used in ``ns``, that an idle board would have used."""
+        """The millijoules, out of ``millijoules`` used in ``ns``, that an idle GPU would have used."""
         return min(millijoules, (self.milliwatts or 0) * ns // SECOND_NS)
 
 
@@ -67,7 +67,7 @@ class ProcessWeightSample(NamedTuple):
 class DeviceState:
     """Of one device: what its signals may still claim of the time that passed, and its latest weights.
 
-    ``credit_ns`` is board time of the device that a signal has not covered yet: no signal is observed for
+    ``credit_ns`` is GPU time of the device that a signal has not covered yet: no signal is observed for
     longer than the device was there, whichever sources took turns. ``weighed`` are the process weights of
     the last seconds. ``owners`` counts the processes on it by whose
     they are.
@@ -82,10 +82,10 @@ class DeviceState:
 
 @dataclass(slots=True)
 class GpuState:
-    """Of one board. ``seen`` is the last reading in which it answered; ``answered_ns`` is when.
+    """Of one GPU. ``seen`` is the last reading in which it answered; ``answered_ns`` is when.
 
     ``energy_mj`` is the driver's total at the last look that had one, at ``energy_ns``. ``quiet_ns`` is since
-    when the board was seen idle without a break.
+    when the GPU was seen idle without a break.
     """
 
     seen: GpuReading
@@ -104,7 +104,7 @@ class GpuState:
         return self.devices.setdefault(key.gpu_instance, DeviceState())
 
     def answered(self, board: GpuReading, now_ns: int) -> None:
-        """The board was read. An instance that is gone, or of another size, begins anew under its id."""
+        """The GPU was read. An instance that is gone, or of another size, begins anew under its id."""
         before = {device.key: device.part for device in self.layout()} if self.seen.mig or board.mig else None
         self.seen, self.answered_ns = board, now_ns
         if before is not None:
@@ -112,7 +112,7 @@ class GpuState:
             self.devices = {number: state for number, state in self.devices.items() if number in same}
 
     def layout(self) -> Iterator[MeteredDevice]:
-        """The devices of the board now; without a reading while the board does not answer."""
+        """The devices of the GPU now; without a reading while the GPU does not answer."""
         if not self.seen.mig:
             yield MeteredDevice(DeviceKey(self.seen.uuid), Fraction(1), None if self.lost else self.seen)
             return
@@ -122,13 +122,13 @@ class GpuState:
             yield MeteredDevice(key, part, None if self.lost else instance)
 
     def unpartitioned(self) -> Fraction:
-        """The share of the board that no MIG instance has; 0 without MIG."""
+        """The share of the GPU that no MIG instance has; 0 without MIG."""
         return max(Fraction(0), 1 - sum((device.part for device in self.layout()), Fraction(0)))
 
     def energy_step(self, total_mj: int, source: str, now_ns: int) -> int | None:
         """Millijoules since the last look that had a total, out of the driver's total since it was loaded.
 
-        None at the first look, after a change of source and for a step no board can make. A total that
+        None at the first look, after a change of source and for a step no GPU can make. A total that
         fell is a new life of the driver: what it shows was used since then. One that stands still was not
         brought up to date, as dcgm-exporter's are for 30 s: the time goes on until it moves.
         """

@@ -1,7 +1,7 @@
 """From looks at the GPUs to counters: each look adds the time since the one before. Pure.
 
-The driver's figures are of boards and MIG instances; the kubelet says who holds them; ``split`` says who
-used them. Seconds are board seconds: an instance of 3 of 7 slices counts 3/7.
+The driver's figures are of GPUs and MIG instances; the kubelet says who holds them; ``split`` says who
+used them. Seconds are GPU seconds: an instance of 3 of 7 slices counts 3/7.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ PER_NS = 10**15
 # What a signal may catch up on after it was away: longer than any driver's buffer reaches back.
 MAX_CREDIT_NS = 600 * SECOND_NS
 # What is read after a longer pause goes to pods only if they held the GPU since before it; the second
-# source's value of now says nothing about more; and a board is not seen idle over it.
+# source's value of now says nothing about more; and a GPU is not seen idle over it.
 PAUSE_NS = 5 * SECOND_NS
 # How far a signal may reach back beyond its look without being late.
 JITTER_NS = 2 * SECOND_NS
 NVML_SOURCES = (SignalSource.NVML_SAMPLES, SignalSource.NVML_UTILIZATION, SignalSource.GPM)
-# A board that vanished while nobody holds it is forgotten after this time.
+# A GPU that vanished while nobody holds it is forgotten after this time.
 FORGET_NS = 600 * SECOND_NS
 
 # Who holds a device now: None when the kubelet does not say.
@@ -77,7 +77,7 @@ HoldingsOfDevice: TypeAlias = Callable[[DeviceKey], Sequence[DeviceHolding] | No
 class SecondSource:
     """The second source, dcgm-exporter: for what NVML lacks.
 
-    ``ratio`` is the share of the time, 0 to 1, that a signal is active now, ``energy_mj`` a board's total
+    ``ratio`` is the share of the time, 0 to 1, that a signal is active now, ``energy_mj`` a GPU's total
     since the driver was loaded; None where there is none, or only an old one.
     """
 
@@ -89,7 +89,7 @@ NO_SECOND = SecondSource(lambda _device, _signal: None, lambda _uuid: None)
 
 
 class GpuMeter:
-    """Adds each look to the accounts. ``boards`` is what is remembered of each board, by UUID."""
+    """Adds each look to the accounts. ``boards`` is what is remembered of each GPU, by UUID."""
 
     def __init__(
         self, accounts: GpuAccounts, boards: dict[str, GpuState], last_ns: int | None = None
@@ -98,9 +98,9 @@ class GpuMeter:
         self.boards = boards
         self.last_ns = last_ns
         self.failures = 0
-        """How often a board could not be counted because of a mistake of ours."""
+        """How often a GPU could not be counted because of a mistake of ours."""
         self.impossible_steps = 0
-        """How many steps of energy were left out, since no board can make them."""
+        """How many steps of energy were left out, since no GPU can make them."""
 
     def advance(
         self,
@@ -127,7 +127,7 @@ class GpuMeter:
             if uuid not in found:
                 state.lost = state.lost or ("NO_DRIVER" if reading is None else "GONE")
             is_old = uuid not in found and now_ns - state.answered_ns > FORGET_NS
-            # A lost board is called by its place until it can say its UUID.
+            # A lost GPU is called by its place until it can say its UUID.
             is_named_now = reading is not None and uuid not in found and ":" in uuid
             if is_named_now or (state.lost and is_old and _is_free(state, held)):
                 del self.boards[uuid]
@@ -138,7 +138,7 @@ class GpuMeter:
             try:
                 look.add(found.get(uuid))
             except Exception:
-                # The other boards are counted all the same.
+                # The other GPUs are counted all the same.
                 logger.exception("board %s could not be counted", uuid)
                 self.failures += 1
             self.impossible_steps += look.impossible_steps
@@ -155,7 +155,7 @@ class GpuMeter:
 
 
 class _Used(NamedTuple):
-    """A device, who used it, and for how long each signal was active in this look (board ns)."""
+    """A device, who used it, and for how long each signal was active in this look (GPU ns)."""
 
     device: MeteredDevice
     users: GpuUserWeights
@@ -164,7 +164,7 @@ class _Used(NamedTuple):
 
 @dataclass(slots=True)
 class _MeterReading:
-    """One look at one board."""
+    """One look at one GPU."""
 
     accounts: GpuAccounts
     state: GpuState
@@ -191,7 +191,7 @@ class _MeterReading:
             self._events(board)
 
     def _spans(self, devices: Sequence[MeteredDevice]) -> list[int]:
-        """The elapsed time dealt to the devices by their part of the board; the rest is unpartitioned."""
+        """The elapsed time dealt to the devices by their part of the GPU; the rest is unpartitioned."""
         rest = self.state.unpartitioned()
         spans = split_by_weight(self.elapsed_ns, dict(enumerate((*(d.part for d in devices), rest))))
         if rest:
@@ -252,7 +252,7 @@ class _MeterReading:
     def _activity(
         self, device: MeteredDevice, signal: GpuSignal, state: DeviceState, span_ns: int
     ) -> SignalActivity | None:
-        """What NVML, else the second source, observed, in board time; never more than there was."""
+        """What NVML, else the second source, observed, in GPU time; never more than there was."""
         credit = min(MAX_CREDIT_NS, state.credit_ns.get(signal, 0) + span_ns)
         state.credit_ns[signal] = credit
         found = device.reading.activity.get(signal) if device.reading else None
@@ -310,7 +310,7 @@ class _MeterReading:
         self.accounts.add(device.key, GpuMeasure.HELD, span_ns, _rows(shares, device.key, method))
 
     def _watch_idling(self, used: Sequence[_Used]) -> None:
-        """Note since when all of the board was seen idle, by the driver itself and without a pause."""
+        """Note since when all of the GPU was seen idle, by the driver itself and without a pause."""
         is_watched = all(
             self.state.device(found.device.key).sources[GpuSignal.BUSY] in NVML_SOURCES for found in used
         )
@@ -342,7 +342,7 @@ class _MeterReading:
         self.accounts.add(gpu, GpuMeasure.ENERGY, step - idle_mj, by_use or by_share)
 
     def _idle_rows(self, used: Sequence[_Used]) -> dict[CounterRow, int | Fraction]:
-        """What a board draws by being on is dealt by the share held."""
+        """What a GPU draws by being on is dealt by the share held."""
         rows: dict[CounterRow, int | Fraction] = {}
         for device, use, _ in used:
             method = self._energy_method(use)
@@ -356,7 +356,7 @@ class _MeterReading:
         )
 
     def _use_rows(self, used: Sequence[_Used]) -> dict[CounterRow, int | Fraction]:
-        """What a board draws beyond that is dealt by use: among MIG instances by activity and slices.
+        """What a GPU draws beyond that is dealt by use: among MIG instances by activity and slices.
 
         By one signal for all of them: SM activity where each has it, else busy time.
         """
@@ -372,7 +372,7 @@ class _MeterReading:
         return rows
 
     def _energy_method(self, use: GpuUserWeights) -> AttributionMethod:
-        # NVML counts the energy of boards only: an instance's part is an estimate.
+        # NVML counts the energy of GPUs only: an instance's part is an estimate.
         return AttributionMethod.WEIGHTED if self.state.seen.mig else use.method
 
     def _events(self, board: GpuReading) -> None:

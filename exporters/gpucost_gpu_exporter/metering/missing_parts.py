@@ -46,7 +46,7 @@ class MissingParts:
 
 
 def missing_parts_of(board: GpuState) -> Iterator[MissingPart]:
-    """What a board and its MIG instances cannot say, and the second source does not either."""
+    """What a GPU and its MIG instances cannot say, and the second source does not either."""
     uuid = board.seen.uuid
     if board.lost:
         yield MissingPart(DeviceKey(uuid), "gpu", board.lost)

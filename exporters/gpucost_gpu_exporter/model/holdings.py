@@ -1,6 +1,6 @@
 """Who holds which part of which GPU, as exact shares. Pure.
 
-Which boards and MIG instances a node has: what device ids are looked up in. Pure.
+Which GPUs and MIG instances a node has: what device ids are looked up in. Pure.
 
 What the devices of resource claims (DRA) are, by the ResourceSlices that their driver publishes. Pure.
 
@@ -10,7 +10,7 @@ Amounts as integers that floats can carry without an error. Pure.
 
 Counters are exported as floats and added up by others: by Prometheus, by a spreadsheet, in any order. A sum
 of multiples of 2^-20 s (about 1 µs) or 2^-14 J is exact in a double up to 2^33 s and 2^39 J, far beyond the
-life of a board, so that the parts add up to the whole not only here but wherever they are added.
+life of a GPU, so that the parts add up to the whole not only here but wherever they are added.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading
 
 
 class DeviceKey(NamedTuple):
-    """A board (``gpu_instance`` empty) or one MIG GPU instance of it (its id as text)."""
+    """A GPU (``gpu_instance`` empty) or one MIG GPU instance of it (its id as text)."""
 
     gpu_uuid: str
     gpu_instance: str = ""
@@ -45,7 +45,7 @@ class PodRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceHolding:
-    """A pod holds ``share`` of a device: 1, 2/4 of a time-sliced board, 1/3 of a MIG instance.
+    """A pod holds ``share`` of a device: 1, 2/4 of a time-sliced GPU, 1/3 of a MIG instance.
 
     ``containers`` are the names of the containers that list the device, ``resource`` is what was asked for
     (``nvidia.com/gpu``; ``gpu.nvidia.com`` for DRA). A device is held by a pod once, however many of its
@@ -103,7 +103,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """A board: its minor number (the N of ``/dev/nvidiaN``), and its GPU instances by id, if it has any."""
+    """A GPU: its minor number (the N of ``/dev/nvidiaN``), and its GPU instances by id, if it has any."""
 
     minor: int | None = None
     instances: Mapping[int, MigInstance] = field(default_factory=dict)
@@ -111,13 +111,13 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class GpuTopology:
-    """The boards of a node by UUID. Minor numbers may change between two looks, UUIDs do not."""
+    """The GPUs of a node by UUID. Minor numbers may change between two looks, UUIDs do not."""
 
     boards: Mapping[str, GpuDevice] = field(default_factory=dict)
 
     @classmethod
     def from_reading(cls, reading: NodeReading, before: GpuTopology | None = None) -> Self:
-        """What this reading shows. A lost board is as it was ``before``: its holders hold it still."""
+        """What this reading shows. A lost GPU is as it was ``before``: its holders hold it still."""
         known = before.boards if before is not None else {}
         return cls(
             {
@@ -127,7 +127,7 @@ class GpuTopology:
         )
 
     def by_minor(self, minor: int) -> str | None:
-        """The UUID of the board with this minor number."""
+        """The UUID of the GPU with this minor number."""
         return next((uuid for uuid, board in self.boards.items() if board.minor == minor), None)
 
     def mig(self, mig_uuid: str) -> tuple[DeviceKey, Fraction] | None:
@@ -154,7 +154,7 @@ NVIDIA_DRA_DRIVERS = ("gpu.nvidia.com",)
 
 @dataclass(frozen=True, slots=True)
 class DraDevice:
-    """A device that a claim can be given: a board or a MIG device, by its NVML UUID."""
+    """A device that a claim can be given: a GPU or a MIG device, by its NVML UUID."""
 
     uuid: str
     kind: Literal["gpu", "mig"]
@@ -193,7 +193,7 @@ SECOND_NS = 1_000_000_000
 TICKS_PER_SECOND = 1 << 20
 PARTS_PER_JOULE = 1 << 14
 
-# Base amounts: nanoseconds of board time, or millijoules.
+# Base amounts: nanoseconds of GPU time, or millijoules.
 _BASE = dict.fromkeys(GpuMeasure, SECOND_NS) | {GpuMeasure.ENERGY: 1_000}
 _DYADIC = dict.fromkeys(GpuMeasure, TICKS_PER_SECOND) | {GpuMeasure.ENERGY: PARTS_PER_JOULE}
 

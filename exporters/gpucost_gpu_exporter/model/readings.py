@@ -45,7 +45,7 @@ class SignalActivity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """A process on a board or MIG instance. ``pid`` is as the driver says it.
+    """A process on a GPU or MIG instance. ``pid`` is as the driver says it.
 
     ``sm_weight`` is the sum of its SM percentages in the new samples of the driver: a weight, not a time;
     None where the driver has no per-process samples (MIG, vGPU, no privilege).
@@ -60,7 +60,7 @@ class ProcessReading:
 class InstanceReading:
     """A MIG GPU instance. ``compute_instances`` maps the MIG UUID to the part of the instance, in slices.
 
-    ``slices`` of ``of_slices`` is its share of the board (3 of 7); ``profile`` is like ``3g.40gb``.
+    ``slices`` of ``of_slices`` is its share of the GPU (3 of 7); ``profile`` is like ``3g.40gb``.
     """
 
     gpu_instance: int
@@ -79,7 +79,7 @@ class InstanceReading:
 class GpuReading:
     """One physical GPU; ``uuid`` is ``pci:<bus id>`` or ``index:<n>`` for a lost one that never said its own.
 
-    ``lost`` is the driver's word when the board no longer answers (``GPU_IS_LOST``), else empty; then all
+    ``lost`` is the driver's word when the GPU no longer answers (``GPU_IS_LOST``), else empty; then all
     else but ``uuid`` is as last known or None. ``missing`` says, for each thing that could not be read, why:
     the name of the NVML error without its prefix (``NOT_SUPPORTED``, ``NO_PERMISSION``,
     ``FUNCTION_NOT_FOUND``, ``CORRUPT`` for a value outside its range); its keys are the names in
@@ -105,7 +105,7 @@ class GpuReading:
 
 
 class ReadingPart(StrEnum):
-    """What can be missing of a board or instance: the keys of ``missing``."""
+    """What can be missing of a GPU or instance: the keys of ``missing``."""
 
     BUSY = "busy"
     SM = "sm_active"
@@ -121,7 +121,7 @@ class ReadingPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """All boards of the node at one instant. ``dropped`` counts readings thrown away, by reason."""
+    """All GPUs of the node at one instant. ``dropped`` counts readings thrown away, by reason."""
 
     driver_version: str
     boards: tuple[GpuReading, ...]

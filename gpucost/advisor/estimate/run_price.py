@@ -22,7 +22,7 @@ NO_BOOK = "price: unknown, there is no price book"
 def price_of(
     asking: SchedulingRequest, found: LayerResult, known: AdvisorContext
 ) -> tuple[PriceEstimate | None, tuple[str, ...]]:
-    """Board-hours of its GPUs at the price in force on the nodes it gets, or, without any, on the first node
+    """GPU-hours of its GPUs at the price in force on the nodes it gets, or, without any, on the first node
     that its pods may use; else None, and lines that say why.
 
     The rest of a node's price follows its GPUs, as in the reports; pods without GPUs cost nothing here.
@@ -88,7 +88,7 @@ def _first(wanted: PlacementDemand, known: AdvisorContext) -> Node | None:
 
 
 def _boards(node: Node, requests: Mapping[str, int], known: AdvisorContext) -> tuple[Fraction | None, str]:
-    """Boards that one pod holds."""
+    """GPUs that one pod holds."""
     total = Fraction(0)
     for resource, amount in requests.items():
         if not known.overview.catalog.is_gpu(resource):

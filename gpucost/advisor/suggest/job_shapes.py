@@ -1,4 +1,4 @@
-"""A smaller job: a smaller minimum, fewer pods, fewer GPUs in a pod, a slice instead of a board.
+"""A smaller job: a smaller minimum, fewer pods, fewer GPUs in a pod, a slice instead of a GPU.
 
 The same job in another shape: topology as a wish instead of a condition, as many GPUs in smaller pods.
 

@@ -332,8 +332,8 @@ NO_HISTORY = RunTimes()
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """Of earlier runs of the same job, or of like ones. ``model`` is the board they ran on
-    (``gpucost.domain.gpu``), ``memory_bytes`` the 99th percentile of memory in use on one board of
+    """Of earlier runs of the same job, or of like ones. ``model`` is the GPU they ran on
+    (``gpucost.domain.gpu``), ``memory_bytes`` the 99th percentile of memory in use on one GPU of
     ``board_bytes``, ``sm_activity`` the 95th percentile of SM activity, 0 to 1. ``gpus`` is how many GPUs of
     one pod did anything at all, None where nobody can say. ``runs`` is how many runs it is from."""
 

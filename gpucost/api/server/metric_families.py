@@ -65,7 +65,7 @@ class TeamRows:
         self._told = False
 
     def weigh(self, held_ms: Mapping[str, int]) -> None:
-        """Take notice of what teams have held this month, in board-ms."""
+        """Take notice of what teams have held this month, in GPU-ms."""
         with self._lock:
             free = {team: held for team, held in held_ms.items() if not self._is_sure(team)}
             for team, held in sorted(free.items(), key=lambda each: (-each[1], each[0])):

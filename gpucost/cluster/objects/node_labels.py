@@ -1,8 +1,8 @@
-"""What a node's labels say of its GPUs: how many boards, how many units of which resource, how often shared.
+"""What a node's labels say of its GPUs: how many GPUs, how many units of which resource, how often shared.
 
 Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.go and mig-strategy.go):
 
-- ``nvidia.com/gpu.count`` counts boards; under MIG strategy ``single`` slices, and the product label then
+- ``nvidia.com/gpu.count`` counts GPUs; under MIG strategy ``single`` slices, and the product label then
   names their profile.
 - ``nvidia.com/mig-<profile>.count`` counts slices under strategy ``mixed``.
 - ``<resource>.replicas`` is how many units each of those is handed out as; 0 and 1 are not shared. Units of
@@ -75,14 +75,14 @@ def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
         if times is not None and times > 1:
             replicas[unit] = times
         count = counts.get(resource)
-        # Of boards beside slices nobody says how many are whole: the count is of both.
+        # Of GPUs beside slices nobody says how many are whole: the count is of both.
         if count and not (resource == _GPU and has_slices):
             expected[unit] = count * (times or 1)
     return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
 
 
 def _counts(labels: Labels, flaw: FlawReport) -> dict[str, int]:
-    """Boards or slices by resource."""
+    """GPUs or slices by resource."""
     counts = {}
     for label in labels:
         match = _COUNT.match(label) if label.startswith("nvidia.com/") else None
@@ -112,7 +112,7 @@ def _handed_out_as(resource: str, product: str, times: int) -> str | None:
 
 
 def _boards(product: str, count: int | None) -> int | None:
-    """How many boards there are; of slices, as many as hold them all when each is full, if that comes out."""
+    """How many GPUs there are; of slices, as many as hold them all when each is full, if that comes out."""
     if not count:  # 0 is what is written where the MIG geometry does not suit the strategy
         return None
     label = parse_product(product)
@@ -123,16 +123,16 @@ def _boards(product: str, count: int | None) -> int | None:
 
 
 def _most_on_a_board(model: str, profile: str) -> int | None:
-    """How many slices of one profile a board holds (NVIDIA's MIG user guide, supported profiles).
+    """How many slices of one profile a GPU holds (NVIDIA's MIG user guide, supported profiles).
 
-    None for boards and profiles that are not known, and for compute instances, which share a slice.
+    None for GPUs and profiles that are not known, and for compute instances, which share a slice.
     """
     plain = re.sub(r"[+.]me\Z", "", profile)
     table, match = MIG_TABLES.get(model), _PROFILE.match(plain)
     memory = table.memory_by_profile.get(plain) if table is not None else None
     if table is None or match is None or memory is None:
         return None
-    if plain != profile:  # a board has one set of media engines
+    if plain != profile:  # a GPU has one set of media engines
         return 1
     return min(table.compute_slices // int(match["slices"]), table.memory_slices // memory)
 

@@ -60,7 +60,7 @@ def newest_slices(
 def published_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS) -> Mapping[str, Resources]:
     """Units by node name and resource name. Devices that no single node has are left out.
 
-    A board is counted once. Where its partitions are cut only when claimed, it is published as a whole and
+    A GPU is counted once. Where its partitions are cut only when claimed, it is published as a whole and
     as every partition it could be, all drawing on one counter set: that is one whole GPU, whether or not
     the whole is among them. Where it is already cut, its parts count and it does not, though some versions
     of the driver publish it too.

@@ -126,7 +126,7 @@ def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple
     """GPU units that a node has, and those it advertises; 0 too, since a node that has none has lost them.
 
     ``published`` are units of its ResourceSlices. They count where no device plugin advertises GPUs: where
-    both do, they are the same boards.
+    both do, they are the same GPUs.
     """
     capacity = {name: amount for name, amount in node.capacity.items() if catalog.is_gpu(name)}
     allocatable = {name: amount for name, amount in node.allocatable.items() if catalog.is_gpu(name)}
@@ -138,7 +138,7 @@ def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple
 def expected_units(node: Node, published: Resources, catalog: ResourceCatalog) -> Resources:
     """GPU units that hardware and sharing settings of a node should give, named as the node has them.
 
-    Labels speak of a device plugin's resources also where slices publish the boards instead.
+    Labels speak of a device plugin's resources also where slices publish the GPUs instead.
     """
     if not node.expected or not published or _has_plugin(node, catalog):
         return node.expected

@@ -4,7 +4,7 @@ Rules are those of kubernetes, component-helpers (nodeaffinity, corev1 helpers) 
 NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit. Not evaluated: rules about other pods,
 topology spreading, volumes, host ports and devices of claims. So "fits" means "nothing known is against it".
 
-The MIG slices of a board that a job would fit, the smallest first.
+The MIG slices of a GPU that a job would fit, the smallest first.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ _PROFILE = re.compile(r"(?P<g>\d)g\.(?P<gb>\d+)gb\Z")
 
 @dataclass(frozen=True, slots=True)
 class MigSliceFit:
-    """``share`` is what the slice is of a board by the basis of the report, ``memory`` its bytes."""
+    """``share`` is what the slice is of a GPU by the basis of the report, ``memory`` its bytes."""
 
     profile: str
     share: Fraction
@@ -205,7 +205,7 @@ class MigSliceFit:
 def smallest_fit(
     model: str, memory_total: float, memory_p99: float, sm_p95: float, room: float, basis: ShareBasis
 ) -> MigSliceFit | None:
-    """The first of ``fits``, if it is less than a board by the basis of the report."""
+    """The first of ``fits``, if it is less than a GPU by the basis of the report."""
     found = next(fits(model, memory_total, memory_p99, sm_p95, room, basis), None)
     return found if found is not None and found.share < 1 else None
 
@@ -219,7 +219,7 @@ def fits(
     basis: ShareBasis = ShareBasis.COMPUTE,
 ) -> Iterator[MigSliceFit]:
     """Slices with the least compute first, then the least memory, of which ``memory_p99`` takes at most
-    ``room`` and whose share of the SMs is at least ``sm_p95``; the whole board is none.
+    ``room`` and whose share of the SMs is at least ``sm_p95``; the whole GPU is none.
 
     A slice has its part of the memory slices, but no more than its name says: 1g.10gb is 10 GB.
     """

@@ -265,7 +265,7 @@ def _finding(
 
 def _viewed(facts: DetectorFacts, draft: FindingDraft, recent: Window) -> _WasteSum:
     """What a view is about: each part at the price of the nodes, flavor or queue it is about. A view claims
-    no boards: those of now are what the rule says, at the price of its last part."""
+    no GPUs: those of now are what the rule says, at the price of its last part."""
     parts = [each.within(recent) for each in draft.view or ()]
     nano: int | None = 0
     for part in parts:
@@ -289,7 +289,7 @@ def _severity(board_ms: float, capacity_ms: float) -> FindingSeverity:
 
 
 def _capacity_ms(facts: DetectorFacts, recent: Window) -> float:
-    """Board time of all units that should exist, in the last day."""
+    """GPU time of all units that should exist, in the last day."""
     rows = facts.history.frames.capacity
     units = rows[["expected", "capacity", "allocatable"]].max(axis=1)
     time = rows["end_ms"].clip(upper=recent.end_ms) - rows["start_ms"].clip(lower=recent.start_ms)

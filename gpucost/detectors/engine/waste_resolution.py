@@ -1,4 +1,4 @@
-"""Every board-second in one bucket: overlapping claims on board time are settled by the order of buckets.
+"""Every GPU-second in one bucket: overlapping claims on GPU time are settled by the order of buckets.
 
 An account is what one pod held on one node, what nobody held there, or what was missing there. At every
 instant the claims on an account are served in the order of the waste ledger (domain.waste), claims of one
@@ -27,7 +27,7 @@ from gpucost.domain.buckets import (
 )
 
 NEGLIGIBLE = 1e-9
-"""Boards below this are rounding of floats, not hardware."""
+"""GPUs below this are rounding of floats, not hardware."""
 
 _Account: TypeAlias = tuple[str, str]
 """Node, and pod uid, UNALLOCATED or UNAVAILABLE."""

@@ -1,4 +1,4 @@
-"""What detectors look at: the history of a cluster, its state now, and what its boards cost.
+"""What detectors look at: the history of a cluster, its state now, and what its GPUs cost.
 
 The team of those who wait, by the same rules as of those who hold: a label is not yet a team.
 
@@ -45,7 +45,7 @@ _SIGNALS = ("busy_ms", "observed_ms", "sm_active_ms", "sm_observed_ms")
 class PastWork:
     """Jobs in steps of ``step_ms``, at least one; of a step in which a job held nothing there is no row.
 
-    ``rows`` have ``namespace``, ``job_uid``, ``step_start_ms``, and in board milliseconds ``board_ms`` and
+    ``rows`` have ``namespace``, ``job_uid``, ``step_start_ms``, and in GPU milliseconds ``board_ms`` and
     the signals, null where none was observed; sorted by job, then time.
     """
 
@@ -64,7 +64,7 @@ class PastWork:
 
     @cached_property
     def peaks(self) -> Mapping[tuple[str, str], float]:
-        """By namespace and job uid: how many boards' SMs its busiest step took, on average over the step."""
+        """By namespace and job uid: how many GPUs' SMs its busiest step took, on average over the step."""
         active, seen = (self.rows[name].astype("float64") for name in ("sm_active_ms", "sm_observed_ms"))
         boards = active / seen.where(seen > 0) * self.rows["board_ms"] / self.step_ms
         found = dict[tuple[str, str], float]()
@@ -157,7 +157,7 @@ class ClusterHistory:
 
     @cached_property
     def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
-        """What one unit is of a board, by cluster, node and resource. What cannot be said is absent."""
+        """What one unit is of a GPU, by cluster, node and resource. What cannot be said is absent."""
         found: dict[tuple[str, str, str], Fraction] = {}
         kinds = self.frames.capacity[["cluster", "node", "resource", "replicas"]].drop_duplicates()
         for cluster, node, resource, replicas in zip(*(kinds[name].tolist() for name in kinds), strict=True):
@@ -221,7 +221,7 @@ class ClusterHistory:
 
 @dataclass(frozen=True)
 class GpuTimePrices:
-    """What board time of a node costs."""
+    """What GPU time of a node costs."""
 
     history: ClusterHistory
     rates: RateLookup
@@ -239,8 +239,8 @@ class GpuTimePrices:
         return found
 
     def nano(self, cluster: str, node: str, start_ms: int, end_ms: int, boards: float) -> int | None:
-        """Cost of ``boards`` boards of a node in ``[start, end)``, rounded; None where part has no price."""
-        # Nano-units times milliseconds per hour and board: whole, so that nothing is rounded before the end.
+        """Cost of ``boards`` GPUs of a node in ``[start, end)``, rounded; None where part has no price."""
+        # Nano-units times milliseconds per hour and GPU: whole, so that nothing is rounded before the end.
         exact = covered = 0
         for length_ms, rate, _ in self._parts(cluster, node, start_ms, end_ms):
             if rate is None:
@@ -254,7 +254,7 @@ class GpuTimePrices:
 
     def mean_nano(self, cluster: str, view: ViewTime) -> int | None:
         """What the time of a view costs at the mean price of its nodes then, rounded. A node weighs as many
-        boards as it has, for as long as it had a price; None where no node ever had one."""
+        GPUs as it has, for as long as it had a price; None where no node ever had one."""
         if not view.board_ms:
             return 0
         exact = weights = 0
@@ -271,8 +271,8 @@ class GpuTimePrices:
     def _parts(
         self, cluster: str, node: str, start_ms: int, end_ms: int
     ) -> Iterator[tuple[int, int | None, int]]:
-        """(milliseconds, nano-units per hour and board or None without a price, boards of the node) of every
-        stretch of ``[start, end)`` with one price. A node whose boards nobody told counts as one."""
+        """(milliseconds, nano-units per hour and GPU or None without a price, GPUs of the node) of every
+        stretch of ``[start, end)`` with one price. A node whose GPUs nobody told counts as one."""
         for row, spans in self._spans.get((cluster, node), ()):
             for span in spans:
                 start = max(start_ms, row.start_ms, span.start_ms)
@@ -289,7 +289,7 @@ class GpuTimePrices:
         return found
 
     def nano_per_hour(self, cluster: str, node: str, at_ms: int) -> int | None:
-        """What one board of a node costs an hour at an instant; None where it has no price then."""
+        """What one GPU of a node costs an hour at an instant; None where it has no price then."""
         for row, spans in self._spans.get((cluster, node), ()):
             for span in spans:
                 if max(row.start_ms, span.start_ms) <= at_ms < min(row.end_ms, span.end_ms):

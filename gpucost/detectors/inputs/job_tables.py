@@ -2,7 +2,7 @@
 
 Stragglers: one pod of a job does nothing while most of the others are busy. Arrays, no loops over rows.
 
-Rows of activity as claims on board time.
+Rows of activity as claims on GPU time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JobAttributes:
 @dataclass(frozen=True)
 class JobTables:
     """``pods``: one row per pod and node: ``pod_uid``, ``pod`` (its name), ``node``, ``start``, ``end``,
-    ``boards`` (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole boards),
+    ``boards`` (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole GPUs),
     ``resource``, and ``job``, a position in ``jobs``. ``pod`` is, per series of the activity, the position of
     its pod, -1 for a stranger.
     """
@@ -100,7 +100,7 @@ class JobTables:
     def gpus(self) -> Ints:
         """Of each pod: how many GPUs, or MIG instances, should have been measured.
 
-        Where boards are shared by time, units are no GPUs: as many as were seen, at least one.
+        Where GPUs are shared by time, units are no GPUs: as many as were seen, at least one.
         """
         seen = self.series_count
         found: Ints = np.where(self.is_shared, np.maximum(seen, 1), np.maximum(self.units, seen))
@@ -113,7 +113,7 @@ class JobTables:
 
     @cached_property
     def is_shared(self) -> Flags:
-        """Of each pod: whether its boards are shared by time."""
+        """Of each pod: whether its GPUs are shared by time."""
         return self.pods["is_shared"].to_numpy(np.bool_)
 
     @cached_property
@@ -174,7 +174,7 @@ class JobTables:
 
 
 def _pods(held: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one pod that follow one another are one; of several resources, units and boards add up."""
+    """Rows of one pod that follow one another are one; of several resources, units and GPUs add up."""
     by_resource = held.groupby(["pod_uid", "node", "resource"], sort=True).agg(
         start=("start_ms", "min"), end=("end_ms", "max"), units=("count", "max"), boards=("boards", "max"),
         job=("_code", "last"), cluster=("cluster", "last"), pod=("pod", "last"),

@@ -386,7 +386,7 @@ def _positive(node: Ints, time: Ints, change: Ints) -> StepFunction:
 
 
 def boards_per_unit(history: ClusterHistory, resource: str, nodes: tuple[str, ...] = ()) -> float:
-    """Boards that a unit stands for, the mean over ``nodes``, all of them for none; NaN where none says."""
+    """GPUs that a unit stands for, the mean over ``nodes``, all of them for none; NaN where none says."""
     key = ("boards_per_unit", resource, nodes)
     if key not in history.memo:
         shares = [

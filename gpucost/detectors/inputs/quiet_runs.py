@@ -23,10 +23,10 @@ _IDLE_WATTS = {
     **dict.fromkeys(("H200", "GH200"), 180.0),
     **dict.fromkeys(("B200", "B300", "GB200", "GB300"), 300.0),
 }
-"""Watts that a board of a model with a loaded program but no running kernel stays below. gpu-pruner's
+"""Watts that a GPU of a model with a loaded program but no running kernel stays below. gpu-pruner's
 examples are 100 W for A10G and 150 W for H100; Acme's idle A100 draw about 70 W; the others are ours."""
 UNKNOWN_WATTS, UNKNOWN_TIMES_FLOOR = 100.0, 1.5
-"""For models not named above: the lesser of a level and a multiple of the least the board drew lately."""
+"""For models not named above: the lesser of a level and a multiple of the least the GPU drew lately."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class IdleRows:
 
     @cached_property
     def _least(self) -> Floats:
-        """The least that the board of each row drew lately."""
+        """The least that the GPU of each row drew lately."""
         activity = self.table.activity
         power = self.power(np.arange(len(activity)))
         half_day = activity.start // LATELY_MS
@@ -183,7 +183,7 @@ class IdleRows:
         return found
 
     def contradicted(self, rows: Ints) -> Flags:
-        """Rows in which the board drew what only work draws."""
+        """Rows in which the GPU drew what only work draws."""
         found: Flags = self.power(rows) >= self.level[rows]
         return found
 

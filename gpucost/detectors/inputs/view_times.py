@@ -16,7 +16,7 @@ from gpucost.domain.time import HOUR_MS
 
 
 def of_episodes(episodes: Iterable[WasteEpisode]) -> tuple[ViewTime, ...]:
-    """The time of claims that nobody counts; those whose boards are not known have none."""
+    """The time of claims that nobody counts; those whose GPUs are not known have none."""
     return tuple(
         ViewTime(
             each.start_ms, each.end_ms, (each.end_ms - each.start_ms) * (each.boards or 0.0), (each.node,)
@@ -28,7 +28,7 @@ def of_episodes(episodes: Iterable[WasteEpisode]) -> tuple[ViewTime, ...]:
 def of_flavors(
     facts: DetectorFacts, resource: str, which: Flags, units: StepFunction, start_ms: int, end_ms: int
 ) -> tuple[ViewTime, ...]:
-    """``units`` of unused quota over time, as boards of its flavors' nodes. ``which`` rows of the quotas it
+    """``units`` of unused quota over time, as GPUs of its flavors' nodes. ``which`` rows of the quotas it
     is of; where they are of several flavors, each has the part that its unused quota is of all."""
     quotas = QueueQuotas.of(facts.history)
     flavor = quotas.rows["flavor"].to_numpy(dtype=object)
@@ -92,7 +92,7 @@ def flavor_nodes(facts: DetectorFacts, flavor: str, resource: str) -> tuple[str,
 
 
 def _hourly(boards: StepFunction, start_ms: int, end_ms: int) -> Iterator[tuple[int, int, float]]:
-    """(start, end, board milliseconds) of every whole hour of UTC, and what is left at both ends. Prices
+    """(start, end, GPU milliseconds) of every whole hour of UTC, and what is left at both ends. Prices
     change at such instants, and a series may change every few seconds."""
     edges: Sequence[int] = [
         start_ms,

@@ -194,7 +194,7 @@ def _team(facts: DetectorFacts, found: _Blocked) -> str:
 
 
 def _share(facts: DetectorFacts, found: _Blocked) -> float:
-    """Boards per unit; 1 where the history does not know."""
+    """GPUs per unit; 1 where the history does not know."""
     key = (facts.cluster, found.node.meta.name, found.resource)
     return float(facts.history.shares.get(key, 1))
 

@@ -81,7 +81,7 @@ class ClusterTenancy:
 
     @cached_property
     def used(self) -> Mapping[ClusterTenant, float]:
-        """Board milliseconds by tenant."""
+        """GPU milliseconds by tenant."""
         held = self.facts.history.held
         start, end = (held[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
         time = np.minimum(end, self.end_ms) - np.maximum(start, self.start_ms)
@@ -290,7 +290,7 @@ def _borrows(tenancy: ClusterTenancy, tenant: ClusterTenant) -> bool:
 
 
 def _displaced(tenancy: ClusterTenancy, tenant: ClusterTenant) -> Mapping[str, StepFunction]:
-    """Boards by resource."""
+    """GPUs by resource."""
     found = {}
     for resource in sorted(tenancy.demand["resource"].unique()):
         boards = float(np.nan_to_num(boards_per_unit(tenancy.facts.history, resource)))

@@ -68,7 +68,7 @@ class _Count(NamedTuple):
 
 
 class _Missing(NamedTuple):
-    """``units`` of a resource that should be there and are not, and the boards they stand for; ``should`` is
+    """``units`` of a resource that should be there and are not, and the GPUs they stand for; ``should`` is
     how many units there should be."""
 
     boards: float
@@ -77,7 +77,7 @@ class _Missing(NamedTuple):
 
 
 class _MissingUnits(NamedTuple):
-    """A node in ``[start_ms, end_ms)``: what is missing by resource, and boards it advertises and has."""
+    """A node in ``[start_ms, end_ms)``: what is missing by resource, and GPUs it advertises and has."""
 
     start_ms: int
     end_ms: int
@@ -173,7 +173,7 @@ def _with_units(capacity: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Known(NamedTuple):
-    """What the nodes frame says of a node: since when it is there, most boards it had, last product."""
+    """What the nodes frame says of a node: since when it is there, most GPUs it had, last product."""
 
     start_ms: int
     boards: int
@@ -204,8 +204,8 @@ def _looks(
 ) -> Iterator[_MissingUnits]:
     """Stretches in which all counts of a node stay the same.
 
-    Boards are what is compared: a resource that was renamed, shared or sliced differently is not missing
-    while others stand for the same boards.
+    GPUs are what is compared: a resource that was renamed, shared or sliced differently is not missing
+    while others stand for the same GPUs.
     """
     most = float(known.boards) if known is not None and known.boards > 0 else None
     seen = 0.0

@@ -206,7 +206,7 @@ def _restarts(
 
 
 class PriorHolding:
-    """How many boards a job held in the minute before an instant, for instants asked for in order."""
+    """How many GPUs a job held in the minute before an instant, for instants asked for in order."""
 
     def __init__(self, rows: Iterable[AllocationPiece]) -> None:
         self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
@@ -230,7 +230,7 @@ class PriorHolding:
             key = row.pod_uid, row.resource
             if self._held.get(key, (-1, 0.0))[0] == n:
                 self._drop(key)
-        # Sums of parts of boards, added and taken away again: nine digits are left of them.
+        # Sums of parts of GPUs, added and taken away again: nine digits are left of them.
         return round(self._sum, 9)
 
     def _drop(self, key: tuple[str, str]) -> None:
@@ -238,7 +238,7 @@ class PriorHolding:
 
 
 def _overhead_ms(boards: float) -> int:
-    """By how many boards the job held."""
+    """By how many GPUs the job held."""
     length = next(length for most, length in _OVERHEADS if most is None or boards <= most)
     return milliseconds(length)
 
@@ -359,7 +359,7 @@ def _covered(first: Ints, upto: Ints, size: int) -> Flags:
 
 
 def _held_between(facts: DetectorFacts, queue: str, start: Ints, end: Ints) -> Floats:
-    """Board time that a queue held in each ``[start, end)``: the integral over all of its rows, looked up."""
+    """GPU time that a queue held in each ``[start, end)``: the integral over all of its rows, looked up."""
     held = facts.history.held
     named = held["cluster_queue"].where(held["cluster_queue"] != "", held["queue"])
     rows = held[(named == queue) & held["boards"].notna()]

@@ -42,7 +42,7 @@ LOST = "lost"
 
 @dataclass(frozen=True)
 class _Broken:
-    """A board of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: nobody says which."""
+    """A GPU of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: nobody says which."""
 
     node: str
     gpu: str
@@ -57,7 +57,7 @@ class _Broken:
 
 @dataclass(frozen=True)
 class _Hurt:
-    """A broken GPU that a pod held, and how much of a board that is."""
+    """A broken GPU that a pod held, and how much of a GPU that is."""
 
     broken: _Broken
     row: AllocationPiece
@@ -113,7 +113,7 @@ def _meets(row: AllocationPiece, broken: _Broken) -> bool:
 
 
 _Users = Mapping[tuple[str, str], tuple[str, ...]]
-"""By node and pod: the GPUs it did something on, at any time; a MIG instance by its board."""
+"""By node and pod: the GPUs it did something on, at any time; a MIG instance by its GPU."""
 
 
 def _users(facts: DetectorFacts, nodes: set[str]) -> _Users:
@@ -143,7 +143,7 @@ def _hurt(
         return found
     pods = {row.pod_uid for row in rows}
     if broken.gpu and all(_is_measured(row, users) for row in rows):
-        return []  # all that they hold is known, and this board is none of it
+        return []  # all that they hold is known, and this GPU is none of it
     instant_ms = max(broken.start_ms, min(row.start_ms for row in rows))
     if len(pods) == 1 and boards_at(rows, instant_ms) >= _boards(facts, broken.node):
         return [hurt for row in rows for hurt in _claim(broken, row, 1.0)]
@@ -162,7 +162,7 @@ def _claim(broken: _Broken, row: AllocationPiece, boards: float) -> list[_Hurt]:
 
 
 def _boards(facts: DetectorFacts, node: str) -> float:
-    """How many boards a node has; 1 where nothing says."""
+    """How many GPUs a node has; 1 where nothing says."""
     nodes = facts.history.frames.nodes
     found = nodes.loc[nodes["node"] == node, "boards"]
     return max(1.0, float(found.max())) if len(found) else 1.0
@@ -233,7 +233,7 @@ def _action(node: str, rows: Sequence[AllocationPiece], boards: float) -> Findin
 
 
 def _apart(claims: Sequence[_Hurt]) -> Iterator[WasteEpisode]:
-    """Without claims on an unnamed board where the same pod's board is named: they are the same."""
+    """Without claims on an unnamed GPU where the same pod's GPU is named: they are the same."""
     named = [each.episode for each in claims if each.broken.gpu]
     for each in claims:
         own = each.episode

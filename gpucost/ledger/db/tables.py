@@ -70,7 +70,7 @@ class LedgerMeta(LedgerModel, table=True):
 
 
 class UnitRow(LedgerModel, table=True):
-    """What was held, and where: a node's boards as one resource hands them out."""
+    """What was held, and where: a node's GPUs as one resource hands them out."""
 
     __tablename__ = "unit"
 

@@ -31,7 +31,7 @@ from gpucost.ledger.db.tables import (
 from gpucost.ledger.usage import reader
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 
-# What one unit is of a board: integers, to group by but not to filter on.
+# What one unit is of a GPU: integers, to group by but not to filter on.
 _SHARE_DIMS = ("share_num", "share_den")
 _UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if name not in _SHARE_DIMS)
 _HOLDER_DIMS = tuple(name for name in HOLDER_KEY_COLUMNS if name != "team_label")

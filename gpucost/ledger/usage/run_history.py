@@ -1,6 +1,6 @@
 """How long jobs ran, out of the usage lines: what the advisor foretells waits from.
 
-What jobs used of their boards, out of the usage lines: what suggestions of a smaller size rest on.
+What jobs used of their GPUs, out of the usage lines: what suggestions of a smaller size rest on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JobRun:
 
     ``held_ms`` is how long it held any at all: in every window from the first to the last instant that it
     did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is GPU
-    units (boards, or parts of them as they are asked for) that it held at once, the mean over that time, at
+    units (GPUs, or parts of them as they are asked for) that it held at once, the mean over that time, at
     least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of that time: its run is
     longer than what is seen of it. That time begins after the last folded day in what was asked about.
     ``team`` is by the team rules, ``team_label`` what its labels said.
@@ -133,7 +133,7 @@ def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
 def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select[Any]:
     """By job (the least id among its holders) and window."""
     windows = select(W.id).where(*inside(cluster, window))
-    # A unit is ``share_num / share_den`` of a board.
+    # A unit is ``share_num / share_den`` of a GPU.
     units_ms = L.board_ms * U.share_den // U.share_num
     return (
         select(
@@ -156,12 +156,12 @@ MOST_USES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """What a job used of the whole boards of ``model`` that it held in the time that was asked about.
+    """What a job used of the whole GPUs of ``model`` that it held in the time that was asked about.
 
     ``memory_peak_mib`` is the most that it took of one of them, of ``memory_total_mib``. ``sm_busy`` is SM
     activity while anything ran, 0 to 1: the mean over a window (by pod), the highest of its windows. The
     mean over all time would call a job small that works in bursts. ``memory_seen`` and ``sm_seen`` are the
-    parts of its board time in which these were observed, 0 to 1.
+    parts of its GPU time in which these were observed, 0 to 1.
     """
 
     namespace: str

@@ -229,7 +229,7 @@ def _keyed_parts(connection: Connection, window_id: int) -> list[tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class FinalWaste:
-    """Board milliseconds by team and bucket over windows with final waste, which ``starts`` (ms) name.
+    """GPU milliseconds by team and bucket over windows with final waste, which ``starts`` (ms) name.
 
     ``complete`` says that there are no others.
     """

@@ -63,7 +63,7 @@ class TextCompanion:
 
 @cache
 def companion(name: str) -> TextCompanion | None:
-    """What stands beside a field of this name: a cost for nano-units, GPU-hours for board milliseconds,
+    """What stands beside a field of this name: a cost for nano-units, GPU-hours for GPU milliseconds,
     kilowatt-hours for millijoules.
     """
     if name == "nano" or name.endswith("_nano"):

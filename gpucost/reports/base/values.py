@@ -1,7 +1,7 @@
 """The values that reports are made of. Integers until the very edge; ``frame_sums`` adds them up.
 
 Field names carry the unit, and the renderers rely on it: ``nano`` and ``*_nano`` are nano-units of the
-report's currency, ``board_ms`` and ``*_board_ms`` are board milliseconds (1 GPU-hour = 3,600,000).
+report's currency, ``board_ms`` and ``*_board_ms`` are GPU milliseconds (1 GPU-hour = 3,600,000).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP = "step_start_ms"
 
 @dataclass(frozen=True, slots=True)
 class CostAmount:
-    """Board time and its cost. ``nano`` is None when nothing of it has a price; what has none is apart."""
+    """GPU time and its cost. ``nano`` is None when nothing of it has a price; what has none is apart."""
 
     board_ms: int
     nano: int | None
@@ -41,7 +41,7 @@ NOTHING = CostAmount(0, 0)
 class UsageSignal:
     """One signal over held time. ``mean`` is over the observed part only; ``coverage`` = observed / held.
 
-    ``over_board_ms`` is what pods did on shared boards beyond their part: it is not in ``active_board_ms``.
+    ``over_board_ms`` is what pods did on shared GPUs beyond their part: it is not in ``active_board_ms``.
     """
 
     mean: Fraction
@@ -63,7 +63,7 @@ class MemoryUsage:
 
 @dataclass(frozen=True, slots=True)
 class EnergyUsage:
-    """Energy of the held part of the boards; ``mean_w`` is watts per board, over the observed part."""
+    """Energy of the held part of the GPUs; ``mean_w`` is watts per GPU, over the observed part."""
 
     mj: int
     mean_w: Fraction | None
@@ -187,5 +187,5 @@ def named(keys: Sequence[str], values: Iterable[str]) -> Mapping[str, str]:
 
 
 def costliest_first(amount: CostAmount, key: object) -> tuple[int, int, object]:
-    """The order of every table: by cost, then board time, then key. What has no price ranks as 0."""
+    """The order of every table: by cost, then GPU time, then key. What has no price ranks as 0."""
     return (-(amount.nano or 0), -amount.board_ms, key)

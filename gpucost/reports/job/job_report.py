@@ -355,9 +355,9 @@ def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:
 
 
 def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None, currency: str) -> str:
-    """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of boards.
+    """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of GPUs.
 
-    Units are told from board time, ``share`` of a board and span. Where no number of units held all of the
+    Units are told from GPU time, ``share`` of a GPU and span. Where no number of units held all of the
     span explains the time (a pod with gaps, several pods of one name), the GPU-hours stand in their place. A
     sum that differs from its formula by what was dealt to keep totals exact is shown as it is.
     """
@@ -378,7 +378,7 @@ def _units(board_ms: int, span: Window, share: Fraction) -> int | None:
     """The number of units whose time over the whole span this is, but for what dealing leaves; else None."""
     one = share * span.length_ms
     units = round(board_ms / one)
-    # Whole boards are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on
+    # Whole GPUs are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on
     # the node; a gap is longer, since Kubernetes writes times in whole seconds.
     left = 0 if share == 1 else max(units * share * SECOND_MS / 2, Fraction(board_ms, 1_000_000))
     return units if units and abs(units * one - board_ms) <= left else None

@@ -317,7 +317,7 @@ def _deal(
 
 
 def split_amount(amount: CostAmount, weights: Mapping[K, int | Fraction]) -> dict[K, CostAmount]:
-    """``amount`` in exact parts: board time, cost and time without a price, each by largest remainder."""
+    """``amount`` in exact parts: GPU time, cost and time without a price, each by largest remainder."""
     whole = {key: Fraction(weight) for key, weight in weights.items()}
     denominator = lcm(*(weight.denominator for weight in whole.values()))
     claims = {key: int(weight * denominator) for key, weight in whole.items()}

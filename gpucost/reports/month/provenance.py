@@ -60,7 +60,7 @@ class UnobservedSpan:
 
 @dataclass(frozen=True, slots=True)
 class RateUse:
-    """One price-book row, and the board time that was rated by it. Prices are per board-hour."""
+    """One price-book row, and the GPU time that was rated by it. Prices are per GPU-hour."""
 
     rate_id: str
     price_nano: int
@@ -336,7 +336,7 @@ def unreported_buckets(sources: Iterable[str]) -> frozenset[Waste]:
 @dataclass(frozen=True, slots=True)
 class MethodRow:
     """``coverage`` is the part of the held time that the number was measured on, None where nothing was; for
-    held time and capacity, of the month. ``off_board_ms`` is board time by which the number may be off, None
+    held time and capacity, of the month. ``off_board_ms`` is GPU time by which the number may be off, None
     where nothing says that it is; ``notes`` say why.
     """
 

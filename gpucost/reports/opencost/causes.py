@@ -150,7 +150,7 @@ TEXTS: Mapping[ComparisonCause, CauseText] = {
 @dataclass(frozen=True, slots=True)
 class NodePrice:
     """Nano-units per hour; None where there is none. ``gpu`` is OpenCost's for one GPU, ``whole`` the node's
-    price divided by its boards, ``default`` what OpenCost bills where it has no series of the node: then the
+    price divided by its GPUs, ``default`` what OpenCost bills where it has no series of the node: then the
     other two are None, and ``is_default`` says so."""
 
     gpu: int | None
@@ -177,8 +177,8 @@ class NodePrice:
 @dataclass(frozen=True, slots=True)
 class PodDay:
     """What was held under a pod's name on one node, by one team and on one day; ``time`` says how OpenCost's
-    time becomes ours. Ours: units of resources that OpenCost knows (``unit_ms``), their boards
-    (``board_ms``), the boards of all others (``other_board_ms``), of both what is over-committed
+    time becomes ours. Ours: units of resources that OpenCost knows (``unit_ms``), their GPUs
+    (``board_ms``), the GPUs of all others (``other_board_ms``), of both what is over-committed
     (``over_ms``) and what has no price (``unpriced_ms``)."""
 
     time: OpenCostHeldTime
@@ -192,14 +192,14 @@ class PodDay:
 
     @property
     def held_ms(self) -> int:
-        """Board-milliseconds that capacity was there for."""
+        """GPU-milliseconds that capacity was there for."""
         return self.board_ms + self.other_board_ms - self.over_ms
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDay:
     """A node on one day. OpenCost's: GPU count (None: no series) in thousandths, and how long it saw the
-    node. Ours: capacity in board-milliseconds, of resources that OpenCost knows and of others, the same in
+    node. Ours: capacity in GPU-milliseconds, of resources that OpenCost knows and of others, the same in
     units, and what is not priced; ``node_ms`` is how long the node was there."""
 
     count_milli: int | None = None
@@ -251,7 +251,7 @@ def capacity_figures(node: NodeDay, price: NodePrice, resolution_ms: int) -> Cos
         return [0] * _UNTIL_DEFAULT + priced
     counted = 0 if node.count_milli is None else node.count_milli
     if node.boards is None:
-        # Where nobody counts the boards, ours is what was held: no difference in units is known.
+        # Where nobody counts the GPUs, ours is what was held: no difference in units is known.
         after = [counted * node.billed_node_ms // 1000, *[all_ms] * 10]
     else:
         known = node.boards * 1000 if node.count_milli is None else node.count_milli

@@ -180,7 +180,7 @@ def compare(
     resolution_ms: int = RESOLUTION_MS,
 ) -> OpenCostComparison:
     """``lines`` are our lines of the period, of every bucket; ``uncounted`` are nodes (cluster and name) of
-    which nothing says how many boards they have: their lines are what was held, and no capacity. ``read_ms``
+    which nothing says how many GPUs they have: their lines are what was held, and no capacity. ``read_ms``
     is how much of each day was read, where not all of it; ``resolution_ms`` how often OpenCost looks."""
     ours: dict[tuple[str, int], dict[str, list[OurLine]]] = {}
     for line in lines:
@@ -357,7 +357,7 @@ def _price(node: BilledNode | None, boards: int | None, default: int) -> NodePri
 
 
 def _boards(ours: Mapping[tuple[str, int], Mapping[str, Sequence[OurLine]]]) -> dict[tuple[str, str], int]:
-    """The boards of each node, by the most of its capacity that was there at once on any day."""
+    """The GPUs of each node, by the most of its capacity that was there at once on any day."""
     found: dict[tuple[str, str], int] = {}
     for (cluster, _), by_node in ours.items():
         for node, lines in by_node.items():

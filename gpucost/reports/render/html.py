@@ -93,7 +93,7 @@ class DayChart:
 
 
 def capacity_bar(buckets: CapacityBuckets, height: int = 28) -> tuple[ChartRect, ...]:
-    """One bar of 1000 units, split by board time into the four parts of capacity, with gaps between them."""
+    """One bar of 1000 units, split by GPU time into the four parts of capacity, with gaps between them."""
     amounts = {bucket: getattr(buckets, bucket.value) for bucket in CAPACITY_BUCKETS}
     amounts = {bucket: amount for bucket, amount in amounts.items() if amount.board_ms > 0}
     whole = sum(amount.board_ms for amount in amounts.values())

@@ -51,8 +51,8 @@ class WastedPart:
 
 @dataclass(frozen=True, slots=True)
 class RatePart:
-    """What goes on being wasted now: boards, and money per hour. ``boards`` is null of a view without such a
-    number, ``hourly_nano`` without a price and where there are no boards.
+    """What goes on being wasted now: GPUs, and money per hour. ``boards`` is null of a view without such a
+    number, ``hourly_nano`` without a price and where there are no GPUs.
     ``daily_nano`` is the same for a day at that rate, which is another number than what its last day wasted.
     Of what is resolved all are null."""
 
@@ -206,7 +206,7 @@ def _rate(life: FindingLife) -> RatePart:
     if life.state is FindingLifeState.RESOLVED:
         return RatePart(None, None, None)
     finding = life.finding
-    # A view that does not say how many boards it is about now has no number of them.
+    # A view that does not say how many GPUs it is about now has no number of them.
     is_said = finding.wasted.counted or finding.boards_now > 0
     boards = _number(finding.boards_now) if is_said else None
     return RatePart(boards, finding.nano_per_hour, daily_nano(finding))

@@ -121,7 +121,7 @@ class AdvisorCache:
         return () if self._troubles is None else self._troubles.get(uid, ())
 
     def have_used(self, uses: Mapping[tuple[str, str], PastUse]) -> None:
-        """What jobs used of their boards, by namespace and name pattern."""
+        """What jobs used of their GPUs, by namespace and name pattern."""
         self._uses = uses
 
     @property

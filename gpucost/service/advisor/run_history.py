@@ -1,6 +1,6 @@
 """How long jobs ran, out of the ledger: what the advisor's waits rest on.
 
-What jobs used of their boards, out of the ledger: what the advisor suggests smaller sizes from.
+What jobs used of their GPUs, out of the ledger: what the advisor suggests smaller sizes from.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ LEAST_RUNS = 3
 MOST_RUNS = 20
 """Of like jobs, those that ended last."""
 LEAST_SEEN = 0.9
-"""Part of a run's board time in which memory and SM activity were observed: the peak may be in the rest."""
+"""Part of a run's GPU time in which memory and SM activity were observed: the peak may be in the rest."""
 _MIB = 2**20
 
 
 def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
-    """By namespace and name pattern, from whole runs on whole boards of the last 30 days of ``extent``:
+    """By namespace and name pattern, from whole runs on whole GPUs of the last 30 days of ``extent``:
     those after its last folded day.
 
     Runs on another model than the last one are left out: they say little of it. Usage lines have sums by

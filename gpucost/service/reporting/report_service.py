@@ -102,7 +102,7 @@ class ReportAnswer(Generic[R]):
 
 @dataclass(frozen=True)
 class ReportService:
-    """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, boards per team.
+    """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, GPUs per team.
 
     ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
     what the others hold. ``accounts`` are what the team rules say of teams.

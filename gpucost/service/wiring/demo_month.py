@@ -136,7 +136,7 @@ class DemoMonth:
         return found.report
 
     def difference(self) -> ConservationDifference:
-        """The ledger's lines against boards x time x price of the recorded nodes, which knows no lines."""
+        """The ledger's lines against GPUs x time x price of the recorded nodes, which knows no lines."""
         month = DEMO_MONTH.window
         lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "model", "bucket"))
         recorded = self.pipeline.source.read(self.cluster, month)

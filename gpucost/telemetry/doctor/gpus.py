@@ -60,7 +60,7 @@ def base_of(series: Mapping[str, int]) -> list[str]:
 def read_rows(
     asker: ProbeReader, clusters: Mapping[str, Mapping[str, int]], at_ms: int
 ) -> dict[str, list[ResultSeries]] | None:
-    """One series of each board, slice and replica, by cluster. None where they cannot be read."""
+    """One series of each GPU, slice and replica, by cluster. None where they cannot be read."""
     bases = sorted({name for series in clusters.values() for name in base_of(series)})
     if not bases:
         return {}
@@ -123,7 +123,7 @@ def gpu_series(
 
 
 def duplicate_rows(rows: list[ResultSeries], replica_labels: Collection[str]) -> DuplicateSeries | None:
-    """Rows of the same board, slice and replica, held by the same pod."""
+    """Rows of the same GPU, slice and replica, held by the same pod."""
     return duplicate_series(EXPORTER, rows, _row_key, replica_labels)
 
 

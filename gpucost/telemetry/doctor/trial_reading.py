@@ -42,7 +42,7 @@ def read_trial(
 
 
 def summed(frames: ClusterFrames, attribution: Attribution) -> TrialReading:
-    """What came of it, in board milliseconds and numbers of nodes and pods."""
+    """What came of it, in GPU milliseconds and numbers of nodes and pods."""
     lines = attribution.flat()
     is_over = lines["bucket"] == Bucket.OVERCOMMITTED.value
     held = lines[lines["bucket"] == Bucket.HELD.value]

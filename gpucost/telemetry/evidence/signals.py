@@ -82,7 +82,7 @@ def memory_queries(reader: ClusterReader, pod: tuple[str, ...], range_ms: int) -
     used, total, ratio = (
         _of_device(reader, spec) for spec in (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BOARD_RATIO)
     )
-    # Of a MIG instance's memory all is its holder's, though the instance is only a part of a board.
+    # Of a MIG instance's memory all is its holder's, though the instance is only a part of a GPU.
     part = divided(share, ratio, DEVICE_LABELS)
     instants = {
         "memory_observed_ms": by("sum", pod, where_any(share, used, DEVICE_LABELS)),

@@ -409,8 +409,8 @@ def kinds_read(reader: ClusterReader, dialect: str) -> tuple[SeriesKind, ...]:
 
 
 def refusals(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[DataProblem]:
-    """A problem for each job of which series are refused; of very many, of those that claim most. Its board
-    time is the GPU time that they claim, each unit taken for a board."""
+    """A problem for each job of which series are refused; of very many, of those that claim most. Its GPU
+    time is the GPU time that they claim, each unit taken for a GPU."""
     return [
         DataProblem(
             DataProblemCode.SERIES_REFUSED, reader.cluster, each.job, str(each), each.gpu_ms, window.start_ms

@@ -1,4 +1,4 @@
-"""The physical boards of each node, as dcgm-exporter's rows show them, whatever Kubernetes says of the node.
+"""The physical GPUs of each node, as dcgm-exporter's rows show them, whatever Kubernetes says of the node.
 
 What a row calls its node is the node, the exporter's own pod or ``localhost``, so that a name counts only if
 Kubernetes knows a node of that name; else it is where the exporter's pod runs, by name or address, or the
@@ -54,9 +54,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class ObservedGpus:
-    """``boards_of`` is the most boards that a node showed at once, ``product_of`` what they call themselves
+    """``boards_of`` is the most GPUs that a node showed at once, ``product_of`` what they call themselves
     (``NVIDIA H100 80GB HBM3``), ``profile_of`` the one kind of MIG instance that a node is all cut into,
-    ``node_of`` where each board, by its UUID, was last."""
+    ``node_of`` where each GPU, by its UUID, was last."""
 
     boards_of: Mapping[str, int]
     product_of: Mapping[str, str]
@@ -92,7 +92,7 @@ def _gpus_of_rows(rows: Sequence[_Row], places: _Places) -> ObservedGpus:
     last: dict[str, tuple[int, str]] = {}
     products: dict[str, Counter[str]] = defaultdict(Counter)
     profiles: dict[str, set[str]] = defaultdict(set)
-    # A row that names no node is of the node that other rows of its board name.
+    # A row that names no node is of the node that other rows of its GPU name.
     for (labels, times), node in zip(rows, named, strict=True):
         uuid = first_of(labels, UUID_LABELS)
         if node and uuid:
@@ -142,7 +142,7 @@ def _looks(window: Window) -> tuple[int, int, int]:
 
 
 def _rows(reader: KubeStateReader, window: Window, *, between: bool = False) -> list[_Row]:
-    """Labels of boards, and the instants at which they were seen, or seen since the instant before."""
+    """Labels of GPUs, and the instants at which they were seen, or seen since the instant before."""
     fields = field_names(reader, window)
     names = [name for field in _SHOWN for name in fields.get(field, ())]
     if not names:

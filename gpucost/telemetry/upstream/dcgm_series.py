@@ -150,11 +150,11 @@ class DcgmReader:
                 rise = rises[at] / scale.per
                 seen = np.maximum(grids["count"][at] - 1, 0) * interval
                 observed = counts_of[at] * interval
-                # What fell too often, or rose faster than any board can, says nothing certain of its step.
+                # What fell too often, or rose faster than any GPU can, says nothing certain of its step.
                 bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + interval))
                 lost = np.where(bad, seen, seen - observed)
                 self._drop(DcgmField.ENERGY, float(np.nansum(lost)) if key.uids else 0)
-                # No board draws nothing: a counter that stands still is not read.
+                # No GPU draws nothing: a counter that stands still is not read.
                 observed = np.where(bad | (rise <= 0), np.nan, observed)
                 rows.append(_DcgmRow(key, source, observed, rise, rise))
         return self._merged(rows)

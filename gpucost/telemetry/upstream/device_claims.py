@@ -53,7 +53,7 @@ DeviceClaimKey = tuple[DcgmDevice, str]
 
 @dataclass(frozen=True)
 class PodDeviceClaim:
-    """What one pod held of one device. ``share`` is the device's part of a board; the device is handed out to
+    """What one pod held of one device. ``share`` is the device's part of a GPU; the device is handed out to
     ``replicas`` holders, of which the pod may be ``count``. ``held`` is the time held in each step, in ms;
     ``stretches`` the same as intervals."""
 
@@ -90,7 +90,7 @@ class DeviceClaims:
         self._steps = steps
         self._edges = np.array([(each.start_ms, each.end_ms) for each in steps], dtype=np.float64).T
         self.unknown: set[DcgmDevice] = set()
-        """Devices of which nothing says what part of a board they are."""
+        """Devices of which nothing says what part of a GPU they are."""
         self.of: dict[DeviceClaimKey, PodDeviceClaim] = {}
         whole = Window(steps[0].start_ms, steps[-1].end_ms)
         shares: dict[DcgmDevice, float | None] = {}
@@ -160,7 +160,7 @@ class DeviceClaims:
     def _caps(
         self, holdings: ClusterHoldings, settings: UpstreamSettings, whole: Window
     ) -> Mapping[str, Floats]:
-        """By pod, the board time that all its units were in each step."""
+        """By pod, the GPU time that all its units were in each step."""
         shares: dict[str, float] = {}
         for (_, uid), claimed in self.of.items():
             shares[uid] = max(shares.get(uid, 0.0), claimed.share)
@@ -178,7 +178,7 @@ class DeviceClaims:
 
 
 def _share(model: str, profile: str, settings: UpstreamSettings) -> float | None:
-    """The part of a board that a device is; None for an instance of a kind that nobody knows."""
+    """The part of a GPU that a device is; None for an instance of a kind that nobody knows."""
     if not profile or profile.startswith("<<<"):
         return 1.0
     try:
@@ -416,8 +416,8 @@ def limited(used: ClaimReadings, rows: Sequence[int], device: tuple[Floats, Floa
 
 @dataclass(frozen=True, slots=True)
 class DeviceEnergy:
-    """Of claims by step: energy of the whole board and the time that it was seen for, the part of the board
-    that each claim is, the board time that it kept busy (NaN where nobody knows), and its held time."""
+    """Of claims by step: energy of the whole GPU and the time that it was seen for, the part of the GPU
+    that each claim is, the GPU time that it kept busy (NaN where nobody knows), and its held time."""
 
     energy: Floats
     observed: Floats
@@ -427,10 +427,10 @@ class DeviceEnergy:
 
 
 def misplaced_ms(boards: Sequence[str], drawn: DeviceEnergy) -> float:
-    """The most energy that may be another's because boards are split by what was held of them, as time of
-    such a board at its mean power.
+    """The most energy that may be another's because GPUs are split by what was held of them, as time of
+    such a GPU at its mean power.
 
-    What a board draws at rest is rightly split by what was held, what it draws at work by who worked. Nobody
+    What a GPU draws at rest is rightly split by what was held, what it draws at work by who worked. Nobody
     knows how much is which, so the truth is somewhere between one and the other.
     """
     is_cut = (drawn.energy > 0) & (drawn.parts > 0) & (drawn.parts < 1 - _ROUNDING)
@@ -444,7 +444,7 @@ def misplaced_ms(boards: Sequence[str], drawn: DeviceEnergy) -> float:
 
 
 def _misplaced(energy: Floats, parts: Floats, busy: Floats, held: Floats) -> float:
-    """Of one board, in the unit of ``energy``."""
+    """Of one GPU, in the unit of ``energy``."""
     there = energy > 0
     worked = np.where(there, busy, 0.0)
     total = np.nansum(worked, axis=0)

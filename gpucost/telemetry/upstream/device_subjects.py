@@ -27,7 +27,7 @@ _HOLD = ("pod_uid", "namespace", "pod", "node", "resource", "count", "start_ms",
 class PodHolding:
     """``count`` units of ``resource`` held by one pod during ``[start_ms, end_ms)``.
 
-    ``replicas`` is how many units a board, or MIG slice, is handed out as: above 1 it is shared.
+    ``replicas`` is how many units a GPU, or MIG slice, is handed out as: above 1 it is shared.
     """
 
     pod_uid: str
@@ -100,7 +100,7 @@ _ALL = tuple(dict.fromkeys(each for name in NAMES for each in (name, name.lower(
 SeriesLabels = Mapping[str, str]
 SeriesPlace = frozenset[tuple[str, str]]
 DcgmDevice = tuple[str, str]
-"""UUID of the board, and id of the MIG instance or an empty text."""
+"""UUID of the GPU, and id of the MIG instance or an empty text."""
 SeriesOrigin = tuple[str, ...]
 
 
@@ -173,7 +173,7 @@ class SeriesSubjects:
         self.products: dict[DcgmDevice, tuple[str, str]] = {}  # model name and profile
 
     def of(self, labels: SeriesLabels) -> DeviceSubject | None:
-        """None for a series that names no board."""
+        """None for a series that names no GPU."""
         uuid = first_of(labels, UUID_LABELS)
         if not uuid:
             return None

@@ -1,8 +1,8 @@
 """What pods did with what they held, by device and step, out of dcgm-exporter: signals and activity alike.
 
 Busy time is GPU_UTIL, on MIG instances, which have none, the share of time that the graphics engine was
-active. Activity is of the device, so of an instance of 3/7 of a board it counts 3/7. Energy is of the whole
-board, also on the row of an instance: a pod's is the part of the board that it held. Of a device that pods
+active. Activity is of the device, so of an instance of 3/7 of a GPU it counts 3/7. Energy is of the whole
+GPU, also on the row of an instance: a pod's is the part of the GPU that it held. Of a device that pods
 share see ``shared``. What has no samples is NaN, never 0.
 """
 
@@ -81,7 +81,7 @@ _SAMPLED = "use at the edges of what pods held may be off by a scrape interval a
 
 @dataclass(frozen=True)
 class ClaimMeasurement:
-    """One field by claim and step: board milliseconds observed, NaN where none were, and its amount."""
+    """One field by claim and step: GPU milliseconds observed, NaN where none were, and its amount."""
 
     observed: Floats
     amount: Floats
@@ -89,7 +89,7 @@ class ClaimMeasurement:
 
 @dataclass(frozen=True)
 class ClaimUsage:
-    """By claim (rows of ``claims``) and step. Amounts of busy, SM and tensor time are board milliseconds, of
+    """By claim (rows of ``claims``) and step. Amounts of busy, SM and tensor time are GPU milliseconds, of
     memory MiB seconds, of energy millijoules; ``used`` and ``total`` are bytes of the device."""
 
     steps: Sequence[Window]
@@ -161,7 +161,7 @@ class _Reading:
         self._claimed = [*self._claims.of.values()]
         self._shares = np.array([each.share for each in self._claimed]).reshape(-1, 1)
         self._uids = [uid for _, uid in self._claims.of]
-        # Of each field, board time of use that was split, so that it may be another's.
+        # Of each field, GPU time of use that was split, so that it may be another's.
         self._unsure: dict[DcgmField, Floats] = {}
 
     def use(self) -> ClaimUsage:
@@ -216,7 +216,7 @@ class _Reading:
         return any(((seen[0] > 0) & (seen[1] == 0)).any() for seen in lacking.values())
 
     def _read_energy(self) -> DeviceReading:
-        """The counter; of boards without one, power times time, which is the same unit."""
+        """The counter; of GPUs without one, power times time, which is the same unit."""
         counted = self._read.counter(self._names.get(DcgmField.ENERGY, ()))
         boards = {key.device[0] for key, row in counted.keys.items() if counted.observed[row].any()}
         lacking = any(key.device[0] not in boards for each in self._gauges.values() for key in each.keys)
@@ -274,7 +274,7 @@ class _Reading:
         return self._capped(used.observed * parts * self._shares, amounts * self._shares)
 
     def _energy_of(self, busy: Floats) -> tuple[ClaimMeasurement, float]:
-        """By what was held of a board, and how far that may be off, in board milliseconds."""
+        """By what was held of a GPU, and how far that may be off, in GPU milliseconds."""
         used = self._claims.of_reading(self._energy)
         parts = self._parts(used) * self._shares
         boards = [uuid for (uuid, _), _ in self._claims.of]
@@ -284,7 +284,7 @@ class _Reading:
         return self._capped(used.observed * parts, used.amount * parts), off_ms
 
     def _memory_unsure_ms(self, used: Mapping[DcgmField, ClaimReadings], total: Floats) -> float:
-        """Board time of memory of shared devices that no row tells of each pod, by the part in use."""
+        """GPU time of memory of shared devices that no row tells of each pod, by the part in use."""
         of = used[DcgmField.MEMORY_USED]
         own = of_devices(self._gauges[DcgmField.MEMORY_USED], self._read.interval_ms, self._length)
         found = 0.0
@@ -346,7 +346,7 @@ class _Reading:
         return np.array(rows, dtype=np.float64).reshape(-1, len(self._steps))
 
     def _held(self, used: Mapping[DcgmField, ClaimReadings]) -> Floats:
-        """Board time held of each device, where anything was read of it."""
+        """GPU time held of each device, where anything was read of it."""
         copies = np.fmax.reduce([each.copies for each in used.values()])
         longest = np.fmax.reduce([each.observed for each in used.values()])
         of_any = ClaimReadings(longest, longest, longest, copies)
@@ -421,7 +421,7 @@ class _Reading:
         return DataProblem(code, self._cluster, about or self._cluster, detail, ms, self._whole.start_ms)
 
     def _unsplit_ms(self) -> float:
-        """Board time of those who hold parts of devices on which nobody can be told from another."""
+        """GPU time of those who hold parts of devices on which nobody can be told from another."""
         shares: dict[str, float] = {}
         split_up: set[str] = set()
         for (device, uid), claimed in self._claims.of.items():
@@ -440,7 +440,7 @@ class _Reading:
         )
 
     def _sampled_ms(self) -> float:
-        """An interval and the exporter's own at each end of what was held of a device, as board time."""
+        """An interval and the exporter's own at each end of what was held of a device, as GPU time."""
         each_ms = self._read.interval_ms + LAG_MS
         found = 0.0
         for (device, _), claimed in self._claims.of.items():

@@ -71,7 +71,7 @@ _MIG = "nvidia.com/mig-"
 
 @dataclass(frozen=True, slots=True)
 class NodeGpuFacts:
-    """What dcgm-exporter says of nodes: physical boards, the product's name, and the kind of MIG instance
+    """What dcgm-exporter says of nodes: physical GPUs, the product's name, and the kind of MIG instance
     that all of them are cut into."""
 
     count: Mapping[str, int] = field(default_factory=dict)
@@ -277,11 +277,11 @@ def _shares(
     said: GpuLabels, capacity: Mapping[str, float], boards: int, *, tells_replicas: bool
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Units that should be there and how often each is shared, by resource: as labels have it, of which any
-    may be missing, for the resources that the node has, and where they say nothing by its boards."""
+    may be missing, for the resources that the node has, and where they say nothing by its GPUs."""
     expected = {_as_advertised(resource, capacity): units for resource, units in said.expected.items()}
     replicas = {_as_advertised(resource, capacity): times for resource, times in said.replicas.items()}
     if _has_slices(capacity):
-        # The label counts all boards, sliced ones too; how many are whole nobody says but the capacity.
+        # The label counts all GPUs, sliced ones too; how many are whole nobody says but the capacity.
         return {name: units for name, units in expected.items() if name not in _SHARED}, replicas
     is_sliced = bool(parse_product(said.product).profile)
     is_whole = boards > 0 and capacity.keys() == {_GPU} and not is_sliced

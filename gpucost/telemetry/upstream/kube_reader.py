@@ -35,7 +35,7 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
     """``catalog`` says what a GPU resource is; ``owners`` which labels and annotations of pods (and labels of
-    their namespaces) name team, project and user; ``basis`` what a part of a board is measured by.
+    their namespaces) name team, project and user; ``basis`` what a part of a GPU is measured by.
     ``custom_resources`` are series of owners of other kinds that kube-state-metrics was configured to give:
     kind, metric, and the label that holds the name."""
 

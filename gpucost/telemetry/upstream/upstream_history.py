@@ -5,11 +5,11 @@ sizes, and suspended jobs have no pods. Rules that need it say so instead of fin
 
 The frame frames.ACTIVITY out of dcgm-exporter: what each GPU did for each pod, in steps of minutes.
 
-Rows of frames.HEALTH out of dcgm-exporter: boards after an error that only a reset repairs.
+Rows of frames.HEALTH out of dcgm-exporter: GPUs after an error that only a reset repairs.
 
 Its gauge shows the last error's code for as long as there was no other, so that an event is a change of it.
-There is no row while there was no error: the first one is an event where the board was seen before without
-it, by the same exporter; a code that was there when its board was first seen is none. An error of the same
+There is no row while there was no error: the first one is an event where the GPU was seen before without
+it, by the same exporter; a code that was there when its GPU was first seen is none. An error of the same
 code as the last is not seen.
 """
 
@@ -81,7 +81,7 @@ def read_health(reader: KubeStateReader, window: Window, boards: ObservedGpus) -
 
 
 def _broken(reader: KubeStateReader, wide: Window, names: Iterable[str]) -> set[str]:
-    """Boards that showed a code in that time at all; of most nothing else need be read."""
+    """GPUs that showed a code in that time at all; of most nothing else need be read."""
     found: set[str] = set()
     for name in names:
         most = over_time("max_over_time", reader.select(name), wide.length_ms)
@@ -101,7 +101,7 @@ def _raw(
 
 
 def _codes(found: Iterable[ResultSeries]) -> Mapping[str, _Values]:
-    """By board, the code at each instant; what no code can be is left out."""
+    """By GPU, the code at each instant; what no code can be is left out."""
     codes: dict[str, _Values] = defaultdict(dict)
     for each in found:
         own = codes[first_of(each["metric"], UUID_LABELS)]
@@ -114,7 +114,7 @@ def _codes(found: Iterable[ResultSeries]) -> Mapping[str, _Values]:
 
 
 def _instants(found: Iterable[ResultSeries]) -> Mapping[str, dict[int, str]]:
-    """By board, when any of its rows was read, and of which exporter."""
+    """By GPU, when any of its rows was read, and of which exporter."""
     seen: dict[str, dict[int, str]] = defaultdict(dict)
     for each in found:
         labels = each["metric"]
@@ -124,8 +124,8 @@ def _instants(found: Iterable[ResultSeries]) -> Mapping[str, dict[int, str]]:
 
 
 def _stretches(values: _Values, seen: Mapping[int, str]) -> Iterator[tuple[int, int, int]]:
-    """When the board was broken, and by which code: instants without a row of the code but with others of
-    the board show that there is none (any more)."""
+    """When the GPU was broken, and by which code: instants without a row of the code but with others of
+    the GPU show that there is none (any more)."""
     timeline = sorted({**dict.fromkeys(seen, 0), **values}.items())
     events: list[tuple[int, int, int]] = []
     for (before, old), (at, code) in pairwise(timeline):

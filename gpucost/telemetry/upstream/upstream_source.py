@@ -2,7 +2,7 @@
 
 How far numbers of this dialect may be off, as problems: what is not certain is said, with its size.
 
-Texts hold no counts, so that rows of many windows are one row, whose board time adds up.
+Texts hold no counts, so that rows of many windows are one row, whose GPU time adds up.
 
 Rows of frames.SIGNALS out of dcgm-exporter: what was measured on the time that pods held.
 """
@@ -136,7 +136,7 @@ def _largest(grid: Floats, of: np.ndarray[tuple[int], np.dtype[np.int64]], pods:
 
 
 ShareLookup = Callable[[str, str], Fraction | None]
-"""Node and resource -> what one unit is of a board; None where that cannot be said."""
+"""Node and resource -> what one unit is of a GPU; None where that cannot be said."""
 
 END_TEXT = (
     "of pods that went without saying when (deleted, evicted), each is taken to have held until half-way "

@@ -33,7 +33,7 @@ _SHARES = {hour.MIG: 1 / 7, hour.SHARED: 1 / 4}
 
 @dataclass(frozen=True)
 class Reading:
-    """A column: a query of a dcgm-exporter under a setting, and the boards whose share a reader puts in."""
+    """A column: a query of a dcgm-exporter under a setting, and the GPUs whose share a reader puts in."""
 
     title: str
     query: str
@@ -78,7 +78,7 @@ MEASURES = (
         (
             Reading("default", BUSY, Setting.DEFAULT),
             Reading("virtual GPUs", BUSY, Setting.VIRTUAL),
-            # Per-pod rows of a time-sliced board are parts of the board already.
+            # Per-pod rows of a time-sliced GPU are parts of the GPU already.
             Reading("virtual GPUs, shares put in", BUSY, Setting.VIRTUAL, (hour.MIG,)),
         ),
     ),

@@ -1,6 +1,6 @@
 """One hour of a GPU node, as a script with its truth: what each pod held, used and drew.
 
-Four boards: one whole, one in seven MIG slices, one time-sliced in four, one that is lost on the way. All
+Four GPUs: one whole, one in seven MIG slices, one time-sliced in four, one that is lost on the way. All
 times are whole seconds of the hour.
 """
 
@@ -24,8 +24,8 @@ RESTART_AT, RESTART_FOR = 1203, 8
 class ScriptedPod:
     """A pod holds ``device`` (a device id of the kubelet) from ``start`` to ``end``.
 
-    ``busy``, ``sm``: the activity it causes on its unit while it runs, 0 to 1. On the shared board ``sm`` is
-    its processes' share of the SMs, and the board is busy as long as anybody is.
+    ``busy``, ``sm``: the activity it causes on its unit while it runs, 0 to 1. On the shared GPU ``sm`` is
+    its processes' share of the SMs, and the GPU is busy as long as anybody is.
     """
 
     name: str
@@ -92,7 +92,7 @@ ALLOCATABLE = {
 
 @dataclass
 class Truth:
-    """By pod: board seconds held, board seconds busy, joules. ``watched`` leaves out the lost board's end."""
+    """By pod: GPU seconds held, GPU seconds busy, joules. ``watched`` leaves out the lost GPU's end."""
 
     held: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     busy: dict[str, float] = field(default_factory=lambda: defaultdict(float))

@@ -35,7 +35,7 @@ class Setting(Enum):
 
 @dataclass(frozen=True)
 class Device:
-    """A row's entity: a board (``instance`` 0) or one of its MIG slices, which have the board's UUID."""
+    """A row's entity: a GPU (``instance`` 0) or one of its MIG slices, which have the GPU's UUID."""
 
     board: str
     instance: int = 0
@@ -92,7 +92,7 @@ def page(second: int, setting: Setting) -> str | None:
 def scrapes(start: int) -> Iterator[tuple[int, str]]:
     """Every scrape of the hour that begins at ``start`` (seconds since 1970), as Prometheus keeps it.
 
-    The job says the setting; of the board held whole there is also a job per other phase of the scrapes.
+    The job says the setting; of the GPU held whole there is also a job per other phase of the scrapes.
     """
     for phase in range(SCRAPE_EVERY):
         for second in range(phase, hour.HOUR, SCRAPE_EVERY):
@@ -166,7 +166,7 @@ def _loads(second: int) -> Mapping[str | tuple[str, int], DeviceLoad]:
 
 @cache
 def _joules(board: str) -> Sequence[float]:
-    """What the board has drawn since the hour began, by second."""
+    """What the GPU has drawn since the hour began, by second."""
     total, found = 0.0, [0.0]
     for second in hour.seconds():
         total += Device(board).load(second).watts

@@ -59,7 +59,7 @@ def _play(node: GpuNode) -> Iterator[tuple[int, str]]:
     """The hour, second by second; gives the text of each scrape with its time."""
     node.kubelet.allocatable = hour.ALLOCATABLE
     events, shared = hour.events(), node.driver.board(hour.SHARED)
-    # A minute before the hour: the boards are idle, and the exporter learns what idling draws.
+    # A minute before the hour: the GPUs are idle, and the exporter learns what idling draws.
     node.start()
     node.ticks(60)
     yield _scrape(node)

@@ -22,7 +22,7 @@ BOARD = "GPU-0a000000-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def node(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandNode]:
-    """A node with one board of before Hopper, which the pod ``train`` holds."""
+    """A node with one GPU of before Hopper, which the pod ``train`` holds."""
     library = build_double(tmp_path_factory.getbasetemp())
     driver = FakeDriver(tmp_path / "nvml.state", [FakeBoard(BOARD, "NVIDIA A100-SXM4-80GB", gpm=None)])
     with command_node(tmp_path, library, driver) as made:

@@ -32,7 +32,7 @@ def fixture(name: str) -> str:
 
 
 def board(**fields: object) -> str:
-    """A text with rows of board A: ``GPU_UTIL=91``, ``SM_ACTIVE="0.5"``."""
+    """A text with rows of GPU A: ``GPU_UTIL=91``, ``SM_ACTIVE="0.5"``."""
     profiled = ("GR_ENGINE_ACTIVE", "SM_ACTIVE", "PIPE_TENSOR_ACTIVE")
     return "".join(
         f'DCGM_FI_{"PROF" if name in profiled else "DEV"}_{name}{{UUID="{A}"}} {value}\n'

@@ -33,7 +33,7 @@ def node(tmp_path: Path, builds: Path) -> Iterator[GpuNode]:
 
 
 def started(node: GpuNode, *pods: str) -> GpuNode:
-    """An exporter that has looked at time 1 and 2, with these pods on the first board from time 1."""
+    """An exporter that has looked at time 1 and 2, with these pods on the first GPU from time 1."""
     node.pass_time(1)
     node.start()
     node.running.collect()
@@ -59,7 +59,7 @@ def series(node: GpuNode, name: str) -> dict[str, float]:
 
 
 def gpu(snapshot: ExporterSnapshot, measure: GpuMeasure, uuid: str = GPU) -> float | None:
-    """Seconds or joules of a board; None where there are none."""
+    """Seconds or joules of a GPU; None where there are none."""
     found = snapshot.accounts.gpus.get(DeviceKey(uuid), {}).get(measure)
     return None if found is None else found / (1_000 if measure is GpuMeasure.ENERGY else SECOND)
 

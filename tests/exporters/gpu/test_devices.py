@@ -82,7 +82,7 @@ def resolved(
 
 
 def shares(found: NodeHoldings) -> dict[tuple[str, str, str], Fraction]:
-    """(pod, board, GPU instance) -> share."""
+    """(pod, GPU, GPU instance) -> share."""
     return {(held.pod.name, *held.device): held.share for held in found.holdings}
 
 
@@ -155,7 +155,7 @@ def test_an_id_that_nothing_answers_to_is_kept_apart(device_id: str) -> None:
 
 @pytest.mark.trap(12)
 def test_the_key_is_the_uuid_not_the_index() -> None:
-    """After a restart the boards come in another order and with other minor numbers."""
+    """After a restart the GPUs come in another order and with other minor numbers."""
     claims = [claim("a", "GPU-a"), claim("b", "MIG-m2x")]
     boards = [
         (uuid, replace(board, minor=9 - index)) for index, (uuid, board) in enumerate(NODE.boards.items())
@@ -178,7 +178,7 @@ def test_a_mig_uuid_used_again_is_where_it_is_now() -> None:
 
 @pytest.mark.fault(7)
 def test_a_board_cut_anew_while_pods_are_still_listed() -> None:
-    """The claims on slices that are gone count for nothing; those on the new ones fill the board."""
+    """The claims on slices that are gone count for nothing; those on the new ones fill the GPU."""
     recut = GpuTopology({"GPU-m": GpuDevice(2, {n: MigInstance(1, {f"MIG-n{n}": 1}) for n in range(7)})})
     old = [claim("a", "MIG-m1"), claim("b", "MIG-m2x")]
     new = [claim("c", f"MIG-n{n}") for n in range(7)]
@@ -266,7 +266,7 @@ def test_pods_of_one_resource_claim_share_its_device_equally() -> None:
 
 
 def test_a_device_given_out_twice_over_is_shared_in_proportion() -> None:
-    """A whole board beside replicas of it: the device plugin was configured anew."""
+    """A whole GPU beside replicas of it: the device plugin was configured anew."""
     replicas = [f"GPU-a::{index}" for index in range(2)]
     found = resolved(claim("a", "GPU-a"), claim("b", "GPU-a::1"), allocatable=replicas)
     assert shares(found) == {("a", "GPU-a", ""): Fraction(2, 3), ("b", "GPU-a", ""): Fraction(1, 3)}
@@ -286,7 +286,7 @@ def test_replicas_the_kubelet_does_not_list_are_guessed(allocatable: tuple[str, 
 
 
 def test_replicas_that_were_known_are_remembered() -> None:
-    """A board that falls ill leaves the kubelet's list; the shares of its holders stay."""
+    """A GPU that falls ill leaves the kubelet's list; the shares of its holders stay."""
     known = resolved(claim("a", "GPU-a::0"), allocatable=[f"GPU-a::{index}" for index in range(4)])
     ill = resolved(claim("a", "GPU-a::0"), allocatable=[], remembered=known.replicas)
     assert shares(ill) == shares(known) == {("a", "GPU-a", ""): Fraction(1, 4)}

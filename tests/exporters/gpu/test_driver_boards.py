@@ -1,4 +1,4 @@
-"""Whole boards through the real driver process and nvidia-ml-py, over the stand-in driver."""
+"""Whole GPUs through the real driver process and nvidia-ml-py, over the stand-in driver."""
 
 from __future__ import annotations
 
@@ -423,7 +423,7 @@ class TestEvents:
         assert self.told(node, 1) == [79]
 
     def told(self, node: Node, count: int) -> list[int]:
-        """The codes of the first board until there are ``count``, and a little longer."""
+        """The codes of the first GPU until there are ``count``, and a little longer."""
         codes: list[int] = []
         end_s = time.monotonic() + 60
         while time.monotonic() < end_s:

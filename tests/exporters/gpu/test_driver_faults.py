@@ -115,7 +115,7 @@ class TestLostBoard:
         node.look()
         node.board()
         node.driver.board(GPU).lost = True
-        for _ in range(12):  # past the next listing of the boards
+        for _ in range(12):  # past the next listing of the GPUs
             reading = node.step({OTHER: DeviceLoad(busy=0.5)})
             lost, other = reading.boards
             assert (lost.uuid, lost.lost, lost.minor) == (GPU, "GPU_IS_LOST", 0)

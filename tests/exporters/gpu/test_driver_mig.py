@@ -1,4 +1,4 @@
-"""Boards cut by MIG through the real driver process, over the stand-in driver."""
+"""GPUs cut by MIG through the real driver process, over the stand-in driver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def node(tmp_path: Path, library: Path) -> Iterator[Node]:
-    """A board in seven slices, with instance ids 7 to 13 as the driver gives them."""
+    """A GPU in seven slices, with instance ids 7 to 13 as the driver gives them."""
     board = FakeBoard(GPU, mig=True, instances=[one_slice(number) for number in range(7, 14)])
     driver = FakeDriver(tmp_path / "nvml.state", [board])
     with driver_node(driver, library) as node:
@@ -80,7 +80,7 @@ class TestInstances:
 
     @pytest.mark.trap(2, 4)
     def test_busy_is_the_graphics_engines_time_of_the_slice(self, node: Node) -> None:
-        """The board has no utilisation with MIG, which is missing there and not 0."""
+        """The GPU has no utilisation with MIG, which is missing there and not 0."""
         node.look()
         board = node.board({(GPU, 7): DeviceLoad(busy=0.75, sm=0.5, tensor=0.25)})
         assert board.activity == {}

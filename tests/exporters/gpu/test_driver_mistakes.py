@@ -1,4 +1,4 @@
-"""What must not end the look at a node: bad answers, boards never named, mistakes; and a process's end."""
+"""What must not end the look at a node: bad answers, GPUs never named, mistakes; and a process's end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def node(driver: FakeDriver, library: Path) -> Iterator[Node]:
 
 
 class TestNeverNamed:
-    """Boards that are lost before their UUID was ever known."""
+    """GPUs that are lost before their UUID was ever known."""
 
     @pytest.mark.fault(2)
     @pytest.mark.trap(32)

@@ -44,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def node(tmp_path: Path, library: Path) -> Iterator[CommandNode]:
-    """A node with a busy and an idle board; the pod ``train`` holds the busy one."""
+    """A node with a busy and an idle GPU; the pod ``train`` holds the busy one."""
     driver = FakeDriver(tmp_path / "nvml.state", [FakeBoard(BOARD), FakeBoard(IDLE_BOARD)])
     with command_node(tmp_path, library, driver) as made, node_api(pod("train", UID)) as api:
         made.set(kubernetes="url", kubernetes_url=api.url, interval="200ms", driver_timeout="1m")
@@ -144,7 +144,7 @@ def test_counters_go_on_after_a_kill(node: CommandNode) -> None:
     counted = _counters(before)
     assert len(counted) > 20
     assert [series for series, value in counted.items() if first.get(series, -1) < value] == []
-    # The pod held the board all along, as the API server's uid proves: the break is its, and nobody else's.
+    # The pod held the GPU all along, as the API server's uid proves: the break is its, and nobody else's.
     break_s = _value(first, COLLECTED) - _value(before, COLLECTED)
     assert _held(first) - _held(before) == pytest.approx(break_s, abs=0.3)
     assert _held(first, "__unknown__") == 0

@@ -1,4 +1,4 @@
-"""The real command scraped by a real Prometheus while a node's load goes on: the parts are the boards."""
+"""The real command scraped by a real Prometheus while a node's load goes on: the parts are the GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometh
 
 DCGM_TEXT = (Path(__file__).parent / "dcgm" / "classic.prom").read_text()
 METRICS_PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
-# The boards of the dcgm-exporter's text, which says SM 0.5 of the first and 0 of the second, and one of MIG.
+# The GPUs of the dcgm-exporter's text, which says SM 0.5 of the first and 0 of the second, and one of MIG.
 AMPERE = "GPU-0a000000-0000-4000-8000-000000000001"
 HOPPER = "GPU-0b000000-0000-4000-8000-000000000002"
 SLICED = "GPU-0c000000-0000-4000-8000-000000000003"
@@ -211,7 +211,7 @@ def test_every_series_is_in_the_contract_and_on_the_page(live: Live) -> None:
 def test_nothing_is_missing_that_nobody_took_away(live: Live) -> None:
     rows = live.ask("gpucost_gpu_exporter_missing_since_timestamp_seconds")
     found = {(row.get("gpu_uuid", ""), row["part"]) for row, _ in rows}
-    # NVML says neither of the Ampere board, which is why dcgm-exporter is asked.
+    # NVML says neither of the Ampere GPU, which is why dcgm-exporter is asked.
     of_dcgm = {(AMPERE, "sm_active"), (AMPERE, "tensor_active")}
     assert found - of_dcgm == {(SLICED, "process_utilization")}
 

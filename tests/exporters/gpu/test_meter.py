@@ -70,7 +70,7 @@ def instance(number: int, slices: int, uuid: str = "", **more: object) -> Instan
 
 
 class Watch:
-    """A meter with a clock: ``look`` adds a second, or as many as are said, of what a board did."""
+    """A meter with a clock: ``look`` adds a second, or as many as are said, of what a GPU did."""
 
     def __init__(self) -> None:
         self.meter = GpuMeter(GpuAccounts(), {})
@@ -310,7 +310,7 @@ class TestMig:
             )
             return board(mig=True, energy_mj=energy_mj, instances=parts)
 
-        for tick in range(11):  # ten idle seconds: the board draws 70 W by being on
+        for tick in range(11):  # ten idle seconds: the GPU draws 70 W by being on
             watch.look(sliced(70_000 * tick, 0, 0))
         idle = watch.of(GpuMeasure.ENERGY, A), watch.of(GpuMeasure.ENERGY, B)
         watch.look(sliced(700_000 + 370_000, 1.0, 0.25))

@@ -92,7 +92,7 @@ def partitioned_board() -> FakeBoard:
 
 @pytest.fixture
 def mig(driver: FakeDriver, client: Client) -> FakeBoard:
-    """The first board in MIG mode, with the handles ``small``, ``large`` and ``part``."""
+    """The first GPU in MIG mode, with the handles ``small``, ``large`` and ``part``."""
     driver.boards[0] = board = partitioned_board()
     driver.write()
     for name, uuid in (("small", MIG_SMALL), ("large", MIG_LARGE), ("part", MIG_PART)):

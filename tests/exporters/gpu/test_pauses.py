@@ -57,7 +57,7 @@ def _busy(watts: int, at_s: float, busy: float = 1.0, observed: float = 1.0) -> 
 
 
 class TestOtherHolder:
-    """A has the board, the driver is silent for 40 s, and B has it when the driver answers again."""
+    """A has the GPU, the driver is silent for 40 s, and B has it when the driver answers again."""
 
     def _hang(self, watch: Watch) -> None:
         watch.holdings = [holds(A)]

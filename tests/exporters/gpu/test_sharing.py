@@ -1,4 +1,4 @@
-"""Shared boards, pods that come and go, MIG instances made anew, and restarts, through the whole exporter."""
+"""Shared GPUs, pods that come and go, MIG instances made anew, and restarts, through the whole exporter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def share(node: GpuNode, **pids: int) -> None:
 
 
 def working(**shares: float) -> dict[str, DeviceLoad]:
-    """A board that is always busy, with these SM percentages by process (``p101=60``)."""
+    """A GPU that is always busy, with these SM percentages by process (``p101=60``)."""
     return {GPU: DeviceLoad(busy=1.0, sm=0.8, processes={int(pid[1:]): part for pid, part in shares.items()})}
 
 

@@ -62,7 +62,7 @@ def before_hopper(**more: object) -> FakeBoard:
 
 
 def begin(node: GpuNode) -> None:
-    """The exporter has looked once, and the pod holds the board."""
+    """The exporter has looked once, and the pod holds the GPU."""
     node.pass_time(1)
     node.start()
     node.pod("train", GPU)

@@ -70,7 +70,7 @@ def node(tmp_path: Path) -> Iterator[GpuNode]:
 
 
 def _looked(node: GpuNode) -> tuple[ExporterSnapshot, ExporterSnapshot]:
-    """Two snapshots, two seconds apart, of boards that are held in all ways there are."""
+    """Two snapshots, two seconds apart, of GPUs that are held in all ways there are."""
     node.pod("train", WHOLE)
     node.pod("slice", "MIG-1")
     node.pod("unlucky", LOST)

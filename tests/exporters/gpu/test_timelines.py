@@ -1,4 +1,4 @@
-"""Any timeline of a node, out of boards that are whole, cut up, shared or lost: what is always so."""
+"""Any timeline of a node, out of GPUs that are whole, cut up, shared or lost: what is always so."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ rarely = st.integers(0, 9).map(lambda number: number == 9)
 
 @dataclass(frozen=True)
 class Step:
-    """One look: after how long, what is shown of the boards, who holds what from then on."""
+    """One look: after how long, what is shown of the GPUs, who holds what from then on."""
 
     elapsed_ns: int
     boards: tuple[GpuReading, ...] | None
@@ -90,7 +90,7 @@ class Step:
 
 
 def shown(draw: st.DrawFn) -> dict[str, Any]:
-    """What a board and an instance have alike."""
+    """What a GPU and an instance have alike."""
     return {"activity": draw(activities), "processes": draw(processes), "missing": draw(gaps)}
 
 
@@ -137,7 +137,7 @@ timelines = st.lists(a_step(), max_size=8)
 
 
 class Run:
-    """A meter through steps, in which the time since a step belongs to who held the boards after it."""
+    """A meter through steps, in which the time since a step belongs to who held the GPUs after it."""
 
     def __init__(self, is_reversed: bool = False) -> None:
         self.meter = GpuMeter(GpuAccounts(), {})
@@ -269,6 +269,6 @@ class TestAnyTimeline:
 
 
 def without_signals(found: GpuReading) -> GpuReading:
-    """The board without what a restart may lose."""
+    """The GPU without what a restart may lose."""
     parts = tuple(replace(part, activity={}, processes=None) for part in found.instances)
     return replace(found, activity={}, processes=None, instances=parts)

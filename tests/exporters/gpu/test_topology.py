@@ -1,4 +1,4 @@
-"""Boards and instances: what is kept of a reading, and how it is written down."""
+"""GPUs and instances: what is kept of a reading, and how it is written down."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Interval = tuple[float, int, int | None]
 
 
 def a_slice() -> dict[str, Any]:
-    """The two boards of the node."""
+    """The two GPUs of the node."""
     devices = [{"name": f"gpu-{n}", "attributes": {"type": {"string": "gpu"}}} for n in range(2)]
     pool = {"name": "gpu-1", "generation": 1, "resourceSliceCount": 1}
     return {

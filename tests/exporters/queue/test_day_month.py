@@ -121,7 +121,7 @@ def test_every_pod_to_the_millisecond(lines: pd.DataFrame) -> None:
     expected = {uid: _held_ms(uid) * SHARES[pod.resource] for uid, pod in TRUTH.pod_by_uid.items()}
     assert set(found) == {uid for uid, ms in expected.items() if ms}
     for uid, ms in found.items():
-        # Parts of a board are dealt out in whole milliseconds of it.
+        # Parts of a GPU are dealt out in whole milliseconds of it.
         is_whole = TRUTH.pod_by_uid[uid].resource == GPU
         assert ms == expected[uid] if is_whole else abs(ms - expected[uid]) <= 1, uid
 
@@ -136,7 +136,7 @@ def test_the_totals_of_the_month(lines: pd.DataFrame) -> None:
 
 
 def test_all_of_it_adds_up_to_what_there_was(lines: pd.DataFrame) -> None:
-    """Four H100 nodes, one of them until 21:00, and two others, of eight boards each."""
+    """Four H100 nodes, one of them until 21:00, and two others, of eight GPUs each."""
     there_ms = 5 * 8 * DAY.length_ms + 8 * (at("21:00:00") - DAY.start_ms)
     capacity = lines[lines["bucket"] != "overcommitted"]
     assert int(capacity["board_ms"].sum()) == there_ms

@@ -23,7 +23,7 @@ def node(name: str) -> dict[str, Any]:
 
 
 def shared_node(name: str) -> dict[str, Any]:
-    """One board, handed out four times."""
+    """One GPU, handed out four times."""
     labels = {"product": "NVIDIA-L40S-SHARED", "count": "1", "replicas": "4"}
     return shapes.node(name, T0, {GPU: 4}, {f"nvidia.com/gpu.{key}": text for key, text in labels.items()})
 

@@ -147,7 +147,7 @@ def _together(uses: Sequence[Use]) -> Use:
 def _energy(
     node: Node, gpus: Sequence[Gpu], pods: Sequence[Pod], start: int, end: int
 ) -> tuple[list[int], list[float], list[float]]:
-    """Of one board: instants, millijoules since long ago at each, and the watts that follow."""
+    """Of one GPU: instants, millijoules since long ago at each, and the watts that follow."""
     held = [(gpu, pod) for gpu in gpus for pod in pods if gpu in pod.gpus]
     edges = {start, end, *_hours(start, end)}
     edges |= {each for _, pod in held for each in (pod.bound_ms, pod.end_ms) if start < each < end}

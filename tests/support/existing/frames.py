@@ -142,12 +142,12 @@ def hours_of(pod: Pod, world: World) -> Iterator[tuple[int, int, int]]:
 
 
 def part_of_gpu(pod: Pod, gpu: Gpu, world: World) -> float:
-    """The part of a whole board that one unit of the pod is."""
+    """The part of a whole GPU that one unit of the pod is."""
     return float(gpu.share) / world.node(pod.node).offer(pod.resource).replicas
 
 
 def watts_of(node: Node, busy: float) -> float:
-    """Of one whole board that is as busy as this."""
+    """Of one whole GPU that is as busy as this."""
     return node.watts * (0.2 + 0.8 * busy)
 
 

@@ -57,7 +57,7 @@ def _node(node: Node) -> Iterator[Series]:
             yield series(kube.NODE_CONDITION, int(holds), condition=condition, status=status)
     offered = {offer.resource: offer.units for offer in node.offers}
     if node.boards:
-        # A resource that was there once stays, at 0: boards that were cut, boards that are shared.
+        # A resource that was there once stays, at 0: GPUs that were cut, GPUs that are shared.
         offered.setdefault("nvidia.com/gpu", 0)
     for resource, units in offered.items():
         of_resource = {"resource": kube.sanitised(resource), "unit": "integer"}

@@ -35,7 +35,7 @@ def whole(
     shows_labels: bool = True,
     capacity_type: str = "on-demand",
 ) -> Node:
-    """A node of whole boards; with ``replicas`` each is handed out several times, under the other name."""
+    """A node of whole GPUs; with ``replicas`` each is handed out several times, under the other name."""
     gpus = tuple(board(name, index, memory_mib) for index in range(boards))
     labels = {**place(name, instance_type, capacity_type), **of_gpus(product, boards, memory_mib)}
     resource = GPU
@@ -50,7 +50,7 @@ def whole(
 
 
 def sliced(name: str, boards: int) -> Node:
-    """A node whose boards are cut into the same four pieces each (MIG strategy ``mixed``)."""
+    """A node whose GPUs are cut into the same four pieces each (MIG strategy ``mixed``)."""
     product = "NVIDIA-A100-SXM4-80GB"
     labels = {**place(name, "p4de.24xlarge", "reserved"), **of_gpus(product, boards, 81920)}
     labels["nvidia.com/mig.strategy"] = "mixed"
@@ -88,7 +88,7 @@ def of_gpus(product: str, boards: int, memory_mib: int) -> dict[str, str]:
 
 
 def month_nodes(shows_labels: bool = True) -> tuple[Node, ...]:
-    """20 boards. ``h100-2`` comes on the second day, ``l4-1`` loses a board on the third."""
+    """20 GPUs. ``h100-2`` comes on the second day, ``l4-1`` loses a GPU on the third."""
     cpu = Node("cpu-1", "", 0, (), place("cpu-1", "m6i.4xlarge", "on-demand"), 0.0, _BORN)
     return (
         whole("h100-1", "NVIDIA-H100-80GB-HBM3", 8, 81559, 650.0, "p5.48xlarge"),

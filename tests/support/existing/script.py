@@ -163,7 +163,7 @@ def _placed(pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Pod]:
             (gpu, taken)
             for gpu, taken in slots[each.node, each.resource]
             if all(other.end_ms <= each.bound_ms or each.end_ms <= other.bound_ms for other in taken)
-            # The board that one node loses is its last.
+            # The GPU that one node loses is its last.
             and not (each.node == "l4-1" and gpu.index == 1)
         ]
         if len(usable) < each.units:

@@ -42,7 +42,7 @@ def attributed(frames: ClusterFrames, windows: Sequence[Window]) -> Attribution:
 
 @dataclass(frozen=True)
 class Totals:
-    """Usage lines by name: board time, money and use can be summed by any of their columns."""
+    """Usage lines by name: GPU time, money and use can be summed by any of their columns."""
 
     lines: pd.DataFrame
 
@@ -65,7 +65,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Truth:
-    """Board milliseconds, exact: what pods held, what nodes had, what of that could not be had."""
+    """GPU milliseconds, exact: what pods held, what nodes had, what of that could not be had."""
 
     held: Mapping[tuple[str, str, str, str], Fraction]  # by pod uid, team, node and model
     capacity: Mapping[tuple[str, str], Fraction]  # by node and model

@@ -1,4 +1,4 @@
-"""What a cluster did, written down: nodes with their boards, pods with the GPUs they held."""
+"""What a cluster did, written down: nodes with their GPUs, pods with the GPUs they held."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def part_of(name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A board, or an instance of one. ``share`` is its part of the board, ``memory_mib`` its own memory."""
+    """A GPU, or an instance of one. ``share`` is its part of the GPU, ``memory_mib`` its own memory."""
 
     uuid: str
     index: int
@@ -61,7 +61,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``lost`` are (start, end, units) in which fewer units are allocatable; ``watts`` are a busy board's."""
+    """``lost`` are (start, end, units) in which fewer units are allocatable; ``watts`` are a busy GPU's."""
 
     name: str
     product: str

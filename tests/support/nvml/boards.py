@@ -1,4 +1,4 @@
-"""What the stand-in driver has: boards, MIG instances, processes, and their cumulative truths.
+"""What the stand-in driver has: GPUs, MIG instances, processes, and their cumulative truths.
 
 All mutable: a test changes a field and calls ``FakeDriver.write``. Times are integer nanoseconds, sample
 timestamps integer microseconds of the driver's own virtual clock, memory bytes, energy millijoules.
@@ -64,7 +64,7 @@ class FakeProcess:
 
 @dataclass(slots=True)
 class FakeComputeInstance:
-    """One MIG device. ``index`` is its place among the MIG devices of the board: None is the next free."""
+    """One MIG device. ``index`` is its place among the MIG devices of the GPU: None is the next free."""
 
     uuid: str
     slices: int = 1

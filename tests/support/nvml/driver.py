@@ -1,4 +1,4 @@
-"""The stand-in driver of a node, as the tests write it: boards, events, faults, and time that moves.
+"""The stand-in driver of a node, as the tests write it: GPUs, events, faults, and time that moves.
 
     driver = FakeDriver(tmp_path / "nvml.state", [FakeBoard("GPU-…", minor=0)])
     driver.write()
@@ -61,7 +61,7 @@ class FakeEvent:
 
 
 class FakeDriver:
-    """The driver and its boards; ``write`` shows them to every process that has the library open.
+    """The driver and its GPUs; ``write`` shows them to every process that has the library open.
 
     ``now_ns`` is the driver's virtual clock: ``advance`` alone moves it. ``loaded`` false is a driver that
     is not there. Fields may be changed freely between writes.
@@ -88,7 +88,7 @@ class FakeDriver:
         self.hangs: set[tuple[str, str]] = set()
 
     def board(self, uuid: str) -> FakeBoard:
-        """The board with this UUID. Raises ``KeyError``."""
+        """The GPU with this UUID. Raises ``KeyError``."""
         for board in self.boards:
             if board.uuid == uuid:
                 return board
@@ -119,7 +119,7 @@ class FakeDriver:
         self.hangs.remove((exact_symbol(function), device))
 
     def event(self, uuid: str, event_type: int, data: int, gpu_instance: int | None = None) -> None:
-        """Let an event happen on a board, on one of its MIG instances if that is given."""
+        """Let an event happen on a GPU, on one of its MIG instances if that is given."""
         instance = WHOLE_BOARD if gpu_instance is None else gpu_instance
         self.events.append(FakeEvent(len(self.events) + 1, uuid, event_type, data, instance))
 
@@ -138,7 +138,7 @@ class FakeDriver:
         """Let ``dt_ns`` of virtual time pass with a steady load.
 
         ``loads`` is by GPU UUID, or by (GPU UUID, GPU instance id) for a MIG instance; what is not named is
-        idle. A lost board and an unloaded driver count nothing. Raises ``KeyError`` for an unknown device
+        idle. A lost GPU and an unloaded driver count nothing. Raises ``KeyError`` for an unknown device
         and ``ValueError`` for a time that is not above 0.
         """
         by_device: dict[load.Device, DeviceLoad] = dict((loads or {}).items())

@@ -1,4 +1,4 @@
-"""How a steady load moves a board's cumulative truths forward. No clock: the time that passed is given."""
+"""How a steady load moves a GPU's cumulative truths forward. No clock: the time that passed is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE_WATTS = 70.0
 class DeviceLoad:
     """A steady load. ``busy``, ``sm`` and ``tensor`` are 0 to 1 of the device's time.
 
-    ``watts`` is the board's draw, and means nothing on a MIG instance. ``processes`` is each process's SM
+    ``watts`` is the GPU's draw, and means nothing on a MIG instance. ``processes`` is each process's SM
     percentage, 0 to 100. ``throttled`` is the part of the time, 0 to 1, by throttle field id.
     """
 
@@ -46,7 +46,7 @@ def check_devices(boards: Iterable[FakeBoard], loads: Mapping[Device, DeviceLoad
 
 
 def advance_board(board: FakeBoard, now_ns: int, dt_ns: int, loads: Mapping[Device, DeviceLoad]) -> None:
-    """Move one board and its MIG instances to ``now_ns``, ``dt_ns`` after where they were."""
+    """Move one GPU and its MIG instances to ``now_ns``, ``dt_ns`` after where they were."""
     load = loads.get(board.uuid, IDLE)
     _advance_energy(board, dt_ns, load)
     _advance_gpm(board.gpm, dt_ns, load)

@@ -47,7 +47,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def board_entries(index: int, board: FakeBoard) -> dict[str, str]:
-    """All that the state says of one board and its MIG devices."""
+    """All that the state says of one GPU and its MIG devices."""
     uuid = board.uuid
     minor = index if board.minor is None else board.minor
     entries = {
@@ -114,7 +114,7 @@ def _mig_devices(board: FakeBoard) -> Iterator[tuple[int, FakeInstance, FakeComp
 
 
 def _board_processes(board: FakeBoard) -> list[PlacedProcess]:
-    """The list of the board shows the processes of its MIG instances too, each with where it is."""
+    """The list of the GPU shows the processes of its MIG instances too, each with where it is."""
     found = [(process, NO_INSTANCE, NO_INSTANCE) for process in board.processes]
     for instance in board.instances:
         for process in instance.processes:

@@ -285,7 +285,7 @@ def test_team_labels_of_namespaces_and_annotations_count() -> None:
 
 @pytest.mark.trap(4)
 def test_mig_slices_without_a_busy_field_are_busy_by_graphics() -> None:
-    """Whole boards have both, slices only the second: as there is one for each row, all are known."""
+    """Whole GPUs have both, slices only the second: as there is one for each row, all are known."""
     mixed = replace(GPUS, rows=8, fields={"busy": 2, "graphics": 6, "memory_used": 8}, profiles=("1g.10gb",))
     assert works(found(replace(CLUSTER, gpus=mixed)))[DoctorFeature.BUSY] is FeatureVerdict.YES
     without = replace(mixed, fields={"busy": 2, "memory_used": 8})

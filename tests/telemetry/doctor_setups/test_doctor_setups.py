@@ -219,7 +219,7 @@ def test_labels_are_what_the_named_allowlist_lacks(ask: Ask) -> None:
 
 
 def test_what_dcgm_exporter_tells_of_boards_needs_no_label(ask: Ask) -> None:
-    """It names the models and shows every board: a report has prices, and knows what is shared."""
+    """It names the models and shows every GPU: a report has prices, and knows what is shared."""
     found = document(ask("exported", "-f", "json"))
     works = verdicts(found)
     assert {works[name] for name in ("cost", "sharing", "unadvertised")} == {"yes"}

@@ -94,7 +94,7 @@ def test_two_members_of_one_job_are_still_told(urls: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_line_of_labels_has_the_slices_that_nodes_hand_out(urls: Mapping[str, str], server: str) -> None:
-    """gpu.count is of all boards there, sliced ones too: alone it says nothing of slices."""
+    """gpu.count is of all GPUs there, sliced ones too: alone it says nothing of slices."""
     [step] = [each for each in asked(urls[server])["steps"] if each["title"].startswith("Export the labels")]
     line = step["settings"][0]["text"]
     of_nodes = line.partition("nodes=[")[2].partition("]")[0].split(",")

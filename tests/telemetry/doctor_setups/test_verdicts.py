@@ -272,7 +272,7 @@ def expected(has: ReportRead) -> Mapping[DoctorFeature, tuple[bool, bool]]:
             is_whole and is_billed and nodes <= priced,
             is_billed and bool(nodes & priced),
         ),
-        # No exporter of the recording shows every board that is held.
+        # No exporter of the recording shows every GPU that is held.
         **{feature: (False, has.share(column)[1]) for feature, column in use.items()},
     }
 

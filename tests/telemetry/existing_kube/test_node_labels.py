@@ -1,7 +1,7 @@
 """What nodes of every kind have, whichever of their labels kube-state-metrics was told to show.
 
 Each kind of node stands there once for every subset of its labels, beside what dcgm-exporter says of it, and
-a pod holds one unit of it: the share of a board that is billed must be the same for all subsets.
+a pod holds one unit of it: the share of a GPU that is billed must be the same for all subsets.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ H100, H100_CALLED = "NVIDIA-H100-80GB-HBM3", "NVIDIA H100 80GB HBM3"
 
 @dataclass(frozen=True)
 class NodeKind:
-    """``capacity`` by resource; ``labels`` without ``nvidia.com/``; ``share`` of a board that one unit is, of
-    the resource that a pod holds; ``profile`` of the instances that each board is cut into."""
+    """``capacity`` by resource; ``labels`` without ``nvidia.com/``; ``share`` of a GPU that one unit is, of
+    the resource that a pod holds; ``profile`` of the instances that each GPU is cut into."""
 
     capacity: Mapping[str, int]
     labels: Mapping[str, str]
@@ -117,7 +117,7 @@ class NodeCase:
         yield Series(ksm.PHASE, {**who, "phase": "Running"}, 1, *span)
 
     def devices(self) -> Iterator[Series]:
-        """What dcgm-exporter shows: a row of each board, or of each of its instances."""
+        """What dcgm-exporter shows: a row of each GPU, or of each of its instances."""
         kind = KINDS[self.kind]
         for board in range(kind.boards):
             labels = {"UUID": f"GPU-{self.name}-{board}", "Hostname": self.name, "modelName": kind.called}

@@ -46,7 +46,7 @@ USES = tuple(measure for measure in MEASURES if measure not in ("energy_mj", "ob
 USE_LIMITS = (DataProblemCode.USE_SAMPLED, DataProblemCode.USE_DROPPED)
 SHARED_NODE = "t4-1"
 CUT = ("a100-1", SHARED_NODE)
-"""Nodes whose boards several pods have a part of."""
+"""Nodes whose GPUs several pods have a part of."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Read:
         return self.attribution.problems
 
     def bound_ms(self, *codes: DataProblemCode) -> int:
-        """The board time by which problems of these codes say that a sum may be off."""
+        """The GPU time by which problems of these codes say that a sum may be off."""
         return sum(problem.board_ms or 0 for problem in self.problems if problem.code in codes)
 
     def bucket_ms(self, bucket: Bucket, measure: str = "board_ms") -> float:
@@ -102,7 +102,7 @@ class Both:
 
     @cached_property
     def slack_ms(self) -> float:
-        """The most by which board time may differ, by what the second dialect prints: ends it did not see,
+        """The most by which GPU time may differ, by what the second dialect prints: ends it did not see,
         time of which it says that it is unknown, and pods too short to be seen."""
         unknown = self.second.bucket_ms(Bucket.UNKNOWN) - self.first.bucket_ms(Bucket.UNKNOWN)
         unseen = 0.0
@@ -189,7 +189,7 @@ def test_every_board_millisecond_has_one_bucket_in_each(both: Both):
     capacity = float(sum(both.truth.capacity.values()))
     for read in (both.first, both.second):
         sums = {bucket: read.bucket_ms(bucket) for bucket in Bucket if bucket.is_capacity}
-        # A node's creation is told in whole seconds: of eight boards.
+        # A node's creation is told in whole seconds: of eight GPUs.
         assert sum(sums.values()) == pytest.approx(capacity, abs=8 * SECOND_MS)
         assert not [each for each in read.problems if each.code is DataProblemCode.NOT_CONSERVED]
 
@@ -222,7 +222,7 @@ def unread_ms(both: Both) -> float:
 
 def use_slack_ms(both: Both) -> float:
     """The most by which use may differ by what is printed: bounds, and coverage. What the splitting of
-    boards may have misplaced is within its own bound, below: a sum of many pods hides it."""
+    GPUs may have misplaced is within its own bound, below: a sum of many pods hides it."""
     unread = [each for each in both.second.problems if "arbitrary pod" in each.detail]
     return both.second.bound_ms(*USE_LIMITS) + unread_ms(both) + sum(each.board_ms or 0 for each in unread)
 
@@ -283,7 +283,7 @@ def test_energy_of_parts_of_boards_is_within_half_a_percent_or_the_printed_bound
         for key, (one, other) in in_parts(both, "energy_mj").items()
         if abs(one - other) > WITHIN * one
     }
-    # As time of a board at its mean power: what a pod was told of is by what it held.
+    # As time of a GPU at its mean power: what a pod was told of is by what it held.
     seen = {key: other for key, (_, other) in in_parts(both, "energy_observed_ms").items()}
     power = sum(both.second.totals.held("energy_mj", "node")[node,] for node in CUT if (node,) in nodes(both))
     power /= sum(seen.values())
@@ -314,7 +314,7 @@ def test_only_what_was_split_is_said_to_be(trips: Mapping[str, Both]):
 
 
 def in_parts(both: Both, measure: str) -> dict[Key, tuple[float, float]]:
-    """By node and pod, of boards that are held in parts and that the second says anything of."""
+    """By node and pod, of GPUs that are held in parts and that the second says anything of."""
     first, second = (read.totals.held(measure, "node", "pod_uid") for read in (both.first, both.second))
     return {key: (first.get(key, 0.0), amount) for key, amount in second.items() if key[0] in CUT}
 
@@ -345,7 +345,7 @@ def test_windows_of_any_size_give_the_same_money(
 
 
 def _money(source: UpstreamSource, variant: Variant, windows: list[Window]) -> tuple[dict[Key, float], int]:
-    """Board time by pod, node and bucket, windows read one by one; and how many there were."""
+    """GPU time by pod, node and bucket, windows read one by one; and how many there were."""
     sums: dict[Key, float] = {}
     for window in windows:
         totals = Totals.of(attributed(source.read(variant.name, window), (window,)))

@@ -167,8 +167,8 @@ def test_the_total_is_within_the_printed_bound_and_half_a_percent(server: Server
 
 
 def test_slices_cost_what_they_held(servers: Mapping[str, ServerRead]) -> None:
-    """mig-b has ``gpu.replicas`` 0, mig-c four whole boards and 28 slices. On p1 and p4 no label is
-    shown, and no dcgm-exporter was on these two: a seventh is a seventh of whichever board."""
+    """mig-b has ``gpu.replicas`` 0, mig-c four whole GPUs and 28 slices. On p1 and p4 no label is
+    shown, and no dcgm-exporter was on these two: a seventh is a seventh of whichever GPU."""
     for server in servers.values():
         found = server.totals.by("board_ms", "bucket", "node", "resource")
         held = {key[1:]: ms for key, ms in found.items() if key[0] == Bucket.HELD.value and "mig" in key[1]}

@@ -1,4 +1,4 @@
-"""Which boards nodes have, and which were broken, out of dcgm-exporter's series in a real Prometheus."""
+"""Which GPUs nodes have, and which were broken, out of dcgm-exporter's series in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def xid(uuid: str, code: float, start: float, end: float, **labels: str) -> Rows
 
 
 CASES: dict[str, list[Rows]] = {
-    # Host names are the node's, in both spellings; a MIG board has rows for its instances only.
+    # Host names are the node's, in both spellings; a MIG GPU has rows for its instances only.
     "named": [
         *nodes("n1", "n2"),
         *(gpu("GPU-1", Hostname="n1"), gpu("GPU-2", hostname="n1")),
@@ -90,7 +90,7 @@ CASES: dict[str, list[Rows]] = {
         # Not seen for an hour, and with a code when it came back.
         *(gpu("GPU-gone", 0, 2.5, Hostname="n1"), gpu("GPU-gone", 3.5, 6, Hostname="n1")),
         xid("GPU-gone", 79, 3.5, 6),
-        # There when the board was first seen: nobody knows since when.
+        # There when the GPU was first seen: nobody knows since when.
         xid("GPU-old", 79, 0, 6),
         # Seen to begin at 3:00:30, and latched ever after.
         xid("GPU-new", 79, 3, 6, err_code="79"),

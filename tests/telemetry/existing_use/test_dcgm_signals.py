@@ -168,7 +168,7 @@ CASES: dict[str, list[Rows]] = {
         Rows(UTIL, halves, 0, 6, _of("b", job="often"), 37_000, 70_000),
         Rows(ENERGY, counter, 0, 6, A, 37_000, 120_000),
     ],
-    # Two instances of a board that worked differently, for an hour.
+    # Two instances of a GPU that worked differently, for an hour.
     "apart": [
         *(Rows(GR, 0.75, labels=_instance("1", "3g.40gb", **A)),),
         *(Rows(GR, 0.25, labels=_instance("2", "3g.40gb", **B)),),
@@ -227,7 +227,7 @@ def _reader(client: PrometheusClient, case: str) -> KubeStateReader:
 
 
 def signals(url: str, case: str) -> tuple[Signals, dict[DataProblemCode, DataProblem]]:
-    """By pod and hour; times in minutes of a board, what is null left out."""
+    """By pod and hour; times in minutes of a GPU, what is null left out."""
     with PrometheusClient(url) as client:
         holdings = ClusterHoldings(HOLDS.get(case, [held("a", 0, 1)]))
         rows, problems = read_signals(_reader(client, case), WINDOW, holdings)
@@ -314,7 +314,7 @@ def test_an_instance_counts_its_part_of_the_board(url: str) -> None:
     assert own["observed_ms"] == pytest.approx(60 * share, abs=0.001)
     assert own["busy_ms"] == pytest.approx(30 * share, abs=0.001)
     assert own["sm_active_ms"] == pytest.approx(15 * share, abs=0.001)
-    # All of the instance's memory, and of the board's energy its part, once.
+    # All of the instance's memory, and of the GPU's energy its part, once.
     assert own["memory_used_mib_s"] == pytest.approx(20000 * 3600)
     assert own["memory_total_mib_s"] == pytest.approx(40320 * 3600)
     assert own["energy_mj"] == pytest.approx(300 * 3570 * 1000 * share)
@@ -331,7 +331,7 @@ def test_an_instance_of_an_unknown_kind_is_told(url: str) -> None:
 def test_copies_on_a_shared_gpu_are_split_and_add_up(url: str) -> None:
     found, problems = signals(url, "copies")
     a, b = found["a", 0], found["b", 0]
-    # 24 minutes of A's alone; of the 12 of the second half hour a half each. A fourth of the board is held.
+    # 24 minutes of A's alone; of the 12 of the second half hour a half each. A fourth of the GPU is held.
     assert (a["observed_ms"], a["busy_ms"]) == (15, 30)
     assert (b["observed_ms"], b["busy_ms"]) == (7.5, 6)
     assert a["memory_used_mib_s"] == pytest.approx(8000 / 4 * 3600)
@@ -350,7 +350,7 @@ def test_copies_on_a_shared_gpu_are_split_and_add_up(url: str) -> None:
 def test_energy_of_instances_is_off_by_no_more_than_who_worked(url: str) -> None:
     found, _ = signals(url, "apart")
     assert found["a", 0]["energy_mj"] == found["b", 0]["energy_mj"]
-    # Of what the board drew, A may have used three fourths instead of 3/7, B one fourth.
+    # Of what the GPU drew, A may have used three fourths instead of 3/7, B one fourth.
     assert _unsplit(url, "apart") == {"energy": pytest.approx((3 / 4 - 3 / 7) * 59.5 * MINUTE_MS, abs=1)}
     # Nobody else worked: all of it may be A's.
     assert _unsplit(url, "mig") == {"energy": pytest.approx((1 - 3 / 7) * 59.5 * MINUTE_MS, abs=1)}

@@ -1,6 +1,6 @@
 """The FGD measure (fgd.py) over the history of a cluster, and of its state now.
 
-History has no CPU: there a node's CPU is taken for enough. Only units that are whole boards are measured.
+History has no CPU: there a node's CPU is taken for enough. Only units that are whole GPUs are measured.
 
 How much of the idle GPU capacity is of no use to the work that comes: the FGD measure of fragmentation.
 
@@ -227,8 +227,8 @@ STEP_MS = 5 * MINUTE_MS
 
 @dataclass(frozen=True)
 class FragmentationGauge:
-    """Arrays over ``times``. ``by_pods`` and ``by_gpus`` are boards that are fragments, for the typical pods
-    weighed by their number and by their GPUs; ``capacity`` all boards; ``waiting``: somebody wanted some.
+    """Arrays over ``times``. ``by_pods`` and ``by_gpus`` are GPUs that are fragments, for the typical pods
+    weighed by their number and by their GPUs; ``capacity`` all GPUs; ``waiting``: somebody wanted some.
     ``larger``: of the larger of the two, the part on each of ``groups``, the nodes with one GPU product."""
 
     times: Ints
@@ -270,7 +270,7 @@ def typical_pods(history: ClusterHistory, resource: str, *, by_gpus: bool) -> Ty
 
 
 def boards_lost(typical: TypicalPods, free: Ints, products: Sequence[str]) -> Floats:
-    """Boards of each node that are fragments, ``free`` being how many whole boards are free there."""
+    """GPUs of each node that are fragments, ``free`` being how many whole GPUs are free there."""
     if not typical.shapes or not len(free):
         return np.zeros(len(free))
     gpu = np.where(np.arange(max(int(free.max()), 1)) < free[:, np.newaxis], GPU_MILLI, 0).astype(np.int64)

@@ -200,7 +200,7 @@ def _in_the_way(one: BlockedJob) -> str:
 
 
 def _episodes(one: BlockedJob, claims: ClaimsByRow) -> tuple[WasteEpisode, ...]:
-    """Free boards it could have had, while it was blocked."""
+    """Free GPUs it could have had, while it was blocked."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for stretch in one.stretches:
         spans[stretch.row].append((stretch.start_ms, stretch.end_ms))
@@ -265,7 +265,7 @@ def _evidence(
 
 
 def _fragments(facts: DetectorFacts, resource: str, rooms: NodeOccupancy, moves: Sequence[PodMove]) -> float:
-    """Boards that are fragments to the typical pod, weighed by GPUs, after some moves."""
+    """GPUs that are fragments to the typical pod, weighed by GPUs, after some moves."""
     free = rooms.free.copy()
     for move in moves:
         free[rooms.index[move.who.node]] += move.who.units

@@ -185,7 +185,7 @@ ViewDraft = FindingDraft | WithheldFinding
 
 
 def whole_board_resources(facts: DetectorFacts) -> list[str]:
-    """GPU resources of which every unit is a whole board wherever its share is known."""
+    """GPU resources of which every unit is a whole GPU wherever its share is known."""
     shares: dict[str, set[bool]] = {}
     for (_, _, resource), share in facts.history.shares.items():
         shares.setdefault(resource, set()).add(share == 1)

@@ -341,7 +341,7 @@ class IdleDrafter:
         return " and ".join([*([amount(whole, "GPU")] if whole else []), *parts])
 
     def _parts_in_words(self, resource: str, pods: Sequence[int]) -> str:
-        """Where boards are shared by time, as many units as the pods asked for, whatever boards were seen."""
+        """Where GPUs are shared by time, as many units as the pods asked for, whatever GPUs were seen."""
         table = self._table
         units = sum(int(table.units[pod]) for pod in set(pods) if table.is_shared[pod])
         units += len([pod for pod in pods if not table.is_shared[pod]])

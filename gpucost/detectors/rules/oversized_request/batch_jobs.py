@@ -79,7 +79,7 @@ def fits_smaller(search: OversizedSearch) -> Iterator[OversizedCandidate]:
 
 
 def _of_one_gpu(search: OversizedSearch) -> Flags:
-    """Jobs whose pods each have one whole board of a model that can be divided."""
+    """Jobs whose pods each have one whole GPU of a model that can be divided."""
     table = search.table
     divisible = {node for node, model in search.models.items() if model in MIG_TABLES}
     fits = table.whole & (table.gpus == 1) & table.pods["node"].isin(list(divisible)).to_numpy(np.bool_)

@@ -51,7 +51,7 @@ class ServerLoad:
 
     @property
     def _boards(self) -> Floats:
-        """Of each row: its GPU in boards."""
+        """Of each row: its GPU in GPUs."""
         pods = self.search.table.pods.iloc[self.pod]
         found: Floats = (pods["boards"] / pods["units"].clip(lower=1)).to_numpy(np.float64)
         return np.nan_to_num(found)
@@ -137,7 +137,7 @@ class ServerLoad:
         return float((values[known] * self.length[known]).sum()) / weight if weight else float("nan")
 
     def now(self, values: Floats) -> float:
-        """Boards of the last rows, times a value of each."""
+        """GPUs of the last rows, times a value of each."""
         last = self.end == self.end.max()
         return float((self._boards * values)[last].sum())
 
