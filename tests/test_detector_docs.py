@@ -52,8 +52,9 @@ def page(pattern: WastePattern) -> str:
 
 
 def modules(pattern: WastePattern) -> list[Path]:
-    """The rule's module and those of its own that stand beside it: idle_* of idle_allocation, and so on."""
-    return [path for path in sorted(CODE.glob("*.py")) if path.name.startswith(pattern.value.split("_")[0])]
+    """The modules of the rule: its package, or the one module that it is."""
+    package = CODE / pattern.value
+    return sorted(package.glob("*.py")) if package.is_dir() else [CODE / f"{pattern.value}.py"]
 
 
 def test_there_is_a_page_for_every_rule_and_none_for_another() -> None:
@@ -190,16 +191,16 @@ def _texts(path: Path) -> Iterator[str]:
 
 
 def _said(path: Path) -> Iterator[str]:
-    """Texts that become a variant: assigned to one, or given as one to Draft or to what makes it."""
+    """Texts that become a variant: assigned to one, or given as one to FindingDraft or to what makes it."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Assign):
             names = {target.id.lower() for target in node.targets if isinstance(target, ast.Name)}
-            if "variant" in names:
+            if any(name.endswith("variant") for name in names):
                 yield from _chosen(node.value)
         elif isinstance(node, ast.Call):
             yield from (text for key in node.keywords if key.arg == "variant" for text in _chosen(key.value))
             name = node.func.id if isinstance(node.func, ast.Name) else ""
-            if name == "Draft" and len(node.args) > 1:
+            if name == "FindingDraft" and len(node.args) > 1:
                 yield from _chosen(node.args[1])
 
 
