@@ -1,6 +1,6 @@
 """The generated part of docs/detectors: ``python -m gpucost.service.detector_docs docs/detectors``.
 
-A page is written by a person, but for its settings: the lines between two markers at its end are made of the
+A page is written by hand, but for its settings: the lines between two markers at its end are made of the
 code, and a test holds them together.
 """
 

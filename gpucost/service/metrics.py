@@ -1,4 +1,5 @@
-"""The metrics of ``gpucost serve``, declared once; api/metrics.py fills them, docs/metrics.md lists them.
+"""The metrics of ``gpucost serve``, declared once; gpucost.api.metrics fills them, docs/metrics.md lists
+them.
 
 Labels are named as in the metric contract, so that no scrape target's own label clashes.
 """

@@ -1,4 +1,5 @@
-"""What the service learnt about waits and jobs, kept in memory: nothing that answers reads the ledger."""
+"""Wait predictions, findings and usage of jobs, kept in memory, so that no request for advice reads the
+ledger."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ from gpucost.ledger import WaitPrediction
 
 
 class PredictionOutcome(StrEnum):
-    """What came of a wait that was foretold."""
+    """The outcome of a predicted wait."""
 
     HELD_P50 = "held_p50"
     HELD_P90 = "held_p90"
     """It took longer than p50, and at most p90."""
     MISSED = "missed"
     BEYOND_HORIZON = "beyond_horizon"
-    """It started later than every number that was given, and p90 was none."""
+    """It started later than every predicted quantile, and p90 lay beyond the horizon."""
     GONE = "gone"
-    """It left without a start."""
+    """It left the queue without starting."""
 
 
 def outcome_of(foretold: WaitPrediction) -> PredictionOutcome:
-    """Of one that is decided."""
+    """The outcome of a prediction whose job has started or left."""
     if foretold.started_ms is None:
         return PredictionOutcome.GONE
     waited_ms = foretold.started_ms - foretold.asked_ms
@@ -46,8 +47,8 @@ def outcome_of(foretold: WaitPrediction) -> PredictionOutcome:
 
 
 def given_of(foretold: WaitPrediction, now_ms: int) -> PredictedRange:
-    """As calibration counts it. One that left without a start waited until then, and nobody knows how much
-    longer it would have."""
+    """A prediction as calibration counts it. A job that left without starting waited until then; how much
+    longer it would have waited is unknown."""
     until_ms = foretold.started_ms if foretold.started_ms is not None else foretold.gone_ms
     waited_ms = (now_ms if until_ms is None else until_ms) - foretold.asked_ms
     is_waiting = foretold.started_ms is None
@@ -55,7 +56,8 @@ def given_of(foretold: WaitPrediction, now_ms: int) -> PredictedRange:
 
 
 def past_wait_of(foretold: WaitPrediction) -> PastWait:
-    """As skill is learnt from. Of rows from before simulations were kept only the wait counts."""
+    """A prediction as skill is learnt from. Rows written before simulations were kept count with their wait
+    only."""
     simulated = None
     if foretold.gpus is not None:
         simulated = WaitRange(foretold.simulated_p10_ms, foretold.simulated_p50_ms, foretold.simulated_p90_ms)
@@ -72,8 +74,8 @@ def past_wait_of(foretold: WaitPrediction) -> PastWait:
 
 
 class AdvisorCache:
-    """Told by the loop that foretells waits (gpucost.service.advisor.wait_predictor); read from any
-    thread."""
+    """Written by the loop that predicts waits (gpucost.service.advisor.wait_predictor); read by
+    any thread."""
 
     def __init__(self) -> None:
         self._records: Sequence[PredictedRange] = ()
@@ -84,24 +86,24 @@ class AdvisorCache:
         self._uses: Mapping[tuple[str, str], PastUse] | None = None
 
     def calibrate(self, records: Sequence[PredictedRange]) -> None:
-        """What came of the waits that were foretold."""
+        """Take in the outcomes of predicted waits."""
         self._by_queue = {}
         self._records = records
 
     def learn(self, kept: Iterable[WaitPrediction]) -> None:
-        """Skill at waits, from all that were foretold: again only where there is something new."""
+        """Learn the skill from all predictions; computed again only when there are new ones."""
         past = frozenset(past_wait_of(each) for each in kept)
         if past != self._past:
             self._skill, self._past = skill_of(past), past
 
     @property
     def skill(self) -> WaitSkill | None:
-        """Who corrects what the simulation says; None until waits were read. To be read only."""
+        """The skill that corrects simulated waits; None until predictions were read. Must not be changed."""
         return self._skill
 
     def calibration(self, queue: str) -> WaitCalibration:
-        """How often ranges held so far, of a ClusterQueue, or of all where it has too few."""
-        # Both at once: who counts old records must not put them where new ones are looked for.
+        """How often the predicted ranges held so far: of one ClusterQueue, or of all where it has too few."""
+        # Both at once: a reader with the old records must not file them under the new queues.
         records, known = self._records, self._by_queue
         found = known.get(queue)
         if found is None:
@@ -109,24 +111,24 @@ class AdvisorCache:
         return found
 
     def found(self, troubles: Mapping[str, Sequence[OpenJobFinding]]) -> None:
-        """What is found against jobs, by the job's uid."""
+        """Take in open findings about jobs, by the job's uid."""
         self._troubles = troubles
 
     @property
     def troubles(self) -> Callable[[str], Sequence[OpenJobFinding]] | None:
-        """Of the job with a uid; None until findings were read."""
+        """Open findings about the job with a uid; None until findings were read."""
         return None if self._troubles is None else self._of_job
 
     def _of_job(self, uid: str) -> Sequence[OpenJobFinding]:
         return () if self._troubles is None else self._troubles.get(uid, ())
 
     def have_used(self, uses: Mapping[tuple[str, str], PastUse]) -> None:
-        """What jobs used of their GPUs, by namespace and name pattern."""
+        """Take in what jobs used of their GPUs, by namespace and name pattern."""
         self._uses = uses
 
     @property
     def used(self) -> Callable[[JobManifest], PastUse | None] | None:
-        """By like-named jobs of the same namespace; None until usage was read."""
+        """What jobs with a similar name in the same namespace used; None until usage was read."""
         return None if self._uses is None else self._like
 
     def _like(self, manifest: JobManifest) -> PastUse | None:

@@ -1,5 +1,5 @@
-"""The advisor over a watched cluster: what is known is put together in the background, answers are given from
-memory."""
+"""The advisor over a watched cluster: state and history are combined in the background, requests are answered
+from memory."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from gpucost.service.advisor.tenant_views import TenantViews
 logger = logging.getLogger(__name__)
 
 EVERY_S = 2.0
-"""Pause between two looks at whether the watched state changed."""
+"""Pause between two checks whether the watched state changed."""
 HISTORY_EVERY_S = 15 * 60.0
 """Pause between two reads of past run times."""
 LONGEST_AGE_S = 120.0
-"""An answer from an older state is none: as long as a watch may be silent
+"""An older state is not answered from: as long as a watch may be silent
 (gpucost.service.advisor.cluster_watcher)."""
 COLLECTED_EVERY_S = 3600.0
-"""Pause between two collections of all garbage, where there is a webhook."""
+"""Pause between two full garbage collections, where there is a webhook."""
 _CLOSING_S = 5.0
 _REST = 3
-"""How much longer than working out a state nothing is worked out."""
+"""After a state was worked out, the pause is at least this many times as long as that took."""
 # The middle one of three is near enough for "about", and each more costs a third more.
 _SAMPLES_AT_ADMISSION, _HOURS_AT_ADMISSION = 3, 24.0
 
 
 class NoState(Exception):
-    """Nothing can be answered now; the message says why, to a person."""
+    """No answer can be given now; the message gives the reason for a person to read."""
 
 
 class AdviseFunction(Protocol):
@@ -95,7 +95,7 @@ class ClusterSource(Protocol):
 
     @property
     def version(self) -> object:
-        """Another one whenever a snapshot would hold other objects."""
+        """A value that changes whenever a snapshot would hold other objects."""
 
     @property
     def is_current(self) -> bool: ...
@@ -104,8 +104,10 @@ class ClusterSource(Protocol):
 
 
 class AdviceTurns:
-    """One answer at a time: they are computed, and two at once take longer than one after the other. At most
-    ``most`` wait or are served, and one of each who asks: nobody takes the places of others."""
+    """One answer at a time: answers are computed, and two at once take longer than one after the other. At
+    most ``most`` callers wait or are served, and each caller has one place only, so that no caller takes the
+    places of others.
+    """
 
     def __init__(self, most: int = 4) -> None:
         self.most = most
@@ -115,8 +117,8 @@ class AdviceTurns:
 
     @contextmanager
     def one(self, who: str = "") -> Iterator[bool]:
-        """A turn, waited for; False at once when there are ``most``, or ``who`` (empty: nobody)
-        has one or waits for one. See ``is_asking``."""
+        """A turn, waited for; False at once when there are ``most``, or when the caller ``who`` (empty:
+        anonymous) has one or waits for one. See ``is_asking``."""
         if not self._begin(who):
             yield False
             return
@@ -129,7 +131,7 @@ class AdviceTurns:
             self._places.release()
 
     def is_asking(self, who: str) -> bool:
-        """Whether somebody has a turn or waits for one."""
+        """Whether the caller ``who`` has a turn or waits for one."""
         with self._guard:
             return who in self._asking
 
@@ -143,10 +145,12 @@ class AdviceTurns:
 
 
 class GarbageControl:
-    """The collector of garbage, which nothing can interrupt, beside a state of millions of objects: going
-    through all of them takes half a second, in which no review gets its advice. So it is off while a state
-    is made, and what is there then is put where it does not look (``gc.freeze``). A state that is dropped
-    goes without it. What else stands in circles is looked for once in ``every_s``, in one long pause."""
+    """Garbage collection for a process that holds millions of objects: a full collection takes half a second
+    and cannot be interrupted, and no review gets its advice in that time. So the collector is off while a
+    state is made, and the objects of that state are then frozen (``gc.freeze``), which excludes them from
+    collection. A dropped state is freed by its reference counts. Other reference cycles are collected once in
+    ``every_s``, in one long pause.
+    """
 
     def __init__(self, every_s: float = COLLECTED_EVERY_S) -> None:
         self._every_s, self._last_s = every_s, time.monotonic()
@@ -176,15 +180,16 @@ class AdvisorEngine:
     manifest_of: ManifestFunction
     reread: RereadFunction
     write: DocumentFunction | None = None
-    """Without it nothing is suggested for jobs that exist."""
+    """Without it, no changes are suggested for jobs that exist."""
 
 
 @dataclass(frozen=True)
 class AdvisorSnapshot:
-    """What is known of one state, and what follows from it.
+    """One state of the cluster, and what follows from it.
 
-    Knowledge is not for two threads at once: ``known`` is for whoever has a turn (``AdvisorService.turns``),
-    and ``at_admission`` for the one worker of the admission webhook, which cannot wait for a turn.
+    The context is not for two threads at once: ``known`` is for the thread that has a turn
+    (``AdvisorService.turns``), and ``at_admission`` for the one worker of the admission webhook, which cannot
+    wait for a turn.
     """
 
     known: AdvisorContext
@@ -197,7 +202,7 @@ class AdvisorSnapshot:
 
     @cached_property
     def wait_at_admission(self) -> AdvisorContext:
-        """A few samples of a day, for "about 3 h". By the same worker: what is worked out is shared."""
+        """With a few samples over a day, for "about 3 h". For the same worker: computed values are shared."""
         settings = self.known.settings
         hours = min(settings.horizon_hours, _HOURS_AT_ADMISSION)
         samples = min(settings.samples, _SAMPLES_AT_ADMISSION)
@@ -212,7 +217,7 @@ class AdvisorSnapshot:
         return TenantViews(self.known.overview, self.rules)
 
     def asks_gpus(self, manifest: JobManifest) -> bool:
-        """Whether any of its pods asks for GPUs or parts of them, or may: claims are not looked into."""
+        """Whether any of its pods asks for GPUs or parts of them, or may: claims are not resolved."""
         units = self.known.overview.units
         templates = [each.template for each in manifest.job.pod_sets]
         return any(template.claims or units.asked(template.requests) for template in templates)
@@ -222,8 +227,8 @@ class AdvisorSnapshot:
 class AdvisorService:
     """Answers for one watched cluster. All methods may be called from any thread.
 
-    ``run_times`` reads how long jobs ran, from the ledger; where it fails, NO_HISTORY is answered from. Only
-    ``start``'s threads work out a state; who asks never waits for that.
+    ``run_times`` reads how long jobs ran, from the ledger; where it fails, answers are made from NO_HISTORY.
+    Only the threads of ``start`` work out a state; a request never waits for that.
     """
 
     watched: ClusterSource
@@ -234,9 +239,9 @@ class AdvisorService:
     settings: AdvisorSettings = field(default_factory=AdvisorSettings)
     status: AdvisorStatus = field(default_factory=AdvisorStatus)
     learnt: AdvisorCache = field(default_factory=AdvisorCache)
-    """How waits that were foretold held, and what is found against jobs."""
+    """Outcomes of predicted waits, and open findings about jobs."""
     has_webhook: bool = False
-    """Whether to prepare for it too, which takes twice the work and memory."""
+    """Whether to prepare answers for the webhook too, which takes twice the work and memory."""
     turns: AdviceTurns = field(default_factory=AdviceTurns)
     every_s: float = EVERY_S
     monotonic: Callable[[], float] = time.monotonic
@@ -249,14 +254,14 @@ class AdvisorService:
     _garbage: GarbageControl = field(default_factory=GarbageControl)
 
     def start(self) -> None:
-        """Begin to follow the state; once."""
+        """Begin to follow the state; to be called once."""
         for target, name in ((self._follow, "gpucost-advisor"), (self._learn, "gpucost-advisor-history")):
             thread = threading.Thread(target=target, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def close(self) -> None:
-        """Stop. A ledger that does not answer is not waited for. May be called more than once."""
+        """Stop. Does not wait for a ledger that does not answer. May be called more than once."""
         self._closed.set()
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
@@ -265,7 +270,7 @@ class AdvisorService:
             gc.unfreeze()
 
     def refresh(self) -> None:
-        """Put together what is known, if the state changed since. ``start``'s thread calls it."""
+        """Make a snapshot if the state changed since the last one. The thread of ``start`` calls it."""
         if not self.watched.is_current:
             return
         version = (self.watched.version, self._history, self.learnt.known)
@@ -278,15 +283,15 @@ class AdvisorService:
         self._checked_s = self.monotonic()
 
     def learn(self) -> None:
-        """Read how long jobs ran. ``start``'s thread calls it."""
+        """Read how long jobs ran. The thread of ``start`` calls it."""
         try:
             self._history = self.run_times()
-        except Exception as error:  # whatever the ledger is in: advice goes on without it
+        except Exception as error:  # whatever state the ledger is in, advice goes on without it
             logger.warning("run times cannot be read: %s", shorten(str(error), 500))
             self._history = NO_HISTORY
 
     def informed(self) -> AdvisorSnapshot:
-        """What is known now. Raises NoState while no state was read, or the last one is too old."""
+        """The current snapshot. Raises NoState while no state was read, or when the last one is too old."""
         found = self._informed
         if found is None:
             raise NoState(f"the state of the cluster {self.watched.cluster} has not been read yet")
@@ -310,7 +315,7 @@ class AdvisorService:
         suggestions: bool = True,
         teams: Collection[str] | None = None,
     ) -> Advice:
-        """For whoever has a turn; from the history of ``teams`` only, where these are given."""
+        """Advice for the thread that has a turn; from the history of ``teams`` only, where given."""
         return self._advise("advice", manifest, self._limited(_seen_by(informed.known, teams)), suggestions)
 
     def advise_at_admission(
@@ -321,7 +326,7 @@ class AdvisorService:
         suggestions: bool = False,
         until_s: float | None = None,
     ) -> Advice:
-        """For the one worker of the webhook. Without a wait, and from the history of the namespace's
+        """Advice for the one worker of the webhook: without a wait, and from the history of the namespace's
         team. No suggestion is looked for from ``until_s`` on, on ``monotonic``."""
         face = "webhook_suggestions" if suggestions else "webhook"
         teams = informed.tenants.teams_of_namespace(manifest.namespace)
@@ -332,18 +337,18 @@ class AdvisorService:
     def wait_at_admission(
         self, manifest: JobManifest, informed: AdvisorSnapshot, *, until_s: float | None = None
     ) -> Advice:
-        """The same with a rough wait, of what was simulated before ``until_s``."""
+        """The same with a rough wait, from what was simulated before ``until_s``."""
         teams = informed.tenants.teams_of_namespace(manifest.namespace)
         known = self._before(until_s, _seen_by(informed.wait_at_admission, teams))
         return self._advise("webhook_wait", manifest, known, False)
 
     def _limited(self, known: AdvisorContext) -> AdvisorContext:
-        """With what the settings allow one answer from now on."""
+        """With the limits that the settings set for one answer, counted from now."""
         seconds = known.settings.budget_s
         return self._before(None if seconds is None else self.monotonic() + seconds, known)
 
     def _before(self, until_s: float | None, known: AdvisorContext) -> AdvisorContext:
-        """It is late from then on. What was worked out is shared."""
+        """With ``until_s`` as its time limit. What was worked out is shared."""
         if until_s is None:
             return known
         found = copy(known)
@@ -397,7 +402,7 @@ class AdvisorService:
             begun = time.monotonic()
             try:
                 self.refresh()
-            except Exception:  # an object nobody thought of must not end all advice
+            except Exception:  # one object of an unexpected shape must not end all advice
                 logger.exception("the state cannot be prepared for advice")
             # A large state takes seconds of one core: most of the time is left to others.
             self._closed.wait(max(self.every_s, _REST * (time.monotonic() - begun)))
@@ -410,8 +415,8 @@ class AdvisorService:
 
 
 def _seen_by(known: AdvisorContext, teams: Collection[str] | None) -> AdvisorContext:
-    """What ``teams`` may know of it: a label in a manifest says whose history is asked for, and anybody may
-    write it. What was worked out is shared."""
+    """The context restricted to the history of ``teams``: a label in a manifest says whose history is asked
+    for, and any author may write that label. What was worked out is shared."""
     if teams is None:
         return known
     found = copy(known)
@@ -420,7 +425,7 @@ def _seen_by(known: AdvisorContext, teams: Collection[str] | None) -> AdvisorCon
 
 
 def _prepare(found: AdvisorSnapshot, has_webhook: bool) -> None:
-    """Everything that follows from a state is worked out here once, so that no request pays for it."""
+    """Work out everything that follows from a state once, here, so that no request pays for it."""
     overview = found.known.overview
     _ = (overview.units, overview.ownership, overview.queues, overview.positions)
     known = (found.known, *([found.at_admission] if has_webhook else ()))

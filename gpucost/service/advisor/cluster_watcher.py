@@ -1,4 +1,4 @@
-"""The state of a cluster now, watched by the service itself: what some detectors need besides history."""
+"""The current state of a cluster, watched by the service itself: some detectors need it besides history."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gpucost.kube.watch.scheduler_reader import (
 )
 
 LONGEST_SILENCE_S = 120.0
-"""A state that is older is none: an advice about pods that are gone is worse than no advice."""
+"""An older state is not used: advice about pods that are gone is worse than no advice."""
 
 
 @dataclass(frozen=True)
 class ClusterWatcher:
-    """One watched cluster, by the name it has in the source."""
+    """One watched cluster, under its name in the source."""
 
     cluster: str
     transport: HttpxTransport
@@ -42,8 +42,8 @@ class ClusterWatcher:
         schedulers: SchedulerNames = NAMES,
         assume: AssumedConfigs = as_read,
     ) -> ClusterWatcher:
-        """Nothing is read yet: see ``start``. ``schedulers`` says where their configurations are, ``assume``
-        what holds where these cannot be read."""
+        """Nothing is read yet: see ``start``. ``schedulers`` names the objects with the schedulers'
+        configurations, ``assume`` the configuration to use where these cannot be read."""
         reader = SchedulerReader(transport, schedulers, assume=assume)
         watch = ClusterWatch(transport, collections(keys.all), schedulers=reader)
         return cls(cluster, transport, watch, catalog, keys)
@@ -57,7 +57,7 @@ class ClusterWatcher:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever an overview would be of other objects."""
+        """A value that changes whenever an overview would be of other objects."""
         return self.watch.version
 
     @property
@@ -66,7 +66,7 @@ class ClusterWatcher:
         return self.watch.is_current(LONGEST_SILENCE_S)
 
     def overview(self, cluster: str) -> ClusterOverview | None:
-        """What is known now; None for another cluster, and while the view is not current."""
+        """The current overview; None for another cluster, and while the view is not current."""
         if cluster != self.cluster or not self.is_current:
             return None
         return ClusterOverview(self.watch.snapshot(), self.catalog, self.keys)

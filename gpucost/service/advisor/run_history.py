@@ -1,6 +1,6 @@
-"""How long jobs ran, out of the ledger: what the advisor's waits rest on.
+"""Past runs of jobs, from the ledger: how long they ran, and how much of their GPUs they used.
 
-What jobs used of their GPUs, out of the ledger: what the advisor suggests smaller sizes from.
+The advisor's wait predictions rest on the run times, and its suggestions of smaller sizes on the usage.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gpucost.ledger.usage.run_history import LONGEST_MS
 
 def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
     """Run times of the jobs that held GPUs in the last 90 days of what the ledger has of ``cluster``: the
-    50,000 that ended last (gpucost.ledger.usage.run_history says how they are told from usage lines).
+    50,000 that ended last (gpucost.ledger.usage.run_history says how runs are derived from usage lines).
 
-    Left out are runs of which only a part is seen: those that still go on, since together with those that
-    ended last they would hold too many long ones, and those that began before. Teams are what labels say, as
-    the advisor has them; who may read of a run is by the team rules. Raises LedgerError.
+    Runs that are seen only in part are left out: those that still go on, since together with those that ended
+    last they would hold too many long ones, and those that began before. Teams are taken from labels, as in
+    the advisor; the team rules decide who may read a run. Raises LedgerError.
     """
     extent = ledger.extent(cluster)
     if extent is None:
@@ -43,8 +43,8 @@ def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
 
 @dataclass
 class RunHistory:
-    """``run_times_of`` a cluster, read again only when the ledger has got later windows: to sum three months
-    takes long, and windows that are written again change little."""
+    """``run_times_of`` a cluster, read again only when the ledger has got later windows: adding up three
+    months takes long, and windows that are written again change little."""
 
     ledger: Ledger
     cluster: str
@@ -63,22 +63,23 @@ class RunHistory:
 
 HISTORY_MS = 30 * DAY_MS
 LEAST_RUNS = 3
-"""Ended runs that have to agree: one may have failed before it used anything."""
+"""Ended runs that are needed: a single one may have failed before it used anything."""
 MOST_RUNS = 20
-"""Of like jobs, those that ended last."""
+"""Runs of similar jobs that are read, those that ended last."""
 LEAST_SEEN = 0.9
-"""Part of a run's GPU time in which memory and SM activity were observed: the peak may be in the rest."""
+"""Least part of a run's GPU time in which memory and SM activity were observed: the peak may lie in the rest.
+"""
 _MIB = 2**20
 
 
 def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
-    """By namespace and name pattern, from whole runs on whole GPUs of the last 30 days of ``extent``:
-    those after its last folded day.
+    """By namespace and name pattern, from whole runs on whole GPUs of the last 30 days of ``extent``: those
+    after its last folded day.
 
-    Runs on another model than the last one are left out: they say little of it. Usage lines have sums by
+    Runs on another model than the last one are left out: they are not comparable. Usage lines have sums by
     window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'
-    SM activity while anything ran for the 95th of SM activity. Both are rather more than less. How many of
-    a pod's GPUs did anything, they do not say. Raises LedgerError.
+    SM activity while anything ran for the 95th of SM activity. Both err on the high side. The sums do not say
+    how many of a pod's GPUs were busy. Raises LedgerError.
     """
     span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
     folded = ledger.folded_days(Scope(None, frozenset({cluster})), span)
@@ -93,7 +94,7 @@ def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[
 
 
 def _joined(runs: Sequence[JobUse]) -> PastUse | None:
-    """The most that any of ``runs``, the newest first, used; None of too few."""
+    """The most that any of ``runs``, the newest first, used; None where there are too few."""
     model = runs[0].model
     same = [run for run in runs if run.model == model][:MOST_RUNS]
     if len(same) < LEAST_RUNS:

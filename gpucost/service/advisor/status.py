@@ -1,4 +1,4 @@
-"""What the advisor says of itself: told by whoever answers, read by /metrics from another thread."""
+"""Self-metrics of the advisor: counted where answers are given, read by /metrics from another thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
-"""Upper bounds of the histogram, in seconds: what is above is in the last one, without a bound."""
+"""Upper bounds of the histogram, in seconds; longer durations go into a last bucket without a bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class DurationHistogram:
-    """How many took at most as long as each of ``BUCKETS_S`` and no bound before it, and all together."""
+    """Durations counted by bucket: at most as long as the bound in ``BUCKETS_S`` and longer than the one
+    before it; and their sum."""
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
     sum_s: float = 0.0
@@ -44,29 +45,30 @@ class AdvisorStatus:
     """When the webhook's certificate ends, in ms UTC; None where there is none."""
 
     def answered(self, face: str, decision: str, seconds: float) -> None:
-        """An answer of ``face`` (advice, explain, webhook, and webhook_wait and webhook_suggestions for what
-        follows the first answer to a review) that took ``seconds``."""
+        """Count an answer of ``face`` that took ``seconds``: advice, explain, webhook, or webhook_wait and
+        webhook_suggestions for what follows the first answer to a review."""
         with self._lock:
             self._answers[face, decision] += 1
             self._durations[face] = self._durations.get(face, DurationHistogram()).with_one(seconds)
 
     def reviewed(self, result: str, count: int = 1) -> None:
-        """Reviews of the admission webhook were answered: with advice, or why without."""
+        """Count reviews of the admission webhook by ``result``: answered with advice, or the reason why
+        without."""
         with self._lock:
             self._reviews[result] += count
 
     def scored(self, outcome: str) -> None:
-        """A wait that was foretold came to its end."""
+        """Count the outcome of a predicted wait."""
         with self._lock:
             self._scores[outcome] += 1
 
     def foretelling_failed(self, kind: str) -> None:
-        """A step of the loop that foretells waits did not happen; ``kind`` is the error's class."""
+        """Count a failed step of the loop that predicts waits; ``kind`` is the error's class."""
         with self._lock:
             self._foretelling_errors[kind] += 1
 
     def certificate_failed(self, kind: str) -> None:
-        """The webhook's certificate could not be looked after; ``kind`` is one word for why."""
+        """Count a failure to keep the webhook's certificate; ``kind`` is one word for the reason."""
         with self._lock:
             self._certificate_errors[kind] += 1
 
@@ -91,7 +93,7 @@ class AdvisorStatus:
             return dict(self._reviews)
 
     def scores(self) -> dict[str, int]:
-        """Waits that were foretold, by what came of them."""
+        """Predicted waits, by outcome."""
         with self._lock:
             return dict(self._scores)
 

@@ -1,4 +1,4 @@
-"""Whose is what in one state, so that an answer names nobody else's work."""
+"""Ownership of the objects in one state, so that an answer names no other tenant's work."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from gpucost.cluster.views.ownership import KUEUE_QUEUES
 from gpucost.domain.buckets import NO_TEAM
 
 NamedObject = JobObject | Workload | PodGroup | Pod
-"""What tenants name as they like."""
+"""Objects whose names tenants choose."""
 
 
 @dataclass(frozen=True)
 class TenantViews:
-    """Of one state, by the team rules in force then. Built when it is first asked; teams are those of reports
-    (``gpucost.attribution.teams``), and what no rule places is nobody's: only who sees all sees it."""
+    """Ownership in one state, by the team rules in force then; built when first needed. Teams are those of
+    reports (``gpucost.attribution.teams``). What no rule places has no team: only a caller that may see
+    everything sees it.
+    """
 
     overview: ClusterOverview
     rules: TeamRules
 
     @cached_property
     def teams_of(self) -> Mapping[tuple[str, str], frozenset[str]]:
-        """The teams of everything of a namespace and name; of all in a namespace under the name ``""``, of
-        all of a name under the namespace ``""``. Put together once: how much others have somewhere, or of a
-        name, is in no answer's time."""
+        """The teams of everything with a namespace and name; of all in a namespace under the name ``""``, of
+        all with a name under the namespace ``""``. Built once, so that the time of an answer does not depend
+        on how much other tenants have.
+        """
         found: dict[tuple[str, str], set[str]] = {}
         team_by_holder: dict[tuple[str, ...], str] = {}
         for each in self._everything():
@@ -48,7 +51,7 @@ class TenantViews:
 
     @cached_property
     def namespaces(self) -> Mapping[str, list[NamedObject]]:
-        """Everything of tenants by its namespace."""
+        """All objects of tenants, by namespace."""
         found: dict[str, list[NamedObject]] = {}
         for each in self._everything():
             found.setdefault(each.meta.namespace, []).append(each)
@@ -56,7 +59,7 @@ class TenantViews:
 
     @cached_property
     def public(self) -> frozenset[str]:
-        """Names of what belongs to the cluster: they tell of no tenant."""
+        """Names of what belongs to the cluster: they reveal nothing about tenants."""
         state = self.overview.state
         parts: Iterable[Mapping[str, object]] = (
             *(state.node_by_name, state.cluster_queue_by_name, state.cohort_by_name),
@@ -66,7 +69,7 @@ class TenantViews:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Names of what belongs to the cluster, and what its nodes are labelled, tainted and have."""
+        """Names of what belongs to the cluster, with the labels, taints and resources of its nodes."""
         found = set(self.public)
         for node in self.overview.state.nodes.values():
             found.update(node.labels, node.labels.values(), node.allocatable)
@@ -74,7 +77,7 @@ class TenantViews:
         return frozenset(found) | words_in(found)
 
     def of_namespace(self, namespace: str) -> AnswerReader:
-        """Whoever works in ``namespace``, whose team nobody knows."""
+        """A reader who works in ``namespace`` and whose team is unknown."""
 
         return self._reader(
             lambda subject: subject.namespace == namespace,
@@ -108,7 +111,7 @@ class TenantViews:
         )
 
     def written_for(self, uid: str, namespace: str) -> Iterator[object]:
-        """What its author wrote of a job that exists, without what controllers report of it."""
+        """What the author of an existing job wrote, without what controllers report about it."""
         ownership = self.overview.ownership
         for each in self.namespaces.get(namespace, ()):
             job = ownership.of(each).job if isinstance(each, Pod) else ownership.job_of(each)
@@ -119,16 +122,16 @@ class TenantViews:
                     yield each.template if isinstance(each, Pod) else each.pod_sets
 
     def teams_of_namespace(self, namespace: str) -> frozenset[str]:
-        """Whose ``namespace`` is, as far as it says itself: one team or none."""
+        """The teams of ``namespace`` by its own labels: one or none."""
         return frozenset({self._team_of_namespace(namespace)}) - {NO_TEAM}
 
     def owns(self, teams: frozenset[str], subject: AdviceSubject) -> bool:
-        """Whether everything of that name and namespace is of ``teams``; False where there is nothing."""
+        """Whether everything with that name and namespace is of ``teams``; False where there is nothing."""
         found = self.teams_of.get((subject.namespace, subject.name), frozenset())
         return bool(subject.name) and bool(found) and found <= teams
 
     def works_in(self, teams: frozenset[str], namespace: str) -> bool:
-        """Whether ``namespace`` is of ``teams``: what has no label there is theirs, or something there is."""
+        """Whether ``namespace`` is of ``teams``: by its labels, or because something in it is of theirs."""
         own = self._team_of_namespace(namespace) in teams
         return own or not teams.isdisjoint(self.teams_of.get((namespace, ""), frozenset()))
 
@@ -139,11 +142,11 @@ class TenantViews:
         return self._team(namespace, label, "", "")
 
     def team_of(self, found: NamedObject) -> str:
-        """By the rules. A condition on the project or the user holds for pods only."""
+        """By the team rules. A condition on the project or the user holds for pods only."""
         return self._team(*self._holder(found))
 
     def _holder(self, found: NamedObject) -> tuple[str, ...]:
-        """What the rules look at, as ``_team`` takes it."""
+        """The attributes that the rules match on, as ``_team`` takes them."""
         meta = found.meta
         if isinstance(found, Pod):
             known = self.overview.ownership.of(found)

@@ -1,8 +1,8 @@
-"""The loop that foretells the waits of those that wait, and looks what came of it.
+"""The loop that predicts the waits of pending workloads, and records what came of the predictions.
 
-Every minute, over the watched cluster: workloads that wait for GPUs and were not foretold a wait yet are,
-those that were are scored once they started or left; findings about jobs and what jobs used are read. What
-is learnt is kept in memory for whoever answers (gpucost.service.advisor.advisor_cache).
+Every minute, over the watched cluster: workloads that wait for GPUs and have no prediction yet get one; those
+that have one are scored once they started or left; findings about jobs and what jobs used are read. What is
+learnt is kept in memory for the answers of the advisor (gpucost.service.advisor.advisor_cache).
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ logger = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 MOST_PER_ROUND = 10
-"""Workloads that are asked about in a round, so that a burst of them is foretold over some minutes."""
+"""Workloads that get a prediction in one round, so that a burst of them is spread over some minutes."""
 LONGEST_ROUND_S = 5.0
-"""None is asked about once a round took so long: a simulation may take seconds of the core that answers."""
+"""No further prediction is made once a round took so long: a simulation may take seconds of the core that
+answers requests."""
 _GONE = (WorkloadState.INACTIVE, WorkloadState.FINISHED)
 
 PredictWait = Callable[[Workload, AdvisorContext], WaitPrediction | None]
 
 
 def predict_wait(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
-    """What the advisor says of the wait of one that is pending; None where it says none."""
+    """The advisor's prediction for a pending workload; None where it makes none."""
     found = find_job(WORKLOAD, workload.meta.namespace, workload.meta.name, known)
     if found is None or found.workload is None or found.workload.meta.uid != workload.meta.uid:
-        return None  # another workload of its job goes first
+        return None  # another workload of its job is admitted first
     asking = request_from_job(found, known)
     advice = advise_asking(asking, known)
     wait = advice.wait
@@ -68,8 +69,8 @@ def predict_wait(workload: Workload, known: AdvisorContext) -> WaitPrediction | 
 
 
 class WaitPredictor:
-    """One thread of ``gpucost serve``. ``sleep`` pauses for seconds, or less when a stop is asked for;
-    ``seconds`` is a clock that never goes back. Without ``with_findings`` none are read."""
+    """One thread of ``gpucost serve``. ``sleep`` pauses for seconds, or less when a stop is requested;
+    ``seconds`` is a monotonic clock. Without ``with_findings`` no findings are read."""
 
     def __init__(
         self,
@@ -94,19 +95,19 @@ class WaitPredictor:
         self._ask = ask
         self._round = 0
         self._asked: dict[str, int] = {}
-        """The round in which those were asked about that wait and have no wait written down."""
+        """The last round in which each waiting workload without a stored prediction was tried."""
         self._written: set[str] = set()
         self._lives: dict[tuple[int | None, int], FindingLife] = {}
         self._used_until_ms: int | None = None
 
     def run(self) -> None:
-        """Until a stop is asked for."""
+        """Runs until a stop is requested."""
         while not self._stopped():
             self.turn()
             self._sleep(EVERY_S)
 
     def turn(self) -> None:
-        """Once. Nothing ends the loop: what failed is tried again in the next turn."""
+        """One round. No error ends the loop: what failed is tried again in the next round."""
         self._round += 1
         if self._with_findings:
             self._guarded("findings", self._read_findings)
@@ -126,7 +127,7 @@ class WaitPredictor:
         self._advising.learnt.calibrate([given_of(each, self._now()) for each in kept])
 
     def _scored(self, kept: Sequence[WaitPrediction], state: ClusterState) -> tuple[WaitPrediction, ...]:
-        """``kept``, with what is known of those that waited; the ledger is told first."""
+        """``kept``, with the outcomes of those that started or left; the ledger is written first."""
         now = {each.workload_uid: _come_of(each, state) for each in kept if not each.is_decided}
         decided = {uid: each for uid, each in now.items() if each.is_decided}
         if decided:
@@ -142,7 +143,7 @@ class WaitPredictor:
         return tuple(decided.get(each.workload_uid, each) for each in kept)
 
     def _foretold(self, kept: Iterable[WaitPrediction], known: AdvisorContext) -> tuple[WaitPrediction, ...]:
-        """Those that are foretold a wait in this round."""
+        """The predictions made in this round."""
         state = known.state
         self._written = {uid for uid in self._written if uid in state.workloads}
         self._written.update(each.workload_uid for each in kept if each.workload_uid in state.workloads)
@@ -154,7 +155,7 @@ class WaitPredictor:
             and any(gpus_of(pod_set, known) for pod_set in each.pod_sets)
         }
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in waiting}
-        # Those that were never asked about go first: the advisor may have no number for the others.
+        # Those that were never tried go first: the advisor may have no prediction for the others.
         order = sorted(waiting, key=lambda uid: (self._asked.get(uid, 0), waiting[uid].meta.created_ms, uid))
         given = self._answers([waiting[uid] for uid in order[:MOST_PER_ROUND]], known)
         if given:
@@ -169,7 +170,7 @@ class WaitPredictor:
                 break
             with self._advising.turns.one() as is_ours:
                 if not is_ours:
-                    break  # people ask, and are served first
+                    break  # requests of people are served first
                 self._asked[workload.meta.uid] = self._round
                 self._guarded("a wait", partial(self._answer, workload, known, given))
         return given
@@ -198,7 +199,7 @@ class WaitPredictor:
         self._advising.learnt.found(troubles)
 
     def _read_uses(self) -> None:
-        """Only when the ledger has got later windows: to sum a month takes seconds."""
+        """Only when the ledger has got later windows: adding up a month takes seconds."""
         extent = self._ledger.extent(self._cluster)
         if extent is not None and extent.end_ms != self._used_until_ms:
             self._advising.learnt.have_used(past_uses_of(self._ledger, self._cluster, extent))
@@ -216,12 +217,13 @@ class WaitPredictor:
 
 
 def _come_of(foretold: WaitPrediction, state: ClusterState) -> WaitPrediction:
-    """With when it started or left, as far as the state says. One that was evicted since is taken to wait."""
+    """With the time it started or left, as far as the state says. A workload evicted since then counts as
+    waiting."""
     workload = state.workloads.get(foretold.workload_uid)
     if workload is None:
         return replace(foretold, gone_ms=state.at_ms)
     if workload.admitted_ms is not None:
-        # Conditions have whole seconds: never before it was asked about.
+        # Times of conditions are whole seconds: never before the prediction was made.
         return replace(foretold, started_ms=max(workload.admitted_ms, foretold.asked_ms))
     if workload.state in _GONE:
         return replace(foretold, gone_ms=state.at_ms)

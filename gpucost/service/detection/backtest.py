@@ -1,4 +1,4 @@
-"""Rehearsal: what the detectors would have found on days that are over. Nothing is written."""
+"""Backtest: what the detectors would have found on past days. Nothing is written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from gpucost.telemetry.interval_source import IntervalSource
 
 @dataclass(frozen=True, slots=True)
 class BacktestHit:
-    """A finding as it would have been on some days: on ``days`` different ones of ``of``, its waste added up
-    over them."""
+    """A finding of the backtest: seen on ``days`` of the ``of`` days, its waste added up over them."""
 
     finding: Finding
     days: int
@@ -31,7 +30,7 @@ class BacktestHit:
 
 @dataclass(frozen=True, slots=True)
 class BacktestMiss:
-    """What a detector would not have said, and why, and how often on all days."""
+    """What a detector would have withheld, why, and how often over all days."""
 
     pattern: WastePattern
     because: str
@@ -41,8 +40,8 @@ class BacktestMiss:
 
 @dataclass(frozen=True, slots=True)
 class BacktestOutcome:
-    """What would have been found, the costliest first; what not, by pattern and the most frequent first; and
-    the detectors that failed on any day."""
+    """What would have been found, the costliest first; what would have been withheld, by pattern and the most
+    frequent first; and the detectors that failed on any day."""
 
     findings: tuple[BacktestHit, ...]
     withheld: tuple[BacktestMiss, ...]
@@ -51,7 +50,7 @@ class BacktestOutcome:
 
 @dataclass(frozen=True)
 class DetectorBacktest:
-    """A source, and the rules of attribution and detectors. Lengths are ms, as in Detecting."""
+    """A source, and the rules of attribution and detectors. Lengths are ms, as in DetectorRunner."""
 
     source: IntervalSource
     rules: AttributionRules
@@ -60,7 +59,7 @@ class DetectorBacktest:
     slow_ms: int
 
     def rehearse(self, cluster: str, days: int, end_ms: int) -> BacktestOutcome:
-        """What would have been told on the last ``days`` whole days before ``end_ms``. Raises SourceError."""
+        """Hits and misses on the last ``days`` whole days before ``end_ms``. Raises SourceError."""
         looked = [*_days(self.source.covered(cluster), days, end_ms)]
         seen, failures = dict[str, _BacktestedFinding](), list[RuleFailure]()
         unsaid = Counter[tuple[WastePattern, str, bool]]()
@@ -83,7 +82,8 @@ class DetectorBacktest:
         )
 
     def _looks(self, cluster: str, day: Window) -> Iterator[RuleEvaluation]:
-        """As the service would have looked in the evening of the day: with all rules, and the slow ones."""
+        """Evaluations as the service would have made them in the evening of the day: with all rules, the slow
+        ones included."""
         for length_ms, only, patterns in (
             (self.history_ms, None, set(RULES) - SLOW),
             (self.slow_ms, SLOW_FRAMES, SLOW),
@@ -109,7 +109,7 @@ def _days(covered: Window | None, days: int, end_ms: int) -> Iterator[Window]:
 
 @dataclass(slots=True)
 class _BacktestedFinding:
-    """A finding so far: as it was last, the days it was found on, and the waste of all of them."""
+    """A finding so far: its last version, the days it was found on, and its waste over all of them."""
 
     finding: Finding
     days: set[int] = field(default_factory=set)
@@ -121,7 +121,7 @@ class _BacktestedFinding:
 
 
 def _add(seen: dict[str, _BacktestedFinding], finding: Finding, day: Window) -> None:
-    """A finding may be told several times on one day, of one stretch after another: that is one day."""
+    """A finding may occur several times on one day, for one stretch after another: that counts as one day."""
     wasted, known = finding.wasted, seen.setdefault(finding.fingerprint, _BacktestedFinding(finding))
     known.finding = finding
     known.days.add(day.start_ms)

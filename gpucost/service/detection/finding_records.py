@@ -1,4 +1,4 @@
-"""Lives of findings as the ledger keeps them, and back."""
+"""Finding lives to and from the records of the ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucost.ledger.db.records import NEXT_EPISODE
 
 
 def is_readable(record: FindingRecord) -> bool:
-    """Whether its content is a finding as this version writes them."""
+    """Whether this version can read the finding in the record."""
     try:
         from_json(record.content)
     except ValidationError:
@@ -22,7 +22,7 @@ def is_readable(record: FindingRecord) -> bool:
 
 
 def life_of(record: FindingRecord) -> FindingLife:
-    """The life that a record keeps."""
+    """The life that a record holds."""
     return FindingLife(
         finding=from_json(record.content),
         state=record.state,

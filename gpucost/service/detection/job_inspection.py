@@ -1,10 +1,10 @@
-"""The detectors on the time of one job, as a source still has it: what they say of it, whoever looked before.
+"""One job as a source still has it: what the detectors find in its time, its GPUs one by one, and its waits.
 
-Findings live from one evaluation to the next; a job that came and went, or one of a ledger whose windows were
-assessed without anybody looking live, has none. Its time can be looked at again. Nothing is written.
+Findings live from one evaluation to the next. A job that came and went, or one of a ledger whose windows were
+assessed without a live evaluation, has none; so the detectors can be run again over its time. Nothing is
+written.
 
-A job as a source still has it: its GPUs one by one, and its waits. A source that cannot say is no error:
-the report of the ledger stands without it, and says why.
+A source that cannot answer is no error: the report of the ledger stands without it, and says why.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from gpucost.settings.types import milliseconds
 from gpucost.telemetry.interval_source import IntervalSource
 
 MOST_MS = 3 * DAY_MS
-"""How much is looked at, the last of it: the history of the job's whole cluster is read."""
+"""Longest history that is read, the last part of the job: it is the history of the job's whole cluster."""
 
 
 @dataclass(frozen=True)
 class JobInspection:
     """A source, and the rules of attribution and detectors. ``before_ms`` and ``after_ms`` of history are
-    looked at on either side of a job: an idle stretch is one only when it has lasted."""
+    read on either side of a job: an idle stretch counts only once it has lasted long enough."""
 
     source: IntervalSource
     rules: AttributionRules
@@ -48,7 +48,7 @@ class JobInspection:
     after_ms: int
 
     def look(self, report: JobReport) -> JobDetectionView:
-        """What the detectors say of the job of ``report``. Never raises what a source may raise."""
+        """What the detectors find about the job of ``report``. Errors of the source are never raised."""
         spans, notes = list[Window](), list[str]()
         findings, withheld = list[JobObservation](), list[JobPatternAbsence]()
         for cluster in report.clusters:
@@ -89,7 +89,7 @@ def job_inspection(
 
 
 def _said(facts: DetectorFacts, found: RuleEvaluation, job_uid: str) -> Iterator[JobObservation]:
-    """Findings about the job, and those of others that claim time of its pods."""
+    """Findings about the job, and findings about others that claim time of its pods."""
     allocations = facts.history.frames.allocations
     pods = set(allocations.loc[allocations["job_uid"] == job_uid, "pod_uid"])
     pieces = found.pieces
@@ -121,7 +121,7 @@ def _observed(facts: DetectorFacts, finding: Finding, pieces: pd.DataFrame) -> J
 
 
 def _sum(facts: DetectorFacts, pieces: pd.DataFrame) -> CostAmount:
-    """Time and money of pieces; money is None where any of them has no price."""
+    """Time and money of pieces; money is None where any piece has no price."""
     board_ms, nano = 0.0, list[int | None]()
     names = ("cluster", "node", "start_ms", "end_ms", "boards")
     for cluster, node, start, end, boards in zip(*(pieces[name].tolist() for name in names), strict=True):
@@ -148,14 +148,14 @@ def _order(found: JobObservation) -> tuple[object, ...]:
 
 
 BEFORE_MS = DAY_MS
-"""How long before its first GPU a job's waits are looked for."""
+"""Waits are searched from this long before the job's first GPU."""
 LONGEST_SPAN_MS = 7 * DAY_MS
-"""How much of a job, the last of it, is looked at GPU by GPU: the history of its whole cluster is read."""
+"""Longest part of a job, its end, that is read GPU by GPU: it is the history of the job's whole cluster."""
 _FRAMES = ("allocations", "activity", "demand")
 
 
 def see_job(source: IntervalSource, report: JobReport) -> JobLiveView:
-    """What ``source`` has of the job of ``report``. Never raises what a source may raise."""
+    """What ``source`` has about the job of ``report``. Errors of the source are never raised."""
     looks, notes = list[tuple[Window, ClusterFrames]](), list[str]()
     for cluster in report.clusters:
         try:
@@ -173,7 +173,7 @@ def see_job(source: IntervalSource, report: JobReport) -> JobLiveView:
 
 
 def _spans(span: Window, covered: Window) -> Iterator[Window]:
-    """From a day before the job to its end; of a long one that day, and the last days."""
+    """From a day before the job to its end; of a long job that first day, and the last days."""
     whole = Window(span.start_ms - BEFORE_MS, span.end_ms)
     last = Window(span.end_ms - LONGEST_SPAN_MS, span.end_ms)
     parts = (whole,) if last.start_ms <= span.start_ms else (Window(whole.start_ms, span.start_ms), last)
@@ -184,7 +184,7 @@ def _spans(span: Window, covered: Window) -> Iterator[Window]:
 
 
 def _missing(found: JobLiveView, span: Window) -> Iterator[str]:
-    """What a reader would look for and does not find."""
+    """What a reader would expect here and does not find."""
     looked = sum(span.overlap_ms(each.start_ms, each.end_ms) for each in found.spans)
     if not looked:
         return

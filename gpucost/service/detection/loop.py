@@ -1,6 +1,6 @@
-"""The detectors' loop of ``gpucost serve``: findings brought up to date, and windows assessed.
+"""The detectors' loop of ``gpucost serve``, which updates findings and assesses windows, and its status.
 
-What detectors say of themselves: told by their loop, read by /metrics and the API from other threads.
+The status is written by the loop, and read by /metrics and the API from other threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from gpucost.service.detection.waste_accounting import WasteAccounting
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """The last evaluation of a cluster: when, how long it took, what held rules back, which of them failed.
+    """The last evaluation of a cluster: when, how long it took, what rules withheld and why, which rules
+    failed.
 
     ``has_state`` says whether the state of the cluster was watched, which some rules need.
     """
@@ -37,7 +38,7 @@ class LastLook:
 
 @dataclass
 class DetectorStatus:
-    """All methods may be called from any thread. ``evaluations`` counts the looks."""
+    """All methods may be called from any thread. ``evaluations`` counts the evaluations."""
 
     evaluations: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -60,7 +61,7 @@ class DetectorStatus:
                 self._errors[cluster, failure.pattern.value] += 1
 
     def failed(self, cluster: str, kind: str) -> None:
-        """An evaluation or assessment that did not happen; ``kind`` is the error's class."""
+        """Count an evaluation or assessment that failed; ``kind`` is the error's class."""
         with self._lock:
             self._errors[cluster, kind] += 1
 
@@ -80,14 +81,13 @@ logger = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 500
 
 StateOf = Callable[[str], ClusterOverview | None]
-"""The state of a cluster now; None where nobody watches it, or has not read all of it yet."""
+"""The current state of a cluster; None where it is not watched, or not all of it has been read yet."""
 
 
 class DetectorLoop:
-    """One thread beside that of ingest: a source that is slow for one need not hold up the other.
+    """One thread beside that of ingest, so that neither waits for a source that is slow for the other.
 
-    ``sleep`` pauses for seconds, or less when a stop is asked for; ``seconds`` is a clock that never goes
-    back.
+    ``sleep`` pauses for seconds, or less when a stop is requested; ``seconds`` is a monotonic clock.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class DetectorLoop:
         self._assessed: dict[str, tuple[tuple[str, bool], ...]] = {}
 
     def run(self) -> None:
-        """Until a stop is asked for."""
+        """Runs until a stop is requested."""
         while not self._stopped():
             begun = self._seconds()
             self.turn()
             self._sleep(max(1.0, self._interval_s - (self._seconds() - begun)))
 
     def turn(self) -> None:
-        """Every cluster once. Nothing ends the loop: what failed is tried again in the next turn."""
+        """One round over every cluster. No error ends the loop: what failed is tried again in the next."""
         clusters: tuple[str, ...] = ()
 
         def ask() -> None:
@@ -149,7 +149,7 @@ class DetectorLoop:
         pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
         stand = tuple((info.digest, self._assessing.is_final(cluster, info)) for info in pending)
         if stand == self._assessed.get(cluster):
-            return  # nothing came since the last time: what is for now is for now
+            return  # nothing came since the last round: provisional assessments stay as they are
         outcome = self._assessing.assess(cluster, pending, stop=self._stopped)
         for failure in outcome.failures:
             reason = visible(failure.reason, _LONGEST_MESSAGE)
@@ -159,7 +159,7 @@ class DetectorLoop:
             self._status.failed(cluster, failure.kind)
         due = sum(is_final for _, is_final in stand)
         if not outcome.failures and outcome.final == due:
-            # What is final is pending no more: what stays is what was for now, as it stood before.
+            # Final windows are pending no more: the provisional ones stay, as they were before.
             self._assessed[cluster] = tuple(each for each in stand if not each[1])
 
     def _guarded(self, cluster: str, step: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
-"""Findings, live: one evaluation of all detectors after another, and the lives of what they find.
+"""Live findings: evaluations of all detectors one after another, and the lives of what they find.
 
-The last day of a cluster in memory: each look reads only what is new, and old time falls off the end.
+The last day of a cluster is kept in memory: each evaluation reads only what is new, and old time is dropped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from gpucost.service.detection.waste_accounting import PastServers, look
 from gpucost.service.ingest.pipeline import AttributionRules
 from gpucost.telemetry.interval_source import IntervalSource
 
-# Amounts over a step of their own: they are not joined, and a step that is read again replaces itself.
+# Amounts with steps of their own: they are not joined, and a step that is read again replaces itself.
 _AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
 
 
@@ -61,8 +61,8 @@ _AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
 class RollingWindow:
     """The history of one cluster over the last ``length_ms``.
 
-    A source may learn late of what happened, so the last ``overlap_ms`` before what is new is read again and
-    takes the place of what was known of it. Both are multiples of the source's step.
+    A source may learn of events late, so the last ``overlap_ms`` before what is new is read again and
+    replaces what was kept of it. Both are multiples of the source's step.
     """
 
     source: IntervalSource
@@ -74,13 +74,13 @@ class RollingWindow:
 
     @property
     def known(self) -> tuple[ClusterFrames, Window] | None:
-        """What is in memory now."""
+        """The history in memory."""
         return None if self._frames is None or self._window is None else (self._frames, self._window)
 
     def upto(self, end_ms: int) -> tuple[ClusterFrames, Window] | None:
         """The history up to ``end_ms``, or as far as the source covers; None where it covers nothing.
 
-        Raises SourceError; then what is known stays as it was.
+        Raises SourceError; the history in memory is unchanged then.
         """
         covered = self.source.covered(self.cluster)
         if covered is None:
@@ -104,7 +104,8 @@ class RollingWindow:
 
 
 def joined(old: ClusterFrames, new: ClusterFrames, start_ms: int, seam_ms: int) -> ClusterFrames:
-    """``old`` from ``start_ms`` to ``seam_ms``, and ``new`` from there on; stretches that go on are one."""
+    """``old`` from ``start_ms`` to ``seam_ms``, and ``new`` from there on; intervals that go on across the
+    seam become one."""
     parts: dict[str, Any] = {spec.name: _joined(spec, old, new, start_ms, seam_ms) for spec in FRAMES}
     problems = tuple(sorted({*old.problems, *new.problems}, key=repr))
     return replace(new, **parts, problems=problems)
@@ -116,7 +117,8 @@ def _joined(
     before: pd.DataFrame = getattr(old, spec.name)
     after: pd.DataFrame = getattr(new, spec.name)
     if spec in _AMOUNTS:
-        # An eviction belongs to the instant before its end, which no window that begins there has.
+        # An eviction belongs to the instant before its end, so a window that begins at that end does not hold
+        # it.
         name, earlier = ("end_ms", 1) if spec is EVICTIONS else ("start_ms", 0)
         known, fresh = before[name] - earlier, after[name] - earlier
         kept = before[(known >= start_ms) & (known < seam_ms)]
@@ -129,7 +131,7 @@ def _joined(
 
 
 def _one_where_they_touch(rows: pd.DataFrame, spec: FrameSpec, seam_ms: int) -> pd.DataFrame:
-    """Rows that end and rows that begin at the seam, alike in everything else, as one row."""
+    """Rows that end and rows that begin at the seam, equal in everything else, as one row."""
     left, right = rows["end_ms"] == seam_ms, rows["start_ms"] == seam_ms
     if not left.any() or not right.any():
         return rows
@@ -139,7 +141,7 @@ def _one_where_they_touch(rows: pd.DataFrame, spec: FrameSpec, seam_ms: int) -> 
     merged = groups.agg(start_ms=("start_ms", "min"), end_ms=("end_ms", "max"), parts=("start_ms", "size"))
     several = merged["parts"] > 2
     if spec is not OBSERVED and several.any():
-        # Two rows that are alike on one side (a pod with two equal containers' rows): left as they are.
+        # Two rows that are equal on one side (a pod with two equal containers) are left as they are.
         return rows
     found = merged.drop(columns="parts").reset_index()[list(spec.column_names)]
     return pd.concat([rows[~(left | right)], found], ignore_index=True)
@@ -152,7 +154,7 @@ AUTHOR = SERVICE
 
 @dataclass(frozen=True)
 class DetectorRun:
-    """What one evaluation of one cluster came to."""
+    """The result of one evaluation of one cluster."""
 
     evaluation: RuleEvaluation
     lives: tuple[FindingLife, ...]
@@ -164,7 +166,7 @@ class DetectorRun:
 
 
 SLOW = frozenset({WastePattern.RESERVED_UNUSED})
-"""Rules that look at weeks of a few frames: once an hour, since nothing of it changes faster."""
+"""Rules that read weeks of a few frames: once an hour, since their input does not change faster."""
 SLOW_FRAMES = ("nodes", "capacity", "observed", "quotas", "demand", "allocations")
 _SLOW_EVERY_MS = HOUR_MS
 _TRIES = 3
@@ -174,7 +176,7 @@ _TRIES = 3
 class DetectorRunner:
     """A source, a ledger, and the rules of attribution and detectors. Lengths are ms.
 
-    ``history_ms`` is how much history live findings are found in, ``slow_ms`` how much SLOW rules look at.
+    Live findings are found in the last ``history_ms``, those of SLOW rules in the last ``slow_ms``.
     """
 
     source: IntervalSource
@@ -191,9 +193,10 @@ class DetectorRunner:
     _past: dict[str, tuple[Window, PastWork | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, cluster: str, now_ms: int, overview: ClusterOverview | None = None) -> DetectorRun | None:
-        """Look at the cluster as it is known now, and bring its findings' lives up to date in the ledger.
+        """Evaluate the cluster as it is now, and update the lives of its findings in the ledger.
 
-        None where the source knows nothing of it. Raises SourceError and LedgerError; nothing is half done.
+        None where the source holds nothing about it. Raises SourceError and LedgerError; nothing is left half
+        done.
         """
         known = self.rolling(cluster).upto(now_ms)
         if known is None:
@@ -216,7 +219,7 @@ class DetectorRunner:
         )
 
     def _before(self, cluster: str, until_ms: int) -> PastWork | None:
-        """Read anew when an hour is added: it is asked for every few minutes."""
+        """Read again when an hour is added: it is needed every few minutes."""
         window = self.past.window(until_ms)
         kept = self._past.get(cluster)
         if kept is None or kept[0] != window:
@@ -224,7 +227,7 @@ class DetectorRunner:
         return kept[1]
 
     def _slow_or_failed(self, cluster: str, now_ms: int) -> RuleEvaluation | None:
-        """What the slow rules say. Where their history cannot be read, the others are not their hostages."""
+        """The result of the slow rules. Where their history cannot be read, the other rules still run."""
         try:
             return self._slowly(cluster, now_ms)
         except Exception as error:  # a source may fail in ways of its own
@@ -245,7 +248,7 @@ class DetectorRunner:
         return found
 
     def _live(self, cluster: str, found: RuleEvaluation) -> DetectorRun:
-        """Somebody may answer a finding between our reading and our writing: then all is read again."""
+        """A person may answer a finding between the read and the write: then all is read again."""
         for _ in range(_TRIES - 1):
             try:
                 return self._written(cluster, found)
@@ -255,7 +258,7 @@ class DetectorRunner:
 
     def _written(self, cluster: str, found: RuleEvaluation) -> DetectorRun:
         stored = self.ledger.live_findings(cluster, resolved_since_ms=found.now_ms - REOPEN_MS)
-        # Of several lives of one fingerprint the last: ids grow.
+        # The last one of several lives of one fingerprint: ids grow.
         unreadable = [record for record in stored if not is_readable(record)]
         self._close_unreadable(cluster, unreadable, found.now_ms)
         records = {record.fingerprint: record for record in stored if record not in unreadable}
@@ -290,7 +293,8 @@ class DetectorRunner:
         return DetectorRun(found, step.lives, step.changes)
 
     def _close_unreadable(self, cluster: str, records: Sequence[FindingRecord], now_ms: int) -> None:
-        """What another version wrote and this one cannot read is over; if it goes on, it is found again."""
+        """Close findings that another version wrote and this one cannot read; if such a finding goes on, it
+        is found again."""
         closed = [
             replace(record, state=FindingLifeState.RESOLVED, closed_at_ms=now_ms)
             for record in records
@@ -306,7 +310,8 @@ class DetectorRunner:
 
 
 def _together(fast: RuleEvaluation, slow: RuleEvaluation | None) -> RuleEvaluation:
-    """One evaluation, of the time of the fast one. Pieces are of the fast one: slow rules claim nothing."""
+    """One evaluation, over the time of the fast one. The pieces are those of the fast one: slow rules claim
+    no time."""
     if slow is None:
         return fast
     return replace(
@@ -318,8 +323,8 @@ def _together(fast: RuleEvaluation, slow: RuleEvaluation | None) -> RuleEvaluati
 
 
 def _unsure(lives: Iterable[FindingLife], found: RuleEvaluation) -> frozenset[str]:
-    """Fingerprints of which this evaluation cannot say whether they are over: their rule failed, or said of
-    their subject, or of the whole cluster, that it lacks data."""
+    """Fingerprints for which this evaluation cannot say whether they are over: their rule failed, or lacked
+    data for their subject or for the whole cluster."""
     failed = {failure.pattern for failure in found.failures}
     blind = {(each.pattern, each.variant, each.subject) for each in found.withheld if each.lacks_data}
 

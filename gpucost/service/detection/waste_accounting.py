@@ -49,7 +49,7 @@ _SERVES = sorted(kind.value for kind in JobKind if workload_class(kind) is Workl
 
 @dataclass(frozen=True)
 class PastServers:
-    """What servers did in the ``length_ms`` before a history, in steps of ``step_ms``, out of the ledger."""
+    """What servers did in the ``length_ms`` before a history, in steps of ``step_ms``, from the ledger."""
 
     ledger: Ledger
     length_ms: int
@@ -61,7 +61,7 @@ class PastServers:
         return Window(end_ms - max(self.length_ms // self.step_ms, 1) * self.step_ms, end_ms)
 
     def read(self, cluster: str, window: Window) -> PastWork | None:
-        """None where the ledger cannot be cut there, as within folded days, or has nothing. Raises
+        """None where the ledger cannot be cut there, as within rolled-up days, or holds nothing. Raises
         LedgerError."""
         scope, only = Scope(None, frozenset({cluster})), {"job_kind": _SERVES, "bucket": (Bucket.HELD.value,)}
         try:
@@ -82,7 +82,7 @@ _KEY = [name for name in USAGE_LINES.column_names if name not in LINE_MEASURES]
 
 @dataclass(frozen=True)
 class AssessmentOutcome:
-    """How many windows were assessed, for good or for now, and what failed; that is tried again."""
+    """How many windows were assessed, finally or provisionally, and what failed; that is tried again."""
 
     final: int = 0
     provisional: int = 0
@@ -94,8 +94,9 @@ class WasteAccounting:
     """A source, a ledger, the rules of attribution and of the detectors. Lengths are ms.
 
     Windows are assessed by the day (UTC), with ``before_ms`` and ``after_ms`` of history on either side of
-    it: what is final is the same whether it came hour by hour or a month at once. Until so much is known, a
-    day's windows are assessed for now, by what there is; ``recent`` is history that somebody has in memory.
+    it: a final assessment is the same whether the data came hour by hour or a month at once. Until that much
+    history is there, a day's windows are assessed provisionally, from what there is; ``recent`` gives history
+    that is in memory already.
     """
 
     source: IntervalSource
@@ -117,7 +118,7 @@ class WasteAccounting:
         return tuple(info for info in found if covered.intersect(info.window) == info.window)
 
     def is_final(self, cluster: str, info: WindowInfo) -> bool:
-        """Whether enough is known around a window for an assessment that stays."""
+        """Whether there is enough history around a window for a final assessment."""
         covered = self.source.covered(cluster)
         return covered is not None and _day_of(info).end_ms + self.after_ms <= covered.end_ms
 
@@ -129,7 +130,8 @@ class WasteAccounting:
         on_window: OnWindow = nobody,
         stop: Callable[[], bool] = lambda: False,
     ) -> AssessmentOutcome:
-        """Assess ``windows``, a day at a time. Raises LedgerError; what a source refuses is a failure."""
+        """Assess ``windows``, a day at a time. Raises LedgerError; an error of the source is a failure of the
+        outcome."""
         final = provisional = 0
         failures: list[WindowFailure] = []
         for _, of_day in groupby(windows, key=_day_of):
@@ -168,7 +170,7 @@ class WasteAccounting:
                 info.window,
                 info.digest,
                 parts[parts["window_start_ms"] == info.window.start_ms].reset_index(drop=True),
-                # A rule that failed may not fail the next time.
+                # A rule that failed may succeed the next time.
                 final=is_final and not found.failures,
             )
             for info in batch
@@ -177,7 +179,7 @@ class WasteAccounting:
         return made
 
     def _history(self, cluster: str, batch: Sequence[WindowInfo], is_final: bool) -> KnownFrames:
-        """The day and what is known around it; for an assessment that will be made again, what is at hand."""
+        """The day with the history around it; for a provisional assessment, the history in memory."""
         covered, day, span = self.source.covered(cluster), _day_of(batch[0]), _span(batch)
         around = Window(day.start_ms - self.before_ms, day.end_ms + self.after_ms)
         recent = self.recent(cluster)
@@ -188,7 +190,7 @@ class WasteAccounting:
 
 
 def look(cluster: str, frames: ClusterFrames, window: Window, rules: AttributionRules) -> DetectorFacts:
-    """What detectors see of a stretch of history, without the state of now."""
+    """The detectors' input for a stretch of history, without the current state."""
     history = ClusterHistory(frames, window, rules.teams, rules.catalog, rules.basis)
     return DetectorFacts(cluster, history, GpuTimePrices(history, rules.prices))
 
@@ -203,7 +205,7 @@ def _span(batch: Sequence[WindowInfo]) -> Window:
 
 
 def _without_gaps(windows: Sequence[Window]) -> Iterator[list[Window]]:
-    """Runs of windows that follow one another: a day may lack some, or have them assessed already."""
+    """Runs of consecutive windows: a day may lack some, or have them assessed already."""
     run: list[Window] = []
     for window in windows:
         if run and run[-1].end_ms != window.start_ms:
@@ -217,7 +219,7 @@ def _without_gaps(windows: Sequence[Window]) -> Iterator[list[Window]]:
 def _flat_parts(
     lines: Attribution, found: RuleEvaluation, activity: pd.DataFrame, frames: ClusterFrames
 ) -> pd.DataFrame:
-    """Parts under the natural keys of their lines, as the ledger takes them."""
+    """Parts under the natural keys of their lines, in the form that the ledger takes."""
     parts = waste_parts(lines, found.pieces, activity, demand_known=DEMAND.name not in frames.lacks)
     keys = lines.flat()[_KEY].take(parts["line"].to_numpy()).reset_index(drop=True)
     return keys.assign(waste=parts["waste"], board_ms=parts["board_ms"], nano=parts["nano"])

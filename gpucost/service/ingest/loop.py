@@ -1,7 +1,7 @@
-"""The loop of ``gpucost serve``: every window that has ended flows into the ledger by itself.
+"""The loop of ``gpucost serve`` that writes every window that has ended into the ledger.
 
-It looks for what is missing rather than remembering what it did, so that a crash, an outage of the source
-or a longer stop of its own are all the same to it: the oldest missing window comes first.
+It looks for what is missing rather than remembering what it did, so that a crash, an outage of the source or
+a longer stop of its own are all the same to it: the oldest missing window comes first.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from gpucost.settings.types import milliseconds
 logger = logging.getLogger(__name__)
 
 _LONGEST_MESSAGE = 500
-# A turn may wait out the longest pause and a slow answer; three of them without a sign is no turn at all.
+# A turn may include the longest pause and a slow answer; after three of them without a sign of life the loop
+# is stalled.
 _MISSED_TURNS = 3
 # Tenants choose the names of their jobs.
 _MOST_STRANGERS = 100
 
 
 class IngestLoop:
-    """``sleep`` pauses for seconds, or less when a stop is asked for; ``stopped`` says whether it is.
+    """``sleep`` pauses for seconds, or less when a stop is requested; ``stopped`` says whether one is.
 
-    ``expected`` is the cluster of the settings: what a source that never answered is reported under while the
-    ledger is empty, or has it. ``strangers`` names scrape jobs that are not believed, for the log: at the
-    start, and when windows were written.
+    ``expected`` is the cluster of the settings: a source that never answered is reported under it while the
+    ledger is empty or holds it. ``strangers`` names scrape jobs whose series are not trusted, for the log: at
+    the start, and when windows were written.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class IngestLoop:
         self._said_empty = False
 
     def run(self) -> None:
-        """Until a stop is asked for. The window being written is finished first."""
+        """Runs until a stop is requested. The window being written is finished first."""
         stale_after = _MISSED_TURNS * (self._settings.poll + self._settings.retry_max)
         self._status.started(milliseconds(stale_after))
         try:
@@ -78,7 +79,7 @@ class IngestLoop:
         return self._pause()
 
     def _guarded(self, what: str, step: Callable[[], bool]) -> bool:
-        """Whether something failed. Nothing may end the loop: what is not written now is due next time."""
+        """Whether something failed. No error may end the loop: what is not written now is due next time."""
         try:
             return step()
         except GpuCostError as error:
@@ -97,14 +98,14 @@ class IngestLoop:
                 self._source_failed(cluster, error)
             return True
         self._say_when_empty(clusters)
-        # What was never read here is another service's, which writes to the same ledger.
+        # A cluster that was never read here belongs to another service that writes to the same ledger.
         read = {name for name, each in self._status.clusters().items() if each.last_success_ms is not None}
         self._status.keep({*clusters, *read})
-        # Every cluster has its turn, whatever became of the one before.
+        # Every cluster has its turn, also when the one before it failed.
         return sum(self._guarded(cluster, partial(self._cluster, cluster)) for cluster in clusters) > 0
 
     def _say_when_empty(self, clusters: Sequence[str]) -> None:
-        """Once, not in every turn: a source that answers and holds nothing of ours looks like no trouble."""
+        """Logged once, not in every turn: a source that answers without any of our series raises no error."""
         if clusters or self._said_empty:
             self._said_empty = not clusters
             return
@@ -112,9 +113,10 @@ class IngestLoop:
         logger.warning("source: it answers, and has no series of the queue collector: is that one scraped?")
 
     def _ours(self) -> list[str]:
-        """The clusters to tell of while the source cannot name them: those that it had. After a restart, the
-        one of the settings where the ledger knows it, since other services may write to the ledger too; else
-        all that the ledger knows."""
+        """The clusters to report while the source cannot name them: those that it had. After a restart, the
+        one of the settings where the ledger has it, since other services may write to the ledger too; else
+        all that the ledger has.
+        """
         had, known = self._status.clusters(), self._pipeline.ledger.clusters()
         if had:
             return sorted(had)
@@ -129,7 +131,7 @@ class IngestLoop:
         return self._bring_up_to_date(cluster, covered)
 
     def _source_failed(self, cluster: str, error: Exception) -> None:
-        """What is due is known from the ledger; without one, and without a start, it is not known."""
+        """What is due follows from the ledger; without a ledger, and a first instant, it is unknown."""
         cause = None if isinstance(error, GpuCostError) else error
         reason = visible(str(error), _LONGEST_MESSAGE)
         logger.warning("%s: %s: %s", _named(cluster), type(error).__name__, reason, exc_info=cause)
@@ -158,7 +160,7 @@ class IngestLoop:
         return bool(outcome.failures)
 
     def _look_for_strangers(self, cluster: str) -> None:
-        """Each is said once."""
+        """Each is logged once."""
         try:
             found = [str(each) for each in self._strangers(cluster)]
         except GpuCostError as error:
@@ -173,7 +175,7 @@ class IngestLoop:
         self._status.looked_for_strangers(cluster, len(found))
 
     def _span(self, cluster: str, covered: Window | None) -> Window | None:
-        """From where the ledger (or the settings) begins to now; what the ledger settled is left out."""
+        """From where the ledger (or the settings) begins to now, without what is settled in the ledger."""
         ledger, now = self._pipeline.ledger, self._pipeline.now()
         extent, frontier = ledger.extent(cluster), ledger.frontier(cluster)
         first = self._settings.start

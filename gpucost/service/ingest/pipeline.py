@@ -56,7 +56,7 @@ class PipelineOutcome:
 
 
 def nobody(cluster: str, window: Window) -> None:
-    """Tells nobody of a window."""
+    """Reports no window: for callers that do not follow the progress."""
     del cluster, window
 
 
@@ -105,10 +105,10 @@ class Pipeline:
         on_window: OnWindow = nobody,
         stop: Callable[[], bool] = lambda: False,
     ) -> PipelineOutcome:
-        """Read and write ``windows``, a batch at a time; ``on_window`` is told of each that was written.
+        """Read and write ``windows``, a batch at a time; ``on_window`` is called with each that was written.
 
-        A batch that the source cannot answer is halved, so that only what really fails stays open. When
-        the source is gone, the rest is not tried. ``stop`` is asked between batches. Raises LedgerError.
+        A batch that the source cannot answer is halved, so that only what really fails stays open. When the
+        source is gone, the rest is not tried. ``stop`` is asked between batches. Raises LedgerError.
         """
         run = _WindowRun(self, cluster, on_window, stop)
         for batch in self._batches(windows):

@@ -1,4 +1,4 @@
-"""Once a day: closed months that are old enough are folded, and what was over long ago is forgotten."""
+"""Once a day: closed months that are old enough are rolled up, and rows past their retention are deleted."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gpucost.settings.types import milliseconds
 logger = logging.getLogger(__name__)
 
 AUTHOR = "gpucost"
-# After a start others have more urgent things to write.
+# After a start, other loops have more urgent writes.
 _FIRST_MS = 10 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRun:
-    """What is kept how long, of one ledger. ``now`` is the clock in ms UTC."""
+    """The retention of one ledger. ``now`` is the clock in ms UTC."""
 
     ledger: Ledger
     settings: RetentionSettings
     now: Callable[[], int]
 
     def foldable(self) -> tuple[MonthRollup, ...]:
-        """Months that are due, with the lines that they have; none where detail is kept for ever."""
+        """Months that are due, with their number of lines; none where detail is kept for ever."""
         kept_ms = milliseconds(self.settings.detail)
         return self.ledger.foldable(self.now() - kept_ms) if kept_ms else ()
 
     def fold(self, author: str = AUTHOR) -> Iterator[MonthRollup | FoldRefused]:
-        """Fold what is due, the oldest first; a month that does not verify stays, and the next follows."""
+        """Roll up what is due, the oldest first; a month that does not verify stays, and the next follows."""
         for plan in self.foldable():
             try:
                 yield self.ledger.fold(plan.month, author=author)
@@ -49,7 +49,7 @@ class RetentionRun:
 
 
 class RetentionLoop:
-    """``wait`` pauses for seconds, or less when a stop is asked for: it says whether one was."""
+    """``wait`` pauses for seconds, or less when a stop is requested, and says whether one was."""
 
     def __init__(self, retaining: RetentionRun, status: LoopStatus, *, wait: Callable[[float], bool]) -> None:
         self._retaining = retaining
@@ -57,14 +57,14 @@ class RetentionLoop:
         self._wait = wait
 
     def run(self) -> None:
-        """Until a stop is asked for; a month that is being folded is finished first."""
+        """Runs until a stop is requested; a month that is being rolled up is finished first."""
         pause_ms = _FIRST_MS
         while not self._wait(pause_ms / SECOND_MS):
             self.turn()
             pause_ms = DAY_MS
 
     def turn(self) -> None:
-        """Whatever fails is logged and counted (gpucost_errors_total), and due again the next day."""
+        """Every failure is logged and counted (gpucost_errors_total), and tried again the next day."""
         try:
             for each in self._retaining.fold():
                 if isinstance(each, FoldRefused):

@@ -1,4 +1,4 @@
-"""What the service says of itself: counted by the loop, read by /metrics and /readyz from other threads."""
+"""Self-metrics of ingest: counted by the loop, read by /metrics and /readyz from other threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClusterStatus:
     """One cluster. ``pending`` counts windows that are due; all but ``failures`` is None until it is known.
 
     ``lost`` counts windows that are in neither the ledger nor the source any more, ``refused`` scrape jobs
-    whose series are not believed.
+    whose series are not trusted.
     """
 
     up: bool | None = None
@@ -54,8 +54,8 @@ class ClusterStatus:
 class LoopStatus:
     """Counters since the start of the process. All methods may be called from any thread.
 
-    ``seconds`` is a clock that nobody sets: a host whose time jumps has no dead loop, and no dead loop looks
-    alive for as long as its time went back.
+    ``seconds`` is a monotonic clock: when the host's time jumps, a live loop does not look dead, nor a dead
+    one alive.
     """
 
     seconds: Callable[[], float] = time.monotonic
@@ -90,7 +90,7 @@ class LoopStatus:
             return self._last_turn_ms
 
     def stalled(self) -> str | None:
-        """Why nothing flows into the ledger any more; None while the loop lives, or where there is none."""
+        """Why windows no longer flow into the ledger; None while the loop lives, or where there is none."""
         with self._lock:
             if self._stale_after_ms is None:
                 return None
@@ -118,12 +118,12 @@ class LoopStatus:
             self._change(cluster, pending=pending, lost=lost, failures=kept, up=not failures)
 
     def looked_for_strangers(self, cluster: str, refused: int) -> None:
-        """How many scrape jobs gave series of late that are not believed."""
+        """How many scrape jobs recently gave series that are not trusted."""
         with self._lock:
             self._change(cluster, refused=refused)
 
     def source_failed(self, failure: WindowFailure, due: int | None) -> None:
-        """The source could not even say what it holds. ``due`` windows are to be read; None: not known."""
+        """The source could not even list what it holds. ``due`` windows are to be read; None: unknown."""
         name = failure.cluster
         with self._lock:
             self._source_errors[name, failure.kind] += 1
@@ -132,13 +132,13 @@ class LoopStatus:
             self._change(name, up=False, pending=pending, failures=(failure,))
 
     def keep(self, clusters: Collection[str]) -> None:
-        """Forget all other clusters: names that the source turned out not to have."""
+        """Forget all other clusters: names that turned out not to be in the source."""
         with self._lock:
             for name in self._clusters.keys() - set(clusters):
                 del self._clusters[name]
 
     def failed(self, error: Exception) -> None:
-        """Something other than the source: the ledger, or a fault of ours."""
+        """Count an error that is not the source's: of the ledger, or of gpucost itself."""
         with self._lock:
             self._other_errors[type(error).__name__] += 1
 

@@ -1,4 +1,4 @@
-"""Jobs that wait, and the change by which they would start earlier, asked of the advisor now and then."""
+"""Notices about waiting jobs, with the change by which the advisor expects them to start earlier."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpucost.notify.notices import Conversation, Notice, NoticeKind
 from gpucost.service.advisor.advisor_service import AdvisorService, AdvisorSnapshot, NoState
 
 WAITED_MS = 30 * MINUTE_MS
-"""Who waits so long is told; most wait for less."""
+"""A job that waited this long gets a notice; most wait for less."""
 AGAIN_MS = 6 * HOUR_MS
-"""What would help changes with the queue: it is asked anew as often as that."""
+"""What would help changes with the queue: the advisor is asked again after this time."""
 MOST_AT_ONCE = 2
-"""A question with suggestions takes seconds of the core that answers people."""
+"""A question with suggestions takes seconds of the core that answers requests."""
 _GONE = (WorkloadState.INACTIVE, WorkloadState.FINISHED)
 
 
@@ -31,7 +31,7 @@ class _AskedAdvice:
 
 
 class AdviceNotices:
-    """The source of notices about one watched cluster. Without a current state nothing is said."""
+    """The source of notices about one watched cluster. Without a current state it makes none."""
 
     def __init__(self, advising: AdvisorService, links: MessageLinks, currency: Callable[[], str]) -> None:
         self._advising = advising
@@ -70,12 +70,12 @@ class AdviceNotices:
         for workload in due[:MOST_AT_ONCE]:
             with self._advising.turns.one() as is_ours:
                 if not is_ours:
-                    return  # people ask, and are served first
+                    return  # requests of people are served first
                 notice = self._answer(workload, informed)
             self._asked[workload.meta.uid] = _AskedAdvice(now_ms, notice)
 
     def _answer(self, workload: Workload, informed: AdvisorSnapshot) -> Notice | None:
-        """None where nothing helps, or where another workload of its job goes first."""
+        """None where nothing helps, or where another workload of its job is admitted first."""
         meta = workload.meta
         explained = self._advising.explain(WORKLOAD, meta.namespace, meta.name, informed)
         if explained is None or explained.advice is None:
@@ -98,7 +98,7 @@ class AdviceNotices:
     def _over(
         self, told: Sequence[Conversation], workloads: Mapping[str, Workload], now_ms: int
     ) -> Iterator[Notice]:
-        """Those that were told of and wait no more."""
+        """Notices that end conversations about jobs that wait no more."""
         prefix = advice_key(self._cluster, "")
         open_now = (each for each in told if each.kind is NoticeKind.ADVICE and each.resolved_ms is None)
         own = {each.key: each for each in open_now if each.key.startswith(prefix)}

@@ -1,9 +1,7 @@
-"""Which digests and closed months are due to be told, and the notices of them. Nothing is sent here.
+"""Weekly digests and closed months: when they are due, and the notices of them. Nothing is sent here.
 
 What is due follows from the clock and the ledger alone, so that a restart neither forgets nor repeats: the
-same thing stays due under the same key for a while, and whoever tells it knows what was told.
-
-Weekly digests and closed months, when they are due.
+same thing stays due under the same key for a while, and the caller knows which keys were sent.
 """
 
 from __future__ import annotations
@@ -36,17 +34,18 @@ from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 from gpucost.service.reporting.report_service import ReportService, window_facts
 
 CLOSE_IS_NEWS_MS = 7 * DAY_MS
-"""A month is told when it was closed, or adjusted, so recently: a new chat hears nothing of old months."""
+"""A month is announced within this time after it was closed or adjusted: a new chat gets no messages about
+old months."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestSchedule:
-    """When a week is told: on the first ``weekday`` (1 Monday to 7 Sunday) in ``zone`` that is not over when
-    the week ends, at ``hour``, or at the end of the week where that hour has passed: far east of UTC, Monday
-    morning is before it. Then once its windows are settled, and at the latest ``longest_wait_ms`` later, with
-    what is missing.
+    """When a week's digest is sent: on the first ``weekday`` (1 Monday to 7 Sunday) in ``zone`` that is not
+    over when the week ends, at ``hour``, or at the end of the week where that hour has passed: far east of
+    UTC, Monday morning is before it. Then once its windows are settled, and at the latest ``longest_wait_ms``
+    later, with what is missing.
 
-    ``assesses``: detectors are on, so that windows which they have not looked at are waited for too. Raises
+    ``assesses``: detectors are on, so that windows without an assessment are waited for too. Raises
     InputError.
     """
 
@@ -64,7 +63,8 @@ class DigestSchedule:
             raise InputError("longest_wait", self.longest_wait_ms, "0 or more, less than a week, in ms")
 
     def tell_ms(self, week: IsoWeek) -> int:
-        """The instant from which ``week`` is told. Where the zone skips that hour, the one after it."""
+        """The instant from which the digest of ``week`` may be sent. Where the zone skips that hour, the one
+        after it."""
         end_ms = week.window.end_ms
         first = datetime.fromtimestamp(end_ms / 1000, UTC).astimezone(self.zone).date()
         day = first + timedelta(days=(self.weekday - first.isoweekday()) % 7)
@@ -74,7 +74,7 @@ class DigestSchedule:
 
 @dataclass(frozen=True, slots=True)
 class DueWeek:
-    """A week to be told since ``since_ms``. ``whole`` says that nothing of it is waited for any more."""
+    """A week whose digest is due since ``since_ms``. ``whole`` says that no more of it is expected."""
 
     week: IsoWeek
     since_ms: int
@@ -93,11 +93,11 @@ Due: TypeAlias = DueWeek | DueMonth
 
 
 def due(now_ms: int, schedule: DigestSchedule, ledger: Ledger) -> tuple[Due, ...]:
-    """What is to be told at ``now_ms``: at most the last week, then months, the oldest first.
+    """What is due at ``now_ms``: at most the last week, then months, the oldest first.
 
-    A week is due until the next one is, a month for seven days after it was closed or adjusted. What a chat
-    was told already is for the caller to know, by the keys of the notices. A week that the ledger has nothing
-    of is not due.
+    A week is due until the next one is, a month for seven days after it was closed or adjusted. The caller
+    knows by the keys of the notices what a chat was sent already. A week of which the ledger holds nothing is
+    not due.
     """
     week = _due_week(now_ms, schedule, ledger)
     return (*(() if week is None else (week,)), *_due_months(now_ms, ledger))
@@ -118,7 +118,8 @@ def _due_week(now_ms: int, schedule: DigestSchedule, ledger: Ledger) -> DueWeek 
 
 def is_settled(week: IsoWeek, ledger: Ledger, *, assesses: bool) -> bool:
     """Whether nothing more is expected of ``week``: every cluster with a window in it, or in the week before,
-    has all of it settled, but for the time before the cluster's first window; and the detectors have looked.
+    has all of it settled, but for the time before the cluster's first window; and the detectors have assessed
+    it.
     """
     both = Window(week.previous().window.start_ms, week.window.end_ms)
     for cluster in {info.cluster for info in ledger.windows(both)}:
@@ -158,8 +159,8 @@ class DigestScheduler:
     links: MessageLinks = field(default_factory=MessageLinks)
 
     def week(self, week: IsoWeek, team: str = "") -> WeekDigest | None:
-        """The digest of a team, or with an empty ``team`` of the platform; None for a week that the ledger
-        has nothing of.
+        """The digest of a team, or with an empty ``team`` of the platform; None for a week of which the
+        ledger holds nothing.
 
         Raises InputError where an edge of the week or a day cuts a window of the ledger.
         """
@@ -215,7 +216,7 @@ class DigestScheduler:
         )
 
     def _waits(self) -> tuple[tuple[WaitFacts, ...] | None, bool]:
-        """What was foretold in every cluster, None for none; and whether there is more than it tells."""
+        """The predicted waits of every cluster, None for none; and whether there are more than these."""
         ledger, found, cut = self.reporting.ledger, [], False
         for cluster in ledger.clusters():
             told = ledger.foretold(cluster)
@@ -230,10 +231,11 @@ _LOOK_EVERY_MS = MINUTE_MS
 
 
 class DigestNotices:
-    """The source of notices about weeks and months; ``weekly`` and ``months`` say which. Raises LedgerError.
+    """The source of notices about weeks and months; ``weekly`` and ``months`` select them. Raises
+    LedgerError.
 
-    What is due is made once, and given in every turn until it is due no more: one channel may be told of it
-    later than another, when its quiet hours are over.
+    What is due is made once, and yielded in every turn until it is due no more: one channel may get it later
+    than another, when its quiet hours are over.
     """
 
     def __init__(

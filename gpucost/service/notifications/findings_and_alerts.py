@@ -1,6 +1,6 @@
-"""Findings as they stand in the ledger, with the alerts about them, and the alerts that are about none.
+"""Notices of findings, with the alerts about them, and of alerts that are about no finding.
 
-Groups of alerts as Alertmanager sent them last, out of the ledger.
+Groups of alerts are read from the ledger as Alertmanager sent them last.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 def keep(ledger: Ledger, content: bytes) -> AlertmanagerGroup:
-    """Store what Alertmanager sent, before anybody thanks it. Raises InputError naming the field, and
-    LedgerError; nothing is stored then."""
+    """Store what Alertmanager sent, before the response. Raises InputError naming the field, and LedgerError;
+    nothing is stored then."""
     payload = decoded(content)
     group = parse(payload)
-    # Those that are not read are not kept either.
+    # Alerts beyond the limit are not stored either.
     payload |= {"alerts": payload["alerts"][:MOST_ALERTS], "truncatedAlerts": group.truncated}
-    # As it was understood: what JSON can say and a database cannot is written as an escape.
+    # As it was parsed: what JSON can express and a database cannot is written as an escape.
     text = json.dumps(payload, ensure_ascii=True, separators=(",", ":"))
     ledger.keep_alert_group(short_hash(group.group_key), text, firing=group.is_firing)
     return group
@@ -51,7 +51,7 @@ class _Read:
 
 
 class AlertNotices:
-    """The groups of the last days. What was read once is read again only when it was sent again."""
+    """The groups of the last days. A group is read again only when it was sent again."""
 
     def __init__(self, ledger: Ledger, links: MessageLinks) -> None:
         self._ledger = ledger
@@ -60,9 +60,9 @@ class AlertNotices:
         self._at_ms: int | None = None
 
     def now(self, now_ms: int) -> list[AlertmanagerGroup]:
-        """What they say. One that cannot be read is left out. Raises LedgerError.
+        """The groups at ``now_ms``. One that cannot be read is left out. Raises LedgerError.
 
-        The ledger is asked once for an instant: findings and alerts of a turn are told from the same groups.
+        The ledger is asked once for an instant: findings and alerts of a turn come from the same groups.
         """
         if now_ms != self._at_ms:
             self._read_anew(now_ms)
@@ -78,8 +78,8 @@ class AlertNotices:
     def notices(
         self, now_ms: int, told: Iterable[Conversation], is_told: Callable[[AlertmanagerAlert], bool]
     ) -> Iterator[Notice]:
-        """Of what is left without the alerts that are told with their findings, and of groups that were not
-        heard of for so long that nobody knows."""
+        """Notices of the groups without the alerts that belong to findings (``is_told``), and of groups that
+        Alertmanager has not sent for so long that their state is unknown."""
         for _, read in sorted(self._read.items()):
             notice = self._notice(read, is_told)
             if notice is not None:
@@ -121,15 +121,15 @@ def _parsed(key: str, content: str) -> AlertmanagerGroup | None:
 
 
 _MARGIN_MS = DAY_MS
-"""A finding is closed as of the start of an evaluation, which may have been before it was told."""
+"""A finding is closed as of the start of an evaluation, which may lie before it was sent."""
 _ASK_AGAIN_MS = MINUTE_MS
 MOST_ASKED = 1_000
-"""Findings that are looked up in a turn because an alert names them; more are taken for somebody else's."""
+"""Findings that are looked up in a turn because an alert names them; alerts beyond that count as foreign."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Composed:
-    """A finding as of one revision; ``notice`` is None where it is not to be told anew."""
+    """A finding as of one revision; ``notice`` is None where no new notice is due."""
 
     revision: int
     notice: Notice | None
@@ -139,8 +139,8 @@ class _Composed:
 class FindingNotices:
     """Two sources of notices: of findings, and of alerts. Both raise LedgerError.
 
-    What is muted, exempt or a rehearsal is not told, and neither is what somebody acknowledged before it was;
-    what was told before is told when it is over.
+    A finding that is muted, exempt or of a backtest is not sent, nor one that was acknowledged before it was
+    sent; one that was sent is also sent when it is over.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class FindingNotices:
         self._named: dict[int, tuple[int, FindingRecord | None]] = {}
 
     def findings(self, now_ms: int, told: Sequence[Conversation]) -> Iterator[Notice]:
-        """How findings stand, with the alerts about them."""
+        """Notices of findings in their current state, with the alerts about them."""
         open_now = [each for each in told if each.kind is NoticeKind.FINDING and each.resolved_ms is None]
         keys = {each.key for each in open_now}
         since_ms = min((each.posted_ms for each in open_now), default=now_ms) - _MARGIN_MS
@@ -180,12 +180,12 @@ class FindingNotices:
         self._composed, self._untold = composed, frozenset(untold)
 
     def alerts(self, now_ms: int, told: Sequence[Conversation]) -> Iterator[Notice]:
-        """How groups of alerts stand that are about no finding which this gpucost tells."""
+        """Notices of groups of alerts that are about no finding for which this service sends notices."""
         self._look_up(self._groups.now(now_ms), now_ms)
         yield from self._groups.notices(now_ms, told, self._is_ours)
 
     def _look_up(self, groups: Sequence[AlertmanagerGroup], now_ms: int) -> None:
-        """The findings that alerts name, also those that are long over: an alert may outlive its finding."""
+        """The findings that alerts name, also those that ended long ago: an alert may outlive its finding."""
         named = {alert.finding_id for group in groups for alert in group.alerts}
         before, self._named = self._named, {}
         for number in sorted(each for each in named if each is not None)[:MOST_ASKED]:
@@ -195,8 +195,8 @@ class FindingNotices:
             self._named[number] = at_ms, record
 
     def _is_ours(self, alert: AlertmanagerAlert) -> bool:
-        """Whether it is one of gpucost's own about a finding of this ledger, anybody may use the label; and
-        not one of a finding that no route takes."""
+        """Whether it is one of gpucost's own about a finding of this ledger, since any rule may use the
+        label, and a route takes that finding."""
         number = alert.finding_id
         record = None if number is None else self._named.get(number, (0, None))[1]
         if record is None or number in self._untold or alert.labels.get("pattern") != record.pattern:
@@ -209,7 +209,7 @@ class FindingNotices:
         if before is not None and before.revision == record.revision and record.exempt_until_ms is None:
             return before
         if not is_readable(record):
-            # Another version's, which the detectors will close.
+            # Written by another version; the detectors will close it.
             return _Composed(record.revision, None, False)
         life = life_of(record)
         silent = life.state is FindingLifeState.MUTED or (

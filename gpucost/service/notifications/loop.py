@@ -1,6 +1,6 @@
-"""The loop of news: how things stand now, against what each channel was told.
+"""The loop of notifications: reconciles the current state with what each channel was sent.
 
-What the loop of news says of itself: counted by the loop, read by /metrics from other threads.
+Its status is counted by the loop, and read by /metrics from other threads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gpucost.reports.base.display import visible
 
 
 class NotificationStatus:
-    """Counts since the start. What is held back for hours counts once, however often it is looked at.
+    """Counts since the start. A notice that is held back for hours counts once.
 
-    ``channels`` are their names; ``sending`` is what the sender says of itself.
+    ``channels`` are their names; ``sending`` is the status of the sender.
     """
 
     def __init__(self, channels: Iterable[str], sending: Callable[[], SenderStatus]) -> None:
@@ -35,14 +35,14 @@ class NotificationStatus:
         self._errors: Counter[str] = Counter()
 
     def held(self, held: Iterable[HeldNotice]) -> None:
-        """What a round held back."""
+        """Count what a round held back."""
         now = frozenset(held)
         with self._lock:
             self._suppressed.update((each.kind, each.reason) for each in now - self._held)
             self._held = now
 
     def failed(self, kind: str) -> None:
-        """A source of news, or the ledger, failed."""
+        """Count a failure of a source of notices, or of the ledger."""
         with self._lock:
             self._errors[kind] += 1
 
@@ -58,19 +58,19 @@ class NotificationStatus:
 logger = logging.getLogger(__name__)
 
 EVERY_S = 10.0
-"""Findings change every few minutes, alerts at once: nobody waits long, and a look costs milliseconds."""
+"""Findings change every few minutes, alerts at once: the delay is short, and a round costs milliseconds."""
 _REMEMBERED_MS = 32 * DAY_MS
 """The longest cool-down is 31 days."""
 _LONGEST_MESSAGE = 500
 
 NoticeSource = Callable[[int, Sequence[Conversation]], Iterable[Notice]]
-"""How things of one kind stand at an instant (ms), given what was told. Raises GpuCostError."""
+"""The notices of one kind at an instant (ms), given the conversations so far. Raises GpuCostError."""
 
 
 class NotificationLoop:
-    """One thread. ``sleep`` pauses for seconds, or less when a stop is asked for.
+    """One thread. ``sleep`` pauses for seconds, or less when a stop is requested.
 
-    A source that fails says nothing in that turn: its things are neither over nor new.
+    A source that fails yields nothing in that turn: its notices are neither over nor new.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class NotificationLoop:
         self._every_s = every_s
 
     def run(self) -> None:
-        """Until a stop is asked for."""
+        """Runs until a stop is requested."""
         while not self._stopped():
             self.turn()
             self._sleep(self._every_s)
 
     def turn(self) -> None:
-        """Once. Nothing ends the loop: what failed is tried again in the next turn."""
+        """One round. No error ends the loop: what failed is tried again in the next round."""
         self._guarded("news", self._tell)
 
     def _tell(self) -> None:

@@ -1,4 +1,4 @@
-"""The two threads that tell people: one that finds out what is due, and one that sends it."""
+"""The two threads of notifications: one decides what is due, and one sends it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpucost.service.notifications.loop import (
 
 _SEND_EVERY_S = 1.0
 _GRACE_S = 10.0
-"""For what is being sent at the end; with what else the service waits for, below Kubernetes' 30 s."""
+"""For what is being sent at the end; together with the other waits of a shutdown, below Kubernetes' 30 s."""
 
 
 @dataclass(frozen=True)
 class NotificationService:
-    """``telling`` decides, ``sender`` delivers what it left in the outbox, and ``status`` counts both."""
+    """``telling`` decides, ``sender`` delivers from the outbox, and ``status`` counts both."""
 
     telling: NotificationLoop
     sender: NoticeSender
@@ -41,7 +41,7 @@ class NotificationService:
         stop: threading.Event,
         every_s: float = EVERY_S,
     ) -> NotificationService:
-        """Nothing is told before the threads run."""
+        """Nothing is sent before the threads run."""
         sender = NoticeSender(ledger, tuple(rules.channels.values()), now=now)
         status = NotificationStatus(rules.channels, sender.status)
         telling = NotificationLoop(
@@ -57,11 +57,11 @@ class NotificationService:
         return cls(telling, sender, status, stop)
 
     def send(self) -> None:
-        """Until a stop is asked for."""
+        """Runs until a stop is requested."""
         while not self.stop.is_set():
             self.sender.turn()
             self.stop.wait(_SEND_EVERY_S)
 
     def close(self) -> None:
-        """What is being sent is finished; what waits stays in the outbox."""
+        """What is being sent is finished; the rest stays in the outbox."""
         self.sender.stop(_GRACE_S)

@@ -1,4 +1,4 @@
-"""Findings of the ledger as the documents of reports/findings.py."""
+"""Findings of the ledger as the documents of gpucost.reports."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOST_WITHHELD = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WithheldPart:
-    """At most MOST_WITHHELD of them, those without data first; ``count`` is of all."""
+    """At most MOST_WITHHELD of them, those without data first; ``count`` counts all of them."""
 
     rows: tuple[WithheldRow, ...]
     count: int
 
 
 def row_of(record: FindingRecord, now_ms: int, scope: Scope = EVERYTHING) -> FindingEntry:
-    """A record of the ledger as a document for who sees ``scope``."""
+    """A record of the ledger as a document for a reader with ``scope``."""
     assert record.id is not None, "it was read from the ledger"
     known = None
     if record.acknowledged_by is not None:
@@ -45,7 +45,7 @@ def row_of(record: FindingRecord, now_ms: int, scope: Scope = EVERYTHING) -> Fin
 
 
 def finding_report(ledger: Ledger, scope: Scope, finding_id: int, now_ms: int) -> FindingReport | None:
-    """One finding with its events; None when the scope sees none of this id."""
+    """One finding with its events; None when the scope sees no finding with this id."""
     record = ledger.finding(scope, finding_id)
     if record is None:
         return None
@@ -60,7 +60,7 @@ def finding_report(ledger: Ledger, scope: Scope, finding_id: int, now_ms: int) -
 def withheld_of(
     looks: Mapping[str, LastLook], cluster: str | None = None, patterns: Iterable[str] | None = None
 ) -> WithheldPart:
-    """What the last evaluation of each cluster did not say, of one cluster and some patterns, or of all."""
+    """What the last evaluation of each cluster withheld: of one cluster and some patterns, or of all."""
     wanted = None if patterns is None else frozenset(patterns)
     found = [
         each

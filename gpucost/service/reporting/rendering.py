@@ -1,4 +1,4 @@
-"""Reports in the format somebody asked for: the one list of formats, for the API and the command line."""
+"""Reports in the requested format: the one list of formats, for the API and the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def render_month(report: MonthReport, format_: ReportFormat) -> str | bytes:
 def render_allocations(
     answer: ReportAnswer[Allocations], format_: ReportFormat, page: dict[str, int] | None = None
 ) -> str | bytes:
-    """Allocations as the content of a file; ``page`` adds where the rows stand among all of them."""
+    """Allocations as the content of a file; ``page`` adds the position of the rows among all of them."""
     if format_ is ReportFormat.JSON:
         return _with_stand(answer.report, answer.stand, page or {})
     return _table(allocations_table(answer.report), format_)

@@ -1,9 +1,8 @@
-"""Answers that were worked out, kept for who asks the same of a ledger that has not changed.
+"""A cache of reports, keyed by the question and the state of the ledger.
 
-A report over millions of lines takes seconds; fifty people open the same one on Monday morning. An
-answer is kept under all that it was made from: what was asked, for which scope, and how the ledger
-stood. A ledger that stands otherwise is another key, so nothing that is kept can be wrong, and nothing
-needs to be told that it is.
+A report over millions of lines takes seconds; fifty people open the same one on Monday morning. A report is
+kept under all that it was made from: the question, the scope, and the state of the ledger. When the ledger
+changes, so does the key; a cached report is never stale, and no invalidation is needed.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Of all that is kept, as far as its pickle tells: some hundred reports of a month."""
+"""Limit of the cache, by the size of the pickles: some hundred reports of a month."""
 _LARGEST_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LandedReport:
-    """An answer, for all who waited for it."""
+    """A report, for all who waited for it."""
 
     answer: Any
 
 
 @dataclass(frozen=True, slots=True)
 class FlightTicket:
-    """A place in a flight: one ``leads``, makes the answer and lands; the others wait. What has ``landed`` is
-    None where there is no answer for them: then each asks again."""
+    """A place in a flight: the one that ``leads`` makes the report and lands; the others wait. What has
+    ``landed`` is None where there is no report for them: then each asks again."""
 
     key: Hashable
     leads: bool
@@ -41,9 +40,9 @@ class FlightTicket:
 
 
 class ReportCache:
-    """Answers by key, at most ``most_bytes`` of them; those that nobody asked for longest go first.
+    """Reports by key, at most ``most_bytes`` of them; the least recently used go first.
 
-    May be shared by threads. Answers are handed out as they are: nobody may change one.
+    May be shared by threads. Reports are handed out without a copy: no caller may change one.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -80,14 +79,14 @@ class ReportCache:
             self.land(ticket, for_all, keep=for_all is not None)
 
     def ticket(self, key: Hashable) -> FlightTicket:
-        """A place among those who want the answer to ``key``: it has landed already where one is kept. Who
-        leads must ``land``, whatever happens."""
+        """A place among the callers that want the report of ``key``: it has landed already where one is kept.
+        The caller that leads must ``land``, whatever happens."""
         with self._lock:
             kept, flight = self._kept.get(key), self._flights.get(key)
             if kept is None and flight is not None:
                 return flight
             landed: Future[LandedReport | None] = Future()
-            landed.set_running_or_notify_cancel()  # one who waits cannot cancel it for the others
+            landed.set_running_or_notify_cancel()  # a waiting caller cannot cancel it for the others
             if kept is not None:
                 self._kept.move_to_end(key)
                 landed.set_result(LandedReport(kept[0]))

@@ -1,4 +1,4 @@
-"""Ledger -> reports: what to ask the ledger for, so that reports need not know that there is one."""
+"""From the ledger to reports: the queries that each report needs, so that reports do not know the ledger."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ WINDOW_FORMS = (
     "such as 2026-10-01T00:00:00Z/2026-10-08T00:00:00Z, from 2010 to 2099"
 )
 _LOOKS = 5
-# More than anybody reads; the API pages through all of them.
+# More than a person reads; the API pages through all of them.
 _MOST_FINDINGS = 500
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerStand:
-    """What the ledger holds of a window; ``digest`` changes whenever a number of it could.
+    """State of the ledger over a window; ``digest`` changes whenever a number of it could.
 
     ``settled``: every window is there and settled, of ``clusters`` and of those that had some right before.
     """
@@ -94,7 +94,7 @@ class LedgerStand:
 
 @dataclass(frozen=True, slots=True)
 class ReportAnswer(Generic[R]):
-    """A report, and how the ledger stood while it was made."""
+    """A report, and the state of the ledger while it was made."""
 
     report: R
     stand: LedgerStand
@@ -105,8 +105,7 @@ class ReportService:
     """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, GPUs per team.
 
     ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
-    what the others hold. ``accounts`` are what the team rules say of teams.
-    ``kept`` are answers to what was asked of a ledger that stood as it does.
+    what the others hold. ``accounts`` are what the team rules say of teams. ``kept`` is the cache of reports.
     """
 
     ledger: Ledger
@@ -123,7 +122,7 @@ class ReportService:
     def month(
         self, scope: Scope, month: Month, *, every_job: bool = False
     ) -> ReportAnswer[MonthReport] | None:
-        """The report of a month; None for a month that the ledger has nothing of.
+        """The report of a month; None for a month of which the ledger holds nothing.
 
         ``every_job`` lists every job, for CSV and Parquet.
         """
@@ -169,7 +168,7 @@ class ReportService:
         )
 
     def of_cluster(self, scope: Scope, cluster: str | None) -> Scope:
-        """What ``scope`` sees of one cluster; all that it sees for None.
+        """What ``scope`` sees of one cluster; all that it sees where ``cluster`` is None.
 
         Raises InputError, with the clusters that the scope sees, for one that is not among them.
         """
@@ -197,7 +196,7 @@ class ReportService:
         return self.steady(only, window, lambda: build_job(self._job_inputs(only, job_uid, window, progress)))
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> ReportAnswer[WasteReport] | None:
-        """Where the capacity of ``window`` went; None where the ledger has nothing of it.
+        """Where the capacity of ``window`` went; None where the ledger holds nothing of it.
 
         Raises InputError for a window cut in two.
         """
@@ -212,7 +211,7 @@ class ReportService:
         )
 
     def stand(self, scope: Scope, window: Window) -> LedgerStand:
-        """How the clusters of ``scope`` stand on ``window``: what every answer is made from."""
+        """The state of the clusters of ``scope`` over ``window``, from which every answer is made."""
         ledger = self.ledger
         infos, assessed = ledger.windows(window, scope=scope), ledger.assessed(window, scope=scope)
         clusters = {info.cluster for info in infos}
@@ -233,7 +232,8 @@ class ReportService:
         )
 
     def _absent(self, scope: Scope, window: Window, there: Collection[str]) -> frozenset[str]:
-        """Clusters with no window in ``window``, and some in the month or stretch of time right before."""
+        """Clusters without a window in ``window``, but with some in the month or stretch of time right
+        before."""
         others, before = set(self.ledger.clusters(scope=scope)).difference(there), _before(window)
         return frozenset(each for each in others if self.ledger.windows(before, each, scope=scope))
 
@@ -257,16 +257,16 @@ class ReportService:
         asked: tuple[Hashable, ...] | None = None,
         beside: Callable[[], Hashable] = tuple,
     ) -> ReportAnswer[R]:
-        """``read`` between two looks at the ledger that agree: a report is made of several reads, and the
-        loop writes all the time. Raises LedgerUnavailable when it never holds still.
+        """The result of ``read`` between two states of the ledger that are equal: a report is made of several
+        reads, and the loop writes all the time. Raises LedgerUnavailable when the ledger keeps changing.
 
-        With ``asked``, all that tells this question from others of the scope and window, the answer is kept
-        for as long as the ledger stands so; ``beside`` is what the answer is made from and ``stand`` does not
-        tell of.
+        With ``asked``, which distinguishes this question from others of the scope and window, the answer is
+        kept for as long as the ledger does not change; ``beside`` is what the answer is made from besides
+        what ``stand`` covers.
         """
 
         def look() -> tuple[LedgerStand, *tuple[Hashable, ...]]:
-            # Folding changes no digest of a window, and the first price may be of another window.
+            # A rollup changes no digest of a window, and the first price may be of another window.
             folded = self.ledger.folded_days(scope, window)
             return self.stand(scope, window), folded, self.ledger.currency, beside()
 
@@ -286,7 +286,7 @@ class ReportService:
         raise LedgerUnavailable(f"{window} was written to while it was being read; try again")
 
     def _beside_month(self, scope: Scope, month: Month) -> Hashable:
-        """What the report of a month is made from, but for its own windows."""
+        """What the report of a month is made from, besides its own windows."""
         ledger, before = self.ledger, self.stand(scope, month.previous().window)
         adjustments, findings = ledger.adjustments(scope, month), self._live_findings(scope)
         return before, ledger.month(month, scope=scope), adjustments, _digest_of_findings(findings)
@@ -319,8 +319,8 @@ class ReportService:
         )
 
     def _month_waste(self, scope: Scope, window: Window) -> WasteInputs | None:
-        """None where nobody has looked: then there is nothing to read. A finding that began after the month
-        is of no concern to it."""
+        """None where no window has been assessed: then there is nothing to read. A finding that began after
+        the month does not belong to it."""
         assessed = self.ledger.assessed(window, scope=scope)
         if not assessed.final + assessed.provisional:
             return None
@@ -328,7 +328,7 @@ class ReportService:
         return replace(found, findings=[each for each in found.findings if each.since_ms < window.end_ms])
 
     def _seen_waste(self, scope: Scope, window: Window) -> WasteInputs:
-        """With how busy all was that was held; the reports of months and weeks have lines that say so."""
+        """With how busy the held GPUs were; the reports of months and weeks have lines with that."""
         lines = prepare(self.ledger.aggregate(scope, window, ("bucket",)), ("bucket",), "lines")
         busy = total(lines[lines["bucket"] == Bucket.HELD]).utilisation.busy
         return replace(self.waste_inputs(scope, window), held_busy=busy)
@@ -350,11 +350,11 @@ class ReportService:
     def _allocation_lines(self, query: AllocationQuery) -> pd.DataFrame:
         scope, filters = query.scope, query.filters
         if query.shares:
-            # What is idle is shared among everybody, so a team's share needs the others' lines; ``allocate``
+            # Idle time is shared among all teams, so a team's share needs the others' lines; ``allocate``
             # applies the scope and the filters afterwards.
             scope, filters = Scope(None, scope.clusters), {}
         elif _names_nobody(filters):
-            # The ledger knows nobody by fewer columns than ``allocate``, which filters once more.
+            # The ledger has fewer columns for "no holder" than ``allocate``, which filters once more.
             filters = {}
         return self.ledger.aggregate(
             scope, query.window, query.dims, filters=filters, step_ms=query.read_step_ms
@@ -381,7 +381,7 @@ class ReportService:
         )
 
     def _findings_about(self, scope: Scope, job_uid: str, window: Window) -> tuple[KnownFinding, ...]:
-        """Those seen since ``window`` began, whatever became of them, the dearest first."""
+        """Those seen since ``window`` began, whatever their state, the dearest first."""
         records = self.ledger.findings(
             scope, since_ms=window.start_ms, subject_uid=job_uid, limit=_MOST_FINDINGS
         )
@@ -405,7 +405,7 @@ class ReportService:
 
 
 def _stands(before: Hashable, made: tuple[object, Hashable]) -> bool:
-    """Whether an answer, and what the ledger said after it, was made while nothing changed."""
+    """Whether the ledger did not change while an answer was made."""
     return made[1] == before
 
 
@@ -448,7 +448,7 @@ def _names_nobody(filters: Mapping[str, frozenset[str]]) -> bool:
 
 
 def _capacity(infos: Sequence[WindowInfo]) -> CostAmount:
-    """As written down with the windows; without a price anywhere the cost is null, not 0."""
+    """As stored with the windows; without a price anywhere the cost is null, not 0."""
     board_ms, unpriced_ms = sum(info.board_ms for info in infos), sum(info.unpriced_ms for info in infos)
     nano = sum(info.nano for info in infos)
     return CostAmount(board_ms, None if board_ms and unpriced_ms == board_ms else nano, unpriced_ms)

@@ -1,4 +1,4 @@
-"""Settings of who may ask: OIDC, Kubernetes' own tokens, and what groups and people are granted."""
+"""Settings of authentication: OIDC, Kubernetes' own tokens, and what groups and people are granted."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class AdvisingSettings(SettingsGroup):
         )
 
     def assumed(self, found: SchedulerConfigs) -> SchedulerConfigs:
-        """What was read; where something was not, what is set here, and that it is only assumed."""
+        """What was read; where something could not be read, what is set here, marked as assumed."""
         kueue, volcano = found.kueue, found.volcano
         kueue = replace(kueue, version=kueue.version or self.kueue.version)
         volcano = replace(volcano, version=volcano.version or self.volcano.version)

@@ -1,4 +1,4 @@
-"""Settings of the detectors: when they look, what they need to find, where other rules hold."""
+"""Settings of the detectors: when they run, what they need to find, where other rules hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ABOUT_NODES = (WastePattern.NOT_ADVERTISED, WastePattern.UNHEALTHY_ALLOCATED, W
 
 _BEGINNINGS = ("start_grace", "longest_start")
 _STEPS = timedelta(minutes=15)
-# What must last for so long before rules claim it.
+# Conditions that must last for so long before rules claim the time.
 _LASTS: dict[WastePattern, tuple[str, ...]] = {
     WastePattern.IDLE_ALLOCATION: (
         *("batch_from_start", "batch", "interactive", "serving", "unknown", "partly"),
@@ -209,15 +209,17 @@ class DetectorsSettings(SettingsGroup):
 
     @property
     def looks_before(self) -> timedelta:
-        """How much before a day is read for the waste ledger: always the same, so that what is final depends
-        on nothing else. A day; longer only where something must last longer than half a day to be found.
+        """How much before a day is read for the waste ledger: always the same, so that a final assessment
+        depends on nothing else. A day; longer only where something must last longer than half a day to be
+        found.
         """
         lately = timedelta(milliseconds=LATELY_MS)
         return lately * (1 + -(-self.longest // lately))
 
     @property
     def looks_after(self) -> timedelta:
-        """``after``, or longer where a rule needs it: what is final must not change when more is known."""
+        """``after``, or longer where a rule needs it: a final assessment must not change when more data
+        comes."""
         return max(self.after, self.longest)
 
     @cached_property

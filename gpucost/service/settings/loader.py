@@ -1,4 +1,4 @@
-"""Settings from a YAML file and the environment; what is wrong stops the start and says where it is."""
+"""Settings from a YAML file and the environment; an error stops the start and names its place."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ G = TypeVar("G", bound=SettingsGroup)
 
 CONFIG_ENV = "GPUCOST_CONFIG"
 CLIENT_ENVS = ("GPUCOST_SERVER", "GPUCOST_TOKEN_FILE", "GPUCOST_CA_FILE")
-"""What the command line looks at when it asks a server; no settings."""
+"""Variables of the command line as a client of a server; no settings."""
 _HIDDEN = ErrorRemark("its value, not shown here, is wrong")
 _HIDDEN_KEY = "(a key that is not shown here)"
-# A URL, whose path may be a secret; a token of Slack; or a long run of letters and digits, as no name has.
+# A URL, whose path may be a secret; a token of Slack; or a long run of letters and digits, unlike any name.
 _LIKE_A_SECRET = re.compile(
     r":/|(?i:xox[a-z]|xapp)-"
     r"|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16}|[A-Za-z0-9]{24}"
@@ -97,7 +97,7 @@ def checked(model: type[G], values: Mapping[str, object], prefix: str) -> G:
 
 
 def _named(error: ConfigError) -> ConfigError:
-    """``error`` under the name the user wrote it by, short, and without a secret's value."""
+    """``error`` under the name that the user wrote, short, and without a secret's value."""
     group, _, rest = error.field.partition(".")
     key = rest.split(".")[0].split("[")[0]
     names = _variables(error.field)
@@ -113,20 +113,20 @@ def _named(error: ConfigError) -> ConfigError:
 
 
 def _shown(field: str) -> str:
-    """The path of a key; where the key itself may be a secret, the path to it."""
+    """The path of a key; where the key itself may be a secret, the path of its group."""
     if not _LIKE_A_SECRET.search(field):
         return field
     return ".".join((*takewhile(_KEY.fullmatch, field.split(".")), _HIDDEN_KEY))
 
 
 def _variables(field: str) -> frozenset[str]:
-    """The variables that a wrong key may come from: its own, or that of the list or map it stands in."""
+    """The variables that a wrong key may come from: its own, or that of the list or map that holds it."""
     parts = field.split("[")[0].split(".")
     return frozenset(variable(*parts[:n]) for n in range(2, len(parts) + 1)) & {*environment_names()}
 
 
 def _is_secret(group: str, key: str, path: str, value: object) -> bool:
-    """Whether a value may be a secret, or hold one: also one that stands where a group or a list should."""
+    """Whether a value may be or hold a secret: also one that stands where a group or a list should."""
     if not key or (group == "prometheus" and key == "url"):
         return True
     if group == "api" and key == "keys":

@@ -3,7 +3,7 @@
 A setting stands in a YAML file (``ingest: {window: 1h}``) or in the environment
 (``GPUCOST_INGEST__WINDOW=1h``), which wins. Durations are text with a unit. Unknown keys are refused.
 
-Settings of how the service runs: its log, reloading, and how long what is kept.
+The groups of how the service runs stand here too: its log, reloading, and retention.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReloadSettings(SettingsGroup):
 
 
 def _kept(least_days: int) -> WrapValidator:
-    """For ever, or long enough for whoever looks back."""
+    """For ever, or long enough for the readers of old data."""
     bounds = timedelta(days=least_days), timedelta(days=3650)
     allowed = f"a duration from {least_days}d to 3650d; 0 is for ever"
 
@@ -136,7 +136,7 @@ class LedgerSettings(SettingsGroup):
         return self
 
     def may_exist(self) -> bool:
-        """False where nobody has made a ledger: what the URL names is a plain file, and there is none."""
+        """False where no ledger has been made: the URL names a plain file, and there is none."""
         file = self.database_url().partition("sqlite:///")[2]
         return not file or any(sign in file for sign in "?:#%") or Path(file).exists()
 
@@ -447,7 +447,7 @@ class IngestSettings(SettingsGroup):
 
 
 class Settings(BaseSettings):
-    """All groups. Made by ``settings_load.load_settings``; tests may construct it directly."""
+    """All groups. Made by ``loader.load_settings``; tests may construct it directly."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,

@@ -1,4 +1,4 @@
-"""Settings of what people are told: routes, quiet hours, escalation, digests."""
+"""Settings of notifications: routes, quiet hours, escalation, digests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpucost.settings.types import Duration, SettingsGroup, UrlOrEmpty, between,
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])\Z|24:00\Z")
 _SMALL_WORD = re.compile(r"[a-z0-9_]+\Z")
-# A Monday, to try quiet hours on; any will do.
+# A Monday, to evaluate quiet hours on; any will do.
 _SOME_MONDAY_MS = 1_767_571_200_000
 
 
@@ -162,7 +162,7 @@ class RouteSettings(SettingsGroup):
     def _names_may_be(self) -> Self:
         known = tuple(WastePattern)
         for n, found in enumerate(self.names):
-            # Alerts are written in CamelCase; one that is not can be written as a pattern.
+            # Alert names are CamelCase; one that is not can be written as a pattern.
             if _SMALL_WORD.match(found) and found not in known:
                 raise wrong(found, f"an anti-pattern ({', '.join(known)}) or an alert's name", "names", n)
         return self
@@ -313,7 +313,8 @@ class NotifySettings(SettingsGroup):
         return tuple(each.channel(mailbox) for each in self.channels)
 
     def rules(self) -> RoutingRules:
-        """Who is told what; nobody where it is not enabled. The channels stand in it with their secrets."""
+        """The routing rules; no routes where notifications are not enabled. They hold the channels with their
+        secrets."""
         if not self.enabled:
             return RoutingRules()
         return RoutingRules(
@@ -330,8 +331,8 @@ class NotifySettings(SettingsGroup):
 
 
 def check_teams(settings: NotifySettings, rules: TeamRules) -> None:
-    """Raises InputError for a team of a route that no team rule can give: a misspelt one would never be told.
-    Where a rule takes the team from a label, a namespace or the like, any name may be one."""
+    """Raises InputError for a team of a route that no team rule can give: a misspelt team would never get a
+    message. Where a rule takes the team from a label, a namespace or the like, any name may be one."""
     if any(rule.team_from for rule in rules.file.rules):
         return
     known = {each.name for each in rules.file.teams} | {rule.team for rule in rules.file.rules if rule.team}

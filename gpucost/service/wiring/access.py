@@ -1,4 +1,4 @@
-"""Who may ask: keys of the settings and of the ledger, and tokens."""
+"""Builders of authentication: keys of the settings and of the ledger, and tokens."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 
 
 def build_authenticator(settings: Settings, ledger: Ledger, now: Callable[[], int]) -> Authenticator:
-    """Who asks: keys of the settings and of the ledger, and tokens of whom the settings trust."""
+    """The authenticator: keys of the settings and of the ledger, and tokens of the issuers that the settings
+    trust."""
     stores = FixedKeys([key.record() for key in settings.api.keys]), LedgerKeys(ledger, now)
     return Authenticator(stores, build_checkers(settings), now)
 
 
 def build_checkers(settings: Settings) -> list[TokenChecker]:
-    """Who knows tokens. The issuer comes first: what is not its own is asked of the API server. Nothing is
-    asked of either yet. Raises InputError for an API server that cannot be found."""
+    """Checkers of tokens. The issuer comes first: what is not its own is asked of the API server. Neither is
+    called yet. Raises InputError for an API server that cannot be found."""
     found, checkers = settings.access, list[TokenChecker]()
     grants = GroupGrants(tuple(grant.grant() for grant in found.grants))
     if found.oidc.issuer:
-        # Here, since most commands check no tokens.
+        # Imported here, since most commands check no tokens.
         from gpucost.access.issuer_keys import IssuerFetcher, IssuerKeys
         from gpucost.access.oidc_tokens import OidcTokens
 
-        # As for a kubeconfig: the proxies of the environment are not for this machine.
+        # As for a kubeconfig: the proxies of the environment are not used for this machine.
         proxies = not is_loopback(urlsplit(found.oidc.issuer).hostname or "")
         fetcher = IssuerFetcher(found.oidc.ca_file, found.oidc.allow_http, proxies)
         keys = IssuerKeys(found.oidc.issuer, fetcher, found.oidc.jwks_url)

@@ -1,5 +1,5 @@
 """A month straight from Prometheus, with nothing installed and nothing kept: the pipeline of every other run,
-into a ledger that is thrown away."""
+into a temporary ledger."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gpucost.service.wiring.source import TrialLook, open_source
 from gpucost.telemetry.interval_source import IntervalSource
 
 WindowWatch = Callable[[str, int], OnWindow]
-"""Told what is begun, and how many windows it has; its answer is told of each window."""
+"""Called with the name of a step and its number of windows; the result is called for each window."""
 
 
 @dataclass(frozen=True)
 class AdhocMonth:
-    """What was read: reports over it, and what could not be."""
+    """What was read: reports over it, and the windows that failed."""
 
     reporting: ReportService
     ledger: Ledger
@@ -51,12 +51,12 @@ def read_month(
     *,
     cluster: str | None = None,
     only: Window | None = None,
-    watch: WindowWatch = lambda what, windows: nobody,  # noqa: ARG005  nobody watches
+    watch: WindowWatch = lambda what, windows: nobody,  # noqa: ARG005  progress is not reported
 ) -> Iterator[AdhocMonth]:
-    """Read ``month``, of one cluster or all of the source, and of the running month what there is now: its
-    last windows are open then, since more may be told of them. With ``only``, that stretch instead of it.
+    """Read ``month``, of one cluster or all of the source; of the running month what there is now, with its
+    last windows open, since they may still change. With ``only``, that stretch instead of the month.
 
-    Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
+    Raises SourceError when the source cannot be asked, InputError for a cluster it does not have.
     """
     asked = only or month.window
     source = open_source(settings, book, now, look=TrialLook(now(), asked))
@@ -88,7 +88,7 @@ def _cluster(
     if covered is None or span is None:
         return ()
     ingest = settings.ingest.model_copy(update={"batch": timedelta(days=1)})
-    # What the source says last is as good as now: a window is settled once it could have said more.
+    # The source's last instant counts as now: a window is settled once the source has passed its lateness.
     reached_ms = covered.end_ms
     pipeline = build_pipeline(ingest, source, ledger, rules_of(settings, book, teams), lambda: reached_ms)
     windows = [*_windows(span)]
@@ -102,8 +102,8 @@ def _cluster(
 
 @dataclass
 class _Waste:
-    """Where the capacity of a day went is looked at as soon as the day is in the ledger: what was read of it,
-    and will be of the next, is at hand then."""
+    """Each day is assessed as soon as it is in the ledger: its history is in memory then, and that of the
+    next day will be."""
 
     assessing: WasteAccounting
     on_window: OnWindow
@@ -115,7 +115,7 @@ class _Waste:
             self._assess(cluster, window)
 
     def rest(self, cluster: str, span: Window) -> Sequence[WindowFailure]:
-        """Of a day that is not whole all at once; then, what failed."""
+        """A day that is not whole, all at once; then, what failed."""
         self._assess(cluster, span)
         return self.failures
 
@@ -139,7 +139,7 @@ def _both(one: OnWindow, other: OnWindow) -> OnWindow:
 
 
 def _windows(span: Window) -> Iterator[Window]:
-    """Whole days; of the day that a running month has reached its hours, the last as far as it came."""
+    """Whole days; the day that a running month has reached by the hour, the last hour as far as it came."""
     until = span.end_ms - span.end_ms % DAY_MS
     if span.start_ms < until:
         yield from Window(span.start_ms, until).split(DAY_MS)

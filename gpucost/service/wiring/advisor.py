@@ -1,4 +1,4 @@
-"""The advisor over the watched cluster, and the loop that foretells waits."""
+"""Builders of the advisor over the watched cluster, and of the loop that predicts waits."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def build_advising(
     ledger: Ledger,
     status: AdvisorStatus | None = None,
 ) -> AdvisorService:
-    """The advisor over the watched cluster. Nothing is worked out yet: see ``start``. ``status`` is one that
-    goes on counting."""
+    """The advisor over the watched cluster. Nothing is worked out yet: see ``start``. ``status`` keeps its
+    counts across reloads."""
     return AdvisorService(
         watching,
         AdvisorEngine(advise, explain, manifest_of, reread, document_of),
@@ -54,7 +54,7 @@ def build_foretelling(
     now: Callable[[], int],
     stop: threading.Event,
 ) -> WaitPredictor:
-    """The loop that foretells waits and looks what came of it, which ends when ``stop`` is set."""
+    """The loop that predicts waits and records what came of them; it ends when ``stop`` is set."""
 
     return WaitPredictor(
         advising,

@@ -1,4 +1,5 @@
-"""The API server that the settings mean: who watches its objects, and who keeps the certificates in it."""
+"""Builders of what talks to the API server: the watcher of its objects, and the keeper of the webhook's
+certificate."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def api_server(settings: DetectorsSettings) -> HttpxTransport:
-    """The way to the API server that the settings mean. Raises InputError."""
+    """A transport to the API server of the settings. Raises InputError."""
     kubeconfig = settings.kubeconfig if settings.state == "kubeconfig" else None
     return connect(os.environ, kubeconfig, settings.context)
 
 
 def build_watching(settings: Settings, catalog: ResourceCatalog) -> ClusterWatcher | None:
-    """The cluster that the settings have the service watch; None for none. Raises InputError."""
+    """The watcher of the cluster that the settings name; None where they name none. Raises InputError."""
     found = settings.detectors
     if found.state == "none":
         return None
@@ -43,12 +44,12 @@ def build_watching(settings: Settings, catalog: ResourceCatalog) -> ClusterWatch
 def build_certificates(
     settings: Settings, status: AdvisorStatus, now: Callable[[], int]
 ) -> Callable[[Callable[[str], None]], CertificateKeeper] | None:
-    """Who keeps the webhook's certificate, of who is to be told each one; None where others keep it. Nothing
-    is asked yet. Raises InputError."""
+    """The keeper of the webhook's certificate, to be given a function that is called with each new one; None
+    where the certificate is kept otherwise. No request is made yet. Raises InputError."""
     found = settings.webhook.certificates
     if not found.is_managed:
         return None
-    # Here, since no other command makes certificates.
+    # Imported here, since no other command makes certificates.
     from gpucost.kube.certificates.certificate_pair import CertificateSpec
     from gpucost.kube.certificates.keeper import CertificateKeeper, CertificateObjects
 

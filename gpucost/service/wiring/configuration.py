@@ -1,4 +1,4 @@
-"""All that files tell the service, read as one: settings, price book, team rules and mounted secrets."""
+"""All that is read from files, as one configuration: settings, price book, team rules and mounted secrets."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gpucost.service.wiring.pipeline import build_rules
 from gpucost.settings.secret_files import read_small
 
 _HASH_DIGITS = 16
-# Files that somebody else looks at while the service runs, and takes without a reload.
+# Files that other parts watch while the service runs, and take without a reload.
 _OWN_READERS = re.compile(r"(api\.tls_|webhook\.)")
 # Files that are no secret, or hold more than one.
 _PUBLIC_FILES = re.compile(r"(ca_file|tls_cert_file|kubeconfig|book|rules)$")
 _LONGEST_SECRET_FILE = 8_192
 _USER_INFO = re.compile(r"://[^/@\s]*:([^@\s]+)@")
 _SHORTEST_PATH = 12
-# What the process was built around; the rest is built anew.
+# Settings that a process keeps until it ends; everything else is rebuilt on a reload.
 _FIXED = ("api.host", "api.port", "api.tls_cert_file", "api.tls_key_file", "log.format", "webhook.*")
 
 
@@ -52,14 +52,14 @@ class ServiceConfiguration:
 
     @property
     def hash(self) -> str:
-        """The same wherever the same is in force. No secret is part of it: it stands on /metrics, where who
-        knows the rest could try out passwords."""
+        """The same wherever the same configuration is in force. No secret is part of it: it is shown on
+        /metrics, where a reader who knows the rest could try out passwords."""
         texts = [_text_of(file) for file in (self.settings.pricing.book, self.settings.teams.rules)]
         whole = json.dumps([_plain(self.settings), *texts], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
 
     def files(self) -> tuple[Path, ...]:
-        """Files that the settings name, but those that are read again by who uses them."""
+        """Files that the settings name, without those that their users watch themselves."""
         found = {value for name, value in _walk(self.settings) if isinstance(value, Path)}
         own = {
             value
@@ -69,7 +69,7 @@ class ServiceConfiguration:
         return tuple(sorted(file for file in found - own if not file.is_dir()))
 
     def secrets(self) -> frozenset[str]:
-        """Every secret text, for a log that must hold none."""
+        """Every secret text, for a log that must not hold any."""
         found = set[str]()
         for name, value in _walk(self.settings):
             if isinstance(value, SecretStr):
@@ -95,8 +95,8 @@ class ServiceConfiguration:
 def read_as_seen(
     read: Callable[[], ServiceConfiguration], file: Path | None, files: tuple[Path, ...]
 ) -> tuple[ServiceConfiguration, str]:
-    """The configuration, and the fingerprint of the settings ``file`` and the files it names from before it
-    was read: what is written meanwhile or later has another. ``files`` are those it is thought to name."""
+    """The configuration, and the fingerprint of the settings ``file`` and the files it names, taken before
+    the read: what is written meanwhile or later has another. ``files`` are those it is expected to name."""
     while True:
         seen = fingerprint(files, file)
         found = read()
@@ -106,7 +106,7 @@ def read_as_seen(
 
 
 def fingerprint(files: tuple[Path, ...], first: Path | None = None) -> str:
-    """Another one when a file, ``first`` or of ``files``, has other content, is gone or is there; not when it
+    """Changes when a file, ``first`` or of ``files``, has other content, disappears or appears; not when it
     was only touched, or another link leads to the same."""
     found = hashlib.sha256()
     for file in files if first is None else (first, *files):
@@ -144,7 +144,7 @@ def _plain(settings: Settings) -> dict[str, str]:
 
 
 def _parts(secret: str) -> set[str]:
-    """A secret, and what in it is one by itself: a password, or the path of a webhook."""
+    """A secret, and the parts of it that are secret by themselves: a password, or the path of a webhook."""
     found = {secret, *secret.split()}
     for password in _USER_INFO.findall(secret):
         found |= {password, unquote(password)}
@@ -155,7 +155,7 @@ def _parts(secret: str) -> set[str]:
     if parts.scheme in ("http", "https"):
         found |= {text for text in (parts.path, parts.query) if len(text) >= _SHORTEST_PATH}
     elif parts.netloc or parts.scheme.startswith("sqlite"):
-        # Of a database, the place is no secret, and an error without it helps nobody.
+        # The host of a database is no secret, and an error without it would be of no help.
         found -= {secret, *secret.split()}
         found |= {parts.query}
     return found

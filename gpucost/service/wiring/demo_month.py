@@ -70,7 +70,7 @@ class DemoMonth:
         Raises InputError when the folder has any of the names: numbers are not mixed, nothing is replaced.
         """
         for name in WRITTEN:
-            # A link that leads nowhere is there too: it would be written through.
+            # A dangling link exists too: it would be written through.
             if os.path.lexists(folder / name):
                 raise InputError("--dir", str(folder), f"a folder without a {name}, such as an empty one")
         folder = folder.absolute()
@@ -108,7 +108,7 @@ class DemoMonth:
         return self.pipeline.pending(self.cluster, DEMO_MONTH.window)
 
     def unassessed(self) -> tuple[WindowInfo, ...]:
-        """The windows that detectors are to look at."""
+        """The windows that detectors are to assess."""
         return self._assessing().pending(self.cluster, DEMO_MONTH.window)
 
     def assess(self, on_window: OnWindow) -> AssessOutcome:
@@ -116,7 +116,7 @@ class DemoMonth:
         return self._assessing().assess(self.cluster, self.unassessed(), on_window=on_window)
 
     def detect(self, end_ms: int = DEMO_MONTH.window.end_ms) -> DetectorRun:
-        """Findings as they stand at ``end_ms``, by default the month's: a few looks in its last days."""
+        """Findings as of ``end_ms``, by default the month's end: a few evaluations in its last days."""
         detecting = build_detecting(_DETECTORS, self.pipeline)
         for before_ms in _LOOKS_BEFORE_MS:
             at_ms = end_ms - before_ms
@@ -136,7 +136,7 @@ class DemoMonth:
         return found.report
 
     def difference(self) -> ConservationDifference:
-        """The ledger's lines against GPUs x time x price of the recorded nodes, which knows no lines."""
+        """The ledger's lines against GPUs x time x price of the recorded nodes, computed without lines."""
         month = DEMO_MONTH.window
         lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "model", "bucket"))
         recorded = self.pipeline.source.read(self.cluster, month)

@@ -1,4 +1,4 @@
-"""Detectors: live findings, the waste ledger, rehearsals, and the loop that runs them."""
+"""Builders of the detectors: live findings, the waste ledger, backtests, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpucost.telemetry.interval_source import IntervalSource
 
 
-# How late a source may learn of what happened: the last of a cluster's history is read again each time.
+# How late a source may learn of events: the end of a cluster's history is read again each time.
 _OVERLAP_MS = 15 * MINUTE_MS
 
 
@@ -36,7 +36,7 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detector
         rules=pipeline.rules,
         detectors=settings.rules,
         exemptions=settings.exempt,
-        # Enough for what is assessed as it comes: nothing is read twice.
+        # Enough for windows that are assessed as they come: nothing is read twice.
         history_ms=max(milliseconds(settings.looks_back), milliseconds(around) + pipeline.window_ms),
         slow_ms=milliseconds(settings.quota_history),
         overlap_ms=_OVERLAP_MS,

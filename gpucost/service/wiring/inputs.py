@@ -1,4 +1,5 @@
-"""What people write, read: the price book, the team rules, and the source that a command line names.
+"""Files and arguments that people write: the price book, the team rules, and the source that a command line
+names.
 
 Many commands need nothing else of this package, so this module imports nothing heavy.
 """

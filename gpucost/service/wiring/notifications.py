@@ -1,4 +1,4 @@
-"""News: who is told, of what, and the loop that tells them."""
+"""Builders of notifications: routes, sources of notices, and the loop that sends them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_news(
     now: Callable[[], int],
     stop: threading.Event,
 ) -> NotificationService | None:
-    """The loop of news and the sender; None where nobody is to be told. Raises InputError."""
+    """The loop of notifications and the sender; None where no channel gets messages. Raises InputError."""
     found = settings.notify
     rules = found.rules()
     if not rules.channels or not rules.routes:

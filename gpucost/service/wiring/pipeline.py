@@ -1,4 +1,4 @@
-"""Prices, the rules of attribution, and the pipeline that they are in."""
+"""Builders of prices, the rules of attribution, and the pipeline that uses them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 def build_prices(
     settings: Settings, book: PriceBook, *, stopped: threading.Event | None = None
 ) -> RateLookup:
-    """The book's prices, and OpenCost's as the settings say. Nothing is asked yet; the source may be later,
-    and what it raises then is what a call raises."""
+    """The book's prices, and OpenCost's as the settings say. No request is made yet; a later call may make
+    one, and raises its errors."""
     found = settings.pricing
     if found.opencost is ObservedPriceMode.OFF or settings.source.path is not None:
         return book.rates
-    # Here, since few have it.
+    # Imported here, since few installations have it.
     from gpucost.telemetry.upstream.opencost_prices import read_prices
 
     client, options = (

@@ -1,4 +1,4 @@
-"""The source of the settings: Prometheus, with what it is asked with, or a recording."""
+"""Builders of the source of the settings: Prometheus and its options, or a recording."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrialLook:
-    """One look, ``at_ms``, at ``days``, each with what is around it."""
+    """One reading, as of ``at_ms``, of ``days``, each with the time around it."""
 
     at_ms: int
     days: Window
@@ -37,8 +37,8 @@ class TrialLook:
 def build_client(
     settings: PrometheusSettings, *, stopped: threading.Event | None = None, attempts: int | None = None
 ) -> PrometheusClient:
-    """The way to the Prometheus of the settings; nothing is asked yet. ``attempts`` is how often at most one
-    question is asked, while somebody waits for the answer."""
+    """A client of the Prometheus of the settings; no request is made yet. ``attempts`` limits how often one
+    query is tried, where a person waits for the answer."""
     token = settings.token()
     limits = ClientSettings(read_timeout_s=settings.timeout.total_seconds())
     return PrometheusClient(
@@ -52,7 +52,7 @@ def build_client(
 
 
 def _with_login(settings: PrometheusSettings) -> str:
-    """The URL with user info, which the client takes out again before it shows the URL to anybody."""
+    """The URL with user info, which the client removes before the URL is shown anywhere."""
     password = settings.basic_password()
     if password is None:
         return settings.url
@@ -69,10 +69,10 @@ def open_source(
     stopped: threading.Event | None = None,
     look: TrialLook | None = None,
 ) -> IntervalSource:
-    """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
+    """The source of the settings. No request is made yet. Raises InputError for a folder that is none.
 
-    Once ``stopped`` is set, nothing that failed is asked again. With ``look`` nothing is asked twice, and
-    windows are read up to its instant: what comes of it must not be kept.
+    Once ``stopped`` is set, no failed query is tried again. With ``look`` no query is made twice, and windows
+    are read up to its instant: the result must not be kept.
     """
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
@@ -81,7 +81,7 @@ def open_source(
     options = source_options(found, book.label_names)
     if look is not None:
         options = replace(options, as_of_ms=look.at_ms)
-    # Here, since a cluster with gpucost's own exporters may have no need of it.
+    # Imported here, since a cluster with gpucost's own exporters may not need it.
     from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource
 
     own = (PrometheusSource if look is None else CachedCoverageSource)(client, options, now=now)
@@ -97,7 +97,8 @@ def open_source(
 
 
 def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:
-    """What a source, or whoever reads its series, is told; ``node_labels`` are those of prices."""
+    """The options of a source, or of another reader of its series; ``node_labels`` are those that prices
+    need."""
     return SourceOptions(
         cluster_label=settings.cluster_label,
         fallback_cluster=settings.cluster,
@@ -120,7 +121,7 @@ def source_options(settings: PrometheusSettings, node_labels: Collection[str] = 
 
 
 def believed_jobs(settings: PrometheusSettings) -> Mapping[str, tuple[str, ...]]:
-    """Scrape jobs by beginnings of names of series; names of which any job is believed are not there."""
+    """Trusted scrape jobs by prefixes of series names; prefixes for which every job is trusted are absent."""
     found = {
         "gpucost_": settings.gpucost_jobs,
         "kube_": settings.kube_state_metrics_jobs,

@@ -1,4 +1,4 @@
-"""Questions about a source that no window is made of: strangers among its series, and a trial reading."""
+"""Checks of a source that make no window: series of untrusted jobs, and a trial reading."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def build_strangers(
     settings: Settings, now: Callable[[], int], stopped: threading.Event
 ) -> Callable[[str], Sequence[ForeignJob]]:
-    """Who gave series in the last hour that are not believed, by cluster; it raises SourceError. Nobody in a
-    recording."""
+    """Scrape jobs whose series in the last hour are not trusted, by cluster; the function raises SourceError.
+    None in a recording."""
     found = settings.prometheus
     if settings.source.path is not None:
         return lambda cluster: ()  # noqa: ARG005  a recording has no jobs
-    # Here, since only the service asks for it.
+    # Imported here, since only the service needs it.
     from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
     client, options = build_client(found, stopped=stopped, attempts=1), source_options(found)
@@ -46,9 +46,9 @@ def build_strangers(
 def build_trial(
     settings: Settings, book: PriceBook, teams: TeamRules, *, attempts: int | None = None
 ) -> Callable[[str, int], TrialReading | None]:
-    """What a report says of the minutes of a cluster before an instant, for ``gpucost doctor``; it raises
-    SourceError."""
-    # Here, since only the doctor asks for it.
+    """What a report says of the minutes of a cluster before an instant, for ``gpucost doctor``; the function
+    raises SourceError."""
+    # Imported here, since only the doctor needs it.
     from gpucost.telemetry.doctor.trial_reading import read_trial
     from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 
