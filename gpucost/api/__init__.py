@@ -1,4 +1,7 @@
-"""FastAPI: routes, parameters, principals, the one error shape. An unknown parameter is refused by name.
+"""The HTTP interface of the service, on FastAPI: the app, its routes, /metrics, the admission webhook, and
+the service's run time.
 
-What may live here: HTTP. What must not: SQL, PromQL, or arithmetic on money.
+What may live here: HTTP. What must not: SQL, PromQL, or arithmetic on money. Begin with ``app.create_app``;
+``runtime`` puts loops and app into one process. Unknown parameters are refused by name, and every error has
+the one shape of ``server.errors``.
 """

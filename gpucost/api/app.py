@@ -42,7 +42,7 @@ _NO_BUDGETS: Mapping[str, int] = MappingProxyType({})
 
 
 class GpuCostApi(FastAPI):
-    """FastAPI inside one more layer, which also sees what the framework answers by itself."""
+    """FastAPI inside one more layer, which also sees the framework's own responses."""
 
     def build_middleware_stack(self) -> ASGIApp:
         known = self.state.services
@@ -68,11 +68,11 @@ def create_app(
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
     nano-units of money per team and month, ``accounts`` what reports say of teams.
 
-    ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
-    the watched cluster, None where nobody watches one. ``telling`` is what the loop of news says of itself,
-    None where there is no channel to tell them on. ``authenticator`` says who asks; without one, the keys of
-    ``settings`` and of the ledger do. ``operations`` is what the process says of itself. ``named_teams`` are
-    those that the team rules name.
+    ``status`` and ``detectors`` are the status of the service's loops; ``advising`` answers for the watched
+    cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
+    is no channel. ``authenticator`` identifies the caller; without one, the keys of ``settings`` and of the
+    ledger do. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
+    name.
     """
     if authenticator is None:
         fixed = FixedKeys([key.record() for key in settings.keys])

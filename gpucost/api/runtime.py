@@ -1,11 +1,10 @@
-"""The service in one process: its loops, each in a thread of its own, and the app that answers for them.
+"""The service in one process: its loops, each in a thread of its own, the app that answers for them, and
+reloads.
 
-Reading the configuration again while the service runs.
-
-What is new is read, checked and built next to what runs. Only if all of that works it takes over: new
-requests go to the new app, those in flight end on the old one, the old loops end, and then the new begin, so
-that no two of them ever work. Whatever is wrong, everything stays as it was: a service runs what its files
-say, or what they said before, and no mixture.
+A reload reads the configuration again while the service runs. The new parts are read, checked and built next
+to those that run. Only if all of that works they take over: new requests go to the new app, those in flight
+end on the old one, the old loops end, and then the new begin, so that no two of them ever work. On any error
+everything stays as it was: a service runs what its files say, or what they said before, and no mixture.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from gpucost.telemetry.interval_source import IntervalSource
 
 logger = logging.getLogger(__name__)
 
-# With all else that a stop waits for (docs/operations.md), below the grace period of the chart's pod.
+# Together with the other waits of a stop (docs/operations.md), below the grace period of the chart's pod.
 _GRACE_S = 15
 
 
@@ -62,11 +61,11 @@ class ClusterFollower(ClusterSource, Protocol):
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """What the service works with, opened by whoever runs it.
+    """The parts that the service works with, opened by the caller.
 
-    ``source`` opens the telemetry; once its event is set, nothing that failed is asked again. Without
-    ``watching`` nobody knows how a cluster stands now, and there is no advisor. ``operations`` and
-    ``advisor_status`` are of the process: what is reloaded goes on with them.
+    ``source`` opens the telemetry; once its event is set, no failed query is tried again. Without
+    ``watching`` the current state of a cluster is unknown, and there is no advisor. ``operations`` and
+    ``advisor_status`` belong to the process: they survive a reload.
     """
 
     settings: Settings
@@ -152,11 +151,11 @@ class ServiceRuntime:
 
     @property
     def knows_state(self) -> bool:
-        """Whether it knows how the cluster stands now."""
+        """Whether the current state of the cluster is there."""
         return self._watching is not None and self._watching.is_current
 
     def watch(self) -> None:
-        """Begin to watch the cluster, and to answer about it; ``start`` does, where nobody did before."""
+        """Begin to watch the cluster, and to answer about it; ``start`` does, unless it was called before."""
         if self._watches:
             return
         self._watches = True
@@ -166,15 +165,16 @@ class ServiceRuntime:
             self.advising.start()
 
     def start(self) -> None:
-        """Begin to watch and to work."""
+        """Begin to watch and run the loops."""
         self.watch()
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """The window that is being written, and the message that is being sent, are finished; nothing of the
-        next is begun. A source that hangs is not waited for: the ledger is transactional, and what is missing
-        is due after the next start."""
+        """The window that is being written, and the message that is being sent, are finished; no further one
+        is begun. A source that hangs is not waited for: the ledger is transactional, and what is missing is
+        due after the next start.
+        """
         self.stop.set()
         deadline = time.monotonic() + _GRACE_S
         for close in self._closing:
@@ -188,7 +188,7 @@ class ServiceRuntime:
         self.discard()
 
     def discard(self) -> None:
-        """End what only looks; for one that never started to work."""
+        """Stop watching; for one whose loops were never started."""
         if self.advising is not None:
             self.advising.close()
         if self._watching is not None:
@@ -215,9 +215,10 @@ _CLOSING_S = 20.0
 
 @dataclass(eq=False)
 class ConfigReloader:
-    """``read`` gives the configuration of now, ``build`` what is to run for it, ``taken`` is told both once
-    they have taken over. ``file`` is the settings file, ``seen`` the fingerprint of the files from before
-    ``configuration`` was read; without it, that of now."""
+    """``read`` returns the current configuration, ``build`` makes the parts for it, ``taken`` is called with
+    both once they have taken over. ``file`` is the settings file, ``seen`` the fingerprint of the files from
+    before ``configuration`` was read; without it, the current one.
+    """
 
     read: Callable[[], ServiceConfiguration]
     build: Callable[[ServiceConfiguration], ServiceRuntime]
@@ -239,29 +240,31 @@ class ConfigReloader:
         self.status.config_loaded(self.now(), self.configuration.hash)
 
     def start(self) -> None:
-        """Begin to look at the files."""
+        """Begin to watch the files."""
         self._thread.start()
 
     def ask(self) -> None:
-        """Read everything again now, whether or not a file changed. Signal handlers may."""
+        """Read everything again now, whether or not a file changed. Signal handlers may call it."""
         self._asked.set()
 
     def stop(self) -> None:
-        """Begin nothing more; signal handlers may."""
+        """Begin nothing more; signal handlers may call it."""
         self._stopped.set()
         self._asked.set()
         self.running.stop.set()
 
     def close(self) -> None:
-        """End what runs. What is being written is finished."""
+        """End what runs. Writes in progress are finished."""
         self.stop()
         if self._thread.ident is not None:
             self._thread.join(_CLOSING_S)
         self.running.close()
 
     def look(self) -> bool:
-        """Reload if a file has other content than what is in force; whether something new was taken. What was
-        refused is tried at each look, since a file that was missing may be there now, and said once."""
+        """Reload if the content of a file differs from the configuration in force; whether a new one was
+        taken. A refused one is tried at each check, since a file that was missing may be there now, and
+        logged once.
+        """
         if self._settled() != self._seen:
             return self._reload()
         if self._complaint:
@@ -271,7 +274,7 @@ class ConfigReloader:
         return False
 
     def reload(self) -> bool:
-        """Read everything again; whether it was taken. What is wrong is logged with its field."""
+        """Read everything again; whether it was taken. An error is logged with its field."""
         self._settled()
         self._complaint = ""
         return self._reload()
@@ -288,7 +291,7 @@ class ConfigReloader:
         except Exception as error:
             return self._refuse(f"unexpected {type(error).__name__}", error)
         self._take_over(found, running)
-        # From before the reading: what was written since, while old requests ended too, is for the next look.
+        # From before the reading: a change since then, also while old requests ended, is for the next check.
         self._complaint, self._seen = "", seen
         return True
 
@@ -332,11 +335,11 @@ class ConfigReloader:
                     self.reload()
                 else:
                     self.look()
-            except Exception:  # nothing may end the looking
+            except Exception:  # no error may end the watching
                 logger.exception("the configuration cannot be looked at")
 
     def _settled(self) -> str:
-        """The content once it stays the same for a moment: nobody reads half of what is being written."""
+        """The fingerprint once it stays the same for a moment, so that no half-written file is read."""
         seen = self._fingerprint()
         while seen != self._seen and not self._stopped.wait(_SETTLES_S):
             again = self._fingerprint()

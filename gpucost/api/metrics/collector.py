@@ -1,12 +1,7 @@
-"""/metrics: built anew for each scrape; the costs of the month only when the ledger has changed.
+"""/metrics: families of the process, the ledger, the advisor, the webhook and notifications, for one scrape.
 
-What /metrics says of the process: its configuration, and what the API answered and refused.
-
-What /metrics says of the advisor and of the admission webhook.
-
-What /metrics says of news: what was posted, what waits, what was given up, what was held back.
-
-/metrics for somebody who is bound to some clusters.
+They are built anew for each scrape; the costs of the month only when the ledger has changed. A reader that is
+bound to some clusters gets the samples of these.
 """
 
 from __future__ import annotations
@@ -49,7 +44,8 @@ _ALL = (
 
 
 class NotifyFamilies:
-    """Of a service that tells nobody, families without samples."""
+    """Metrics of notifications: sent, waiting, given up, held back. Where notifications are off, families
+    without samples."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
@@ -92,7 +88,7 @@ class NotifyFamilies:
 
 
 def advisor_families(status: AdvisorStatus) -> Iterator[Metric]:
-    """Of a service that watches no cluster, families without samples."""
+    """Where the service watches no cluster, families without samples."""
     yield family(m.ADVISOR_ANSWERS, sorted(status.answers().items()))
     seconds = HistogramMetricFamily(
         m.ADVISOR_SECONDS.name, m.ADVISOR_SECONDS.help, labels=m.ADVISOR_SECONDS.labels
@@ -118,7 +114,7 @@ def advisor_families(status: AdvisorStatus) -> Iterator[Metric]:
 
 
 def _buckets(found: DurationHistogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus has them."""
+    """Cumulative, as Prometheus stores them."""
     bounds = (*map(str, BUCKETS_S), "+Inf")
     return list(zip(bounds, accumulate(map(float, found.counts)), strict=True))
 
@@ -140,7 +136,7 @@ _JOB_DIMS = ("cluster", "namespace", "job_kind", "job", "job_uid", "team")
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Costs of a month, as of one version of it."""
+    """Costs of a month, as of one version of its windows."""
 
     key: tuple[Month, int, str]
     teams: tuple[FamilySample, ...]
@@ -190,7 +186,7 @@ class ServiceCollector(Collector):
             try:
                 yield from list(collect())
             except (LedgerError, ValidationError) as error:
-                # A finding that another version of gpucost wrote may be one that this one cannot read.
+                # A finding that another version of gpucost wrote may be unreadable for this one.
                 logger.warning("ledger not readable for a scrape: %s", shorten(str(error), 500))
         yield family(m.OTHER_TEAMS, [((), self._services.team_rows.folded)])
 
@@ -257,8 +253,8 @@ def _jobs(rows: Sequence[tuple[tuple[str, ...], int]], most: int) -> tuple[Famil
 
 
 _CLUSTER = "gpu_cluster"
-# Of the process and of the ledger as a whole. What else has no cluster is of all of them together, or of the
-# one that is watched (the advisor's), and may not be of the reader's.
+# Of the process and of the ledger as a whole. Other samples without a cluster are of all clusters together,
+# or of the watched one (the advisor's), which the reader may not see.
 _OF_NO_CLUSTER = frozenset(
     each.name.removesuffix("_total") for each in (m.BUILD, m.LEDGER_UP, m.LAST_TURN, m.MONTH_CLOSED)
 )
@@ -280,7 +276,8 @@ class _Bounded(Collector):
 
 
 def registry_of_clusters(whole: CollectorRegistry, scope: Scope) -> CollectorRegistry:
-    """What ``whole`` tells of the clusters of ``scope``, and of none at all. Families are there in full."""
+    """The samples of ``whole`` that are of the clusters of ``scope``, or of no cluster. All families are
+    there."""
     found = CollectorRegistry(auto_describe=False)
     found.register(_Bounded(whole, scope))
     return found

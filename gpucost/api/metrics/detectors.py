@@ -1,4 +1,4 @@
-"""What /metrics says of detectors, of their findings, and of the waste ledger."""
+"""Metrics of detectors, of their findings, and of the waste ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpucost.service import metrics as m
 from gpucost.service.detection.finding_records import life_of
 from gpucost.service.detection.loop import DetectorStatus
 
-# Windows that are summed between two looks at the clock, to begin with; then as many as take about _PART_S.
+# Windows that are summed between two checks of the clock, to begin with; then as many as take about _PART_S.
 _WINDOWS_AT_ONCE = 24
 _PART_S = 0.5
 # Of the 10 s that Prometheus waits for a scrape.
@@ -38,7 +38,7 @@ _SUMMING_S = 2.0
 
 
 def detector_families(status: DetectorStatus) -> Iterator[Metric]:
-    """What the detectors' loop says of itself."""
+    """Metrics of the detectors' loop."""
     looks = status.looks()
     yield family(m.LAST_EVALUATION, [((name,), look.at_ms / SECOND_MS) for name, look in looks.items()])
     yield family(m.EVALUATION, [((name,), look.seconds) for name, look in looks.items()])
@@ -55,7 +55,7 @@ def detector_families(status: DetectorStatus) -> Iterator[Metric]:
 
 
 class FindingFamilies:
-    """Findings as the ledger has them at a scrape. What they say is read again only when it has changed."""
+    """Findings in the ledger at a scrape; their content is read again only when it has changed."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
@@ -95,8 +95,8 @@ class FindingFamilies:
 
 @dataclass
 class _TeamSums:
-    """What was added of one cluster. ``is_whole``: at some time, all there was. ``folded`` are the days that
-    were folded when it was begun."""
+    """The sums of one cluster. ``is_whole``: at some time, they were complete. ``folded`` are the days that
+    were rolled up when the sums were begun."""
 
     folded: tuple[Window, ...] = ()
     starts: set[int] = field(default_factory=set)
@@ -116,8 +116,9 @@ class WasteFamilies:
     """The waste ledger as counters: windows are added when they become final, and never taken away.
 
     After a start the whole ledger has to be added, which may take longer than a scrape may; until then a
-    cluster has no series, so that no rate sees the catching up. What was assessed again by then counts as it
-    is now, so across a start the total may fall a little: hence ``delta``, not ``increase`` (docs/api.md).
+    cluster has no series, so that no rate sees the catching up. Windows assessed again by then count with
+    their new values, so across a start the total may fall a little: hence ``delta``, not ``increase``
+    (docs/api.md).
     """
 
     def __init__(self, ledger: Ledger, rows: TeamRows) -> None:
@@ -151,7 +152,7 @@ class WasteFamilies:
             found = self._ledger.final_waste(cluster, sums.starts, most=sums.at_once)
             now = time.monotonic()
             if not sums.is_whole and (folded := self._folded(cluster)) != sums.folded:
-                # A day counts with its first window: what was added before may be a part.
+                # A day counts with its first window: an earlier sum may hold a part of it.
                 self._sums[cluster] = sums = _TeamSums(folded)
                 if now >= until:
                     return
@@ -177,7 +178,7 @@ class WasteFamilies:
 
 
 def _live(ledger: Ledger) -> Iterator[FindingRecord]:
-    """The dearest first. A finding whose cost changes between two pages is told once."""
+    """The dearest first. A finding whose cost changes between two pages appears once."""
     last: tuple[int | None, int] | None = None
     told: set[int] = set()
     while True:

@@ -1,4 +1,4 @@
-"""What /metrics says of the last settled window, of the last day of them, of budgets and the last month."""
+"""Metrics of the last settled window, of the last settled day, of budgets and of the last month."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _PARTS: Mapping[str, str] = {
 }
 _DIMS = ("team", "bucket")
 GIVEN_UP_MS = 7 * DAY_MS
-"""A cluster without a settled window for longer says nothing of what there is now. A ledger that is behind
-for a day or two is told by its lag, and must not make capacity disappear."""
+"""A cluster without a settled window for longer has no samples of the present. A ledger that is behind for a
+day or two shows that in its lag, and must not make capacity disappear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RecentFamilies:
         )
 
     def _lines(self, cluster: str, *windows: Window) -> pd.DataFrame:
-        """By team and bucket, as often as there are windows."""
+        """By team and bucket, with the number of windows."""
         read, only = self._services.ledger.aggregate, {"cluster": {cluster}}
         return pd.concat([read(EVERYTHING, window, _DIMS, filters=only) for window in windows])
 
@@ -142,7 +142,7 @@ def _sum(frame: pd.DataFrame, column: str) -> int:
 
 
 def _hourly(cluster: str, now: pd.DataFrame, length_ms: int) -> Iterator[FamilySample]:
-    """Over-committed time is asked for beyond what there is: nobody pays for it."""
+    """Over-committed time is queried beside capacity: it costs nothing."""
     priced = now[now["nano"].notna() & (now["bucket"] != Bucket.OVERCOMMITTED)]
     sums: dict[str, int] = defaultdict(int)
     for team, nano in zip(priced["team"], priced["nano"].astype(int), strict=True):

@@ -1,4 +1,4 @@
-"""POST /v1/advisor/advice and GET /v1/explain: what would become of a job, and what holds one."""
+"""POST /v1/advisor/advice and GET /v1/explain: what would become of a job, and what holds one back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BODY = "body"
 
 @dataclass(frozen=True, slots=True)
 class AdviceQuestion:
-    """What was sent."""
+    """The content of a request for advice."""
 
     manifest: Mapping[str, Any]
     suggestions: bool = True
@@ -56,8 +56,8 @@ class AdviceQuestion:
 
 @dataclass(frozen=True, slots=True)
 class UnreadQuestion:
-    """A body as it came. To read it may cost as much as to answer it: that is part of the turn to ask, in a
-    thread, and never done where all requests are taken."""
+    """A body as it was received. Parsing may cost as much as answering, so it belongs to the turn: in a
+    thread, and never where all requests are accepted."""
 
     content: bytes
     is_json: bool
@@ -72,7 +72,7 @@ def _question(unread: UnreadQuestion) -> AdviceQuestion:
     """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError.
 
     Neither may have an anchor, alias or tag, be nested deeper than ``dump_yaml.DEEPEST``, or hold more than
-    ``MOST_MANIFEST_VALUES``: of YAML that is refused where it begins, before anything is made of the rest.
+    ``MOST_MANIFEST_VALUES``: YAML is refused at the first of these, before the rest is parsed.
     """
     if unread.is_json:
         sent = requests.parsed(AdviceBody, unread.content)
@@ -166,12 +166,13 @@ def _explanation(principal: Principal, known: ApiServices, kind: str, namespace:
 
 @contextmanager
 def _asked(known: ApiServices, principal: Principal) -> Iterator[tuple[AdvisorService, AdvisorSnapshot]]:
-    """A turn to ask. Raises a 503 without a current state, while too many ask or the same key does."""
+    """A turn to ask the advisor. Raises a 503 without a current state, while too many ask or the same key
+    does."""
     advising, scope = known.advising, principal.scope
     if advising is None or not scope.sees_cluster(advising.watched.cluster):
         yours = "" if scope.clusters is None else " that you may see"
         raise no_state(f"this gpucost watches no cluster{yours}: see the setting detectors.state")
-    who = "" if principal is LOOPBACK else principal.id  # without keys nobody is told from others
+    who = "" if principal is LOOPBACK else principal.id  # without keys callers are not distinguished
     with advising.turns.one(who) as is_free:
         if not is_free:
             raise advisor_busy(1 if advising.turns.is_asking(who) else advising.turns.most, who)

@@ -145,7 +145,7 @@ def _page(
     step_ms: int | None,
     limit: int,
 ) -> ResponseBody:
-    """One page of the rows, which are worked out once for all pages."""
+    """One page of the rows, which are computed once for all pages."""
     window = parse_window(params.window)
     try:
         whole = known.reporting.allocations(
@@ -162,7 +162,8 @@ def _page(
             and error.field == "window"
             and known.reporting.is_whole(principal.scope, window)
         ):
-            # The ledger is asked for both at once: here the window fits, so it is the step that does not.
+            # The ledger checks window and step together: the window is valid here, so it is the step that is
+            # wrong.
             raise InputError("step", params.step, error.allowed) from None
         raise
     if not whole.stand.windows:

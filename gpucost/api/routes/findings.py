@@ -1,10 +1,8 @@
-"""GET /v1/findings and what people say to them: acknowledge, mute, unmute.
+"""GET /v1/findings and the answers to them: acknowledge, mute, unmute; and the cursor of the list.
 
-Where a list of findings goes on: the cursor holds the ids that were given.
-
-The list is ordered by cost, which changes with every evaluation; a place in that order would lose what
-climbs past it, and repeat what falls below it. What was given does not change. A cursor of 1,000 findings
-is about 2 kB.
+The cursor holds the ids that were given. The list is ordered by cost, which changes with every evaluation; a
+position in that order would lose findings that climb past it, and repeat those that fall below it. The ids
+that were given do not change. A cursor of 1,000 findings is about 2 kB.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from gpucost.service.reporting.finding_reports import finding_report, row_of, wi
 from gpucost.service.reporting.rendering import ReportFormat, render_finding, render_findings
 
 MOST_GIVEN = 4_000
-"""Findings that a list can go on after: more would make addresses longer than proxies take (8 kB)."""
+"""Most ids in a cursor: more would make addresses longer than proxies take (8 kB)."""
 LONGEST_CURSOR = 24_000
 _LONGEST_ID_BYTES = 10
 _LONGEST_ID_BITS = 63
@@ -149,7 +147,7 @@ async def get_findings(
 
     While findings change between pages, no finding is repeated and none that was there all the time is lost.
     """
-    # How long something has been so, and what detectors said last, are not of the ledger.
+    # The age of a finding, and what detectors withheld, are not part of the ledger.
     now_ms = known.now() // SECOND_MS * SECOND_MS
     asked = "findings", params.model_dump_json(), now_ms, known.detectors.evaluations
     return await cached_response(
@@ -200,7 +198,7 @@ def get_finding(principal: Reader, known: KnownServices, id: FindingId) -> Respo
 
 
 def _change(body: type[requests.RequestBody]) -> dict[str, Any]:
-    """What routes that change a finding have in common."""
+    """The parts of the OpenAPI entry that routes which change a finding share."""
     return {
         "response_class": Response,
         "responses": {
@@ -269,7 +267,7 @@ class _Listing:
         self._since_ms = None if params.since is None else parse_day_or_instant(params.since, "since")
 
     def after(self, given: frozenset[int]) -> list[FindingRecord]:
-        """A page and one more of those that were not given, the dearest first."""
+        """A page and one more of the findings that were not given yet, the dearest first."""
         wanted = self._params.limit + 1
         found: dict[int | None, FindingRecord] = {}
         for record in self._all(min(MOST_PER_PAGE, wanted + len(given))):
@@ -302,7 +300,7 @@ class _Listing:
 
 
 def _words(field: str, text: str | None, known: type[StrEnum]) -> list[str] | None:
-    """Values separated by commas, each one of ``known``. Raises InputError for another."""
+    """Values separated by commas, each one of ``known``. Raises InputError for any other."""
     if text is None:
         return None
     found = text.split(",")
@@ -313,7 +311,8 @@ def _words(field: str, text: str | None, known: type[StrEnum]) -> list[str] | No
 
 
 def _until(body: MuteBody, now: Callable[[], int]) -> tuple[str, str, int]:
-    """Which key says how long, what it says, and the instant. Raises InputError unless one of them does."""
+    """The key that sets the end (``until`` or ``for``), its value, and the instant. Raises InputError unless
+    exactly one of them is there."""
     if (body.until is None) == (body.duration is None):
         given = "neither" if body.until is None else "both"
         raise InputError("until", ErrorRemark(f"{given} of until and for are given"), "one of until and for")
@@ -324,7 +323,7 @@ def _until(body: MuteBody, now: Callable[[], int]) -> tuple[str, str, int]:
 
 
 def _require(known: ApiServices, principal: Principal, finding_id: int) -> None:
-    """Raises a 404 for a finding that is not there or that the principal may not see: they look alike."""
+    """Raises a 404 for a finding that does not exist or that the principal may not see: both look alike."""
     if known.ledger.finding(principal.scope, finding_id) is None:
         raise _no_such(finding_id)
 

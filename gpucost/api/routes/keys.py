@@ -1,4 +1,4 @@
-"""GET /v1/me, and API keys: who has one, a new one, and an end to one."""
+"""GET /v1/me, and API keys: list, make, revoke."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ changes = APIRouter(
 _ID = f"^{KEY_ID.pattern}$"
 _LONGEST_NAME = 253
 LONGEST_FOR_TOKENS_MS = 90 * DAY_MS
-"""A token is over within hours, and its grant may be withdrawn: a key that it makes would know of neither."""
+"""A token expires within hours, and its grant may be withdrawn: a key made with it would outlive both."""
 KeyId = Annotated[str, Path(max_length=_LONGEST_NAME, description="id of a key in the ledger")]
 Name = Annotated[str, Field(max_length=_LONGEST_NAME)]
 _Role = Literal["viewer", "team-admin", "finance", "admin", "metrics", "alerts"]
@@ -189,7 +189,7 @@ def revoke_key(
 
 
 def row(key: KeyRecord, now_ms: int) -> KeyRow:
-    """A key as it is told."""
+    """A key as it is shown."""
     return KeyRow(
         id=key.id,
         role=key.role,
@@ -207,7 +207,8 @@ def row(key: KeyRecord, now_ms: int) -> KeyRow:
 
 
 def _keeps(principal: Principal, key: KeyRecord) -> bool:
-    """Whether a key is the principal's to see and to revoke: it grants nothing beyond what that has."""
+    """Whether the principal may see and revoke a key: one that grants nothing beyond the principal's own
+    rights."""
     own, granted = principal.scope, key.principal.scope
     if own.clusters is not None and (granted.clusters is None or not granted.clusters <= own.clusters):
         return False
@@ -247,7 +248,7 @@ def _expires(known: ApiServices, principal: Principal, text: str | None) -> int 
 
 
 def _latest_expiry(known: ApiServices, principal: Principal) -> tuple[int | None, str]:
-    """None for no bound, and where it comes from."""
+    """The bound, None for none, and its origin."""
     if principal.method in (AuthenticationMethod.OIDC, AuthenticationMethod.KUBERNETES):
         days = LONGEST_FOR_TOKENS_MS // DAY_MS
         return known.now() + LONGEST_FOR_TOKENS_MS, f"{days} days ahead: you ask with a token"

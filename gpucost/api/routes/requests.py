@@ -1,6 +1,6 @@
-"""Bodies of requests that change something: JSON objects with the keys of their route, and no others.
+"""What routes read of a request: JSON bodies with the keys of their route only, and query parameters.
 
-No parameter is ignored: one that a route does not know, or gets twice, is refused by name.
+No parameter is ignored: one that a route does not declare, or gets twice, is refused by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def require_type(*allowed: str) -> Callable[[Request], None]:
     """A dependency of every route with a body, of one of the media types ``allowed``.
 
     A page of another site can make a browser post forms and plain text anywhere, to a gpucost on loopback
-    without keys too, but neither JSON nor YAML: for those the browser asks first, and nobody here allows it.
+    without keys too, but neither JSON nor YAML: for those the browser sends a preflight request, and this API
+    never allows it.
     """
     names = ", ".join(allowed)
 
@@ -68,7 +69,7 @@ require_json = require_type(JSON)
 
 
 class RequestBody(BaseModel):
-    """Nothing is converted, nothing ignored."""
+    """No value is converted, no key ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -116,9 +117,8 @@ B = TypeVar("B", bound=RequestBody)
 
 
 def read(model: type[B]) -> Callable[[Request], Awaitable[B]]:
-    """A dependency that reads the body. It comes after those that say who asks: a stranger's body is not
-    parsed. Raises ApiError and InputError, which name the key.
-    """
+    """A dependency that reads the body. It comes after authentication: the body of an unknown caller is not
+    parsed. Raises ApiError and InputError, which name the key."""
 
     async def body(request: Request) -> B:
         return await run_in_threadpool(parsed, model, await request.body())
@@ -129,8 +129,8 @@ def read(model: type[B]) -> Callable[[Request], Awaitable[B]]:
 def parsed(model: type[B], content: bytes) -> B:
     """Raises ApiError and InputError, which name the key.
 
-    Of what is wrong only the first is said, and only that is looked for: pydantic makes an error, with all
-    that was sent in it, of each of thousands of keys that it does not know, which takes half a second.
+    Only the first error is looked for and reported: pydantic makes an error, with all input in it, for each
+    of thousands of unknown keys, which takes half a second.
     """
     _refuse_unknown(model, content)
     try:
@@ -149,7 +149,7 @@ def _refuse_unknown(model: type[RequestBody], content: bytes) -> None:
     try:
         found = from_json(content)
     except ValueError:
-        return  # which is said with what it was to be
+        return  # reported together with the expected type
     if isinstance(found, dict):
         known = {field.alias or name for name, field in model.model_fields.items()}
         for key in found:
@@ -186,7 +186,7 @@ WholeNumber = Annotated[int, BeforeValidator(_digits)]
 async def refuse_unknown_parameters(request: Request) -> None:
     """A dependency of every router; the allowed names are those that the route declares.
 
-    Refuses NUL in every value too, query or path: no name has it, and no database can look for it.
+    Refuses NUL in every value too, query or path: no name has it, and databases refuse it.
     """
     route = request.scope["route"]
     assert isinstance(route, APIRoute)

@@ -1,10 +1,11 @@
-"""Answers that take the ledger's time: each is made once for all who ask the same, and kept as it was sent.
+"""Responses of routes that read the ledger: cached bodies, and the choice of the format.
 
-What is asked, for which scope, and the mark of the ledger are the key: nothing is kept that could be wrong,
-and who asks after a change never gets what was before it. Only who makes an answer takes a turn; who finds
-one, or waits for one that is being made, takes none, and no thread.
+A response is made once for all equal requests, and kept as it was sent. The question, the scope, and the
+state of the ledger are the key: no cached response is ever stale, and a request after a change never gets an
+earlier one. Only the request that makes a response takes a turn; one that finds it, or waits for it, takes
+neither turn nor thread.
 
-Which format an answer has: ``?format=`` first, then the Accept header, then JSON.
+The format: ``?format=`` first, then the Accept header, then JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from gpucost.service.reporting.report_service import LedgerStand
 
 @dataclass(frozen=True, slots=True)
 class ResponseBody:
-    """An answer as it is sent."""
+    """A response body as it is sent."""
 
     content: bytes
     media_type: str
@@ -50,9 +51,9 @@ async def cached_response(
     *,
     heavy: bool = True,
 ) -> Response:
-    """The answer to ``asked``, all that tells this question from others of ``scope``. ``make`` runs in a
-    thread, when it is its turn if it is ``heavy``; what it raises is for all who wait for it. Raises ApiError
-    (503) for no turn.
+    """The response to ``asked``, which distinguishes this question from others of ``scope``. ``make`` runs in
+    a thread, after waiting for a turn if it is ``heavy``; an error of it is raised for all who wait. Raises
+    ApiError (503) for no turn.
     """
     kept, until = known.reporting.kept, known.gate.until()
     mark = await run_in_threadpool(known.ledger.mark)
@@ -85,7 +86,7 @@ async def _made(
     landed, keep = None, False
     try:
         async with turn:
-            # How many are heavy at once is bounded; what is not is small.
+            # The number of heavy ones at once is bounded; the others are small.
             answer, keep = await (in_own_thread(work) if is_heavy else run_in_threadpool(work))
         landed = LandedReport(answer)
         return answer
@@ -158,7 +159,7 @@ def answer(body: str | bytes, format_: ReportFormat, stand: LedgerStand, name: s
 def described(report: type, *formats: ReportFormat, of_ledger: bool = True) -> dict[str, Any]:
     """The OpenAPI entry of a success: the report's own fields, and the other formats.
 
-    ``of_ledger``: it is made of windows of the ledger, which a header names.
+    ``of_ledger``: it is made of windows of the ledger, whose digest a header gives.
     """
     names = ["schema", *report.__dataclass_fields__]  # type: ignore[attr-defined]
     schema: dict[str, Any] = {

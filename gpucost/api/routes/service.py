@@ -1,4 +1,4 @@
-"""The index, and what machines ask: is it alive, is it ready, its metrics, and what its API looks like."""
+"""The index, and the routes for machines: liveness, readiness, metrics, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def index(request: Request) -> Index:
 
 
 def _told(item: dict[str, Any]) -> str:
-    """What a path answers to GET; of one that has none, to POST, and it says so."""
+    """The description of a path's GET; where it has none, that of its POST, marked as such."""
     method = "get" if "get" in item else "post"
     text = str(item[method]["description"]).partition("\n\n")[0]
     return text if method == "get" else f"POST: {text}"

@@ -1,4 +1,5 @@
-"""Who asks: every route but the probes depends on a Principal, and every ledger read takes its scope."""
+"""Authentication: every route but the probes depends on a Principal, and every ledger read
+takes its scope."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ logger = logging.getLogger(__name__)
 async def authenticate(request: Request, known: KnownServices) -> Principal:
     """The principal of a request; 401 in one shape for whatever is wrong with its key or token.
 
-    A good token whose owner is granted nothing is a 403: no other token would help, and its owner may know.
-    Who asks too often gets a 429, and so does an address that is refused too often.
+    A good token whose owner is granted nothing is a 403: no other token would help, and the owner may know. A
+    caller with too many requests gets a 429, and so does an address with too many refusals.
     """
     state = request.scope.setdefault("state", {})
     try:
         principal = LOOPBACK if known.settings.auth == "off" else await _authenticated(request, known)
     except ApiError as error:
-        # Its lines would say nothing that those before did not, and whoever sends these could fill the disk.
+        # Further log lines would repeat the earlier ones, and a caller could fill the disk with them.
         state[UNTOLD] = error.status == HTTPStatus.TOO_MANY_REQUESTS
         raise
     state[ASKED_BY] = principal
@@ -55,7 +56,7 @@ async def _authenticated(request: Request, known: KnownServices) -> Principal:
     try:
         return await _checked(request, known, address)
     except (AccessDenied, CheckUnavailable) as error:
-        # Whatever the reason: it cost a check, maybe one of another machine, and lines of the log.
+        # Whatever the reason: it cost a check, maybe one on another machine, and lines of the log.
         known.gate.refuse(address)
         raise _told(error) from None
 
@@ -63,7 +64,7 @@ async def _authenticated(request: Request, known: KnownServices) -> Principal:
 async def _checked(request: Request, known: KnownServices, address: str) -> Principal:
     written = request.headers.getlist("authorization")
     scheme, _, token = "".join(written).partition(" ")
-    # Of two headers a proxy before us may have checked the other one.
+    # Of two headers a proxy in front may have checked the other one.
     if len(written) != 1 or scheme.lower() != "bearer":
         raise AccessDenied("it has no bearer token, or more than one header for it")
     token, authenticator = token.strip(), known.authenticator
@@ -74,7 +75,7 @@ async def _checked(request: Request, known: KnownServices, address: str) -> Prin
 
 
 def _told(error: AccessDenied | CheckUnavailable) -> ApiError:
-    """The log gets the reason, and whoever asks an answer."""
+    """The log gets the reason, the caller a response without it."""
     if isinstance(error, CheckUnavailable):
         logger.warning("cannot say who asks: %s", error)
         return undecided()

@@ -1,6 +1,7 @@
-"""Connections that cannot exhaust the listener: idle, slow and half-open ones cost an end, not a place.
+"""Bounds on connections, so that clients cannot exhaust the listener: idle, slow and half-open ones are
+closed.
 
-TLS handshakes that cannot exhaust the listener: uvicorn counts a connection only after its handshake.
+TLS handshakes are bounded too: uvicorn counts a connection only after its handshake.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ MOST = 512
 """Connections at once. One more ends the one that has been idle longest, or else the one that has sent its
 request for the longest time."""
 PROBES = ("/healthz", "/healthz/ready")
-"""Answered however many are connected: a service that is asked too much is not dead."""
+"""Answered however many are connected: an overloaded service is not dead."""
 REQUEST_S = 15.0
 """From the first wait, or the first byte, to the end of a request, its body included."""
 WRITE_S = 30.0
-"""How long a client may take nothing of its answer."""
+"""How long a client may read nothing of its response."""
 LARGEST_HEAD = 16 * 1024
-"""Bytes of the line and headers of a request. h11 by itself bounds only what it has not got all of."""
+"""Bytes of the line and headers of a request. h11 by itself bounds only an incomplete head."""
 
 
 class StrictConnection(h11.Connection):
-    """h11's own, which takes a head of any size that comes at once, and ``Transfer-Encoding`` beside
-    ``Content-Length``. ``why`` says what was wrong with the request that was refused here."""
+    """h11's own accepts a head of any size that comes at once, and ``Transfer-Encoding`` beside
+    ``Content-Length``; this one refuses both. ``why`` is the reason for the refusal."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, LARGEST_HEAD)
@@ -53,15 +54,15 @@ class StrictConnection(h11.Connection):
 def _refusal(request: h11.Request, size: int) -> str:
     if size > LARGEST_HEAD:
         return f"The head of a request has at most {LARGEST_HEAD:,} bytes."
-    # RFC 9112, 6.1: a server may refuse it, and must close the connection. Whoever stands before us may have
-    # taken the other one of both, and what it took for a body would be a request here.
+    # RFC 9112, 6.1: a server may refuse it, and must close the connection. A proxy in front may have used the
+    # other header of both, and what it took for a body would be a request here.
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
         return "Content-Length and Transfer-Encoding stand in one request: one of them may."
     return ""
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's own, which never ends a connection that says nothing, and counts it against the others."""
+    """uvicorn's own never ends a silent connection, and counts it against the others; this one does not."""
 
     most = MOST
     request_s = REQUEST_S
@@ -76,7 +77,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def limit_concurrency(self) -> int | None:
-        """uvicorn's own, which it looks at once it knows what is asked for."""
+        """uvicorn's own attribute, read once the request's path is known."""
         is_probe = self.scope is not None and self.scope["path"] in PROBES
         return None if is_probe else self._most_concurrent
 
@@ -103,7 +104,7 @@ class BoundedProtocol(H11Protocol):
             self._cancel("_reading")
 
     def send_400_response(self, msg: str) -> None:
-        """In the one shape of errors. Where the answer was given before the rest of the request went wrong
+        """In the one shape of errors. Where the response was sent before the rest of the request went wrong
         there is nothing to add."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = ApiError(HTTPStatus.BAD_REQUEST, "malformed_request", self.conn.why or msg).response()
@@ -134,7 +135,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _has_request(self) -> bool:
-        """Whether all of the present request has been read, or nothing of the next."""
+        """Whether the present request has been read completely, or nothing of the next."""
         state = self.conn.their_state
         if state is h11.IDLE:
             return not self.conn.trailing_data[0]
@@ -149,8 +150,8 @@ class BoundedProtocol(H11Protocol):
         self._reading = self.loop.call_later(self.request_s, self._abort)
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest: a client that was idle simply makes a new one. If
-        none is, that which has been sending its request for longest: who is slow keeps nobody out."""
+        """Close the connection that has been idle longest: an idle client simply makes a new one. If none is
+        idle, the one that has been sending its request for longest: a slow client keeps no other out."""
         if len(self.connections) < self.most:
             return
         others = [each for each in self.connections if isinstance(each, BoundedProtocol)]
@@ -172,7 +173,7 @@ class BoundedProtocol(H11Protocol):
 
 
 HANDSHAKE_S = 5.0
-"""For a handshake; asyncio would give a minute."""
+"""For a handshake; asyncio would allow a minute."""
 MOST_HANDSHAKES = 256
 """Handshakes at once. One more ends the one that was begun first."""
 
@@ -182,7 +183,7 @@ class BoundedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        # As a set that knows its order.
+        # Used as an ordered set.
         self._handshakes: dict[asyncio.Task[Any], None] = {}
 
     async def create_server(self, protocol_factory: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:

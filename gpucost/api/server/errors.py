@@ -2,10 +2,10 @@
 
     {"error": {"code": "invalid_value", "message": "…", "field": "month", "value": "2026-13", "allowed": "…"}}
 
-``field``, ``value`` and ``allowed`` are null where they do not apply. A 500 says nothing of its cause;
-the log does.
+``field``, ``value`` and ``allowed`` are null where they do not apply. A 500 says nothing of its cause; the
+log does.
 
-How large the body of a request may be.
+The limits on the size of a request body are here too.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from gpucost.notify.alertmanager import MAX_BYTES
 
 ADVICE_PATH = "/v1/advisor/advice"
 LARGEST_MANIFEST = 128 * 1024
-"""Bytes of a request there, JSON or YAML: a manifest of 100 kB is a large one."""
+"""Largest body in bytes there, JSON or YAML: a manifest of 100 kB is a large one."""
 MOST_MANIFEST_VALUES = 20_000
-"""Keys, plain values, lists and mappings in it: what 100 kB of a manifest hold, twice. To read as many from
-YAML takes 30 ms; of what has more no more is read."""
+"""Most keys, plain values, lists and mappings in it: twice what a manifest of 100 kB holds. Reading as many
+from YAML takes 30 ms; beyond that, reading stops."""
 BYTES_A_REQUEST = 1024
-"""Of a manifest, that count as one more request against ``api.rate``: to read them takes as long as to answer
-a small request, about a millisecond."""
+"""Bytes of a manifest that count as one more request against ``api.rate``: reading them takes as long as
+answering a small request, about a millisecond."""
 ALERTS_PATH = "/v1/alerts/alertmanager"
 LARGEST_GROUP = MAX_BYTES
 _LARGER: Mapping[str, int] = {ADVICE_PATH: LARGEST_MANIFEST, ALERTS_PATH: LARGEST_GROUP}
@@ -57,11 +57,11 @@ def most_bytes(path: str, usual: int) -> int:
 logger = logging.getLogger(__name__)
 
 HUNG_UP = 499
-"""In log and metrics, of a client that was gone before its whole request was here: nobody's fault, and nobody
-gets the answer. No status of HTTP; nginx counts such requests under this one."""
+"""In log and metrics, for a client that closed the connection before its whole request was here; no response
+is sent. No status of HTTP; nginx counts such requests under this one."""
 _RETRY_AFTER_S = 5
 _LONGEST_VALUE = 120
-# The framework's words for what it checks by itself -> what would do.
+# The framework's words for its own checks -> the allowed values.
 _PLAIN_WORDS = (
     (re.compile(r"Input should be a valid integer.*"), "a whole number"),
     (re.compile(r"Input should be (greater|less) than or equal to (.+)"), r"a number \1 than or equal to \2"),
@@ -88,7 +88,7 @@ class ErrorBody(BaseModel):
 
 
 class ApiError(Exception):
-    """An answer that is not a success; the handler below turns it into the one shape."""
+    """A response that is not a success; the handler below gives it the one shape."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ApiError(Exception):
         self.status = status
         self.headers = dict(headers or {})
         text = value if isinstance(value, str) else repr(value)
-        # A lone surrogate is in no UTF-8, so it cannot be answered as it is.
+        # A lone surrogate has no encoding in UTF-8, so it cannot be sent back as it is.
         shown = None if value is None else _encodable(text[:_LONGEST_VALUE])
         self.body = ErrorBody(
             error=ErrorDetail(
@@ -129,8 +129,8 @@ def unauthorized() -> ApiError:
 
 
 def undecided() -> ApiError:
-    """Who asks cannot be said now: the issuer of its token does not answer, or too many tokens are asked of
-    it."""
+    """The caller cannot be identified now: the issuer of its token does not answer, or too many tokens are
+    being checked."""
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "undecided",
@@ -146,7 +146,7 @@ def forbidden(role: str, what: str = "read this") -> ApiError:
 
 
 def nothing_granted() -> ApiError:
-    """Who asks is known, by a good token; but the settings grant nothing to that person."""
+    """The caller is identified by a good token, but the settings grant nothing to it."""
     return ApiError(
         HTTPStatus.FORBIDDEN,
         "forbidden",
@@ -240,7 +240,7 @@ def no_state(reason: str) -> ApiError:
 
 
 def not_told() -> ApiError:
-    """There is nobody to tell."""
+    """There is no channel for notifications."""
     return ApiError(
         HTTPStatus.CONFLICT,
         "not_told",
@@ -261,7 +261,7 @@ def advisor_busy(most: int, key: str = "") -> ApiError:
 
 
 def too_many(what: str, wait_s: int) -> ApiError:
-    """``what`` there are too many of."""
+    """There are too many of ``what``; try again after ``wait_s``."""
     return ApiError(
         HTTPStatus.TOO_MANY_REQUESTS,
         "too_many_requests",
@@ -280,7 +280,7 @@ def too_busy(most: int) -> ApiError:
 
 
 def unhandled(request_id: str = "") -> ApiError:
-    """``request_id`` is how who runs the service finds this in its log."""
+    """``request_id`` finds this error in the log of the service."""
     where = f" (request {request_id})" if request_id else ""
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -290,8 +290,8 @@ def unhandled(request_id: str = "") -> ApiError:
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entries of the errors a route may answer with. Where somebody must say who it is, it may be
-    granted nothing (403), be slowed down (429), and its token may be one that cannot be checked now (503)."""
+    """The OpenAPI entries of the errors a route may answer with. A route with authentication may refuse for
+    lack of a grant (403), for too many requests (429), and for a token that cannot be checked now (503)."""
     if HTTPStatus.UNAUTHORIZED in statuses:
         more = (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
         statuses = tuple({*statuses, *more})
@@ -349,7 +349,7 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 
 def plain_words(message: str) -> str:
-    """The framework's words for what would do -> ours."""
+    """The framework's words for what is allowed -> ours."""
     for pattern, words in _PLAIN_WORDS:
         message = pattern.sub(words, message)
     return message
@@ -360,7 +360,7 @@ def _encodable(text: str) -> str:
 
 
 def _described(request: Request, name: str) -> str | None:
-    """What the description of the route says of a parameter."""
+    """The description of a parameter in the route."""
     route = request.scope.get("route")
     fields = get_flat_params(route.dependant) if isinstance(route, APIRoute) else []
     return next((field.field_info.description for field in fields if field.alias == name), None)
@@ -377,7 +377,8 @@ async def _ledger_unavailable(_: Request, error: Exception) -> Response:
 
 
 async def _ledger_error(request: Request, error: Exception) -> Response:
-    """The ledger refused: with what it holds (409), or for a reason that only the log tells (503)."""
+    """The ledger refused: with its own state as the reason (409), or for a reason that stands in the log only
+    (503)."""
     if isinstance(error, LedgerConflict | MonthClosed):
         return ApiError(HTTPStatus.CONFLICT, "ledger_conflict", str(error)).response()
     logger.error("ledger error: %s", shorten(str(error), 500))
@@ -392,7 +393,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
             status, "not_found", "there is no such path; GET / lists them", allowed="a path that GET / lists"
         ).response()
     if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        # Of a body without a length, which is found out while it is read.
+        # Of a body without a length, whose size is known only after reading.
         usual = request.app.state.services.settings.max_body_bytes
         return too_large(most_bytes(request.url.path, usual)).response()
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
@@ -411,6 +412,6 @@ async def _hung_up(_: Request, error: Exception) -> Response:
 
 
 async def _unhandled(request: Request, error: Exception) -> Response:
-    # The path only: a query may hold what somebody should not have put there.
+    # The path only: a query may hold secrets put there by mistake.
     logger.error("unhandled error in %s %r", request.method, request.url.path, exc_info=error)
     return unhandled(str(request.scope.get("state", {}).get("request_id", ""))).response()

@@ -1,4 +1,4 @@
-"""The listener of the API: uvicorn, with bounds on connections, and an end in order."""
+"""The listener of the API: uvicorn, with bounds on connections, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpucost.api.server.threads import share
 from gpucost.settings.tls import ListenerCertificate
 
 _GRACE_S = 10
-"""For requests that are being answered at the end."""
+"""For requests that are being answered at shutdown."""
 
 
 class AppSwitch:
@@ -61,7 +61,7 @@ class AppSwitch:
 
 
 class ApiListener:
-    """Serves ``app`` on ``listener``, over TLS with ``certificate``. ``drain_s`` is asked when it stops."""
+    """Serves ``app`` on ``listener``, over TLS with ``certificate``. ``drain_s`` is called at shutdown."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class ApiListener:
             ws="none",
             lifespan="off",
             log_config=None,
-            # A query may hold what somebody should not have put there: the app logs requests itself.
+            # A query may hold secrets put there by mistake: the app logs requests itself.
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=_GRACE_S,
-            # Idle ones make room for others, so this many are all being answered.
+            # Idle ones make room for others, so all of these are being answered.
             limit_concurrency=MOST + 1,
             # As many are accepted before any is counted.
             backlog=128,
@@ -96,7 +96,7 @@ class ApiListener:
         self._server = _Server(config, drain_s)
 
     def run(self) -> None:
-        """Until ``stop``; then what is being answered is finished, for ten seconds at most."""
+        """Runs until ``stop``; then requests in progress are finished, for ten seconds at most."""
         renewing = None
         if self._certificate is not None:
             renewing = threading.Thread(
@@ -114,13 +114,13 @@ class ApiListener:
                 renewing.join()
 
     def stop(self) -> None:
-        """Asks for the end; any thread may, and so may a signal handler."""
+        """Requests the end; any thread may, and so may a signal handler."""
         if self._server.asked_s is None:
             self._server.asked_s = time.monotonic()
 
 
 class _Server(BoundedServer):
-    """Signals are whoever's who runs it; the end begins after the drain."""
+    """Signals are handled by the caller; the end begins after the drain."""
 
     def __init__(self, config: uvicorn.Config, drain_s: Callable[[], float]) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
-"""Families of metrics for a scrape, from what service/metrics.py declares.
+"""Families of metrics for a scrape, from the declarations in gpucost.service.metrics.
 
-Which teams have series of their own on /metrics. A team may be what a pod's label says, which is its
-tenant's to choose: so there is a limit, and the others are one team together.
+Here too: which teams have series of their own on /metrics. A team may be what a pod's label says, which its
+tenant chooses: so there is a limit, and the others are one team together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def family(metric: ServiceMetric, samples: Iterable[FamilySample]) -> Metric:
 
 
 def money(metric: ServiceMetric, samples: Sequence[FamilySample], currency: str | None) -> Metric:
-    """A name says its unit: ``_usd`` is for dollars only, another currency is a label."""
+    """The unit is part of the name: ``_usd`` is for dollars only, another currency is a label."""
     if currency in (None, "USD"):
         return family(metric, samples)
     other = ServiceMetric(
@@ -47,14 +47,15 @@ def money(metric: ServiceMetric, samples: Sequence[FamilySample], currency: str 
 logger = logging.getLogger(__name__)
 
 _TIMES_MORE = 2
-"""How many times as much as the least of those shown a team must have held to take its place. Ours: what is
-nearly alike must not come and go."""
+"""How many times as much as the least of those shown a team must have held to take its place. Our own choice:
+teams of nearly equal use must not come and go."""
 
 
 class TeamRows:
-    """``named`` teams, those of the settings and team rules, always have series of their own, and so has what
-    is nobody's; of all others at most ``most``: those that came first, of several that come at once those
-    that held most. One of them only gives way to a team that held much more than it ever did in a month.
+    """``named`` teams, those of the settings and team rules, always have series of their own, and so has time
+    without a holder; of all others at most ``most``: those that came first, of several that come at once
+    those that held most. One of them only gives way to a team that held much more than it ever did in a
+    month.
     """
 
     def __init__(self, named: Collection[str], most: int) -> None:
@@ -65,7 +66,7 @@ class TeamRows:
         self._told = False
 
     def weigh(self, held_ms: Mapping[str, int]) -> None:
-        """Take notice of what teams have held this month, in GPU-ms."""
+        """Take in what teams have held this month, in GPU-ms."""
         with self._lock:
             free = {team: held for team, held in held_ms.items() if not self._is_sure(team)}
             for team, held in sorted(free.items(), key=lambda each: (-each[1], each[0])):
@@ -82,8 +83,8 @@ class TeamRows:
             self._folded -= self._shown.keys()
 
     def fold(self, samples: Iterable[FamilySample], at: int) -> list[FamilySample]:
-        """Samples with the name of a team in the label at position ``at``: those of teams that are not shown
-        as one of OTHER_TEAMS. Sums stay what they are; samples of equal labels are one."""
+        """Samples with the name of a team in the label at position ``at``: teams that are not shown become
+        OTHER_TEAMS. Sums are unchanged; samples with equal labels are added up."""
         with self._lock:
             found: dict[tuple[str, ...], list[float]] = defaultdict(list)
             for labels, value in samples:
@@ -111,7 +112,7 @@ class TeamRows:
         return OTHER_TEAMS
 
     def _tell(self) -> None:
-        """Once: whoever floods the metrics must not flood the log as well."""
+        """Logged once: a tenant that floods the metrics must not flood the log as well."""
         if self._folded and not self._told:
             self._told = True
             logger.warning(

@@ -1,4 +1,4 @@
-"""The outermost layer: what holds for every answer, whoever made it (a 404, a 413, a crash)."""
+"""The outermost layer: what holds for every response, whatever made it (a 404, a 413, a crash)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gpucost.settings.logs import REQUESTS, request_id
 logger = logging.getLogger(REQUESTS)
 
 ASKED_BY = "gpucost.principal"
-"""Where in a request's state the one who asks stands, once that is known."""
+"""Key of the principal in a request's state, set after authentication."""
 UNTOLD = "gpucost.untold"
-"""True in a request's state where the log must not be filled with it."""
+"""True in a request's state where no line of it may be logged, so that the log cannot be filled."""
 REQUEST_ID = "X-Request-Id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -44,14 +44,14 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Answers depend on who asks, and a month that is still open changes every hour.
+    # Responses depend on the caller, and a month that is still open changes every hour.
     "Cache-Control": "no-store",
 }
 
 
 class OuterMiddleware:
     """Adds security headers, the request's id and HEAD; refuses large bodies unread, and foreign host names
-    without auth. Says in the log what became of each request."""
+    without auth. Logs the outcome of each request."""
 
     def __init__(
         self,
@@ -136,6 +136,6 @@ def _host_name(host: str) -> str:
 
 
 def _id_of(headers: Headers) -> str:
-    """The caller's own id, where it is one that may stand in a log; else a new one."""
+    """The caller's own id, where it may stand in a log; else a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""What the process says of itself: its configuration, whether it ends, what its API answered and refused.
+"""Status of the process: its configuration, whether it is stopping, what its API answered and refused.
 
 It outlives a reload, as the counters of the process should.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class RequestRefusal(StrEnum):
-    """Why a request was not worked on though nothing was wrong with it."""
+    """Why a valid request was not worked on."""
 
     RATE = "rate"
     UNAUTHORIZED = "unauthorized"
@@ -21,7 +21,7 @@ class RequestRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigStatus:
-    """The last try to read the configuration, and what is in force: ``hash`` of it, since ``loaded_ms``."""
+    """The last attempt to read the configuration, and the one in force: its ``hash``, since ``loaded_ms``."""
 
     is_good: bool
     loaded_ms: int
@@ -43,7 +43,7 @@ class OperationsStatus:
         return self._stopping.is_set()
 
     def stops(self) -> None:
-        """Whoever asks whether the service is ready is told no from now on."""
+        """Readiness probes fail from now on."""
         self._stopping.set()
 
     def config_loaded(self, now_ms: int, config_hash: str) -> None:
@@ -51,19 +51,19 @@ class OperationsStatus:
             self._config = ConfigStatus(True, now_ms, config_hash)
 
     def config_refused(self) -> None:
-        """What was read is not taken; what is in force stays."""
+        """A new configuration was refused; the one in force stays."""
         with self._lock:
             found = self._config
             if found is not None:
                 self._config = ConfigStatus(False, found.loaded_ms, found.hash)
 
     def config(self) -> ConfigStatus | None:
-        """None where nobody reloads, as in the demo."""
+        """None where configurations are not reloaded, as in the demo."""
         with self._lock:
             return self._config
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """``route`` is one of ours or empty, so that nobody outside can make series."""
+        """``route`` is one of ours or empty, so that no client can make series."""
         with self._lock:
             self._answers[method, route, status] += 1
 

@@ -1,4 +1,4 @@
-"""How often somebody may ask, and how much is worked out at once."""
+"""Limits on requests: how often a caller may ask, and how much is computed at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpucost.api.server.operations_status import OperationsStatus, RequestRefusa
 from gpucost.service.settings.api import ApiSettings
 
 MOST_KEPT = 10_000
-"""Principals, and addresses, that are remembered; the one that asked longest ago is forgotten."""
+"""Principals, and addresses, that are remembered; the least recent one is forgotten."""
 PATIENCE_S = 5.0
 """How long a heavy query waits for its turn."""
 MOST_CHECKS = 8
-"""Tokens that are asked of another machine at once. Each takes a thread of its own."""
+"""Tokens that are checked on another machine at once. Each takes a thread of its own."""
 MOST_WAITING = 64
 """Such tokens that wait for their turn."""
 _LOOK_S = 0.02
@@ -44,8 +44,8 @@ class TokenBuckets:
         self._lock = threading.Lock()
 
     def take(self, name: str, cost: int = 1) -> float:
-        """0 when it may; else the seconds after which it may. What costs more than ``burst`` takes all of
-        it."""
+        """0 when it may; else the seconds after which it may. A cost above ``burst`` takes the
+        whole bucket."""
         if self._rate <= 0:
             return 0.0
         with self._lock:
@@ -60,7 +60,7 @@ class TokenBuckets:
             return wait
 
     def look(self, name: str) -> float:
-        """What ``take`` would say. Takes nothing."""
+        """What ``take`` would return, without taking anything."""
         if self._rate <= 0:
             return 0.0
         with self._lock:
@@ -99,23 +99,24 @@ class RequestGate:
         self._patience_s = patience_s
 
     def admit(self, principal: str, cost: int = 1) -> None:
-        """Somebody who may ask does, for what takes as long as ``cost`` small requests. Raises ApiError (429)
-        for too much of it."""
+        """Count a request of an authenticated principal, with a ``cost`` in small requests. Raises ApiError
+        (429) for too many."""
         wait_s = self._principals.take(principal, cost)
         if wait_s:
             self._status.refused(RequestRefusal.RATE)
             raise too_many("requests of this principal", math.ceil(wait_s))
 
     def refuse(self, address: str) -> None:
-        """Somebody is refused. Raises ApiError (429) when ``address`` is refused too often: guessing gets no
-        answer then. Who has a valid key is not held up: behind a proxy all share one address."""
+        """Count a refused request. Raises ApiError (429) when ``address`` is refused too often: guessing gets
+        no answer then. A caller with a valid key is not affected: behind a proxy all share one address."""
         self._hold_up(self._addresses.take(_neighbours(address)))
 
     @asynccontextmanager
     async def asking(self, address: str) -> AsyncIterator[None]:
-        """A token is asked of another machine, when it is its turn. Who waits takes no thread. Raises
-        ApiError (429) when ``address`` is refused too often, so that guessing does not reach that machine,
-        and CheckUnavailable when its turn does not come."""
+        """A turn to check a token on another machine. Waiting takes no thread. Raises ApiError (429) when
+        ``address`` is refused too often, so that guessing does not reach that machine, and CheckUnavailable
+        when there is no turn in time.
+        """
         self._hold_up(self._addresses.look(_neighbours(address)))
         busy = CheckUnavailable("too many tokens are being checked")
         if not self._checks_and_waiting.acquire(blocking=False):
@@ -136,13 +137,13 @@ class RequestGate:
             raise too_many("refused requests from this address", math.ceil(wait_s))
 
     def until(self) -> float:
-        """How long somebody who asks now waits for a turn, in seconds of the monotonic clock."""
+        """Until when a caller that asks now waits for a turn, in seconds of the monotonic clock."""
         return time.monotonic() + self._patience_s
 
     @asynccontextmanager
     async def turn(self, until: float | None = None) -> AsyncIterator[None]:
-        """A heavy query, when it is its turn. Who waits takes no thread and no connection. Raises ApiError
-        (503) when it is not by ``until``; without it, the patience begins now."""
+        """A turn for a heavy query. Waiting takes no thread and no connection. Raises ApiError (503) when
+        there is none by ``until``; without it, the patience begins now."""
         if not await _acquired(self._turns, self.until() if until is None else until):
             self._status.refused(RequestRefusal.HEAVY)
             raise too_busy(self._most)
@@ -154,7 +155,7 @@ class RequestGate:
 
 async def _acquired(turns: threading.Semaphore, until: float) -> bool:
     """Whether it got one by ``until``, in seconds of the monotonic clock."""
-    # No lock of asyncio: it belongs to one loop, and an app may be asked from several.
+    # No lock of asyncio: it belongs to one loop, and an app may be called from several.
     while not turns.acquire(blocking=False):
         if time.monotonic() >= until:
             return False
@@ -163,8 +164,8 @@ async def _acquired(turns: threading.Semaphore, until: float) -> bool:
 
 
 def _neighbours(address: str) -> str:
-    """Who counts as one: an IPv4 address, however it is written, and all of an IPv6 /64, which one machine
-    may have to itself."""
+    """The addresses that count as one: an IPv4 address, however it is written, and all of an IPv6 /64, which
+    one machine may have to itself."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

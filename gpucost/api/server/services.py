@@ -1,8 +1,6 @@
-"""What the routes work with, put together by the app factory.
+"""What the routes work with, put together by the app factory; and the readiness probe.
 
-Whether requests should be sent here, for anybody who asks, however often.
-
-The ledger is asked once a second at most, by one thread.
+Any client may call the probe, however often: the ledger is read once a second at most, by one thread.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ logger = logging.getLogger(__name__)
 
 FRESH_S = 1.0
 PATIENCE_S = 2.0
-"""A ledger that takes longer to answer is one that does not."""
+"""A ledger that takes longer to answer counts as unavailable."""
 _LOOK_S = 0.02
 
 
 class ReadinessState(StrEnum):
-    """All that is told."""
+    """Everything that the probe reports."""
 
     READY = "ready"
     STOPPING = "stopping"
@@ -56,7 +54,7 @@ class ReadinessState(StrEnum):
 
 
 class ReadinessProbe:
-    """``read`` reads the ledger and raises LedgerError; ``stalled`` and ``is_stopping`` ask nobody."""
+    """``read`` reads the ledger and raises LedgerError; ``stalled`` and ``is_stopping`` read memory only."""
 
     def __init__(
         self,
@@ -89,7 +87,7 @@ class ReadinessProbe:
         return ReadinessState.READY if self._is_readable else ReadinessState.LEDGER
 
     def _begin(self) -> None:
-        """Read the ledger, unless somebody does or just did."""
+        """Read the ledger, unless a read is under way or recent."""
         with self._lock:
             now = self._seconds()
             if self._since_s is not None or (self._read_s is not None and now - self._read_s < FRESH_S):
@@ -116,10 +114,11 @@ _MOST_MONTHS = 24
 
 @dataclass(frozen=True)
 class ApiServices:
-    """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
-    ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team.
-    ``telling`` is None where nobody is told anything; ``operations`` is of the process. ``named_teams`` are
-    those that the team rules name."""
+    """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are the status of the loops. ``advising``
+    is None where the service watches no cluster; ``budgets`` are nano-units a month by team. ``telling`` is
+    None where there are no notifications; ``operations`` is of the process. ``named_teams`` are those that
+    the team rules name.
+    """
 
     ledger: Ledger
     reporting: ReportService
@@ -136,7 +135,7 @@ class ApiServices:
 
     @cached_property
     def gate(self) -> RequestGate:
-        """How often who may ask."""
+        """The limits on requests."""
         return RequestGate(self.settings, self.operations)
 
     @cached_property
@@ -175,8 +174,8 @@ async def services(request: Request) -> ApiServices:
 
 
 def nothing_held(known: ApiServices, scope: Scope, field: str, value: str) -> ApiError:
-    """A time of which the ledger has no window. Names the months it has of the scope's clusters, which tell
-    nothing of any team."""
+    """A time of which the ledger has no window. Names the months it has of the scope's clusters, which reveal
+    nothing about any team."""
     months = [str(month) for month in known.reporting.months(scope)]
     earlier = f"{len(months) - _MOST_MONTHS} earlier, " if len(months) > _MOST_MONTHS else ""
     held = earlier + ", ".join(months[-_MOST_MONTHS:]) if months else "nothing yet: the ledger is empty"

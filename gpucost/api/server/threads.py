@@ -1,6 +1,5 @@
-"""Who has the interpreter, and for how long: one thread at a time, and whoever answers a probe waits for it
-tens of times. ``benchmarks/api_load.py`` measures what each of these brings.
-"""
+"""How threads share the interpreter: one thread runs at a time, and the thread that answers a probe waits for
+it tens of times. ``benchmarks/api_load.py`` measures what each of these settings brings."""
 
 from __future__ import annotations
 
@@ -13,20 +12,21 @@ from anyio import CapacityLimiter
 from anyio.to_thread import current_default_thread_limiter, run_sync
 
 SHARED = 8
-"""Threads for everything that is small: who asks, a finding, an answer that is kept. More that work are no
+"""Threads for everything that is small: authentication, a finding, a cached response. More threads are no
 quicker, and each of them has its turn before a probe has."""
 TURN_S = 0.001
-"""After which a thread that works lets others have the interpreter; the usual 5 ms are as long as to answer.
-Beside one thread that reads YAML or advises, everybody else would wait so long each time."""
+"""After which a working thread lets others have the interpreter; the usual 5 ms are as long as an answer
+takes. Beside one thread that reads YAML or advises, all others would wait so long each time."""
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
 
 
 def take_short_turns() -> None:
-    """Of the whole process, which is about to listen. What is there by now stays, and is not looked through
-    again for garbage: that takes a third of a second, in which nobody has the interpreter, and 20,000 values
-    that somebody sends are enough to begin it."""
+    """For the whole process, which is about to listen. Existing objects stay, and are excluded from garbage
+    collection: going through them takes a third of a second, in which no other thread runs, and 20,000 values
+    in one request are enough to start it.
+    """
     sys.setswitchinterval(min(TURN_S, sys.getswitchinterval()))
     gc.collect()
     gc.freeze()
@@ -38,6 +38,6 @@ def share() -> None:
 
 
 async def in_own_thread(work: Callable[[*Given], T], *given: *Given) -> T:
-    """``work``, in none of the shared ones: it takes long, or waits for another machine, and how many do so
-    is bounded by whoever calls this."""
+    """Run ``work`` in a thread that is not shared: it takes long, or waits for another machine, and the
+    caller bounds how many do so."""
     return await run_sync(work, *given, limiter=CapacityLimiter(1))

@@ -1,4 +1,4 @@
-"""What the API server sends and gets: AdmissionReview of admission.k8s.io/v1.
+"""Requests and responses of the API server: AdmissionReview of admission.k8s.io/v1.
 
 Shapes as in kubernetes (staging/src/k8s.io/api/admission/v1/types.go, v1.34), only the fields used here.
 """
@@ -19,20 +19,20 @@ KIND = "AdmissionReview"
 MOST_BYTES = 1_048_576
 """A larger review is allowed without advice: the API server takes objects of about 1.5 MB."""
 MOST_VALUES = 20_000
-"""So is one with more values, by its commas and brackets: to read them would hold up all other reviews. As
-many as ``gpucost.api.server.errors`` takes of a manifest; large ones have some hundred."""
+"""So is one with more values, counted by its commas and brackets: reading them would hold up all other
+reviews. The limit is that of ``gpucost.api.server.errors`` for a manifest; large ones have some hundred."""
 
 _LONGEST_UID = 253
 _AMOUNTS = frozenset({"limits", "requests"})
-# What stands elsewhere: claims, and the runtime of a TrainJob with its pods.
+# Parts that are defined elsewhere: claims, and the runtime of a TrainJob with its pods.
 _REFERENCES = frozenset({"resourceClaims", "claims", "runtimeRef"})
-# The API server writes the uid first; of a review that is too large, or no JSON, this is all that is read.
+# The API server writes the uid first; of a review that is too large, or no JSON, only this much is read.
 _HEAD_BYTES = 4096
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z._:]{1,253})"')
 
 
 class AdmissionResponse(TypedDict, total=False):
-    """``warnings`` are shown to who submits, by kubectl each on a line of its own."""
+    """``warnings`` are shown to the submitter, by kubectl each on a line of its own."""
 
     uid: str
     allowed: bool
@@ -40,7 +40,7 @@ class AdmissionResponse(TypedDict, total=False):
 
 
 class AdmissionAnswer(TypedDict):
-    """The whole answer."""
+    """The whole response."""
 
     apiVersion: str
     kind: str
@@ -48,7 +48,7 @@ class AdmissionAnswer(TypedDict):
 
 
 class ReviewResult(StrEnum):
-    """What became of a review: advice, or why none."""
+    """The outcome of a review: advice, or why none."""
 
     ADVISED = "advised"
     NO_GPUS = "no_gpus"
@@ -70,7 +70,7 @@ class ReviewResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionReview:
-    """What was asked. ``refused`` says why there will be no advice; else ``document`` is the object, with its
+    """One request. ``refused`` says why there will be no advice; else ``document`` is the object, with its
     namespace in it."""
 
     uid: str
@@ -80,7 +80,7 @@ class AdmissionReview:
 
 
 def read(body: bytes, content_type: str, *, is_whole: bool = True) -> AdmissionReview:
-    """A review of whatever was sent. ``is_whole``: ``body`` is all of it. Never raises."""
+    """A review from any content. ``is_whole``: ``body`` is all of it. Never raises."""
     is_large, uid = not is_whole or len(body) > MOST_BYTES, uid_at_the_head(body)
     if (uid and is_large) or most_values_of(body) > MOST_VALUES:
         return AdmissionReview(uid, ReviewResult.TOO_LARGE)
@@ -100,7 +100,7 @@ def read(body: bytes, content_type: str, *, is_whole: bool = True) -> AdmissionR
 
 
 def answer(uid: str, warnings: Sequence[str] = ()) -> bytes:
-    """The answer as JSON: always allowed."""
+    """The response as JSON: always allowed."""
     response = AdmissionResponse(uid=uid, allowed=True)
     if warnings:
         response["warnings"] = list(warnings)
@@ -129,8 +129,8 @@ def _refusal(sent: Mapping[str, Any], request: Mapping[str, Any], content_type: 
 def may_ask_gpus(document: Mapping[str, Any]) -> bool:
     """Whether anything in ``spec`` asks for an extended resource or a claim, or may by what it refers to.
 
-    Most objects ask for neither, and are told apart here in no time: they need nobody who knows the cluster.
-    GPUs are extended resources, whose names have a slash (kubernetes, pkg/apis/core/v1/helper/helpers.go:
+    Most objects ask for neither, and are recognized here at once, without the state of the cluster. GPUs are
+    extended resources, whose names have a slash (kubernetes, pkg/apis/core/v1/helper/helpers.go:
     IsExtendedResourceName, v1.34).
     """
     left: list[Any] = [document.get("spec")]
@@ -157,7 +157,7 @@ def _has_controller(metadata: Mapping[str, Any]) -> bool:
 
 
 def _with_namespace(uid: str, found: Mapping[str, Any], namespace: str) -> AdmissionReview:
-    """The request's namespace holds: nothing else can be meant."""
+    """The request's namespace holds: no other can be meant."""
     metadata = found["metadata"]
     if namespace and metadata.get("namespace") != namespace:
         found = {**found, "metadata": {**metadata, "namespace": namespace}}
@@ -165,6 +165,6 @@ def _with_namespace(uid: str, found: Mapping[str, Any], namespace: str) -> Admis
 
 
 def uid_at_the_head(body: bytes) -> str:
-    """Without reading the rest; empty where it stands elsewhere."""
+    """The uid without reading the rest; empty where it stands elsewhere."""
     found = _UID.search(body[:_HEAD_BYTES])
     return found[1].decode() if found else ""

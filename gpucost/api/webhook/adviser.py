@@ -1,9 +1,8 @@
-"""A review to its warnings, in the process that knows the cluster.
+"""A review to its warnings, in the process that holds the state of the cluster.
 
-Advice as warnings of an admission: a few short lines.
-
-Kubernetes asks for at most 120 characters each, may cut what is longer than 256, and drops warnings once all
-of them have 4,096 bytes (kubernetes, staging/src/k8s.io/api/admission/v1/types.go and
+Advice becomes the warnings of an admission: a few short lines. Kubernetes asks for at most 120 characters
+each, may cut what is longer than 256, and drops warnings once all of them have 4,096 bytes (kubernetes,
+staging/src/k8s.io/api/admission/v1/types.go and
 staging/src/k8s.io/apiserver/pkg/endpoints/filters/warning.go, v1.34). kubectl writes ``Warning: `` before
 each.
 """
@@ -45,7 +44,7 @@ _MOST_SHOWN = 1_000
 
 
 _PARTIAL = "size: "
-# Of what was asked again about a suggestion.
+# Short forms of the result of a suggestion.
 _THEN = {
     SchedulingDecision.NOW: "would run now with one change",
     SchedulingDecision.LATER: "would start with new nodes after one change",
@@ -54,7 +53,7 @@ _THEN = {
 
 
 def warnings_of(advice: Advice) -> list[str]:
-    """What happens, then the best suggestion and what to mind. Names in ``advice`` must be such as the reader
+    """The result, then the best suggestion and its caveats. Names in ``advice`` must be such as the reader
     may see."""
     lines = [_says(advice)]
     lines += [f"gets {each.removeprefix(_PARTIAL)}" for each in advice.why if each.startswith(_PARTIAL)]
@@ -67,8 +66,8 @@ def warnings_of(advice: Advice) -> list[str]:
 
 
 def _says(advice: Advice) -> str:
-    """One sentence. The reason is the advisor's own; what it says before that is said shorter here, since
-    there are no lines below."""
+    """One sentence. The reason is the advisor's own; the words before it are shorter here, since no lines
+    follow."""
     reason = advice.says.partition(": ")[2]
     match advice.decision:
         case SchedulingDecision.NOW:
@@ -104,7 +103,7 @@ def _now(advice: Advice) -> str:
 
 
 def _waits(wait: WaitEstimate | None) -> str:
-    """Roughly: at admission there is time for a few samples only, of which the middle is told."""
+    """Roughly: at admission there is time for a few samples only, whose median is given."""
     if wait is None:
         return "waits"
     if wait.p50_ms is None:
@@ -137,14 +136,15 @@ def cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     kept = text[: limit - 1]
-    # A word that is longer than half of the line is cut in itself: a name of 253 characters is one word.
+    # A word that is longer than half of the line is cut itself: a name of 253 characters is one word.
     at = kept.rfind(" ")
     return (kept[:at] if at >= limit // 2 else kept).rstrip(" ,;:(") + "…"
 
 
-# Between the end of a step that took as long as thought and the deadline: the way back.
+# Between the expected end of a step and the deadline: the way back.
 _BACK_S = 0.01
-# A few samples of the wait, and suggestions, against the first answer: both ask many times.
+# The first guess for a few samples of the wait, and for suggestions, in multiples of the first answer: both
+# ask many times.
 _TIMES_FIRST = 40
 
 
@@ -153,7 +153,7 @@ class AnswerCost:
     """How long a step takes, so that it is begun only where it will end in time.
 
     Mean and mean deviation as in RFC 6298, which follow a cluster that grows. A step that is never begun
-    would never be measured again: each time that it does not fit, it counts as a little cheaper.
+    would never be measured again: each time that it does not fit, its estimate drops a little.
     """
 
     mean_s: float = 0.0
@@ -161,7 +161,7 @@ class AnswerCost:
     is_known: bool = False
 
     def guess(self, first_s: float) -> None:
-        """Before it was measured: from how long the first answer took."""
+        """The estimate before the first measurement: from how long the first answer took."""
         if not self.is_known:
             self.took(first_s * _TIMES_FIRST)
 
@@ -182,7 +182,7 @@ class AnswerCost:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStep:
-    """A better answer, made of the one before, and what that costs."""
+    """A better answer, made from the one before, and what that costs."""
 
     cost: AnswerCost
     better: Callable[[JobManifest, AdvisorSnapshot, Advice], Advice]
@@ -190,15 +190,16 @@ class AnswerStep:
 
 @dataclass(frozen=True)
 class AdmissionAdviser:
-    """Advice for whoever works in the namespace of the review. Called by one thread only."""
+    """Advice for an author in the namespace of the review. Called by one thread only."""
 
     advising: AdvisorService
     _wait: AnswerCost = field(default_factory=AnswerCost)
     _change: AnswerCost = field(default_factory=AnswerCost)
 
     def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
-        """Tells an outcome, and then better ones: how long it waits, what to change. Each only if ``tell``
-        wants more and there is time; ``until_s`` is the deadline on ``time.monotonic``.
+        """Passes an outcome to ``tell``, and then better ones: how long the job waits, what to change. Each
+        only if ``tell`` returned that more is wanted and there is time; ``until_s`` is the deadline on
+        ``time.monotonic``.
 
         Raises whatever a rule raises.
         """
@@ -229,7 +230,7 @@ class AdmissionAdviser:
             step.cost.took(time.monotonic() - begun_s)
 
     def _steps(self, decision: SchedulingDecision, until_s: float) -> Sequence[AnswerStep]:
-        """What may follow the first answer, in this order. Each ends soon after ``until_s``."""
+        """The steps after the first answer, in this order. Each ends soon after ``until_s``."""
         if decision is SchedulingDecision.NOW:
             return ()
         change = AnswerStep(self._change, partial(self._with_suggestions, until_s))

@@ -1,9 +1,9 @@
-"""POST /v1/admission/{token}: a review in; out an answer that allows it, with advice if it comes in time.
+"""POST /v1/admission/{token}: takes a review; returns an answer that allows it, with advice if it is ready in
+time.
 
-How late an event loop is: what is sent waits as long before it is read, which no deadline counts.
-
-The secret end of the webhook's path, and its file, which may be replaced: while one token takes the place
-of another, both are taken.
+Here too: the lag of the event loop, by which a request waits before it is read, and which no deadline counts;
+and the token of the path with its file, which may be replaced: while one token takes the place of another,
+both are accepted.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ logger = logging.getLogger(__name__)
 
 
 class WebhookToken:
-    """``first``, one or two a line each, holds until ``file`` says another."""
+    """``first``, one token or two, a line each, holds until ``file`` has another."""
 
     def __init__(self, first: str, file: Path | None = None) -> None:
         self._digests, self._file = _digests(first.split("\n")), file
         self._read = b""
 
     def matches(self, given: str) -> bool:
-        """In a time that says nothing of the token."""
+        """In a time that does not depend on the token."""
         digest = _digest(given)
         return sum(hmac.compare_digest(digest, each) for each in self._digests) > 0
 
     def renew(self) -> bool:
-        """Take what the file says; whether that is another token. What cannot be used is logged, and the one
-        before stays. The file is small and is read each time: its times and size may be those of before."""
+        """Read the file again; whether its token is another one. A file that cannot be used is logged, and
+        the token before stays. The file is small and is read each time: its times and size may be unchanged.
+        """
         if self._file is None:
             return False
         try:
@@ -77,7 +78,8 @@ _EVERY_S = 0.01
 
 
 class LoopLag:
-    """Of the running loop. While somebody asks a timer is set; what it comes late counts until the next."""
+    """The lag of the running loop. A timer is set while there are requests; its delay counts until the next
+    one."""
 
     def __init__(self) -> None:
         self._last_s = 0.0
@@ -85,7 +87,7 @@ class LoopLag:
         self._is_asked = False
 
     def seconds(self) -> float:
-        """Called in one loop only; 0.0 after a pause of asking."""
+        """Called in one loop only; 0.0 after a pause without requests."""
         loop = asyncio.get_running_loop()
         self._is_asked = True
         if self._due_s is None:
@@ -109,17 +111,17 @@ class LoopLag:
 
 PREFIX = "/v1/admission/"
 
-# What is kept of a body, and what is read of one that is larger so that its sender gets an answer.
+# Bytes that are kept of a body, and read of a larger one so that its sender gets an answer.
 _MOST_KEPT = 4 * admission_review.MOST_BYTES
 _MOST_DRAINED = 16 * admission_review.MOST_BYTES
 _LONGEST_READ_S = 5.0
-# Of the deadline: a listener that is later than this has no time for more than an answer to each.
+# Part of the deadline: a listener with more lag has only time for a bare answer to each review.
 _LATE = 0.2
 
 
 class WebhookApp:
-    """ASGI. ``token`` is all that says who asks: a path without it is not found. ``reviewed`` is told what
-    became of each review.
+    """ASGI. ``token`` is the only authentication: a path without it is not found. ``reviewed`` is called with
+    the outcome of each review.
 
     Everything is answered from memory; nothing is changed but counters, so ``sideEffects: None`` is true.
     """
@@ -149,7 +151,7 @@ class WebhookApp:
         try:
             body, is_whole = await _body(receive)
         except ClientDisconnect:
-            return  # nobody waits for an answer, and what came is no review
+            return  # the client is gone, and what came is no review
         uid, outcome = await self._became(scope, body, is_whole, until_s)
         self._reviewed(outcome.result)
         await _send(send, HTTPStatus.OK, admission_review.answer(uid, outcome.warnings))
@@ -157,7 +159,7 @@ class WebhookApp:
     async def _became(
         self, scope: Scope, body: bytes, is_whole: bool, until_s: float
     ) -> tuple[str, ReviewOutcome]:
-        """The uid of the review, and what became of it."""
+        """The uid of the review, and its outcome."""
         uid = admission_review.uid_at_the_head(body)
         if uid and self._lateness.seconds() > _LATE * self._deadline_s:
             return uid, ReviewOutcome(admission_review.ReviewResult.BUSY)
@@ -169,7 +171,7 @@ class WebhookApp:
     def _is_known(self, scope: Scope) -> bool:
         path = scope["path"]
         given = path.removeprefix(PREFIX)
-        # Compared whatever else is wrong, so that the time says nothing.
+        # Compared whatever else is wrong, so that the time reveals nothing.
         matches = self._token.matches(given)
         return matches and path.startswith(PREFIX) and scope["method"] == "POST"
 

@@ -1,8 +1,8 @@
 """Work with a deadline for an event loop: one worker, a short queue, and an answer in time whatever it does.
 
 Advice is computed in Python, which cannot be stopped from outside. So there is one worker and no more; while
-it is very late nobody is made to wait for it, and what waited too long is not begun. A task may leave a first
-outcome and go on to a better one while nobody else waits: at its deadline, what is there counts.
+it is very late no review waits for it, and a review that waited too long is not begun. A task may leave a
+first outcome and go on to a better one while no other waits: at its deadline, the last outcome counts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from gpucost.api.webhook.admission_review import AdmissionReview, ReviewResult
 
 logger = logging.getLogger(__name__)
 
-# Of the usual time to the first outcome of a task, by which it is told how long the queue takes.
+# Weight of the newest task in the usual time to a first outcome, from which the length of the queue is
+# estimated.
 _NEWEST_COUNTS = 0.2
-# A worker that is late by less is about to be done: a pause of the collector of garbage, most of the time.
+# A worker that is late by less is about to finish: mostly a pause for garbage collection.
 _GRACE_S = 0.1
-# Of the time that is left: who would wait longer for a turn does not begin to. Some tasks take many times as
-# long as most, and a queue that fills the deadline would have everybody wait for nothing.
+# Part of the time left: a review whose turn would take longer to come does not wait. Some tasks take many
+# times as long as most, and a queue that fills the deadline would have all of them wait for nothing.
 _MOST_WAITED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewOutcome:
-    """What became of a review, and the warnings it gets."""
+    """The outcome of a review, and its warnings."""
 
     result: ReviewResult
     warnings: Sequence[str] = ()
@@ -55,7 +56,7 @@ class ReviewTask:
         return self.until_s - time.monotonic()
 
     def tell(self, outcome: ReviewOutcome) -> bool:
-        """Leave an outcome; whether a better one is wanted."""
+        """Store an outcome; whether a better one is wanted."""
         self.outcome = outcome
         if self.first_s is None:
             self.first_s = time.monotonic()
@@ -63,7 +64,7 @@ class ReviewTask:
 
 
 class ReviewQueue:
-    """``work`` tells a task its outcome, any number of times. ``in_flight`` is how many reviews may wait or
+    """``work`` gives a task its outcome, any number of times. ``in_flight`` is how many reviews may wait or
     be worked on; one more is answered at once, and so is one whose turn would come too late."""
 
     def __init__(self, work: Callable[[ReviewTask], None], in_flight: int) -> None:
@@ -82,7 +83,7 @@ class ReviewQueue:
 
     @property
     def _wait_s(self) -> float:
-        """For a turn, if all that wait take as long as usual."""
+        """The wait for a turn, if all waiting tasks take as long as usual."""
         return self._taken * self._usual_s
 
     async def ask(self, review: AdmissionReview, until_s: float) -> ReviewOutcome:
@@ -99,7 +100,7 @@ class ReviewQueue:
         return task.outcome or ReviewOutcome(ReviewResult.DEADLINE)
 
     def close(self) -> None:
-        """Ends the worker after what it works on; it is not waited for."""
+        """Ends the worker after its current task, without waiting for it."""
         self._tasks.put(None)
 
     def _run(self) -> None:
@@ -109,11 +110,11 @@ class ReviewQueue:
                 self._current = task
                 try:
                     self._work(task)
-                except Exception:  # a manifest or a state that nobody thought of
+                except Exception:  # a manifest or a state of an unexpected shape
                     logger.exception("no advice for a review")
                     task.outcome = task.outcome or ReviewOutcome(ReviewResult.ERROR)
                 self._current = None
-            # RuntimeError: the loop has ended, and nobody waits for this any more.
+            # RuntimeError: the loop has ended, and the result is not needed.
             with contextlib.suppress(RuntimeError):
                 task.loop.call_soon_threadsafe(self._end, task)
             took_s = (task.first_s or time.monotonic()) - begun

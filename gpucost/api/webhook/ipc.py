@@ -1,7 +1,8 @@
-"""Between the process that listens and the one that knows the cluster: lines of JSON over a pair of sockets.
+"""Messages between the listener's process and the one that holds the cluster's state: JSON lines over a pair
+of sockets.
 
-The listener is a process of its own because nothing may hold it up: in the other one advice, reports, and the
-collection of garbage among a million objects hold the interpreter's lock, some of them for a second.
+The listener is a process of its own so that nothing holds it up: in the other one advice, reports, and
+garbage collection among a million objects hold the interpreter's lock, sometimes for a second.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from gpucost.api.webhook.deadline_queue import ReviewOutcome, ReviewTask
 logger = logging.getLogger(__name__)
 
 Tell = Callable[[ReviewOutcome, bool], bool]
-"""Told an outcome and whether a better one could follow, says whether it is wanted. The last outcome is told
-with False: then nobody waits for the other side."""
+"""Called with an outcome and whether a better one could follow; returns whether that is wanted. The last
+outcome comes with False: then the other side is no longer waited for."""
 Answering = Callable[[Mapping[str, Any], float, Tell], None]
-"""``adviser.Adviser``."""
+"""``adviser.AdmissionAdviser``."""
 
 
 class ProcessChannel:
@@ -52,17 +53,17 @@ class ProcessChannel:
         return json.loads(line)
 
     def close(self) -> None:
-        """Whoever waits at either end gets an EOFError."""
+        """The receiver at either end gets an EOFError."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """By who receives, once nothing more will be."""
+        """Called by the receiver, once no more messages will be read."""
         self._lines.close()
 
 
 class RemoteWorker:
-    """The listener's worker: asks the other process. It waits there, and holds no lock meanwhile."""
+    """The listener's worker: asks the other process. It waits on a socket, and holds no lock meanwhile."""
 
     def __init__(self, channel: ProcessChannel) -> None:
         self._channel = channel
@@ -85,7 +86,7 @@ class RemoteWorker:
             self._counts[result] += 1
 
     def report(self) -> None:
-        """Tell what was counted since. Raises OSError when the other end has gone."""
+        """Send the counts since the last report. Raises OSError when the other end has gone."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         self._channel.send({"reviews": counts})
@@ -101,7 +102,7 @@ def serve(channel: ProcessChannel, answering: Answering, reviewed: Callable[[str
 
 
 def _received(channel: ProcessChannel, reviewed: Callable[[str, int], None]) -> Any:
-    """The next message that is not a report, which may come at any time."""
+    """The next message that is not a report; reports may come at any time."""
     while "reviews" in (message := channel.receive()):
         for result, count in message["reviews"].items():
             reviewed(result, count)
@@ -127,7 +128,7 @@ def _answer(
         answering(message["document"], message["until_s"], tell)
     except (EOFError, OSError):
         raise
-    except Exception:  # a manifest or a state that nobody thought of
+    except Exception:  # a manifest or a state of an unexpected shape
         logger.exception("no advice for a review")
     if is_open:
         tell(last, False)

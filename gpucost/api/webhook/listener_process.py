@@ -1,10 +1,11 @@
 """The process that listens: ``python -m gpucost.api.webhook.listener_process`` and the descriptors of three
 sockets.
 
-What it needs comes as the first message, so that no secret is on its command line. It ends with the process
+Its parameters come as the first message, so that no secret is on its command line. It ends with the process
 that started it.
 
-The listener of the admission webhook: a thread and an event loop of its own, TLS, certificates renewed.
+The listener of the admission webhook has a thread and an event loop of its own, TLS, and certificates that
+are renewed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class WebhookServer:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=2,
-            # An API server uses a few. Idle ones make room for others; a 503 its failurePolicy ignores.
+            # An API server uses a few. Idle ones make room for others; its failurePolicy ignores a 503.
             limit_concurrency=MOST + 1,
             # More than the connections that can be waiting in a burst.
             backlog=2_048,
@@ -82,7 +83,7 @@ class WebhookServer:
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Begin to answer; returns when it does."""
+        """Begin to answer; returns once it does."""
         for thread in self._threads:
             thread.start()
         waiting = threading.Event()
@@ -99,8 +100,8 @@ class WebhookServer:
             thread.join(_CLOSING_S)
 
     def renew(self) -> bool:
-        """Take a certificate that was replaced since; whether there was one. What cannot be used is logged,
-        and the one before stays."""
+        """Use a certificate that was replaced since; whether there was one. A file that cannot be used is
+        logged, and the certificate before stays."""
         assert self._certificate is not None
         return self._certificate.renew()
 
@@ -115,7 +116,7 @@ class WebhookServer:
 logger = logging.getLogger(__name__)
 
 _LOOKS_EVERY_S = 1.0
-# Between the loop and the worker: of the usual 5 ms, each message would wait for at a full loop.
+# Between the loop and the worker: with the usual 5 ms, each message would wait that long under full load.
 _TURN_S = 0.001
 
 
@@ -159,7 +160,7 @@ def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
 
 
 def _tls(pem: Any, certificates: ProcessChannel) -> TlsMemory | None:
-    """The certificate, and others that come over the socket; none without."""
+    """The certificate, and others that come over the socket; None without TLS."""
     if pem is None:
         return None
     given = TlsMemory()

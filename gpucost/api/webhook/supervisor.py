@@ -1,7 +1,7 @@
-"""Starts the process that listens, answers what it asks, and starts it again if it ends.
+"""Starts the process that listens, answers its questions, and starts it again if it ends.
 
-A certificate in files, looked at for the process that listens: in the service, so that a listener which is
-started again shows what the one before did, whatever the files hold by then.
+Certificates in files are watched here, in the service, so that a listener which is started again shows the
+same certificate as the one before, whatever the files hold by then.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def _now_ms() -> int:
 
 @dataclass(eq=False)
 class FileKeeper:
-    """``show`` is told certificate and key, in one PEM, at first and when the files hold others. What cannot
-    be used is told once, and ``failed`` of its kind: ``unreadable``, ``expired``. What was shown stays.
+    """``show`` is called with certificate and key, in one PEM, at first and when the files hold others. A
+    file that cannot be used is logged once, and ``failed`` called with the kind: ``unreadable``, ``expired``.
+    The certificate before stays.
 
     Raises OSError for files that cannot be used at first.
     """
@@ -54,7 +55,7 @@ class FileKeeper:
         self._take(self.files.stamp())
 
     def run(self) -> None:
-        """Look until ``close``."""
+        """Watches the files until ``close``."""
         while not self._stop.wait(self.every_s):
             self.look()
 
@@ -67,7 +68,7 @@ class FileKeeper:
         return self._end_ms
 
     def look(self) -> bool:
-        """Show what the files hold, if that is another certificate and can be used; whether it is."""
+        """Show the certificate in the files, if it is another one and can be used; whether it is."""
         stamp: Hashable = None
         try:
             stamp = self.files.stamp()
@@ -85,7 +86,7 @@ class FileKeeper:
         return True
 
     def _take(self, stamp: Hashable) -> None:
-        """Raises OSError (ssl.SSLError is one) and Expired; then nothing has changed."""
+        """Raises OSError (ssl.SSLError is one) and ExpiredCertificate; then nothing has changed."""
         pem = self.files.pem()
         load_pem(server_context(), pem)
         text = pem.decode(errors="replace")
@@ -103,7 +104,7 @@ class FileKeeper:
 
 
 class ExpiredCertificate(ValueError):
-    """A certificate that ended before the one in whose place it should be."""
+    """A certificate that ends before the one that it would replace."""
 
 
 _AGAIN_S = 1.0
@@ -119,18 +120,19 @@ class WebhookProcess:
     answering: Answering
     status: AdvisorStatus
     token: str = field(repr=False)
-    """One, or two a line each."""
+    """One, or two, a line each."""
     deadline_ms: int
     in_flight: int
     tls: TlsFiles | None = None
     token_file: Path | None = None
-    """Where ``token`` is from: it is read again when the file is replaced."""
+    """The file of ``token``: it is read again when the file is replaced."""
     keeping: Callable[[Callable[[str], None]], CertificateKeeper] | None = None
-    """In place of ``tls``: makes who keeps the certificate, of who is to be told each one."""
+    """Instead of ``tls``: makes the keeper of the certificate, which is to call the given function with each
+    one."""
     log: tuple[LogFormat, str] = ("text", "info")
-    """Format and level of the process's own log, which goes where ours does."""
+    """Format and level of the process's own log, which goes to the same stream as ours."""
     client_ca: Path | None = None
-    """Authorities of which whoever connects must have a certificate."""
+    """Authorities that must have signed the certificate of every client."""
     _closed: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[bytes] | None = None
     _channel: ProcessChannel | None = None
@@ -155,10 +157,10 @@ class WebhookProcess:
         return int(self.listener.getsockname()[1])
 
     def start(self) -> None:
-        """Begin; once. Connections are taken from the first moment, and answered a moment later.
+        """Begin; once. Connections are accepted from the first moment, and answered a moment later.
 
-        Threads of this process take turns every millisecond from now on: of the usual five, who answers would
-        wait for at each message while another works out the next state.
+        Threads of this process switch every millisecond from now on: with the usual five, each message would
+        wait that long while another thread works out the next state.
         """
         sys.setswitchinterval(min(_TURN_S, sys.getswitchinterval()))
         for thread in self._threads:
