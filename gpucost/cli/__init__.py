@@ -1,9 +1,11 @@
-"""The command line. What may live here: arguments, terminals, exit codes. What must not: anything that the
-service or the API would have to repeat.
+"""The command line of gpucost.
+
+What may live here: arguments, terminals, exit codes. What must not: anything that the service or the API
+would have to repeat.
 
 Begin with ``application``, which has all commands under their names. Commands import what they need when they
-run, so that ``gpucost --help`` starts without pandas and SQL; this module imports nothing, so that Ctrl-C is
-heeded from the first import on.
+run, so that ``gpucost --help`` starts without pandas and SQL; this module imports nothing, so that Ctrl-C
+works from the first import on.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C while it starts ends it with
-    130, without a word."""
+    """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C during start-up ends it with
+    130, without a message."""
     try:
         from gpucost.cli.terminal.exit_codes import ending_at_once
 

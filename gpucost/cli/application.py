@@ -106,7 +106,7 @@ app.command("demo")(demo.demo)
 
 
 def run() -> None:
-    """What the command line says. kubectl takes ``kubectl-gpucost`` for a command of its own."""
+    """Run the command line. kubectl starts ``kubectl-gpucost`` as a command of its own."""
     tolerate_narrow_encodings()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-gpucost"
     app(prog_name="kubectl gpucost" if is_plugin else "gpucost")

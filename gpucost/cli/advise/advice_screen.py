@@ -1,12 +1,11 @@
-"""The screen of ``gpucost advise``: the answer in the first line, the why below it, then what to change.
+"""The screens of ``gpucost advise`` and ``gpucost explain``.
 
-The screen of ``gpucost explain``: the answer first, then the walk through the layers, then what to do.
-
-What the screens of ``gpucost advise`` and ``gpucost explain`` are made of: labelled lines, suggestions,
-evidence, and amounts, times and money in words.
+Advice: the answer in the first line, the reasons below it, then what to change. Explanation: the answer
+first, then the layers one by one, then what to do. Both are made of labelled lines, suggestions, evidence,
+and amounts, times and money in words.
 
 Names, messages and patches come from elsewhere: they are shown, and never interpreted. Words are folded at
-the width of the screen; what is meant to be copied is neither folded nor cut.
+the width of the screen; text that is meant to be copied is neither folded nor cut.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from gpucost.reports.render.advice_text import (
 )
 
 MOST_ROWS = 6
-"""Of a list that one line or one section holds; how many more there are is said."""
+"""Most entries of a list in one line or section; the number of the rest is shown."""
 _LABEL = 10
 _INDENT = "  "
 _TEXT = len(_INDENT) + _LABEL + 2
@@ -68,9 +67,10 @@ _GPU = "nvidia.com/gpu"
 @dataclass(frozen=True, slots=True)
 class AdviceLayout:
     """``width`` is that of the screen, ``currency`` that of the price book, empty for none. ``again`` is the
-    command that asked, ready to be run again with ``--apply``; empty where that cannot be, for which
-    ``was_piped`` is the reason where it read standard input. ``number`` is that of the first suggestion.
-    ``is_new`` is whether the API server names the object, which kubectl creates and cannot apply."""
+    command line, ready to be run again with ``--apply``; empty where that cannot be, and ``was_piped`` is the
+    reason where it read standard input. ``number`` is that of the first suggestion. ``is_new`` is whether the
+    API server names the object, which kubectl creates and cannot apply.
+    """
 
     width: int
     currency: str = ""
@@ -84,7 +84,7 @@ class AdviceLayout:
 
 
 def headline(subject: AdviceSubject, says: str, width: int) -> Iterator[Text]:
-    """Whom the answer is about, and the answer. The name gives way to it."""
+    """The subject, and the answer. The name is shortened in favour of the answer."""
     room = max(_LEAST_NAME, width // 3)
     who = fitted(visible(subject.name, 253), room)
     about = ", ".join(fitted(visible(each, 253), room) for each in (subject.kind, subject.namespace) if each)
@@ -92,7 +92,7 @@ def headline(subject: AdviceSubject, says: str, width: int) -> Iterator[Text]:
 
 
 def labelled(label: str, texts: Iterable[str], width: int, style: str = "") -> Iterator[Text]:
-    """Each text under the label, which stands once; below it where the screen is too narrow."""
+    """Each text under the label, which is written once; below it where the screen is too narrow."""
     is_narrow = width < _TEXT + _LEAST_TEXT
     first, later = f"{_INDENT}{label:<{_LABEL}}  ", " " * (len(_INDENT) * 2 if is_narrow else _TEXT)
     if is_narrow:
@@ -110,7 +110,7 @@ def paragraph(text: str, width: int, indent: int, style: str = "", mark: str = "
 
 
 def block(text: str, indent: int) -> Iterator[Text]:
-    """What is meant to be copied: no line of it is folded or cut."""
+    """Text that is meant to be copied: no line of it is folded or cut."""
     for line in text.splitlines():
         yield Text(" " * indent + visible(line, len(line)), "green")
 
@@ -134,7 +134,7 @@ def evidence_lines(evidence: Sequence[AdviceEvidence], width: int, indent: int) 
 
 
 def suggestion_lines(suggestions: Sequence[JobSuggestion], look: AdviceLayout) -> Iterator[Text]:
-    """Numbered, the best first: what to change, what that gives, and how to do it."""
+    """Numbered, the best first: what to change, what that brings, and how to do it."""
     if suggestions:
         yield Text("  what to do", "bold")
     for number, each in enumerate(suggestions, look.number):
@@ -147,7 +147,7 @@ def suggestion_lines(suggestions: Sequence[JobSuggestion], look: AdviceLayout) -
 
 
 def _change_lines(change: SuggestedChange, number: int, look: AdviceLayout, indent: int) -> Iterator[Text]:
-    """For whom, the command, and the patch."""
+    """The author of the change, the command, and the patch."""
     is_own = change.kind is SuggestedChangeKind.MANIFEST
     verb = "create" if look.is_new else "apply"
     command = (
@@ -169,7 +169,7 @@ def _change_lines(change: SuggestedChange, number: int, look: AdviceLayout, inde
 
 
 def wait_texts(wait: WaitEstimate) -> Iterator[str]:
-    """The range, what it rests on, and how often such ranges held."""
+    """The range, what it is based on, and how often such ranges held."""
     basis = f"; {wait.basis}" if wait.basis else ""
     yield f"{range_of(wait)}, from {counted(wait.samples, 'simulation')} of the queue{basis}"
     if wait.held is not None and wait.given:
@@ -179,7 +179,7 @@ def wait_texts(wait: WaitEstimate) -> Iterator[str]:
 
 
 def price_texts(price: PriceEstimate) -> Iterator[str]:
-    """Per hour and where that is from, without versions of rates; for the run, if its length is known."""
+    """Per hour with its source, without versions of rates; for the run, if its length is known."""
     names = dict.fromkeys(rate.partition("@")[0] for rate in price.rates)
     rates = f"; prices from {some([*names])}" if names else ""
     yield f"{per_hour(price.per_hour, price.currency)}{rates}"
@@ -191,7 +191,7 @@ def price_texts(price: PriceEstimate) -> Iterator[str]:
 
 
 def quantity(resource: str, amount: int) -> str:
-    """An amount in Kueue's units as people say it: ``16 GPUs``, ``4 mig-1g.10gb``, ``2.5 cpu``."""
+    """An amount in Kueue's units in words: ``16 GPUs``, ``4 mig-1g.10gb``, ``2.5 cpu``."""
     if resource == _GPU:
         return counted(amount, "GPU")
     if resource == "cpu":
@@ -215,17 +215,17 @@ def some(texts: Sequence[str], where_else: str = "--format json") -> str:
 
 
 def sentence(text: str) -> str:
-    """On one line, made safe to look at."""
+    """On one line, safe for a terminal."""
     return visible(" ".join(text.split()), _LONGEST_SENTENCE)
 
 
 _LABELLED = re.compile(r"([a-z][a-z ]{1,9}): (?=\S)")
-"""A line of the why may say what it is about: ``quota: ml lends no more``."""
+"""A reason may begin with its topic: ``quota: ml lends no more``."""
 _RUNS = (SchedulingDecision.NOW, SchedulingDecision.LATER, SchedulingDecision.WAITS)
 
 
 def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
-    """All of one answer. What is not known is said so, or left out."""
+    """All of one answer. Unknown values are marked as unknown, or left out."""
     width = look.width
     hourly = "" if advice.price is None else f" · {per_hour(advice.price.per_hour, advice.price.currency)}"
     yield from headline(advice.subject, f"{advice.says}{hourly}", width)
@@ -251,8 +251,8 @@ def _split(line: str) -> tuple[str, str]:
 
 
 def facts(advice: Advice) -> Mapping[str, list[str]]:
-    """What the answer knows in figures, by label; a label of the why says the same in better words. What
-    never runs gets nothing and costs nothing, whatever was found on the way."""
+    """The figures of the answer, by label; a reason with the same label replaces them. A job that never runs
+    gets nothing and costs nothing, whatever was found on the way."""
     will_run = advice.decision in _RUNS
     starts = []
     if advice.later_ms is not None and advice.decision is SchedulingDecision.NOW:
@@ -277,7 +277,7 @@ def evidence_section(advice: Advice, width: int) -> Iterator[Text]:
 
 
 def remarks(rules: str, drift: Sequence[str], assumptions: Sequence[str], width: int) -> Iterator[Text]:
-    """By which rules, what of the cluster differs from them, and what was taken for granted."""
+    """The rules in use, how the cluster differs from them, and what was assumed."""
     for label, texts in (("rules", [rules]), ("differs", drift), ("assumed", assumptions)):
         yield from labelled(label, filter(None, texts), width, "dim") if any(texts) else ()
 
@@ -349,11 +349,11 @@ MARKS = {
 _LAYER = max(len(layer.value) for layer in SchedulingLayer)
 _VERDICT = 2 + max(len(verdict.value) for verdict in LayerVerdict)
 _NOW = ("ahead", "evicts", "starts", "wait", "price")
-"""What the advisor's answer adds to the walk; the rest the layers have said."""
+"""What the advisor's answer adds to the layers."""
 
 
 def explanation_lines(found: Explanation, at_ms: int, look: AdviceLayout) -> Iterator[Text]:
-    """All of it. ``at_ms`` is when the cluster was looked at."""
+    """The whole explanation. ``at_ms`` is the time of the state."""
     width = look.width
     held = f", {since(found.since_ms, at_ms)}" if found.since_ms is not None else ""
     yield from headline(found.subject, f"{found.says}{held}", width)
@@ -370,7 +370,7 @@ def explanation_lines(found: Explanation, at_ms: int, look: AdviceLayout) -> Ite
 
 
 def _step_lines(step: LayerAnswer, at_ms: int, width: int) -> Iterator[Text]:
-    """A row of the table; what it says and rests on below it, since both may be long."""
+    """A row of the table; its message and evidence below it, since both may be long."""
     verdict = f"{MARKS[step.verdict]} {step.verdict.value}"
     dated = "" if step.since_ms is None else since(step.since_ms, at_ms)
     row = f"  {step.layer.value:<{_LAYER}}  {verdict:<{_VERDICT}}"
@@ -392,7 +392,7 @@ def _step_lines(step: LayerAnswer, at_ms: int, width: int) -> Iterator[Text]:
 
 
 def _outlook(advice: Advice, width: int) -> Iterator[Text]:
-    """What the advisor says of it as things stand."""
+    """The advisor's outlook for the present state."""
     yield from labelled("outlook", [advice.says], width)
     known = facts(advice)
     for label in _NOW:

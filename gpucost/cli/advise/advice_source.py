@@ -1,5 +1,5 @@
-"""What ``gpucost advise`` and ``gpucost explain`` answer from: a state, prices and the history of the ledger;
-and the manifests they are asked about."""
+"""Inputs of ``gpucost advise`` and ``gpucost explain``: a state, prices and the history of the ledger; and
+the manifests in question."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Namespace = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AdviceSource:
-    """What the options say: which cluster or dump, as of when, and further sources."""
+    """The options: which cluster or dump, as of when, and further sources."""
 
     state: str = ""
     kubeconfig: Path | None = None
@@ -66,7 +66,7 @@ class AdviceSource:
 
 
 def knowledge(context: CommandContext, asked: AdviceSource) -> AdvisorContext:
-    """All that answers rest on. Raises InputError and SourceError."""
+    """Everything that answers are based on. Raises InputError and SourceError."""
     from gpucost.advisor.request.context import AdvisorContext
     from gpucost.cli.state.source import ClusterLocation
     from gpucost.cluster.views.overview import ClusterOverview
@@ -95,8 +95,8 @@ def knowledge(context: CommandContext, asked: AdviceSource) -> AdvisorContext:
 
 
 def _run_times(context: CommandContext) -> RunTimes:
-    """What the ledger of the settings says of past runs. One that cannot be read is named on stderr, unless
-    nobody named it; the wait is told without history then, and says so."""
+    """Past runs in the ledger of the settings. A ledger that cannot be read is reported on stderr, if it was
+    named; the wait is predicted without history then, and says so."""
     from gpucost.advisor.wait.run_times import NO_HISTORY
 
     settings = context.settings
@@ -104,7 +104,7 @@ def _run_times(context: CommandContext) -> RunTimes:
     if not is_named and not settings.ledger.may_exist():
         context.refuse_server()
         return NO_HISTORY
-    # Here, since where there is no ledger its database is not needed.
+    # Imported here, since where there is no ledger its database is not needed.
     from gpucost.service.advisor.run_history import run_times_of
 
     try:
@@ -117,7 +117,8 @@ def _run_times(context: CommandContext) -> RunTimes:
 
 
 def manifests(files: Sequence[tuple[str, bytes]], at_ms: int, namespace: str) -> JobManifests:
-    """Of all files, by place, in order. Raises InputError that names document and field, and for no job."""
+    """The jobs of all files, by place, in order. Raises InputError that names document and field, and for no
+    job."""
     from gpucost.cluster.objects.jobs import JobManifests
     from gpucost.kube.manifests import read_manifests
 

@@ -127,7 +127,7 @@ def advise(
 def _answers(
     ctx: typer.Context, filename: Sequence[str], asked: AdviceSource, with_suggestions: bool
 ) -> tuple[Sequence[JobManifest], list[Advice], str]:
-    """The jobs, an answer for each, and the currency of its prices."""
+    """The jobs, an answer for each, and the currency of the prices."""
     from gpucost.advisor import advise as advisor
     from gpucost.cli.advise.advice_source import (
         STDIN,
@@ -139,7 +139,7 @@ def _answers(
     if STDIN in filename and asked.state == STDIN:
         raise InputError("--state", STDIN, "a file or a folder where the manifest is from standard input")
     files = contents(filename)
-    # Refused before a cluster is asked; read again once it is known as of when the answer is.
+    # Reported before a cluster is asked; the files are parsed again once the time of the answer is known.
     for said in manifests(files, now_ms(), asked.namespace).skipped:
         complain(f"left out: {said}")
     known = knowledge(context_of(ctx), asked)
@@ -150,7 +150,7 @@ def _answers(
 
 @contextmanager
 def _told_apart(with_codes: bool, debug: bool) -> Iterator[None]:
-    """With ``--exit-code``, 3 and 4 are answers: what keeps gpucost from one ends with 2."""
+    """With ``--exit-code``, 3 and 4 are answers: errors end with 2 then."""
     try:
         yield
     except (SourceError, LedgerError) as error:
@@ -205,7 +205,7 @@ def _changed(number: int, jobs: Sequence[JobManifest], answers: Sequence[Advice]
 
 
 def command_of(ctx: typer.Context) -> str:
-    """The command as it was given, without what only says how its answer is shown."""
+    """The command as it was given, without the options that only change how its answer is shown."""
     root = ctx.find_root()
     words = [root.info_name or "gpucost", *_options(root)]
     return shlex.join([*words, str(ctx.info_name), *_options(ctx)]).replace(
@@ -239,6 +239,6 @@ def print_text(lines: Iterable[Text]) -> None:
     with console.capture() as captured:
         for line in lines:
             console.print(line, soft_wrap=True)
-    # Not by the console: it ends the process with 1 when nobody reads on.
+    # Not by the console: it ends the process with 1 when the reader has closed the pipe.
     sys.stdout.write(captured.get())
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""gpucost advisor: recorded decisions of a real scheduler, held against the rules that answers follow."""
+"""gpucost advisor: recorded decisions of a real scheduler, compared with the rules of the advisor."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def verify(
 
 
 def _cases(files: Sequence[str]) -> Iterator[SchedulerCase]:
-    """Of all files, each named after its own where there are several."""
+    """The cases of all files, each named after its file where there are several."""
     from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
     from gpucost.kube.dumps.dump_files import content_of, read
 

@@ -51,7 +51,7 @@ def verdict(report: ReplayReport) -> str:
 
 
 def record_summary(kept: ObservedCases, report: ReplayReport) -> Iterator[str]:
-    """What was recorded of what was seen, why not the rest, and whether the rules agree."""
+    """What was recorded and what was left out, with reasons, and whether the rules agree."""
     seen = f"{counted(kept.admissions, 'admission')} and {counted(kept.preemptions, 'preemption')}"
     yield f"recorded {counted(len(kept.cases), 'case')} of {seen} that were seen"
     for reason, count in sorted(kept.left_out.items(), key=lambda each: (-each[1], each[0])):

@@ -1,4 +1,4 @@
-"""Where ``gpucost advisor record`` has decisions from: two dumps, or the writes of a cluster as they come."""
+"""Sources of ``gpucost advisor record``: two dumps, or the writes of a cluster as they come."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KNOWN = "--fair-sharing or --no-fair-sharing, since Kueue's configuration could
 
 
 def from_dumps(before: str, after: str, fair_sharing: bool | None, *, anonymous: bool) -> CaseDocument:
-    """Raises InputError where what lies between two dumps is not one cycle, saying why."""
+    """Raises InputError with the reason where two dumps are more than one scheduling cycle apart."""
     nowhere = ClusterLocation(None, "", "")
     first, second = (loaded_from(each, OwnerKeys(), nowhere, "") for each in (before, after))
     found = record(
@@ -58,7 +58,7 @@ def from_dumps(before: str, after: str, fair_sharing: bool | None, *, anonymous:
 
 
 class RecordingLimits(NamedTuple):
-    """For how many seconds a cluster is watched, and after how many cases that ends."""
+    """For how many seconds a cluster is watched, and the number of cases after which that ends."""
 
     seconds: int
     most: int
@@ -67,7 +67,7 @@ class RecordingLimits(NamedTuple):
 def watched(
     where: ClusterLocation, watch: RecordingLimits, fair_sharing: bool | None, *, anonymous: bool
 ) -> CaseDocument:
-    """Every decision that a case has words for, from the writes as they come. Says on stderr what was left
+    """Every decision that a case can express, from the writes as they come. Reports on stderr what was left
     out, and how many of the cases agree with the rules. Raises SourceError where there is none."""
     changes: SimpleQueue[ObjectChange[Workload]] = SimpleQueue()
     with connected(where) as transport:
@@ -94,7 +94,7 @@ def watched(
 
 
 def _await(cluster: ClusterWatch) -> None:
-    """Until all has been read once."""
+    """Waits until everything has been read once."""
     is_read = cluster.wait(_FIRST_S)
     for name, status in cluster.statuses().items():
         if status.problem == FORBIDDEN:
@@ -111,12 +111,12 @@ def _follow(
     follower: DecisionFollower,
     watch: RecordingLimits,
 ) -> None:
-    """Hands on what comes until the time is over, or there are cases enough."""
+    """Passes changes to the follower until the time is over, or there are enough cases."""
     end_s = time.monotonic() + watch.seconds
     seen: list[object] = []
     is_over = False
     while not is_over and len(follower.kept.cases) < watch.most:
-        is_over = time.monotonic() >= end_s  # what came before that is still taken
+        is_over = time.monotonic() >= end_s  # changes that came before are still read
         found = _read(changes)
         state = cluster.snapshot()
         specs = [state.cluster_queues, state.cohorts, state.local_queues, state.flavors]
@@ -126,7 +126,7 @@ def _follow(
             seen = list(specs)
         times = Counter(each.seen_ns for each in found)
         for each in found:
-            # All of one list has one time: in which order it was written, a list does not say.
+            # All objects of one list have one time: a list has no order of writes.
             is_gone = each.kind in (ObjectChangeKind.DELETED, ObjectChangeKind.VANISHED)
             now = None if is_gone else each.object
             write = WorkloadWrite(each.seen_ns // _MS_NS, each.object.meta.uid, None, now)
@@ -137,7 +137,7 @@ def _follow(
 
 
 def _read(changes: SimpleQueue[ObjectChange[Workload]]) -> list[ObjectChange[Workload]]:
-    """All that came; where nothing has, what comes within a moment."""
+    """All changes that came; where there are none, those that come within a moment."""
     found = []
     with suppress(Empty):
         found.append(changes.get(timeout=_TURN_S))
@@ -158,7 +158,7 @@ def _config(state: ClusterState, fair_sharing: bool | None) -> KueueConfig:
 
 
 def _config_of(config: KueueConfig, fair_sharing: bool | None) -> KueueConfig:
-    """As the cluster has it, with what the option says."""
+    """As in the cluster, changed by the option."""
     if fair_sharing is not None:
         return replace(config, fair_sharing=fair_sharing)
     if not config.is_read:

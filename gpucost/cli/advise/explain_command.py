@@ -1,6 +1,7 @@
-"""gpucost explain: what holds a job that exists, layer by layer.
+"""gpucost explain: what holds an existing job back, layer by layer.
 
-KIND/NAME as kubectl takes it: kinds in any case, their plurals, short names, and with their group.
+The job is given as KIND/NAME as kubectl takes it: kinds in any case, their plurals, short names, and with
+their group.
 """
 
 from __future__ import annotations
@@ -105,13 +106,13 @@ SHORT: Mapping[str, str] = {
     "wl": "Workload",
     "pg": "PodGroup",
 }
-"""Those of Kubernetes, Volcano, Kueue and LeaderWorkerSet."""
+"""Short names of Kubernetes, Volcano, Kueue and LeaderWorkerSet."""
 _KINDS_OF_FIELDS = {"workloads": "Workload", "pod_groups": "PodGroup"}
 _EXAMPLES = "KIND/NAME such as pytorchjob/train, vcjob/sim or workload/job-train-1a2b3"
 
 
 class KindReference(NamedTuple):
-    """``kind`` as gpucost has it: a JobKind, ``Workload`` (of Kueue) or ``PodGroup``."""
+    """``kind`` in gpucost's spelling: a JobKind, ``Workload`` (of Kueue) or ``PodGroup``."""
 
     kind: str
     name: str
@@ -130,7 +131,8 @@ def kind_reference(text: str, field: str = "KIND/NAME") -> KindReference:
 
 @cache
 def _kinds() -> Mapping[str, str]:
-    """By every name in lower case. Of two groups that share one, the first of the collections has it."""
+    """Kinds by every name in lower case. A name that two groups share is that of the first of the
+    collections."""
     from gpucost.kube.parse.collections import collections
 
     found = dict(SHORT)

@@ -101,7 +101,7 @@ def opencost(
 
 
 def _period(month: str | None, since: str | None, until: str | None) -> Month | Window:
-    """A month, or what lies between two instants. Raises InputError."""
+    """A month, or the time between two instants. Raises InputError."""
     from gpucost.domain.time import Month, Window, parse_day_or_instant
 
     if month is not None:
@@ -120,7 +120,7 @@ def _period(month: str | None, since: str | None, until: str | None) -> Month | 
 
 
 def _resolution(text: str) -> int:
-    """OpenCost asks in whole minutes (``%dm`` of metricsquerier.go). Raises InputError."""
+    """OpenCost queries in whole minutes (``%dm`` of metricsquerier.go). Raises InputError."""
     from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_duration
 
     found = parse_duration(text, "--resolution")
@@ -131,7 +131,7 @@ def _resolution(text: str) -> int:
 
 @contextmanager
 def _ledger(context: CommandContext, period: Month | Window, url: str | None) -> Iterator[Ledger]:
-    """The ledger of the settings, or with an address one that is read now and thrown away."""
+    """The ledger of the settings, or with an address a temporary one that is filled now."""
     from gpucost.domain.time import Month
     from gpucost.service.wiring.adhoc_month import read_month
 
@@ -159,7 +159,8 @@ def _ledger(context: CommandContext, period: Month | Window, url: str | None) ->
 
 @dataclass(frozen=True)
 class _ComparedMonth:
-    """What is compared, and how OpenCost's series are read; ``is_read_now``: the ledger is what there is."""
+    """What is compared, and how OpenCost's series are read; ``is_read_now``: the ledger was filled for this
+    comparison."""
 
     period: Month | Window
     by: CompareBy
@@ -221,7 +222,8 @@ class _ComparedMonth:
         return OpenCostDay(cluster, day_ms, nodes, pods, release)
 
     def _days(self, ledger: Ledger, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], Window]:
-        """By cluster and start of the day: as much of each day as the ledger has. Folded days are whole."""
+        """By cluster and start of the day: the part of each day that is in the ledger. Rolled-up days are
+        whole."""
         from gpucost.domain.time import DAY_MS, Window
 
         found: dict[tuple[str, int], Window] = {}
@@ -229,7 +231,7 @@ class _ComparedMonth:
             for day in info.window.split(DAY_MS):
                 key = (info.cluster, day.start_ms // DAY_MS * DAY_MS)
                 known = found.get(key, day)
-                # Before the first series there is nothing to see; OpenCost is asked for all the same.
+                # Before the first series there is no data; OpenCost is queried all the same.
                 begun = max(key[1], self.window.start_ms) if self.is_read_now else day.start_ms
                 found[key] = Window(min(known.start_ms, begun), max(known.end_ms, day.end_ms))
         whole = {key: Window(key[1], key[1] + DAY_MS).intersect(self.window) for key in wanted}

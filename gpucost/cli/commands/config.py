@@ -1,4 +1,4 @@
-"""gpucost config: look at settings before a service is given them."""
+"""gpucost config: check settings before a service gets them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def demo(
 
 
 def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bool) -> None:
-    """Everything, until Ctrl-C or SIGTERM; with ``with_check``, until it was shown."""
+    """The whole stack, until Ctrl-C or SIGTERM; with ``with_check``, until the checks are done."""
     from gpucost.demo.full import DemoCheck, NotShown, full, own_rules
     from gpucost.demo.stack import SHORT
 
@@ -134,7 +134,7 @@ def _show(run: DemoMonth, place: Path) -> None:
 
 
 def _program() -> str:
-    """How this very program is called again; the virtual environment of make is on nobody's PATH."""
+    """The path of this program; the virtual environment of make is not on PATH."""
     program = Path(sys.argv[0])
     if program.name != "gpucost" or shutil.which("gpucost") == str(program.absolute()):
         return "gpucost"
@@ -168,7 +168,7 @@ def _serve(run: DemoMonth) -> None:
 
 
 def _free() -> socket.socket:
-    """The usual port, or any that is free."""
+    """The usual port, or any free one."""
     try:
         return listen("127.0.0.1", _PORT)
     except InputError:

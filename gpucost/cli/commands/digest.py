@@ -1,4 +1,4 @@
-"""gpucost digest: a week as it is told in chat: its cost, its waste, and what brings most back."""
+"""gpucost digest: a week as chats get it: its cost, its waste, and the actions that save most."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def digest(
 
 
 def _page(mail: MailContent) -> str:
-    """The HTML of a mail on its own: its pictures stand in it."""
+    """The HTML of a mail by itself, with its pictures embedded."""
     page = mail.html
     for picture in mail.pictures:
         data = base64.b64encode(picture.png).decode("ascii")
@@ -70,8 +70,8 @@ def _page(mail: MailContent) -> str:
 
 
 def _last(ledger: Ledger) -> IsoWeek | None:
-    """The last week that has ended, by the clock and by what the ledger holds; where it holds less than that,
-    the week it ends in. None for an empty ledger."""
+    """The last week that has ended, by the clock and by the ledger; where the ledger ends earlier, the week
+    it ends in. None for an empty ledger."""
     from gpucost.reports.digest.week_model import IsoWeek
 
     extent = ledger.extent()

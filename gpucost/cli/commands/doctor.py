@@ -1,4 +1,4 @@
-"""gpucost doctor: what a Prometheus has and lacks, what that gives, and what to turn on."""
+"""gpucost doctor: which series a Prometheus has and lacks, which features that gives, and what to turn on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpucost.cluster.views.ownership import OwnerKeys
     from gpucost.service.settings.model import PrometheusSettings
 
-_ATTEMPTS = 2  # somebody is waiting
+_ATTEMPTS = 2  # a person is waiting
 
 
 def doctor(
@@ -59,7 +59,7 @@ def doctor(
         trial = build_trial(priced, context.book(priced), context.teams, attempts=_ATTEMPTS)
         found = probe(client, options, catalog, wanted, now, cluster, trial)
         if month is None and found.is_of_later:
-            # On a new stack nothing can be told of last month, and some of this one.
+            # A new stack has nothing of last month, and some of this one.
             found = probe(client, options, catalog, Month.of(now), now, cluster, trial)
     owners = _owners(settings.prometheus)
     limits = DoctorRequirements(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)

@@ -1,6 +1,6 @@
-"""gpucost findings: what is wrong now, what it costs, and what people say to it.
+"""gpucost findings: what is wrong now, what it costs, and the answers of people to it.
 
-gpucost findings rehearse, explain: what the detectors would say, and what they look for.
+Also ``rehearse`` and ``explain``: what the detectors would find, and what they look for.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def explain(
 def _rehearsed(
     context: CommandContext, days: int, cluster: str | None, patterns: Collection[WastePattern] | None
 ) -> Rehearsal:
-    """The rehearsal of every cluster of the source that has a whole day of those asked for."""
+    """The backtest of every cluster of the source that has one of the days."""
     from gpucost.reports.base.values import CostAmount
     from gpucost.reports.waste.backtest import (
         BacktestAbsence,
@@ -145,7 +145,7 @@ def _rehearsed(
 
 
 def _only(rules: RuleSettings, patterns: Collection[WastePattern]) -> RuleSettings:
-    """What is named runs, whether the settings enable it or not."""
+    """Named detectors run, whether the settings enable them or not."""
     from gpucost.detectors.detector_settings import overridden
     from gpucost.detectors.rule_settings import RuleSettings
 
@@ -323,7 +323,7 @@ app.command()(explain)
 
 @dataclass(frozen=True, slots=True)
 class _FindingFilter:
-    """What the options ask for; empty for everything."""
+    """The options as a filter; empty for everything."""
 
     state: Sequence[FindingLifeState] = ()
     pattern: Sequence[str] = ()
@@ -336,7 +336,7 @@ class _FindingFilter:
 
 
 def _found(context: CommandContext, asked: _FindingFilter) -> tuple[FindingsReport, str]:
-    """What the ledger has, and why there is none where there is none."""
+    """Findings in the ledger, and the reason where there are none."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.waste.findings import FindingsReport
     from gpucost.service.reporting.finding_reports import row_of
@@ -353,7 +353,7 @@ def _found(context: CommandContext, asked: _FindingFilter) -> tuple[FindingsRepo
 
 
 def _told(remote: RemoteApi, asked: _FindingFilter) -> tuple[FindingsReport, str]:
-    """What a server says, and why there is none where there is none."""
+    """Findings of a server, and the reason where there are none."""
     from gpucost.cli.remote.api_client import words
     from gpucost.reports.base.display import counted
 
@@ -375,7 +375,7 @@ def _told(remote: RemoteApi, asked: _FindingFilter) -> tuple[FindingsReport, str
 def _changed(
     ctx: typer.Context, finding: int, change: str, body: Mapping[str, str | None], author: str | None
 ) -> bool:
-    """Whether a server was asked to change it, who knows by itself who asks."""
+    """Whether a server was asked to change it; the server takes the author from the credential."""
     from gpucost.domain.time import parse_instant
 
     remote = context_of(ctx).remote()
@@ -399,7 +399,7 @@ def _changed(
 
 
 def _all(ledger: Ledger, asked: _FindingFilter) -> Iterator[FindingRecord]:
-    """Page after page, the dearest first; those that go on, where no state is asked for."""
+    """Page after page, the dearest first; without a state, those that are open."""
     from gpucost.domain.scope import EVERYTHING
 
     after: tuple[int | None, int] | None = None

@@ -1,4 +1,4 @@
-"""gpucost ingest: read what is missing of a stretch of time into the ledger."""
+"""gpucost ingest: read the missing windows of a stretch of time into the ledger."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def ingest(
             )
             if span is not None and settings.detectors.enabled:
                 failed |= not _assess(build_assessing(settings.detectors, pipeline), name, span)
-        # Last of all, so that it is seen: such time is in no cost.
+        # At the very end, so that it is seen: such time is in no cost.
         for name, span in read.items():
             complain_of_unpriced(ledger, span, name)
     if not clusters:
@@ -94,7 +94,7 @@ def ingest(
 
 
 def _span(covered: Window, since: str | None, until: str | None) -> Window | None:
-    """What was asked for and not said is what the source covers."""
+    """The time that was asked for; edges that were not given are those of the source."""
     from gpucost.domain.time import Window, parse_day_or_instant
 
     start = covered.start_ms if since is None else parse_day_or_instant(since, "--from")
@@ -103,7 +103,7 @@ def _span(covered: Window, since: str | None, until: str | None) -> Window | Non
 
 
 def _meanwhile(context: CommandContext, settings: Settings) -> str:
-    """The command that shows what is not over yet, and keeps nothing of it; empty for a recording."""
+    """The command that shows the running window without storing it; empty for a recording."""
     from gpucost.domain.time import Month
 
     if settings.source.path is not None:
@@ -120,8 +120,10 @@ def _one(
     meanwhile: str,
     read: dict[str, Window],
 ) -> bool:
-    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again,
-    ``meanwhile`` the command for what is not over, and ``read`` is told from where to where there was any."""
+    """Whether every window could be read; ``anew`` is the book by which settled windows are rated again,
+    ``meanwhile`` the command for the running window, and ``read`` gets the time that was read, where there
+    was any.
+    """
     from gpucost.domain.time import Window
     from gpucost.reports.base.display import visible
 
@@ -141,7 +143,7 @@ def _one(
 
 
 def _assess(assessing: WasteAccounting, cluster: str, span: Window) -> bool:
-    """Whether the detectors could look at every window that they have not looked at for good."""
+    """Whether the detectors could assess every window that has no final assessment."""
     from gpucost.reports.base.display import counted, visible
 
     windows = assessing.pending(cluster, span)
@@ -184,7 +186,7 @@ def _why_none(pipeline: Pipeline, cluster: str, span: Window, meanwhile: str) ->
 
 
 def _warn_of_other_rates(ledger: Ledger, windows: Sequence[Window], book: PriceBook) -> None:
-    """Windows that were rated by another book change their cost, which may not be what is meant."""
+    """Windows that were rated by another book change their cost, which may not be intended."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Window
     from gpucost.reports.base.display import counted

@@ -158,7 +158,7 @@ def _values(
 
 
 def _remarks(context: CommandContext, ledger: Ledger, teams: list[str]) -> list[str]:
-    """What is odd about the teams of a key that was made: it is told in any case."""
+    """Warnings about the teams of a new key; they are printed in any case."""
     from gpucost.cli.commands.month import unknown_teams
 
     try:

@@ -185,7 +185,7 @@ def _url(context: CommandContext) -> str:
 
 
 def _is_there(url: str) -> bool:
-    """Looking for the revision must not create the file."""
+    """Whether the ledger exists: reading the revision must not create the file."""
     from gpucost.ledger.retention.backup import file_of
 
     file = file_of(url)
@@ -245,7 +245,7 @@ def _other_tool(name: str, command: str) -> NoReturn:
 
 
 def _of_keys(found: BackupCheck) -> str:
-    """Which keys a restored ledger accepts: a backup does not know what was revoked after it."""
+    """The keys that a restored ledger accepts: a backup does not know later revocations."""
     from gpucost.reports.base.display import counted
 
     now = now_ms()

@@ -1,4 +1,4 @@
-"""gpucost login, logout, whoami: ask a server from now on, and who one is there."""
+"""gpucost login, logout, whoami: use a server from now on, and show the identity there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""gpucost month: close, correct, and prove a month.
+"""gpucost month: close, correct, and verify a month.
 
-Names of teams that a person types: which are known, and which was probably meant.
+Here too: names of teams that a person types, checked against the known ones, with the likely one as a
+suggestion.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def known_teams(context: CommandContext, ledger: Ledger, month: Month) -> set[st
 
 
 def meant(name: str, known: AbstractSet[str]) -> str:
-    """``research (did you mean this?), or another of: ``; empty when none is like ``name``."""
+    """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
     close = difflib.get_close_matches(name, sorted(known), 1)
     return f"{close[0]} (did you mean this?), or another of: " if close else ""
 
@@ -223,7 +224,7 @@ def verify(
 
 
 def _look_through(context: CommandContext, ledger: Ledger) -> None:
-    """The database's own check comes first: what is read from damaged pages is no evidence of anything."""
+    """The database's own check comes first: data read from damaged pages proves nothing."""
     found = ledger.integrity()
     if found.damage:
         _damaged(context, found.damage)
@@ -249,7 +250,7 @@ def _coverage(ctx: typer.Context) -> Fraction:
 
 
 def user() -> str:
-    """Who runs this command; in a container, whose users have no names, the number of the user."""
+    """The user who runs this command; in a container, whose users have no names, the number of the user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

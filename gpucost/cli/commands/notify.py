@@ -1,4 +1,4 @@
-"""gpucost notify: a sample to a channel, and the posts that wait or were given up."""
+"""gpucost notify: a sample to a channel, and the messages that wait or were given up."""
 
 from __future__ import annotations
 

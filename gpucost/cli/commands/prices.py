@@ -1,4 +1,4 @@
-"""gpucost prices: look at the price book before anybody is billed by it."""
+"""gpucost prices: check the price book before bills are made from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Check and show the price book.", r
 
 _SHOWN_ROWS = 3
 _NARROW = 100  # below this many columns, only --sources names them
-# The flags of a row that name who sells it.
+# Flags of a row that name the vendor.
 _VENDORS = ("AWS", "Azure", "Google Cloud", "OCI", "Lambda", "Nebius", "RunPod")
 
 File = Annotated[

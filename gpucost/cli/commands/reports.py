@@ -1,8 +1,7 @@
-"""gpucost report, allocations: what the ledger knows, on a terminal or as a file.
+"""gpucost report, allocations, waste, job: reports of the ledger, on a terminal or as a file.
 
-gpucost waste: where the capacity of a stretch of time went, and what to do first.
-
-gpucost job: one job, in the manner of jobstats.
+``waste`` shows where the capacity of a stretch of time went, and what to do first; ``job`` shows one job, in
+the manner of jobstats.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from gpucost.service.reporting.report_service import ReportAnswer
 
 
-# What the layers below call a value -> what the user wrote.
+# Names of values in the layers below -> the options of the user.
 _OPTIONS = {
     **dict.fromkeys(("window", "month"), "WINDOW"),
     **dict.fromkeys(("group_by", "dimensions"), "--group-by"),
@@ -121,7 +120,7 @@ def _from_prometheus(
     *,
     waste: bool,
 ) -> None:
-    """Exit code 3 where some of the month could not be read: what could be is printed all the same."""
+    """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.render.terminal_month import print_month
     from gpucost.service.reporting.rendering import render_month
@@ -343,7 +342,7 @@ def job(
 def _of_ledger(
     context: CommandContext, uid: str, progress: str | None, cluster: str | None
 ) -> ReportAnswer[JobReport]:
-    """What the ledger knows of the job: ours, or a server's."""
+    """The job in the ledger: ours, or a server's."""
     from gpucost.domain.scope import EVERYTHING
 
     remote = context.remote()
@@ -357,7 +356,7 @@ def _of_ledger(
 
 
 def _asked(context: CommandContext, report: JobReport) -> JobReport:
-    """The report with what the source has of the job, and what the detectors say of it."""
+    """The report with the data that the source has on the job, and the findings of the detectors."""
     from gpucost.reports.job.job_report import live_view
     from gpucost.service.detection.job_inspection import job_inspection, see_job
     from gpucost.service.wiring.inputs import load_book

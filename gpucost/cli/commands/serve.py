@@ -63,7 +63,7 @@ def serve(
     context = context_of(ctx)
     redact = SecretRedactor()
     read = partial(_read, context, host, port)
-    # Before the ledger is touched: what is wrong with these is wrong at once.
+    # Before the ledger is opened: errors in these files show at once.
     found, seen = ServiceConfiguration.read(read), ""
     file = context.file
     if file is None or file.is_file():  # a pipe can be read once
@@ -130,7 +130,7 @@ def serve(
 
 
 class _Build:
-    """What runs, for a configuration. The ledger and the counters of the process stay."""
+    """Makes the running parts for a configuration. The ledger and the counters of the process stay."""
 
     ledger: Ledger
 
@@ -144,7 +144,7 @@ class _Build:
         return self.running(found, self.watching(found))
 
     def watching(self, found: ServiceConfiguration) -> ClusterWatcher | None:
-        """The watched cluster, of which nothing is read yet. Raises InputError."""
+        """The watched cluster, not read yet. Raises InputError."""
         from gpucost.service.wiring.cluster import build_watching
         from gpucost.service.wiring.pipeline import build_rules
 
@@ -338,7 +338,7 @@ def _say_if_nobody_may_ask(settings: Settings, ledger: Ledger) -> None:
 
 
 def _say(settings: Settings, text: str) -> None:
-    """To whoever starts it, in the form that the log has."""
+    """Print ``text`` for the person who starts it, in the format of the log."""
     if settings.log.format == "json":
         logger.info("%s", text)
     else:

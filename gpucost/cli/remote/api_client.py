@@ -1,6 +1,6 @@
-"""What the command line asks the API, as the same reports that it makes of a ledger itself.
+"""The API of a server as the same reports that the command line makes of a ledger itself.
 
-One request to the API, and its refusals as the errors that the command line knows.
+Each request is made here, and its refusals become the errors that the command line knows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ApiClient:
 
     def _ask(self, path: str, params: Mapping[str, str], body: object, media_type: str) -> bytes:
         target = self._target
-        # A program that compresses its answers could send more than fits here.
+        # A response that is compressed could hold more than fits here.
         headers = {"Accept": media_type, "Accept-Encoding": "identity"}
         if target.credential is not None:
             headers["Authorization"] = f"Bearer {target.credential.read()}"
@@ -112,7 +112,7 @@ class ApiClient:
         return b"".join(parts)
 
     def _check(self, response: httpx2.Response, content: bytes, media_type: str) -> None:
-        """Raises for what is not the answer of gpucost that was asked for."""
+        """Raises for anything but the expected response of gpucost."""
         given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.is_redirect:
             where = urlsplit(response.headers.get("location", "")).netloc.rpartition("@")[2]
@@ -121,7 +121,7 @@ class ApiClient:
             raise self._refusal(response.status_code, given, content)
         if given != media_type:
             raise self._strange(f"{shorten(given)} instead of {media_type}")
-        # A page of somebody else's is HTML as well.
+        # Pages of other servers are HTML as well.
         if media_type == "text/html" and LEDGER_HEADER not in response.headers:
             raise self._strange("an HTML page that is not gpucost's")
 
@@ -188,7 +188,7 @@ _MOST_PAGES, _MOST_TRIES = 10_000, 20
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """Who the server says that one is. None: all teams, or none; all clusters."""
+    """The caller's identity according to the server. None: all teams, or none; all clusters."""
 
     id: str
     role: str
@@ -199,7 +199,7 @@ class CallerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A key as the server tells it."""
+    """A key as the server returns it."""
 
     id: str
     role: str
@@ -233,7 +233,7 @@ class RemoteApi:
         return self._read(read_document, MonthReport, found)
 
     def allocations(self, **params: str | None) -> ReportAnswer[Allocations]:
-        """All pages as one. A ledger that was written to meanwhile is asked again from the start."""
+        """All pages as one. When the ledger was written to meanwhile, it starts again from the first page."""
         for _ in range(_MOST_TRIES):
             pages = list(self._pages(_given(params)))
             reports = [self._read(read_document, Allocations, page) for page in pages]
@@ -241,7 +241,7 @@ class RemoteApi:
             if len({stand.digest for stand in stands}) == 1:
                 names = reports[0].group_by
                 rows = tuple(
-                    # A document sorts names; in a table they stand as they were asked for.
+                    # A document sorts names; a table keeps the order of the request.
                     replace(row, group={name: row.group[name] for name in names})
                     for report in reports
                     for row in report.rows
@@ -279,10 +279,10 @@ class RemoteApi:
         return self._read(read_document, FindingReport, found)
 
     def add_key(self, body: Mapping[str, Any]) -> str:
-        """The new key, which is told once."""
+        """The new key, which the server shows once."""
         found = self._client.json("/v1/keys", body=dict(body))
         key = self._read(read_part, _NewKey, found).key
-        if not _A_KEY.fullmatch(key):  # it goes to a terminal as it is
+        if not _A_KEY.fullmatch(key):  # it is written to a terminal as it is
             raise self._strange("no key where one should be")
         return key
 
@@ -290,7 +290,7 @@ class RemoteApi:
         return self._read(read_part, _KeyList, self._client.json("/v1/keys")).keys
 
     def revoke_key(self, key_id: str, reason: str) -> tuple[str, ...]:
-        """The valid keys that this one made, as far as one keeps them."""
+        """The valid keys that this one made, as far as the caller keeps them."""
         found = self._client.json(f"/v1/keys/{_part(key_id)}/revoke", body={"reason": reason})
         return self._read(read_part, _RevokedKey, found).made
 

@@ -1,6 +1,6 @@
-"""Which server to ask, and as whom.
+"""The server to use, and the credential for it.
 
-The login, kept in a file that nobody else may read: ``$XDG_CONFIG_HOME/gpucost/login.json``.
+The login is kept in a file that only its owner may read: ``$XDG_CONFIG_HOME/gpucost/login.json``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ServerCredential:
     key: str | None = field(default=None, repr=False)
 
     def read(self) -> str:
-        """Raises InputError, which names the file and never what is in it."""
+        """Raises InputError, which names the file and never its content."""
         if self.file is None:
             return checked_token(self.key or "", "key")
         try:
@@ -45,7 +45,7 @@ class ServerCredential:
 
 @dataclass(frozen=True)
 class ServerTarget:
-    """A server. ``is_explicit``: the command itself names it. Without a credential nobody says who asks,
+    """A server. ``is_explicit``: the command itself names it. Without a credential requests are anonymous,
     which a server on loopback may allow."""
 
     url: str
@@ -55,7 +55,7 @@ class ServerTarget:
 
 
 def checked_token(text: str, where: str) -> str:
-    """A token as it is sent. Raises InputError for what no header can have."""
+    """A token as it is sent. Raises InputError for characters that a header cannot have."""
     token = text.strip()
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable():
         raise InputError(where, ErrorRemark("holds no key or token"), "one line: a key gpc_…, or a token")
@@ -94,7 +94,7 @@ def existing(file: Path, name: str) -> Path:
 
 
 def is_private(path: Path) -> bool:
-    """Whether it is ours, and nobody else may read or change it."""
+    """Whether the file is the user's, and no other user may read or change it."""
     found = path.stat()
     return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
 

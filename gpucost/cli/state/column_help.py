@@ -1,4 +1,4 @@
-"""What the columns and words of ``gpucost state show`` mean; docs/state-show.md says the same."""
+"""Meanings of the columns and words of ``gpucost state show``; docs/state-show.md has the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS: Mapping[str, str] = {
     "problem": "its code, as in gpucost_state_problems",
     "meaning": "of the code",
 }
-"""By head of the column."""
+"""By the head of the column."""
 
 SIGNS: Mapping[str, str] = {
     "blank": "0, or does not apply",

@@ -1,9 +1,9 @@
-"""What ``gpucost state show`` says of a cluster, as plain facts: the screen and the JSON are made from these.
+"""The facts of ``gpucost state show`` about a cluster: the screen and the JSON are made from these.
 
 Units are GPU units by resource name. Times are ms UTC in fields that end in ``_ms``; in JSON they are RFC
-3339 under the name without it. Names are as the cluster has them: whoever shows them makes them safe.
+3339 under the name without it. Names are those of the cluster: the screen makes them safe.
 
-The part of ``gpucost state show`` that somebody asks for: a namespace, a team, a queue, a job.
+Filters narrow the facts to a namespace, a team, a queue, a job.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k
 NOT_EXPECTED = frozenset(
     {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"}
 )
-"""Collections that hardly any cluster has: that they are missing is not worth a word."""
+"""Collections that hardly any cluster has: their absence is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTotal:
-    """Of one resource: what pods hold and what nodes advertise (None: they could not be read), and what these
-    should (None: no node says)."""
+    """Of one resource: what pods hold and what nodes advertise (None: they could not be read), and what nodes
+    should advertise (None: no node says)."""
 
     resource: str
     held: int | None
@@ -55,7 +55,7 @@ class GpuTotal:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang of which a part runs since ``since_ms`` (None: not known) while the rest does not; ``held`` by
+    """A gang of which a part runs since ``since_ms`` (None: unknown) while the rest does not; ``held`` by
     those that run."""
 
     kind: str
@@ -94,10 +94,11 @@ class ProblemCount:
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """``is_dated`` is whether the dump says when it was taken; if not, ``at_ms`` is when it was read.
-    ``absent`` collections are not installed, ``forbidden`` ones may not be listed, ``unread`` ones are not in
-    the dump or failed: lists lack what is in those, and counts of it are None. Order: queues as a tree,
-    parents first; what waits and what is partial, the longest first; the rest by name."""
+    """``is_dated`` is whether the dump has its time; if not, ``at_ms`` is when it was read. ``absent``
+    collections are not installed, ``forbidden`` ones may not be listed, ``unread`` ones are not in the dump
+    or failed: lists lack their objects, and counts of them are None. Order: queues as a tree, parents first;
+    waiting jobs and partial gangs, the longest first; the rest by name.
+    """
 
     at_ms: int
     is_dated: bool
@@ -128,7 +129,7 @@ class StateFacts:
 def facts(
     overview: ClusterOverview, *, is_dated: bool = True, left_out: Mapping[str, int] | None = None
 ) -> StateFacts:
-    """All of them, of one state."""
+    """All facts of one state."""
     state = overview.state
     held = _held_by_node(overview)
     advertised = {
@@ -172,7 +173,7 @@ def facts(
 
 
 def _unread(state: ClusterState) -> list[str]:
-    """Collections of which nothing is known, though the screen would use them."""
+    """Collections that were not read, though the screen would use them."""
     if not state.collections:
         return []
     names = [each.name for each in collections() if each.name not in NOT_EXPECTED]
@@ -284,7 +285,7 @@ def _counts(problems: Iterable[StateProblem]) -> list[ProblemCount]:
 
 @dataclass(frozen=True, slots=True)
 class StateFilter:
-    """Exact names; an empty one is not asked for. ``job`` may be the name of a workload."""
+    """Exact names; an empty one filters nothing. ``job`` may be the name of a workload."""
 
     namespace: str = ""
     team: str = ""
@@ -301,7 +302,7 @@ class StateFilter:
         return ", ".join(f"--{name} {value}" for name, value in given if value)
 
     def has_waiter(self, row: WaitingRow) -> bool:
-        """Whether a row of those that wait is asked for."""
+        """Whether a waiting row passes."""
         return (
             self.namespace in ("", row.namespace)
             and self.team in ("", row.team)
@@ -310,7 +311,7 @@ class StateFilter:
         )
 
     def has_gang(self, row: GangRow) -> bool:
-        """Whether a partial gang is asked for, whatever its team."""
+        """Whether a partial gang passes, whatever its team."""
         return (
             self.namespace in ("", row.namespace)
             and self.queue in ("", row.queue)
@@ -319,8 +320,8 @@ class StateFilter:
 
 
 def narrowed(facts: StateFacts, wanted: StateFilter) -> StateFacts:
-    """Who waits and which gangs are partial among those asked for, and the queues they are in. Totals stay
-    those of the cluster; nodes and problems are left out."""
+    """The waiting jobs and partial gangs that pass, and the queues they are in. Totals stay those of the
+    cluster; nodes and problems are left out."""
     waiting = [row for row in facts.waiting if wanted.has_waiter(row)]
     own = {(row.namespace, row.job) for row in waiting}
     gangs = [
@@ -343,10 +344,10 @@ def narrowed(facts: StateFacts, wanted: StateFilter) -> StateFacts:
 
 
 def with_parents(rows: Sequence[QueueRow], is_wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
-    """Those that are wanted, and the cohorts above them."""
+    """The rows that are wanted, and the cohorts above them."""
     kept: list[QueueRow] = []
     lowest = 0
-    for row in reversed(rows):  # whatever is below a cohort comes before it
+    for row in reversed(rows):  # rows below a cohort come before it
         if is_wanted(row) or (not row.is_queue and row.depth < lowest):
             kept.append(row)
             lowest = row.depth
@@ -354,8 +355,8 @@ def with_parents(rows: Sequence[QueueRow], is_wanted: Callable[[QueueRow], bool]
 
 
 def most_urgent(rows: Sequence[QueueRow], most: int) -> list[QueueRow]:
-    """As many as fit into ``most`` lines with the cohorts above them, in the order of the tree: first those
-    in which somebody waits, the longest first, then those that borrow, then the rest."""
+    """As many as fit into ``most`` lines with the cohorts above them, in the order of the tree: first queues
+    with waiting jobs, the longest wait first, then those that borrow, then the rest."""
     parents = _parents(rows)
     kept: set[int] = set()
     lines = 0

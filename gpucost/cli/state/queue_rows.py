@@ -1,7 +1,5 @@
-"""Queues of a cluster for ``gpucost state show``: Kueue's as a tree, who borrows, and Volcano's.
-
-Who waits in a cluster, for how many GPUs, and what holds them, for ``gpucost state show``.
-"""
+"""Queues of a cluster for ``gpucost state show``: Kueue's as a tree with loans, and Volcano's; and the jobs
+that wait in them, for how many GPUs, and why."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ _VOLCANO_GROUPS = "podgroups.scheduling.volcano.sh"
 @dataclass(frozen=True, slots=True)
 class QueueQuotaRow:
     """GPU quota of one flavor and resource. ``nominal`` is None for a cohort without quota of its own, and
-    for a queue that uses what it no longer has. ``lendable`` is what others may borrow of a queue, None
-    outside any cohort; of a cohort what queues below it can still get."""
+    for a queue that still uses what it no longer has. ``lendable`` is what others may borrow from a queue,
+    None outside any cohort; for a cohort what queues below it can still get.
+    """
 
     flavor: str
     resource: str
@@ -52,8 +51,9 @@ class QueueQuotaRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A ClusterQueue (``is_queue``) or a cohort, ``depth`` below its root. ``trouble`` says why it admits
-    nothing, empty while it does. ``admitted`` is None for cohorts. What could not be listed is None."""
+    """A ClusterQueue (``is_queue``) or a cohort, ``depth`` below its root. ``trouble`` is the reason why it
+    admits nothing, empty while it does. ``admitted`` is None for cohorts. What could not be listed is None.
+    """
 
     name: str
     is_queue: bool
@@ -79,9 +79,10 @@ class QuotaLender:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLoan:
-    """What a ClusterQueue uses above its nominal quota, and who around it has quota to lend: all within the
-    lowest cohort above it that does not borrow itself. Kueue does not say whose quota it is; with one lender
-    it is that one's. ``borrowed`` is in cores, bytes or units, ``borrowed_text`` for a person."""
+    """What a ClusterQueue uses above its nominal quota, and the lenders around it: all within the lowest
+    cohort above it that does not borrow itself. Kueue does not record whose quota it is; with one lender it
+    is that one's. ``borrowed`` is in cores, bytes or units, ``borrowed_text`` for a person.
+    """
 
     borrower: str
     cohort: str
@@ -161,7 +162,7 @@ def volcano_rows(overview: ClusterOverview) -> list[VolcanoRow]:
 
 
 def _is_read(state: ClusterState, name: str) -> bool:
-    """A state that says nothing of its collections is taken to have all of them."""
+    """A state without a list of its collections counts as complete."""
     status = state.collections.get(name)
     return not state.collections or (status is not None and status.synced)
 
@@ -178,7 +179,7 @@ def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
 
 
 def _row(overview: ClusterOverview, node: QuotaNode, depth: int) -> QueueRow | None:
-    """None for cohorts of which nobody knows what is below them."""
+    """None for cohorts whose members are unknown."""
     views = overview.queues
     view = views.cluster_queues.get(node.name) if node.is_queue else views.cohorts.get(node.name)
     if view is None:
@@ -215,7 +216,7 @@ def _pending_units(pending: PendingWorkloads) -> dict[str, int]:
 
 
 def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[QuotaLender]:
-    """The largest first. In a cohort that does not borrow itself, what is borrowed stays in it."""
+    """The largest first. In a cohort that does not borrow itself, borrowed quota stays in it."""
     cohort = views.tree.queues[borrower].parent
     while cohort is not None and cohort.parent is not None and cohort.borrowed(key) > 0:
         cohort = cohort.parent
@@ -230,7 +231,7 @@ def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[Quot
 
 
 def _in_base_units(resource: str, amount: int) -> int | float:
-    """As metrics have it (contract.queue_metrics): cores, with a fraction where they have one."""
+    """In the units of the metrics (contract.queue_metrics): cores, with a fraction where they have one."""
     found = base_units(resource, amount)
     return int(found) if found == int(found) else found
 
@@ -248,8 +249,9 @@ class WaitingRow:
     """A Kueue workload, or a job that Kueue does not manage (``workload`` is empty), that waits since
     ``since_ms``. ``units`` are those of the whole workload, of a job those of its waiting pods. ``queue`` is
     the ClusterQueue it is in or would go to, else the Volcano queue; ``position`` in it from 1, None where
-    there is no order. ``layer``, ``reason`` and ``message`` say what holds it; ``team`` is empty where no
-    label names one."""
+    there is no order. ``layer``, ``reason`` and ``message`` are the cause of the wait; ``team`` is empty
+    where no label names one.
+    """
 
     namespace: str
     workload: str
@@ -268,14 +270,14 @@ class WaitingRow:
 
 @dataclass(slots=True)
 class _Waiters:
-    """Pods of a job that have no node yet, and what they ask for."""
+    """Pods of a job that have no node yet, and their requests."""
 
     first: Pod
     units: dict[str, int] = field(default_factory=dict)
 
 
 def waiting_rows(overview: ClusterOverview) -> list[WaitingRow]:
-    """All that want GPUs and wait, the longest first."""
+    """All jobs that request GPUs and wait, the longest first."""
     rows = [*_of_workloads(overview), *_of_jobs(overview)]
     return sorted(rows, key=lambda row: (row.since_ms, row.namespace, row.workload, row.job))
 
@@ -308,7 +310,7 @@ def _of_workloads(overview: ClusterOverview) -> Iterator[WaitingRow]:
 
 
 def _as_pod(made_for: Workload | PodGroup) -> Pod:
-    """The pod that its job would make: what it belongs to is known before it is there."""
+    """The pod that its job would make: its owner is known before it exists."""
     return Pod(made_for.meta, PodPhase.PENDING, PodTemplate({}))
 
 

@@ -1,6 +1,6 @@
 """The screen of ``gpucost state show``: the facts of a cluster as lines that fit a terminal.
 
-All that a cluster names itself is foreign text: it is shown, and never interpreted.
+All names that a cluster gives are foreign text: they are shown, and never interpreted.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ T = TypeVar("T")
 
 UNSURE = "?"
 MOST_ROWS = 15
-"""Of a list that is not shown whole."""
+"""Most rows of a list that is not shown whole."""
 _MOST_QUEUE_ROWS = 40
 _MOST_LENDERS = 4
 _MOST_PROBLEMS = 5
 _NOTE_LINES = 2
 _WHOLE = "nvidia.com/gpu"
-_WIDE = 116  # from so many columns on, tables also say what can be done without
+_WIDE = 116  # from so many columns on, tables also have the optional columns
 _LONGEST_MESSAGE = 1_000
 _LONGEST_LINES = 5_000
 _ROOM_FOR_MEANINGS = 110
@@ -68,8 +68,9 @@ _ROOM_FOR_MEANINGS = 110
 @dataclass(frozen=True, slots=True)
 class ScreenLayout:
     """How much is shown: lists whole with ``everything``; cells never cut with ``is_uncut``; the words
-    explained with ``explain``. ``asked`` are the options that narrowed the facts, ``is_dump`` where they are
-    from."""
+    explained with ``explain``. ``asked`` are the options that narrowed the facts, ``is_dump`` whether they
+    are from a dump.
+    """
 
     everything: bool = False
     is_uncut: bool = False
@@ -79,7 +80,7 @@ class ScreenLayout:
 
 
 def print_screen(facts: StateFacts, console: Console, look: ScreenLayout | None = None) -> None:
-    """Every section that has something to say; lists are cut unless everything is wanted."""
+    """Every section with content; lists are cut unless everything is wanted."""
     for line in _Screen(facts, console.width, look or ScreenLayout()).lines():
         console.print(line, soft_wrap=True)
 
@@ -132,7 +133,7 @@ class _Screen:
             yield from self._folded(f"Only {self._look.asked}; totals are the cluster's")
 
     def _queues(self) -> Iterator[Text]:
-        """Where they are too many, idle ones are left out first."""
+        """Where there are too many, idle ones are left out first."""
         rows = self._facts.queues
         shown, quiet = with_parents(rows, _has_gpus), "without GPU quota"
         if not shown:
@@ -283,7 +284,7 @@ class _Screen:
         yield from self._rest(len(rows) - len(shown))
 
     def _cut(self, rows: Sequence[T], most: int = MOST_ROWS) -> Sequence[T]:
-        """One row more is shown rather than announced."""
+        """One more row is shown rather than a note that there is one more."""
         return rows if self._everything or len(rows) <= most + 1 else rows[:most]
 
     def _rest(self, count: int) -> Iterator[Text]:
@@ -358,7 +359,7 @@ def _quota_cells(quota: QueueQuotaRow | None, has_used: bool) -> tuple[str, ...]
 
 
 def _waiting_cells(row: QueueRow | VolcanoRow, at_ms: int) -> tuple[str, str, str]:
-    """How many wait, for how much, since when; empty where nobody does."""
+    """How many wait, for how much, since when; empty where none do."""
     if row.pending is None or row.pending_units is None:
         return UNSURE, UNSURE, UNSURE
     has_units = bool(row.pending_units) or (isinstance(row, VolcanoRow) and row.pending)
@@ -458,7 +459,7 @@ def _groups(names: Iterable[str]) -> list[str]:
 
 
 def _counts(facts: StateFacts) -> Iterator[str]:
-    """How many nodes, pods and workloads, and which could not be read."""
+    """The numbers of nodes, pods and workloads, and those that could not be read."""
     if facts.nodes is None:
         yield "nodes could not be read"
     else:
@@ -503,7 +504,7 @@ def _sum(parts: Iterable[Resources]) -> dict[str, int]:
 
 
 def _units(units: Mapping[str, int]) -> str:
-    """``8``; what are not whole GPUs with the name: ``4 mig-1g.10gb``."""
+    """``8``; units other than whole GPUs with their name: ``4 mig-1g.10gb``."""
     texts = [
         f"{amount:,}" if resource == _WHOLE else f"{amount:,} {visible(_short(resource))}"
         for resource, amount in sorted(units.items())
@@ -520,7 +521,7 @@ def _known(amount: int | None) -> str:
 
 
 def _count(count: int) -> str:
-    """Nothing for 0: what is not there should not be read."""
+    """Empty for 0, to keep the screen short."""
     return f"{count:,}" if count else ""
 
 

@@ -1,4 +1,4 @@
-"""Where ``gpucost state`` has its objects from: a cluster, or dumps of one."""
+"""Sources of ``gpucost state``: a cluster, or dumps of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNAUTHORIZED = 401
 
 
 class ClusterLocation(NamedTuple):
-    """Which cluster, as the options say."""
+    """The cluster that the options name."""
 
     kubeconfig: Path | None
     context: str
@@ -40,7 +40,7 @@ class ClusterLocation(NamedTuple):
 def load(source: str, keys: OwnerKeys, where: ClusterLocation, at: str, began_ms: int) -> DumpContent:
     """The state in ``source`` (a file, a folder, ``-`` for stdin), or of the cluster where that is empty.
 
-    ``at`` is when it is looked at, else when the dump was taken, else ``began_ms``. Raises InputError and
+    The state is as of ``at``, else of when the dump was taken, else of ``began_ms``. Raises InputError and
     SourceError.
     """
     every = collections(keys.all)
@@ -57,7 +57,7 @@ def load(source: str, keys: OwnerKeys, where: ClusterLocation, at: str, began_ms
 
 
 def _something(source: str, loaded: DumpContent) -> DumpContent:
-    """A dump that has something that gpucost reads."""
+    """The dump, if it holds any object that gpucost reads."""
     if not loaded.state.collections:
         counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
         remark = ErrorRemark(f"nothing in it that gpucost reads ({counts or 'no objects'})")
@@ -67,7 +67,7 @@ def _something(source: str, loaded: DumpContent) -> DumpContent:
 
 
 def _as_listed(loaded: DumpContent, found: DumpOrigin) -> dict[str, CollectionStatus]:
-    """Without collections that failed half-way: some of their objects are there, nobody knows how many."""
+    """Without collections that failed half-way: only some of their objects are there."""
     statuses = {name: status for name, status in loaded.state.collections.items() if name in found.versions}
     refused = CollectionStatus("", synced=False, problem=NOT_ALLOWED, seen_ms=found.at_ms)
     return dict(sorted({**statuses, **dict.fromkeys(found.forbidden, refused)}.items()))
@@ -80,7 +80,7 @@ def _gather(
     where: ClusterLocation,
     at_ms: int,
 ) -> DumpOrigin:
-    """From a cluster what a dump of it would hold."""
+    """The objects of a cluster that a dump of it would hold."""
     annotations = frozenset(keys.all)
 
     def take(collection: ApiCollection, version: str, item: Object) -> None:
@@ -96,8 +96,8 @@ def _gather(
 
 @contextmanager
 def connected(where: ClusterLocation) -> Iterator[KubeTransport]:
-    """A way to the API server. What goes wrong over it is a SourceError that says which server."""
-    # Here, since a dump needs no way to a cluster.
+    """A transport to the API server. Errors on it are a SourceError that names the server."""
+    # Imported here, since a dump needs no connection to a cluster.
     from gpucost.kube.connect.connection import connect, connect_url
 
     kubeconfig, context, url = where
@@ -113,7 +113,7 @@ def connected(where: ClusterLocation) -> Iterator[KubeTransport]:
 
 
 class _Failed(Exception):
-    """A collection that there is no screen and no dump without."""
+    """A collection failed that screen and dump require."""
 
 
 def _which(where: ClusterLocation) -> str:
@@ -129,8 +129,8 @@ def listed(
     every: Iterable[ApiCollection],
     take: Callable[[ApiCollection, str, Object], Any],
 ) -> Iterator[tuple[ApiCollection, CollectionList[Any] | None]]:
-    """Each collection with what is in it, None where that is forbidden. One that fails is left out, and named
-    on stderr. Raises for what is required, and where the server does not answer at all."""
+    """Each collection with its objects, None where listing it is forbidden. One that fails is left out, and
+    named on stderr. Raises for required ones, and where the server does not answer at all."""
     lister = CollectionLister(transport)
     for collection in every:
         try:
@@ -150,8 +150,8 @@ def listed(
 
 
 def scheduler_configurations(transport: KubeTransport) -> Iterator[Object]:
-    """The ConfigMaps of Kueue and Volcano, where they have their usual names. Without them answers assume
-    defaults, so that what goes wrong is only said on stderr."""
+    """The ConfigMaps of Kueue and Volcano, under their usual names. Without them answers assume defaults, so
+    errors are only reported on stderr."""
     try:
         yield from config_maps(transport)
     except (ApiServerRefusal, TransportError) as error:
@@ -163,7 +163,7 @@ _HOW_ELSE = "; ask for that, or ask for a `gpucost state dump` of somebody who h
 
 
 def _is_hopeless(error: ApiServerRefusal | TransportError | Unreadable) -> bool:
-    """Whether other collections would fare no better."""
+    """Whether other collections would fail too."""
     if isinstance(error, TransportError):
         return error.reason in ("unreachable", "tls", "silent", "token")
     return isinstance(error, ApiServerRefusal) and error.status == UNAUTHORIZED
@@ -181,7 +181,7 @@ def _said(collection: ApiCollection, error: ApiServerRefusal | TransportError | 
 
 
 def origin(found: Iterable[tuple[ApiCollection, CollectionList[Any] | None]], at_ms: int) -> DumpOrigin:
-    """Of what ``listed`` gave."""
+    """The origin of the result of ``listed``."""
     pairs = list(found)
     versions = {collection.name: each.version for collection, each in pairs if each is not None}
     return DumpOrigin(at_ms, versions, [collection.name for collection, each in pairs if each is None])

@@ -79,8 +79,8 @@ KINDS = (
     "workloads.kueue.x-k8s.io,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,"
     "hypernodes.topology.volcano.sh,resourceslices.resource.k8s.io,resourceclaims.resource.k8s.io"
 )
-"""All that the screen uses, as kubectl takes it; gpucost.kube.parse.collections has them, and a test holds
-both together. Written out, so that the help needs no parsers."""
+"""Everything that the screen uses, in kubectl's spelling; gpucost.kube.parse.collections has the same, and a
+test compares both. Written out, so that the help needs no parsers."""
 
 _KUBECTL = f"""Without gpucost on the other side, kubectl makes a dump; kinds that the cluster does not have
 are left out of the list before:
@@ -199,19 +199,19 @@ def show(
     look = ScreenLayout(everything, not (columns or console.is_terminal), explain, wanted.words, bool(source))
     with console.capture() as captured:
         print_screen(found, console, look)
-    # Not by the console: it ends the process with 1 when nobody reads on.
+    # Not by the console: it ends the process with 1 when the reader has closed the pipe.
     sys.stdout.write(captured.get())
     sys.stdout.flush()
 
 
 def _columns() -> int | None:
-    """The width that the environment asks for."""
+    """The width that the environment sets."""
     asked = os.environ.get("COLUMNS", "")
     return int(asked) if asked.isdecimal() and int(asked) else None
 
 
 def loaded_from(source: str, keys: OwnerKeys, where: ClusterLocation, at: str) -> DumpContent:
-    """As ``load``; what is not read in a dump is said on stderr."""
+    """As ``load``; objects of a dump that are not read are reported on stderr."""
     from gpucost.cli.state.source import load
 
     loaded = load(source, keys, where, at, now_ms())
@@ -222,7 +222,7 @@ def loaded_from(source: str, keys: OwnerKeys, where: ClusterLocation, at: str) -
 
 
 def owner_keys(team_labels: str) -> OwnerKeys:
-    """What ``--team-labels`` names, else the usual ones."""
+    """The labels of ``--team-labels``, else the usual ones."""
     from gpucost.cluster.views.ownership import OwnerKeys
     from gpucost.settings.types import split_names
 
@@ -234,7 +234,7 @@ def owner_keys(team_labels: str) -> OwnerKeys:
 
 
 def catalog_of(extra_resources: str) -> ResourceCatalog:
-    """What a GPU is, with ``--extra-resources``."""
+    """The GPU resources, with those of ``--extra-resources``."""
     from gpucost.domain.gpu import ResourceCatalog
     from gpucost.settings.types import split_names
 
@@ -243,7 +243,7 @@ def catalog_of(extra_resources: str) -> ResourceCatalog:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Without garbage collection: of millions of objects that all stay, it takes half of the time."""
+    """Without garbage collection: with millions of objects that all stay, it takes half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -256,7 +256,7 @@ def undisturbed() -> Iterator[None]:
 def _dump(
     found: Iterable[tuple[ApiCollection, CollectionList[str] | None]], more: Iterable[str], at_ms: int
 ) -> Iterator[str]:
-    """The text of a dump, a collection at a time; ``more`` are lines of objects that no collection has."""
+    """The text of a dump, a collection at a time; ``more`` are lines of objects of no collection."""
     from gpucost.cli.state.source import origin
     from gpucost.kube.dumps.dump import closing as ending
     from gpucost.kube.dumps.dump import opening
@@ -279,7 +279,7 @@ def _dump(
 
 @contextmanager
 def _opened(to: Path | None, at_ms: int) -> Iterator[Callable[[str], object]]:
-    """What writes text to stdout, or to a file beside ``to`` that takes its place at the end."""
+    """A function that writes text to stdout, or to a file beside ``to`` that takes its place at the end."""
     if to is None:
         yield lambda text: sys.stdout.buffer.write(text.encode("ascii"))
         sys.stdout.buffer.flush()
@@ -294,7 +294,7 @@ def _opened(to: Path | None, at_ms: int) -> Iterator[Callable[[str], object]]:
 
 @contextmanager
 def _placed(to: Path) -> Iterator[IO[bytes]]:
-    """A temporary file, with its mode of 0600, that gets its place when nothing went wrong. A device or a
+    """A temporary file, with its mode of 0600, that takes its place when no error occurred. A device or a
     pipe is written to, not replaced."""
     if to.exists() and not to.is_file() and not to.is_dir():
         with to.open("wb") as file:

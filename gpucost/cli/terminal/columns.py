@@ -1,7 +1,5 @@
-"""Lines in columns for a screen of any width: what is a name is shortened, what is a number never.
-
-The console of results.
-"""
+"""Lines in columns for a screen of any width: names are shortened, numbers never; and the
+console of results."""
 
 from __future__ import annotations
 
@@ -72,7 +70,8 @@ def in_columns(
 def without_spare(
     columns: Sequence[TextColumn], rows: Sequence[TextRow], width: int
 ) -> tuple[list[TextColumn], list[TextRow], list[str]]:
-    """What fits ``width``, and the heads of the spare columns that had to go, the last ones first."""
+    """The columns that fit ``width``, and the heads of the spare columns that were left out, the last ones
+    first."""
     kept = list(range(len(columns)))
     needed = [_least(columns, rows, index) for index in kept]
     spare = [index for index in kept if columns[index].is_spare]
@@ -152,7 +151,7 @@ def _line(cells: Sequence[str], columns: Sequence[TextColumn], widths: Sequence[
 
 
 class ResultConsole(Console):
-    """Whoever reads may have had enough (``| head``), which is no failure: rich would exit with 1."""
+    """A closed pipe (``| head``) is no failure here: rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         """Raises BrokenPipeError, for the command line to end on."""

@@ -1,4 +1,4 @@
-"""What every command starts from: the settings, the ledger, the clock."""
+"""The start of every command: the settings, the ledger, the clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def now_ms() -> int:
 
 
 def refuse_later(month: Month) -> None:
-    """Of a month that has not begun there is nothing to read. Raises InputError."""
+    """A month that has not begun has no data. Raises InputError."""
     from gpucost.domain.time import Month
 
     now = now_ms()
@@ -45,7 +45,7 @@ def refuse_later(month: Month) -> None:
 
 @dataclass(frozen=True)
 class CommandContext:
-    """Global options, and what follows from them when a command asks."""
+    """Global options, and the objects that commands make from them."""
 
     config: Path | None
     debug: bool
@@ -60,7 +60,7 @@ class CommandContext:
 
     @cached_property
     def _target(self) -> ServerTarget | None:
-        """The server that is asked in place of a ledger: --config, given explicitly, goes to a ledger."""
+        """The server that is used in place of a ledger: an explicit --config selects a ledger."""
         from gpucost.cli.remote.server_target import find_target
 
         if self.config is not None and self.server is not None:
@@ -70,7 +70,7 @@ class CommandContext:
         return None if self.config is not None else find_target(self.server)
 
     def remote(self) -> RemoteApi | None:
-        """The API to ask in place of a ledger; None where a ledger is to be asked. Raises InputError."""
+        """The API to use in place of a ledger; None where a ledger is used. Raises InputError."""
         from gpucost.cli.remote.api_client import RemoteApi
 
         return None if self._target is None else RemoteApi(self._target)
@@ -84,7 +84,7 @@ class CommandContext:
         return self.config or (Path(named) if named else None)
 
     def book(self, settings: Settings) -> PriceBook:
-        """The price book of ``settings``; what is stale in it is said on stderr."""
+        """The price book of ``settings``; its stale rows are reported on stderr."""
         from gpucost.service.wiring.inputs import load_book
 
         book = load_book(settings.pricing.book)
@@ -101,17 +101,17 @@ class CommandContext:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """How to call gpucost with the same settings."""
+        """The command line that calls gpucost with the same settings."""
         return ("gpucost",) if self.config is None else ("gpucost", "--config", str(self.config))
 
     def why_not(self, url: str, month: Month, cluster: str | None = None) -> str:
-        """The command that says why nothing of ``month`` could be read."""
+        """The command that shows why nothing of ``month`` could be read."""
         named = () if cluster is None else ("--cluster", cluster)
         return shlex.join((*self.program, "doctor", "--prometheus", url, "--month", str(month), *named))
 
     def of_prometheus(self, url: str, *, waste: bool = True) -> Settings:
         """The settings, with this Prometheus for their source and OpenCost's prices where the book has none;
-        with ``waste`` what detectors say too. Raises InputError where another server was named."""
+        with ``waste`` the detectors' settings too. Raises InputError where another server was named."""
         from gpucost.pricing.opencost_prices import ObservedPriceMode
         from gpucost.service.wiring.inputs import parse_source
 
@@ -138,7 +138,7 @@ class CommandContext:
 
     @contextmanager
     def ledger(self, *, create: bool = False) -> Iterator[Ledger]:
-        """The ledger of the settings, closed at the end; only what fills a ledger may ``create`` it.
+        """The ledger of the settings, closed at the end; only commands that fill a ledger may ``create`` it.
 
         Errors of the database name the setting and the place.
         """
@@ -152,14 +152,14 @@ class CommandContext:
             ):
                 yield ledger
         except LedgerError as error:
-            # Its subclasses are refusals by name (a closed month, a conflict): the place says nothing there.
+            # Subclasses are refusals by name (a closed month, a conflict): the place adds nothing there.
             if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
                 raise
             raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
 
     def refuse_server(self, *, create: bool = False) -> None:
-        """Whoever is logged in would take another ledger's answer for the server's. What fills a ledger, as
-        the service itself does, asks no server, logged in or not."""
+        """A user who is logged in would take another ledger's answer for the server's. Commands that fill a
+        ledger, like the service itself, use no server, logged in or not."""
         if self.server is None and create:
             return
         if self._target is not None:
@@ -170,7 +170,7 @@ class CommandContext:
 
     @contextmanager
     def reporting(self) -> Iterator[ReportService]:
-        """Reports over a ledger that is there."""
+        """Reports over an existing ledger."""
         from gpucost.service.wiring.ledger import build_reporting
 
         with self.ledger() as ledger:
@@ -178,7 +178,7 @@ class CommandContext:
 
 
 def say_stale(book: PriceBook) -> None:
-    """What is stale in a price book, on stderr."""
+    """Report the stale rows of a price book on stderr."""
     from gpucost.pricing.price_rows import WarningCode
 
     for warning in book.check(datetime.now(UTC).date()):

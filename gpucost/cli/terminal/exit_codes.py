@@ -1,6 +1,6 @@
-"""Exit codes, and errors as one sentence on stderr.
+"""Exit codes, errors as one sentence on stderr, and signals.
 
-Ends that are asked for: as Ctrl-C, so that what was begun is tidied up.
+A requested end works as Ctrl-C does, so that unfinished work is tidied up.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REPORT = "please report it to the project, with what --debug prints"
 
 @contextmanager
 def reported(debug: bool) -> Iterator[None]:
-    """Whatever a command raises becomes a sentence and an exit code; a traceback only with ``--debug``."""
+    """Every error of a command becomes a sentence and an exit code; a traceback only with ``--debug``."""
     try:
         yield
     except GpuCostError as error:
@@ -65,7 +65,7 @@ def reported(debug: bool) -> Iterator[None]:
             next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
         ) from None
     except BrokenPipeError:
-        # Whoever reads has had enough (``| head``). Nothing more can be said on stdout.
+        # The reader has closed the pipe (``| head``). Nothing more can be written to stdout.
         sys.stdout = None
         raise typer.Exit(ExitCode.OK) from None
     except TyperException as error:
@@ -101,7 +101,8 @@ def complain(sentence: str) -> None:
 
 
 def _plain(error: TyperException) -> str:
-    """What the argument parser says, in words: no class of Python, and where a global option stands."""
+    """The argument parser's message in words: without Python's classes, and with the place of
+    global options."""
     message = error.message.replace("Value error, ", "")
     if getattr(error, "option_name", None) in _GLOBAL_OPTIONS and message.startswith("No such option"):
         option = getattr(error, "option_name", "")
@@ -118,7 +119,7 @@ INTERRUPTED = 130
 def as_ctrl_c() -> Iterator[None]:
     """In this block SIGTERM and the end of the terminal raise KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what signals do
+        yield  # only the main thread may set handlers of signals
         return
     before = {each: signal.signal(each, _interrupt) for each in _ASKED}
     try:
@@ -130,7 +131,7 @@ def as_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """In this block Ctrl-C ends the process, and nothing is said or tidied up. For imports only: they leave
+    """In this block Ctrl-C ends the process, without a message or clean-up. For imports only: they leave
     nothing behind, and an exception in the middle of one may be printed, or taken for a missing module."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

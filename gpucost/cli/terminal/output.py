@@ -1,4 +1,4 @@
-"""Where results go: a terminal, a pipe, or a file that is there whole or not at all."""
+"""Output of results: to a terminal, a pipe, or a file that is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NODES = 3
 _CONTROL = re.compile(
     r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-"""What moves the cursor, or what stands beside it, or cannot be seen."""
+"""Characters that move the cursor, change their neighbours, or cannot be seen."""
 OnWindow = Callable[[str, "Window"], None]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
@@ -40,7 +40,7 @@ def write(content: str | bytes, output: Path | None) -> None:
     """``content`` to ``output``, or to stdout. Raises InputError when the file cannot be written."""
     on_screen = output is None and sys.stdout.isatty()
     if isinstance(content, str) and on_screen:
-        # A server may send what moves the cursor or sets the title of the window.
+        # A server may send text that moves the cursor or sets the title of the window.
         content = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), content)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     if output is not None:
@@ -53,8 +53,8 @@ def write(content: str | bytes, output: Path | None) -> None:
 
 
 def refuse_table_file(is_table: bool, output: Path | None) -> None:
-    """A table is made for the screen it is on; and what cannot be written is said before all is read, which
-    may take minutes. Raises InputError."""
+    """A table is made for a terminal; and an unwritable file is reported before the read, which may take
+    minutes. Raises InputError."""
     if output is None:
         return
     if is_table:
@@ -65,7 +65,7 @@ def refuse_table_file(is_table: bool, output: Path | None) -> None:
 
 
 def _unwritable(path: Path) -> int:
-    """The error number of what is in the way of ``write_file``, as far as can be known before; else 0."""
+    """The error number that ``write_file`` would meet, as far as that can be known before; else 0."""
     try:
         if path.is_dir():
             return errno.EISDIR
@@ -77,18 +77,18 @@ def _unwritable(path: Path) -> int:
         if not folder.is_dir():
             return errno.ENOTDIR
         return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
-    except (OSError, RuntimeError):  # that is for the writing to say
+    except (OSError, RuntimeError):  # the write itself will report that
         return 0
 
 
 def held(ledger: Ledger, what: str) -> str:
-    """What the ledger holds, as what is allowed instead of something that it does not."""
+    """What the ledger holds, as the allowed values in place of a missing one."""
     extent = ledger.extent()
     return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
 
 
 def complain_of_prices(ledger: Ledger, span: Window, cluster: str | None = None) -> None:
-    """Each price in ``span`` that should be looked at, once, on standard error."""
+    """Print each price in ``span`` that needs a review, once, on standard error."""
     from gpucost.domain.errors import DataProblemCode
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.display import visible
@@ -100,8 +100,8 @@ def complain_of_prices(ledger: Ledger, span: Window, cluster: str | None = None)
 
 
 def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
-    """How much of the capacity in ``span`` has no price, and whose it is, on standard error; nothing where
-    all of it has one. ``span`` has edges of windows."""
+    """Print how much of the capacity in ``span`` has no price, and whose it is, on standard error; nothing
+    where all of it has one. ``span`` has edges of windows."""
     from gpucost.domain.buckets import Bucket
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.display import hours, percent, visible
@@ -128,7 +128,7 @@ def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Written beside its place and renamed into it, so that nobody ever reads half a file.
+    """Written beside its place and renamed into it, so that a reader never sees half a file.
 
     A link leads to its file, which keeps its mode; a device or a pipe is written to, not replaced.
     """
@@ -137,7 +137,7 @@ def write_file(path: Path, data: bytes) -> None:
         if mode is not None and not stat.S_ISREG(mode):
             path.write_bytes(data)
             return
-        # Only now: where /dev/stdout is a pipe, the way to it that this gives is not there.
+        # Only now: where /dev/stdout is a pipe, the path that this gives does not exist.
         path = path.resolve()
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
             try:
@@ -161,15 +161,16 @@ def _umask() -> int:
 
 
 def tolerate_narrow_encodings() -> None:
-    """A terminal of ASCII shows a question mark for what it cannot show, instead of ending the command."""
+    """A terminal of ASCII shows a question mark for characters it cannot show, instead of
+    ending the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def stdout(*, whole: bool = False) -> Console:
-    """For results. Not in a terminal, it is as wide as a printed page and has no colours; with ``whole``,
-    for printers that know of it, it has no width there but that of COLUMNS: no table is cut."""
+    """For results. Outside a terminal, it is as wide as a printed page and has no colours; with ``whole``,
+    for printers that handle it, it has no width there but that of COLUMNS: no table is cut."""
     from gpucost.cli.terminal.columns import ResultConsole
     from gpucost.reports.render.terminal_parts import PAGE, WHOLE
 
