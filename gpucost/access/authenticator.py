@@ -1,7 +1,7 @@
-"""A bearer token -> a principal, whatever kind of token it is.
+"""Bearer tokens of any kind to principals.
 
-What begins with ``gpc_`` is an API key. Anything else is asked of the token checkers in their order; the
-first that knows the token decides.
+A token that begins with ``gpc_`` is an API key. Anything else goes to the token checkers in their order; the
+first that recognizes the token decides.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from gpucost.access.principal import Principal
 
 
 class AccessDenied(Exception):
-    """The token is not accepted. The text is for the log; whoever asks is never told why."""
+    """The token is not accepted. The text is for the log and is never sent to the caller."""
 
 
 class NotGranted(AccessDenied):
-    """The token is good, and its owner is known: but no grant of the settings fits. Who asks may be told."""
+    """The token is good, and its owner is known: but no grant of the settings fits. The caller may be sent
+    this."""
 
 
 class CheckUnavailable(Exception):
-    """Whether the token is good cannot be said now: its issuer does not answer, or is asked too much. Worth
-    trying again."""
+    """The token cannot be checked now: its issuer does not answer, or has too many requests. Worth trying
+    again."""
 
 
 class KeyStore(Protocol):
@@ -34,21 +35,21 @@ class KeyStore(Protocol):
         """The key of this id, valid or not; ``anew``: keys that were just made count as well."""
 
     def used(self, key_id: str, now_ms: int) -> None:
-        """Notes that a valid key was used. Cheap, and never in the way: it may note one use a minute."""
+        """Record that a valid key was used. Cheap, and never in the way: once a minute is enough."""
 
 
 class TokenChecker(Protocol):
     """OIDC, or Kubernetes."""
 
     def must_ask(self, token: str, now_ms: int) -> bool | None:
-        """Whether ``check`` would wait for another machine now; None for a token of somebody else's. It is
+        """Whether ``check`` would wait for another machine now; None for a token of another issuer. It is
         quick."""
 
     def check(self, token: str, now_ms: int) -> Principal | None:
-        """None for a token of somebody else's. Raises Denied, and CheckUnavailable."""
+        """None for a token of another issuer. Raises AccessDenied, and CheckUnavailable."""
 
     def close(self) -> None:
-        """Gives back what it holds open. It is not asked again."""
+        """Release connections. It is not called again."""
 
 
 class Authenticator:
@@ -62,8 +63,8 @@ class Authenticator:
         self._now = now
 
     def authenticate(self, token: str) -> Principal:
-        """Raises Denied for a token that is malformed, unknown, expired or revoked, NotGranted for one whose
-        owner is granted nothing, and CheckUnavailable."""
+        """Raises AccessDenied for a token that is malformed, unknown, expired or revoked, NotGranted for one
+        whose owner is granted nothing, and CheckUnavailable."""
         if token.startswith(keys.PREFIX):
             return self._key(token)
         now_ms = self._now()
@@ -75,7 +76,7 @@ class Authenticator:
 
     def must_ask(self, token: str) -> bool:
         """Whether ``authenticate`` would wait for an issuer or the API server now: never for an API key, nor
-        for a token whose answer is kept. Quick, and waits for nobody."""
+        for a token whose answer is kept. Quick, and never waits."""
         if token.startswith(keys.PREFIX):
             return False
         now_ms = self._now()
@@ -86,7 +87,7 @@ class Authenticator:
         return False
 
     def close(self) -> None:
-        """Gives back what the checkers hold open."""
+        """Release the connections of the checkers."""
         for checker in self._checkers:
             checker.close()
 
@@ -95,7 +96,8 @@ class Authenticator:
         now_ms = self._now()
         store, record = self._found(key_id, secret, anew=False)
         if record is None:
-            # A wrong secret as well: if only ids that nobody has were looked for again, the time would tell.
+            # Also for a wrong secret: if only unknown ids were looked for again, the time would reveal which
+            # exist.
             store, record = self._found(key_id, secret, anew=True)
         if store is None or record is None:
             raise AccessDenied("no such key")
@@ -107,7 +109,7 @@ class Authenticator:
     def _found(
         self, key_id: str, secret: str, *, anew: bool
     ) -> tuple[KeyStore, KeyRecord] | tuple[None, None]:
-        """The key of this id and secret, and where it is kept. What is asked anew is asked of all stores."""
+        """The key of this id and secret, and its store. With ``anew`` all stores are read again."""
         found = ((store, store.find(key_id, anew=anew)) for store in self._stores)
         every = list(found) if anew else found
         store, record = next((each for each in every if each[1] is not None), (None, None))
@@ -127,4 +129,4 @@ class FixedKeys:
         return self._records.get(key_id)
 
     def used(self, key_id: str, now_ms: int) -> None:
-        """Nobody asks the settings when a key was used."""
+        """The settings record no use of keys."""

@@ -1,4 +1,4 @@
-"""What somebody with a token may do, by name and groups. Pure."""
+"""Grants: roles and scopes of token holders, by name and groups. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gpucost.domain.configfile import is_name
 
 TEAM = "{team}"
 MOST_GROUPS = 1_000
-"""Of one person. What comes after them is not looked at, so somebody with more gets less, never more."""
-_NOBODYS = "__"  # what the ledger calls time that is nobody's begins so: it is no team of a group
+"""Of one person. Further groups are ignored, so a caller with more gets less, never more."""
+_NOBODYS = "__"  # names of the ledger for time without a team begin so: no group names such a team
 
 
 @dataclass(frozen=True, slots=True)
 class AccessGrant:
     """One grant of the settings.
 
-    ``users`` and ``groups`` say whose it is (``*`` at the end of a group stands for anything); without both
-    it is everybody's whom ``team_groups``, such as ``gpu-{team}-members``, gives a team. ``clusters`` None
-    is every cluster.
+    ``users`` and ``groups`` say who has it (``*`` at the end of a group stands for anything); without both
+    all have it to whom ``team_groups``, such as ``gpu-{team}-members``, gives a team. ``clusters`` None is
+    every cluster.
     """
 
     users: frozenset[str] = frozenset()
@@ -49,10 +49,11 @@ class GroupGrants:
     grants: tuple[AccessGrant, ...] = ()
 
     def principal(self, name: str, groups: Sequence[str], method: AuthenticationMethod) -> Principal | None:
-        """None for somebody whom no grant fits. A grant that is bound to teams and leads to none fits nobody.
+        """None for a caller whom no grant fits. A grant that is bound to teams and leads to none fits no
+        caller.
 
-        The id is ``METHOD:NAME``, as in ``oidc:ada``. No API key has a colon in its id, so whoever names
-        people at the issuer cannot make one that passes for a key in the log and in the audit trail.
+        The id is ``METHOD:NAME``, as in ``oidc:ada``. No API key has a colon in its id, so the administrator
+        of the issuer cannot make a name that passes for a key in the log and in the audit trail.
         """
         for grant in self.grants:
             teams = grant.teams_of(groups)
@@ -64,7 +65,7 @@ class GroupGrants:
 
 
 def known_groups(values: object) -> tuple[str, ...]:
-    """The groups in a claim: a list, or one as text. What is no name of a group is left out."""
+    """The groups in a claim: a list, or one as text. Values that cannot name a group are left out."""
     listed = [values] if isinstance(values, str) else values
     if not isinstance(listed, list):
         return ()
@@ -72,8 +73,8 @@ def known_groups(values: object) -> tuple[str, ...]:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name may stand in the log and in the audit trail: no marks that nobody sees, and nothing that
-    the ledger cannot hold."""
+    """Whether a name may stand in the log and in the audit trail: no invisible characters, and none that the
+    ledger cannot store."""
     return is_name(name) and name.isprintable()
 
 

@@ -32,7 +32,7 @@ class IssuerFetcher:
     proxies: bool = True
 
     def json(self, url: str) -> object:
-        """A document. No redirect is followed. Raises FetchError."""
+        """A document. No redirect is followed. Raises IssuerFetchError."""
         host = self._checked_host(url)
         try:
             with (
@@ -49,7 +49,7 @@ class IssuerFetcher:
                     raise IssuerFetchError(f"{host} answered {answer.status_code}")
                 body = _whole(answer, host)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            # Nothing of it is kept as a cause: it carries its request.
+            # The exception is not kept as a cause: it carries its request.
             why = f"{host}: {type(error).__name__}: {error}"[:256]
         else:
             return _parsed(body, host)
@@ -57,13 +57,14 @@ class IssuerFetcher:
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_file)
-        # From Python 3.13 on certificates without an authority key identifier are refused, and companies
-        # whose own authority was made that way are many. The chain and the name are verified as before.
+        # From Python 3.13 on certificates without an authority key identifier are refused, and many companies
+        # have an authority of their own that was made that way. The chain and the name are verified as
+        # before.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
     def _checked_host(self, url: str) -> str:
-        """The host, for messages: a URL may hold more than is to be told."""
+        """The host, for messages: the rest of a URL may be secret."""
         try:
             parts = urlsplit(url)
             host = parts.hostname or ""
@@ -86,7 +87,7 @@ class IssuerKeys:
     jwks_url: str = ""
 
     def __call__(self) -> object:
-        """Raises FetchError."""
+        """Raises IssuerFetchError."""
         return self.fetcher.json(self.jwks_url or self._discovered())
 
     def _discovered(self) -> str:
@@ -99,7 +100,7 @@ class IssuerKeys:
         if not isinstance(url, str):
             raise IssuerFetchError("the discovery page has no jwks_uri")
         if url.startswith("http:") and urlsplit(url).hostname != urlsplit(self.issuer).hostname:
-            # Over http anybody may have written that page: it must not lead us to another machine.
+            # Over http that page may be forged: it must not lead to another machine.
             raise IssuerFetchError("the discovery page leads to another host without TLS")
         return url
 

@@ -13,13 +13,13 @@ from gpucost.access.principal import LOOPBACK, AccessRole, Principal, scope_of
 PREFIX = "gpc_"
 KEY_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED = frozenset({LOOPBACK.id, "gpucost"})
-"""Ids of no key: in the audit trail they are whoever asks with ``auth: off``, and the service itself."""
+"""Ids of no key: in the audit trail they are the caller with ``auth: off``, and the service itself."""
 _NO_HASH = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """A key as it is kept: never its secret. Times are ms UTC.
+    """A key as it is stored: never its secret. Times are ms UTC.
 
     ``teams`` are of roles that are bound to teams; ``clusters`` None is every cluster. From ``expires_ms``
     on, and once it is revoked, it is refused. ``last_used_ms`` is exact to a minute or so.
@@ -51,7 +51,7 @@ def new_secret() -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """SHA-256 in hex, as it is kept."""
+    """SHA-256 in hex, as it is stored."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -66,6 +66,6 @@ def parse_key(token: str) -> tuple[str, str]:
 
 
 def matches(secret: str, record: KeyRecord | None) -> bool:
-    """The comparison runs for an unknown id too, so that its time says nothing about which ids exist."""
+    """The comparison runs for an unknown id too, so that its time does not reveal which ids exist."""
     same = hmac.compare_digest(hash_secret(secret), record.sha256 if record else _NO_HASH)
     return same and record is not None

@@ -1,9 +1,9 @@
-"""The keys that an issuer signs with: fetched, kept, and fetched again when there may be others.
-
-Bearer tokens of an OpenID Connect issuer.
+"""Bearer tokens of an OpenID Connect issuer, and the issuer's signing keys.
 
 The algorithm must be asymmetric, and the one that the key is for; the key is one that the issuer publishes,
-found by ``kid``. What a token says of keys by itself (``jku``, ``jwk``, ``x5u``, ``x5c``) is never looked at.
+found by ``kid``. What a token says of keys by itself (``jku``, ``jwk``, ``x5u``, ``x5c``) is never used.
+
+Keys are fetched, kept, and fetched again when there may be others.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from gpucost.access.token_claims import (
 logger = logging.getLogger(__name__)
 
 REFRESH_MS = 60_000
-"""At most one attempt in this time, whoever asks and however many: a flood of made-up keys costs no more."""
+"""At most one attempt in this time, however many requests there are: a flood of made-up keys
+costs no more."""
 FRESH_MS = 3_600_000
 """After that keys are fetched again with the next token, so that one that the issuer withdrew is dropped."""
 KEPT_MS = 24 * 3_600_000
-"""For so long keys go on serving while the issuer does not answer. That bridges an outage of a night; for
-ever would mean that whoever keeps us from the issuer can use a key that it has withdrawn."""
+"""How long keys are used while the issuer does not answer. That bridges an outage of a night; without a
+limit, an attacker who blocks the way to the issuer could use a key that it has withdrawn."""
 WAIT_S = 2.0
 """For the first keys of all, while another request fetches them."""
 
@@ -58,7 +59,7 @@ class IssuerFetchError(Exception):
 
 
 KeyFetch = Callable[[], object]
-"""Fetches a key set, parsed. Raises FetchError."""
+"""Fetches a key set, parsed. Raises IssuerFetchError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,12 @@ class KeySet:
         self._failed = False
 
     def is_empty(self, now_ms: int) -> bool:
-        """Whether any key must be waited for."""
+        """Whether a caller has to wait for the first keys."""
         return self._kept(now_ms) is None
 
     def find(self, kid: str, algorithm: str, now_ms: int) -> SigningKey:
-        """Raises Denied for a key that the issuer does not have, CheckUnavailable if that cannot be said."""
+        """Raises AccessDenied for a key that the issuer does not have, CheckUnavailable if that
+        is unknown."""
         held = self._kept(now_ms)
         if held is None or kid not in held.keys or _age_ms(held.fetched_ms, now_ms) > FRESH_MS:
             self._refresh(now_ms, wait=held is None)
@@ -114,7 +116,7 @@ class KeySet:
         return held if held is not None and _age_ms(held.fetched_ms, now_ms) <= KEPT_MS else None
 
     def _refresh(self, now_ms: int, *, wait: bool) -> None:
-        # Whoever has keys goes on with them; nobody may hold all threads by keys that do not exist.
+        # With keys at hand a caller goes on with them; made-up keys must not block all threads.
         if not self._lock.acquire(timeout=WAIT_S if wait else 0):
             return
         try:
@@ -135,7 +137,7 @@ class KeySet:
 
 
 def parse_keys(document: object) -> dict[str, tuple[SigningKey, ...]]:
-    """Key id -> keys. One that cannot be used is left out. Raises FetchError where none is left."""
+    """Key id -> keys. One that cannot be used is left out. Raises IssuerFetchError where none is left."""
     listed = document.get("keys") if isinstance(document, dict) else None
     found: dict[str, tuple[SigningKey, ...]] = {}
     for each in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
@@ -157,7 +159,7 @@ def _signing_key(values: dict[str, Any]) -> SigningKey | None:
     if not matching or not _is_for_signatures(values):
         return None
     try:
-        # Only the numbers of a public key: were a private one published, it is not ours to load.
+        # Only the numbers of a public key: a private one, should it be published, is not loaded.
         public: dict[str, Any] = {
             name: values[name] for name in ("kty", "crv", "n", "e", "x", "y") if name in values
         }
@@ -175,11 +177,11 @@ def _is_for_signatures(values: Mapping[str, Any]) -> bool:
 
 
 def _age_ms(since_ms: int, now_ms: int) -> int:
-    """Without a sign: a clock that was set back must not keep us from the issuer."""
+    """The absolute difference: a clock that was set back must not keep us from the issuer."""
     return abs(now_ms - since_ms)
 
 
-_KUBERNETES = "system:"  # as Kubernetes calls its own; nobody else's, whatever an issuer writes
+_KUBERNETES = "system:"  # prefix of Kubernetes' own names; reserved for them, whatever an issuer writes
 _MOST_KID = 256
 
 
@@ -190,14 +192,14 @@ class OidcTokens:
         self._rules, self._grants, self._keys = rules, grants, KeySet(fetch)
 
     def must_ask(self, token: str, now_ms: int) -> bool | None:
-        """Only without any key: with some, one attempt a minute is made, whoever asks."""
+        """Only without any key: with some, one attempt a minute is made for all requests."""
         opened = open_token(token)
         if opened is None or opened.claims.get("iss") != self._rules.issuer:
             return None
         return self._keys.is_empty(now_ms)
 
     def check(self, token: str, now_ms: int) -> Principal | None:
-        """None for what does not say that it is of this issuer. Raises Denied, and CheckUnavailable."""
+        """None for a token that does not name this issuer. Raises AccessDenied, and CheckUnavailable."""
         opened = open_token(token)
         if opened is None or opened.claims.get("iss") != self._rules.issuer:
             return None
@@ -208,7 +210,7 @@ class OidcTokens:
         return self._principal(opened.claims)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""
 
     def _check_signature(self, token: str, header: Mapping[str, Any], now_ms: int) -> None:
         algorithm, kid = header.get("alg"), header.get("kid")
@@ -227,7 +229,8 @@ class OidcTokens:
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
         name = claim(claims, self._rules.username_claim)
-        # One that is cut could be somebody else's; one with control characters would forge lines of the log.
+        # A name that is cut could be another person's; one with control characters would forge lines of the
+        # log.
         if not isinstance(name, str) or not is_plain(name) or name.startswith(_KUBERNETES):
             raise AccessDenied(f"the claim {self._rules.username_claim} is no name")
         if self._rules.username_claim == "email" and claims.get("email_verified", True) is not True:

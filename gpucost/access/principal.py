@@ -31,7 +31,7 @@ class AccessRole(StrEnum):
 
 
 class AuthenticationMethod(StrEnum):
-    """How somebody showed who it is."""
+    """How a caller was authenticated."""
 
     OFF = "off"
     KEY = "key"
@@ -41,8 +41,8 @@ class AuthenticationMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who may ask. ``id`` is a key's id, or the name that its token gives it; it appears in logs and
-    in the audit trail. ``scope`` bounds what it reads, and what it changes."""
+    """An authenticated caller. ``id`` is a key's id, or the name that its token gives it; it appears in logs
+    and in the audit trail. ``scope`` bounds what it reads, and what it changes."""
 
     id: str
     role: AccessRole
@@ -51,7 +51,7 @@ class Principal:
 
 
 LOOPBACK = Principal("loopback", AccessRole.ADMIN, EVERYTHING, AuthenticationMethod.OFF)
-"""Whoever asks where authentication is off."""
+"""The caller where authentication is off."""
 
 
 def scope_of(role: AccessRole, teams: frozenset[str], clusters: frozenset[str] | None) -> Scope:

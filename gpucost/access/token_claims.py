@@ -1,4 +1,4 @@
-"""JSON Web Tokens taken apart, and what may be believed of them before and after the signature is checked."""
+"""JSON Web Tokens parsed, and which of their claims are valid before and after the signature is checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from gpucost.access.authenticator import AccessDenied
 
 MOST_TOKEN_BYTES = 16_384
-"""A token with 200 groups has about 12,000; a larger one is not even taken apart."""
+"""A token with 200 groups has about 12,000; a larger one is not even parsed."""
 LEEWAY_MS = 60_000
 """By how much the clocks of the issuer and of this machine may differ."""
 _TYPES = ("jwt", "at+jwt", "application/at+jwt")
@@ -21,7 +21,7 @@ _TYPES = ("jwt", "at+jwt", "application/at+jwt")
 
 @dataclass(frozen=True, slots=True)
 class OidcRules:
-    """What a token must be, and where it names the person and the groups."""
+    """The requirements for a token, and the claims that name the person and the groups."""
 
     issuer: str
     audience: str
@@ -31,14 +31,14 @@ class OidcRules:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """A token that looks like a JWT: nothing in it is proven yet."""
+    """A token that looks like a JWT: nothing in it is verified yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
 
 
 def open_token(token: str) -> UnverifiedToken | None:
-    """None for what is no JWT, or is too large to be one of ours."""
+    """None for anything but a JWT, or one that is too large."""
     parts = token.split(".")
     if len(token) > MOST_TOKEN_BYTES or len(parts) != 3:
         return None
@@ -47,14 +47,15 @@ def open_token(token: str) -> UnverifiedToken | None:
 
 
 def check_type(header: Mapping[str, Any]) -> None:
-    """Raises Denied for what an issuer signs with the same keys for another purpose, such as a logout."""
+    """Raises AccessDenied for tokens that an issuer signs with the same keys for another purpose, such as a
+    logout."""
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
         raise AccessDenied("the token is of another type")
 
 
 def check_claims(claims: Mapping[str, Any], rules: OidcRules, now_ms: int) -> None:
-    """``iss``, ``aud``, ``exp``, ``nbf``, ``iat``, by the clock that is passed in. Raises Denied."""
+    """``iss``, ``aud``, ``exp``, ``nbf``, ``iat``, by the clock that is passed in. Raises AccessDenied."""
     if claims.get("iss") != rules.issuer:
         raise AccessDenied("the token is of another issuer")
     named = claims.get("aud")
@@ -72,7 +73,8 @@ def check_claims(claims: Mapping[str, Any], rules: OidcRules, now_ms: int) -> No
 
 
 def claim(claims: Mapping[str, Any], path: str) -> object:
-    """A claim by its name; where there is none of that name, by the way that its dots lead. None if missing.
+    """A claim by its name; where there is none of that name, by the path that its dots describe. None if
+    missing.
 
     The name itself comes first: claims such as ``https://example.com/groups`` have dots in it.
     """
@@ -87,11 +89,11 @@ def claim(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _instant(claims: Mapping[str, Any], name: str) -> int | None:
-    """Milliseconds; None where it is missing. Raises Denied for what is no number of seconds."""
+    """Milliseconds; None where it is missing. Raises AccessDenied for anything but a number of seconds."""
     value = claims.get(name)
     if value is None:
         return None
-    # Beyond that no date is written, and a float has no milliseconds left.
+    # Larger numbers are no dates, and a float that large has no milliseconds left.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
         raise AccessDenied(f"the token's {name} is no time")
     return math.floor(value * 1000)

@@ -1,4 +1,4 @@
-"""A chat room on loopback: takes what a bot of Slack's posts and changes, and shows it on a page."""
+"""A chat room on loopback: takes the messages and changes of a Slack bot, and shows them on a page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ChatPost:
 
 @dataclass
 class ChatRoom:
-    """What was said. All methods may be called from any thread."""
+    """The messages of a room. All methods may be called from any thread."""
 
     token: str
     _said: list[ChatPost] = field(default_factory=list)
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._said({"ok": False, "error": "unknown_method"})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the page shows what there is."""
+        """Logs nothing: the page shows the messages."""
 
     def _said(self, found: Mapping[str, object]) -> None:
         self._answer(200, "application/json", json.dumps(found))
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _article(said: ChatPost, answers: list[ChatPost]) -> str:
-    # The first line is for lock screens. Nothing is let through but what is made here.
+    # The first line is for lock screens. Only markup that is made here is passed through.
     shown = html.escape("\n".join(said.lines[1:] or said.lines))
     shown = _LINK.sub(r'<a href="\1">\2</a>', _BOLD.sub(r"<b>\1</b>", _CODE.sub(r"<pre>\1</pre>", shown)))
     edits = f"<small>changed {said.edits} times</small>" if said.edits else ""

@@ -1,6 +1,6 @@
 """The pages that the demo's exporters serve at one instant, with the labels a scrape gives them.
 
-What the queue collector would say of the simulated cluster: the real collector over simulated objects.
+Pages of the queue collector come from the real collector over simulated objects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpucost_queue_collector.scheduler_metrics import (
 
 
 class _NoTransport:
-    """The simulated cluster has no API server, and nobody asks for one."""
+    """The simulated cluster has no API server; the transport is never used."""
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> NoReturn:
         del params, timeout_s
@@ -50,7 +50,7 @@ _OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 
 
 class SimulatedCollector(QueueCollector):
-    """Ask for pages in order of time: it remembers as the real one does."""
+    """Ask for pages in order of time: it keeps state as the real one does."""
 
     def __init__(self, cluster: SimulatedCluster, incident: IdleIncident | None = None) -> None:
         self._cluster, self._incident = cluster, incident
@@ -72,7 +72,7 @@ class SimulatedCollector(QueueCollector):
         ).body.decode()
 
     def overview(self) -> ClusterOverview:
-        """The state with what ended in the last ten minutes, and the objects it belonged to."""
+        """The state with the pods and objects that ended in the last ten minutes."""
         ended = SimulatedWork.ended(self._cluster, self._at_ms - LINGER_MS, self._at_ms)
         jobs = {each.meta.uid: each for each in ended.jobs}
         workloads = {each.meta.uid: each for each in ended.workloads}
@@ -105,7 +105,7 @@ class SimulatedCollector(QueueCollector):
 
 
 class _Watch(ClusterWatch):
-    """A watch that has seen all of the simulated cluster."""
+    """A watch that has read all of the simulated cluster."""
 
     def __init__(self, clocks: WatchClocks, state: Callable[[], ClusterState]) -> None:
         super().__init__(_NOTHING, (), clocks=clocks)
@@ -180,7 +180,7 @@ _PORTS = {COLLECTOR_JOB: 9837, GPU_JOB: 9836, SERVICE_JOB: 8080}
 
 @dataclass(frozen=True, slots=True)
 class ScrapeTarget:
-    """What is scraped: ``instance`` is the node's name and port, or the program's."""
+    """A scrape target: ``instance`` is the node's name and port, or the program's."""
 
     job: str
     instance: str
@@ -201,7 +201,7 @@ def exporter_of(node: str) -> ScrapeTarget:
 
 
 class SimulatedExporters:
-    """All exporters of a simulated cluster. Ask in order of time: the collector remembers what it saw."""
+    """All exporters of a simulated cluster. Ask in order of time: the collector keeps state."""
 
     def __init__(self, cluster: SimulatedCluster, incident: IdleIncident | None = None) -> None:
         self.cluster, self._incident = cluster, incident
@@ -218,8 +218,8 @@ class SimulatedExporters:
         yield SERVERS, "".join([HEADER, *lines, EOF])
 
     def incident_pages(self, collected: str, at_ms: int) -> Iterator[tuple[ScrapeTarget, str]]:
-        """Of the incident's job alone, as scrapes at ``at_ms`` would have shown it. ``collected`` is a later
-        page of the collector: what that says of the job does not change while it runs."""
+        """Pages of the incident's job alone, as scrapes at ``at_ms`` would have shown it. ``collected`` is a
+        later page of the collector: its series about the job do not change while it runs."""
         if self._incident is None:
             return
         name, uid = self._incident.pod[1:]
@@ -228,6 +228,6 @@ class SimulatedExporters:
 
 
 def _only(page: str, part: str) -> str:
-    """The page with the series alone that have ``part`` in a label."""
+    """The page with only the series that have ``part`` in a label."""
     lines = (line for line in page.splitlines() if line.startswith("#") or part in line)
     return "".join(f"{line}\n" for line in lines)

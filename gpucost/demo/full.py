@@ -1,12 +1,10 @@
 """``gpucost demo --full``: the stack with a ``gpucost serve`` on it.
 
-A simulated cluster that stands around any instant, so that live scrapes go on where its history ends.
+The simulated cluster stands around any instant, so that live scrapes go on where its history ends. A ledger
+of its past is made first, so that costs, findings and waste do not begin with the demo.
 
-A ledger of the simulated cluster's past, so that costs, findings and waste do not begin with the demo.
-
-The proof of the whole stack: an idle job becomes a finding, an alert and a message, and all three end.
-
-Everything is asked where people would look: gpucost's API, Alertmanager's, and the chat room.
+``DemoCheck`` tests the whole stack: an idle job becomes a finding, an alert and a message, and all three end.
+It asks where people would: gpucost's API, Alertmanager's, and the chat room.
 """
 
 from __future__ import annotations
@@ -58,15 +56,15 @@ from gpucost.simulator.demo import DEMO_SEED, PRICES_NAME, TEAMS_NAME, demo_pric
 from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded_source import RecordedSource, record
 
-# What is found only once is not sure yet.
+# A finding seen only once is not certain yet.
 _LOOKS_BEFORE_MS = (10 * MINUTE_MS, 5 * MINUTE_MS, 0)
-# Rules look back for a day.
+# Rules read a day of history.
 _MORE_MS = DAY_MS
 
 
 @dataclass(frozen=True)
 class DemoHistoryLedger:
-    """A ledger filled up to an instant, and what the loops that filled it say of themselves."""
+    """A ledger filled up to an instant, and the status of the loops that filled it."""
 
     ledger: Ledger
     book: PriceBook
@@ -92,7 +90,7 @@ def past_of(
     teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
     rules = build_rules(AttributionSettings(), book, teams)
     now = _clock(window.end_ms)
-    # Nothing flows in any more, and nothing shall: its loop is as it was.
+    # No more windows are written: the status of the loop stays as it is.
     status, detect_status = LoopStatus(lambda: 0.0), DetectorStatus()
     with Ledger.open(url, now=now) as ledger:
         pipeline = build_pipeline(IngestSettings(), RecordedSource(recording), ledger, rules, now)
@@ -118,7 +116,7 @@ def past_of(
 
 
 def _cut(frames: ClusterFrames, window: Window) -> ClusterFrames:
-    """The rows that have a part in ``window``, whole; what was observed is cut to it."""
+    """The rows that overlap ``window``, whole; observed time is cut to it."""
     cut: dict[str, Any] = {}
     for each in fields(frames):
         frame = getattr(frames, each.name)
@@ -137,7 +135,7 @@ def _clock(at_ms: int) -> Callable[[], int]:
     return lambda: at_ms
 
 
-# How far into its span the demo stands: there is enough of everything to look at just then.
+# How far into its span the demo stands: the data just before it has an example of everything.
 _INTO_MS = 29 * DAY_MS + 11 * HOUR_MS
 _LENGTH_MS = 38 * DAY_MS
 
@@ -161,7 +159,7 @@ _SERVE = "from gpucost.cli import main; main()"
 
 @dataclass(frozen=True)
 class FullDemo:
-    """What runs: ``service`` is the address of gpucost's API."""
+    """The running demo: ``service`` is the address of gpucost's API."""
 
     stack: DemoStack
     service: str
@@ -169,7 +167,7 @@ class FullDemo:
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
-        """Where to look, with what is there."""
+        """Addresses to open, and what each of them shows."""
         return (
             ("gpucost: findings", f"{self.service}/v1/findings"),
             ("gpucost: metrics", f"{self.service}/metrics"),
@@ -198,7 +196,7 @@ def full(
     """Start all of it in ``folder``, and end it in order. Without a ``history``, three hours of it are in
     Prometheus and the week before in the ledger. Raises InputError and NotStarted, as ``stack``.
     """
-    for name in PROGRAMS:  # before anything is made
+    for name in PROGRAMS:  # before any file is made
         found(name)
     now_ms = time.time_ns() // 1_000_000
     cluster = cluster_around(now_ms, DEMO_SEED if seed is None else seed)
@@ -227,7 +225,7 @@ def full(
 
 
 def _remember(cluster: SimulatedCluster, folder: Path, now_ms: int) -> None:
-    """The ledger from the Monday before the last one to where Prometheus begins to know, so that there is a
+    """The ledger from the Monday before the last one to the begin of Prometheus' history, so that there is a
     whole week in it."""
     end_ms = (now_ms - _KNOWN_MS) // HOUR_MS * HOUR_MS
     window = Window(IsoWeek.of(end_ms).previous().window.start_ms, end_ms)
@@ -244,7 +242,7 @@ def _free_ports(count: int) -> list[int]:
 
 ALERT = "GpuCostIdleAllocation"
 LONGEST_S = 240.0
-"""Prometheus looks for the idle hours that are given to it once a minute; the rest takes seconds."""
+"""Prometheus checks for the imported idle hours once a minute; the rest takes seconds."""
 _PAUSE_S = 0.5
 _RESOLVED = "Resolved"
 
@@ -252,12 +250,12 @@ T = TypeVar("T")
 
 
 class NotShown(GpuCostError):
-    """What should have happened did not, within LONGEST_S; the message says what there was instead."""
+    """An expected result did not appear within LONGEST_S; the message says what there was instead."""
 
 
 @dataclass
 class DemoCheck:
-    """One run on a stack that has just started. ``say`` is told each step as it is seen."""
+    """One run on a stack that has just started. ``say`` is called with each step as it is seen."""
 
     full: FullDemo
     say: Callable[[str], object]
@@ -308,7 +306,7 @@ class DemoCheck:
         return found if found is not None and any(word in line for line in found.lines) else None
 
     def _over(self, opened: ChatPost) -> ChatPost | None:
-        """The message, once it says that it is over and was answered: the one comes just before the other."""
+        """The message, once it is marked as over and has its answer: the one comes just before the other."""
         is_answered = any(each.thread == opened.id for each in self._conversation())
         return self._message(_RESOLVED) if is_answered else None
 
@@ -320,7 +318,7 @@ class DemoCheck:
         return [each for each in said if first.id in (each.id, each.thread) or JOB in " ".join(each.lines)]
 
     def _complete(self, said: ChatPost, finding: Mapping[str, Any]) -> None:
-        """The message has the amount, the job, the team and the action."""
+        """Check that the message has the amount, the job, the team and the action."""
         text = "\n".join(said.lines)
         patch = str(finding["action"]["patch"]).splitlines()
         wanted = {"the amount": "USD ", "the job": JOB, "the team": TEAM, "the action": "".join(patch[:1])}
@@ -329,7 +327,7 @@ class DemoCheck:
             raise NotShown(f"the message lacks {', '.join(missing) or 'an action'}: {text}")
 
     def _once(self, opened: ChatPost) -> None:
-        """It was one message, replaced, with one answer that says that it is over."""
+        """Check that it was one message, replaced, with one answer that says that it is over."""
         conversation = self._conversation()
         roots = [each for each in conversation if not each.thread]
         answers = [each for each in conversation if each.thread == opened.id]

@@ -1,7 +1,5 @@
-"""What every GPU had counted for every pod by an instant: the simulated activity as sums of integers.
-
-The GPUs and MIG instances of simulated nodes, as an exporter would find them.
-"""
+"""GPU counters by pod up to an instant: the simulated activity as sums of integers; and the GPUs and MIG
+instances of simulated nodes, as an exporter would find them."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ class SimulatedDevice:
 
 
 def boards_of(seed: int, node: SimulatedNode) -> tuple[SimulatedDevice, ...]:
-    """All of a node, whoever holds them."""
+    """All of a node, with or without a holder."""
     by_board: dict[str, dict[DeviceKey, SimulatedGpu]] = {}
     for gpu in _gpus(seed, node):
         by_board.setdefault(gpu.key.gpu_uuid, {}).setdefault(gpu.key, gpu)
@@ -95,7 +93,7 @@ def _gpus(seed: int, node: SimulatedNode) -> Iterator[SimulatedGpu]:
             )
 
 
-# In the order of the columns below; tensor activity is worked out of SM activity.
+# In the order of the columns below; tensor activity is derived from SM activity.
 MEASURES = (
     *(GpuMeasure.HELD, GpuMeasure.OBSERVED, GpuMeasure.BUSY, GpuMeasure.SM_OBSERVED, GpuMeasure.SM_ACTIVE),
     *(GpuMeasure.ENERGY, GpuMeasure.TENSOR_OBSERVED, GpuMeasure.TENSOR_ACTIVE),
@@ -112,7 +110,7 @@ Amounts = Mapping[GpuMeasure, int]
 
 @dataclass(frozen=True, slots=True)
 class PodCount:
-    """What one GPU had counted for one pod; ``memory_bytes`` is what it uses of it now."""
+    """The counters of one GPU for one pod; ``memory_bytes`` is the pod's present use."""
 
     pod_uid: str
     gpu: str
@@ -154,7 +152,7 @@ class GpuCounts:
         self._added, self._retired = 0, dict[tuple[str, str], dict[GpuMeasure, int]]()
 
     def of_pods(self, at_ms: int) -> Iterator[PodCount]:
-        """Those that hold a GPU at ``at_ms``, or gave it back in the last ten minutes."""
+        """Pods that hold a GPU at ``at_ms``, or gave it back in the last ten minutes."""
         begun, ended = self._start[self._first], self._end[self._last]
         for at in np.flatnonzero((begun <= at_ms) & (ended + LINGER_MS > at_ms)).tolist():
             low, high = int(self._first[at]), int(self._last[at]) + 1
@@ -170,7 +168,7 @@ class GpuCounts:
             yield PodCount(self._pods[at], self._gpus[at], int(begun[at]), amounts, memory)
 
     def retired(self, at_ms: int) -> Mapping[tuple[str, str], Amounts]:
-        """By node and GPU: what pods had counted that are longer gone."""
+        """By node and GPU: the counts of pods that ended earlier than that."""
         gone = int(np.searchsorted(self._gone_ms, at_ms, "right"))
         if gone < self._added:
             self._added, self._retired = 0, {}
@@ -183,7 +181,7 @@ class GpuCounts:
 
 
 class GpuHeldTime:
-    """For how long each GPU was held by anybody, by the scheduler's own times: what is left was free."""
+    """How long each GPU had a holder, by the scheduler's own times: the rest of the time it was free."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         found: dict[str, list[tuple[int, int]]] = {}
@@ -204,7 +202,7 @@ class GpuHeldTime:
 
 
 def _spread(first: DrawnInts, length: int) -> DrawnInts:
-    """Of each row the number of its series."""
+    """The number of its series for each row."""
     found: DrawnInts = np.repeat(np.arange(len(first)), np.diff(np.append(first, length)))
     return found
 

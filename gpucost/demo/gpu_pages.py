@@ -1,4 +1,5 @@
-"""What the GPU exporters of the simulated nodes say: the real exporter's families over simulated counts."""
+"""The pages of the GPU exporters of the simulated nodes: the real exporter's families over
+simulated counts."""
 
 from __future__ import annotations
 
@@ -70,13 +71,13 @@ _DRIVER = "580.95.05"
 _NS = 1_000_000
 # A 64th of a second: whole nanoseconds, and whole ticks.
 _QUANTUM_NS = 15_625_000
-# A GPU is held down for power for this part of its SM activity, in hundredths, by the end of its uuid.
+# The part of its SM activity in which a GPU is capped for power, in hundredths, by the end of its uuid.
 _CAPPED = (0, 2, 0, 4, 1)
 _THERMAL_NODE = "a100-02"
-# What an exporter that misses looks counts: one that hung this often a day.
+# Hangs per day of a simulated exporter whose reads fail.
 _HANGS_PER_DAY = 3
 _DAY_MS = 86_400_000
-# What the exporter's endpoint says of its only part.
+# The exporter's endpoint has only this part.
 _PART = (SnapshotSource.name,)
 _ITSELF = (
     MetricFamily(SOURCE_UP, [(_PART, 1.0)]),
@@ -86,7 +87,7 @@ _ITSELF = (
 
 
 class GpuPages:
-    """One page per node that measures at all: what a scrape of its exporter gets at an instant."""
+    """One page for each node with an exporter: the result of a scrape at an instant."""
 
     def __init__(self, cluster: SimulatedCluster, incident: IdleIncident | None = None) -> None:
         self._cluster, self._incident = cluster, incident
@@ -134,7 +135,7 @@ class GpuPages:
         return self._page(look.snapshot())
 
     def _page(self, snapshot: ExporterSnapshot) -> str:
-        """As the exporter would write it, with the names of series kept: they are most of the work."""
+        """The page in the exporter's format; names of series are cached, since they are most of the work."""
         source = SnapshotSource()
         source.latest = snapshot
         texts = list[str]()
@@ -150,7 +151,7 @@ class GpuPages:
         return "".join((*texts, EOF))
 
     def _held(self, at_ms: int) -> Mapping[str, list[tuple[str, str, str]]]:
-        """By node: (uid of a pod, GPU, resource) of what is held now."""
+        """By node: (uid of a pod, GPU, resource) of everything held now."""
         found: dict[str, list[tuple[str, str, str]]] = {}
         for at in self._cluster.placed(at_ms, at_ms + 1):
             pod, (_, uid) = self._cluster.placements[at], self._cluster.names[at]
@@ -219,7 +220,7 @@ class _NodeInstant:
             for count in mine:
                 for measure, amount in count.amounts.items():
                     used[measure] += amount
-            # Rounded once: the difference of two rounded times goes to and fro by a nanosecond.
+            # Rounded once: the difference of two rounded times would fluctuate by a nanosecond.
             free_ns = (lived_ns * gpu.part - self.held_ns(gpu, self.at_ms)) // _QUANTUM_NS * _QUANTUM_NS
             totals = self._totals(gpu, used, free_ns)
             energy_mj += totals.pop(GpuMeasure.ENERGY)
@@ -257,7 +258,7 @@ class _NodeInstant:
     def _totals(
         self, gpu: SimulatedGpu, used: Mapping[GpuMeasure, int], free_ns: int
     ) -> dict[GpuMeasure, int]:
-        """What the GPU itself counted: what pods used, and the time in which nobody held it."""
+        """The counts of the GPU itself: those of pods, and the time without a holder."""
         seen_ns = int(free_ns * gpu.coverage)
         totals = {GpuMeasure.HELD: used[GpuMeasure.HELD] + free_ns}
         if gpu.has_busy:
@@ -354,7 +355,7 @@ def _whole(count: PodCount) -> PodCount:
 
 
 def _in_quanta(amounts: Amounts) -> dict[GpuMeasure, int]:
-    """Times in whole ticks, so that what is left of a GPU's never falls by a tick."""
+    """Times in whole ticks, so that the rest of a GPU's time never falls by a tick."""
     return {
         measure: amount if measure is GpuMeasure.ENERGY else amount // _QUANTUM_NS * _QUANTUM_NS
         for measure, amount in amounts.items()

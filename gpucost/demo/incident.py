@@ -1,8 +1,8 @@
-"""An idle allocation on command: a training job that does nothing until it is told to end, on its own node.
+"""An idle allocation on command: a training job that does nothing until it is ended, on a node of its own.
 
-The node is there all the time. When the job appears, it has been there for ``BEFORE_MS`` already: a detector
-that waits for five minutes need not be waited for. ``IdleIncident.since_ms`` says from when its history is
-to be added to what was scraped (``stack``).
+The node is there all the time. When the job appears, it has been running for ``BEFORE_MS`` already, so that a
+detector which requires five minutes finds it at once. ``IdleIncident.since_ms`` is the start of the history
+that is to be added to the scraped one (``stack``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class IdleIncident:
 
     @classmethod
     def on(cls, seed: int, start_ms: int, end_ms: int) -> IdleIncident:
-        """On a node that is there from ``start_ms`` to ``end_ms``."""
+        """On a node that exists from ``start_ms`` to ``end_ms``."""
         pool = next(each for each in POOLS if each.name == "h100")
         node = SimulatedNode(
             NODE, pool.name, pool.product, pool.boards, pool.instance_type, pool.capacity_type,
@@ -79,7 +79,7 @@ class IdleIncident:
             self._ended_ms = now_ms
 
     def added(self, state: ClusterState) -> ClusterState:
-        """The state with the node, and the job while it is there."""
+        """The state with the node, and with the job while it exists."""
         nodes = {**state.nodes, **_by_uid([node_object(self.node, self.seed, state.at_ms)])}
         if not self._is_there(state.at_ms):
             return replace(state, nodes=nodes)
@@ -94,11 +94,11 @@ class IdleIncident:
         return (self._pod(ended_ms),), _by_uid([self._job()])
 
     def held(self, at_ms: int) -> list[tuple[str, str, str]]:
-        """(uid of the pod, GPU, resource) of what is held now."""
+        """(uid of the pod, GPU, resource) of everything held now."""
         return [(self._uid, gpu, GPU) for gpu in self._gpus] if self._is_there(at_ms) else []
 
     def counts(self, at_ms: int) -> list[PodCount]:
-        """What its GPUs counted: time, and nothing done in it."""
+        """The counts of its GPUs: time, and no activity in it."""
         since_ms = self._since_ms
         if since_ms is None or at_ms < since_ms:
             return []

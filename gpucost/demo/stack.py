@@ -3,9 +3,8 @@
 gpucost itself is not started here: ``DemoStack.settings_text`` are the settings that ``gpucost serve`` needs
 to read from this Prometheus and to post into this room; Alertmanager posts to ``service_url``.
 
-Pages scraped at known instants -> one OpenMetrics text with times, as promtool reads it. Pure.
-
-Programs of the demo: found, started, waited for, and always ended again.
+Programs are found, started, waited for, and always ended again. Pages of known instants become one
+OpenMetrics text with times for promtool.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ _UP = "up"
 
 
 class MetricBackfill:
-    """Add pages in order of time, then take ``text``: a family stands in it once, as the format wants it.
+    """Add pages in order of time, then take ``text``: a family stands in it once, as the format requires.
 
     ``with_up``: with the series ``up`` that a scrape leaves, 1.
     """
@@ -224,8 +223,8 @@ class DemoStack:
     history: ScrapeHistory
 
     def begin(self, incident: IdleIncident) -> None:
-        """The incident's job appears, with the minutes that it is old already. Prometheus looks for new
-        blocks once a minute. Raises NotStarted where it does not take them."""
+        """The incident's job appears, with its history so far. Prometheus checks for new blocks once a
+        minute. Raises NotStarted where it does not load them."""
         now_ms = time.time_ns() // 1_000_000
         since_ms = incident.begin(now_ms)
         create_blocks(self.exporters.history(since_ms, now_ms), self.folder / DATA)
@@ -242,7 +241,7 @@ class DemoStack:
                 },
                 "pricing": {"book": str(folder / PRICES_NAME)},
                 "teams": {"rules": str(folder / TEAMS_NAME)},
-                # A window is settled only when no idle job can appear in it any more (Incident.BEFORE_MS).
+                # A window is settled only when no idle job can appear in it any more (incident.BEFORE_MS).
                 "ingest": {"window": "5m", "batch": "1h", "lateness": "15m", "poll": "10s", "backfill": "3h"},
                 "detectors": {
                     "interval": "10s",
@@ -305,7 +304,7 @@ class LoopbackPorts:
 
 
 class PageServer(ThreadingHTTPServer):
-    """All exporters on one port: ``/JOB/INSTANCE/metrics`` is the page of a target as of now."""
+    """All exporters on one port: ``/JOB/INSTANCE/metrics`` is the current page of a target."""
 
     daemon_threads = True
 
@@ -373,15 +372,15 @@ class _PageHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/plain" if page is None else _TYPE)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        with contextlib.suppress(ConnectionError):  # who asked may have gone
+        with contextlib.suppress(ConnectionError):  # the client may have gone
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: Prometheus says what it could not read."""
+        """Logs nothing: Prometheus reports what it could not read."""
 
 
 def path_of(target: ScrapeTarget) -> str:
-    """Where a target's page is."""
+    """The path of a target's page."""
     return f"/{target.job}/{target.instance}/metrics"
 
 

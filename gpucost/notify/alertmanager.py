@@ -1,8 +1,8 @@
 """The payload that Alertmanager posts to a webhook, version 4, read and checked.
 
-Every group is sent as a whole, again and again while it goes on, and at least once when it is over.
-Fields that are not known are ignored, since Alertmanager adds some; a known one of a wrong type is refused.
-Texts are those of whoever wrote the rules and of what runs: untrusted.
+Every group is sent as a whole, repeatedly while it fires, and at least once when it is resolved. Unknown
+fields are ignored, since Alertmanager adds some; a known one of a wrong type is refused. Texts come from the
+authors of rules and from workloads: untrusted.
 
 Source: prometheus.io/docs/alerting/latest/configuration/#webhook_config.
 """
@@ -26,9 +26,9 @@ answered with a 5xx and nothing else (prometheus/alertmanager v0.28, notify/webh
 notify/util.go: Retrier.Check). So it is room for thousands of alerts, where ``max_alerts`` of the receiver
 should keep it to some hundred."""
 MOST_VALUES = 400_000
-"""Values in one body, by its commas and brackets. Bodies of that size have half as many."""
+"""Most values in one body, counted by its commas and brackets. Bodies of that size have half as many."""
 MOST_ALERTS = 500
-"""Alerts that are read of one group; the rest are counted as cut off, and the message says so."""
+"""Most alerts that are read of one group; the rest are counted as cut off, and the message says so."""
 MOST_PAIRS = 100
 """Labels, or annotations, of one alert."""
 LONGEST_NAME = 1_000
@@ -43,8 +43,8 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class AlertmanagerAlert:
-    """One alert. ``starts_ms`` and ``ends_ms`` are None where nothing is said; an end may be in the future,
-    for one that fires. ``fingerprint`` tells its labels from others."""
+    """One alert. ``starts_ms`` and ``ends_ms`` are None where the payload has none; an end may be in the
+    future, for one that fires. ``fingerprint`` identifies its set of labels."""
 
     is_firing: bool
     labels: Mapping[str, str]
@@ -63,7 +63,7 @@ class AlertmanagerAlert:
 
 @dataclass(frozen=True, slots=True)
 class AlertmanagerGroup:
-    """What was sent. ``truncated`` is how many alerts of the group are not among ``alerts``."""
+    """One group as it was sent. ``truncated`` is how many alerts of the group are not among ``alerts``."""
 
     group_key: str
     is_firing: bool
@@ -80,8 +80,8 @@ class AlertmanagerGroup:
         return tuple(each for each in self.alerts if each.is_firing)
 
     def without(self, is_told: Callable[[AlertmanagerAlert], bool]) -> AlertmanagerGroup:
-        """The group without the alerts that are told elsewhere. It is over where none that is left fires.
-        What was cut off may be of either kind, and stays counted."""
+        """The group without the alerts that are reported elsewhere. It is over where none that is left fires.
+        Alerts that were cut off may be of either kind, and stay counted."""
         rest = tuple(each for each in self.alerts if not is_told(each))
         if len(rest) == len(self.alerts):
             return self
@@ -171,7 +171,7 @@ def _text(found: Mapping[str, object], key: str, place: str = "") -> str:
 
 
 def _cut(text: str) -> str:
-    """Half a surrogate pair is no character: no database and no chat takes one."""
+    """Half a surrogate pair is no character: databases and chats refuse it."""
     text = _HALVES.sub("\ufffd", text)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - len(CUT)] + CUT
 
@@ -209,7 +209,7 @@ def _pairs(found: Mapping[str, object], key: str, place: str = "") -> Mapping[st
 
 
 def _instant(found: Mapping[str, object], key: str, place: str) -> int | None:
-    """None for what is missing, and for Go's zero time, which says that there is none."""
+    """None for a missing value, and for Go's zero time, which means that there is none."""
     text = _text(found, key, place)
     if not text or text.startswith(_NEVER):
         return None

@@ -30,7 +30,7 @@ class MailServer:
 
 @dataclass(frozen=True, slots=True)
 class NotificationChannel:
-    """One place to tell things.
+    """One destination of messages.
 
     - Slack and Mattermost: ``url`` is an incoming webhook, whose messages cannot be changed afterwards; or,
       with ``token`` (of a bot) and ``room`` (a channel's id), ``url`` is the base of the API
@@ -39,11 +39,10 @@ class NotificationChannel:
     - E-mail: ``recipients`` over ``mailbox``; what belongs together has one thread.
     - Apprise: ``url`` is one of its own.
 
-    ``mention`` is who is called where a message asks for it: written as it stands, in the service's own words
-    (Slack ``<!subteam^S012>``, Mattermost ``@oncall``); for Teams a user's address, or ``Name <address>``.
-    ``sees_all``: its readers may see every team, so messages may name all
-    of them. ``allow_http``: http without TLS is allowed, ``allow_private``: addresses of the cluster or of
-    loopback are.
+    ``mention`` is called where a message asks for it: written as it stands, in the service's own words (Slack
+    ``<!subteam^S012>``, Mattermost ``@oncall``); for Teams a user's address, or ``Name <address>``.
+    ``sees_all``: its readers may see every team, so messages may name all of them. ``allow_http``: http
+    without TLS is allowed, ``allow_private``: addresses of the cluster or of loopback are.
     """
 
     name: str

@@ -1,9 +1,7 @@
-"""The neutral message: what is said, without a word of how any service writes it.
+"""The neutral message: its content, independent of the markup of any service; and its JSON for the outbox.
 
-Every text is plain and may hold anything a user could put into a name: renderers escape it and cut it to
-what their service takes. Line breaks are kept in ``MessageSection.text`` and ``MessageSection.code`` only.
-
-Messages as JSON and back: what the outbox keeps of them.
+Every text is plain and may hold anything a user could put into a name: renderers escape it and cut it to what
+their service takes. Line breaks are kept in ``MessageSection.text`` and ``MessageSection.code`` only.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from gpucost.domain.errors import GpuCostError
 
 
 class MessageTone(StrEnum):
-    """How it is coloured."""
+    """The colour of a message."""
 
     INFO = "info"
     WARNING = "warning"
@@ -46,7 +44,7 @@ class MessageLink:
 @dataclass(frozen=True, slots=True)
 class ChartBar:
     """One bar of a chart: its label, its parts in the order of ``MessageChart.series``, and its value in
-    words. A part that is not known is None, and drawn as a gap."""
+    words. An unknown part is None, and drawn as a gap."""
 
     label: str
     parts: tuple[int | None, ...]
@@ -86,8 +84,8 @@ class MessageSection:
 class NotificationMessage:
     """One message. ``summary`` is the one sentence a lock screen shows; ``footer`` says where it comes from.
 
-    ``mentions`` asks for the mention that the channel's settings name (who is on call); a message can name
-    nobody by itself.
+    ``mentions`` asks for the mention that the channel's settings name (who is on call); a message itself
+    cannot name a person.
     """
 
     title: str
@@ -109,7 +107,7 @@ class UnreadableMessage(GpuCostError):
 
 
 def message_to_json(message: NotificationMessage) -> str:
-    """Compact text, the same for equal messages. What no database can store is replaced by ``?``."""
+    """Compact text, the same for equal messages. Characters that databases refuse are replaced by ``?``."""
     text = _compact({"version": MESSAGE_VERSION, "message": asdict(message)})
     return text.encode(errors="replace").decode()
 
@@ -125,7 +123,7 @@ def message_from_json(text: str) -> NotificationMessage:
         message = _MESSAGE.validate_python(written)
     except (ValidationError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableMessage(f"no message: {type(error).__name__}") from None
-    # Pydantic forgives unknown fields and converts types; what it made must be what was written.
+    # Pydantic accepts unknown fields and converts types; so the result is compared with what was read.
     if message_to_json(message) != _compact(found):
         raise UnreadableMessage("no message as it is written here: fields or types differ")
     return message

@@ -1,10 +1,10 @@
-"""What happened that people may want to be told, the conversations about it, and posts on their way.
+"""Notices, the conversations about them, and posts on their way.
 
-A *notice* is news about one thing, known by its key. A *conversation* is what one channel was told of that
-thing so far; there is one per channel and key, so that nothing is said twice, and a restart says nothing
-again. A *post* is one message on its way to one channel.
+A *notice* is news about one thing, identified by its key. A *conversation* is what one channel was sent about
+that thing so far; there is one per channel and key, so that nothing is sent twice, also after a restart. A
+*post* is one message on its way to one channel.
 
-Short names for long texts: versions of notices, keys of groups.
+Short hashes stand for long texts: versions of notices, keys of groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpucost.notify.message import NotificationMessage
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about. ``routes`` may ask for kinds."""
+    """The subject of a notice. Routes may select kinds."""
 
     FINDING = "finding"
     ALERT = "alert"
@@ -27,16 +27,16 @@ class NoticeKind(StrEnum):
 
 
 class NoticeStage(StrEnum):
-    """Where the thing stands."""
+    """The stage of the thing."""
 
     OPEN = "open"
     RESOLVED = "resolved"
     ONCE = "once"
-    """Told and done: digests, closed months."""
+    """Sent once: digests, closed months."""
 
 
 class NoticeRank(StrEnum):
-    """How much it matters, from least to most. Findings' own severities have the same names."""
+    """Its importance, from least to most. Findings' own severities have the same names."""
 
     INFO = "info"
     LOW = "low"
@@ -51,19 +51,19 @@ class NoticeRank(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """How one thing stands now.
+    """The present state of one thing.
 
-    ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``,
-    ``alert:HASH of groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM
-    is the platform's), ``month:2026-10:TEAM``. ``group`` is the same for what a cool-down treats as one: a
-    finding that comes back has another key and the same group. ``version`` changes when the message says
-    something new that is worth an update. ``team`` is empty for what concerns the platform. ``since_ms`` is
-    when it began, ``acknowledged`` whether somebody has taken it on (no escalation then).
+    ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``, ``alert:HASH of
+    groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM is the
+    platform's), ``month:2026-10:TEAM``. ``group`` is the same for what a cool-down treats as one: a finding
+    that comes back has another key and the same group. ``version`` changes when the message has news that is
+    worth an update. ``team`` is empty for the platform's notices. ``since_ms`` is when it began,
+    ``acknowledged`` whether a person has taken it on (no escalation then).
 
-    ``name`` is that of the anti-pattern or alert, which routes may ask for; empty for other kinds.
+    ``name`` is that of the anti-pattern or alert, which routes may select empty for other kinds.
 
-    ``message`` is in words that the owning team may read; ``full`` those for who sees every team, where they
-    differ.
+    ``message`` is in words that the owning team may read; ``full`` in those for readers who see every team,
+    where they differ.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What ``channel`` was told of ``key``. Instants are ms; None for what did not happen.
+    """What ``channel`` was sent about ``key``. Instants are ms; None for events that did not happen.
 
     ``reference`` is the service's own name of the posted message, with which it can be updated and answered;
     empty where the service has none, or the post has not arrived yet.
@@ -133,5 +133,5 @@ class NoticeDelivery:
 
 
 def short_hash(*parts: str) -> str:
-    """16 hex digits that stand for ``parts``, in their order; also for text that is no proper Unicode."""
+    """16 hex digits that stand for ``parts``, in their order; also for text with lone surrogates."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:16]

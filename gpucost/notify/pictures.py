@@ -1,6 +1,6 @@
 """Charts as PNG, for mail and cards, and as bars of text, for chats that take no picture.
 
-Pillow is loaded where a PNG is drawn and not before. The colours are those of the reports' pages.
+Pillow is imported only when a PNG is drawn. The colours are those of the reports' pages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def colour(key: str) -> str:
 
 
 def described(chart: MessageChart) -> str:
-    """``chart`` in words, for who cannot see it."""
+    """``chart`` in words, for readers who cannot see it."""
     bars = "; ".join(f"{text.shown(bar.label)}: {_value(bar, chart)}" for bar in chart.bars[:MOST_BARS])
     return f"{text.shown(chart.title)}, in {text.shown(chart.unit)}. {bars}{_more(chart)}"
 
@@ -160,8 +160,8 @@ class _Canvas:
     def _spans(
         self, bar: ChartBar, most: int, start: float, end: float
     ) -> list[tuple[float, float, str | None]]:
-        """(from, to, key of the colour or None for the unknown) of the parts of ``bar``. A part that is more
-        than nothing is seen; a gap takes the room that is left, or a little."""
+        """(from, to, key of the colour or None for the unknown) of the parts of ``bar``. A part above zero is
+        visible; a gap takes the room that is left, or a little."""
         spans: list[tuple[float, float, str | None]] = []
         room, at = end - start, start
         for part, key in zip(bar.parts, self.chart.colours, strict=False):
@@ -276,7 +276,7 @@ def _short(words: str, limit: int) -> str:
 
 
 def _value(bar: ChartBar, chart: MessageChart) -> str:
-    """A bar in words: as it was given, else its sum, or that it is not known."""
+    """A bar in words: as it was given, else its sum, or that it is unknown."""
     if bar.shown:
         return text.shown(bar.shown[: text.VALUE])
     if None in bar.parts:

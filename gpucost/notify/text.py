@@ -1,13 +1,13 @@
-r"""The one place where text is made harmless and cut, per service.
+r"""The one place where text is escaped and cut, per service.
 
-A message's texts may hold anything that fits into a name. What is written here pings nobody, links nowhere,
-formats nothing, and hides nothing: control characters, right-to-left marks and zero-width characters are
+A message's texts may hold anything that fits into a name. Text that passes here mentions no one, links nowhere,
+has no markup, and hides nothing: control characters, right-to-left marks and zero-width characters are
 written as ``\u202e``, and an address in a text loses its link (``https[:]//``). A bare
-``example.com/x`` does not: resources and images are called so. What is cut ends in a mark.
+``example.com/x`` does not: resources and images have such names. A cut text ends in a mark.
 
 Lengths are UTF-16 units, which is what JavaScript services count; never less than characters.
 
-What fits: a message's parts are written in order until a service's limit, and what is left out is said.
+``fitted`` writes a message's parts in order until a service's limit, and mentions how many were left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME, VALUE, LINK, FOOTER = 80, 400, 75, 300
 URL = 1000
 MOST_LINKS = 5
 
-_BREAK = "\u200b"  # zero-width space: what is on its two sides is not one word
+_BREAK = "\u200b"  # zero-width space: the text on its two sides is not one word
 _LINES = re.compile(r"\r\n?|\n")
 _BREAKS = re.compile(r"[\r\n\t\v\f\x85\u2028\u2029]+")
 _MANY_LINES = re.compile(r"\n{3,}")
@@ -90,7 +90,7 @@ class TextMarkup:
         return self._written(kept, limit, len(text) > limit + 1, CUT)
 
     def code(self, text: str, limit: int, whole: str = "") -> str:
-        """``text`` to be copied, of at most ``limit`` units. What is cut ends at a line where it can, and
+        """``text`` to be copied, of at most ``limit`` units. A cut is made at a line where it can, and
         ``whole`` says where all of it is."""
         mark = f"\n… (cut; all of it: {self.line(whole, LINK)})" if whole else f"\n{CUT}"
         kept = shown_lines(text[: limit + 1], tab="\t")
@@ -134,7 +134,7 @@ def _entity(match: re.Match[str]) -> str:
     return {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}[match[0]]
 
 
-# Slack knows no escape but for & < >, so what formats is written with a character that looks like it.
+# Slack has no escape but for & < >, so characters that format are replaced by ones that look alike.
 _LOOK_ALIKES = {"*": "∗", "~": "∼", "`": "ˋ", "_": "＿", ":": "∶", "@": f"@{_BREAK}"}
 
 
@@ -195,7 +195,7 @@ TEAMS = TextMarkup(
 )
 """For TextBlocks and facts of adaptive cards: a subset of markdown, ``{{DATE(…)}}``, templates' ``${…}``."""
 VERBATIM = TextMarkup(re.compile(r"(?!)"), lambda match: match[0])
-"""For what is shown as it stands: code of an adaptive card, of a mail, of a plain reader."""
+"""For text that is shown as it stands: code of an adaptive card, of a mail, of a plain reader."""
 MATTERMOST = TextMarkup(
     re.compile(rf"{_ADDRESS}|{_START}|{_EMOJI}|{_ENTITY}|[<>*~`|#@$\[\]\\]|{_EDGE}", re.M | re.I), _mattermost
 )
@@ -206,7 +206,7 @@ MATTERMOST_CODE = TextMarkup(re.compile(r"<(?=[!@#]|\w+:)"), _mattermost_code)
 CHAT = TextMarkup(
     re.compile(rf"{_ADDRESS}|{_CALL}", re.I), lambda match: _unlinked(match) or _uncalled(match)
 )
-"""For text in a chat of which nothing is known: what calls somebody in any of them is taken apart."""
+"""For text in a chat of unknown kind: mentions of all known kinds are broken up."""
 CHAT_CODE = TextMarkup(re.compile(_CALL), _uncalled)
 
 
@@ -289,6 +289,6 @@ def links_left_out(count: int) -> str:
 
 
 def where_whole(message: NotificationMessage) -> str:
-    """Where the whole of what is cut can be read: the text of the message's first link, or nothing."""
+    """Where the uncut text can be read: the text of the message's first link, or nothing."""
     links, _ = linked(message.links)
     return links[0][0] if links else ""

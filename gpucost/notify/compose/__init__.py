@@ -1,13 +1,12 @@
-"""From what is known to a message: one module for each kind of news. Pure.
+"""From facts to messages: one module for each kind of notice. Pure.
 
-    links      where the service, dashboards and runbooks are
-    owners     whose team a name stands for, also where it is nobody's
+What must not live here: reading the ledger, routing, markup. Begin with ``finding.of_life``.
+
+    links      addresses of the service, dashboards and runbooks
     finding    a finding's life -> notice
     alert      a group of alerts -> notice
-    advice     what would let a waiting job start earlier -> notice
-    digest     the digest of a week -> notice; digest_charts, its charts
+    advice     a change by which a waiting job starts earlier -> notice
+    digest     the digest of a week, with its charts -> notice
     month      a closed month -> notice
-    amounts    money, GPU-hours and changes in words
-
-What must not live here: reading the ledger, deciding who is told, markup.
+    wording    money, GPU-hours, shares, instants and owners in words
 """

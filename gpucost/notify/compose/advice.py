@@ -1,7 +1,7 @@
-"""A job that waits, and what would let it start earlier -> notice.
+"""Notices about a waiting job, and a change by which it would start earlier.
 
-Only a suggestion that the advisor has tried on the changed job is told, and only where the job starts earlier
-by it. The owning team reads the answer without the names of what others run.
+Only a suggestion that the advisor has tried on the changed job is used, and only where the job starts earlier
+by it. The owning team reads the answer without the names of other teams' work.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def over(
     namespace: str,
     workload: str,
 ) -> Notice:
-    """It waits no longer: it runs since ``started_ms``, or, with None, left without a start."""
+    """It waits no longer: it runs since ``started_ms``, or, with None, left without starting."""
     key = advice_key(cluster, workload_uid)
     who = f"{name(namespace)}/{name(workload)}"
     waited = about(max(0, (ended_ms if started_ms is None else started_ms) - since_ms))
@@ -132,7 +132,8 @@ def _start(decision: SchedulingDecision, wait: WaitEstimate | None) -> tuple[int
 
 
 def _version(advice: Advice, suggestion: JobSuggestion) -> str:
-    """Another one when it is held elsewhere, or something else helps; not when the wait moves on."""
+    """Changes when the cause of the wait changes, or something else helps; not when the
+    predicted wait does."""
     return short_hash(advice.decision, advice.layer, suggestion.rule, suggestion.change.patch)
 
 

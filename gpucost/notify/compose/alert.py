@@ -1,9 +1,9 @@
-"""A group of Prometheus alerts -> notice: one message for the group, an item for each alert that fires.
+"""Notices about a group of Prometheus alerts: one message for the group, an item for each alert that fires.
 
-Annotations and labels are untrusted: they are shown as text, and of addresses only those are linked that
-stand where addresses belong, are http or https, and lead to a host that the settings name.
+Annotations and labels are untrusted: they are shown as text, and only addresses in the annotations for
+addresses become links, if they are http or https and lead to a host that the settings name.
 
-A finding and the alerts about it: one message.
+A finding and the alerts about it become one message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def alert_key(group_hash: str) -> str:
 
 
 def forgotten(key: str, team: str, since_ms: int) -> Notice:
-    """The end of a group that was not heard of for days: Alertmanager is gone, or groups otherwise now."""
+    """The end of a group that was not sent for days: Alertmanager is gone, or its grouping has changed."""
     said = "Alertmanager has not spoken of it for nine days: nobody knows whether it is over."
     return Notice(
         key=key,
@@ -62,8 +62,8 @@ def forgotten(key: str, team: str, since_ms: int) -> Notice:
 
 
 def of_group(group: AlertmanagerGroup, links: MessageLinks, *, received_ms: int) -> Notice:
-    """How the group stands. Its team is the one that all of its alerts name; groups of several teams, or of
-    none, are the platform's. ``received_ms`` stands for a start that nothing says."""
+    """The notice of a group in its present state. Its team is the one that all of its alerts name; groups of
+    several teams, or of none, are the platform's. ``received_ms`` stands in for a missing start."""
     firing, common = group.firing, _common(group)
     told = firing or group.alerts
     rank = max((_rank(each) for each in told), key=lambda each: each.order, default=_rank_of(common))
@@ -87,13 +87,13 @@ def of_group(group: AlertmanagerGroup, links: MessageLinks, *, received_ms: int)
 
 
 def _version(group: AlertmanagerGroup) -> str:
-    """Another one when another set of alerts fires."""
+    """Changes when another set of alerts fires."""
     parts = (str(group.is_firing), str(group.truncated), *sorted(each.fingerprint for each in group.firing))
     return short_hash(*parts)
 
 
 def _common(group: AlertmanagerGroup) -> dict[str, str]:
-    """Labels that all alerts share: of those that are left, where some were taken out."""
+    """Labels that all alerts share: of the remaining ones, where some were taken out."""
     if not group.alerts:
         return {**group.common_labels, **group.group_labels}
     first, *others = group.alerts
@@ -101,7 +101,7 @@ def _common(group: AlertmanagerGroup) -> dict[str, str]:
     found = {
         label: value for label, value in shared if all(each.labels.get(label) == value for each in others)
     }
-    if group.truncated:  # what was cut off may have others
+    if group.truncated:  # alerts that were cut off may have others
         known = {**group.common_labels, **group.group_labels}
         return {label: value for label, value in found.items() if known.get(label) == value}
     return found
@@ -216,7 +216,7 @@ def _links(
 def _unlinked(
     group: AlertmanagerGroup, links: MessageLinks, told: tuple[AlertmanagerAlert, ...]
 ) -> Iterator[MessageFact]:
-    """Addresses of hosts that no setting names, for who knows them: as text, which links nowhere."""
+    """Addresses of hosts that no setting names, as text without a link."""
     for text, key in _ADDRESSES.items():
         found = list(_annotated(key, group, told, links))
         if found and not any(map(links.may_lead_to, found)):
@@ -234,7 +234,7 @@ def _annotated(
 
 
 def _placed(url: str, links: MessageLinks) -> str:
-    """``RUNBOOKS/`` and ``DASHBOARDS/``, which stand in gpucost's own rules until somebody replaces them."""
+    """Fills in ``RUNBOOKS/`` and ``DASHBOARDS/``, the placeholders in gpucost's own rules."""
     for placeholder, base in ((RUNBOOKS, links.runbooks), (DASHBOARDS, links.dashboards)):
         if base and url.startswith(placeholder):
             return f"{base}/{url.removeprefix(placeholder)}"
@@ -251,7 +251,7 @@ def _silence(group: AlertmanagerGroup) -> str:
 
 
 def _safe(url: str) -> str:
-    """``url`` where it is one that may be linked; else empty."""
+    """``url`` where it may be linked; else empty."""
     return address(MessageLink("", url)) or ""
 
 
@@ -259,7 +259,7 @@ MOST_ALERTS = 3
 
 
 def with_alerts(finding: Notice, alerts: Sequence[AlertmanagerAlert]) -> Notice:
-    """The notice of a finding that says which alerts fire about it. Nothing changes without any."""
+    """The notice of a finding with the alerts that fire about it. Without any it is unchanged."""
     if not alerts:
         return finding
     fires = sorted(alerts, key=lambda each: (each.starts_ms or 0, each.fingerprint))

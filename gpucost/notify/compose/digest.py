@@ -1,8 +1,7 @@
-"""The digest of a week -> notice: one sentence, the numbers, what to do, and what the numbers rest on.
+"""Notices of the digest of a week: one sentence, the numbers, what to do, and the basis of the numbers.
 
-What wasted most in a week and is over: nothing is to be done now, but something another time.
-
-The charts of a week's digest: days side by side, teams one below the other.
+A section lists what wasted most in the week and is over: there is nothing to do now, but something to avoid
+next time. Its charts show days side by side, teams one below the other.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _HOURS_FROM_MS = 100 * HOUR_MS
 
 
 def days_chart(digest: WeekDigest) -> MessageChart | None:
-    """A column for each day, by bucket of waste; a day that the ledger has nothing of is a gap. None where
+    """A column for each day, by bucket of waste; a day without windows in the ledger is a gap. None where
     nothing is in any bucket."""
     found = [day.buckets or {} for day in digest.days]
     present = _present(found)
@@ -83,7 +82,7 @@ def days_chart(digest: WeekDigest) -> MessageChart | None:
 
 
 def teams_chart(digest: WeekDigest) -> MessageChart | None:
-    """What the costliest teams held, by bucket of waste; None where nobody looked."""
+    """What the costliest teams held, by bucket of waste; None where no window was assessed."""
     rows = [each for each in digest.teams if each.waste is not None and each.row.held.board_ms][:_MOST_TEAMS]
     buckets = [{row.waste: row.amount for row in each.waste.buckets} for each in rows if each.waste]
     present = _present(buckets)
@@ -103,7 +102,7 @@ def teams_chart(digest: WeekDigest) -> MessageChart | None:
 
 
 def _present(bars: Sequence[Mapping[str, CostAmount]]) -> list[str]:
-    """The buckets that have time in any bar: productive first, then what is lost, in their order."""
+    """The buckets that have time in any bar: productive first, then waste, in their order."""
     names = {waste for bar in bars for waste, found in bar.items() if found.board_ms}
     return sorted(names, key=lambda waste: (waste != Waste.PRODUCTIVE, ORDER[Waste(waste)]))
 
@@ -142,11 +141,11 @@ HABITS: Mapping[Waste, str] = {
     Waste.IDLE: "let it end when its work is done",
     Waste.OVERSIZED: "ask for what it has used",
 }
-"""What avoids a bucket of held time, in a few words."""
+"""How to avoid a bucket of held time, in a few words."""
 
 
 def over_sections(digest: WeekDigest) -> Iterator[MessageSection]:
-    """One section where fewer actions go on than a digest has room for."""
+    """One section where fewer actions are open than a digest has room for."""
     items = tuple(_item(row, digest) for row in digest.over)
     more = f" {digest.more_over:,} more are not shown." if items and digest.more_over else ""
     if digest.actions:
@@ -172,7 +171,7 @@ def _item(row: JobWaste, digest: WeekDigest) -> str:
 
 _TOP_TEAMS = 5
 _BEFORE = "the week before"
-# Of the unknown that a summary need not mention.
+# A part of the unknown time that a summary need not mention.
 _LITTLE = Fraction(1, 100)
 
 
@@ -182,9 +181,8 @@ def digest_key(week: IsoWeek | str, team: str) -> str:
 
 
 def digest_notice(digest: WeekDigest, links: MessageLinks, *, since_ms: int) -> Notice:
-    """To be told once. ``since_ms`` is when it was due. Its version is another one when a week that was told
-    with something missing, or not looked at, has become whole.
-    """
+    """A notice that is sent once. ``since_ms`` is when it was due. Its version changes when a week that was
+    sent with windows missing, or not assessed, has become whole."""
     looked = digest.waste is not None and not digest.waste.assessment.missing
     return Notice(
         key=digest_key(digest.week, digest.team),
@@ -201,7 +199,7 @@ def digest_notice(digest: WeekDigest, links: MessageLinks, *, since_ms: int) -> 
 
 
 def digest_message(digest: WeekDigest, links: MessageLinks) -> NotificationMessage:
-    """The message of a digest; of a team's it names nobody else."""
+    """The message of a digest; that of a team names no other team."""
     return NotificationMessage(
         title=f"{_who(digest)}: week {_number(digest)}, {_days(digest)}",
         summary=_summary(digest),
@@ -214,7 +212,7 @@ def digest_message(digest: WeekDigest, links: MessageLinks) -> NotificationMessa
 
 
 def _command(digest: WeekDigest) -> str:
-    """What prints it: an address would lead to the API, which asks browsers for a key."""
+    """The command that prints it: an address would lead to the API, which asks browsers for a key."""
     team = f" --team {quote(display.name(digest.team))}" if digest.team else ""
     return f"gpucost digest {digest.week}{team}"
 
@@ -276,7 +274,7 @@ def _share(part: CostAmount, whole: CostAmount, digest: WeekDigest) -> Fraction 
 
 
 def _amount_and(words: str, found: CostAmount, digest: WeekDigest) -> str:
-    """An amount with ``words`` of a share behind what the share is of."""
+    """An amount with ``words`` about a share behind the amount that the share is of."""
     if _in_money(digest):
         return amount(found, digest.currency, of_money=words)
     return amount(found, digest.currency, of_hours=words)
@@ -300,7 +298,7 @@ def _missing(digest: WeekDigest) -> Iterator[str]:
 
 def _facts(digest: WeekDigest) -> Iterator[MessageFact]:
     currency, busy = digest.currency, digest.utilisation.busy
-    # Of all teams it is what the clusters cost, whoever held them: the capacity of reports.
+    # For all teams it is the cost of the clusters, with or without a holder: the capacity of reports.
     yield MessageFact("Cost" if digest.team else "Capacity", amount(digest.cost, currency))
     if not digest.team:
         yield MessageFact("Held by teams", amount(digest.held, currency))
@@ -346,7 +344,7 @@ def _budget(digest: WeekDigest) -> str:
 
 
 def _days_of(covered: Fraction) -> str:
-    """``6 of 7 days``, ``6.3 of 7 days``: never seven of what is not the whole week."""
+    """``6 of 7 days``, ``6.3 of 7 days``: never seven where the week is not whole."""
     days = min(round(float(covered * 7), 1), 6.9)
     return f"{days:g} of 7 days"
 
@@ -369,7 +367,7 @@ def _waited(digest: WeekDigest) -> str:
 
 
 def _wait(length_ms: int) -> str:
-    """Rounded up to minutes: what is less than a second is of no interest here."""
+    """Rounded up to minutes: seconds do not matter here."""
     return display.span_of_days(-(-length_ms // MINUTE_MS) * MINUTE_MS) if length_ms else "0 min"
 
 
@@ -392,7 +390,7 @@ def _sections(digest: WeekDigest) -> Iterator[MessageSection]:
 
 
 def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
-    """What is waste first, the dearest first."""
+    """Waste first, the dearest bucket first."""
     rows = [row for row in shown_buckets(waste) if row.amount.board_ms]
     for row in sorted(rows, key=lambda row: (not row.is_waste, costliest_first(row.amount, row.waste))):
         label, meaning = LABELS[Waste(row.waste)], meaning_of(waste, row)
@@ -418,7 +416,7 @@ def _actions(digest: WeekDigest) -> Iterator[MessageSection]:
 
 
 def _title(row: Recommendation, digest: WeekDigest) -> str:
-    """What it is about, whose it is, and what comes back; a view of what others count too is in no sum."""
+    """The subject, its owner, and the saving; a view of time that other rows count too is in no sum."""
     of = f" of {display.name(row.team)}" if row.team and not digest.team else ""
     back = (
         "no amount"
@@ -499,6 +497,6 @@ def _grounds(digest: WeekDigest) -> Iterator[str]:
 
 
 def _links(digest: WeekDigest, links: MessageLinks) -> tuple[MessageLink, ...]:
-    """The dashboard of what the digest is about, at the week that it tells."""
+    """The dashboard of the digest's subject, at its week."""
     then = digest.window
     return links.team(digest.team, window=then) or links.fleet(window=then)

@@ -1,4 +1,4 @@
-"""A finding's life -> notice: what and whom, since when, what it costs, and the one thing to do."""
+"""Notices about a finding: its subject, since when, what it costs, and the one thing to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TITLES: Mapping[WastePattern, str] = {
     WastePattern.TOPOLOGY_SPREAD: "Jobs in more topology domains than they need",
     WastePattern.UNHEALTHY_ALLOCATED: "Unhealthy GPUs that are allocated",
 }
-"""Names of the anti-patterns, as the pages in docs/detectors/ have them."""
+"""Names of the anti-patterns, as in the pages of docs/detectors/."""
 _SUBJECTS: Mapping[SubjectKind, str] = {
     SubjectKind.CLUSTER: "Cluster",
     SubjectKind.TEAM: "",  # stands in its own line anyway
@@ -75,10 +75,10 @@ def of_life(
     currency: str,
     total: CostAmount | None = None,
 ) -> Notice:
-    """How the finding stands. ``record_id`` is its number in the ledger; ``total`` what it wasted in all, as
-    far as the waste ledger knows; without it, what is known is its last day.
+    """The notice of a finding in its present state. ``record_id`` is its number in the ledger; ``total`` its
+    waste so far according to the waste ledger; without it, the waste of its last day is given.
 
-    Whether it may be told at all (muted, exempt, a rehearsal) is not asked here: ``FindingLife.speaks``.
+    Whether it may be sent at all (muted, exempt, of a backtest) is decided elsewhere: ``FindingLife.speaks``.
     """
     draft, team = life.finding.draft, owner(life.finding.draft.team)
     about_all = _FindingWords(life, record_id, links, currency, total, EVERYTHING)
@@ -102,8 +102,8 @@ def of_life(
 
 
 def version(life: FindingLife) -> str:
-    """Another one when something is worth an update: its state, severity, the change to make, how many GPUs
-    it is about, and what it wasted whenever that has doubled. Not each figure that moves with the clock."""
+    """Changes when something is worth an update: its state, severity, the change to make, how many GPUs it is
+    about, and its waste whenever that has doubled. Not with each figure that moves with the clock."""
     finding = life.finding
     hours_doubled = int(max(0.0, finding.wasted.gpu_hours)).bit_length()
     boards = round(finding.boards_now, 2)
@@ -112,7 +112,7 @@ def version(life: FindingLife) -> str:
 
 
 class _FindingWords:
-    """The message, for who sees ``scope``."""
+    """The message, for a reader with ``scope``."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _FindingWords:
     def _sections(self) -> Iterator[MessageSection]:
         action = self._said.action
         yield MessageSection(title="What to do", text=action.text, code=action.patch)
-        # Lists of names, such as those of GPUs, say least to somebody who reads on a phone.
+        # Lists of names, such as those of GPUs, are least useful on a phone.
         ordered = sorted(self._said.evidence, key=lambda each: len(str(each.value)) > _LONG)
         items = [_item(each) for each in ordered[:MOST_EVIDENCE]]
         more = len(ordered) - len(items)
@@ -209,7 +209,7 @@ class _FindingWords:
         draft, links = self._life.finding.draft, self._links
         subject = draft.subject
         team = links.team(draft.team, subject.cluster)
-        # Renderers leave out from the end what is too much.
+        # Renderers leave out parts from the end when there are too many.
         return (
             *links.finding(self._record_id),
             *links.runbook(draft.pattern),
@@ -237,13 +237,13 @@ def _item(found: FindingEvidence) -> str:
 
 
 def _number(value: float) -> str:
-    """With the decimals that tell it from others, at most four; a dash for what is no number."""
+    """With as many decimals as matter, at most four; a dash for anything but a number."""
     if isinstance(value, int):
         return f"{value:,}"
     return trimmed(f"{value:,.4f}") if math.isfinite(value) else "–"
 
 
 def _boards(boards: float) -> str:
-    """With two decimals, and more only where they would be 0: nobody counts GPUs by the ten thousandth."""
+    """With two decimals, and more only where they would be 0: smaller parts of a GPU do not matter."""
     rounded = round(boards, 2)
     return trimmed(f"{rounded:,.2f}") if rounded else _number(boards)

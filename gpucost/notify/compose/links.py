@@ -1,7 +1,7 @@
-"""Links of messages: the service, its dashboards and runbooks, where the settings say where they are.
+"""Links of messages: to the service, its dashboards and runbooks, at the addresses of the settings.
 
-A person's browser has no key of the API, so that a link into the service is one only where the settings say
-that a browser may open it; messages name the command that shows the same.
+A person's browser has no key of the API, so there is a link into the service only where the settings say that
+a browser may open it; messages name the command that shows the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODES = "gpucost-nodes"
 @dataclass(frozen=True, slots=True)
 class MessageLinks:
     """Addresses without a slash at the end; an empty one means that there is none, and no link then.
-    ``hosts`` are those that addresses of alerts may lead to beside theirs."""
+    ``hosts`` are further hosts to which addresses of alerts may lead."""
 
     service: str = ""
     dashboards: str = ""
@@ -32,7 +32,7 @@ class MessageLinks:
     hosts: tuple[str, ...] = ()
 
     def may_lead_to(self, url: str) -> bool:
-        """Whether an address that somebody else wrote is of a host that the settings name."""
+        """Whether a foreign address is of a host that the settings name."""
         own = (urlsplit(each).hostname for each in (self.service, self.dashboards, self.runbooks))
         return urlsplit(url).hostname in {*own, *(each.lower() for each in self.hosts)} - {None}
 
@@ -43,7 +43,7 @@ class MessageLinks:
         return (MessageLink("Finding", f"{self.service}/v1/findings/{record_id}"),)
 
     def runbook(self, pattern: WastePattern) -> tuple[MessageLink, ...]:
-        """The page of the alert about an anti-pattern, which says what to do about it."""
+        """The page of the alert about an anti-pattern, with what to do about it."""
         return (MessageLink("Runbook", f"{self.runbooks}/{pattern.alert}.md"),) if self.runbooks else ()
 
     def dashboard(
@@ -60,7 +60,7 @@ class MessageLinks:
         return (MessageLink(text, f"{self.dashboards}/d/{uid}{'?' if query else ''}{query}"),)
 
     def subject(self, subject: FindingSubject) -> tuple[MessageLink, ...]:
-        """The dashboard of what a finding is about; none of a team, whose own is linked in any case."""
+        """The dashboard of a finding's subject; none for a team, whose dashboard is linked in any case."""
         cluster = subject.cluster
         match subject.kind:
             case SubjectKind.JOB:
@@ -75,7 +75,7 @@ class MessageLinks:
                 return ()
 
     def fleet(self, cluster: str = "", window: Window | None = None) -> tuple[MessageLink, ...]:
-        """The dashboard of all of it."""
+        """The dashboard of the fleet."""
         return self.dashboard("Fleet", FLEET, {"cluster": cluster}, window)
 
     def team(self, team: str, cluster: str = "", window: Window | None = None) -> tuple[MessageLink, ...]:

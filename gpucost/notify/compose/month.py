@@ -1,4 +1,4 @@
-"""A closed month -> notice: what it cost, what was corrected since, and the digest that proves it."""
+"""Notices of a closed month: its cost, later corrections, and the digest that proves it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def month_key(month: Month, team: str) -> str:
 def month_notice(report: MonthReport, links: MessageLinks, *, since_ms: int) -> Notice:
     """Of a closed month, for the one team in the report's scope or, with all of them, for the platform.
 
-    Its version is another one after an adjustment. ``since_ms`` is when it was closed or adjusted last.
+    Its version changes with each adjustment. ``since_ms`` is when it was closed or adjusted last.
     """
     team = _team(report)
     return Notice(
@@ -51,7 +51,7 @@ def month_notice(report: MonthReport, links: MessageLinks, *, since_ms: int) -> 
 
 
 def month_message(report: MonthReport, links: MessageLinks) -> NotificationMessage:
-    """The message of a closed month; of a team's it names nobody else."""
+    """The message of a closed month; that of a team names no other team."""
     who = display.name(_team(report)) if _team(report) else "All teams"
     return NotificationMessage(
         title=f"{month_name(report.month)} is closed: {who}",
@@ -69,7 +69,7 @@ def _team(report: MonthReport) -> str:
 
 
 def _version(report: MonthReport) -> str:
-    """Of the digest of the month, and of its adjustments."""
+    """Made from the digest of the month, and its adjustments."""
     return short_hash(report.provenance.month_digest, *map(repr, report.adjustments))
 
 
@@ -167,7 +167,7 @@ def _signed(nano: int | None, board_ms: int, report: MonthReport) -> str:
 
 
 def _proof(report: MonthReport) -> Iterator[MessageFact]:
-    """The digests of the chain, whole: they are there to be compared."""
+    """The digests of the chain, uncut, so that they can be compared."""
     found = report.provenance
     yield MessageFact("Digest", found.month_digest)
     yield MessageFact(

@@ -1,7 +1,4 @@
-"""Money, GPU-hours, shares and instants in the words of messages.
-
-Who owns what a notice is about.
-"""
+"""Money, GPU-hours, shares, instants and owners in the words of messages."""
 
 from __future__ import annotations
 
@@ -32,8 +29,8 @@ def gpu_hours(board_ms: int) -> str:
 
 
 def amount(found: CostAmount, currency: str, *, of_money: str = "", of_hours: str = "") -> str:
-    """``USD 8,412, 1,234.5 GPU-hours``; what has no price is said. ``of_money`` and ``of_hours`` are said of
-    the one and of the other, in brackets behind it."""
+    """``USD 8,412, 1,234.5 GPU-hours``; missing prices are mentioned. ``of_money`` and ``of_hours`` follow
+    the one and the other in brackets."""
     hours = f"{gpu_hours(found.board_ms)}{_bracketed(of_hours)}"
     if found.nano is None:
         return f"{hours}, without a price"
@@ -47,7 +44,7 @@ def _bracketed(words: str) -> str:
 
 
 def instant(instant_ms: int) -> str:
-    """``2026-10-12 08:20 UTC``: what lies within the minute says nothing to anybody."""
+    """``2026-10-12 08:20 UTC``: seconds are left out."""
     return f"{iso(instant_ms)[:16].replace('T', ' ')} UTC"
 
 
@@ -57,7 +54,7 @@ def sentence(words: str) -> str:
 
 
 def change_words(change: CostChange | None, since: str) -> str:
-    """``6% more than the week before``; empty where it cannot be said. ``since`` names what was before."""
+    """``6% more than the week before``; empty where there is nothing to compare. ``since`` names the base."""
     if change is None or change.relative is None or change.nano is None:
         return ""
     if not change.nano:

@@ -1,2 +1,5 @@
-"""Pure renderers, one module per service: ``render(message) -> payload``. They call ``notify.text`` to escape
-and cut, and do nothing else with text."""
+"""Pure renderers, one module per service: ``render(message) -> payload``.
+
+What may live here: layout and the limits of each service. What must not: escaping and cutting
+(``notify.text`` does both), I/O. Begin with ``plain``.
+"""

@@ -38,7 +38,7 @@ _DRAWN = 640
 
 @dataclass(frozen=True, slots=True)
 class MailPicture:
-    """A picture of the mail, known in its HTML by ``cid``. ``words`` say what it shows."""
+    """A picture of the mail, referenced in its HTML by ``cid``. ``words`` describe it."""
 
     cid: str
     words: str
@@ -48,7 +48,7 @@ class MailPicture:
 
 @dataclass(frozen=True, slots=True)
 class MailContent:
-    """What is mailed: a subject on one line, text, HTML, and the pictures that the HTML shows."""
+    """The content of a mail: a subject on one line, text, HTML, and the pictures that the HTML shows."""
 
     subject: str
     text: str
@@ -93,7 +93,7 @@ class _Block:
 
     @property
     def units(self) -> int:
-        """How long it is, without its picture and its links."""
+        """Its length, without its picture and its links."""
         words = [self.heading, *self.lines, *self.items, self.code, self.note]
         return sum(map(text.length, [*words, *(word for fact in self.facts for word in fact)]))
 

@@ -26,7 +26,7 @@ _COLOURS = {
 }
 _MOST_OF_CODE = 8000
 _MOST_OF_A_TEXT = 9000
-# What a phone shows of a line of code.
+# Width of a line of code on a phone.
 _CHART_WIDTH = 34
 _FACTS = 10
 
@@ -93,7 +93,7 @@ def _links(links: Sequence[MessageLink]) -> str:
 
 
 def _fields(facts: Sequence[MessageFact]) -> Iterator[list[dict[str, Any]]]:
-    """The facts in lists of a few, so that what has no room is no more than it must be."""
+    """The facts in short lists, so that as few as possible are left out at the limit."""
     written = [
         {
             "title": text.MATTERMOST.line(fact.name, text.NAME) or text.EMPTY,
@@ -113,5 +113,5 @@ def _code(code: str, whole: str) -> str:
 
 
 def _attachment(**parts: Any) -> Attachment:
-    """``fallback`` is what a client shows that knows no attachments; the post's text says it already."""
+    """``fallback`` is for clients without attachments; the post's text has the same content."""
     return {"fallback": "", **parts}

@@ -26,7 +26,8 @@ class PlainMarkup(NamedTuple):
 
 def render(message: NotificationMessage, *, mention: str = "", chat: bool = False) -> str:
     """The message in lines of at most 78 characters, but for code, addresses and words that are longer. For a
-    ``chat`` its texts are written so that they call nobody; mail readers and terminals do not."""
+    ``chat`` its texts are escaped so that they mention no one; mail readers and terminals have no mentions.
+    """
     to = PlainMarkup(text.CHAT, text.CHAT_CODE) if chat else PlainMarkup(text.PLAIN, text.VERBATIM)
     parts = fitted(
         list(_head(message, mention, to)),
@@ -92,8 +93,8 @@ def _tail(message: NotificationMessage, to: PlainMarkup) -> Iterator[str]:
 
 
 def _facts(facts: Sequence[MessageFact], to: PlainMarkup) -> Iterator[str]:
-    """Names in one column, values in the next; in tables of a few rows, so that what has no room is no more
-    than it must be."""
+    """Names in one column, values in the next; in short tables, so that as few as possible are left out at
+    the limit."""
     rows = [
         (
             to.words.line(fact.name, text.NAME) or text.EMPTY,

@@ -27,7 +27,7 @@ _MARKS = {
     MessageTone.GOOD: "🟢",
     MessageTone.INFO: "🔵",
 }
-# What a phone shows of a line of code.
+# Width of a line of code on a phone.
 _CHART_WIDTH = 34
 
 Block = dict[str, Any]

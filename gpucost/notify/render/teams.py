@@ -16,7 +16,7 @@ from gpucost.notify.text import fitted, links_left_out, where_whole
 MOST_BYTES = 28_000
 _LIMIT = f"Teams takes {MOST_BYTES // 1000} kB"
 _MOST_OF_CODE = 6000
-# What a phone shows of a line of code.
+# Width of a line of code on a phone.
 _CHART_WIDTH = 34
 _FACTS = 10
 _STYLES = {
@@ -56,7 +56,7 @@ def _always(_: Sequence[Element]) -> bool:
 
 
 def _size(card: Element) -> int:
-    """Bytes of the envelope as the longest JSON there is of it: in ASCII, with blanks."""
+    """Bytes of the envelope in its longest JSON form: in ASCII, with blanks."""
     return len(json.dumps(card))
 
 
@@ -141,7 +141,7 @@ def _note(words: str) -> Element:
 
 
 def _facts(facts: Sequence[MessageFact]) -> Iterator[Element]:
-    """The facts in sets of a few, so that what has no room is no more than it must be."""
+    """The facts in short sets, so that as few as possible are left out at the limit."""
     written = [
         {
             "title": text.TEAMS.line(fact.name, text.NAME) or text.EMPTY,
@@ -172,8 +172,8 @@ def _picture(chart: MessageChart, scale: int) -> Element:
 
 
 def _code(code: str) -> Element:
-    """Teams' own element for code, which can be copied; where a client does not know it, runs of text, which
-    no client formats."""
+    """Teams' own element for code, which can be copied; for clients that do not support it, runs of text,
+    which no client formats."""
     runs = [{"type": "TextRun", "text": f"{line}\n", "fontType": "Monospace"} for line in code.split("\n")]
     return {
         "type": "CodeBlock",

@@ -1,10 +1,10 @@
-"""Who is told what, when: pure. ``decide`` turns notices and what was told so far into posts.
+"""Routing: ``decide`` turns notices and the conversations so far into posts. Pure.
 
-    quiet     hours in which only what is critical is told
+What may live here: rules, and one round over them. What must not: settings as they are written, clocks,
+storage. Begin with ``decision.decide``.
+
     rules     routes: which notices go to which channels, with their quiet hours, cool-down and escalation
-    decide    one round: what is due now, and what is held back and why
-
-What must not live here: settings as they are written, clocks, storage.
+    decision  one round: what is due now, and what is held back and why
 """
 
 from gpucost.notify.routes.decision import HeldNotice as HeldNotice

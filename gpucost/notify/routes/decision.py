@@ -1,12 +1,13 @@
-"""One round: what is due now, given how things stand and what each channel was told.
+"""One round of routing: what is due now, given the present notices and what each channel was sent.
 
-Nothing is remembered between rounds: what was told stands in the conversations alone. So a restart neither
-repeats nor loses a word, as long as conversations and posts are stored together.
+No state is kept between rounds: only the conversations record what was sent. So a restart neither repeats nor
+loses a message, as long as conversations and posts are stored together.
 
-- What is open is told once on each channel; a change replaces the message where the service can do that.
-- What is over is told once where its opening was. Within quiet hours the post waits in the outbox.
-- What comes back within the cool-down, under its own key or another of its group, is not told anew; if it
-  is still open afterwards, it is. Alerts have a shorter one: Alertmanager has its own patience.
+- What is open is sent once on each channel; a change replaces the message where the service can do that.
+- What is over is sent once to the channels that got its opening. Within quiet hours the post waits in the
+  outbox.
+- What comes back within the cool-down, under its own key or another of its group, is not sent again; if it
+  is still open afterwards, it is. Alerts have a shorter one: Alertmanager has delays of its own.
 - What is no longer given is unknown, and neither over nor new.
 """
 
@@ -36,26 +37,26 @@ _GONE = NotificationMessage(
 
 
 _MANY = (NoticeKind.FINDING, NoticeKind.ADVICE)
-"""Kinds of which there may be hundreds at once, on the first day of all."""
+"""Kinds of which there may be hundreds at once, most of all on the first day."""
 
 
 class HoldReason(StrEnum):
-    """Why something is not told, or not now."""
+    """Why a notice is not sent, or not now."""
 
     COOL_DOWN = "cool_down"
     QUIET_HOURS = "quiet_hours"
     DUPLICATE = "duplicate"
-    """Another route told the same channel."""
+    """Another route has sent it to the same channel."""
     BURST = "burst"
-    """The channel was told of as much within the last hour as it is told of in an hour; told later."""
+    """The channel got its most messages of an hour within the last hour; sent later."""
     NO_CHANNEL = "no_channel"
-    """No route takes it, or none to a channel whose readers may see it."""
+    """No route takes it, or none with a channel whose readers may see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldNotice:
-    """A notice that is not told on ``channel``; empty for NO_CHANNEL. As long as it stays so, each round says
-    it again: who counts must count what is new."""
+    """A notice that is not sent on ``channel``; empty for NO_CHANNEL. It is repeated in each round while it
+    is held: counters must count new ones only."""
 
     kind: NoticeKind
     reason: HoldReason
@@ -65,8 +66,8 @@ class HeldNotice:
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
-    """Conversations to write, one for each channel and key, replacing what stands there; posts to add; and
-    what is held back."""
+    """Conversations to write, one for each channel and key, replacing the stored one; posts to add; and what
+    is held back."""
 
     conversations: tuple[Conversation, ...] = ()
     posts: tuple[NoticeDelivery, ...] = ()
@@ -74,7 +75,7 @@ class RoutingDecision:
 
     @property
     def suppressed(self) -> Counter[tuple[NoticeKind, HoldReason]]:
-        """How much is held back in this round, by kind and reason."""
+        """The number of notices held back in this round, by kind and reason."""
         return Counter((each.kind, each.reason) for each in self.held)
 
 
@@ -87,7 +88,7 @@ def decide(
     for known in conversations:
         turn.remember(known)
     current = {notice.key: notice for notice in notices}
-    # What matters most goes first, should there be too much of it.
+    # The most important go first, should there be too many.
     for notice in sorted(current.values(), key=lambda each: (-each.rank.order, each.since_ms, each.key)):
         turn.take(notice)
     return RoutingDecision(tuple(turn.written.values()), tuple(turn.posts), tuple(turn.held))
@@ -100,9 +101,9 @@ class _Round:
     known: dict[str, dict[str, Conversation]] = field(default_factory=dict)
     """Key -> channel -> conversation."""
     begun: dict[str, int] = field(default_factory=dict)
-    """Channel -> how many of _MANY it was told of within the last hour."""
+    """Channel -> how many of _MANY it was sent within the last hour."""
     told_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Channel and group -> when it was told."""
+    """Channel and group -> when it was sent."""
     loud_ms: dict[tuple[QuietHours, ...], int] = field(default_factory=dict)
     """Quiet hours -> when they end; now, where it is not quiet."""
     written: dict[tuple[str, str], Conversation] = field(default_factory=dict)
@@ -143,7 +144,7 @@ class _Round:
                     yield route, channel
 
     def _is_new(self, notice: Notice, channel: str) -> bool:
-        """Whether this round tells the channel of it for the first time."""
+        """Whether this round is the first that sends it to the channel."""
         found = self.written.get((channel, notice.key))
         return found is not None and found.posted_ms == self.now_ms
 
@@ -162,7 +163,7 @@ class _Round:
     def _update(self, notice: Notice, known: Conversation) -> None:
         last_ms = known.posted_ms if known.updated_ms is None else known.updated_ms
         can_update = self.rules.channels[known.channel].updates
-        # A clock that went back must not keep what is new for as long as it was wrong.
+        # A clock that was set back must not delay news for as long as it was wrong.
         is_time = abs(self.now_ms - last_ms) >= self.rules.update_every_ms
         if known.version != notice.version and can_update and is_time:
             self._write(replace(known, version=notice.version, updated_ms=self.now_ms))
@@ -174,10 +175,11 @@ class _Round:
             if known.resolved_ms is not None or found is None:
                 continue
             self._write(replace(known, version=notice.version, resolved_ms=self.now_ms))
-            # What is another team's by now is not for the readers of this channel, but that it is over.
+            # The readers of this channel may not see a thing that now belongs to another team; they get only
+            # its end.
             is_theirs = found.sees_all or known.team == notice.team
             told = notice if is_theirs else replace(notice, message=_GONE)
-            # It may matter less by now than the route asks for, whose quiet hours count all the same.
+            # Its rank may now be below the route's least; the route's quiet hours count all the same.
             asked = (each for each in (*routes, *self.rules.routes) if _names(each, channel))
             self._post(told, channel, DeliveryAct.RESOLVE, self._loud_ms(notice, next(asked, None)))
 
@@ -213,7 +215,7 @@ class _Round:
         told_ms = self.told_ms.get((channel, notice.group), ())
         is_alert = notice.kind is NoticeKind.ALERT
         cool_down_ms = self.rules.alert_cool_down_ms if is_alert else route.cool_down_ms
-        # Told in a future further off than the cool-down: by a clock that was wrong.
+        # A sending time further in the future than the cool-down is from a clock that was wrong.
         if any(abs(self.now_ms - each) < cool_down_ms for each in told_ms):
             self._hold(notice, HoldReason.COOL_DOWN, channel)
             return False
@@ -230,7 +232,7 @@ class _Round:
         return is_quiet
 
     def _loud_ms(self, notice: Notice, route: NotificationRoute | None) -> int:
-        """When it may be told: now, or at the end of quiet hours."""
+        """When it may be sent: now, or at the end of quiet hours."""
         if route is None or notice.rank is NoticeRank.CRITICAL:
             return self.now_ms
         if route.quiet not in self.loud_ms:

@@ -1,6 +1,7 @@
-"""Routes: which notices go to which channels, and with which patience.
+"""Routes: which notices go to which channels, with which delays; and quiet hours.
 
-Hours in which only what is critical is told, on the clock of a place, also when that clock changes.
+In quiet hours only critical notices are sent, by the local time of a zone, also across changes of summer
+time.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class QuietHours:
 
 
 def quiet_until(quiet: Sequence[QuietHours], now_ms: int) -> int | None:
-    """When the quiet time of ``now_ms`` ends, several that touch taken together; None where it is not quiet.
-    Looks 15 days ahead at most."""
+    """When the quiet time at ``now_ms`` ends, several that touch taken together; None where it is not quiet.
+    Searches 15 days ahead at most."""
     until_ms = now_ms
     while until_ms < now_ms + _LONGEST_LOOK:
         spans = [span for each in quiet if (span := each.span(until_ms)) is not None]
@@ -59,14 +60,14 @@ def quiet_until(quiet: Sequence[QuietHours], now_ms: int) -> int | None:
 
 
 def is_ever_loud(quiet: Sequence[QuietHours], from_ms: int) -> bool:
-    """Whether it ends at all: quiet hours that fill a week leave no time to tell anything."""
+    """Whether it ends at all: quiet hours that fill a week leave no time to send anything."""
     until_ms = quiet_until(quiet, from_ms)
     return until_ms is None or until_ms < from_ms + _LONGEST_LOOK
 
 
 def _instants(day: date, minutes: int, zone: ZoneInfo) -> tuple[int, int]:
-    """Both instants that a time on the clock may mean; the same twice, where it means one."""
-    # Adding to a time with a zone moves its clock, and not the instant.
+    """Both instants that a local time may mean; the same twice, where it is unambiguous."""
+    # Adding to a time with a zone moves its local time, not the instant.
     local = datetime(day.year, day.month, day.day, tzinfo=zone) + timedelta(minutes=minutes)
     found = [local.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
     first, second = (round(each.timestamp() * 1000) for each in found)
@@ -74,12 +75,13 @@ def _instants(day: date, minutes: int, zone: ZoneInfo) -> tuple[int, int]:
 
 
 RANKED = (NoticeKind.FINDING, NoticeKind.ALERT)
-"""Kinds that a least severity, names and an escalation are about."""
+"""Kinds to which a least severity, names and an escalation apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteEscalation:
-    """Whom to tell, with their mention, what nobody took on within ``after_ms`` of its first telling."""
+    """The channels that get, with their mention, what is not acknowledged ``after_ms`` after the first
+    message."""
 
     channels: tuple[str, ...]
     after_ms: int = 4 * HOUR_MS
@@ -88,12 +90,12 @@ class RouteEscalation:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRoute:
-    """One entry of the list; empty ``teams``, ``kinds``, ``clusters`` and ``names`` ask for nothing.
+    """One entry of the list; empty ``teams``, ``kinds``, ``clusters`` and ``names`` select everything.
 
-    ``teams`` are names as they are; with ``platform``, what is about no team is meant as well. ``clusters``
-    and ``names`` (of anti-patterns and alerts) are shell patterns; what is about no one cluster is of all.
-    ``least`` and ``names`` are asked of findings and alerts only, and ``names`` let nothing else through.
-    After a route with ``stop`` that applies, no later one is asked.
+    ``teams`` are names as they are; with ``platform``, notices about no team are included. ``clusters`` and
+    ``names`` (of anti-patterns and alerts) are shell patterns; notices about no single cluster match all.
+    ``least`` and ``names`` apply to findings and alerts only, and a route with ``names`` takes no other kind.
+    After a route with ``stop`` that applies, no later one is tried.
     """
 
     channels: tuple[str, ...]
@@ -109,7 +111,7 @@ class NotificationRoute:
     escalation: RouteEscalation | None = None
 
     def applies(self, notice: Notice) -> bool:
-        """Whether ``notice`` is one of those it asks for."""
+        """Whether the route takes ``notice``."""
         if not self._is_of_teams(notice.team) or (self.kinds and notice.kind not in self.kinds):
             return False
         if notice.kind in RANKED and notice.rank.order < self.least.order:
@@ -126,9 +128,10 @@ class NotificationRoute:
 
 @dataclass(frozen=True, slots=True)
 class RoutingRules:
-    """All of it. ``update_every_ms`` is the least time between two changes of a posted message;
-    ``alert_cool_down_ms`` is what alerts have instead of the cool-down of their route; ``most_per_hour`` how
-    many findings and advices, but critical ones, a channel is told of in an hour."""
+    """All routes and limits. ``update_every_ms`` is the least time between two changes of a posted message;
+    ``alert_cool_down_ms`` replaces the cool-down of the route for alerts ``most_per_hour`` how many findings
+    and advices, but critical ones, a channel gets in an hour.
+    """
 
     channels: Mapping[str, NotificationChannel] = field(default_factory=dict)
     routes: tuple[NotificationRoute, ...] = ()

@@ -1,7 +1,7 @@
 """Which addresses may be connected to. Pure.
 
-Somebody who can change a URL in the settings, or a name in DNS, must not make the service talk to what only
-it can reach: the metadata service of its cloud, its own loopback, the cluster.
+A person who can change a URL in the settings, or a name in DNS, must not make the service connect to what
+only it can reach: the metadata service of its cloud, its own loopback, the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 _Address = IPv4Address | IPv6Address
 
-# Where clouds serve credentials to whoever asks. Most are link-local and refused as such; these are not:
+# Where clouds serve credentials to every client. Most are link-local and refused as such; these are not:
 # Azure's wire server, Alibaba Cloud, Oracle Cloud's first ones, AWS and Google Cloud over IPv6.
 METADATA = frozenset(
     map(
@@ -37,14 +37,14 @@ _NOT_PUBLIC = (
 LOCAL_SERVICES = frozenset(
     ("blink1", "dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
 )
-"""Of apprise: those of this machine, not of the network."""
-# What its services read files by. ``template`` is a name of the service's own to some.
+"""Services of apprise on this machine, not on the network."""
+# Parameters by which its services read files. For some services ``template`` means something else.
 _OF_FILES = ("attach", "keyfile", "subfile", "template")
 
 
 def trouble_with_service(url: str) -> str:
-    """Why apprise must not be given ``url``, as far as that can be read in it; empty if it may. No word of
-    the URL but its scheme, and the name of a parameter."""
+    """Why apprise must not be given ``url``, as far as the URL shows it; empty if it may. Of the URL, only
+    its scheme and the name of a parameter are repeated."""
     scheme, _, rest = url.strip().partition("://")
     if scheme.lower() in LOCAL_SERVICES:
         return f"{scheme.lower()}:// is no address in the network"
@@ -93,7 +93,7 @@ def _within(address: _Address) -> tuple[IPv4Address, ...]:
 
 
 def _perhaps_within(address: _Address) -> tuple[IPv4Address, ...]:
-    """Where the IPv4 address may stand in one of a NAT64 of one's own: RFC 6052, section 2.2."""
+    """Where the IPv4 address may stand in an address of a private NAT64: RFC 6052, section 2.2."""
     if address not in _OWN_NAT64:
         return ()
     split = address.packed[:8] + address.packed[9:]

@@ -1,9 +1,9 @@
-"""The process in which apprise runs: one message, told on stdin, sent and answered on stdout.
+"""The process in which apprise runs: one message, read from stdin, sent, and the result on stdout.
 
-An audit hook of Python sees every connection before it is made, with the address that is connected to,
-whoever asked for it: neither DNS nor a redirect can lead anywhere that is not allowed. The same hook ends
-attempts to start programs, to write files, and to read any but the programs' own (``?template=/etc/shadow``),
-which are no ways to a chat.
+An audit hook of Python sees every connection before it is made, with its address, whatever code makes it:
+neither DNS nor a redirect can lead anywhere that is not allowed. The same hook ends attempts to start
+programs, to write files, and to read any but the programs' own (``?template=/etc/shadow``), none of which a
+chat needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SENDS = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
 class AddressGuard:
-    """Refuses what is not allowed, and remembers why: apprise swallows errors."""
+    """Refuses connections that are not allowed, and keeps the reason: apprise swallows errors."""
 
     def __init__(self, allow_private: bool) -> None:
         self.allow_private = allow_private
@@ -69,7 +69,7 @@ def _own_folders() -> tuple[str, ...]:
 
 
 def _absolute(path: str) -> str:
-    """Without ``..``. Links are not followed: who installs may have made the programs of them."""
+    """Without ``..``. Links are not followed: an installation may consist of links."""
     return os.path.normpath(Path(path).absolute())
 
 
@@ -81,7 +81,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 
 def send(asked: dict[str, Any]) -> tuple[str, str]:
-    """``sent``, ``refused`` or ``failed``, and why, without a word of the URL but its scheme."""
+    """``sent``, ``refused`` or ``failed``, and why, without any part of the URL but its scheme."""
     url = str(asked["url"]).strip()
     scheme = url.partition("://")[0].lower()[:20]
     trouble = trouble_with_service(url)

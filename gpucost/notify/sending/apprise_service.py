@@ -18,7 +18,7 @@ from gpucost.notify.render import plain
 from gpucost.notify.sending.delivery import Refused, Retry
 
 TOTAL_S = 40.0
-"""For a whole delivery. To start the process and load all of apprise takes some of it."""
+"""For a whole delivery. Starting the process and loading all of apprise takes some of it."""
 MISSING = "apprise is not installed: pip install 'gpucost[chat]'"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
 
@@ -34,11 +34,11 @@ def deliver(channel: NotificationChannel, post: NoticeDelivery, *, total_s: floa
         "allow_http": channel.allow_http,
         "allow_private": channel.allow_private,
     }
-    # The URL is a secret and goes through the pipe; arguments can be read by anybody on the machine. Proxies
-    # of the environment are not passed on: the addresses that are checked must be the real ones.
+    # The URL is a secret and goes through the pipe; arguments are visible to all users of the machine.
+    # Proxies of the environment are not passed on: the addresses that are checked must be the real ones.
     command = [sys.executable, "-P", "-m", "gpucost.notify.sending.apprise_child"]
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # Else it sends the passwords of ~/.netrc along, to whatever host they are for.
+    # Otherwise it would send the passwords of ~/.netrc to the hosts they are for.
     environment["NETRC"] = os.devnull
     try:
         ran = subprocess.run(

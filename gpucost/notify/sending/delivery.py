@@ -1,9 +1,7 @@
-"""Posts on their way, as the sender sees them, and what it needs of the place they are kept in.
+"""Deliveries as the sender sees them, what it needs of their store, why one failed, and counters.
 
-Why a message did not arrive. No word of these holds a path of a URL, a token or what a service wrote
-freely: they go into the log, the ledger and to people.
-
-How sending goes, for metrics and people.
+No text about a failure holds a path of a URL, a token or free text of a service: it goes into the log, the
+ledger and to people.
 """
 
 from __future__ import annotations
@@ -22,9 +20,10 @@ from gpucost.notify.notices import NoticeDelivery, NoticeKind
 
 @dataclass(frozen=True, slots=True)
 class OutgoingDelivery:
-    """A post that is due, with what its conversation is about, and the service's own name (``reference``) of
-    the message that was posted before; empty where there is none. ``since_ms`` is since when it may be tried:
-    not before the end of quiet hours, and anew for a dead letter that is sent again."""
+    """A post that is due, with the subject of its conversation, and the service's own name (``reference``) of
+    the message that was posted before; empty where there is none. ``since_ms`` is the first instant at which
+    it may be tried: not before the end of quiet hours, and anew for a dead letter that is sent again.
+    """
 
     post: NoticeDelivery
     kind: NoticeKind
@@ -34,7 +33,8 @@ class OutgoingDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ChannelBacklog:
-    """How many posts of a channel wait, and since when the oldest may be tried: that may still be to come."""
+    """How many posts of a channel wait, and from when on the oldest may be tried, which may be
+    in the future."""
 
     count: int
     oldest_ms: int
@@ -68,7 +68,7 @@ class DeliveryOutbox(Protocol):
 
 
 # Words with _ or . between them, as Slack and Mattermost write theirs. Tokens and the ids of webhooks, which
-# an answer may repeat, have digits, capitals or longer words.
+# a response may repeat, have digits, capitals or longer words.
 _CODE = re.compile(r"(?=.{1,80}\Z)[a-z]{1,20}([_.][a-z]{1,20})*")
 
 
@@ -85,11 +85,11 @@ class Retry(Undelivered):
 
 
 class Refused(Undelivered):
-    """It never will as things are: a person must change something first."""
+    """It never will unless a person changes something."""
 
 
 def code(text: object) -> str:
-    """``text`` if it looks like a code of an error (``channel_is_archived``), else that it does not."""
+    """``text`` if it looks like an error code (``channel_is_archived``), else a note that it does not."""
     return text if isinstance(text, str) and _CODE.fullmatch(text) else "an error without a code"
 
 
@@ -101,8 +101,10 @@ class DeliveryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SenderStatus:
-    """``posts`` counts by (channel, kind, outcome) since the start; a try that failed and will be repeated is
-    ``retried``. ``last_success_ms`` is by channel. ``errors`` counts turns that the ledger broke off."""
+    """``posts`` counts by (channel, kind, outcome) since the start; an attempt that failed and will be
+    repeated is ``retried``. ``last_success_ms`` is by channel. ``errors`` counts turns that ended with an
+    error of the ledger.
+    """
 
     posts: dict[tuple[str, str, str], int]
     last_success_ms: dict[str, int]

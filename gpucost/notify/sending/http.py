@@ -1,7 +1,7 @@
-"""JSON over HTTP, and what an answer's status means for a post.
+"""JSON over HTTP, and what a response's status means for a post.
 
-Directly over httpcore: it follows no redirect, reads no proxy from the environment, keeps no cookie and
-unpacks no body, and lets us choose the address that is connected to.
+Built directly on httpcore: it follows no redirect, reads no proxy from the environment, keeps no cookie and
+decompresses no body, and lets us choose the address that is connected to.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gpucost.notify.sending.network import (
 )
 
 TOTAL_S = 20.0
-"""For all of a request, from the name to the last byte of the answer."""
+"""For a whole request, from the name to the last byte of the response."""
 MOST_BYTES = 64 * 1024
-"""Of an answer's body. Chats answer with a word, or with the message as they understood it."""
+"""Of a response's body. Chats answer with a word, or with the message as they parsed it."""
 
 _MAY_PASS = (408, 421, 425, 429)
 _USER_AGENT = f"gpucost/{gpucost.__version__}"
@@ -39,7 +39,7 @@ _USER_AGENT = f"gpucost/{gpucost.__version__}"
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """``host`` is who gave it; names of ``headers`` are in lower case."""
+    """``host`` is the server that sent it; names of ``headers`` are in lower case."""
 
     host: str
     status: int
@@ -74,8 +74,8 @@ class ChannelHttpClient:
     def send(
         self, method: str, url: str, payload: object, headers: Mapping[str, str] | None = None
     ) -> HttpAnswer:
-        """Any answer with a status of 2xx, 4xx or 5xx. Raises Retry when there is none, Refused for a URL or
-        an address that is not allowed, a redirect, and an answer of more than MOST_BYTES."""
+        """Any response with a status of 2xx, 4xx or 5xx. Raises Retry when there is none, Refused for a URL
+        or an address that is not allowed, a redirect, and a response of more than MOST_BYTES."""
         target = self._checked(url)
         host = target.hostname or ""
         sent = {
@@ -147,7 +147,7 @@ class ChannelHttpClient:
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Connects to addresses that were checked; TLS still asks for the name."""
+    """Connects to checked addresses; TLS still verifies the name."""
 
     def __init__(self, http: ChannelHttpClient, deadline: ConnectionDeadline) -> None:
         self._http = http
@@ -180,7 +180,8 @@ class _Backend(httpcore2.NetworkBackend):
 
 
 def check_status(answer: HttpAnswer, now_ns: int) -> HttpAnswer:
-    """``answer`` if its status is 2xx. Raises Retry for what may pass (429, 5xx), Refused for the rest."""
+    """``answer`` if its status is 2xx. Raises Retry for errors that may pass (429, 5xx), Refused for the
+    rest."""
     if 200 <= answer.status < 300:
         return answer
     said = f"{answer.host}: answered {answer.status} ({_code_of(answer)})"

@@ -16,13 +16,13 @@ from gpucost.notify.sending.http import ChannelHttpClient, HttpAnswer, check_sta
 
 _ID = re.compile(r"[A-Za-z0-9]{1,64}")
 _GONE = (403, 404)
-"""Answers to a change of a post that was deleted, or can no longer be edited."""
+"""Statuses of a change to a post that was deleted, or can no longer be edited."""
 
 
 def deliver(
     http: ChannelHttpClient, channel: NotificationChannel, post: NoticeDelivery, reference: str, token: str
 ) -> str:
-    """Post it, or replace and answer what ``reference`` names; the reference from now on."""
+    """Post it, or replace and answer the post of ``reference``; returns the reference from now on."""
     payload = mattermost.render(post.message, mention=channel.mention)
     assert channel.url is not None
     if channel.token is None:
@@ -41,7 +41,7 @@ def deliver(
         return _posted(http, channel, content, token)
     check_status(answer, http.now_ns())
     if post.act is DeliveryAct.RESOLVE:
-        # The same words in short: a message that is replaced tells nobody.
+        # The same words in short: a replaced message notifies no one.
         _posted(http, channel, {"message": payload["text"], "root_id": reference}, token)
     return reference
 

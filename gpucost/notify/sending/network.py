@@ -76,8 +76,8 @@ def resolve(host: str, port: int) -> list[str]:
 def checked_addresses(
     host: str, port: int, deadline: ConnectionDeadline, *, allow_private: bool, resolve: Resolve = resolve
 ) -> list[str]:
-    """Where ``host`` may be connected to. Raises Retry when its name does not resolve now, Refused when one
-    of its addresses is not allowed: then none is."""
+    """The addresses at which ``host`` may be connected to. Raises Retry when its name does not resolve now,
+    Refused when one of its addresses is not allowed: then none is."""
     addresses = _in_time(lambda: resolve(host, port), deadline, host)
     for address in addresses:
         trouble = trouble_with(address, allow_private=allow_private)
@@ -93,7 +93,7 @@ def connected(
     addresses: list[str],
     connect: Callable[[str, int, float], T],
 ) -> T:
-    """What ``connect`` (address, port, seconds; raises OSError) makes of the first address that accepts.
+    """The result of ``connect`` (address, port, seconds; raises OSError) for the first address that accepts.
     Raises Retry when none does."""
     reason = "no address"
     for address in addresses:
@@ -105,7 +105,7 @@ def connected(
 
 
 def _in_time(resolve: Callable[[], list[str]], deadline: ConnectionDeadline, host: str) -> list[str]:
-    # The system's resolver has no timeout of ours: it goes on in a thread that nobody waits for.
+    # The system's resolver has no timeout of ours: it goes on in a thread that is not waited for.
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def ask() -> None:

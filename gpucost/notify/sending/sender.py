@@ -1,16 +1,16 @@
 """The sender: takes posts from the outbox and delivers them, whatever the services do.
 
 Each channel has a worker of its own while it has something to send, so that one that hangs holds up no other.
-A channel sends one message at a time, about one a second. What fails is tried again after a pause that grows
-(full jitter) or as long as the service asks; the whole channel pauses with it. What is refused for good, or
-fails for a day, is given up: a dead letter, which a person can send again.
+A channel sends one message at a time, about one a second. A failed post is tried again after a pause that
+grows (full jitter) or as long as the service asks; the whole channel pauses with it. A post that is refused
+for good, or fails for a day, is given up: a dead letter, which a person can send again.
 
 At least once: the post is marked as sent after the service took it. A kill between the two repeats one
 message per channel, once the claim on it has run out; Mattermost and mail servers that look for it recognise
-the repetition. A ledger that cannot be written then repeats nothing while the process lives: the mark is kept
-and made up for.
+the repetition. If the ledger cannot be written then, nothing is repeated while the process lives: the mark is
+kept and written later.
 
-A post, by the way of its channel's service.
+Each channel has the transport of its service.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gpucost.notify.sending.network import Resolve, resolve
 from gpucost.notify.sending.smtp import SmtpMailer
 
 Deliver = Callable[[NotificationChannel, OutgoingDelivery], str]
-"""Posts it; the service's name of the conversation's message from now on, empty where it has none. Raises
-Retry and Refused, and nothing else that can be foreseen. Ends in bounded time."""
+"""Posts it; returns the service's name of the conversation's message from now on, empty where it has none.
+Raises Retry and Refused, and no other foreseeable error. Ends in bounded time."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ChannelTransports:
 
 
 def token_of(post: NoticeDelivery) -> str:
-    """The same for every try of a post, and for no other post."""
+    """The same for every attempt at a post, and for no other post."""
     own = f"{post.channel}\0{post.key}\0{post.act}\0{post.id}\0{post.message!r}"
     return hashlib.sha256(own.encode(errors="replace")).hexdigest()[:40]
 
@@ -99,20 +99,20 @@ logger = logging.getLogger(__name__)
 PACE_MS = SECOND_MS
 """Between two messages of a channel. Slack takes about one a second."""
 CLAIM_MS = 2 * MINUTE_MS
-"""How long a post that is being delivered is nobody else's: longer than any delivery takes."""
+"""How long a post belongs to the process that delivers it: longer than any delivery takes."""
 GIVE_UP_MS = DAY_MS
 """How long a post may fail, and..."""
 LEAST_TRIES = 5
-"""... how often at least: a service that was stopped for days tries what waited before it gives up."""
+"""... how often at least: a service that was stopped for days tries waiting posts before it gives them up."""
 MOST_ASKED_MS = HOUR_MS
-"""Of what a service may ask for with Retry-After."""
+"""Longest pause that a service may request with Retry-After."""
 MOST_IN_A_TURN = 200
 """Posts of a channel that one worker sends before the next turn starts another."""
 
 
 @dataclass
 class _Lane:
-    """One channel's worker. Only its own thread touches it, and between its threads the turn."""
+    """One channel's worker. Only its own thread uses it, and the turn while it has no thread."""
 
     channel: NotificationChannel
     thread: threading.Thread | None = None
@@ -126,7 +126,8 @@ class _Lane:
         return self.thread is not None and self.thread.is_alive()
 
     def rests(self, now_ms: int) -> bool:
-        """No rest is longer than what a channel may ask for: a clock that was set back makes none."""
+        """Whether it pauses now. No pause is longer than a service may request: after a clock was set back
+        there is none."""
         return now_ms < self.rests_until_ms <= now_ms + MOST_ASKED_MS
 
 
@@ -134,7 +135,7 @@ class NoticeSender:
     """Delivers what is due in ``outbox`` on ``channels``. ``turn`` is for one thread; ``status`` for any.
 
     ``now`` is the clock in ms, ``sleep`` waits seconds (the default ends at once on ``stop``), ``rng``
-    spreads the pauses, ``deliver`` is the way out.
+    spreads the pauses, ``deliver`` posts a message.
     """
 
     def __init__(
@@ -160,9 +161,8 @@ class NoticeSender:
         self._buried = False
 
     def turn(self, patience_s: float = 5.0) -> SenderStatus:
-        """Start what is due, and wait for it at most ``patience_s``. What takes longer goes on meanwhile, and
-        its channel is left alone until it is done. Never raises: what goes wrong is logged and counted.
-        """
+        """Start what is due, and wait for it at most ``patience_s``. Longer deliveries go on meanwhile, and
+        their channels are left alone until they are done. Never raises: errors are logged and counted."""
         started = []
         try:
             self._bury()
@@ -179,8 +179,8 @@ class NoticeSender:
         return self.status()
 
     def stop(self, patience_s: float = 25.0) -> bool:
-        """Begin nothing more, and wait for what is on its way; whether all of it is done. What is not stays
-        in the outbox."""
+        """Begin nothing more, and wait for deliveries on their way; whether all of them are done. The rest
+        stays in the outbox."""
         self._stopped.set()
         busy = [lane.thread for lane in self._lanes.values() if lane.thread is not None]
         self._join(busy, patience_s)
@@ -196,8 +196,8 @@ class NoticeSender:
             thread.join(max(end_s - time.monotonic(), 0))
 
     def _bury(self) -> None:
-        """Posts of channels that the settings no longer have would wait for ever. Once: settings do not
-        change while the process runs."""
+        """Give up posts of channels that the settings no longer have: they would wait for ever. Once:
+        settings do not change while the process runs."""
         if self._buried:
             return
         count = self._outbox.bury_posts(tuple(self._lanes), self._now())
@@ -206,7 +206,7 @@ class NoticeSender:
             logger.warning("notify: %d posts given up: the settings have no channel of their name", count)
 
     def _ready(self) -> list[str]:
-        """Channels with something to do that neither work nor rest."""
+        """Channels with something to do that neither work nor pause."""
         now_ms = self._now()
         idle = [
             name
@@ -244,7 +244,7 @@ class NoticeSender:
             self._dead(lane, outgoing, str(trouble))
             return True
         except Exception as error:
-            # A fault of gpucost itself: the words of the error might hold a secret, its type does not.
+            # A fault of gpucost itself: the message of the error might hold a secret, its type does not.
             self._failed(lane, outgoing, f"unexpected {type(error).__name__}", None)
         else:
             lane.failures = 0
@@ -256,7 +256,8 @@ class NoticeSender:
         return False
 
     def _settle(self, lane: _Lane) -> None:
-        """Mark as sent what was. Raises when the ledger cannot be written; then it is still to be done."""
+        """Mark delivered posts as sent. Raises when the ledger cannot be written; then it is still to be
+        done."""
         while lane.sent:
             self._outbox.post_sent(*lane.sent[0])
             del lane.sent[0]
@@ -273,7 +274,7 @@ class NoticeSender:
             return
         self._tally.add(lane.channel.name, outgoing.kind, DeliveryOutcome.RETRIED, now_ms)
         logger.info("notify: channel %s: %s; post %d is tried again", lane.channel.name, trouble, post.id)
-        # A post's own pause grows with its own tries: one that always fails lets the others pass.
+        # A post's own pause grows with its own attempts: one that always fails lets the others pass.
         own_ms = round(self._backoff.pause_s(post.tries + 1, self._rng.random()) * SECOND_MS)
         self._outbox.post_failed(post.id, max(lane.rests_until_ms, now_ms + own_ms), trouble)
 
@@ -290,6 +291,6 @@ class NoticeSender:
 
     def _went_wrong(self, where: str, error: Exception) -> None:
         self._tally.error()
-        # Our own errors say what is wrong without secrets; of others only the type is sure to.
+        # Our own errors have no secrets in their message; of others only the type is safe.
         said = str(error) if isinstance(error, GpuCostError) else type(error).__name__
         logger.warning("notify: %s broke off: %s", where, said)

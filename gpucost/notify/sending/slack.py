@@ -35,13 +35,13 @@ _LOST = frozenset(("message_not_found", "cant_update_message", "edit_window_clos
 
 
 class LostMessage(Refused):
-    """The message that should be replaced is not there any more."""
+    """The message that should be replaced does not exist any more."""
 
 
 def deliver(
     http: ChannelHttpClient, channel: NotificationChannel, post: NoticeDelivery, reference: str
 ) -> str:
-    """Post it, or replace and answer what ``reference`` names; the reference from now on."""
+    """Post it, or replace and answer the post of ``reference``; returns the reference from now on."""
     payload = slack.render(post.message, mention=channel.mention)
     if channel.token is None:
         _by_webhook(http, channel, payload)
@@ -57,7 +57,7 @@ def deliver(
     except LostMessage:
         return _posted(http, channel, payload)
     if post.act is DeliveryAct.RESOLVE:
-        # The same words in short: a message that is replaced tells nobody.
+        # The same words in short: a replaced message notifies no one.
         short = {name: value for name, value in payload.items() if name != "blocks"}
         _call(http, channel, "chat.postMessage", _answer(short, room, ts))
     return reference

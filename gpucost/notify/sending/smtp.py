@@ -1,7 +1,7 @@
-"""E-mail over SMTP. What belongs together has one thread: a reference is the Message-ID of the first mail.
+"""E-mail over SMTP. Related mails share one thread: a reference is the Message-ID of the first mail.
 
-The id of a mail is made from the post, so that a mail that was handed over twice is one for servers and
-programs that look.
+The id of a mail is made from the post, so that servers and mail programs can recognize a mail that was handed
+over twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpucost.notify.sending.network import (
 )
 
 TOTAL_S = 30.0
-"""For all of a mail, from the server's name to its last word."""
+"""For a whole mail, from the server's name to its last word."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SmtpMailer:
     def deliver(
         self, channel: NotificationChannel, post: NoticeDelivery, reference: str, token: str, at_ms: int
     ) -> str:
-        """Hand the mail over; the Message-ID of its thread. Raises Retry, Refused."""
+        """Hand the mail over; returns the Message-ID of its thread. Raises Retry, Refused."""
         mailbox = channel.mailbox
         if mailbox is None:
             raise Refused("notify.mail: no mail server is set")
@@ -73,8 +73,8 @@ class SmtpMailer:
                 session.ehlo_or_helo_if_needed()
             if mailbox.username and mailbox.password is not None:
                 session.login(mailbox.username, mailbox.password.get_secret_value())
-            # Some recipients may be refused: the others have the mail, and to repeat it would give it to
-            # them again. smtplib raises when none is left.
+            # Some recipients may be refused: the others have the mail, and repeating it would send it to them
+            # again. smtplib raises when none is left.
             session.send_message(mime)
 
 
@@ -88,7 +88,7 @@ class _Session(smtplib.SMTP):
         self._mailbox = mailbox
         self._context = context
         self._deadline = deadline
-        # Not the machine's own name, which smtplib would ask DNS for and tell the world.
+        # Not the machine's own name, which smtplib would look up in DNS and send to the server.
         super().__init__(mailbox.host, mailbox.port, local_hostname="gpucost.invalid", timeout=mailer.total_s)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
@@ -111,7 +111,7 @@ def _connect(address: str, port: int, timeout_s: float) -> socket.socket:
 
 
 def _outcome(host: str, error: Exception, deadline: ConnectionDeadline) -> Retry | Refused:
-    """What an error means. No word of the server's answer but its number: it may quote addresses."""
+    """The meaning of an error. Of the server's response only its number is used: it may quote addresses."""
     if deadline.is_over or isinstance(error, TimeoutError):
         return Retry(f"{host}: not done in time")
     if isinstance(error, smtplib.SMTPNotSupportedError):

@@ -10,7 +10,7 @@ from gpucost.notify.render import teams
 from gpucost.notify.sending.delivery import Refused, Retry
 from gpucost.notify.sending.http import ChannelHttpClient, check_status
 
-# What connectors, which Workflows replace, say within an answer of 200.
+# What connectors, which Workflows replace, write into a response with status 200.
 _FAILED = re.compile(r"message delivery failed|endpoint returned HTTP error (\d{3})", re.IGNORECASE)
 _STATUS = re.compile(r"HTTP error (\d{3})", re.IGNORECASE)
 
