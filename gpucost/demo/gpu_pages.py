@@ -74,7 +74,7 @@ _QUANTUM_NS = 15_625_000
 # The part of its SM activity in which a GPU is capped for power, in hundredths, by the end of its uuid.
 _CAPPED = (0, 2, 0, 4, 1)
 _THERMAL_NODE = "a100-02"
-# Hangs per day of a simulated exporter whose reads fail.
+# Hangs per day that an exporter with missing reads counts.
 _HANGS_PER_DAY = 3
 _DAY_MS = 86_400_000
 # The exporter's endpoint has only this part.

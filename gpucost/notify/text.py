@@ -1,8 +1,8 @@
 r"""The one place where text is escaped and cut, per service.
 
-A message's texts may hold anything that fits into a name. Text that passes here mentions no one, links nowhere,
-has no markup, and hides nothing: control characters, right-to-left marks and zero-width characters are
-written as ``\u202e``, and an address in a text loses its link (``https[:]//``). A bare
+A message's texts may hold anything that fits into a name. Text that passes here mentions no one, links
+nowhere, has no markup, and hides nothing: control characters, right-to-left marks and zero-width characters
+are written as ``\u202e``, and an address in a text loses its link (``https[:]//``). A bare
 ``example.com/x`` does not: resources and images have such names. A cut text ends in a mark.
 
 Lengths are UTF-16 units, which is what JavaScript services count; never less than characters.

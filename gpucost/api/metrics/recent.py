@@ -142,7 +142,7 @@ def _sum(frame: pd.DataFrame, column: str) -> int:
 
 
 def _hourly(cluster: str, now: pd.DataFrame, length_ms: int) -> Iterator[FamilySample]:
-    """Over-committed time is queried beside capacity: it costs nothing."""
+    """Over-committed time is held beyond capacity: it costs nothing."""
     priced = now[now["nano"].notna() & (now["bucket"] != Bucket.OVERCOMMITTED)]
     sums: dict[str, int] = defaultdict(int)
     for team, nano in zip(priced["team"], priced["nano"].astype(int), strict=True):

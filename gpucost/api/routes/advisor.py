@@ -71,8 +71,8 @@ async def _unread(request: Request) -> UnreadQuestion:
 def _question(unread: UnreadQuestion) -> AdviceQuestion:
     """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError.
 
-    Neither may have an anchor, alias or tag, be nested deeper than ``dump_yaml.DEEPEST``, or hold more than
-    ``MOST_MANIFEST_VALUES``: YAML is refused at the first of these, before the rest is parsed.
+    Neither may have an anchor, alias or tag, be nested deeper than ``yaml_documents.DEEPEST``, or hold more
+    than ``MOST_MANIFEST_VALUES``: YAML is refused at the first of these, before the rest is parsed.
     """
     if unread.is_json:
         sent = requests.parsed(AdviceBody, unread.content)

@@ -158,7 +158,8 @@ def _values(
 
 
 def _remarks(context: CommandContext, ledger: Ledger, teams: list[str]) -> list[str]:
-    """Warnings about the teams of a new key; they are printed in any case."""
+    """Warnings about the teams of a new key; none where they cannot be checked, since the key is shown in any
+    case."""
     from gpucost.cli.commands.month import unknown_teams
 
     try:

@@ -57,9 +57,9 @@ def of_advice(
     currency: str = "",
 ) -> Notice | None:
     """None where no suggestion helps. ``reader`` is the owning team and ``written`` what it wrote (see
-    ``redact_advice``); ``since_ms`` is since when it waits.
+    ``redact_advice``); ``since_ms`` is the start of its wait.
 
-    Where only an administrator may know of what helps, it is the platform's notice, and not the team's.
+    Where only an administrator may see what helps, it is the platform's notice, and not the team's.
     """
     whole = best(advice)
     if whole is None:

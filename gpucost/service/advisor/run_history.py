@@ -74,7 +74,7 @@ _MIB = 2**20
 
 def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
     """By namespace and name pattern, from whole runs on whole GPUs of the last 30 days of ``extent``: those
-    after its last folded day.
+    after its last rolled-up day.
 
     Runs on another model than the last one are left out: they are not comparable. Usage lines have sums by
     window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'

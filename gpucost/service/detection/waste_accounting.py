@@ -179,7 +179,8 @@ class WasteAccounting:
         return made
 
     def _history(self, cluster: str, batch: Sequence[WindowInfo], is_final: bool) -> KnownFrames:
-        """The day with the history around it; for a provisional assessment, the history in memory."""
+        """The day with the history around it; for a provisional assessment, the history in memory where that
+        is enough."""
         covered, day, span = self.source.covered(cluster), _day_of(batch[0]), _span(batch)
         around = Window(day.start_ms - self.before_ms, day.end_ms + self.after_ms)
         recent = self.recent(cluster)

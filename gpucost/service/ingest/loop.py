@@ -131,7 +131,7 @@ class IngestLoop:
         return self._bring_up_to_date(cluster, covered)
 
     def _source_failed(self, cluster: str, error: Exception) -> None:
-        """What is due follows from the ledger; without a ledger, and a first instant, it is unknown."""
+        """What is due follows from the ledger; it is unknown where that is empty and no start is set."""
         cause = None if isinstance(error, GpuCostError) else error
         reason = visible(str(error), _LONGEST_MESSAGE)
         logger.warning("%s: %s: %s", _named(cluster), type(error).__name__, reason, exc_info=cause)

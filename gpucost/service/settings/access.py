@@ -88,7 +88,7 @@ class KubernetesAccessSettings(SettingsGroup):
 
 
 class GrantSettings(SettingsGroup):
-    """What somebody with a token may do. The first grant that fits decides."""
+    """What a caller with a token may do. The first grant that fits decides."""
 
     users: frozenset[str] = frozenset()
     """Names of people or service accounts (``system:serviceaccount:NAMESPACE:NAME``), exactly."""
@@ -97,9 +97,8 @@ class GrantSettings(SettingsGroup):
     """Groups; one is enough. ``*`` at the end stands for anything."""
 
     team_groups: str = ""
-    """Group with ``{team}`` in it, such as ``gpu-{team}-members``: who is in such groups sees those teams.
-    With ``users`` or ``groups`` beside it, only those are meant, and it says which teams they see.
-    """
+    """Group with ``{team}`` in it, such as ``gpu-{team}-members``: members of such groups see those teams.
+    With ``users`` or ``groups`` beside it, only those are meant, and it says which teams they see."""
 
     role: AccessRole = AccessRole.VIEWER
     """``viewer``, ``team-admin``, ``finance``, ``admin``, ``metrics`` or ``alerts``: see docs/access.md."""

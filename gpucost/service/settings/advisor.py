@@ -1,4 +1,4 @@
-"""Settings of the advisor and of its admission webhook: how far it looks, pools that grow, schedulers."""
+"""Settings of the advisor and of its admission webhook: horizon and limits, node pools, schedulers."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class AdvisingSettings(SettingsGroup):
         return self
 
     def advisor(self) -> AdvisorSettings:
-        """What the advisor itself looks at."""
+        """The settings that the advisor itself uses."""
         hours = self.horizon / timedelta(hours=1)
         pools = tuple(each.pool() for each in self.pools)
         return AdvisorSettings(

@@ -115,7 +115,7 @@ class _Waste:
             self._assess(cluster, window)
 
     def rest(self, cluster: str, span: Window) -> Sequence[WindowFailure]:
-        """A day that is not whole, all at once; then, what failed."""
+        """Assess what is left, as the last day that is not whole; returns what failed, in all."""
         self._assess(cluster, span)
         return self.failures
 
