@@ -105,7 +105,8 @@ def attribute(
 def _parts(
     intervals: AllocationIntervals, dealer: SlotApportioner, holders: AllocationHolders, order: pd.DataFrame
 ) -> tuple[LineParts, pd.DataFrame]:
-    """All parts of lines, and (window, unit, board_ms) of what was held where nobody counted the units."""
+    """All parts of lines, and (window, unit, board_ms) of what was held where the number of units is
+    unknown."""
     kinds, cells = dealer.kinds, dealer.cells
     columns = (intervals.line, intervals.start, intervals.end, intervals.count)
     plain = plain_lines(kinds, *columns)
@@ -127,7 +128,8 @@ def _parts(
 
 
 def _window_of(problem: DataProblem, edges: Ints) -> int:
-    """The position of the window that a problem of the source is about: the first, where nothing says."""
+    """The position of the window that a problem of the source belongs to: the first, where it has no
+    instant."""
     if problem.at_ms is None:
         return 0
     return int(np.clip(np.searchsorted(edges, problem.at_ms, "right") - 1, 0, len(edges) - 2))
@@ -144,7 +146,7 @@ def _check_windows(windows: tuple[Window, ...]) -> None:
 
 
 def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[DataProblem]]:
-    """The rows that touch the scope, and a problem for each that makes no sense: those are not counted."""
+    """The rows inside the scope, and a problem for each row that makes no sense: those are not counted."""
     start, end, count = frame["start_ms"], frame["end_ms"], frame["count"]
     nonsense = (start > end) | (start < EARLIEST_MS) | (end > LATEST_MS) | (count < 1)
     problems = [

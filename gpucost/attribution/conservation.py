@@ -32,7 +32,7 @@ class ConservationDifference:
     """How far lines are from capacity: absolute differences, added over all nodes.
 
     ``nodes`` names those that differ. ``uncounted`` ones (cluster/node) have no GPU count for some of the
-    time, or pods beyond the time that is known of them: there is no capacity to compare with.
+    time, or pods beyond the time for which the node is known: there is no capacity to compare with.
     """
 
     board_ms: int
@@ -50,10 +50,10 @@ def difference(
 ) -> ConservationDifference:
     """Compare lines with capacity, node by node.
 
-    ``by_bucket`` has cluster, node, model, bucket, board_ms and nano (as Ledger.aggregate returns them);
-    of ``frames`` only the nodes are used. What it cannot see: a node that the source does not know, a wrong
-    price, and time in the wrong bucket; the first two would be wrong on both sides, the last is what the
-    tests of attribution are for.
+    ``by_bucket`` has cluster, node, model, bucket, board_ms and nano (as Ledger.aggregate returns them); of
+    ``frames`` only the nodes are used. What it cannot detect: a node that the source does not know, a wrong
+    price, and time in the wrong bucket; the first two would be wrong on both sides, the last is covered by
+    the tests of attribution.
     """
     expected, uncounted = capacity(frames, scope, rates)
     found: dict[str, tuple[int, int]] = {}
@@ -78,7 +78,7 @@ def difference(
 def capacity(
     frames: ClusterFrames, scope: Window, rates: RateLookup
 ) -> tuple[dict[str, tuple[int, int]], set[str]]:
-    """(cluster/node -> GPU milliseconds and nano-units where there is a price, nodes nobody counted)."""
+    """(cluster/node -> GPU milliseconds and nano-units where there is a price, nodes without a GPU count)."""
     total: dict[str, tuple[int, int]] = {}
     uncounted: set[str] = set()
     for row in frames.nodes.to_dict("records"):
@@ -133,7 +133,7 @@ def overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: AllocationH
 
 
 def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
-    """Time held where nothing says how many units there are: billed, but what was free cannot be known.
+    """Time held where the number of units is unknown: billed, but what was free cannot be known.
 
     ``held`` has window, unit and board_ms of that time.
     """
@@ -151,7 +151,8 @@ def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
 def unshared(
     allocations: pd.DataFrame, attributed: Ints, pieces: NodeSegments, windows: Sequence[Window]
 ) -> list[Located]:
-    """Pods whose units stand for nobody knows what share of a GPU: their time is on no line, so it is told.
+    """Pods whose units are an unknown share of a GPU: their time is on no line, so it is reported as a
+    problem.
 
     ``attributed`` are the rows of ``allocations`` that are on lines.
     """
@@ -174,7 +175,7 @@ def unshared(
 def not_conserved(
     lines: pd.DataFrame, units: pd.DataFrame, frames: ClusterFrames, scope: Window, rates: RateLookup
 ) -> list[Located]:
-    """Every attribution proves itself: nodes whose lines are not what their GPUs and prices come to."""
+    """Nodes whose lines do not add up to what their GPUs and prices come to: every attribution is checked."""
     sums = lines.groupby(["unit", "bucket"])[["board_ms", "nano"]].sum().reset_index()
     names = pd.Series([bucket.value for bucket in BUCKETS], dtype="str")
     by_bucket = sums.assign(bucket=names.take(sums["bucket"].to_numpy()).to_numpy())

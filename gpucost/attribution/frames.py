@@ -91,11 +91,11 @@ def _to_integer(series: ColumnSeries, field_name: str) -> ColumnSeries:
 
 @dataclass(frozen=True)
 class ClusterFrames:
-    """All that a source knows of one cluster and stretch of time, and what it could not make sense of.
+    """What a source returns of one cluster and stretch of time, and what it could not interpret.
 
-    From ``activity`` on, frames are for detectors only: a source leaves them empty unless it is asked.
-    ``lacks`` names the frames that are empty because the source cannot tell, each with the reason. ``source``
-    names where they come from, where that is not the same for all that a source returns.
+    Frames from ``activity`` on are for detectors only: a source leaves them empty unless they are requested.
+    ``lacks`` names the frames that are empty because the source cannot provide them, each with the reason.
+    ``source`` names where they come from, where that is not the same for all that a source returns.
     """
 
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))

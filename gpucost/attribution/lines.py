@@ -1,15 +1,13 @@
-"""From slots held and slots left over to usage lines: dealing, pricing, and one row per natural key.
+"""From slots held and slots left over to usage lines: apportioning, pricing, and one row per natural key.
 
-Which slots each holder had, and when.
+``plain_slots`` and ``queued_slots`` say which slots each holder had, and when. On plain lines (sweep.py) an
+interval is cut at segments only: one GPU is like another. Slices, replicas and over-committed GPUs go through
+stretches of constant occupation, where holders take slots in the order of their uids: arbitrary, but the same
+in every window and from every source, which may clip intervals.
 
-On plain lines (sweep.py) an interval is cut at pieces only: one GPU is like another. Slices, replicas and
-over-committed GPUs go through stretches of constant occupation, where holders take slots in the order of
-their uids: arbitrary, but the same in every window and from every source, which may clip intervals.
-
-Utilisation joins attribution: what was measured on a pod is laid on the lines of the time it held.
-
-A signal row covers some time of one pod on one node. It is spread over the windows it touches by time, and
-within a window over the pod's lines by GPU time. Where no row is, the line's measures stay null: time
+``join_signals`` adds utilisation: what was measured on a pod is laid on the lines of the time it held. A
+signal row covers some time of one pod on one node. It is spread over the windows it touches by time, and
+within a window over the pod's lines by GPU time. Where there is no row, the line's measures stay null: time
 that was not observed is not time at 0 %.
 """
 
@@ -57,7 +55,7 @@ class AllocationIntervals:
 
 @dataclass(frozen=True)
 class HeldResources:
-    """Which resources pods hold on each node, and when (pieces.Held)."""
+    """Which resources pods hold on each node, and when (segments.PodHoldings)."""
 
     allocations: pd.DataFrame
 
@@ -182,7 +180,7 @@ def _group_starts(group: Ints, value: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class LineParts:
-    """Parts of lines, parallel arrays: ``cell`` stands for (window, unit, rate), see Cells."""
+    """Parts of lines, parallel arrays: ``cell`` stands for (window, unit, rate), see LineCells."""
 
     cell: Ints
     holder: Ints
@@ -218,9 +216,9 @@ class LineCells:
 
 @dataclass(frozen=True)
 class SlotApportioner:
-    """Turns slots into parts of lines, for one set of pieces.
+    """Turns slots into parts of lines, for one set of segments.
 
-    ``nobody`` is the holder of each bucket that no pod is in.
+    ``nobody`` is the pseudo-holder of each bucket that no pod is in.
     """
 
     pieces: NodeSegments
@@ -237,7 +235,8 @@ class SlotApportioner:
         return LineParts(cell, holder, bucket, board_ms, nano, held.start, held.end)
 
     def left_over(self, free: UnheldSlots) -> LineParts:
-        """Parts of nobody where there are stretches, summed per kind piece: they are many and short."""
+        """Parts without a holder where there are stretches, summed per kind piece: they are many and
+        short."""
         board_ms, nano = self._deal(free)
         at = free.kind_piece
         if not len(at):
@@ -247,7 +246,8 @@ class SlotApportioner:
         return self._of_nobody(at[runs], free.bucket[runs], *sums)
 
     def rest(self, plain: Ints, held: LineParts, at: Ints, bucket: Ints) -> LineParts:
-        """Parts of nobody on plain lines: capacity of their kind pieces less what was ``held`` ``at`` them.
+        """Parts without a holder on plain lines: capacity of their kind pieces less what was ``held`` ``at``
+        them.
 
         ``bucket`` is the bucket of every kind piece.
         """
@@ -264,7 +264,7 @@ class SlotApportioner:
         return self._of_nobody(plain[free], bucket[plain[free]], board_ms[free], nano[free])
 
     def _of_nobody(self, at: Ints, bucket: Ints, board_ms: Ints, nano: Ints) -> LineParts:
-        """Nobody has no first and last instant: the times are those of the kind piece."""
+        """Without a holder there is no first and last instant: the times are those of the kind piece."""
         cell, times = self.cells.of_kind_piece[at], (self.kinds.start_of(at), self.kinds.end[at])
         return LineParts(cell, self.nobody[bucket], bucket, board_ms, nano, *times)
 
@@ -309,7 +309,7 @@ def sum_parts(parts: LineParts, cells: LineCells, holders: int) -> pd.DataFrame:
 
 
 MEASURES = SIGNAL_MEASURES
-# The time each amount was measured over.
+# The time over which each amount was measured.
 _AMOUNTS: Mapping[str, tuple[str, ...]] = {
     "observed_ms": ("busy_ms",),
     "sm_observed_ms": ("sm_active_ms",),
@@ -323,7 +323,7 @@ _CEILING = {
     "tensor_active_ms": "tensor_observed_ms",
     "memory_used_mib_s": "memory_total_mib_s",
 }
-# Where what is above the ceiling goes: on a shared GPU a pod may do more than its part of it.
+# Where the amount above the ceiling goes: on a shared GPU a pod may use more than its part of it.
 _OVER = {"busy_ms": "busy_over_ms", "sm_active_ms": "sm_over_ms", "tensor_active_ms": "tensor_over_ms"}
 _MEASURED = tuple(name for name in MEASURES if name not in _OVER.values())
 _KEY = ["cluster", "node", "pod_uid", "window"]

@@ -1,13 +1,12 @@
-"""How the GPUs of a node are divided among its resources, at one moment.
+"""Segments of a node: stretches of time in which its layout, price and observation do not change.
 
-The GPUs are cut into ``boards x den`` slots, ``den`` being the common denominator of all shares on the
-node. Resources take slots in the order of their names, whatever is left is the remainder: the part of
-the GPUs that no resource advertises (2/7 of a GPU that is sliced 3g + 2g).
+Layout: how the GPUs of a node are divided among its resources, at one moment. The GPUs are cut into ``boards
+x den`` slots, ``den`` being the common denominator of all shares on the node. Resources take slots in the
+order of their names, whatever is left is the remainder: the part of the GPUs that no resource advertises (2/7
+of a GPU that is sliced 3g + 2g).
 
-Cutting time into pieces: stretches of one node on which layout, price and observation do not change.
-
-Cuts fall at window edges, price changes, team-rule changes, edges of observation, and where a node's own
-rows begin or end. Dealing (deal.py) makes the number and place of cuts irrelevant to every total.
+Cuts fall at window edges, price changes, team-rule changes, edges of observation, and where a node's own rows
+begin or end. Apportioning (apportion.py) makes the number and place of cuts irrelevant to every total.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ResourceCount:
 
     @property
     def units(self) -> int:
-        """What should exist; -1 when nothing says."""
+        """The number that should exist; -1 when it is unknown."""
         return max(self.expected, self.capacity, self.allocatable)
 
 
@@ -58,10 +57,10 @@ class ResourceCount:
 class KindLayout:
     """One resource: its units own slots ``[base, base + units x width)`` of ``den`` a GPU.
 
-    ``units`` is what should exist, ``available`` what Kubernetes can hand out. Where nothing says how many
-    there are, they are ``inferred`` from the GPUs that are left. Where nothing says how many GPUs there
-    are either, the kind is ``elastic``: exactly what is held exists. It has GPUs and a denominator of its
-    own, so that it never moves the others' slots. Attribution reports the time held of both.
+    ``units`` is what should exist, ``available`` what Kubernetes can hand out. Where no source says how many
+    there are, they are ``inferred`` from the GPUs that are left. Where the number of GPUs is unknown too, the
+    kind is ``elastic``: exactly what is held exists. It has GPUs and a denominator of its own, so that it
+    never moves the others' slots. Attribution reports the time held of both.
     """
 
     unit: UnitKind
@@ -99,14 +98,14 @@ def lay_out(
     catalog: ResourceCatalog,
     basis: ShareBasis,
 ) -> NodeLayout:
-    """Divide ``boards`` (-1 when unknown) of ``product`` among the resources of a node.
+    """Divide ``boards`` (the number of GPUs, -1 when unknown) of ``product`` among the resources of a node.
 
     ``held`` names the resources that pods hold there. One without a count gets what the others leave of the
-    GPUs; where nothing says how many GPUs there are it is elastic. Together, resources never get more
-    than the GPUs: what is held beyond that is over-committed. Resources whose share cannot be told (a MIG
-    slice of an unknown GPU) are left out, and the rest of the GPUs is then unknown, with a problem.
+    GPUs; where the number of GPUs is unknown it is elastic. Together, resources never get more than the GPUs:
+    what is held beyond that is over-committed. Resources whose share is unknown (a MIG slice of an unknown
+    GPU) are left out, and the rest of the GPUs is then unknown, with a problem.
     """
-    boards = boards or -1  # a GPU node with 0 GPUs is one that nobody counted
+    boards = boards or -1  # a GPU node with 0 GPUs is one whose GPUs were not counted
     problems: list[tuple[DataProblemCode, str]] = []
     rows = {row.resource: row for row in counts}
     units: list[tuple[UnitKind, ResourceCount]] = []
@@ -134,8 +133,8 @@ def lay_out(
         problems.append((DataProblemCode.CAPACITY_EXCEEDS_BOARDS, detail))
     sliced = any(kind.unit.profile for kind in kinds if kind.units and not kind.inferred)
     is_blind = any(code is DataProblemCode.UNIT_UNKNOWN for code, _ in problems)
-    # What MIG geometry leaves over could be sliced, but nobody did; a GPU that is not advertised at all
-    # is broken or forgotten.
+    # What MIG geometry leaves over could be sliced, but is not; a GPU that is not advertised at all is broken
+    # or forgotten.
     rest = Bucket.UNALLOCATED if sliced else Bucket.UNAVAILABLE
     return NodeLayout(
         model=parse_product(product).model,
@@ -158,12 +157,12 @@ def _is_counted_in_parts(resource: str, rows: Mapping[str, ResourceCount]) -> bo
 
 
 def _kind(unit: UnitKind, row: ResourceCount, den: int, base: int, room: int | None) -> KindLayout:
-    """``room`` is the number of slots that are left, None when nobody knows."""
+    """``room`` is the number of slots that are left, None when that is unknown."""
     if not row.is_known and room is None:
         return KindLayout(unit, 0, 0, unit.share.numerator, 0, unit.share.denominator, elastic=True)
     width = unit.share.numerator * (den // unit.share.denominator)
     if not row.is_known:
-        # Nothing advertises these units, so what nobody holds of them is not to be had.
+        # Nothing advertises these units, so those that no pod holds are not available.
         return KindLayout(unit, (room or 0) // width, 0, width, base, den, inferred=True)
     units = row.units if room is None else min(row.units, room // width)
     available = units if row.allocatable < 0 else min(row.allocatable, units)
@@ -208,7 +207,7 @@ class CountRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlaceFacts:
-    """What a usage line says of the place: everything but the resource."""
+    """The fields of a usage line that name the place: everything but the resource."""
 
     cluster: str
     node: str
@@ -221,7 +220,7 @@ class PlaceFacts:
 
 @dataclass(frozen=True)
 class NodeSegments:
-    """Parallel arrays, one entry per piece, sorted by node, then time.
+    """Parallel arrays, one entry per segment, sorted by node, then time.
 
     ``layout``, ``place`` and ``rate`` are positions in the tuples of the same name; ``rate`` is -1 where
     there is no price. ``window`` is the position of the window. ``observed`` and ``schedulable`` are
@@ -247,7 +246,7 @@ class NodeSegments:
 
 
 class HeldRow(NamedTuple):
-    """A stretch in which pods held a resource of which nothing says how many there are."""
+    """A stretch in which pods held a resource whose number of units is unknown."""
 
     start_ms: int
     end_ms: int
@@ -282,7 +281,8 @@ class _Interned(Generic[T]):
 
 
 class SegmentBuilder:
-    """Builds Pieces for consecutive windows; remembers layouts and rates that many nodes have in common."""
+    """Builds NodeSegments for consecutive windows; remembers layouts and rates that many nodes have in
+    common."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class SegmentBuilder:
         window = np.searchsorted(self.edges, start, side="right") - 1
         for a, b, fact, rows, uncounted in _runs(start, facts, counts, held):
             if fact is None and not rows and not uncounted:
-                continue  # before the node came, or after it went
+                continue  # before the node was created, or after it was deleted
             known = fact or FactRow(0, 0)
             found = self._layout(known, rows, uncounted)
             problems = [DataProblem(code, *key, detail) for code, detail in found.problems]
@@ -400,7 +400,7 @@ class SegmentBuilder:
         return [column.astype(np.int64)[layout >= 0] for column in columns]
 
     def _uncounted(self, key: NodeKey, counts: list[CountRow], held: PodHoldings) -> list[HeldRow]:
-        """When pods held resources of which no row says how many there are; usually never."""
+        """When pods held resources for which no row has a count; usually never."""
         found = []
         for resource in sorted(held.resources.get(key, ())):
             known = [
@@ -431,7 +431,8 @@ class SegmentBuilder:
         return self._span_cache[signature]
 
     def _rate_of(self, what: tuple[str, str, str], spans: Sequence[RateSpan], start: Ints) -> Ints:
-        """The rate in force at each of ``start``; -1 where there is none, and why is kept under ``what``."""
+        """The rate in force at each of ``start``; -1 where there is none, and the reason is kept under
+        ``what``."""
         rate = np.full(len(start), -1, np.int64)
         for span in spans:
             a, b = np.searchsorted(start, [span.start_ms, span.end_ms])
@@ -443,7 +444,7 @@ class SegmentBuilder:
 
 
 def node_facts(key: NodeKey, fact: FactRow) -> NodeFacts:
-    """What the price of a node's GPUs can depend on."""
+    """The facts that the price of a node's GPUs can depend on."""
     labels = {str(name): str(value) for name, value in loads(fact.labels or "{}").items()}
     boards = fact.boards if fact.boards >= 0 else None
     return NodeFacts(*key, parse_product(fact.product).model, boards, *fact[4:9], labels)
@@ -463,7 +464,7 @@ def rows_by_node(frame: pd.DataFrame, row_type: type[Row]) -> dict[NodeKey, list
 def _runs(
     start: Ints, facts: list[FactRow], counts: list[CountRow], held: list[HeldRow]
 ) -> Iterator[tuple[int, int, FactRow | None, tuple[CountRow, ...], frozenset[str]]]:
-    """Runs ``[a, b)`` of pieces with the same rows in force, and the uncounted resources that are held.
+    """Runs ``[a, b)`` of segments with the same rows in force, and the uncounted resources that are held.
 
     Of two rows that are in force at once the larger one wins, whatever their times: a source may clip them.
     """

@@ -1,8 +1,8 @@
 """The sweep over time: how many units of each kind were held at every moment, and what was left over.
 
-Most nodes hand out whole GPUs, never over-committed and all of them advertised. There, what is left over
-is capacity less what was held, and it does not matter who has which GPU. Such lines are *plain*; only the
-others need the stretches in which the number of held units is constant.
+Most nodes hand out whole GPUs, never over-committed and all of them advertised. There, what is left over is
+capacity less what was held, and it does not matter who has which GPU. Such lines are *plain*; only the others
+need the stretches in which the number of held units is constant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIME_MASK = (1 << _TIME_BITS) - 1
 
 @dataclass(frozen=True)
 class KindSegments:
-    """Pieces x the kinds of their layout, sorted by (node, resource), then time; parallel int64 arrays.
+    """Segments x the kinds of their layout, sorted by (node, resource), then time; parallel int64 arrays.
 
     ``key`` is ``line << 40 | start - origin``, where ``line`` numbers the (node, resource) pairs.
     """
@@ -68,7 +68,7 @@ class KindSegments:
 
 @dataclass(frozen=True)
 class HeldIntervals:
-    """Where the number of held units is constant, sorted; ``kind_piece`` is a position in KindPieces."""
+    """Where the number of held units is constant, sorted; ``kind_piece`` is a position in KindSegments."""
 
     key: Ints
     kind_piece: Ints
@@ -78,7 +78,7 @@ class HeldIntervals:
 
 
 def kind_pieces(pieces: NodeSegments, origin: int) -> KindSegments:
-    """Every piece once per kind of its layout, and once for the remainder of its GPUs."""
+    """Every segment once per kind of its layout, and once for the remainder of its GPUs."""
     kinds_of = [(*layout.kinds, *_remainder(layout)) for layout in pieces.layouts]
     flat = [kind for kinds in kinds_of for kind in kinds]
     unit_kinds = sorted({kind.unit for kind in flat}, key=repr)
@@ -184,8 +184,8 @@ def sweep(
 class SlotBuckets:
     """Per kind piece: the bucket of slots that could be handed out, and of those that are missing.
 
-    Unknown while nobody observed; else unavailable where slots are missing or the node cannot be scheduled
-    on, and unallocated otherwise.
+    Unknown where the time was not observed; else unavailable where slots are missing or the node cannot be
+    scheduled on, and unallocated otherwise.
     """
 
     free: Ints
@@ -206,7 +206,7 @@ class SlotBuckets:
 
 @dataclass(frozen=True)
 class UnheldSlots:
-    """What nobody held: parts of stretches by bucket, each a range of slots; sorted by ``kind_piece``."""
+    """What no pod held: parts of stretches by bucket, each a range of slots; sorted by ``kind_piece``."""
 
     bucket: Ints
     kind_piece: Ints

@@ -1,4 +1,4 @@
-"""Which team a holder belongs to: ordered rules over what is known of its pod, each with its validity."""
+"""Which team a holder belongs to: ordered rules over the attributes of its pod, each with its validity."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Patterns = Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_leng
 
 
 class TeamProfile(ConfigModel):
-    """A team, and what reports need to know of it beyond its name."""
+    """A team, and what reports need of it beyond its name."""
 
     name: TeamName = Field(description="text, the team's name")
     cost_centre: Text | None = Field(None, description="text, the cost centre of the team")
@@ -90,7 +90,7 @@ class TeamRule(DatedConfigModel):
 
     @cached_property
     def conditions(self) -> dict[str, frozenset[str]]:
-        """Column -> patterns, for the columns the rule looks at."""
+        """Column -> patterns, for the columns the rule uses."""
         return {name: frozenset(value) for name in CONDITIONS if (value := getattr(self, name)) is not None}
 
     @cached_property
@@ -101,11 +101,11 @@ class TeamRule(DatedConfigModel):
         }
 
     def gives(self, holder: Mapping[str, str]) -> str:
-        """The team this rule gives a holder, or empty text when it does not apply to it."""
+        """The team this rule gives a holder, or empty text when it does not apply."""
         if not all(holder[name] and regex.match(holder[name]) for name, regex in self._regexes.items()):
             return ""
         name = holder[self.team_from].strip() if self.team_from else self.team or ""
-        # A label must not make a pod pass for unallocated time, nor an annotation put a page into a name.
+        # A label must not make a pod pass for unallocated time, nor an annotation put markup into a name.
         return name if is_name(name) and not name.startswith(RESERVED) else ""
 
 
@@ -133,7 +133,8 @@ class TeamFile(ConfigModel):
     def _refuse_identical(self) -> None:
         groups: dict[object, list[tuple[int, TeamRule]]] = defaultdict(list)
         for n, rule in enumerate(self.rules):
-            # Rules that copy different columns are a fallback; two fixed teams under one condition are not.
+            # Rules that copy different columns are a fallback; two fixed teams under one condition are an
+            # error.
             group = groups[(frozenset(rule.conditions.items()), rule.team_from)]
             for m, other in group:
                 if rule.coincides(other):
@@ -185,7 +186,7 @@ class TeamRules:
 
         ``holders`` has the HOLDER_COLUMNS of the contract; the result has its index.
         """
-        import pandas as pd  # here, since rules are read where there are no frames
+        import pandas as pd  # Imported here: rules are also read where no frames are
 
         rules = [rule for rule in self.file.rules if rule.holds_at(at_ms)]
         columns = list(CONDITIONS)

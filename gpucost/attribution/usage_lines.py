@@ -1,6 +1,6 @@
-"""Who appears in usage lines: pods, each with its attributes and team, and the holders that are nobody.
+"""What attribution returns: usage lines in normal form, and the holders that they refer to.
 
-What attribution returns: usage lines in normal form, and what they refer to.
+Holders are pods, each with its attributes and team, and the pseudo-holders of capacity that no pod holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpucost.domain.time import Window
 
 HOLDER_NAMES = [column.name for column in HOLDER_COLUMNS]
 
-# What people write into labels and annotations. Names and uids of objects are checked by Kubernetes.
+# Texts that people write into labels and annotations. Names and uids of objects are checked by Kubernetes.
 _LABELS = ("job", "workload", "queue", "cluster_queue", "flavor", "team_label", "project", "user")
 
 
@@ -40,8 +40,8 @@ class AllocationHolders:
 
     ``epochs`` are the instants from which a version of the rules holds, the first being the start of the
     scope. Holder numbers run over all pods in the first epoch, then all in the second, and so on; the last
-    ones are nobody (unallocated, unavailable, unknown). A pod that a change of rules leaves in its team
-    keeps its number: one holder, one line.
+    ones are the pseudo-holders (unallocated, unavailable, unknown). A pod that a change of rules leaves in
+    its team keeps its number: one holder, one line.
     """
 
     allocations: pd.DataFrame
@@ -50,7 +50,7 @@ class AllocationHolders:
 
     @cached_property
     def _attributes(self) -> pd.DataFrame:
-        """What is known of the pod of each allocation, as a ledger can store it."""
+        """The attributes of the pod of each allocation, in a form that a ledger can store."""
         attributes = self.allocations[HOLDER_NAMES]
         return attributes.assign(**{name: _storable(attributes[name]) for name in _LABELS})
 
@@ -106,12 +106,13 @@ def _storable(labels: pd.Series[str]) -> pd.Series[str]:
 
 
 def storable_text(text: str, most: int | None = MAX_TEXT) -> str:
-    """What a database can store of a text, at most ``most`` characters of it."""
+    """A text as a database can store it, cut to ``most`` characters."""
     return text.replace("\0", "").encode(errors="ignore").decode()[:most]
 
 
 def _first_with_same_attributes(attributes: pd.DataFrame) -> Ints:
-    """For each row, the first row that names the same holder. Most pods have one row: they cost nothing."""
+    """For each row, the first row that names the same holder. Pods with one row, which are most, need no
+    comparison."""
     row = np.arange(len(attributes))
     several = np.flatnonzero(attributes["pod_uid"].duplicated(keep=False).to_numpy())
     if len(several):
@@ -143,10 +144,10 @@ UNIT_NAMES = [
 class Attribution:
     """Usage lines of consecutive windows.
 
-    ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES;
-    one row per natural key. Positions refer to ``windows``, ``units``, ``holders.frame`` and ``rates``.
-    ``located`` is what could not be computed, or only in part: (window, problem); what the source says of the
-    whole time stands with the first window.
+    ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES; one
+    row per natural key. Positions refer to ``windows``, ``units``, ``holders.frame`` and ``rates``.
+    ``located`` is what could not be computed, or only in part: (window, problem); a problem of the source
+    over the whole time is recorded with the first window.
     """
 
     windows: tuple[Window, ...]

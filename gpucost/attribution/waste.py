@@ -1,11 +1,11 @@
 """The waste ledger: every usage line divided among its buckets, to the millisecond and the nano-unit.
 
-Detectors say which stretches of held or free time were wasted (WASTE_PIECES). Here they meet the lines:
-a line's parts are whole milliseconds and nano-units that add up to the line, whatever the pieces say. What no
-piece claims is the line's rest (domain.waste.REST), except for held time that nobody observed: that is
-unknown. What counts is what detectors could see, GPU by GPU and step by step (frames.ACTIVITY): an hourly sum
-cannot tell idle from busy time. Observation is taken to be spread evenly over the time that was neither idle
-nor too much, since those two were observed to be known at all.
+Detectors say which stretches of held or free time were wasted (WASTE_PIECES). Here they are applied to the
+lines: a line's parts are whole milliseconds and nano-units that add up to the line, whatever the pieces say.
+What no piece claims is the line's rest (domain.buckets.REST), except for held time that was not observed:
+that is unknown. What counts is what detectors could observe, GPU by GPU and step by step (frames.ACTIVITY):
+an hourly sum cannot tell idle from busy time. Observation is taken to be spread evenly over the time that was
+neither idle nor oversized, since those two are known only where the time was observed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def waste_parts(
 ) -> pd.DataFrame:
     """The parts of lines that are not their line's rest: ``line`` (position in ``attribution.lines``),
     ``waste`` (text), ``board_ms`` and ``nano`` (null where the line has no price). Every part is above 0;
-    those of a line add up to at most the line. Unless ``demand_known``, nobody can say that free time was
+    those of a line add up to at most the line. Unless ``demand_known``, free time cannot be said to be
     without demand: it is unknown then.
     """
     lines = attribution.lines.reset_index(drop=True)
@@ -54,7 +54,7 @@ def waste_parts(
 
 
 def _unclaimed(lines: pd.DataFrame, claimed: pd.DataFrame) -> pd.DataFrame:
-    """What no piece claims of ``lines``, as unknown."""
+    """The part of ``lines`` that no piece claims, as unknown."""
     taken = claimed.groupby("line")["board_ms"].sum().reindex(lines.index, fill_value=0)
     left = lines["board_ms"].to_numpy(np.int64) - taken.to_numpy(np.int64)
     rank = np.full(len(lines), ORDER[Waste.UNKNOWN], dtype=np.int64)
@@ -77,7 +77,7 @@ def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFra
     joined = _by_window(attribution, pieces).merge(keyed, on=["window", "node", "resource", "pod_uid"])
     until = joined[["end", "last"]].min(axis=1)
     overlap = (until - joined[["start", "first"]].max(axis=1)).clip(lower=0)
-    # Lines of one pod whose labels went to and fro lie over one another in time: a piece is shared by them.
+    # Lines of one pod whose labels changed back and forth overlap in time: a piece is shared by them.
     by_piece = overlap.groupby(joined["piece"]).transform("sum")
     once = ((joined["end"] - joined["start"]) / by_piece.where(by_piece > 0, 1)).clip(upper=1)
     joined["claim"] = joined["boards"] * overlap * once
@@ -120,7 +120,7 @@ def _by_window(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
 
 
 def _seen(attribution: Attribution, held: pd.DataFrame, activity: pd.DataFrame) -> Floats:
-    """GPU milliseconds of each held line in which somebody looked at its GPUs."""
+    """GPU milliseconds of each held line for which its GPUs were observed."""
     rows = activity[["node", "pod_uid", "start_ms", "end_ms"]].assign(
         seen=activity[["observed_ms", "sm_observed_ms"]].max(axis=1)
     )
@@ -163,7 +163,7 @@ def _spread(edges: Ints, rows: pd.DataFrame) -> tuple[Ints, Ints, Floats]:
 
 
 def _unobserved(held: pd.DataFrame, seen: Floats, parts: pd.DataFrame) -> pd.DataFrame:
-    """The part of held lines' rest that nobody observed."""
+    """The part of held lines' rest that was not observed."""
     at = held.index
     board = held["board_ms"].to_numpy(np.float64)
     claimed = parts.groupby("line")["board_ms"].sum().reindex(at, fill_value=0).to_numpy(np.float64)

@@ -1,16 +1,16 @@
-"""Which names a field goes by in dcgm-exporter's texts, in which unit, and which values are believable.
+"""The names of DCGM's fields in dcgm-exporter's output, their units, and which values are plausible.
 
 Three dialects (dcgm-exporter releases 1.x to 4.9): the classic ``DCGM_FI_*`` names; the lower-case ones of
 1.x and of ``--use-old-namespace``; and the names in base units that 4.9 brought, which carry their unit
 (``_BYTES``, ``_JOULES_TOTAL``, ``_RATIO``). Names are looked up without regard to case.
 
-``DCGM_FI_DEV_GPU_UTIL_RATIO`` is the one name that does not settle its unit: in DCGM 4.6 it is another
+``DCGM_FI_DEV_GPU_UTIL_RATIO`` is the one name that does not determine its unit: in DCGM 4.6 it is another
 spelling of field 203, a whole number of percent, and in 4.7 a field of its own from 0 to 1. ``unit_of``
 decides.
 
 Only fields of the GPU itself are in the table. On GPUs that share a module with a CPU (GH200, GB200) the
-power of the module and of the CPU, and the CPU's memory, are other fields and stay out; memory is the
-frame buffer (``FB_*``).
+power of the module and of the CPU, and the CPU's memory, are other fields and stay out; memory is the frame
+buffer (``FB_*``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from enum import StrEnum
 
 
 class DcgmField(StrEnum):
-    """What a value is, whatever it is called. Values are in the base units that ``DcgmUnit`` names."""
+    """What a value means, under whichever name it is exported. Values are in the base units that ``DcgmUnit``
+    names."""
 
     BUSY = "busy"
     GRAPHICS = "graphics"
@@ -37,7 +38,7 @@ class DcgmField(StrEnum):
 
 
 class DcgmUnit(StrEnum):
-    """The unit a name is printed in. Base units: ratio, bytes, millijoules (as NVML counts), watts."""
+    """The unit a name is exported in. Base units: ratio, bytes, millijoules (as NVML counts), watts."""
 
     RATIO = "ratio"
     PERCENT = "percent"
@@ -51,7 +52,7 @@ class DcgmUnit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitScale:
-    """``per`` of the unit are one base unit; printed values above ``highest`` are corrupt."""
+    """``per`` of the unit are one base unit; exported values above ``highest`` are corrupt."""
 
     per: float
     highest: float
@@ -59,13 +60,13 @@ class UnitScale:
 
 @dataclass(frozen=True, slots=True)
 class DcgmName:
-    """What a printed name means. ``unit`` is None where only the values tell."""
+    """What an exported name means. ``unit`` is None where only the values determine it."""
 
     field: DcgmField
     unit: DcgmUnit | None
 
 
-# Activity of a MIG slice is seen a little above 1 (NVIDIA/DCGM#152), corrupt percentages far above 100
+# Activity of a MIG slice may be a little above 1 (NVIDIA/DCGM#152), corrupt percentages are far above 100
 # (dcgm-exporter#418). 4 TiB of memory, 5 kW and ten years at 3 kW are above any GPU.
 SCALES: Mapping[DcgmUnit, UnitScale] = {
     DcgmUnit.RATIO: UnitScale(1, 1.05),
@@ -110,7 +111,7 @@ NAMES: Mapping[str, DcgmName] = {
     "DCGM_FI_DEV_XID_ERROR": DcgmName(DcgmField.XID, DcgmUnit.CODE),
 }
 
-# Of the whole GPU even on the row of a MIG slice.
+# These are of the whole GPU even on the row of a MIG slice.
 BOARD_FIELDS = frozenset({DcgmField.ENERGY, DcgmField.POWER})
 RATIO_FIELDS = frozenset({DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR})
 
@@ -126,17 +127,18 @@ _BLANK_INT64 = float(0x7FFFFFFFFFFFFFF0)  # as a float all four are the same num
 
 
 def is_blank(value: float) -> bool:
-    """Whether a number is one of DCGM's words for "no value" (dcgm_structs.h), leaked as a value."""
+    """Whether a number is one of DCGM's codes for "no value" (dcgm_structs.h), exported as if it were a
+    value."""
     return value in _BLANK_INT32 or value in _BLANK_FP64 or value == _BLANK_INT64
 
 
 def unit_of(spelled: Iterable[str]) -> DcgmUnit | None:
-    """The unit of one name's values in one scrape, as printed; None when they do not tell.
+    """The unit of one name's values in one scrape, as exported; None when they do not determine it.
 
-    A fraction up to 1.05 is a ratio, for a percentage is a whole number; else a value above 1.05 is a
+    A fraction up to 1.05 is a ratio, because a percentage is a whole number; else a value above 1.05 is a
     percentage; else a decimal point is a ratio, because dcgm-exporter prints fields that are not whole
-    numbers with six decimals and whole ones with none. ``1`` alone tells nothing: 1 % or all of the time.
-    The caller then goes by what the endpoint said last, and drops the value if it never said: 0 is 0 in
+    numbers with six decimals and whole ones with none. ``1`` alone is ambiguous: 1 % or all of the time. The
+    caller then uses the unit that the endpoint had last, and drops the value if there was none: 0 is 0 in
     both units, and a guess would be wrong by a factor of 100.
     """
     values = {text: float(text) for text in spelled}

@@ -19,9 +19,9 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameColumn:
-    """One column: ``unit`` is its unit (``ms``, ``units``, ``boards``, or empty for names).
+    """One column: ``unit`` is its unit (``ms``, ``units``, ``boards`` for GPUs, or empty for names).
 
-    One that ``may_lack`` was added after the first release: where it is missing, all of it is null.
+    A column that ``may_lack`` was added after the first release: where it is missing, all of it is null.
     """
 
     name: str
@@ -63,7 +63,8 @@ _NODE = _text("node", "name of the node")
 _START = _int("start_ms", "ms", "first instant, inclusive")
 _END = _int("end_ms", "ms", "first instant after, exclusive")
 
-# What a report can be grouped by, and what a team rule can look at. Order is the order of a holder's key.
+# The dimensions that a report can be grouped by and a team rule can use. Their order is that of a holder's
+# key.
 HOLDER_COLUMNS: tuple[FrameColumn, ...] = (
     _text("namespace", "namespace of the pod"),
     _text("pod", "name of the pod"),
@@ -311,8 +312,8 @@ PROGRESS = FrameSpec(
     ),
 )
 
-# What attribution makes of the frames above, and what the ledger stores: the natural key is everything up to
-# and including rate_id.
+# Usage lines: what attribution makes of the frames above, and what the ledger stores. The natural key is
+# everything up to and including rate_id.
 USAGE_LINES = FrameSpec(
     "usage_lines",
     "Window x node x unit kind x holder x rate -> integer board time and money. held + unallocated + "
@@ -389,19 +390,19 @@ LINE_MEASURES = (
     "sm_over_ms",
     "tensor_over_ms",
 )
-# What was measured on the time of a line; the rest of LINE_MEASURES is the time itself and its cost.
+# What was measured over the time of a line; the rest of LINE_MEASURES is the time itself and its cost.
 SIGNAL_MEASURES = LINE_MEASURES[4:]
-# Of these the largest counts where others are added up.
+# These are combined by their maximum; all others are added up.
 PEAKS = frozenset({"memory_peak_mib"})
 
-# What attribution needs, and what only detectors look at: a recording may lack any of the latter.
+# What attribution needs, and what only detectors use: a recording may lack any of the latter.
 HISTORY_FRAMES: tuple[FrameSpec, ...] = (*(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH),)
 FRAMES: tuple[FrameSpec, ...] = (
     *(ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS),
     *HISTORY_FRAMES,
 )
 
-# Where time went that detectors found: pieces of held or free time, each in one bucket of the waste ledger.
+# What detectors found: pieces of held or free time, each in one bucket of the waste ledger.
 WASTE_PIECES = FrameSpec(
     "waste_pieces",
     "Stretches of board time in one bucket of the waste ledger each; pieces of one account never overlap "

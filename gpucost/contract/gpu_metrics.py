@@ -9,7 +9,7 @@ from gpucost.contract.metric_spec import MetricExporter, MetricSpec, MetricType
 
 
 class HolderKind(StrEnum):
-    """The label ``holder``: a pod, or one of those that are nobody."""
+    """The label ``holder``: a pod, or one of the pseudo-holders of time that no pod held."""
 
     POD = "pod"
     UNALLOCATED = "__unallocated__"
@@ -20,7 +20,7 @@ class HolderKind(StrEnum):
 
 
 class AttributionMethod(StrEnum):
-    """The label ``method``: how a holder's part of what was measured on the GPU was found."""
+    """The label ``method``: how a holder's part of what was measured on the GPU was determined."""
 
     EXACT = "exact"
     WEIGHTED = "weighted"
@@ -170,7 +170,7 @@ _MEANING: Mapping[GpuMeasure, str] = {
 }
 _OF_GPU = {GpuMeasure.HELD: "the GPU was there"}
 _OF_HOLDER = {GpuMeasure.HELD: "held"}
-# On the GPU itself, what is held, by whomever, is the time it was there.
+# On the GPU itself, the time held by any holder is the time that it was there.
 _GPU_NAMES = {GpuMeasure.HELD: "present_seconds"}
 
 

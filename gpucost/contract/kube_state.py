@@ -1,10 +1,10 @@
 """The series of kube-state-metrics that are read where gpucost's own collector does not run.
 
 Names, labels and rules: kube-state-metrics v2, internal/store/{pod,node,job,replicaset,namespace}.go and
-docs/. What bites:
+docs/. Pitfalls:
 
-- Requests stay as long as the Pod object does, also of pods that have ended; of pods that no node has yet,
-  ``node`` is empty.
+- Requests stay as long as the Pod object does, also of pods that have ended; for pods that are not yet on a
+  node, ``node`` is empty.
 - ``kube_pod_completion_time`` is the end of the last container that has ended, while others may still run:
   it counts only once the pod's phase is Succeeded or Failed. Evicted pods may never have one.
 - Labels and annotations are exported only where ``--metric-labels-allowlist`` (``--metric-annotations-
@@ -12,7 +12,7 @@ docs/. What bites:
 - ``kube_pod_status_reason`` has a row of 0 for each reason that a pod does not have, before 2.20; since then
   only the reason that it has. ``kube_pod_resourceclaim_info`` is new in 2.20: it names the claims of pods
   (DRA) and not the devices that they got (CHANGELOG.md of v2.20.0, docs/metrics/workload/pod-metrics.md).
-- Owners come without API group and uid, jobs without uid: what is known of a job is namespace, kind and name.
+- Owners come without API group and uid, jobs without uid: a job is known by namespace, kind and name only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OWNERS_OF: tuple[tuple[str, str, str], ...] = (
     ("ReplicaSet", REPLICASET_OWNER, "replicaset"),
     ("Job", JOB_OWNER, "job_name"),
 )
-"""Kinds of which the owners are told: kind, series, label of its name."""
+"""Kinds whose owners are exported: kind, series, label of its name."""
 OWNER_LABELS: tuple[tuple[str, str, str], ...] = (
     ("Job", JOB_LABELS, "job_name"),
     ("CronJob", "kube_cronjob_labels", "cronjob"),
@@ -50,7 +50,7 @@ OWNER_LABELS: tuple[tuple[str, str, str], ...] = (
     ("StatefulSet", "kube_statefulset_labels", "statefulset"),
     ("DaemonSet", "kube_daemonset_labels", "daemonset"),
 )
-"""Kinds of which the labels are told, where they are allowed: kind, series, label of its name."""
+"""Kinds whose labels are exported, where the allowlist has them: kind, series, label of its name."""
 NODE_INFO = "kube_node_info"
 NODE_CREATED = "kube_node_created"
 NAMESPACE_CREATED = "kube_namespace_created"
@@ -61,17 +61,18 @@ NODE_CONDITION = "kube_node_status_condition"
 NODE_UNSCHEDULABLE = "kube_node_spec_unschedulable"
 
 LASTING = (NODE_CREATED, NAMESPACE_CREATED)
-"""Of few objects, which are there for long."""
+"""Series of few objects, which exist for long."""
 UP = "up"
-"""Not its own: Prometheus writes it at each scrape of a target, with that scrape's time."""
+"""Not a series of kube-state-metrics: Prometheus writes it at each scrape of a target, with that scrape's
+time."""
 
 RESOURCE_CLAIMS = "kube_pod_resourceclaim_info"
 STATUS_REASON = "kube_pod_status_reason"
 REFUSALS = ("UnexpectedAdmissionError", "NodeAffinity")
-"""Reasons of pods that a kubelet did not admit: no container of theirs began."""
+"""Status reasons of pods that a kubelet did not admit: none of their containers began."""
 ENDED_PHASES = ("Succeeded", "Failed")
 NOBODY = "<none>"
-"""Owner of what has none."""
+"""The owner's name in series of objects without an owner."""
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _MIG = re.compile(r"nvidia_com_mig_(?P<profile>\d+g_\d+gb)(?P<media>_me)?(?P<shared>_shared)?\Z")
@@ -93,7 +94,7 @@ def annotation_name(annotation: str) -> str:
 
 
 def resource_name(found: str, known: Mapping[str, str]) -> str | None:
-    """The resource that ``found``, a value of label ``resource``, was made of; None for one that is no GPU.
+    """The resource name behind ``found``, a value of label ``resource``; None where that is not a GPU.
 
     ``known`` are GPU resources by their sanitised names (``by_sanitised``); those of MIG are recognised.
     """

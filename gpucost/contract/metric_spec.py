@@ -1,9 +1,8 @@
 """What a metric of the contract is: its name, type, unit, labels, help and stability.
 
-Samples of the metric contract -> OpenMetrics text with timestamps, as promtool reads it. Pure.
-
-For few samples use ``openmetrics``. For millions, call ``series_name`` once per series and format lines
-with ``sample_line``; put ``header`` before the first line of a metric and ``EOF`` at the end.
+Also writes samples of the contract as OpenMetrics text with timestamps, as promtool reads it. Pure. For few
+samples use ``openmetrics``. For millions, call ``series_name`` once per series and format lines with
+``sample_line``; put ``header`` before the first line of a metric and ``EOF`` at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gpucost.domain.errors import ErrorRemark, InputError
 _NAME = re.compile(r"gpucost_[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*\Z")
 _UNITS = ("seconds", "bytes", "joules", "ratio")
-# What Prometheus itself, the operator and common external labels put on every series of a target.
+# Labels that Prometheus itself, the operator and common external labels put on every series of a target.
 _TARGET_LABELS = frozenset(
     {"cluster", "container", "endpoint", "env", "environment", "instance", "job", "owner", "prometheus"}
     | {"region", "replica", "service", "team", "zone"}
@@ -79,7 +78,7 @@ class MetricSpec:
         return self.name.removesuffix("_total")
 
     def check_labels(self, labels: Mapping[str, str]) -> None:
-        """Raise InputError unless ``labels`` are this metric's: none missing, none unknown."""
+        """Raises InputError unless ``labels`` are this metric's: none missing, none unknown."""
         for label in self.labels:
             if label not in labels:
                 raise InputError(f"{self.name}.{label}", ErrorRemark("missing label"), ", ".join(self.labels))

@@ -1,9 +1,8 @@
 """The metric contract: every series that gpucost's exporters give and its sources read, declared once.
 
-Those of pods and nodes are here; the queue collector's others in ``queue_metrics``, the GPU exporter's in
-``gpu_metrics``, what a metric is in ``spec``.
-
-docs/metrics.md out of the metric table; ``gpucost.service.metric_docs`` adds the service's own.
+Series of pods and nodes are declared here; the queue collector's others in ``queue_metrics``, the GPU
+exporter's in ``gpu_metrics``; what a metric consists of in ``metric_spec``. ``render`` writes the exporters'
+part of docs/metrics.md out of these tables; ``gpucost.service.metric_docs`` adds the service's own metrics.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from gpucost.domain.time import MINUTE_MS
 LINGER_MS = 10 * MINUTE_MS
 """How long a finished pod or workload, or a deleted node, keeps its series: four scrapes and more."""
 
-# What a table cannot say.
+# Rules that a table cannot express.
 RULES = """\
 - All series of one scrape carry the time of that scrape. `gpucost_state_up` is the heartbeat: a source
   counts a pod as absent only in scrapes whose heartbeat is 1.
@@ -186,8 +185,8 @@ NODE_METRICS = (
     NODE_START,
     NODE_END,
 )
-# Columns of frames.SIGNALS -> the counters they are a thousand times the increase of: seconds and joules. Of
-# the time held, it is that of which there is energy.
+# Columns of frames.SIGNALS -> the counters whose increase, times a thousand, they are: seconds and joules.
+# Held time is the part of it for which energy was read.
 SIGNAL_METRICS: Mapping[str, MetricSpec] = {
     "observed_ms": POD_OBSERVED,
     "busy_ms": POD_BUSY,
@@ -228,7 +227,7 @@ later.
 
 
 def render() -> str:
-    """The page of the exporters' series, in Markdown."""
+    """The exporters' series as a page in Markdown."""
     parts = [
         _HEAD,
         f"## Rules\n\n{RULES}",

@@ -1,6 +1,6 @@
 """The series of OpenCost that are read: its prices, and what it bills pods by.
 
-Names and labels: OpenCost, pkg/costmodel/metrics.go. What bites:
+Names and labels: OpenCost, pkg/costmodel/metrics.go. Pitfalls:
 
 - Prices carry no currency, and no GPU model. ``node`` and ``instance`` both name the node; a scrape without
   ``honor_labels`` renames the latter.
@@ -23,32 +23,34 @@ NODE_IS_SPOT = "kubecost_node_is_spot"
 ALLOCATED = "container_gpu_allocation"
 NODE_LABELS = ("node", "instance")
 
-# What OpenCost takes from others: kube-state-metrics, dcgm-exporter.
+# Series that OpenCost reads from others: kube-state-metrics, dcgm-exporter.
 CONTAINER_RUNNING = "kube_pod_container_status_running"
 GPU_RESOURCE = "nvidia_com_gpu"
 GPU_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
-# What says which OpenCost this is, and whose prices it starts from.
+# These identify the release of OpenCost, and the provider whose prices it starts from.
 BUILD_INFO = "opencost_build_info"
 CLUSTER_INFO = "kubecost_cluster_info"
-# By these it finds the node of a container: with neither a request nor one of its own series it finds none.
+# OpenCost finds the node of a container by these: with neither a request nor one of its own series it finds
+# none.
 CPU_AND_MEMORY = ("container_cpu_allocation", "container_memory_allocation_bytes")
 
-# The resources whose requests it bills; all others cost nothing there.
+# The resources whose requests OpenCost bills; all others cost nothing there.
 COUNTED_RESOURCES = frozenset({"nvidia.com/gpu", "k8s.amazonaws.com/vgpu"})
-# How often it looks at what runs unless ``ETL_RESOLUTION_SECONDS`` says otherwise (pkg/env, v1.112.0).
+# The resolution at which OpenCost samples running pods unless ``ETL_RESOLUTION_SECONDS`` says otherwise
+# (pkg/env, v1.112.0).
 RESOLUTION_MS = 5 * MINUTE_MS
 
 # ``GPU`` of configs/*.json (v1.112.0), per hour, by the ``provider`` of kubecost_cluster_info: what a node
-# that has no price costs, until somebody sets another.
+# without a price costs unless the operator sets another price.
 SHIPPED_GPU_PRICES = {"aws": 0.95, "gcp": 0.95, "azure": 0.0428925, "alibaba": 0.95, "oracle": 2.0}
 CUSTOM_PROVIDER = "custom"
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultPrice:
-    """What OpenCost bills an hour of a GPU of a node that has no price series; ``source`` says where that is
-    known from."""
+    """What OpenCost bills for an hour of a GPU on a node without a price series; ``source`` says where that
+    price is from."""
 
     price: float
     source: str
@@ -58,10 +60,10 @@ class DefaultPrice:
 class OpenCostRelease:
     """Which OpenCost wrote a cluster's series, and how it reads them.
 
-    ``versions`` are those of its build info, none where that is missing. ``by_uid``: it looks at each pod by
-    uid, and adds those of one name up (its own series have uids then); else by name alone. ``sees_start``:
-    whether a look at the very start of a window counts, which it does not where a release before 1.115 asks
-    a Prometheus 3 (opencost/opencost pull 3094).
+    ``versions`` are those of its build info, none where that is missing. ``by_uid``: it queries each pod by
+    uid, and adds up those of one name (its own series have uids then); else by name alone. ``sees_start``:
+    whether a sample at the very start of a window counts, which it does not where a release before 1.115
+    queries a Prometheus 3 (opencost/opencost pull 3094).
     """
 
     versions: tuple[str, ...] = ()
@@ -76,14 +78,14 @@ class OpenCostRelease:
 
     @property
     def rules(self) -> str:
-        """How time is billed, for a person."""
+        """How time is billed, in words."""
         pods = "pods by uid, added up by name" if self.by_uid else "pods by name"
         start = "" if self.sees_start else ", without the look at the start of a day (Prometheus 3)"
         return f"{pods}, from the first look at them to the last{start}"
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What its series do not tell, and may make its own page another."""
+        """What its series do not show, and what may make its own page differ from these figures."""
         found = []
         if not any(version[:1].isdigit() or version[:1] == "v" for version in self.versions):
             found.append("its version is no release: the rules follow from the labels of its series")
@@ -98,10 +100,11 @@ class OpenCostRelease:
 @dataclass(frozen=True, slots=True)
 class BilledPod:
     """What OpenCost bills a pod for in a window, under one name and on one node: from ``start_ms`` to
-    ``end_ms``, which are its first and last look at it running (one look alone is one resolution), the mean
-    of its units. ``unit_ms`` are units times that time: 0 where its units are missing in what OpenCost reads.
+    ``end_ms``, its first and last sample of it running (a single sample is one resolution), with the mean of
+    its units. ``unit_ms`` are units times that time: 0 where its units are missing in what OpenCost reads.
     ``active`` is the mean of its GPUs' activity, 0 to 1; None where there is none. ``is_placed``: whether
-    OpenCost finds a node, and with that a price, for it; ``node`` is where it was in any case."""
+    OpenCost finds a node, and with that a price, for it; ``node`` is where it was in any case.
+    """
 
     node: str
     namespace: str
@@ -119,8 +122,8 @@ class BilledPod:
 
 @dataclass(frozen=True, slots=True)
 class BilledNode:
-    """What OpenCost knows of one node in a window: means of its prices per hour and of its GPU count (None:
-    no such series), and how long there were any, from its first look to its last."""
+    """What OpenCost's series say of one node in a window: means of its prices per hour and of its GPU count
+    (None: no such series), and how long there were any, from the first sample to the last."""
 
     node: str
     gpu_price: float | None

@@ -1,7 +1,7 @@
-"""What was found in a Prometheus, as facts: what ``gpucost doctor`` reads, and what its diagnosis is made of.
+"""What was found in a Prometheus, as facts: what ``gpucost doctor`` reads, and what its diagnosis is made
+from.
 
-A fact that could not be read is None, and its question stands in ``ServerProbe.unread``: not known is not
-absent.
+A fact that could not be read is None, and its query stands in ``ServerProbe.unread``: unknown is not absent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpucost.domain.time import Window
 
 OWN_STATE = "gpucost_state_up"
 KUBE_JOBS, OWN_JOBS, GPU_JOBS = "kube_state_metrics_jobs", "gpucost_jobs", "dcgm_exporter_jobs"
-"""Settings that say which scrape jobs are believed."""
+"""The settings that name the trusted scrape jobs."""
 OPENCOST_PRICES = (NODE_GPU, NODE_TOTAL)
 KUEUE_QUOTAS = (
     "kueue_cluster_queue_nominal_quota",
@@ -24,7 +24,7 @@ KUEUE_QUOTAS = (
     "kueue_cluster_queue_resource_reservation",
     "kueue_cluster_queue_resource_pending",
 )
-"""Given only with ``metrics.enableClusterQueueResources``."""
+"""Exported only with ``metrics.enableClusterQueueResources``."""
 KUEUE_QUEUES = (
     "kueue_pending_workloads",
     "kueue_admitted_active_workloads",
@@ -32,7 +32,7 @@ KUEUE_QUEUES = (
     "kueue_local_queue_resource_usage",
     "kueue_local_queue_resource_reservation",
 )
-"""Given by default."""
+"""Exported by default."""
 VOLCANO_QUOTAS = (
     "volcano_queue_allocated_scalar_resources",
     "volcano_queue_request_scalar_resources",
@@ -44,7 +44,7 @@ VOLCANO_QUEUES = ("volcano_queue_weight", "volcano_queue_share", "volcano_queue_
 
 @dataclass(frozen=True, slots=True)
 class UnansweredQuery:
-    """A question that the server did not answer, and what it said."""
+    """A query that the server did not answer, and what it replied."""
 
     what: str
     reason: str
@@ -72,7 +72,7 @@ class ScrapeJob:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeGaps:
-    """Scrapes of kube-state-metrics in the month, in cells of ``cell_ms``: how much of it has none."""
+    """Scrapes of kube-state-metrics in the month, in cells of ``cell_ms``: how many cells have none."""
 
     asked_ms: int
     missing_ms: int
@@ -92,8 +92,8 @@ class DuplicateSeries:
 
 @dataclass(frozen=True, slots=True)
 class UnbelievedJob:
-    """A scrape job that gives series of kube-state-metrics' names and is not taken for it, and which.
-    ``is_opencost`` is whether it gives OpenCost's prices too."""
+    """A scrape job that exports series under kube-state-metrics' names and is not taken for it, and which
+    series. ``is_opencost``: whether it exports OpenCost's prices too."""
 
     job: str
     names: tuple[str, ...]
@@ -103,8 +103,9 @@ class UnbelievedJob:
 @dataclass(frozen=True, slots=True)
 class ForeignJob:
     """A scrape job of which some series are refused, and what they claim in a window: GPUs times
-    milliseconds, None where they name no GPU. ``what`` they would be, ``setting`` says whose are believed,
-    ``believed`` are the jobs that are; ``namespaces`` are those of its targets, as far as ``up`` says."""
+    milliseconds, None where they name no GPU. ``what`` the series would be, ``setting`` names the jobs to
+    trust, ``believed`` are those jobs; ``namespaces`` are those of its targets, as far as ``up`` says.
+    """
 
     job: str
     namespaces: tuple[str, ...]
@@ -129,8 +130,9 @@ class ForeignJob:
 @dataclass(frozen=True, slots=True)
 class PodSeries:
     """What kube-state-metrics says of pods that request GPUs. ``labels`` and the like are label names as they
-    stand in Prometheus; None where they could not be read. ``unread`` are names of series that are not known
-    to be there or not, beside ``names``."""
+    stand in Prometheus; None where they could not be read. ``unread`` are names of series of which it is not
+    known whether they exist, beside ``names``.
+    """
 
     pods: int = 0
     with_uid: int = 0
@@ -162,7 +164,7 @@ class NodeSeries:
 class GpuSeries:
     """What dcgm-exporter says, by one of its fields: ``rows`` are GPUs and MIG slices, each once.
 
-    ``fields`` counts the rows of each field (names of contract.dcgm.Field). ``held`` are rows that name a
+    ``fields`` counts the rows of each field (names of contract.dcgm.DcgmField). ``held`` are rows that name a
     pod, ``own_pod`` those that name the exporter's; ``replicas`` are copies of shared GPUs (``vgpu``).
     """
 
@@ -182,15 +184,14 @@ class GpuSeries:
 
 @dataclass(frozen=True, slots=True)
 class TrialReading:
-    """What a report says of the last minutes, in GPU milliseconds: of all GPUs (``capacity_ms``), of what
-    pods held, and held beyond what nodes have (``over_ms``), which is billed to nobody.
+    """A report on the last minutes, in GPU milliseconds: of all GPUs (``capacity_ms``), of what pods held,
+    and held beyond what nodes have (``over_ms``), which is billed to no team.
 
     ``unpriced`` is time without a price, by GPU model, empty where that is not known; ``doubted`` says of
-    prices by node why they should be looked at; ``unshared_pods`` hold
-    units of which nobody knows what part of a GPU they are. ``named`` is held time of holders with a team,
-    project, user or queue, ``measured`` held time with a measurement of each kind. Of ``nodes``,
-    ``unsized_nodes`` hand out GPUs and nobody knows out of how many GPUs; ``counted_nodes`` are those of
-    which something other than what they advertise says how much that should be.
+    prices by node why they should be checked; ``unshared_pods`` hold units whose share of a GPU is not known.
+    ``named`` is held time of holders with a team, project, user or queue, ``measured`` held time with a
+    measurement of each kind. Of ``nodes``, ``unsized_nodes`` hand out GPUs while their number of GPUs is
+    unknown; for ``counted_nodes`` that number comes from something other than what they advertise.
     """
 
     held_ms: int
@@ -208,15 +209,16 @@ class TrialReading:
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbe:
-    """One cluster. ``series`` counts the series of each name asked for at the probe's instant; ``seen`` says
-    when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``). ``gpus`` is None
-    where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
-    of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
-    (series) each gives; ``others`` are, for a setting that names only jobs without such series, those that
-    have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics' names are not counted,
-    ``strangers`` those of which a report believes nothing, with what they claimed in the last day.
-    ``trial`` is what a report says of the last minutes, None where it was not or could not be read. ``at_ms``
-    is its own instant, None for that of all."""
+    """One cluster. ``series`` counts the series of each name that was queried at the probe's instant;
+    ``seen`` says when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``).
+    ``gpus`` is None where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs
+    that export series of kube-state-metrics and of gpucost, by the setting that would choose among them, with
+    how many nodes (series) each gives; ``others`` are, for a setting that names only jobs without such
+    series, those that have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics'
+    names are not counted, ``strangers`` those of which a report uses nothing, with what they claimed in the
+    last day. ``trial`` is a report on the last minutes, None where it was not or could not be read. ``at_ms``
+    is the cluster's own instant, None for that of all.
+    """
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
@@ -242,10 +244,10 @@ class ClusterProbe:
 
 @dataclass(frozen=True, slots=True)
 class ServerProbe:
-    """One server, looked at ``at_ms`` for the ``month``, of which the past part is ``asked``.
+    """One server, probed ``at_ms`` for the ``month``, of which the past part is ``asked``.
 
-    ``retention`` is what the server says of itself (``15d``), None where it does not say; ``targets`` are all
-    that it scrapes, of whatever job.
+    ``retention`` is what the server reports (``15d``), None where it reports none; ``targets`` are all that
+    it scrapes, of every job.
     """
 
     url: str
@@ -260,6 +262,6 @@ class ServerProbe:
 
     @property
     def is_of_later(self) -> bool:
-        """Whether there is something now, and nothing was in the month."""
+        """Whether there are series now, and there were none in the month."""
         is_now = self.at_ms == self.now_ms and bool(self.clusters)
         return is_now and all(each.seen == {} for each in self.clusters)

@@ -1,4 +1,4 @@
-"""What the queue collector says of queues, workloads, gangs and itself."""
+"""The queue collector's metrics: queues, workloads, gangs, and the collector itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from gpucost.contract.gpu_metrics import POD_LABELS
 from gpucost.contract.metric_spec import MetricSpec, MetricType
 
-# What a table cannot say.
+# Rules that a table cannot express.
 QUEUE_RULES = """\
 - Quota, reserved, used, borrowed and lendable amounts are in base units: GPUs, cores (with a fraction) and
   bytes. A limit that is not set has no series: it is unlimited. A queue without a cohort lends to nobody
@@ -40,7 +40,7 @@ QUEUE_RULES = """\
 
 
 class WaitLayer(StrEnum):
-    """What holds a waiting workload. The values of the label ``layer``."""
+    """What keeps a waiting workload from starting. The values of the label ``layer``."""
 
     QUOTA = "quota"
     PLACEMENT = "placement"
@@ -48,7 +48,7 @@ class WaitLayer(StrEnum):
 
 
 class GangKind(StrEnum):
-    """What says that its pods belong together. The values of the label ``gang_kind``."""
+    """What declares that pods belong together. The values of the label ``gang_kind``."""
 
     POD_GROUP = "pod_group"
     WORKLOAD = "workload"
@@ -56,7 +56,8 @@ class GangKind(StrEnum):
 
 
 class NodeAdmission(StrEnum):
-    """Which nodes with its resource would take a pod, by labels and taints. Values of the label ``nodes``."""
+    """Which nodes with its resource would admit a pod, by labels and taints. Values of the label
+    ``nodes``."""
 
     ALL = "all"
     SOME = "some"
@@ -98,7 +99,7 @@ POD_GPU_WAITING_SINCE = _gauge(
     "Since when no node is found for the pod (its PodScheduled condition, else its creation).",
 )
 
-# Pods that hold GPUs and were told to stop
+# Pods that hold GPUs and are to stop
 
 POD_DISRUPTED = _gauge(
     "pod_disruption_timestamp_seconds",

@@ -1,4 +1,4 @@
-"""How long to wait before asking again. Pure."""
+"""How long to wait before a request is repeated. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class FullJitter:
     cap_s: float = 30.0
 
     def pause_s(self, failures: int, jitter: float) -> float:
-        """After ``failures`` in a row (1 or more); ``jitter`` is uniform in [0, 1)."""
+        """The pause after ``failures`` in a row (1 or more); ``jitter`` is uniform in [0, 1)."""
         ceiling_s: float = self.base_s * 2 ** min(failures - 1, 32)
         return jitter * min(self.cap_s, ceiling_s)
 
 
 def retry_after_s(value: str | None, now_ns: int) -> float | None:
-    """Seconds from a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date), None if it says nothing.
+    """Seconds from a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date), None if it gives none.
 
-    0 and dates gone by count as nothing said: they would allow a storm.
+    0 and dates in the past count as no header: they would allow a storm of retries.
     """
     if value is None:
         return None

@@ -1,6 +1,7 @@
-"""Who has a GPU unit: a pod, or one of the holders that are nobody.
+"""Buckets: the class of a usage line, and where its capacity went.
 
-Where capacity went: the buckets of the waste ledger.
+``Bucket`` says who has a GPU unit: a pod, or one of the pseudo-holders of capacity that no pod holds.
+``Waste`` says what became of it: the buckets of the waste ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Bucket(StrEnum):
 
 
 RESERVED = "__"
-"""What no name of a team begins with: those that do are nobody's, or several teams together."""
+"""The prefix that no team's name may have: names with it stand for no holder, or for several teams
+together."""
 UNALLOCATED = "__unallocated__"
 UNAVAILABLE = "__unavailable__"
 UNKNOWN = "__unknown__"
@@ -42,32 +44,34 @@ OTHER_TEAMS = "__other_teams__"
 
 
 class Waste(StrEnum):
-    """Every GPU-second of capacity is in exactly one; where several apply, in the first of this order."""
+    """The buckets of the waste ledger. Every GPU-second of capacity is in exactly one; where several apply,
+    in the first of this order."""
 
     UNAVAILABLE = "unavailable"
-    """Not advertised, on a node that takes no work, or unhealthy, whether somebody held it or not."""
+    """Not advertised, on a node that takes no work, or unhealthy, whether a pod held it or not."""
     GANG_STALL = "gang_stall"
-    """Held by a gang that could not get on because members were missing."""
+    """Held by a gang that could not make progress because members were missing."""
     PREEMPTED = "preempted"
-    """Held by work that was stopped before it finished, and has to be done again; and its restart."""
+    """Held by work that was stopped before it finished and has to be repeated, and by its restart."""
     IDLE = "idle"
-    """Held, and seen to do nothing."""
+    """Held, and observed to do nothing."""
     OVERSIZED = "oversized"
-    """The part of what was held that the work had no use for."""
+    """The part of what was held that the work did not use."""
     STARVED = "starved"
-    """Free while somebody waited whom it would have fitted."""
+    """Free while a pod waited that would have fitted."""
     FRAGMENTED = "fragmented"
-    """Free while somebody waited whom it did not fit."""
+    """Free while a pod waited that did not fit."""
     NO_DEMAND = "no_demand"
-    """Free, and nobody waited for it."""
+    """Free, and no pod waited for it."""
     PRODUCTIVE = "productive"
     """Held, observed, and none of the above."""
     UNKNOWN = "unknown"
-    """Nobody observed it, or no detector has looked at it."""
+    """Not observed, or not yet assessed by the detectors."""
 
     @property
     def is_waste(self) -> bool:
-        """Whether somebody could have had it back. Time without demand is not wasted, nor is the unknown."""
+        """Whether the capacity could have been of use. Time without demand is not wasted, nor is unknown
+        time."""
         return self not in (Waste.NO_DEMAND, Waste.PRODUCTIVE, Waste.UNKNOWN)
 
 
@@ -79,4 +83,5 @@ REST: dict[Bucket, Waste] = {
     Bucket.UNAVAILABLE: Waste.UNAVAILABLE,
     Bucket.UNKNOWN: Waste.UNKNOWN,
 }
-"""What time of a usage line is when no detector claims it. Over-committed time is no capacity: in none."""
+"""The waste bucket of the part of a usage line that no detector claims. Over-committed time is not capacity
+and is in none."""

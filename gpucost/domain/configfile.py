@@ -1,11 +1,12 @@
 """Configuration files: YAML text -> a checked model, or one ConfigError that says what to change.
 
-The reader is stricter than YAML: one document, plain mappings, lists and scalars; no duplicate keys,
-aliases, merge keys or tags. Numbers keep what was written: ``6.88`` arrives as Decimal, never as float,
-and whatever is not plain decimal notation (``.inf``, ``1e3``, ``1:30``, ``0x10``) arrives as text, for the
-model to refuse. Days and instants stay text as well. Only ``true`` and ``false`` are booleans.
+The reader is stricter than YAML: one document, plain mappings, lists and scalars; no duplicate keys, aliases,
+merge keys or tags. Numbers keep their written digits: ``6.88`` arrives as Decimal, never as float, and what
+is not plain decimal notation (``.inf``, ``1e3``, ``1:30``, ``0x10``) arrives as text, for the model to
+refuse. Days and instants stay text as well. Only ``true`` and ``false`` are booleans.
 
-From when to when a row of a configuration file holds: half-open, UTC, open on either side.
+``DatedConfigModel`` is the base of rows that are valid from one instant to another: half-open, UTC, open on
+either side.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
-# Control characters, line separators and marks that turn the direction of writing are no part of a name.
+# Control characters, line separators and characters that change the direction of writing are not allowed in
+# names.
 _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,253}\Z")
 _OURS = "gpucost"
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
@@ -50,7 +52,8 @@ class ConfigModel(BaseModel):
 
 
 def wrong(value: object, allowed: str, *key: str | int) -> PydanticCustomError:
-    """What a validator of a ConfigModel raises; ``key`` leads from the validated place to the wrong one."""
+    """The error that a validator of a ConfigModel raises; ``key`` leads from the validated place to the wrong
+    one."""
     return PydanticCustomError(_OURS, "wrong", {"value": value, "allowed": allowed, "key": key})
 
 
@@ -69,7 +72,8 @@ def checked(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def is_name(text: str) -> bool:
-    """1 to 253 characters, no control characters, no blanks at the ends: fit to be shown and stored."""
+    """Whether ``text`` is fit to be shown and stored: 1 to 253 characters, no control characters, no blanks
+    at the ends."""
     return _TEXT.match(text) is not None and text == text.strip()
 
 
@@ -102,7 +106,7 @@ NanoAmount = Annotated[int, BeforeValidator(_amount)]
 def load_yaml(text: str, file: str, model: type[M]) -> M:
     """YAML ``text`` as a validated ``model``; ``file`` is only named in errors.
 
-    Raises ConfigError for the first wrong thing in the order of the file, with its line.
+    Raises ConfigError for the first error in the order of the file, with its line.
     """
     values, lines = read_yaml(text, file)
     try:
@@ -120,9 +124,9 @@ def read_yaml(text: str, file: str) -> tuple[object, Mapping[KeyPath, int]]:
 def config_error(
     error: ValidationError, file: str, model: type[BaseModel], lines: Mapping[KeyPath, int] | None = None
 ) -> ConfigError:
-    """The first of pydantic's complaints in plain words: key path, value, what is allowed.
+    """The first of pydantic's errors in plain words: key path, value, what is allowed.
 
-    What is written wrong comes before what is missing: a misspelt key is both.
+    Wrong values come before missing ones: a misspelt key is both.
     """
     found = [_explain(details, model) for details in error.errors(include_url=False)]
     placed = [(_line(path, lines or {}), path, value, allowed) for path, value, allowed in found]
@@ -153,7 +157,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, ob
         return path, details["input"], f"a mapping of {_keys(owner, '')}"
     given = details["input"]
     if kind == "tuple_type" and not issubclass(owner, ConfigModel):
-        # Not with the value in it, which may be a secret.
+        # Without the value, which may be a secret.
         return path, given, f"a list, in brackets or with dashes: {description}"
     if kind in _BOUNDS and not issubclass(owner, ConfigModel):
         bound = f"{details['msg'].removeprefix('Input should be ')}: {description}"
@@ -186,7 +190,7 @@ def model_in(annotation: object) -> type[BaseModel] | None:
 
 
 class _Document:
-    """One YAML document on its way to plain values; ``lines`` is where each key path stands."""
+    """One YAML document while it is turned into plain values; ``lines`` maps each key path to its line."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -282,7 +286,7 @@ class DatedConfigModel(ConfigModel):
 
     @property
     def edges(self) -> frozenset[int]:
-        """The instants at which it starts or ends, where it does."""
+        """The instants at which it starts or ends, as far as they are set."""
         return frozenset(edge for edge in (self.valid_from, self.valid_to) if edge is not None)
 
     @property
@@ -296,5 +300,5 @@ class DatedConfigModel(ConfigModel):
         return self.start_ms <= instant_ms < self.end_ms
 
     def coincides(self, other: DatedConfigModel) -> bool:
-        """Whether both hold at some instant."""
+        """Whether both are valid at some instant."""
         return max(self.start_ms, other.start_ms) < min(self.end_ms, other.end_ms)

@@ -1,4 +1,6 @@
-"""One tree of errors; third-party errors are wrapped at the edge that meets them, and chained.
+"""The tree of errors, and the problems that are recorded beside numbers.
+
+Errors are raised. Errors of libraries are wrapped where they first occur, and chained:
 
 GpuCostError
 ├── InputError            a value from outside is wrong: names the field, the value, what is allowed
@@ -7,9 +9,9 @@ GpuCostError
 │   ├── SourceUnreachable   connection refused, DNS, 502, 503, 504, HTML from a proxy (retried)
 │   ├── SourceTimeout       no answer in time (retried)
 │   ├── QueryRejected       400 or 422: the query is wrong or too large (never retried)
-│   ├── AnswerRefused       an answer that no such question has: samples twice, of another time (not retried)
-│   ├── PartialResponse     an answer with warnings: true but not the whole truth
-│   ├── NotCovered          the source no longer, or does not yet, hold the asked time
+│   ├── AnswerRefused       an answer that the query cannot have: samples twice, of another time (not retried)
+│   ├── PartialResponse     an answer with warnings: true but not complete
+│   ├── NotCovered          the source no longer, or does not yet, have the queried time
 │   ├── DriverDown          the exporter's driver process has no reading (gpucost_gpu_exporter)
 │   └── KubeletDown         the kubelet does not say who holds what (gpucost_gpu_exporter)
 ├── TransportError        the Kubernetes API gave no usable answer (gpucost.kube)
@@ -20,7 +22,8 @@ GpuCostError
     ├── LedgerDamaged       the database cannot read what it stored; a backup can
     └── LedgerUnavailable   disk full, locked, connection lost (retry is safe)
 
-Facts that a number could not be computed from: printed beside it, never replaced by 0 or a default.
+A ``DataProblem`` is not raised: it names a fact that a number could not be computed from, and is reported
+beside the number, which is never replaced by 0 or a default.
 """
 
 from __future__ import annotations
@@ -80,13 +83,14 @@ class SourceTimeout(SourceError):
 
 
 class QueryRejected(SourceError):
-    """The source understood the request and refused it; asking again would not help."""
+    """The source understood the request and refused it; repeating it would not help."""
 
 
 class AnswerRefused(SourceError):
-    """The source answered what no such question has: samples twice, out of order, of another time, counts
-    that are no numbers. None of it is believed, and what was asked for stays open. ``field`` is what of the
-    answer is wrong, ``value`` what was found there."""
+    """The source gave an answer that the query cannot have: samples twice, out of order, of another time,
+    counts that are not numbers. None of it is used, and the window stays open. ``field`` is the wrong part of
+    the answer, ``value`` what was found there.
+    """
 
     def __init__(self, server: str, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
@@ -102,7 +106,7 @@ class PartialResponse(SourceError):
 
 
 class NotCovered(SourceError):
-    """The asked time is older than the source's retention, or has not been recorded yet."""
+    """The queried time is older than the source's retention, or has not been recorded yet."""
 
 
 class LedgerError(GpuCostError):
@@ -135,7 +139,7 @@ def shorten(value: object, limit: int = 120) -> str:
     """``repr`` of a value for a message: control characters escaped, cut to ``limit`` characters."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes out no integer of more than 4300 digits
+    except ValueError:  # Python does not print integers of more than 4300 digits
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
@@ -155,7 +159,7 @@ class DataProblemCode(StrEnum):
     DUPLICATE_SOURCE = "duplicate_source"
     SERIES_REFUSED = "series_refused"
     NOT_CONSERVED = "not_conserved"
-    # Of sources that see less than the objects: how far a number may be off.
+    # Codes of sources that observe less than the objects have: how far a number may be off.
     END_BOUNDED = "end_bounded"
     SHORT_UNSEEN = "short_unseen"
     USE_SAMPLED = "use_sampled"
@@ -167,9 +171,9 @@ class DataProblemCode(StrEnum):
 class DataProblem:
     """One problem: ``subject`` is what it is about (a node, a pod uid, a model), ``detail`` a sentence.
 
-    ``board_ms`` is the GPU time touched, or None where it cannot be said; of a bound, the most by which a
-    number may be off. ``at_ms`` is an instant of what it is about, where a source says which: it then stands
-    with the window of that instant, however many are read at once.
+    ``board_ms`` is the GPU time it touches, or None where that is not known; for a bound, the most by which a
+    number may be off. ``at_ms`` is an instant of the subject, where a source gives one: the problem is then
+    recorded with the window of that instant, however many windows are read at once.
     """
 
     code: DataProblemCode

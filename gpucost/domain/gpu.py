@@ -1,9 +1,9 @@
 """GPUs, the units Kubernetes hands out of them, and the exact share of a GPU each unit stands for.
 
-Facts: GPU Feature Discovery's product label (NVIDIA/k8s-device-plugin, internal/lm/resource.go) and
-NVIDIA's MIG user guide (supported profiles). A profile name alone does not name its GPU (``1g.10gb``
-exists on three), so every look-up is by (model, profile); of a GPU that nothing names, by the profile alone
-where all GPUs that have it agree.
+Facts: GPU Feature Discovery's product label (NVIDIA/k8s-device-plugin, internal/lm/resource.go) and NVIDIA's
+MIG user guide (supported profiles). A profile name alone does not name its GPU (``1g.10gb`` exists on three),
+so every look-up is by (model, profile); where no label names the GPU, it is by the profile alone, provided
+that all GPUs with that profile agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _ALLOWED_PROFILE = "a profile of that board in NVIDIA's MIG user guide, such as 
 
 
 class ShareBasis(StrEnum):
-    """What a MIG slice is measured by. Reports name it: 3g.40gb is 3/7 of the compute, 4/8 of the memory."""
+    """What the share of a MIG slice is measured by. Reports name it: 3g.40gb is 3/7 of the compute, 4/8 of
+    the memory."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -48,7 +49,7 @@ class UnitKind:
 
 @dataclass(frozen=True, slots=True)
 class GpuProduct:
-    """A product label taken apart. ``model`` is canonical where known, else the cleaned label."""
+    """A product label in parts. ``model`` is canonical where known, else the cleaned label."""
 
     model: str
     profile: str
@@ -76,7 +77,7 @@ MIG_TABLES: Mapping[str, MigTable] = {
 # A seventh of an H100 NVL; an RTX PRO 6000 or 5000 Blackwell (no table here) has it as a quarter or half.
 _ELSEWHERE_ANOTHER = frozenset({"1g.24gb"})
 
-# Patterns over the label in capitals, NVIDIA- and TESLA- taken off. Order matters: the first match wins.
+# Patterns over the label in capitals, without NVIDIA- and TESLA-. Order matters: the first match wins.
 _MODEL_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"V100-(SXM\d|PCIE|DGXS)-16GB", "V100-16GB"),
     (r"V100-(SXM\d|PCIE|DGXS)-32GB", "V100-32GB"),
@@ -105,7 +106,7 @@ _MODELS = tuple((re.compile(pattern + r"\Z"), model) for pattern, model in _MODE
 KNOWN_MODELS = frozenset(model for _, model in _MODEL_PATTERNS)
 
 _PROFILE = re.compile(r"(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb(?P<media>[+.]me)?\Z")
-# Of the device plugin, and of what NVIDIA's DRA driver publishes (gpucost.cluster.views.device_claims).
+# Resource names of the device plugin, and of NVIDIA's DRA driver (gpucost.cluster.views.device_claims).
 _MIG_RESOURCE = re.compile(r"(?:gpu\.)?nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
 
 
@@ -133,9 +134,9 @@ def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) 
     """The share of a GPU that one MIG slice stands for.
 
     Media profiles (``+me``, ``.me``) count like the plain one; a compute-instance slice (``1c.3g.71gb``)
-    counts its own part of the GPU instance it lives in. ``model`` is empty where nothing names the GPU:
-    then the share is that of all GPUs with such a profile. Raises InputError for an unknown pair, and for
-    a profile that is not the same share of every GPU.
+    counts its own part of the GPU instance it lives in. ``model`` is empty where no label names the GPU: then
+    the share is that of all GPUs with such a profile. Raises InputError for an unknown pair, and for a
+    profile whose share differs between GPUs.
     """
     match = _PROFILE.match(profile)
     plain = f"{match['g']}g.{match['gb']}gb" if match else profile
@@ -164,8 +165,8 @@ def _share_of(table: MigTable, slices: int, plain: str, basis: ShareBasis) -> Fr
 class ResourceCatalog:
     """Which resource names are GPUs, and how much of a GPU one unit of the plain ones stands for.
 
-    ``shares`` maps a resource name to the share of one unit before any product label or replica count is
-    looked at: 1 for ``nvidia.com/gpu`` or ``amd.com/gpu``, 1/100 for HAMi's ``nvidia.com/gpucores``.
+    ``shares`` maps a resource name to the share of one unit before product label and replica count are
+    applied: 1 for ``nvidia.com/gpu`` or ``amd.com/gpu``, 1/100 for HAMi's ``nvidia.com/gpucores``.
     """
 
     shares: Mapping[str, Fraction] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))

@@ -103,7 +103,7 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True)
 class JobReference:
-    """The job a pod belongs to. ``uid`` is what reports group by: names are reused, uids are not."""
+    """The job a pod belongs to. Reports group by ``uid``: names are reused, uids are not."""
 
     kind: JobKind
     name: str
@@ -111,8 +111,8 @@ class JobReference:
 
 
 def api_version_of(kind: str) -> str:
-    """The API version of owners of ``kind``, where only the kind is told: of two kinds of that name
-    Kubernetes' own. Empty for kinds gpucost does not know, as for core kinds."""
+    """The API version of owners of ``kind``, where only the kind is known; where two API groups have a kind
+    of that name, Kubernetes' own. Empty for kinds that gpucost does not know, as for core kinds."""
     groups = [group for group, name in _BY_GROUP_KIND if name == kind]
     return f"{groups[0]}/v1" if groups and groups[0] else ""
 
@@ -125,10 +125,10 @@ def job_kind(api_version: str, kind: str) -> JobKind:
 def resolve_job(owners: Sequence[OwnerReference]) -> JobReference:
     """The job that a chain of owners stands for.
 
-    ``owners`` runs from the pod itself outwards (pod, ReplicaSet, Deployment). The outermost owner of a
-    known kind is the job, so a pod of a Job of a JobSet belongs to the JobSet, and one made by hand is
-    its own job. A CronJob is the exception: each Job it starts is a job of its own, because a report
-    that shows one row for a year of nightly runs answers no question; its kind says CronJob.
+    ``owners`` runs from the pod itself outwards (pod, ReplicaSet, Deployment). The outermost owner of a known
+    kind is the job: a pod of a Job of a JobSet belongs to the JobSet, and a pod without an owner is its own
+    job. A CronJob is the exception: each Job it starts is a job of its own, because one row for a year of
+    nightly runs would be of no use in a report; its kind says CronJob.
     """
     if not owners:
         raise ValueError("an owner chain starts with the pod itself")
@@ -146,5 +146,6 @@ def resolve_job(owners: Sequence[OwnerReference]) -> JobReference:
 
 
 def workload_class(kind: JobKind) -> WorkloadClass:
-    """What a kind is for, unless a label says otherwise: everything not listed runs to completion."""
+    """The workload class of a kind, unless a label says otherwise: every kind not listed runs to
+    completion."""
     return _CLASS_BY_KIND.get(kind, WorkloadClass.BATCH)

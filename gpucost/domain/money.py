@@ -77,7 +77,7 @@ def parse_nano(value: object, field: str = "amount") -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         exact = Fraction(value)
     elif isinstance(value, str | Decimal):
-        # Fraction, not Decimal: a product of Decimals is rounded to 28 digits without a word.
+        # Fraction, not Decimal: a product of Decimals is silently rounded to 28 digits.
         text = value.strip() if isinstance(value, str) else _decimal_text(value)
         exact = Fraction(text) if _AMOUNT.match(text) else None
     if exact is None or abs(exact) > _MAX_AMOUNT or (exact * NANO).denominator != 1:

@@ -9,13 +9,14 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, check_currency
 from gpucost.domain.time import Window
 
-# Keeps every product of attribution inside 64 bits, with room to spare: see attribution/deal.py.
+# Keeps every product of attribution inside 64 bits, with room to spare: see attribution/apportion.py.
 MAX_NANO_PER_BOARD_HOUR = 1_000_000 * NANO
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a price can depend on. Empty text means "nothing says"; ``boards`` is None when unknown."""
+    """The facts of a node that a price can depend on. Empty text means "unknown"; ``boards`` (its number of
+    GPUs) is None when unknown."""
 
     cluster: str
     node: str
@@ -63,7 +64,7 @@ class RateSpan:
     """The rate in force during ``[start_ms, end_ms)``; ``rate`` is None when the book has no price.
 
     ``reason`` then says what was looked for, in words that name the model and instance type. ``doubt`` says
-    why a rate that is in force should be looked at.
+    why a rate that is in force should be checked.
     """
 
     start_ms: int

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 class Scope:
     """The teams and the clusters that a reader may see; None is all of them.
 
-    A scope with teams sees those teams' lines only: no capacity of nobody, no totals to subtract from. A
-    scope with clusters sees those clusters only, as if the ledger held no other.
+    A scope with teams sees those teams' lines only: no capacity without a holder, and no totals from which
+    other teams' numbers could be derived. A scope with clusters sees those clusters only, as if the ledger
+    held no other.
     """
 
     teams: frozenset[str] | None
@@ -19,7 +20,7 @@ class Scope:
 
     @property
     def sees_every_team(self) -> bool:
-        """Whether capacity that nobody held is its to see: of its clusters."""
+        """Whether it sees capacity that no pod held (in its clusters)."""
         return self.teams is None
 
     @property
@@ -31,7 +32,7 @@ class Scope:
         return self.clusters is None or cluster in self.clusters
 
     def within(self, clusters: Collection[str]) -> Scope:
-        """What this scope sees of ``clusters``: never more than it sees itself."""
+        """This scope limited to ``clusters``: it never sees more than before."""
         named = frozenset(clusters)
         return Scope(self.teams, named if self.clusters is None else named & self.clusters)
 

@@ -7,5 +7,5 @@ from fnmatch import fnmatchcase
 
 
 def is_any(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name matches one of some shell patterns; no patterns: every name does."""
+    """Whether a name matches one of some shell patterns; without patterns every name does."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,7 +1,4 @@
-"""Numbers with their nouns, in sentences for people.
-
-How much a text of JSON can hold, before any of it is read.
-"""
+"""Helpers for text: counts with their nouns, and a bound on the size of a JSON text before it is parsed."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def most_values_of(content: bytes) -> int:
-    """No more lists, objects and plain values than these are in it: each is the first, or stands behind a
-    comma or an opening bracket. What stands inside of texts counts too. Takes a millisecond for 4 MiB, where
-    reading as much of ``[],[],`` holds the interpreter for a tenth of a second.
+    """An upper bound on the lists, objects and plain values in a JSON text: each is the first, or follows a
+    comma or an opening bracket. Those inside strings count too. Takes a millisecond for 4 MiB, where parsing
+    as much of ``[],[],`` would block the interpreter for a tenth of a second.
     """
     return 1 + content.count(b",") + content.count(b"[") + content.count(b"{")

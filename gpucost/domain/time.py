@@ -14,7 +14,7 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
-# Instants outside these years are garbage (a zero timestamp, a clock in 2106), never usage.
+# Instants outside these years are wrong data (a zero timestamp, a clock in 2106), never usage.
 EARLIEST_MS = 1_262_304_000_000  # 2010-01-01
 LATEST_MS = 4_102_444_800_000  # 2100-01-01
 
@@ -106,7 +106,7 @@ class Month:
 
 
 def iso(instant_ms: int) -> str:
-    """``2026-10-01T00:00:00Z``; milliseconds are printed only where there are any."""
+    """``2026-10-01T00:00:00Z``; with milliseconds only where there are any."""
     seconds, millis = divmod(instant_ms, 1000)
     try:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -116,7 +116,7 @@ def iso(instant_ms: int) -> str:
 
 
 def parse_instant(text: str, field: str = "time") -> int:
-    """RFC 3339 with a zone -> milliseconds. A time without a zone is refused rather than guessed."""
+    """RFC 3339 with a zone -> milliseconds. A time without a zone is refused, not guessed."""
     allowed = "RFC 3339 with a zone, such as 2026-10-01T00:00:00Z"
     try:
         moment = datetime.fromisoformat(text)

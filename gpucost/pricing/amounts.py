@@ -1,15 +1,13 @@
 """Prices per GPU-hour from what people pay: per instance, per month, by purchase, by commitment.
 
 All arithmetic is exact: functions return Fractions of nano-units, rounded once, half to even, when a Rate is
-made. A month is 730 hours and a year 8,760, as cloud price lists have it, whatever the calendar month.
+made. A month is 730 hours and a year 8,760, as in cloud price lists, whatever the calendar month.
+``CURRENCIES`` are the ISO 4217 codes of money in use; test codes, metals and withdrawn currencies are left
+out.
 
-The codes of ISO 4217 that are money in use; test codes, metals and withdrawn currencies are left out.
-
-How a node's price divides between its GPUs and the rest of it.
-
-By default the whole node's price follows its GPUs: whoever holds them blocks the node, whatever CPUs it asks
-for. A price-book row may say otherwise and divide by weights, as OpenCost does; then only the GPU part is
-priced, and the rest of the bill is for a tool that bills CPUs and memory.
+By default the whole node's price follows its GPUs: the holder of the GPUs blocks the node, whatever CPUs it
+requests. A price-book row may say otherwise and divide by weights, as OpenCost does; then only the GPU part
+is priced, and the rest of the bill is for a tool that bills CPUs and memory.
 """
 
 from __future__ import annotations
@@ -106,12 +104,12 @@ def gpu_fraction(amounts: CostParts, weights: CostParts) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCost:
-    """A cluster's cost taken apart as in the OpenCost specification; all in nano-units.
+    """A cluster's cost in parts, as in the OpenCost specification; all in nano-units.
 
     ``allocation_nano`` is billed by the hour whether used or not, ``usage_nano`` by what was consumed,
-    ``overhead_nano`` is neither (a management fee); ``workload_nano`` is the part of the allocation cost
-    that workloads hold. Raises InputError when they hold more than there is: that is over-commitment,
-    a finding of its own, never a negative idle.
+    ``overhead_nano`` is neither (a management fee); ``workload_nano`` is the part of the allocation cost that
+    workloads hold. Raises InputError when they hold more than there is: that is over-commitment, a finding of
+    its own, never a negative idle cost.
     """
 
     allocation_nano: int

@@ -1,7 +1,7 @@
-"""Prices that OpenCost's series say a node has, as one more source of rates beside the price book. Pure.
+"""Prices of nodes out of OpenCost's series, as one more source of rates beside the price book. Pure.
 
-The whole node's price follows its GPUs, as in the price book: a GPU costs what the node costs divided by
-its GPUs. Where the GPUs are not known there is no price, and the span says so.
+The whole node's price follows its GPUs, as in the price book: a GPU costs what the node costs divided by its
+GPUs. Where the number of GPUs is unknown there is no price, and the span gives the reason.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 
 _MOST_DAYS = 100
 PLAUSIBLE_FACTOR = 5
-"""A price that is further from the book's, either way, is told: one that nobody set is a thousandth of it."""
+"""A price that differs from the book's by more than this factor, either way, is reported: OpenCost's default
+price, which applies until one is configured, is a thousandth of it."""
 
 
 class ObservedPriceMode(StrEnum):
-    """Whether these prices are looked at: never, where the book has none, or before the book."""
+    """When these prices apply: never, where the book has none, or before the book."""
 
     OFF = "off"
     FALLBACK = "fallback"
@@ -53,9 +54,10 @@ class PriceStep:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """What was seen of one node, per hour and in the currency of whoever configured OpenCost: the whole node,
-    one GPU of it, and whether it is a spot node (1) or not (0). Steps do not overlap; between them nothing
-    was seen for too long."""
+    """The prices of one node as they were observed, per hour and in the currency that OpenCost was configured
+    with: the whole node, one GPU of it, and whether it is a spot node (1) or not (0). Steps do not overlap;
+    between them nothing was observed for too long.
+    """
 
     total: tuple[PriceStep, ...] = ()
     gpu: tuple[PriceStep, ...] = ()
@@ -84,10 +86,10 @@ def with_observed(
 
 @dataclass
 class OpenCostRates:
-    """As ``with_observed``, of prices that are read when they are needed: by cluster and UTC day, once.
+    """As ``with_observed``, for prices that are read when they are needed: by cluster and UTC day, once.
 
     ``read`` is given windows of at most a day. Of a day that was read before it had ended, the rest is read
-    when somebody asks for it. Errors of ``read`` are those of a call.
+    when it is needed. Errors of ``read`` are those of a call.
     """
 
     read: Callable[[str, Window], ObservedPrices]
@@ -115,7 +117,7 @@ class OpenCostRates:
             known = until, self.read(cluster, Window(start, until))
             self._days[cluster, start] = known
             while len(self._days) > _MOST_DAYS:
-                del self._days[next(iter(self._days))]  # the first that was read
+                del self._days[next(iter(self._days))]  # the one that was read first
         return known[1]
 
 
@@ -126,7 +128,7 @@ def observed_spans(
     found = prices.get((node.cluster, node.node), ObservedNode())
     steps = found.total if basis is ObservedPriceBasis.TOTAL else found.gpu
     edges = {edge for step in (*steps, *found.spot) for edge in (step.start_ms, step.end_ms)}
-    edges |= _months(window)  # a rate says the month that it was seen in
+    edges |= _months(window)  # a rate names the month in which it was observed
     inside = sorted({window.start_ms, window.end_ms, *(e for e in edges if _is_inside(e, window))})
     spans = []
     for start, end in pairwise(inside):
@@ -175,13 +177,15 @@ def _rate(
 
 
 def exact_nano(value: float) -> Fraction:
-    """Nano-units of a price as it was written: 55.04 is 55,040,000,000, not what a float makes of it."""
+    """Nano-units of a price as it was written: 55.04 is 55,040,000,000, not the binary value of the float."""
     return Fraction(Decimal(repr(value))) * NANO
 
 
 def _combined(book: RateLookup, observed: RateLookup, mode: ObservedPriceMode) -> RateLookup:
-    """One source first, and the other for the stretches in which it has no rate. Where OpenCost's is first,
-    it is in force whatever the book says, and told where the two are far apart."""
+    """Rates of one source first, and of the other for the stretches in which the first has none. Where
+    OpenCost's is first, it is in force whatever the book says, and carries a doubt where the two are far
+    apart.
+    """
     if mode is ObservedPriceMode.OFF:
         return book
     first, second = (book, observed) if mode is ObservedPriceMode.FALLBACK else (observed, book)
@@ -203,7 +207,7 @@ def _combined(book: RateLookup, observed: RateLookup, mode: ObservedPriceMode) -
 
 
 def _doubted(span: RateSpan, rate: Rate, book: RateLookup, node: NodeFacts) -> list[RateSpan]:
-    """``span`` cut where the book's price changes, each part with what is to be said of both prices."""
+    """``span`` cut where the book's price changes, each part with what has to be said of both prices."""
     return [
         replace(span, start_ms=each.start_ms, end_ms=each.end_ms, doubt=_doubt(rate, each.rate))
         for each in book(node, Window(span.start_ms, span.end_ms))
@@ -211,7 +215,8 @@ def _doubted(span: RateSpan, rate: Rate, book: RateLookup, node: NodeFacts) -> l
 
 
 def _doubt(rate: Rate, listed: Rate | None) -> str:
-    """Why OpenCost's price may not be meant, by the book's before discounts; empty where it may be."""
+    """Why OpenCost's price may be unintended, compared with the book's before discounts; empty where it is
+    plausible."""
     if listed is None:
         return ""
     theirs, ours = rate.nano_per_board_hour, listed.list_nano_per_board_hour
@@ -228,7 +233,7 @@ def _doubt(rate: Rate, listed: Rate | None) -> str:
 
 
 def _joined(spans: Iterable[RateSpan]) -> tuple[RateSpan, ...]:
-    """Spans that follow one another, those that say the same made one."""
+    """Spans in order, adjacent ones that are equal but for their times joined."""
     found: list[RateSpan] = []
     for span in spans:
         if found and replace(found[-1], start_ms=span.start_ms, end_ms=span.end_ms) == span:

@@ -116,10 +116,10 @@ def _refuse_clashes(rows: Sequence[tuple[str, int, NodeMatch]]) -> None:
 
 
 def first_clash(rows: Sequence[NodeMatch]) -> tuple[int, int] | None:
-    """The first row, and the one before it, that some node at some instant could be meant by equally well.
+    """The first row, and the one before it, that match some node at some instant equally well.
 
-    Rows are compared by shape (the names of their constraints), so that a book of many regions costs no
-    more than its length.
+    Rows are compared by shape (the names of their constraints), so that the time for a book of many regions
+    grows no faster than its length.
     """
     shapes: dict[tuple[tuple[int, int], frozenset[str]], list[int]] = defaultdict(list)
     for n, row in enumerate(rows):
@@ -179,14 +179,14 @@ class PriceBook:
 
     @cached_property
     def label_names(self) -> frozenset[str]:
-        """The node labels that some row looks at: what a source has to deliver in ``nodes.labels``."""
+        """The node labels that rows use: what a source has to deliver in ``nodes.labels``."""
         return frozenset(
             name for row in (*self.file.rows(), *self.file.discounts) for name in (row.labels or {})
         )
 
     @cached_property
     def rate_ids(self) -> frozenset[str]:
-        """The id of every rate that this book can give."""
+        """The ids of all rates that this book can give."""
         return frozenset(
             _rate(row, discount, self.currency).rate_id
             for row in self.rows
@@ -196,7 +196,7 @@ class PriceBook:
     def rates(self, node: NodeFacts, window: Window) -> tuple[RateSpan, ...]:
         """The rates in force for a node, end to end over ``window``.
 
-        A change of price splits the window at its instant. Where no row fits, the span has no rate and a
+        A change of price splits the window at its instant. Where no row matches, the span has no rate and a
         reason: a price is never guessed.
         """
         return tuple(
@@ -208,11 +208,12 @@ class PriceBook:
         )
 
     def check(self, today: date) -> tuple[BookWarning, ...]:
-        """What a person should look at: stale, undated, expired, interrupted or odd rows."""
+        """Warnings for a person to check: stale, undated, expired, interrupted or odd rows."""
         return check_rows(self.rows, today, self.file.stale_after_days)
 
     def _timeline(self, node: NodeFacts) -> tuple[RateSpan, ...]:
-        """All of time for a node; kept, because thousands of nodes and windows share a few timelines."""
+        """The rates of a node over all time; cached, because thousands of nodes and windows share a few
+        timelines."""
         known = known_of(node, self.file.assume_capacity_type or "")
         labels = self.label_names
         key = frozenset(
@@ -240,7 +241,7 @@ class PriceBook:
         return tuple(spans)
 
     def _why_not(self, known: dict[str, str], model: str) -> str:
-        """What was looked for, and the rows that come nearest, with what they ask for."""
+        """What was looked for, and the rows that come nearest, with their constraints."""
         wanted = [f"{name} {known.get(name, 'not known')}" for name in ("instance_type", "capacity_type")]
         wanted += [f"{name} {known[name]}" for name in ("region", "zone", "pool") if name in known]
         near = [row for row in self.rows if known.get(row.key[0]) == row.key[1]]

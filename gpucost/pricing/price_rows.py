@@ -1,8 +1,7 @@
-"""What a row of the price book applies to, and when: shared by prices, owned hardware, discounts.
+"""The rows of a price book: list prices, owned hardware, commitments. docs/prices.md explains each key.
 
-The rows of a price book: list prices, owned hardware, commitments. docs/prices.md explains each key.
-
-Warnings about a price book that is valid, but that a person should look at.
+``NodeMatch`` says what a row applies to, and when: shared by prices, owned hardware, discounts.
+``check_rows`` returns warnings about a book that is valid but needs a person's attention.
 """
 
 from __future__ import annotations
@@ -92,12 +91,12 @@ class NodeMatch(DatedConfigModel):
         return ("", "model", "instance_type").index(self.key[0]), len(self.constraints)
 
     def fits(self, known: Mapping[str, str]) -> bool:
-        """Whether a node of which ``known`` holds (see ``known_of``) is one of those meant."""
+        """Whether the row applies to a node with the facts ``known`` (see ``known_of``)."""
         return self.constraints.items() <= known.items()
 
 
 def known_of(facts: NodeFacts, assumed_capacity_type: str) -> dict[str, str]:
-    """What is known of a node, in the names of ``NodeMatch.constraints``; what nothing says is left out."""
+    """The known facts of a node, under the names of ``NodeMatch.constraints``; unknown ones are left out."""
     known = {name: getattr(facts, name) for name in _NAMED}
     known["capacity_type"] = facts.capacity_type or assumed_capacity_type
     known |= {f"label:{name}": value for name, value in facts.labels.items()}
@@ -129,7 +128,7 @@ Gpus = Annotated[int, Field(ge=1, le=1024)]
 
 
 class SourcedRow(NodeMatch):
-    """Where a row comes from; every row says so."""
+    """A row with its source, which every row has to name."""
 
     name: Text | None = Field(None, description="text, a name for the row in invoices and messages")
     source: Text = Field(description="text, where the number was read: a price list, contract or invoice")
@@ -317,7 +316,7 @@ class WarningCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class BookWarning:
-    """One thing to look at: the titles of the rows it is about, and a sentence."""
+    """One thing to check: the titles of the rows it is about, and a sentence."""
 
     code: WarningCode
     rows: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Settings from environment variables; what is wrong stops the start and says where it is."""
+"""Settings from environment variables; an error stops the start and names the variable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gpucost.settings.types import SettingsGroup
 G = TypeVar("G", bound=SettingsGroup)
 
 ENVIRONMENT = "environment"
-# Kubernetes gives every pod the address of each service of its namespace, as Docker's links did.
+# Kubernetes sets variables with the address of each service of its namespace in every pod, as Docker's links
+# did.
 _SERVICE_ADDRESS = re.compile(r"[0-9a-fA-F.:]+")
 _SERVICE_PORT = re.compile(r"\d+")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://\S+")
@@ -52,13 +53,15 @@ def variable(prefix: str, key: str) -> str:
 
 
 def named_by_variable(error: InputError, model: type[SettingsGroup], prefix: str) -> InputError:
-    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
+    """``error`` with the environment variable in place of the key: for an error that a part found in a
+    setting."""
     is_key = error.field in model.model_fields
     return InputError(variable(prefix, error.field), error.value, error.allowed) if is_key else error
 
 
 def without_empty(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """``environ`` without those of ``names`` that are empty: a manifest's way to leave a setting alone."""
+    """``environ`` without those of ``names`` that are empty: a manifest's way to leave a setting at its
+    default."""
     return {name: value for name, value in environ.items() if value or name not in names}
 
 
@@ -73,8 +76,8 @@ def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[st
 
 
 def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether Kubernetes set it, for a service whose name begins like ours: by its name and its value. A port
-    alone may be a person's: Kubernetes sets the service's address beside it."""
+    """Whether Kubernetes set the variable for a service whose name begins like ours, by its name and its
+    value. A port alone may be set by a person: Kubernetes sets the service's address beside it."""
     value = environ[name]
     if not any(known.search(name) and shape.fullmatch(value) for known, shape in _OF_A_SERVICE):
         return False

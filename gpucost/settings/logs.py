@@ -1,8 +1,7 @@
-"""The log: lines for people or for a log store, of which none can be forged and none holds a secret.
+"""The log: lines for people or for a log store; none can be forged, and none holds a secret.
 
-What comes from outside is in no place where it could begin a line: control characters are written as
-escapes, and a traceback is indented. Secrets are struck out of the text at the very end, so that it does not
-matter whose logger wrote them.
+Text from outside never begins a line: control characters are written as escapes, and a traceback is indented.
+Secrets are removed from the finished text, so it does not matter which logger wrote them.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any, Literal, TextIO
 
 LogFormat = Literal["text", "json"]
 FIELDS = ("request_id", "method", "route", "status", "ms", "principal", "auth", "reason")
-"""What a line may say beside time, level, logger and message: given as ``extra``, left out where not."""
+"""What a line may carry beside time, level, logger and message: given as ``extra``, left out where absent."""
 REQUESTS = "gpucost.requests"
-"""The logger of one line per request."""
+"""The logger that writes one line per request."""
 
 _REQUEST_ID: ContextVar[str] = ContextVar("gpucost_request_id", default="")
-# Their debug lines are headers, SQL with its values, and URLs: nothing of ours.
+# Libraries whose debug lines are headers, SQL with its values, and URLs: not logged.
 _OTHERS = ("uvicorn", "sqlalchemy", "alembic", "httpx2", "httpcore2", "urllib3", "asyncio", "multipart")
 _STRUCK = "***"
 _SHORTEST_SECRET = 6
@@ -32,7 +31,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)\b(bearer|basic|token)(\s+|%20)[A-Za-z0-9+/_.~=-]{8,}"), rf"\1 {_STRUCK}"),
     (re.compile(r"\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?"), _STRUCK),
     (re.compile(r"\bxox[a-z]-[A-Za-z0-9-]+|\bxapp-[A-Za-z0-9-]+"), _STRUCK),
-    # User info, and the query: both may be secrets, whatever the rest of a URL says.
+    # User info and query: both may be secrets, whatever else the URL says.
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s\"'<>?#]*@"), rf"\1{_STRUCK}@"),
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s\"'<>?#]*)\?[^\s\"'<>]*"), rf"\1?{_STRUCK}"),
     (re.compile(r"(/(?:services|hooks|workflows|webhook[a-z0-9]*)/)[^\s\"'<>]+"), rf"\1{_STRUCK}"),
@@ -42,7 +41,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 @contextlib.contextmanager
 def request_id(value: str) -> Iterator[None]:
-    """Every line of the block carries ``value``, also from the threads that it hands work to."""
+    """Every line of the block carries ``value``, also in threads that the block starts work in."""
     token = _REQUEST_ID.set(value)
     try:
         yield
@@ -51,7 +50,8 @@ def request_id(value: str) -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """``text`` with everything escaped that is no letter, sign or blank: line ends, terminal codes, NUL."""
+    """``text`` with everything escaped that is not a letter, sign or blank: line ends, terminal codes,
+    NUL."""
     if text.isprintable():
         return text
     return "".join(
@@ -61,16 +61,16 @@ def one_line(text: str) -> str:
 
 
 class SecretRedactor:
-    """Strikes secrets out: what looks like one, and the very ``values`` that the settings hold."""
+    """Removes secrets: what looks like one, and the ``values`` that the settings hold."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: tuple[str, ...] = ()
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
-        """More of them, as after a reload; the old ones may still be in what is under way."""
+        """Add more values, as after a reload; the old ones may still occur in lines."""
         found = {*self._values, *(value for value in values if len(value) >= _SHORTEST_SECRET)}
-        # The longest first: one may be a part of another.
+        # The longest first: one value may be part of another.
         self._values = tuple(sorted(found, key=lambda value: (-len(value), value)))
 
     def __call__(self, text: str) -> str:
@@ -83,7 +83,7 @@ class SecretRedactor:
 
 
 class _Fields(logging.Filter):
-    """Adds the request's id, which a formatter has no other way to know."""
+    """Adds the request's id, which a formatter cannot get otherwise."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not getattr(record, "request_id", ""):
@@ -107,7 +107,7 @@ class _TextFormatter(logging.Formatter):
         return head if trace is None else f"{head}\n{trace}"
 
     def _trace(self, record: logging.LogRecord) -> str | None:
-        """Indented, so that no line of it passes for one of the log."""
+        """The traceback, indented, so that none of its lines passes for a line of the log."""
         text = _trace_of(self, record)
         if text is None:
             return None
@@ -115,7 +115,7 @@ class _TextFormatter(logging.Formatter):
 
 
 def _json_formatter(redact: SecretRedactor) -> logging.Formatter:
-    # Here, since who logs text needs no more than the standard library.
+    # Imported here: a log in text needs only the standard library.
     from pythonjsonlogger.json import JsonFormatter
 
     class Json(JsonFormatter):
@@ -167,7 +167,7 @@ def configure(
 
 
 def set_levels(level: str, *, requests: bool = True) -> None:
-    """``level`` is gpucost's own; libraries are heard from ``warning`` on."""
+    """``level`` is gpucost's own; lines of libraries are logged from ``warning`` on."""
     found = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(found)
     for name in _OTHERS:
@@ -178,7 +178,7 @@ def set_levels(level: str, *, requests: bool = True) -> None:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # wrong arguments of a library's line: its words alone
+    except Exception:  # wrong arguments in a library's line: the message alone
         return str(record.msg)
 
 

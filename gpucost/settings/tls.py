@@ -1,7 +1,7 @@
-"""Certificates of listeners: read with care, and taken anew when they are replaced.
+"""Certificates of listeners: checked when they are read, and reloaded when they are replaced.
 
 A certificate and its key never change in a context that is in use: a handshake between the two would find a
-certificate without its key. There is a new context, which each handshake asks for.
+certificate without its key. A replacement makes a new context, which each handshake takes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LOOKS_EVERY_S = 1.0
 
 
 class TlsSource(Protocol):
-    """Where a certificate is from."""
+    """Where a certificate comes from."""
 
     def stamp(self) -> Hashable:
-        """Another one when there is another certificate. Raises OSError."""
+        """Differs whenever the certificate does. Raises OSError."""
 
     def pem(self) -> bytes:
-        """Certificate chain and key, that belong together. Raises OSError."""
+        """Certificate chain and key, which belong together. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TlsFiles:
         return tuple(map(stamp_of, (self.certificate, self.key)))
 
     def pem(self) -> bytes:
-        """See ``TlsSource``. Files that change while they are read are none yet."""
+        """See ``TlsSource``. Files that change while they are read count as absent."""
         before = self.stamp()
         found = read_small(self.certificate) + b"\n" + read_small(self.key)
         if self.stamp() != before:
@@ -54,13 +54,13 @@ class TlsFiles:
         return found
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Into a context that nobody uses yet. Raises OSError (ssl.SSLError is one) for files that are none,
-        or do not belong together."""
+        """Load into a context that is not in use yet. Raises OSError (ssl.SSLError is one) for files that are
+        not certificate and key, or do not belong together."""
         load_pem(context, self.pem())
 
 
 def stamp_of(path: Path) -> tuple[int, int, int]:
-    """Another one when the file was replaced. Raises OSError."""
+    """Differs whenever the file was replaced. Raises OSError."""
     found = path.stat()
     return found.st_mtime_ns, found.st_ino, found.st_size
 
@@ -72,7 +72,7 @@ class TlsMemory:
         self._pem = b""
 
     def give(self, pem: bytes) -> None:
-        """Another one, in PEM."""
+        """Replace the certificate and key, in PEM."""
         self._pem = pem
 
     def stamp(self) -> bytes:
@@ -85,11 +85,12 @@ class TlsMemory:
 
 
 class ListenerCertificate:
-    """``context`` is for a listener: new connections get the newest certificate, those that are up stay up.
+    """``context`` is for a listener: new connections get the newest certificate, open ones stay open.
 
-    ``name`` says in the log whose it is. Raises OSError for files that cannot be used. Of a source without a
-    certificate yet, handshakes fail until there is one. With ``client_ca``, a PEM file of authorities, they
-    fail for whoever has no certificate of these; another file of authorities is taken like a certificate.
+    ``name`` stands in the log for the listener. Raises OSError for files that cannot be used. While the
+    source has no certificate, handshakes fail. With ``client_ca``, a PEM file of authorities, they also fail
+    for clients without a certificate of one of these; a replaced file of authorities is reloaded like a
+    certificate.
     """
 
     def __init__(self, source: TlsSource, name: str, client_ca: Path | None = None) -> None:
@@ -97,18 +98,19 @@ class ListenerCertificate:
         self._stamp: Hashable = b""
         self._trouble: Hashable = None
         self._newest = server_context(client_ca)
-        # Whether a certificate is asked for is the first context's to say, and what it is checked with the
-        # chosen one's: both have it.
+        # The first context decides whether a client certificate is requested, the chosen one verifies it:
+        # both have the authorities.
         self.context = server_context(client_ca)
         self.context.sni_callback = self._choose
         if stamp := self._stamp_now():
             self._take(stamp)
-            # For who looks at it before a handshake, and so that what holds of it holds of all.
+            # For a caller that reads the context before a handshake, and so that it is the same as all later
+            # ones.
             load_pem(self.context, source.pem())
 
     def renew(self) -> bool:
-        """Take a certificate that was replaced since; whether there was one. What cannot be used is logged
-        once, and the one before stays."""
+        """Load a certificate that was replaced; returns whether there was one. One that cannot be used is
+        logged once, and the previous one stays."""
         stamp: Hashable = None
         try:
             stamp = self._stamp_now()
@@ -127,7 +129,7 @@ class ListenerCertificate:
         return True
 
     def _stamp_now(self) -> Hashable:
-        """Of the certificate and of the authorities; nothing while there is no certificate."""
+        """Of the certificate and of the authorities; empty while there is no certificate."""
         found = self._source.stamp()
         if not found or self._client_ca is None:
             return found
@@ -145,16 +147,16 @@ class ListenerCertificate:
         connection.context = self._newest
 
     def keep_renewing(self, closed: threading.Event, every_s: float = LOOKS_EVERY_S) -> None:
-        """Until ``closed`` is set."""
+        """Call ``renew`` every ``every_s`` seconds until ``closed`` is set."""
         while not closed.wait(every_s):
             self.renew()
 
 
 def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
-    """Certificate chain and key into a context. Raises OSError (ssl.SSLError is one).
+    """Load certificate chain and key into a context. Raises OSError (ssl.SSLError is one).
 
-    OpenSSL in Python reads files only. This one is in memory where the system can, so that no key is written
-    to a disk; else a temporary one, for its owner only.
+    OpenSSL in Python reads files only. The file is in memory where the system supports it, so that no key is
+    written to a disk; else it is a temporary one, readable by its owner only.
     """
     with _as_file(pem) as path:
         context.load_cert_chain(path, password=_no_password)
@@ -175,7 +177,8 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 def server_context(client_ca: Path | None = None) -> ssl.SSLContext:
-    """Without a certificate yet. Raises OSError (ssl.SSLError is one) for authorities that cannot be read."""
+    """A context without a certificate yet. Raises OSError (ssl.SSLError is one) for authorities that cannot
+    be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if client_ca is not None:

@@ -1,6 +1,6 @@
 """What settings are made of: durations, secrets, files, and the base of every group.
 
-Settings as a page of Markdown: keys, defaults and docstrings in a table.
+``settings_table`` documents a group as Markdown: keys, defaults and docstrings in a table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpucost.domain.time import parse_duration
 from gpucost.settings.secret_files import read_small
 
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/?#\[\]@!$&'()*+,;=%._~-]*")
-"""The signs of RFC 3986, section 2."""
+"""The characters of RFC 3986, section 2."""
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -69,14 +69,14 @@ def _share(value: object) -> Fraction:
 
 
 def base_url(url: str) -> str:
-    # User info and a query may be secrets, also where a stray sign makes something else of them.
+    # User info and a query may be secrets, also where a stray character changes how the URL is parsed.
     shown = ErrorRemark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
     try:
         parts = urlsplit(url)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_right = False
-    # urlsplit drops line ends, and clients differ in what they make of the others.
+    # urlsplit drops line ends, and clients interpret the others differently.
     is_plain = _PLAIN_URL.fullmatch(url) is not None
     if not is_right or not is_plain or parts.query or parts.fragment or "@" in parts.path:
         raise wrong(
@@ -91,7 +91,7 @@ def base_url(url: str) -> str:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them; blanks around them are not theirs."""
+    """Names separated by commas; blanks around them are dropped."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -110,7 +110,7 @@ def _lower(value: object) -> object:
 
 
 def between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
-    """Bounds of a ``Duration``, both included; ``allowed`` says them."""
+    """Bounds of a ``Duration``, both included; ``allowed`` names them in errors."""
 
     def check(value: object, duration: ValidatorFunctionWrapHandler) -> object:
         if not least <= duration(value) <= most:
@@ -125,17 +125,17 @@ _LARGEST_SECRET = 65_536
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrZero = Annotated[timedelta, BeforeValidator(_duration_or_zero)]
-"""Where 0 means something: never, for ever, at once."""
+"""For settings where 0 has a meaning: never, for ever, at once."""
 ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
 Share = Annotated[Fraction, BeforeValidator(_share)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-"""With commas between them."""
+"""Separated by commas."""
 UrlOrEmpty = Annotated[str, AfterValidator(lambda url: base_url(url) if url else url)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
 
 class SettingsGroup(BaseModel):
-    """One topic. Frozen, so that nobody changes a setting behind another's back."""
+    """The settings of one topic. Frozen, so that no part of the program changes another's settings."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -147,7 +147,8 @@ class SettingsGroup(BaseModel):
 
 
 def groups_in(model: type[BaseModel]) -> dict[str, type[SettingsGroup]]:
-    """The groups that a model holds, by key. One that is a list or may be missing is none."""
+    """The groups that a model holds, by key. A group in a list, or one that may be missing, does not
+    count."""
     found = {name: info.annotation for name, info in model.model_fields.items()}
     return {
         name: kind
@@ -166,7 +167,8 @@ def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
 
 
 def one_line(file: Path, key: str) -> str:
-    """The only line of a mounted secret's file. A second line would be sent along, or shown in an error."""
+    """The only line of a mounted secret's file. A second line would become part of requests, or be shown in
+    an error."""
     lines = read_small(file, _LARGEST_SECRET).decode().strip().splitlines()
     if len(lines) != 1:
         raise wrong(ErrorRemark(f"its file has {len(lines)} lines"), "a file of one line", f"{key}_file")
@@ -203,7 +205,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def setting_value(value: object) -> str:
-    """A value of a setting as it stands in a settings file."""
+    """The value of a setting as it is written in a settings file."""
     if isinstance(value, timedelta):
         return _shown_duration(value)
     if isinstance(value, SecretStr):
