@@ -105,7 +105,8 @@ class TeamRule(DatedConfigModel):
         if not all(holder[name] and regex.match(holder[name]) for name, regex in self._regexes.items()):
             return ""
         name = holder[self.team_from].strip() if self.team_from else self.team or ""
-        # A label must not make a pod pass for unallocated time, nor an annotation put markup into a name.
+        # A label must not make a pod pass for unallocated time, nor an annotation fill a name with a page of
+        # text.
         return name if is_name(name) and not name.startswith(RESERVED) else ""
 
 

@@ -54,7 +54,7 @@ from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste import waste_reader as waste_totals
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
-# Who writes notices waits for others who do, and for no writer of windows. No cluster is called so.
+# Writers of notifications wait for each other, and not for writers of windows. No cluster has this name.
 _NOTICES = "(notices)"
 
 
@@ -111,10 +111,10 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     ) -> IngestResult:
         """Write a window: ``lines`` are USAGE_LINES of this cluster and window, all of them.
 
-        The same content again changes nothing. Other content for a window of an open month replaces it as
-        the next version, with ``reason`` and ``author`` in the audit trail. ``rates`` holds every rate the
-        lines name; ``progress`` is a PROGRESS frame; ``settle`` says no more is expected (a settled window
-        stays settled). The first rate fixes the ledger's currency.
+        The same content again changes nothing. Other content for a window of an open month replaces it as the
+        next version, with ``reason`` and ``author`` in the audit trail. ``rates`` holds every rate the lines
+        name; ``progress`` is a PROGRESS frame; ``settle`` says that no more lines are expected (a settled
+        window stays settled). The first rate fixes the ledger's currency.
 
         Raises InputError for lines that cannot be right (named), LedgerConflict for a line given twice, a
         window that overlaps another, or a rate_id with two values, LateLines for a closed month.
@@ -143,9 +143,9 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """Write all windows of an attribution of this cluster, in one transaction: all of them or none.
 
         The same content as ``ingest`` of each of them, in a fraction of the time. ``observed_ms`` is of every
-        window, ``progress`` of those that have some; ``settled`` are those of which no more is expected.
-        Results are in the order of the windows. Raises as ``ingest`` does, for the first window that is
-        refused; then none is written.
+        window, ``progress`` of those that have some; ``settled`` are those for which no more lines are
+        expected. Results are in the order of the windows. Raises as ``ingest`` does, for the first window
+        that is refused; then none is written.
         """
         problems = attribution.problems_by_window()
         facts = [
@@ -204,8 +204,8 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     ) -> Adjustment:
         """Correct a closed month by a line of its own. The same again (by reference) changes nothing.
 
-        Raises MonthOpen, InputError when a text is empty, LedgerConflict when the reference was used for
-        that month, team and job with other values.
+        Raises MonthOpen, InputError when a text is empty, LedgerConflict when the reference was used for that
+        month, team and job with other values.
         """
         with self._database.write() as connection:
             return months.adjust(
@@ -230,11 +230,11 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         reason: str = "",
         author: str = "gpucost",
     ) -> tuple[bool, ...]:
-        """Write what became of the lines of windows, in one transaction: of all of them or of none.
+        """Write the waste of windows, in one transaction: of all of them or of none.
 
-        Whether each changed: the same content again changes nothing. A provisional assessment is replaced;
-        a final one stays, unless there is a ``reason``, which goes into the audit trail, and then what
-        replaces it is final too. A new version of a window's lines takes its assessment away.
+        Returns whether each changed: the same content again changes nothing. A provisional assessment is
+        replaced; a final one stays, unless there is a ``reason``, which goes into the audit trail, and then
+        what replaces it is final too. A new version of a window's lines removes its assessment.
 
         Raises InputError for a window that is not in the ledger, and for parts (named) that are negative,
         more than their line or of no line of capacity; LedgerConflict when a window has other lines than were
@@ -303,8 +303,8 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_RUNS
     ) -> tuple[JobRun, ...]:
         """Jobs that held GPUs in ``window``, in the order of their end: the ``most`` (1 to 50,000) that ended
-        last. Only windows of the ledger that lie wholly inside, and after the last folded day in it, count.
-        Nobody is named who has no job uid.
+        last. Only windows of the ledger that lie wholly inside, and after the last rolled up day in it,
+        count. Jobs without a uid are left out.
         """
         with self._database.read() as connection:
             return run_history.runs(connection, scope, cluster, window, most)
@@ -313,14 +313,14 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
     ) -> tuple[JobUse, ...]:
         """What jobs used of whole GPUs in ``window``, by job and model, in the order of their end: the
-        ``most`` (1 to 20,000) that ended last. Those of which nothing was observed are left out, and windows
-        as ``runs`` leaves them out.
+        ``most`` (1 to 20,000) that ended last. Those without any observation are left out, and windows as
+        ``runs`` leaves them out.
         """
         with self._database.read() as connection:
             return uses.uses(connection, scope, cluster, window, most)
 
     def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
-        """How far a job came: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
+        """The progress of a job: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
         with self._database.read() as connection:
             return query.progress(connection, scope, window, job_uid)
 
@@ -333,13 +333,12 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
             return query.problems(connection, scope, window)
 
     def adjustments(self, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
-        """Adjustments of a month, of the scope's teams, in the order they were made. They are of no cluster:
-        a scope with clusters sees none."""
+        """Adjustments of a month, of the scope's teams, in the order they were made. They belong to no
+        cluster: a scope with clusters sees none."""
         with self._database.read() as connection:
             return months.adjustments(connection, scope, month)
 
-    # --- reading how the ledger stands (nobody's usage) ----------------------------------------------
-    # Teams have no part in these; clusters do. The service itself asks for all of them.
+    # --- reading the state of the ledger (no team's usage) -------------------------------------------
 
     @property
     def currency(self) -> str | None:
@@ -348,8 +347,8 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
             return reader.currency(connection)
 
     def mark(self) -> str:
-        """Another text whenever anything was written, by whomever: while it stays, every other read gives
-        what it gave. It may change without a reason."""
+        """A text that changes whenever any process has written: while it is the same, so is the result of
+        every other read. It may change without a reason."""
         return self._database.mark()
 
     def clusters(self, *, scope: Scope = EVERYTHING) -> tuple[str, ...]:
@@ -380,7 +379,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     def unassessed(self, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
         """Windows that meet ``span`` and whose waste can still be written and is not final; oldest first.
 
-        Those of closed months are left out: they stay as they are.
+        Those of closed months are left out: they do not change.
         """
         with self._database.read() as connection:
             return waste_reader.unassessed(connection, cluster, span)
@@ -394,7 +393,8 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
 
     def final_waste(self, cluster: str, known: Collection[int], *, most: int) -> FinalWaste:
         """Where capacity went in at most ``most`` windows whose waste is final, the oldest first, without
-        those that start at ``known`` (ms). For somebody who adds them up as they come: everybody's time.
+        those that start at ``known`` (ms). For a caller that adds up the time of all teams as windows become
+        final.
         """
         with self._database.read() as connection:
             return waste_totals.final_waste(connection, cluster, known, most)
@@ -406,15 +406,15 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
 
     def month(self, month: Month, *, scope: Scope = EVERYTHING) -> MonthInfo:
         """Whether a month is closed, when and by whom. A month is closed for all clusters at once: its digest
-        and the reason are of all of them, and not for a scope with clusters."""
+        and the reason are of all of them, and hidden from a scope with clusters."""
         with self._database.read() as connection:
             return months.info(connection, month, scope)
 
     def close_blockers(
         self, month: Month, min_coverage: Fraction, *, scope: Scope = EVERYTHING
     ) -> tuple[str, ...]:
-        """What ``close_month`` would refuse for, one sentence each; empty when the month is ready. With the
-        clusters of a scope, what these keep it from."""
+        """The reasons for which ``close_month`` would refuse, one sentence each; empty when the month is
+        ready. With the clusters of a scope, the reasons in these clusters."""
         with self._database.read() as connection:
             return months.blockers(connection, month, min_coverage, scope)
 
@@ -425,7 +425,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
 
     def integrity(self) -> IntegrityReport:
         """What the database itself finds wrong with its pages and indexes: SQLite's integrity and foreign key
-        checks, PostgreSQL's amcheck where it is there and allowed. Reads everything."""
+        checks, PostgreSQL's amcheck where it is installed and allowed. Reads everything."""
         try:
             with self._database.read() as connection:
                 return integrity(connection)
@@ -458,9 +458,9 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """Write what an evaluation found, in one transaction; the records as they stand now, in their order.
 
         Records without an id are added. Events are of findings by fingerprint and episode, given along or
-        already there. Names are cut to what a database can store. Raises LedgerConflict, and nothing is
-        written, when a finding is there already, or has changed since it was read (by a person, or another
-        process that evaluates): read ``live_findings`` again, and decide again.
+        already in the ledger. Names are cut to what a database can store. Raises LedgerConflict, and nothing
+        is written, when a finding is in the ledger already, or has changed since it was read (by a person, or
+        another process that evaluates): the caller reads ``live_findings`` again, and decides again.
         """
         with self._database.write(cluster) as connection:
             return findings.save(connection, cluster, records, events)
@@ -479,9 +479,10 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         limit: int = 100,
         after: tuple[int | None, int] | None = None,
     ) -> tuple[FindingRecord, ...]:
-        """A page of at most ``limit`` (1 to 1,000) findings, the dearest first, those without a price last.
+        """A page of at most ``limit`` (1 to 1,000) findings, the most expensive first, those without a price
+        last.
 
-        ``since_ms``: last seen then or later. ``after`` is (nano, id) of the last one of the page before. A
+        ``since_ms``: last seen then or later. ``after`` is (nano, id) of the last one of the previous page. A
         scope with teams sees theirs; findings without a team are for those who see everything.
         """
         filters = findings.FindingFilters(cluster, states, patterns, teams, severities, since_ms, subject_uid)
@@ -489,17 +490,18 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
             return findings.find(connection, scope, filters, limit, after)
 
     def finding(self, scope: Scope, finding_id: int) -> FindingRecord | None:
-        """None when the scope sees none of this id."""
+        """The finding; None when the scope sees none with this id."""
         with self._database.read() as connection:
             return findings.get(connection, scope, finding_id)
 
     def finding_events(self, scope: Scope, finding_id: int) -> tuple[FindingEvent, ...]:
-        """What happened to a finding, oldest first. Raises InputError when the scope sees none of this id."""
+        """The events of a finding, oldest first. Raises InputError when the scope sees no finding with this
+        id."""
         with self._database.read() as connection:
             return findings.events(connection, scope, finding_id)
 
     def acknowledge(self, scope: Scope, finding_id: int, author: str, note: str = "") -> FindingRecord:
-        """Say that somebody knows. A muted finding stays muted.
+        """Record that the author knows of a finding. A muted finding stays muted.
 
         Raises InputError for an id that the scope does not see, an empty author or a note of more than 1,000
         characters; LedgerConflict when the finding is resolved.
@@ -510,27 +512,28 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     def mute(
         self, scope: Scope, finding_id: int, author: str, until_ms: int, reason: str = ""
     ) -> FindingRecord:
-        """Be silent about a finding until then, at most a year. Raises as ``acknowledge`` does."""
+        """Send nothing about a finding until then, at most a year. Raises as ``acknowledge`` does."""
         with self._database.write(self._cluster_of(scope, finding_id)) as connection:
             return findings.mute(connection, scope, finding_id, author, until_ms, reason, self._now())
 
     def unmute(self, scope: Scope, finding_id: int, author: str) -> FindingRecord:
-        """Back to what it was; nothing when it is not muted. Raises InputError as ``acknowledge`` does."""
+        """Restore the state before the mute; nothing when it is not muted. Raises InputError as
+        ``acknowledge`` does."""
         with self._database.write(self._cluster_of(scope, finding_id)) as connection:
             return findings.unmute(connection, scope, finding_id, author, self._now())
 
     def _cluster_of(self, scope: Scope, finding_id: int) -> str:
-        """Whose writers to wait for. A finding never moves."""
+        """The cluster whose writers to wait for. The cluster of a finding never changes."""
         with self._database.read() as connection:
             return findings.require(connection, scope, finding_id).cluster
 
-    # --- waits that were foretold --------------------------------------------------------------------
+    # --- wait predictions ----------------------------------------------------------------------------
 
     def foretell(self, cluster: str, given: Sequence[WaitPrediction]) -> int:
-        """Write down waits as they were foretold; how many are new. Who has one already keeps it.
+        """Record the first predictions of waits; how many are new. A workload that has one already keeps it.
 
-        What was asked more than 90 days ago is deleted by the way. Names are cut to what a database can
-        store. Raises InputError for a uid that is empty or no text, and for numbers below 0.
+        Predictions that were asked for more than 90 days ago are deleted. Names are cut to what a database
+        can store. Raises InputError for a uid that is empty or not text, and for numbers below 0.
         """
         with self._database.write(cluster) as connection:
             return predictions.write(connection, cluster, given, self._now())
@@ -538,12 +541,13 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     def score_foretold(
         self, cluster: str, *, started_ms: Mapping[str, int], gone_ms: Mapping[str, int]
     ) -> int:
-        """Write down when those that were foretold a wait, by uid, started, or left without a start. What is
-        written stays. How many changed."""
+        """Record when workloads with a prediction started, by uid, or went without a start. A recorded
+        outcome stays. Returns how many changed."""
         with self._database.write(cluster) as connection:
             return predictions.score(connection, cluster, started_ms, gone_ms)
 
     def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[WaitPrediction, ...]:
-        """All that still wait, and of the others the ``most`` (1 to 5,000) that asked last; oldest first."""
+        """Predictions of all workloads that still wait, and of the others the ``most`` (1 to 5,000) that
+        asked last; oldest first."""
         with self._database.read() as connection:
             return predictions.read(connection, cluster, most)

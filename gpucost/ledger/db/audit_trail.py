@@ -1,8 +1,8 @@
-"""The audit trail against the tables: what one tells and the other does not hold was done behind its back.
+"""Compares the audit trail with the tables: where one has what the other lacks, the ledger was bypassed.
 
-Digests find what was changed; rows that were deleted to the last leave no digest to compare. Closes and
-adjustments are therefore told twice, in their table and in the trail, and the two are compared both ways. So
-are API keys, which no digest covers: what each may do, and that it was revoked.
+Digests find what was changed; rows that were deleted without a trace leave no digest to compare. Closes and
+adjustments are therefore recorded twice, in their table and in the trail, and the two are compared both ways.
+So are API keys, which no digest covers: what each may do, and that it was revoked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADJUSTS = ("adjustment",)
 FOLDS = ("month fold",)
 ISSUE, REVOCATION = "key issue", "key revocation"
 
-# (at_ms, author, subject, reason, detail): one event as the audit trail tells it.
+# (at_ms, author, subject, reason, detail): one event as the audit trail records it.
 _Event = tuple[int, str, str, str, str]
 
 
@@ -47,7 +47,7 @@ def adjustment_event(
     nano: int,
     currency: str,
 ) -> _Event:
-    """How an adjustment stands in the audit trail."""
+    """The event that the audit trail has of an adjustment."""
     subject = f"{month} {team} {job_uid}".strip()
     return at_ms, author, subject, reason, f"{reference}: {board_ms:+d} ms, {nano:+d} nano-{currency}"
 
@@ -55,7 +55,7 @@ def adjustment_event(
 def fold_detail(
     digest: str, month_digest: str, lines_before: int, lines: int, waste_before: int, waste_lines: int
 ) -> str:
-    """How a folding stands in the audit trail."""
+    """The detail that the audit trail has of a rollup."""
     return (
         f"{digest} of {month_digest}: {lines_before} usage lines became {lines}, "
         f"{waste_before} waste lines {waste_lines}"
@@ -63,7 +63,7 @@ def fold_detail(
 
 
 def grants(role: str, teams: str, clusters: str | None, expires_ms: int | None) -> str:
-    """How what a key may do stands in the audit trail; ``teams`` and ``clusters`` are JSON lists."""
+    """The text that the audit trail has of what a key may do; ``teams`` and ``clusters`` are JSON lists."""
     words = {
         "role": json.dumps(role),
         "teams": teams,
@@ -102,7 +102,7 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
 
 
 def audited_months(connection: Connection) -> set[str]:
-    """The months that the trail speaks of, whether a table still does or not."""
+    """The months that the trail names, whether or not a table still has them."""
     return {event[2][:7] for actions in (CLOSES, ADJUSTS, FOLDS) for event in _told(connection, actions)}
 
 
@@ -114,7 +114,7 @@ def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:
 
 def _event(row: Collection[object], actions: Collection[str]) -> _Event:
     at_ms, author, subject, reason, detail = row
-    # Of a close that was not in order, what was missing follows the digest line by line.
+    # For a close in spite of blockers, these follow the digest line by line.
     told = str(detail).partition("\n")[0] if actions is CLOSES else str(detail)
     return int(str(at_ms)), str(author), str(subject), str(reason or ""), told
 
@@ -127,7 +127,8 @@ def _finding(what: str, event: _Event, *, is_told: bool) -> VerifyFinding:
 
 
 def _keys(connection: Connection) -> Iterator[VerifyFinding]:
-    """Whoever may write to the database may make a key, or undo a revocation, without a word."""
+    """API keys: without this check, anyone with write access to the database could add a key, or undo a
+    revocation, unnoticed."""
     k = API_KEY.c
     rows = connection.execute(select(API_KEY).order_by(k.id)).all()
     issues = Counter(
@@ -143,7 +144,7 @@ def _keys(connection: Connection) -> Iterator[VerifyFinding]:
     revocations = Counter(
         (row.revoked_ms, row.revoked_by, row.id, "", "") for row in rows if row.revoked_ms is not None
     )
-    # Why a key was revoked stands in the trail alone.
+    # The reason for a revocation stands in the trail alone.
     told = Counter((*event[:3], "", "") for event in _told(connection, (REVOCATION,)).elements())
     for action, held, said in ((ISSUE, issues, _told(connection, (ISSUE,))), (REVOCATION, revocations, told)):
         for key_id in sorted({event[2] for event in ((held - said) + (said - held)).elements()}):

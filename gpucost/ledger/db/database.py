@@ -38,16 +38,16 @@ _ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg:/
 _POSTGRES = "postgresql+psycopg"
 _MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
-# Sums over millions of lines by holder and unit: without room the server sorts them on disk, and compiling
-# the query takes longer than it saves. Options in the URL go over these.
+# Sums over millions of lines by holder and unit: with less memory the server sorts them on disk, and
+# compiling the query takes longer than it saves. Options in the URL override these.
 _POSTGRES_SETTINGS = "-c work_mem=256MB -c jit=off"
 
-# Connections that stay open, and more while there is need: one for each thread that answers requests (some
-# are shared, and ``api.heavy`` have their own) and for each loop, so that none waits for one that is not
-# coming. PostgreSQL itself allows 100.
+# Connections that stay open, and further ones on demand: one for each thread that answers requests (some are
+# shared, and ``api.heavy`` have their own) and for each loop, so that no thread waits in vain for a free
+# connection. PostgreSQL itself allows 100.
 _POOL_KEPT, _POOL_MORE = 12, 44
 
-# A snapshot tells of every commit; a server that crashed, or replays what another one wrote, may give the
+# A snapshot changes with every commit; a server that crashed, or replays the log of another, may return the
 # same one twice.
 _POSTGRES_MARK = (
     "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_last_wal_replay_lsn()::text"
@@ -55,7 +55,7 @@ _POSTGRES_MARK = (
 
 _LOCKED_S = 0.02
 
-# Everybody who writes windows holds this advisory lock shared; closing a month holds it alone.
+# Every writer of windows holds this advisory lock shared; closing a month holds it alone.
 _WRITERS = "gpucost"
 
 _SQLITE_UNAVAILABLE = {
@@ -106,7 +106,7 @@ class LedgerDatabase:
 
     @classmethod
     def unchecked(cls, url: str, wait_ms: int, *, create: bool) -> Self:
-        """The database as it is: nothing is looked at, and nothing migrated."""
+        """The database as it is: neither checked nor migrated."""
         if not create:
             _require_file(url)
         engine = _engine(url, wait_ms)
@@ -116,14 +116,14 @@ class LedgerDatabase:
 
     @classmethod
     def reading(cls, file: Path) -> Self:
-        """A SQLite file that nobody writes to, and that is not written to: no other file comes beside it."""
+        """A SQLite file that has no writer, opened read-only: SQLite makes no other file beside it."""
         address = f"file:{quote(str(file.absolute()))}?mode=ro"
         return cls(
             create_engine("sqlite://", creator=lambda: sqlite3.connect(address, uri=True), poolclass=NullPool)
         )
 
     def revision(self) -> tuple[str, str]:
-        """Of the schema, empty where there is none, and the newest that this code knows.
+        """The revision of the schema, empty where there is none, and the newest that this code knows.
 
         Raises LedgerTooNew when the schema is a later one.
         """
@@ -141,7 +141,7 @@ class LedgerDatabase:
         self._engine.dispose()
 
     def mark(self) -> str:
-        """Another text after every commit, whoever made it: while it is the same, so is all that ``read``
+        """A text that changes with every commit of any process: while it is the same, so is all that ``read``
         sees. Commits to other databases of a PostgreSQL server change it too."""
         with _translated():
             if self._engine.dialect.name == "postgresql":
@@ -150,7 +150,8 @@ class LedgerDatabase:
                     return " ".join(map(str, connection.exec_driver_sql(_POSTGRES_MARK).one()))
             with self._marking:
                 if self._marker is None:
-                    # SQLite counts the commits of others: this connection makes none, and is nobody else's.
+                    # SQLite counts the commits of other connections: this one makes none, and is used for
+                    # nothing else.
                     self._marker = self._engine.raw_connection()
                     self._marker.detach()
                 cursor = self._marker.cursor()
@@ -158,7 +159,7 @@ class LedgerDatabase:
                 return str(cursor.fetchall())
 
     def free_bytes(self) -> int | None:
-        """Pages of a SQLite file that hold nothing; None for PostgreSQL, which tells of none."""
+        """Empty pages of a SQLite file, in bytes; None for PostgreSQL, which does not report them."""
         if self._engine.dialect.name != "sqlite":
             return None
         with self.read() as connection:
@@ -169,7 +170,7 @@ class LedgerDatabase:
         return free * size
 
     def vacuum(self) -> None:
-        """Write a SQLite file anew without its empty pages. PostgreSQL uses them again by itself."""
+        """Rewrite a SQLite file without its empty pages. PostgreSQL reuses them by itself."""
         if self._engine.dialect.name != "sqlite":
             return
         raw = self._engine.raw_connection()
@@ -194,7 +195,8 @@ class LedgerDatabase:
     def write(self, cluster: str | None = None) -> Iterator[Connection]:
         """Commits at the end of the block, or leaves nothing of it.
 
-        One writer per cluster at a time, and one in all without ``cluster``; SQLite has one writer anyway.
+        There is one writer per cluster at a time, and one in all without ``cluster``; SQLite has one writer
+        anyway.
         """
         with (
             _translated(),
@@ -237,14 +239,14 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
 
 
 def _holds_password(url: str, parsed: URL) -> bool:
-    """Whether a part of the password stands where the host, the database or a parameter should."""
+    """Whether a part of the password stands in the place of the host, the database or a parameter."""
     if parsed.drivername.startswith("sqlite"):
         return False
     return "@" in f"{parsed.host}{parsed.database}" or (parsed.username is None and "@" in url)
 
 
 def parsed_url(url: str) -> URL:
-    """Of a ledger. Raises InputError, in which nothing of a password stands."""
+    """The URL of a ledger. Raises InputError, which never contains any of the password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -281,16 +283,17 @@ def _engine(url: str, wait_ms: int) -> Engine:
 
 
 def _require_file(url: str) -> None:
-    """SQLite makes the file of a database by opening it. Raises LedgerUnavailable when there is none."""
+    """SQLite creates a database's file by opening it. Raises LedgerUnavailable when there is none."""
     path = Path(place_of(url).partition(":///")[2])
     if url.startswith("sqlite") and not (str(path).startswith("file:") or path.exists()):
         raise LedgerUnavailable(f"no such ledger ({path.absolute()}); reading makes none, ingest does")
 
 
 def _make_private(engine: Engine) -> None:
-    """A new SQLite file is its owner's alone; the files that SQLite makes beside it get the same mode.
+    """Makes a new SQLite file accessible to its owner only; the files that SQLite makes beside it get the
+    same mode.
 
-    What cannot be made here SQLite says better.
+    Errors are left to SQLite, which explains them better.
     """
     path = str(engine.url.database)
     if engine.dialect.name == "sqlite" and not path.startswith("file:"):
@@ -306,8 +309,8 @@ def _sqlite_settings(wait_ms: int, connection: sqlite3.Connection, _record: obje
 
 
 def _write_ahead(connection: sqlite3.Connection, wait_ms: int) -> None:
-    """The busy timeout does not hold for this pragma: where another process opens a new file at the same
-    moment it is answered with "database is locked" at once, so it is asked again for as long."""
+    """The busy timeout does not apply to this pragma: where another process opens a new file at the same
+    moment it fails at once with "database is locked", so it is repeated for as long."""
     until = time.monotonic() + wait_ms / 1000
     while True:
         try:
@@ -360,7 +363,7 @@ def _has_tables(connection: Connection) -> bool:
 
 
 def _migrate(connection: Connection) -> None:
-    """Looks again, now that it has the lock: another process may have been quicker."""
+    """Checks again once it has the lock: another process may have migrated first."""
     if not _is_current(connection):
         command.upgrade(alembic_config(connection), "head")
 
@@ -380,7 +383,7 @@ def _translated() -> Iterator[None]:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether the database says of itself that it cannot read what it stored."""
+    """Whether the database itself reports that it cannot read what it stored."""
     if isinstance(error, psycopg.Error):
         return error.sqlstate in _POSTGRES_DAMAGED
     if str(error).startswith("Could not decode to UTF-8"):

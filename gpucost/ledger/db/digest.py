@@ -1,7 +1,7 @@
 """Canonical text and its SHA-256. Values, never row ids: SQLite and PostgreSQL agree to the byte.
 
-Everything is one JSON array per line, UTF-8, sorted by that text. The first line names the format, so that
-a later format cannot be taken for this one. Layout in docs/decisions/0002-ledger.md.
+Everything is one JSON array per line, UTF-8, sorted by that text. The first line names the format, so that a
+later format cannot be taken for this one. Layout in docs/decisions/0002-ledger.md.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from gpucost.contract.frames import LINE_MEASURES
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-# The measures of the first release. Later ones are left out of a line that has none of them: so the digests
-# of what was written before them stay what they were.
+# The measures of the first release. Later ones are left out of a line that has none of them, so that the
+# digests of lines written before them stay the same.
 _FIRST = LINE_MEASURES.index("tensor_active_ms") + 1
 _SHORT, _WHOLE = (f'["%s","%s","%s","%s"{",%s" * measures}]' for measures in (_FIRST, len(LINE_MEASURES)))
 _NONE_LATER = ("null",) * (len(LINE_MEASURES) - _FIRST)
@@ -46,7 +46,7 @@ def window_digest(
     progress: Iterable[Sequence[Any]],
     problems: Iterable[Sequence[Any]],
 ) -> str:
-    """Of (cluster, start, end, observed_ms) and everything the window holds, in any order.
+    """The digest of (cluster, start, end, observed_ms) and everything the window holds, in any order.
 
     ``lines`` are texts as ``line_texts`` gives them.
     """
@@ -61,7 +61,7 @@ def window_digest(
 
 
 def waste_digest(header: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
-    """Of (cluster, start, end, digest of the usage lines) and the waste lines, in any order.
+    """The digest of (cluster, start, end, digest of the usage lines) and the waste lines, in any order.
 
     A line is unit key, holder key, rate key, bucket, waste, board_ms and nano.
     """
@@ -78,7 +78,8 @@ def folded_day_digest(
     lines: Iterable[str],
     others: Mapping[str, Iterable[Sequence[Any]]],
 ) -> str:
-    """Of (cluster, start, end, assessed), the windows that became one, and what they held together.
+    """The digest of (cluster, start, end, assessed), the windows that were rolled up, and what they held
+    together.
 
     ``others`` are rows beside the lines, by kind; all in any order.
     """
@@ -93,13 +94,14 @@ def folded_day_digest(
 
 
 def folded_month_digest(month: str, month_digest: str, days: Iterable[Sequence[Any]]) -> str:
-    """Of a month's folded days (cluster, start, end, assessed, digest), in the order given, and of the digest
-    that it was closed with."""
+    """The digest of a month's rolled up days (cluster, start, end, assessed, digest), in the order given, and
+    of the digest that it was closed with."""
     return content_key(["gpucost folded month 1", month, month_digest, *map(tuple, days)])
 
 
 def month_digest(month: str, previous: str, windows: Iterable[Sequence[Any]]) -> str:
-    """Of the digests and sums of a month's windows, in the order given, and the month closed before it.
+    """The digest of the digests and sums of a month's windows, in the order given, and of the month closed
+    before it.
 
     A window is (cluster, start, end, digest, *sums): integers that are added up into the last line.
     """

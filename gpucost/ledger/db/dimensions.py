@@ -1,8 +1,8 @@
-"""Rows that are kept once: content key -> id, adding what is new.
+"""Dimension rows, which are stored once, and checks that all reads and writes share.
 
-Which clusters a read is about: those of the reader's scope, and of these those that were asked for.
-
-What a value must be to be stored as it is, in either database.
+``resolve`` maps content keys to ids and adds new rows. ``clusters_of`` says which clusters a read is about:
+those of the reader's scope, and of these those that were asked for. The ``check_*`` functions refuse values
+that one of the databases could not store as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[An
     Raises LedgerConflict when another unique column of a row is taken.
     """
     ids = known(connection, table, rows)
-    # In one order everywhere, so that two writers who add the same rows wait but never deadlock.
+    # In one order everywhere, so that two writers that add the same rows wait but never deadlock.
     missing = sorted(rows.keys() - ids.keys())
     if missing:
         names = [column.name for column in table.columns][1:]
@@ -53,7 +53,7 @@ def chunked(values: Iterable[T], size: int = _CHUNK) -> Iterator[list[T]]:
 
 
 def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
-    """The id of those content keys that the ledger has."""
+    """The ids of those content keys that the ledger has."""
     found: dict[str, int] = {}
     for chunk in chunked(keys):
         statement = select(table.c.content_key, table.c.id).where(table.c.content_key.in_(chunk))
@@ -62,7 +62,7 @@ def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str
 
 
 def insert_new(connection: Connection, table: Table) -> Insert:
-    """An INSERT that waits for, and then leaves alone, what another writer has just added."""
+    """An INSERT that waits for another writer's row, and then leaves it as it is."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
@@ -75,7 +75,7 @@ def clusters_of(scope: Scope, filters: Mapping[str, Collection[str]]) -> Collect
 
 
 def in_clusters(scope: Scope, column: ColumnElement[str]) -> list[ColumnElement[bool]]:
-    """The condition on a cluster's name, as of windows and of findings."""
+    """The condition on a cluster's name, as for windows and findings."""
     return [] if scope.clusters is None else [column.in_(sorted(scope.clusters))]
 
 
@@ -95,8 +95,15 @@ def check_int64(field: str, value: int) -> int:
     return value
 
 
+def check_milliseconds(field: str, value: int) -> int:
+    """``value``, an instant or a duration. Raises InputError below 0, and for more than 64 bits."""
+    if value < 0:
+        raise InputError(field, value, "milliseconds, 0 or more")
+    return check_int64(field, value)
+
+
 def check_text(field: str, value: object, *, empty: bool = True, most: int = MAX_TEXT) -> None:
-    """Raises InputError for what one of the databases could not store, or index, as it is."""
+    """Raises InputError for text that one of the databases could not store, or index, as it is."""
     allowed = f"text of at most {most} characters, without NUL; " + (
         "empty where there is none" if empty else "not empty"
     )

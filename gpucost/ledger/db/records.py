@@ -1,6 +1,6 @@
-"""What the ledger tells: plain values, no rows of tables.
+"""The records that the ledger hands out: plain values, no rows of tables.
 
-Refusals of the ledger that carry what the caller needs to go on.
+Also its errors that carry what the caller needs to go on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from gpucost.domain.time import Month, Window
 
 
 class LedgerState(StrEnum):
-    """The life of a window: lines may still come, came in full, are final. A month is open or closed."""
+    """The life of a window: lines may still arrive (open), all have arrived (settled), they are final
+    (closed). A month is open or closed."""
 
     OPEN = "open"
     SETTLED = "settled"
@@ -37,10 +38,10 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class WindowInfo:
-    """A window as it stands. ``observed_ms`` is how much of ``window.length_ms`` the source observed.
+    """The state of a window. ``observed_ms`` is how much of ``window.length_ms`` the source observed.
 
     ``board_ms`` is its capacity, ``unpriced_ms`` the part of it without a price and ``nano`` the cost of the
-    rest, as they were written down beside the lines.
+    rest, as they were recorded beside the lines.
     """
 
     cluster: str
@@ -59,7 +60,8 @@ class WindowInfo:
 
 @dataclass(frozen=True, slots=True)
 class WindowVersion:
-    """One version that a window ever had. ``board_ms``, ``unknown_ms``, ``nano`` are sums over capacity."""
+    """One of the versions that a window had. ``board_ms``, ``unknown_ms``, ``nano`` are sums over
+    capacity."""
 
     version: int
     digest: str
@@ -77,11 +79,11 @@ class WindowVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WasteOfWindow:
-    """What became of the lines of a window, as far as it is not their rest (domain.waste.REST).
+    """The waste of a window: the parts of its lines that are not their rest (domain.buckets.REST).
 
-    ``digest`` is that of the window's usage lines (WindowInfo.digest) which were looked at. ``lines`` are
-    WASTE_LINES (ledger/waste_writer.py): the natural key of a usage line, and a part of it. ``final`` says
-    that nothing will be seen later that could change it.
+    ``digest`` is that of the window's usage lines (WindowInfo.digest) which were assessed. ``lines`` are
+    WASTE_LINES (ledger/waste/waste_writer.py): the natural key of a usage line, and a part of it. ``final``
+    says that no later observation can change it.
     """
 
     window: Window
@@ -94,7 +96,7 @@ class WasteOfWindow:
 class AssessmentCounts:
     """How many windows have a final, a provisional or no waste that fits their lines.
 
-    ``digest`` is another one whenever any of it changes; empty while there is none.
+    ``digest`` changes whenever any of it changes; empty while there is none.
     """
 
     final: int
@@ -105,7 +107,8 @@ class AssessmentCounts:
 
 @dataclass(frozen=True, slots=True)
 class MonthInfo:
-    """A month. ``version`` counts the window versions written in it; the fields after it are of a closed one.
+    """A month. ``version`` counts the window versions written in it; the fields after it are those of a
+    closed one.
 
     ``previous_digest`` is that of the month closed before this one, empty for the first.
     """
@@ -136,7 +139,7 @@ class MonthRollup:
 
 @dataclass(frozen=True, slots=True)
 class PruningResult:
-    """What was deleted because it was over long ago."""
+    """How many rows were deleted because they had been over for long."""
 
     findings: int
     events: int
@@ -163,7 +166,8 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProposedAdjustment:
-    """What late lines would change for a team; ``nano`` is None where a side has time without a price."""
+    """The correction that late lines would make for a team; ``nano`` is None where a side has time without a
+    price."""
 
     team: str
     board_ms: int
@@ -197,17 +201,17 @@ class VerifyFinding:
 
 FindingState: TypeAlias = FindingLifeState
 NEXT_EPISODE = 0
-"""As the ``episode`` of a new record and its events: the one after the last there is."""
+"""As the ``episode`` of a new record and its events: one more than the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRecord:
-    """An episode of an anti-pattern of one subject: ``fingerprint`` and ``episode`` (from 1) tell it apart.
+    """An episode of an anti-pattern of one subject, identified by ``fingerprint`` and ``episode`` (from 1).
 
-    The words of detectors/findings.py are kept as text. ``content`` is the whole finding as JSON text;
+    The enumerations of detectors are kept as text. ``content`` is the whole finding as JSON text;
     ``board_ms``, ``nano`` (None where any has no price), ``counted`` and ``boards_now`` are of its waste.
-    ``rehearsal`` findings are told to nobody. ``state`` is as it was written: a mute that has run out stays
-    until the next evaluation. ``id`` and ``revision`` are the ledger's: None and 0 for a new one.
+    ``rehearsal`` findings are never sent. ``state`` is as it was written: an expired mute stays until the
+    next evaluation. ``id`` and ``revision`` are the ledger's: None and 0 for a new one.
     """
 
     cluster: str
@@ -256,9 +260,9 @@ class FindingEvent:
 
 
 class LateLines(MonthClosed):
-    """Other lines arrived for a closed month. Nothing was touched.
+    """Other lines arrived for a closed month. Nothing was changed.
 
-    ``proposal`` is what adjustments would say: per team, by name, what the new lines have more (or less)
+    ``proposal`` is what adjustments would contain: per team, by name, what the new lines have more (or less)
     than the closed ones.
     """
 
@@ -270,7 +274,7 @@ class LateLines(MonthClosed):
 
 
 class MonthOpen(LedgerError):
-    """An adjustment of a month that is not closed."""
+    """An adjustment was made for a month that is not closed."""
 
     def __init__(self, month: Month) -> None:
         self.month = month
@@ -290,7 +294,7 @@ class CloseRefused(LedgerError):
 
 
 class FoldRefused(LedgerError):
-    """A closed month is not what was closed: it keeps its windows as they are."""
+    """A closed month does not match its digest: its windows are kept as they are."""
 
     def __init__(self, month: Month, findings: Sequence[str]) -> None:
         self.month = month

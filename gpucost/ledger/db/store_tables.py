@@ -1,10 +1,8 @@
-"""The tables of what people were told, and of posts on their way. No money rests on them: they change.
+"""The tables of what the service keeps beside usage. No cost is computed from them: rows change.
 
-The table of alert groups that Alertmanager sent, until everything about them was told.
-
-The table of API keys: what each may do, and never its secret.
-
-The table of waits that were foretold. Only the last 90 days: no money rests on it.
+Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
+Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); and wait
+predictions of the last 90 days.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ WAITING = "state = 'waiting'"
 
 
 class NotifyConversation(LedgerModel, table=True):
-    """What one channel was told of one thing. ``changed_ms`` is the last instant at which it was told."""
+    """What one channel was sent about one subject. ``changed_ms`` is the last instant at which something was
+    sent."""
 
     __tablename__ = "notify_conversation"
     __table_args__ = (
@@ -46,9 +45,10 @@ class NotifyConversation(LedgerModel, table=True):
 
 
 class NotifyPost(LedgerModel, table=True):
-    """One message on its way, or where that ended: ``ended_ms`` is when it was sent, given up, or overtaken
-    by a later word on the same thing (superseded). ``since_ms`` is since when it may be tried: its age. An
-    ``urgent`` one goes before others, and so does what waits before it in its conversation."""
+    """One delivery on its way, or how it ended: ``ended_ms`` is when it was sent, given up, or replaced by a
+    later one about the same subject (superseded). ``since_ms`` is since when it may be tried: its age. An
+    ``urgent`` one goes before others, and so does what waits before it in its conversation.
+    """
 
     __tablename__ = "notify_post"
     __table_args__ = (
@@ -87,7 +87,7 @@ NOTIFY_POST = table_of(NotifyPost)
 
 
 class AlertGroupRow(LedgerModel, table=True):
-    """The last that Alertmanager sent of one group. ``key`` is the hash of its ``groupKey``, ``size`` the
+    """What Alertmanager sent last of one group. ``key`` is the hash of its ``groupKey``, ``size`` the
     characters of ``content``."""
 
     __tablename__ = "alert_group"
@@ -106,9 +106,10 @@ ALERT_GROUP = table_of(AlertGroupRow)
 
 
 class ApiKeyRow(LedgerModel, table=True):
-    """A key. ``teams`` and ``clusters`` are JSON lists, sorted; without ``clusters`` it is for all of them.
+    """An API key. ``teams`` and ``clusters`` are JSON lists, sorted; without ``clusters`` it is for all of
+    them.
 
-    A row is never deleted, so that no id is given twice, and but for its revocation and last use it does not
+    A row is never deleted, so that no id is used twice, and but for its revocation and last use it does not
     change (triggers of revision 0007).
     """
 
@@ -138,10 +139,11 @@ UNDECIDED = "started_ms IS NULL AND gone_ms IS NULL"
 
 
 class WaitPredictionRow(LedgerModel, table=True):
-    """What the advisor first said of a workload's wait, and what came of it.
+    """The advisor's first prediction of a workload's wait, and the outcome.
 
     ``queue`` is its ClusterQueue. Waits count from ``asked_ms``; null where they lie beyond the horizon.
-    ``simulated_*`` are those of the simulation alone; ``gpus`` is null in rows of before there were any.
+    ``simulated_*`` are those of the simulation alone; ``gpus`` is null in rows that are older than that
+    column.
     """
 
     __tablename__ = "wait_prediction"

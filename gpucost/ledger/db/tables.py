@@ -1,18 +1,16 @@
-"""The tables. Usage lines hold integer ids; the names they stand for are kept once, in three dimensions.
+"""The tables of usage, months, waste and findings.
 
-``unit``, ``holder`` and ``rate`` rows are identified by the hash of their content (``content_key``), are
-added when first seen, and never change. ``window_version``, ``month``, ``adjustment``, ``audit`` and
-``ledger_meta`` only grow. Triggers (migrations/triggers.py) hold the database to that.
+Usage lines hold integer ids; the names they stand for are kept once, in three dimensions. ``unit``,
+``holder`` and ``rate`` rows are identified by the hash of their content (``content_key``), are added when
+first seen, and never change. ``window_version``, ``month``, ``adjustment``, ``audit`` and ``ledger_meta``
+only grow. Triggers (ledger/migrations/triggers.py) make the database enforce that.
 
-The tables of months whose lines were added up by day. They only grow.
+Months whose lines were added up by day have tables that only grow. ``fold_begun`` opens the triggers: the
+lines of a closed month may be replaced from its row here until there is one in ``month_fold``, and no
+transaction can be committed with only the first.
 
-``fold_begun`` is the door of the triggers: the lines of a closed month may be replaced from its row here
-until there is one in ``month_fold``, and no transaction can be committed with only the first.
-
-The tables of waste and of findings.
-
-``waste_line`` and ``waste_window`` say what became of usage lines and are closed with their month;
-``finding_event`` only grows. A finding is of now: it changes, and its events tell how.
+``waste_line`` and ``waste_window`` record the waste of usage lines and are closed with their month;
+``finding_event`` only grows. A finding describes the present: it changes, and its events record how.
 """
 
 from __future__ import annotations
@@ -92,7 +90,7 @@ class UnitRow(LedgerModel, table=True):
 
 
 class HolderRow(LedgerModel, table=True):
-    """Who held it: a pod with what was known of it at the time, and the team the rules gave it."""
+    """Who held it: a pod with the attributes it had at the time, and the team the rules gave it."""
 
     __tablename__ = "holder"
 
@@ -132,7 +130,7 @@ class RateRow(LedgerModel, table=True):
 
 
 class LedgerWindow(LedgerModel, table=True):
-    """A window of a cluster: its state, and which of its versions counts."""
+    """A window of a cluster: its state, and which of its versions is the current one."""
 
     __tablename__ = "ledger_window"
     __table_args__ = (
@@ -206,7 +204,7 @@ class UsageLine(LedgerModel, table=True):
 
 
 class ProgressLine(LedgerModel, table=True):
-    """How far a pod came in a window, by the name of the progress metric."""
+    """The progress of a pod in a window, by the name of the progress metric."""
 
     __tablename__ = "progress_line"
     __table_args__ = (Index(None, "pod_uid"), {"sqlite_with_rowid": False})
@@ -217,7 +215,7 @@ class ProgressLine(LedgerModel, table=True):
 
 
 class WindowProblem(LedgerModel, table=True):
-    """What a number of the window could not be computed from."""
+    """A problem of a window: what a number could not be computed from."""
 
     __tablename__ = "window_problem"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -304,7 +302,7 @@ class RollupStartRow(LedgerModel, table=True):
 
 
 class MonthRollupRow(LedgerModel, table=True):
-    """That a closed month was folded; ``digest`` covers its folded days and the digest it was closed with."""
+    """A closed month that was rolled up; ``digest`` covers its days and the digest it was closed with."""
 
     __tablename__ = "month_fold"
     month: str = Field(primary_key=True, foreign_key="month.month")
@@ -319,7 +317,7 @@ class MonthRollupRow(LedgerModel, table=True):
 
 
 class DayRollupRow(LedgerModel, table=True):
-    """Windows of a cluster and UTC day that were looked at alike (``assessed``), as one: the first of them,
+    """Windows of a cluster and UTC day with the same assessment (``assessed``), as one: the first of them,
     ``window_id``, holds what all of them held."""
 
     __tablename__ = "folded_day"
@@ -351,7 +349,7 @@ UNRESOLVED = "state <> 'resolved'"
 
 
 class WasteWindow(LedgerModel, table=True):
-    """That a window was looked at by the detectors. It counts while ``version`` is the window's own."""
+    """A window that the detectors have assessed. It counts while ``version`` is the window's own."""
 
     __tablename__ = "waste_window"
     __table_args__ = (CheckConstraint("state IN ('provisional', 'final')", name="state"),)

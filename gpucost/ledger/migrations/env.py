@@ -1,4 +1,5 @@
-"""Alembic's entry: runs the revisions on the connection that Database hands over, in its transaction."""
+"""Alembic's entry: runs the revisions on the connection that LedgerDatabase hands over, in its
+transaction."""
 
 from __future__ import annotations
 

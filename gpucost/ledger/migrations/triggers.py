@@ -1,7 +1,7 @@
 """Triggers that keep closed months closed and append-only tables append-only, in both databases.
 
-They stop mistakes and casual edits. Whoever may drop a trigger can still change a row: that is what the
-digests are for. A later revision that changes a trigger brings its own text; this one stays as released.
+They prevent mistakes and casual edits. A user who may drop a trigger can still change a row: the digests
+detect that. A later revision that changes a trigger has its own text; this one stays as released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The ledger over years: closed months rolled up by day, what is over forgotten, all of it verified, backed
-up and restored. What must not live here: writing of windows. No sum of a day, and nothing that was closed,
-changes here. It may read and write every wing below it.
-The caller of rollup holds the transaction and the lock.
-Begin at rollup.RetentionStore, a part of the facade; then verification and backup.
+"""The ledger over years: closed months rolled up by day, old rows deleted, all of it verified, backed up and
+restored.
+
+What must not live here: writing of windows. No sum of a day, and nothing that was closed, changes here. It
+may read and write every wing below it. The caller of rollup holds the transaction and the lock. Begin at
+rollup.RetentionStore, a part of the facade; then verification and backup.
 """

@@ -1,8 +1,7 @@
-"""Copies of a SQLite ledger: taken while it is written to, looked through before they count, and put back.
+"""Copies of a SQLite ledger: taken while it is written to, verified before they count, and restored.
 
-PostgreSQL has its own: ``dump_command`` and ``restore_command`` say which.
-
-What a backup must not bring when it is put back: a foreign schema, and keys that were revoked since.
+PostgreSQL has its own tools: ``dump_command`` and ``restore_command`` give their command lines. A restore
+refuses a foreign schema, and revokes keys that were revoked since the backup.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def refuse_foreign_schema(file: Path, revision: str, name: Path) -> None:
 
 
 def carry_revocations(old: Path, restored: Path, wait_ms: int) -> int | None:
-    """Revoke in ``restored`` what is revoked in ``old``; how many keys that were. None where ``old`` cannot
-    be read: it may be damaged, and that is why there is a restore."""
+    """Revoke in ``restored`` the keys that are revoked in ``old``; how many these were. None where ``old``
+    cannot be read: it may be damaged, which may be the reason for the restore."""
     reading = LedgerDatabase.reading(old)
     try:
         with reading.read() as connection:
@@ -102,7 +101,7 @@ def _made_anew(revision: str, name: Path) -> TableSchemas:
 
 
 def _schema(connection: Connection) -> TableSchemas:
-    """(type, name) -> SQL. What ANALYZE makes is left out, white space counts for nothing."""
+    """(type, name) -> SQL. What ANALYZE creates is left out, and white space is ignored."""
     rows = connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master").all()
     return {
         (str(kind), str(name)): " ".join((sql or "").split())
@@ -118,11 +117,12 @@ _DRAFT = ".gpucost-draft"
 
 @dataclass(frozen=True, slots=True)
 class BackupCheck:
-    """What a copy was found to be. One of an older schema is verified when it is restored: ``verified``.
+    """The result of checking a copy. One of an older schema is verified only when it is restored:
+    ``verified``.
 
-    ``keys`` are those that are not revoked (none of an older schema). ``carried`` is how many of them a
-    restore revoked, as they were in the ledger that it replaced; None where that is not known. ``swept`` are
-    halves of earlier copies that were killed: they lay in the same folder, and are gone now.
+    ``keys`` counts those that are not revoked (none of an older schema). ``carried`` is how many of them a
+    restore revoked, because they were revoked in the ledger that it replaced; None where that is not known.
+    ``swept`` are incomplete copies of killed processes, which were in the same folder and have been removed.
     """
 
     revision: str
@@ -136,15 +136,16 @@ class BackupCheck:
 
 
 def file_of(url: str) -> Path | None:
-    """The file of a SQLite ledger; None for another database. Raises InputError for a URL that is none."""
+    """The file of a SQLite ledger; None for another database. Raises InputError for what is no URL."""
     parsed = parsed_url(url)
     return Path(str(parsed.database)) if parsed.drivername.startswith("sqlite") else None
 
 
 def dump_command(url: str, file: Path) -> str:
-    """How to back up a PostgreSQL ledger. The password is no part of it: PGPASSWORD or ~/.pgpass has it.
+    """The command that backs up a PostgreSQL ledger. The password is not in it: PGPASSWORD or ~/.pgpass has
+    it.
 
-    ``pg_dump`` writes under another name, so that a file of the name that was asked for is a whole dump.
+    ``pg_dump`` writes under another name first, so that a file with the requested name is a complete dump.
     """
     part = f"{file}.part"
     words = ["pg_dump", "--format=custom", "--no-owner", f"--file={part}", f"--dbname={_shown(url)}"]
@@ -152,14 +153,15 @@ def dump_command(url: str, file: Path) -> str:
 
 
 def restore_command(url: str, file: Path) -> str:
-    """How to put a dump of ``dump_command`` into an empty PostgreSQL database: all of it or nothing."""
+    """The command that restores a dump of ``dump_command`` into an empty PostgreSQL database: all of it or
+    nothing."""
     options = ["--no-owner", "--exit-on-error", "--single-transaction"]
     return shlex.join(["pg_restore", *options, f"--dbname={_shown(url)}", str(file)])
 
 
 def back_up(source: Path, target: Path, wait_ms: int) -> BackupCheck:
-    """Copy the ledger in ``source`` as it is at one instant to ``target``, which is there whole and looked
-    through, or not at all. Whoever writes goes on writing.
+    """Copy the ledger in ``source`` as it is at one instant to ``target``, which is then complete and
+    verified, or does not exist. Writers are not blocked.
 
     Raises InputError when there is a ``target`` or it cannot be written, LedgerUnavailable for no such
     ledger, LedgerError for one whose closed months do not verify.
@@ -175,12 +177,12 @@ def back_up(source: Path, target: Path, wait_ms: int) -> BackupCheck:
 
 
 def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = None) -> BackupCheck:
-    """Put a copy in the place of the ledger ``target``, migrated to this program's schema and looked through.
+    """Replace the ledger ``target`` by a copy, migrated to this program's schema and verified.
 
-    A ledger that is there is kept as ``kept``, and its revocations of keys go on; without ``kept``, it is in
-    the way. Raises InputError for a file that is no ledger or has a schema of its own, and for a ledger in
-    the way; LedgerTooNew for one of a later program; LedgerError for
-    one that does not verify; LedgerUnavailable while another process has the ledger open.
+    An existing ledger is kept as ``kept``, and its revocations of keys are carried over; without ``kept``, an
+    existing ledger is an error. Raises InputError for a file that is not a ledger or has a schema of its own,
+    and for an existing ledger; LedgerTooNew for one of a later program; LedgerError for one that does not
+    verify; LedgerUnavailable while another process has the ledger open.
     """
     _require_ledger(backup)
     if kept is None:
@@ -209,7 +211,7 @@ def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = Non
 
 
 def check(file: Path, name: Path | None = None) -> BackupCheck:
-    """Read a file that nobody writes to, from end to end. Raises as ``restore`` does, about ``name``."""
+    """Read a file that has no writer from end to end. Raises as ``restore`` does, about ``name``."""
     name = name or file
     _require_ledger(file)
     revision, newest = _revisions(file, name)
@@ -230,7 +232,7 @@ def check(file: Path, name: Path | None = None) -> BackupCheck:
 
 
 def _revisions(file: Path, name: Path) -> tuple[str, str]:
-    """Of a database that is whole and has the tables of a ledger, and of this program."""
+    """The revisions of a database that is intact and has the tables of a ledger, and of this program."""
     database = LedgerDatabase.reading(file)
     try:
         with database.read() as connection:
@@ -246,7 +248,7 @@ def _revisions(file: Path, name: Path) -> tuple[str, str]:
 
 
 def _shown(url: str) -> str:
-    """The URL for the tools of PostgreSQL: no driver, no password, no options of ours."""
+    """The URL for the tools of PostgreSQL: no driver, no password, none of our options."""
     parsed = parsed_url(url)
     return URL.create(
         "postgresql", parsed.username, None, parsed.host, parsed.port, parsed.database
@@ -270,8 +272,8 @@ def _refuse_existing(path: Path, allowed: str = "a file that is not there yet") 
 
 @contextmanager
 def _beside(target: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
-    """A file in the folder of ``target``, for nobody else to read, which is gone at the end; and what was
-    there of others that did not get to their end, which is gone too."""
+    """A file in the folder of ``target``, readable by its owner only and removed at the end; and the
+    incomplete copies of other processes, which are removed too."""
     try:
         swept = _sweep(target.absolute().parent)
         descriptor, draft = _draft(target)
@@ -286,18 +288,19 @@ def _beside(target: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
 
 
 def _draft(target: Path) -> tuple[int, Path]:
-    """It is locked for as long as this process lives: that tells it from one that was left behind."""
+    """A draft that is locked for as long as this process lives: the lock tells it from one that was left
+    behind."""
     while True:
         descriptor, name = mkstemp(prefix=f".{target.name}.", suffix=_DRAFT, dir=target.absolute().parent)
-        with suppress(OSError):  # a file system without locks: then nobody sweeps
+        with suppress(OSError):  # a file system without locks: drafts are then never removed
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor, Path(name)
-        os.close(descriptor)  # somebody swept it before it was locked
+        os.close(descriptor)  # another process removed it before it was locked
 
 
 def _sweep(folder: Path) -> tuple[Path, ...]:
-    """Remove drafts that no process holds."""
+    """Removes drafts that no process has locked."""
     swept = []
     for draft in sorted(folder.glob(f".*{_DRAFT}")):
         with suppress(OSError), draft.open("rb") as opened:
@@ -308,13 +311,13 @@ def _sweep(folder: Path) -> tuple[Path, ...]:
 
 
 def _remove(draft: Path) -> None:
-    """Its sides first, so that none is ever left alone."""
+    """Removes a file; the files beside it first, so that none is ever left without it."""
     for side in (*_SIDES, ""):
         draft.with_name(draft.name + side).unlink(missing_ok=True)
 
 
 def _copy(source: Path, draft: Path, wait_ms: int) -> None:
-    """In one step, under one view: a writer does not make it begin again."""
+    """Copies in one step, in one read transaction: a writer does not make it start again."""
     try:
         with (
             closing(_connect(source, "ro", wait_ms)) as one,
@@ -327,7 +330,7 @@ def _copy(source: Path, draft: Path, wait_ms: int) -> None:
 
 
 def _one_file(file: Path, wait_ms: int) -> None:
-    """Everything into the file itself. Raises LedgerUnavailable while another process has it open."""
+    """Moves everything into the file itself. Raises LedgerUnavailable while another process has it open."""
     try:
         with closing(_connect(file, "rw", wait_ms)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -338,14 +341,14 @@ def _one_file(file: Path, wait_ms: int) -> None:
 
 
 def _settle(target: Path, wait_ms: int) -> None:
-    """As ``_one_file``, of the ledger that is in the way: damage must not keep it there."""
+    """As ``_one_file``, for the ledger to be replaced: damage must not keep it from being moved."""
     with suppress(LedgerDamaged):
         _one_file(target, wait_ms)
 
 
 def _set_aside(target: Path, kept: Path) -> None:
-    """Give the ledger its other name, with what may be beside one that is damaged."""
-    if not (kept.exists() and kept.samefile(target)):  # killed here, and called again
+    """Renames the ledger, with the files that may be beside a damaged one."""
+    if not (kept.exists() and kept.samefile(target)):  # killed at this point, and called again
         _refuse_existing(kept)
     for side in _SIDES:
         with suppress(FileNotFoundError):
@@ -361,8 +364,8 @@ def _connect(file: Path, mode: str, wait_ms: int) -> sqlite3.Connection:
 
 
 def _put(draft: Path, target: Path) -> None:
-    """Whole or not at all, never over another file, and never beside the log of another: SQLite would take it
-    for this one's, and write it in."""
+    """Completely or not at all, never over another file, and never beside the log of another database: SQLite
+    would take that log for this file's, and apply it."""
     for side in _SIDES:
         _refuse_existing(
             target.with_name(target.name + side), "no such file: it belongs to a ledger that is gone"

@@ -1,14 +1,13 @@
-"""What the ledger does not keep for ever: the hours of old months, and what was over long ago.
+"""What the ledger does not keep for ever: the windows of old months, and rows that have been over for long.
 
-Forgetting what was over long ago and no number rests on. The caller holds the transaction and the lock.
+Rolling up adds up the windows of a closed month by day. The rows of the windows themselves, with their
+digests and sums, stay: the digest of the month is computed from them, and reports name them. What they held
+goes into the first window of each day. Windows with different assessments are kept apart, so that the unknown
+part of a day's capacity stays unknown.
 
-An event goes only with its finding: a trigger lets those go of a resolved one that is marked (revision 0).
-
-Folding: the windows of a closed month added up by day. The caller holds the transaction and the lock.
-
-The rows of the windows themselves, with their digests and sums, stay: the digest of the month rests on them,
-and reports name them. What they held goes into the first window of each day. Windows that were assessed
-differently are kept apart, so that what is unknown of a day's capacity stays so.
+``forget`` deletes rows that have been over for long and that no number depends on. An event goes only with
+its finding: a trigger allows deleting those of a resolved one that is marked (revision 0). The caller of
+``roll_up`` and ``forget`` holds the transaction and the lock.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ _KEY = (L.unit_id, L.holder_id, L.rate_id, L.bucket)
 _WASTE_KEY = (P.unit_id, P.holder_id, P.rate_id, P.bucket, P.waste)
 _CONTENT = (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM, WASTE_LINE)
 
-# What a sum could not tell of: a tensor signal of which nobody knows for how long it was observed.
+# What a sum would lose: a tensor signal for which the observed time is unknown.
 _ODD = case(
     (L.tensor_active_ms.is_not(None) & L.sm_observed_ms.is_(None) & L.tensor_observed_ms.is_(None), 1),
     else_=0,
@@ -103,14 +102,15 @@ class _DaySums:
 
 
 def due(connection: Connection, before_ms: int) -> tuple[Month, ...]:
-    """Closed months that ended at or before ``before_ms`` and are not folded, oldest first."""
+    """Closed months that ended at or before ``before_ms`` and are not rolled up, oldest first."""
     statement = select(MONTH.c.month).where(MONTH.c.month.not_in(select(MONTH_FOLD.c.month)))
     found = (Month.parse(name) for name in connection.execute(statement).scalars())
     return tuple(sorted(month for month in found if month.window.end_ms <= before_ms))
 
 
 def plan(connection: Connection, month: Month) -> MonthRollup:
-    """What ``roll_up`` would begin with: ``lines`` and ``waste_lines`` are not known yet, and 0."""
+    """The MonthRollup that ``roll_up`` would begin with: ``lines`` and ``waste_lines`` are not known yet, and
+    0."""
     windows = select(W.id).where(W.month == str(month))
     counts = [
         connection.execute(select(func.count()).select_from(table).where(table.c.window_id.in_(windows)))
@@ -169,7 +169,7 @@ def roll_up(connection: Connection, month: Month, author: str, now_ms: int) -> M
 
 
 def _fold_piece(connection: Connection, month: str, piece: RollupPiece) -> tuple[Any, ...] | None:
-    """The day as the month's digest covers it; None where it stays as it is."""
+    """Rolls up one piece; returns the day as the month's digest covers it, None where it stays as it is."""
     if len(piece.windows) < 2:
         return None
     sums = _sums(connection, piece)
@@ -209,7 +209,7 @@ def _sums(connection: Connection, piece: RollupPiece) -> _DaySums | None:
 def _lines(piece: RollupPiece) -> Select[Any]:
     measures = {name: L[name] for name in LINE_MEASURES} | {"tensor_observed_ms": TENSOR_OBSERVED}
     sums = [_measure(name, column) for name, column in measures.items()]
-    # Priced and unpriced time in one line would lose the unpriced.
+    # In one line, priced and unpriced time would no longer be told apart.
     mixed = (func.count(L.nano) > 0) & (func.count(L.nano) < func.count())
     checks = case((mixed, 1), else_=0), func.sum(_ODD)
     statement = select(*_KEY, *sums, *checks).where(L.window_id.in_(piece.ids))
@@ -230,7 +230,7 @@ def _waste(piece: RollupPiece) -> Select[Any]:
 
 
 def _rows(connection: Connection, statement: Select[Any], width: int) -> list[tuple[Any, ...]] | None:
-    """The sums; None where one of the checks after them says that they would lose something."""
+    """The sums; None where one of the checks after them finds that they would lose something."""
     rows = [tuple(row) for row in connection.execute(statement)]
     return None if any(any(row[width:]) for row in rows) else [row[:width] for row in rows]
 
@@ -257,7 +257,7 @@ _GOING = 0
 
 
 def count(connection: Connection, before_ms: int) -> PruningResult:
-    """What ``forget`` would delete."""
+    """How many rows ``forget`` would delete."""
     counts = {
         name: connection.execute(select(func.count()).select_from(table).where(old)).scalar_one()
         for name, (table, old) in _old(before_ms).items()
@@ -276,7 +276,7 @@ def forget(connection: Connection, before_ms: int) -> PruningResult:
 
 
 def _old(before_ms: int) -> dict[str, tuple[Table, ColumnElement[bool]]]:
-    """Events before their findings, posts before their conversations. A conversation that is open stays."""
+    """Events before their findings, deliveries before their conversations. An open conversation stays."""
     resolved = and_(F.state == "resolved", F.closed_at_ms < before_ms)
     over = and_(or_(C.resolved_ms.is_not(None), C.kind.in_(ONCE)), C.changed_ms < before_ms)
     posts = select(N.id).where(N.channel == C.channel, N.key == C.key).exists()
@@ -289,8 +289,8 @@ def _old(before_ms: int) -> dict[str, tuple[Table, ColumnElement[bool]]]:
     }
 
 
-# Who folds waits for whoever closes a month or folds another, and for no writer of windows: these write to no
-# closed month. No cluster is called so.
+# Rolling up waits for the closing or rolling up of a month, and not for writers of windows: these write to no
+# closed month. No cluster has this name.
 _RETENTION = "(retention)"
 
 
@@ -301,36 +301,35 @@ class RetentionStore:
     _now: Callable[[], int]
 
     def foldable(self, before_ms: int) -> tuple[MonthRollup, ...]:
-        """Closed months that ended at or before ``before_ms`` and are not folded, the oldest first, with the
-        lines that they have now."""
+        """Closed months that ended at or before ``before_ms`` and are not rolled up, the oldest first, with
+        the lines that they have now."""
         with self._database.read() as connection:
             return tuple(plan(connection, month) for month in due(connection, before_ms))
 
     def fold(self, month: Month, *, author: str) -> MonthRollup:
         """Add up the windows of a closed month by UTC day, in one transaction, after it was verified in it.
 
-        Sums by day, month and anything longer stay as they are to the last unit; the hours are gone. Days
-        that a window reaches over the edge of, and those of which a sum would lose something, stay. Folding
-        again changes nothing. Raises InputError for a month that is not closed, FoldRefused for one that does
-        not verify.
+        Sums by day, month and anything longer stay the same to the last unit; the hours are gone. Days whose
+        edge a window crosses, and those of which a sum would lose something, stay. Repeating it changes
+        nothing. Raises InputError for a month that is not closed, FoldRefused for one that does not verify.
         """
         with self._database.write(_RETENTION) as connection:
             return roll_up(connection, month, author, self._now())
 
     def folded(self, month: Month) -> MonthRollup | None:
-        """None for a month that has its windows as they were written."""
+        """None for a month that still has its windows as they were written."""
         with self._database.read() as connection:
             return rollups.of_month(connection, month)
 
     def folded_days(self, scope: Scope, window: Window) -> tuple[Window, ...]:
-        """The UTC days that meet ``window`` and of which the hours are gone, in any of the clusters that
-        ``scope`` sees; sorted."""
+        """The UTC days that meet ``window`` and whose hours are gone, in any of the clusters that ``scope``
+        sees; sorted."""
         with self._database.read() as connection:
             return reader.rollup_days(connection, window, scope.clusters)
 
     def forget(self, before_ms: int, *, dry_run: bool = False) -> PruningResult:
-        """Delete findings resolved before then, with their events; messages that were sent, given up or
-        overtaken before then, conversations that were over; and what Alertmanager sent before then."""
+        """Delete findings resolved before then, with their events; deliveries that were sent, given up or
+        superseded before then, conversations that were over; and what Alertmanager sent before then."""
         if dry_run:
             with self._database.read() as connection:
                 return count(connection, before_ms)
@@ -338,9 +337,9 @@ class RetentionStore:
             return forget(connection, before_ms)
 
     def free_bytes(self) -> int | None:
-        """Room in the file that new rows will use; None where the database has no file of ours."""
+        """Bytes in the file that new rows will reuse; None where the database is not a file of ours."""
         return self._database.free_bytes()
 
     def vacuum(self) -> None:
-        """Give that room back to the disk. It takes as much again while it runs; nobody writes meanwhile."""
+        """Return that space to the file system. It needs as much again while it runs, and blocks writers."""
         self._database.vacuum()

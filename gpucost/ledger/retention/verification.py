@@ -1,9 +1,8 @@
 """The tamper check: every digest computed again from what is stored, one window in memory at a time.
 
-The database's own look at its pages and indexes.
-
-Digests are read from the tables one way; a report may go another, through an index that was damaged since,
-and miss rows of which every digest agrees.
+``integrity`` runs the database's own checks of its pages and indexes as well. Digests are read from the
+tables one way; a report may go another, through an index that was damaged since, and miss rows of which every
+digest agrees.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _month(connection: Connection, month: Month, closed: Any) -> Iterator[Verify
     for window_id, cluster, start_ms, end_ms, state, observed_ms, recorded, *sums in rows:
         subject = f"{cluster} {Window(start_ms, end_ms)}"
         header = (cluster, start_ms, end_ms, observed_ms)
-        if window_id in in_days:  # its lines are in a day's: what was written down of it counts
+        if window_id in in_days:  # its lines are in a rolled up day: the sums that were recorded of it count
             digest, found_sums = recorded, tuple(sums)
         else:
             digest, found_sums = _window(connection, window_id, header)
@@ -162,7 +161,7 @@ def _adjustments(connection: Connection, wanted: set[str]) -> Iterator[VerifyFin
 
 _MOST = 20
 
-# Indexes of our tables. What PostgreSQL still builds, or failed to build, it does not use either.
+# Indexes of our tables. Those that PostgreSQL still builds, or failed to build, it does not use either.
 _INDEXES = """
 SELECT c.oid, c.relname FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
@@ -182,7 +181,7 @@ _DAMAGED = ("XX", "58P01")
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """``damage`` in sentences, at most 20 of them; ``unchecked`` says why not all was looked at."""
+    """``damage`` in sentences, at most 20 of them; ``unchecked`` says why not everything was checked."""
 
     damage: tuple[str, ...] = ()
     unchecked: str = ""
@@ -194,7 +193,8 @@ def integrity(connection: Connection) -> IntegrityReport:
 
 
 def damaged_pages(connection: Connection) -> tuple[str, ...]:
-    """What SQLite's integrity check says of pages, tables and indexes; empty when all is well."""
+    """The errors that SQLite's integrity check reports of pages, tables and indexes; empty when there are
+    none."""
     found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars().all()
     return () if found == ["ok"] else tuple(map(str, found))
 
@@ -213,7 +213,7 @@ def _sqlite(connection: Connection) -> IntegrityReport:
 
 
 def _postgres(connection: Connection) -> IntegrityReport:
-    """By ``amcheck``: the order within each index, and that every row of its table is in it."""
+    """Checks by ``amcheck``: the order within each index, and that every row of its table is in it."""
     schema = connection.exec_driver_sql(_AMCHECK).scalar()
     if schema is None:
         return IntegrityReport(unchecked="the database has no extension amcheck (CREATE EXTENSION amcheck)")
@@ -232,7 +232,7 @@ def _postgres(connection: Connection) -> IntegrityReport:
 
 
 def _checked(connection: Connection, schema: str, oid: int) -> tuple[str, str]:
-    """SQLSTATE and message of what is wrong with one index; empty when nothing is."""
+    """SQLSTATE and message of the error in one index; empty when there is none."""
     statement = text(f"SELECT {schema}.bt_index_check(CAST(:oid AS oid)::regclass, true)")
     try:
         with connection.begin_nested():

@@ -1,6 +1,7 @@
-"""What the ledger keeps of API keys, and the store that authenticates by them.
+"""API keys: the ledger's records of them, and the store that authenticates by them.
 
-API keys in the ledger: the caller holds the transaction. Issue and revocation are in the audit trail.
+The functions expect the caller to hold the transaction; ``KeyRing`` is the part of the ledger's facade. Issue
+and revocation are in the audit trail. ``LedgerKeys`` caches the keys for requests.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from gpucost.ledger.usage.writer import record
 
 LONGEST_NOTE = 1_000
 MOST_NAMES = 1_000
-"""Teams of a key, and its clusters."""
+"""Limit for the teams of a key, and for its clusters."""
 MOST_VALID = 1_000
-"""Keys of one maker that are not revoked."""
+"""Limit for the keys of one maker that are not revoked."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 K = API_KEY.c
 
@@ -55,7 +56,7 @@ def get(connection: Connection, key_id: str) -> KeyRecord | None:
 
 
 def all_keys(connection: Connection) -> tuple[KeyRecord, ...]:
-    """Newest first."""
+    """All keys, newest first."""
     rows = connection.execute(select(API_KEY).order_by(K.created_ms.desc(), K.id)).mappings()
     return tuple(_record(row) for row in rows)
 
@@ -82,7 +83,7 @@ def revoke(connection: Connection, key_id: str, author: str, reason: str, now_ms
 
 
 def mark_used(connection: Connection, uses: Mapping[str, int]) -> None:
-    """Id -> instant. An earlier instant than what is stored changes nothing."""
+    """Id -> instant. An instant earlier than the stored one changes nothing."""
     for key_id, at_ms in uses.items():
         later = or_(K.last_used_ms.is_(None), K.last_used_ms < at_ms)
         connection.execute(update(API_KEY).where(K.id == key_id, later).values(last_used_ms=at_ms))
@@ -154,11 +155,11 @@ def _tell(
 logger = logging.getLogger(__name__)
 
 BELIEVED_MS = 5 * SECOND_MS
-"""How long keys that were read are believed: a revocation by another process bites within it."""
+"""How long cached keys are used: a revocation by another process takes effect within it."""
 _NEXT_LOOK_MS = SECOND_MS
 _KEYS = "(keys)"
 KEY_USES = "gpucost-key-uses"
-"""The name of the thread that notes when keys were used."""
+"""The name of the thread that records when keys were used."""
 
 
 class KeyRing:
@@ -170,8 +171,8 @@ class KeyRing:
     """Grows with every key that this object adds or revokes."""
 
     def add_key(self, key: KeyRecord) -> None:
-        """Keep a new key, made by ``created_by`` at ``created_ms``; the audit trail says so. Raises
-        InputError for an id that any key has or had, and for what cannot be kept."""
+        """Store a new key, made by ``created_by`` at ``created_ms``, and record it in the audit trail. Raises
+        InputError for an id that any key has or had, and for values that cannot be stored."""
         with self._database.write(_KEYS) as connection:
             add(connection, key)
         self.key_changes += 1
@@ -181,7 +182,7 @@ class KeyRing:
             return get(connection, key_id)
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
-        """All of them, revoked ones too, newest first."""
+        """All keys, revoked ones too, newest first."""
         with self._database.read() as connection:
             return all_keys(connection)
 
@@ -190,11 +191,11 @@ class KeyRing:
             return unrevoked(connection)
 
     def valid_keys_of(self, maker: str, now_ms: int) -> tuple[KeyRecord, ...]:
-        """Those that were made in the name of ``maker`` and are still accepted, newest first."""
+        """The keys that were made in the name of ``maker`` and are still accepted, newest first."""
         return tuple(key for key in self.api_keys() if key.created_by == maker and key.is_valid(now_ms))
 
     def revoke_key(self, key_id: str, author: str, reason: str = "") -> KeyRecord:
-        """Refuse a key from now on, for good; the audit trail says so. A revoked one stays as it is. Raises
+        """Revoke a key for good, and record it in the audit trail. A revoked one stays as it is. Raises
         InputError for an id that no key has."""
         with self._database.write(_KEYS) as connection:
             found = revoke(connection, key_id, author, reason, self._now())
@@ -202,7 +203,7 @@ class KeyRing:
         return found
 
     def keys_used(self, uses: Mapping[str, int]) -> None:
-        """Note when keys were used last: id -> ms UTC."""
+        """Record when keys were used last: id -> ms UTC."""
         with self._database.write(_KEYS) as connection:
             mark_used(connection, uses)
 
@@ -220,8 +221,8 @@ class KeyStorage(Protocol):
 
 @dataclass(frozen=True)
 class _KeyLookup:
-    """What was read at ``at_ms``, None while nothing was. ``tried_ms`` is when reading it was tried last;
-    ``changes`` and ``tried_changes`` are ``key_changes`` at either time."""
+    """The keys that were read at ``at_ms``, None before the first read. ``tried_ms`` is the last attempt to
+    read them; ``changes`` and ``tried_changes`` are ``key_changes`` at either time."""
 
     records: Mapping[str, KeyRecord] = field(default_factory=dict)
     at_ms: int | None = None
@@ -233,9 +234,9 @@ class _KeyLookup:
 class LedgerKeys:
     """A KeyStore over a ledger. Threads may share one.
 
-    All keys are read at once, at most once a second however many unknown ids are tried, and believed for
-    five seconds. What this process adds or revokes bites at once. After that time a ledger that cannot be
-    read leaves open whether a key was revoked, so none is accepted then: CheckUnavailable.
+    All keys are read at once, at most once a second however many unknown ids are tried, and cached for five
+    seconds. What this process adds or revokes takes effect at once. If the ledger cannot be read after that
+    time, a key may have been revoked, so none is accepted: CheckUnavailable.
     """
 
     def __init__(self, ledger: KeyStorage, now: Callable[[], int]) -> None:
@@ -249,12 +250,13 @@ class LedgerKeys:
         self._writer: threading.Thread | None = None
 
     def find(self, key_id: str, *, anew: bool = False) -> KeyRecord | None:
-        """None for an id that no key has, and for one that was revoked. ``anew``: another process may just
-        have made it. Raises CheckUnavailable."""
+        """The key; None for an id that no key has, and for one that was revoked. ``anew``: read the ledger
+        again, as another process may just have made it. Raises CheckUnavailable."""
         return self._current(_NEXT_LOOK_MS if anew else BELIEVED_MS).get(key_id)
 
     def used(self, key_id: str, now_ms: int) -> None:
-        """Notes one use a minute, in a thread of its own: nobody waits for it, and it may fail."""
+        """Records one use a minute, in a thread of its own: the request does not wait for it, and it may
+        fail."""
         with self._noting:
             if self._noted.get(key_id, -MINUTE_MS) > now_ms - MINUTE_MS:
                 return
@@ -264,7 +266,7 @@ class LedgerKeys:
                 self._writer.start()
 
     def settle(self) -> None:
-        """Waits until what was noted is written."""
+        """Waits until the recorded uses are written."""
         writer = self._writer
         if writer is not None:
             writer.join()
@@ -305,5 +307,5 @@ class LedgerKeys:
 
 
 def _is_over(since_ms: int | None, length_ms: int, now_ms: int) -> bool:
-    """A clock that was set back makes it over too."""
+    """Whether the cache has expired; also when the clock was set back."""
     return since_ms is None or abs(now_ms - since_ms) >= length_ms

@@ -1,7 +1,8 @@
-"""Findings and their events: what the evaluation of detectors writes, and what people say to it.
+"""Findings and their events: what the evaluation of detectors writes, and how people respond.
 
-An evaluation reads what is live, and writes it back; between the two somebody may have acknowledged a
-finding, or another process evaluated. ``revision`` finds out: who comes second is refused, and reads again.
+An evaluation reads live findings, and writes them back; in between a person may have acknowledged a finding,
+or another process may have evaluated. ``revision`` detects that: the later writer is refused, and reads
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ MOST_PER_PAGE = 1_000
 LONGEST_MUTE_MS = 366 * DAY_MS
 LONGEST_NOTE = 1_000
 MOST_EVENTS = 1_000
-"""Of one finding: nobody reads more, and its page has them all. What the service itself writes fits."""
+"""Limit for the events of one finding, so that its page can show them all. Events of the service itself are
+always written."""
 SERVICE = "gpucost"
 _LONGEST_FINGERPRINT = 64
 
@@ -43,14 +45,14 @@ _TEXTS = (
     *("pattern", "variant", "subject_kind", "subject_name", "subject_namespace", "subject_uid"),
     *("team", "queue", "severity", "acknowledged_by"),
 )
-# Text that is not cut: JSON would not be JSON any more, and a note was checked when it was written.
+# Text that is not cut: cut JSON would be invalid, and a note was checked when it was written.
 _LONG_TEXTS = ("content", "acknowledged_note")
 _WHOLE = [column.name for column in FINDING.columns if isinstance(column.type, Integer)]
 
 
 @dataclass(frozen=True, slots=True)
 class FindingFilters:
-    """What to list; None asks for everything. ``since_ms``: last seen then or later."""
+    """Which findings to list; None selects everything. ``since_ms``: last seen then or later."""
 
     cluster: str | None = None
     states: Collection[str] | None = None
@@ -64,7 +66,7 @@ class FindingFilters:
 def live(connection: Connection, cluster: str, resolved_since_ms: int | None) -> tuple[FindingRecord, ...]:
     wanted: ColumnElement[bool] = F.state != str(FindingState.RESOLVED)
     if resolved_since_ms is not None:
-        # A mute outlives what was muted: it is meant for what comes again as well.
+        # A mute outlives its episode: it also applies to later ones.
         wanted = or_(wanted, F.closed_at_ms >= resolved_since_ms, F.muted_until_ms > resolved_since_ms)
     return _records(connection, [F.cluster == cluster, wanted])
 
@@ -74,7 +76,7 @@ def save(
 ) -> tuple[FindingRecord, ...]:
     """See Ledger.save_findings."""
     check_text("cluster", cluster, empty=False)
-    # What is resolved makes room for the next episode of the same finding.
+    # Resolved findings first: that makes room for the next episode of the same finding.
     order = sorted(range(len(records)), key=lambda at: records[at].state is not FindingState.RESOLVED)
     by_position = {at: _save(connection, cluster, records[at]) for at in order}
     saved = [by_position[at] for at in range(len(records))]
@@ -117,7 +119,7 @@ def get(connection: Connection, scope: Scope, finding_id: int) -> FindingRecord 
 
 
 def require(connection: Connection, scope: Scope, finding_id: int) -> FindingRecord:
-    """Raises InputError for a finding that is not there, or is another team's."""
+    """The finding. Raises InputError when there is none with this id, or it is another team's."""
     found = get(connection, scope, finding_id)
     if found is None:
         raise InputError("finding", finding_id, "the id of a finding")
@@ -202,7 +204,8 @@ def _save(connection: Connection, cluster: str, record: FindingRecord) -> Findin
 
 
 def _storable(record: FindingRecord) -> FindingRecord:
-    """Names as a database can keep them. Raises InputError for numbers that it cannot."""
+    """The record with names cut to what a database can store. Raises InputError for numbers that it cannot
+    store."""
     for name in _WHOLE:
         check_int64(f"finding.{name}", getattr(record, name) or 0)
     if record.board_ms < 0 or (record.nano or 0) < 0 or not math.isfinite(record.boards_now):
@@ -270,7 +273,7 @@ def _id_of(connection: Connection, cluster: str, fingerprint: str, episode: int)
 
 
 def _visible(scope: Scope) -> list[ColumnElement[bool]]:
-    """A finding without a team is the platform's own."""
+    """Condition on what ``scope`` sees. A finding without a team is the platform's own."""
     of_teams = [] if scope.teams is None else [F.team.in_(sorted(scope.teams - {""}))]
     return [*of_teams, *in_clusters(scope, F.cluster)]
 

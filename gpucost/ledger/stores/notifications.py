@@ -1,6 +1,7 @@
-"""What the ledger keeps of news: what people were told, posts on their way, and what Alertmanager sent.
+"""Notifications in the ledger: conversations and their deliveries, and alert groups from Alertmanager.
 
-Alert groups as Alertmanager sent them last: kept before it is thanked, so that a restart loses none.
+An alert group is stored as Alertmanager sent it last, before the request is answered, so that a restart loses
+none.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from gpucost.notify.notices import Conversation, NoticeDelivery
 from gpucost.notify.sending.delivery import ChannelBacklog, DeadDelivery, OutgoingDelivery
 
 KEPT_MS = 9 * DAY_MS
-"""Alertmanager repeats what still fires after its repeat_interval, hours or days; a week and more is none."""
+"""Alertmanager repeats a firing group after its repeat_interval, hours or days; one that was not sent for
+longer than this is over."""
 OVER_KEPT_MS = DAY_MS
-"""That a group is over is told within seconds; a day, should nobody look for a while."""
+"""The end of a group is processed within seconds; it is kept for a day in case the service is down for a
+while."""
 MOST_GROUPS = 10_000
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -62,8 +65,8 @@ def contents(connection: Connection, keys: Collection[str]) -> dict[str, tuple[s
 
 
 def _make_room(connection: Connection, size: int) -> None:
-    """Forget what is over, the oldest first, as far as there is too much. Raises LedgerUnavailable where that
-    is not enough: Alertmanager sends again what is answered with 503."""
+    """Deletes groups that are over, the oldest first, as far as the limits are exceeded. Raises
+    LedgerUnavailable where that is not enough: Alertmanager repeats what is answered with 503."""
     count, total = connection.execute(select(func.count(), func.coalesce(func.sum(G.size), 0))).one()
     over = select(G.key, G.size).where(G.firing.is_(False)).order_by(G.received_ms, G.key)
     for key, freed in connection.execute(over).all():
@@ -78,31 +81,33 @@ def _make_room(connection: Connection, size: int) -> None:
         )
 
 
-# Whoever writes notices waits for whoever else does, and for no writer of windows. No cluster is called so.
+# Writers of notifications wait for each other, and not for writers of windows. No cluster has this name.
 _NOTICES = "(notices)"
 
 
 class NotificationStore:
-    """A part of ``Ledger``. No money rests on it."""
+    """A part of ``Ledger``. No cost is computed from it."""
 
     _database: LedgerDatabase
     _now: Callable[[], int]
 
-    # --- what people were told, and posts on their way -----------------------------------------------
+    # --- conversations and deliveries ----------------------------------------------------------------
 
     def conversations(self, channel: str | None = None, *, since_ms: int) -> tuple[Conversation, ...]:
-        """Open ones (digests and closed months are), and those told anything since; by channel and key."""
+        """Open conversations (digests and closed months always are), and those with a message since
+        ``since_ms``; by channel and key."""
         with self._database.read() as connection:
             return outbox.read(connection, channel, since_ms)
 
     def tell(self, conversations: Sequence[Conversation], posts: Sequence[NoticeDelivery]) -> int:
-        """Write conversations as they are now and add the posts that make them so; how many posts were added.
-        A conversation and its posts are written in one transaction; a transaction has some hundred.
+        """Write conversations as they are now and add the deliveries that make them so; how many were added.
+        A conversation and its deliveries are written in one transaction; a transaction has some hundred.
 
-        What another process has told meanwhile is not told again: a post that opens an open conversation,
-        updates to the version that was told last, or ends or escalates what has been, is left out, and what
-        is stored stays. An update that still waits is dropped for a later update or the end. ``reference`` is
-        not written here. Raises InputError for a post without its conversation, for instants below 0.
+        What another process has recorded meanwhile is not sent again: a delivery that opens an open
+        conversation, updates to the version that was sent last, or repeats an end or an escalation, is left
+        out, and what is stored stays. An update that still waits is superseded by a later update or the end.
+        ``reference`` is not written here. Raises InputError for a delivery without its conversation, for
+        instants below 0.
         """
         stored, batches = 0, outbox.batches(conversations, posts)
         with self._database.write(_NOTICES) as connection:
@@ -113,9 +118,10 @@ class NotificationStore:
         return stored
 
     def due_posts(self, now_ms: int, channels: Collection[str], most: int) -> tuple[OutgoingDelivery, ...]:
-        """At most ``most`` (1 to 1,000) of each channel to be tried now, by channel; of a conversation the
-        oldest that waits. First what is urgent and has not failed often, then what failed least often. What
-        cannot be read is dead from now."""
+        """At most ``most`` (1 to 1,000) deliveries of each channel to be tried now, by channel; of a
+        conversation the oldest that waits. First those that are urgent and have not failed often, then those
+        that failed least often. Those that cannot be read are given up.
+        """
         with self._database.read() as connection:
             found, unreadable = outbox.due(connection, now_ms, channels, most)
         for post_id, reason in unreadable.items():
@@ -123,32 +129,37 @@ class NotificationStore:
         return found
 
     def claim_post(self, post_id: int, now_ms: int, until_ms: int) -> bool:
-        """Take a post that is due, so that nobody else tries it before ``until_ms``; False if one has."""
+        """Take a delivery that is due, so that no other process tries it before ``until_ms``; False if one
+        has."""
         with self._database.write(_NOTICES) as connection:
             return outbox.claim(connection, post_id, now_ms, until_ms)
 
     def post_sent(self, post_id: int, at_ms: int, reference: str) -> None:
-        """It arrived. ``reference``, unless empty, is what the service calls the conversation's message."""
+        """Record that it was delivered. ``reference``, unless empty, is the channel's id of the
+        conversation's message."""
         with self._database.write(_NOTICES) as connection:
             outbox.sent(connection, post_id, at_ms, reference)
 
     def post_failed(self, post_id: int, due_ms: int, trouble: str) -> None:
-        """It did not arrive for the reason ``trouble`` and may be tried again at ``due_ms``."""
+        """Record that it was not delivered, for the reason ``trouble``, and may be tried again at
+        ``due_ms``."""
         with self._database.write(_NOTICES) as connection:
             outbox.failed(connection, post_id, due_ms, trouble)
 
     def post_dead(self, post_id: int, at_ms: int, trouble: str) -> None:
-        """It is given up, for the reason ``trouble``; what comes after it in its conversation may go."""
+        """Record that it is given up, for the reason ``trouble``; the next ones of its conversation may
+        go."""
         with self._database.write(_NOTICES) as connection:
             outbox.dead(connection, post_id, at_ms, trouble)
 
     def bury_posts(self, channels: Collection[str], at_ms: int) -> int:
-        """Give up what waits for other channels than these: the settings no longer have theirs. How many."""
+        """Give up deliveries that wait for other channels than these, which the settings no longer have. How
+        many."""
         with self._database.write(_NOTICES) as connection:
             return outbox.bury(connection, channels, at_ms)
 
     def dead_posts(self, *, most: int = outbox.MOST_DEAD) -> tuple[DeadDelivery, ...]:
-        """The ``most`` (1 to 1,000) that were given up last, newest first."""
+        """The ``most`` (1 to 1,000) deliveries that were given up last, newest first."""
         with self._database.read() as connection:
             return outbox.dead_posts(connection, most)
 
@@ -158,31 +169,32 @@ class NotificationStore:
             return outbox.count_dead(connection)
 
     def revive_post(self, post_id: int, now_ms: int) -> bool:
-        """Try a dead post again, its time counted anew; False when no dead post has this id."""
+        """Try a delivery again that was given up, its time counted anew; False when there is none with this
+        id."""
         with self._database.write(_NOTICES) as connection:
             return outbox.revive(connection, post_id, now_ms)
 
     def waiting_posts(self) -> dict[str, ChannelBacklog]:
-        """Posts that are neither sent nor given up, by channel; channels without any are left out."""
+        """Deliveries that are neither sent nor given up, by channel; channels without any are left out."""
         with self._database.read() as connection:
             return outbox.waiting(connection)
 
-    # --- what Alertmanager sent -----------------------------------------------------------------------
+    # --- alert groups from Alertmanager ---------------------------------------------------------------
 
     def keep_alert_group(self, key: str, content: str, *, firing: bool) -> None:
-        """Keep what Alertmanager sent of a group, in place of what it sent before. Forgets what it has not
-        sent for nine days, what is over for a day, and more of that where there is too much. Raises
-        LedgerUnavailable where that is not enough.
+        """Store what Alertmanager sent of a group, in place of what it sent before. Deletes groups that it
+        has not sent for nine days, those that have been over for a day, and more of these where the limits
+        are exceeded. Raises LedgerUnavailable where that is not enough.
         """
         with self._database.write(_NOTICES) as connection:
             save_group(connection, key, content, firing, self._now())
 
     def alert_group_times(self, *, since_ms: int) -> dict[str, int]:
-        """When each group was sent last, by key: those that came since ``since_ms``."""
+        """When each group was received last, by key: those received since ``since_ms``."""
         with self._database.read() as connection:
             return times(connection, since_ms)
 
     def alert_groups(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
-        """What was last sent of these groups, and when that came, by key."""
+        """What was last received of these groups, and when, by key."""
         with self._database.read() as connection:
             return contents(connection, keys)

@@ -1,11 +1,11 @@
-"""What people were told, and posts on their way to them.
+"""The outbox: what channels were sent, and deliveries on their way.
 
-A conversation and its posts are written together, by one process at a time: who comes second with the same
-news finds it told already, and stores nothing. Posts leave in the order in which they came, the urgent first,
-and one after the other for a conversation.
+A conversation and its deliveries are written together, by one process at a time: a second process with the
+same news finds it recorded already, and stores nothing. Deliveries leave in the order in which they came, the
+urgent ones first, and one after the other for a conversation.
 
-Sent and superseded posts are deleted by the writer after 30 days, dead ones after 90, conversations that are
-over 400 days after the last word.
+The writer deletes sent and superseded deliveries after 30 days, failed ones after 90, and conversations that
+are over 400 days after their last message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, ins
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger.db.dimensions import check_int64, check_text, chunked
+from gpucost.ledger.db.dimensions import check_milliseconds, check_text, chunked
 from gpucost.ledger.db.store_tables import NOTIFY_CONVERSATION, NOTIFY_POST
 from gpucost.notify.message import NotificationMessage, UnreadableMessage, message_from_json, message_to_json
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
@@ -29,22 +29,23 @@ DEAD_KEPT_MS = 90 * DAY_MS
 CONVERSATIONS_KEPT_MS = 400 * DAY_MS
 MOST_DUE = 1_000
 BATCH = 250
-"""Conversations in one transaction, so that what is sent meanwhile is not kept waiting."""
+"""Conversations in one transaction, so that deliveries in progress do not have to wait long."""
 URGENT_TRIES = 5
-"""What is urgent goes first until it has failed so often."""
+"""An urgent delivery goes first until it has failed so often."""
 SET_BACK_MS = HOUR_MS
-"""What is opened this long before the end of what it follows was opened by a clock that was set back."""
+"""A conversation that was opened this long before the end of the one it follows was opened by a clock that
+was set back."""
 MOST_DEAD = 1_000
 MOST_TROUBLE = 500
 """Characters of a failure that are kept."""
 
-# Told once and done: there is nothing to resolve.
+# Sent once: there is nothing to resolve.
 ONCE = (NoticeKind.DIGEST, NoticeKind.MONTH)
 
 C = NOTIFY_CONVERSATION.c
 P = NOTIFY_POST.c
 
-# The same as of Conversation, but for one: "group" is a word of SQL.
+# The columns are the fields of Conversation, but for one: "group" is a keyword of SQL.
 _FIELDS = tuple(field.name for field in fields(Conversation))
 _COLUMNS = [C["topic" if name == "group" else name] for name in _FIELDS]
 
@@ -64,19 +65,19 @@ def read(connection: Connection, channel: str | None, since_ms: int) -> tuple[Co
 def batches(
     conversations: Sequence[Conversation], posts: Sequence[NoticeDelivery]
 ) -> list[list[tuple[Conversation, list[NoticeDelivery]]]]:
-    """What Ledger.tell was given, checked: each conversation with its posts, BATCH to a transaction."""
+    """The input of Ledger.tell, checked: each conversation with its deliveries, BATCH to a transaction."""
     given = {(each.channel, each.key): (_checked(each), list[NoticeDelivery]()) for each in conversations}
     for post in posts:
         if (post.channel, post.key) not in given:
             raise InputError("posts", f"{post.channel}, {post.key}", "posts whose conversation is given too")
-        _instant("created_ms", post.created_ms)
-        _instant("due_ms", post.due_ms)
+        check_milliseconds("created_ms", post.created_ms)
+        check_milliseconds("due_ms", post.due_ms)
         given[post.channel, post.key][1].append(post)
     return list(chunked(given.values(), BATCH))
 
 
 def enqueue(connection: Connection, batch: Sequence[tuple[Conversation, list[NoticeDelivery]]]) -> int:
-    """Writes one of ``batches``; how many posts were added."""
+    """Writes one of ``batches``; how many deliveries were added."""
     stored = _stored(connection, [conversation for conversation, _ in batch])
     fresh, changed, news = [], [], []
     for given, posts in batch:
@@ -98,8 +99,8 @@ def enqueue(connection: Connection, batch: Sequence[tuple[Conversation, list[Not
 
 
 def _is_news(post: NoticeDelivery, now: Conversation, before: Conversation | None) -> bool:
-    """Whether nobody has told it meanwhile. By what was told, not by what is stored of posts: a version may
-    come back, and is news again then."""
+    """Whether no other process has recorded it meanwhile. This compares what was sent, not the stored
+    deliveries: a version may come back, and is news again then."""
     if before is None or _begins_anew(now, before):
         return True
     if post.act is DeliveryAct.OPEN or before.resolved_ms is not None:
@@ -110,8 +111,8 @@ def _is_news(post: NoticeDelivery, now: Conversation, before: Conversation | Non
 
 
 def _merged(given: Conversation, before: Conversation | None) -> Conversation:
-    """What to store: what was told stays told, and the reference is the sender's. A conversation that was
-    over and is opened again begins anew."""
+    """What to store: what was sent stays, and so does the sender's reference. A conversation that was over
+    and is opened again begins anew."""
     if before is None or _begins_anew(given, before):
         return replace(given, reference="")
     if before.resolved_ms is not None:
@@ -127,8 +128,8 @@ def _merged(given: Conversation, before: Conversation | None) -> Conversation:
 
 
 def _begins_anew(given: Conversation, before: Conversation) -> bool:
-    """Whether ``given`` was opened after the end of ``before``: or long before that end and yet not with it,
-    for then the end was told by a clock that was ahead and has been set back."""
+    """Whether ``given`` was opened after the end of ``before``; or long before that end and not together with
+    it: then the end was recorded by a clock that was ahead and has been set back."""
     if before.resolved_ms is None or before.kind in ONCE or given.resolved_ms is not None:
         return False
     set_back = given.posted_ms < before.resolved_ms - SET_BACK_MS
@@ -170,7 +171,7 @@ def _checked(given: Conversation) -> Conversation:
     for name in ("posted_ms", "updated_ms", "escalated_ms", "resolved_ms"):
         value = getattr(given, name)
         if value is not None:
-            _instant(name, value)
+            check_milliseconds(name, value)
     return replace(
         given,
         group=storable_text(given.group),
@@ -179,13 +180,14 @@ def _checked(given: Conversation) -> Conversation:
     )
 
 
-# Posts
+# Deliveries
 
 
 def _add(connection: Connection, posts: Sequence[tuple[NoticeDelivery, Conversation]]) -> None:
-    """Adds posts of different conversations. An update that waits is overtaken by a later one and by the end
-    of the thing; and by a new beginning, as is an end that waits for the end of quiet hours. What waits
-    before an urgent one is urgent too."""
+    """Adds deliveries of different conversations. A waiting update is superseded by a later one and by the
+    end of the subject; and by a new beginning, as is an end that waits for the end of quiet hours. A delivery
+    that waits before an urgent one becomes urgent too.
+    """
     for act in sorted({post.act for post, _ in posts} - {DeliveryAct.ESCALATE}):
         acts = [DeliveryAct.UPDATE, DeliveryAct.RESOLVE] if act is DeliveryAct.OPEN else [DeliveryAct.UPDATE]
         overtaken = update(NOTIFY_POST).where(_WAITS_IN, or_(*(P.act == each for each in acts)))
@@ -198,7 +200,7 @@ def _add(connection: Connection, posts: Sequence[tuple[NoticeDelivery, Conversat
     connection.execute(insert(NOTIFY_POST), [_row(post, conversation) for post, conversation in posts])
 
 
-# Bound to what ``_of`` says.
+# The parameters are those of ``_of``.
 _WAITS_IN = and_(P.channel == bindparam("of_channel"), P.key == bindparam("of_key"), P.state == "waiting")
 
 
@@ -228,7 +230,7 @@ def _row(post: NoticeDelivery, conversation: Conversation) -> dict[str, object]:
 def due(
     connection: Connection, now_ms: int, channels: Collection[str], most: int
 ) -> tuple[tuple[OutgoingDelivery, ...], dict[int, str]]:
-    """See Ledger.due_posts; and the posts that cannot be read, by id, with the reason."""
+    """See Ledger.due_posts; and the deliveries that cannot be read, by id, with the reason."""
     if not 1 <= most <= MOST_DUE:
         raise InputError("most", most, f"1 to {MOST_DUE}")
     before = NOTIFY_POST.alias()
@@ -282,13 +284,15 @@ def _post(row: Row[tuple[object, ...]], message: NotificationMessage) -> NoticeD
 def claim(connection: Connection, post_id: int, now_ms: int, until_ms: int) -> bool:
     """See Ledger.claim_post."""
     mine = and_(P.id == post_id, P.state == "waiting", P.due_ms <= now_ms)
-    found = connection.execute(update(NOTIFY_POST).where(mine).values(due_ms=_instant("until_ms", until_ms)))
+    found = connection.execute(
+        update(NOTIFY_POST).where(mine).values(due_ms=check_milliseconds("until_ms", until_ms))
+    )
     return found.rowcount == 1
 
 
 def sent(connection: Connection, post_id: int, at_ms: int, reference: str) -> None:
     """See Ledger.post_sent."""
-    values = {"state": "sent", "ended_ms": _instant("at_ms", at_ms), "trouble": ""}
+    values = {"state": "sent", "ended_ms": check_milliseconds("at_ms", at_ms), "trouble": ""}
     connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
     if reference:
         own = select(P.channel, P.key).where(P.id == post_id)
@@ -300,7 +304,11 @@ def sent(connection: Connection, post_id: int, at_ms: int, reference: str) -> No
 
 def failed(connection: Connection, post_id: int, due_ms: int, trouble: str) -> None:
     """See Ledger.post_failed."""
-    values = {"due_ms": _instant("due_ms", due_ms), "trouble": _trouble(trouble), "tries": P.tries + 1}
+    values = {
+        "due_ms": check_milliseconds("due_ms", due_ms),
+        "trouble": _trouble(trouble),
+        "tries": P.tries + 1,
+    }
     connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
 
 
@@ -318,7 +326,7 @@ def bury(connection: Connection, channels: Collection[str], at_ms: int) -> int:
 
 
 def _buried(at_ms: int, trouble: str) -> dict[str, object]:
-    return {"state": "dead", "ended_ms": _instant("at_ms", at_ms), "trouble": _trouble(trouble)}
+    return {"state": "dead", "ended_ms": check_milliseconds("at_ms", at_ms), "trouble": _trouble(trouble)}
 
 
 def dead_posts(connection: Connection, most: int) -> tuple[DeadDelivery, ...]:
@@ -344,7 +352,7 @@ def count_dead(connection: Connection) -> dict[str, int]:
 
 def revive(connection: Connection, post_id: int, now_ms: int) -> bool:
     """See Ledger.revive_post."""
-    now_ms = _instant("now_ms", now_ms)
+    now_ms = check_milliseconds("now_ms", now_ms)
     values = {"state": "waiting", "ended_ms": None, "since_ms": now_ms, "due_ms": now_ms, "tries": 0}
     statement = update(NOTIFY_POST).where(P.id == post_id, P.state == "dead").values(values)
     return connection.execute(statement).rowcount == 1
@@ -371,9 +379,3 @@ def prune(connection: Connection, now_ms: int) -> None:
 
 def _trouble(text: str) -> str:
     return storable_text(text, MOST_TROUBLE)
-
-
-def _instant(name: str, value: int) -> int:
-    if value < 0:
-        raise InputError(name, value, "milliseconds, 0 or more")
-    return check_int64(name, value)

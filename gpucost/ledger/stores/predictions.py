@@ -1,6 +1,6 @@
-"""Waits that were foretold, and what came of them.
+"""Wait predictions, and their outcomes.
 
-Written once for a workload, when its wait is first foretold; scored once, when it started or left without a
+Written once for a workload, when its wait is first predicted; scored once, when it started or went without a
 start; deleted by the writer 90 days after it asked.
 """
 
@@ -15,7 +15,7 @@ from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS
 from gpucost.ledger.db.dimensions import (
-    check_int64,
+    check_milliseconds,
     check_text,
     chunked,
     insert_new,
@@ -31,11 +31,11 @@ P = WAIT_PREDICTION.c
 
 @dataclass(frozen=True, slots=True)
 class WaitPrediction:
-    """What was said of the wait of a workload at ``asked_ms``, and when it started, or was gone without that.
+    """The prediction of a workload's wait at ``asked_ms``, and when it started, or went without a start.
 
     ``queue`` is its ClusterQueue. ``p10_ms``, ``p50_ms`` and ``p90_ms`` count from ``asked_ms``, None where
-    they lay beyond ``horizon_ms``. ``simulated_*`` is what the simulation alone said, and ``gpus`` how many
-    it asks for: None in rows that are older than these.
+    they lay beyond ``horizon_ms``. ``simulated_*`` is the result of the simulation alone, and ``gpus`` how
+    many it asks for: None in rows that are older than these.
     """
 
     workload_uid: str
@@ -92,7 +92,7 @@ def score(
             .values({name: bindparam("at_ms")})
         )
         for uid, at_ms in sorted(found.items()):
-            at_ms = _whole(name, at_ms)
+            at_ms = check_milliseconds(name, at_ms)
             changed += connection.execute(statement, {"uid": uid, "at_ms": at_ms}).rowcount
     return changed
 
@@ -117,7 +117,7 @@ def _checked(given: WaitPrediction) -> WaitPrediction:
     for name in _NUMBERS:
         value = getattr(given, name)
         if value is not None:
-            _whole(name, value)
+            check_milliseconds(name, value)
     return replace(
         given,
         namespace=storable_text(given.namespace),
@@ -125,9 +125,3 @@ def _checked(given: WaitPrediction) -> WaitPrediction:
         queue=storable_text(given.queue),
         team=storable_text(given.team),
     )
-
-
-def _whole(name: str, value: int) -> int:
-    if value < 0:
-        raise InputError(name, value, "milliseconds, 0 or more")
-    return check_int64(name, value)

@@ -1,8 +1,8 @@
-"""Usage lines in normal form: every name once, lines as positions in arrays.
+"""Usage lines in normal form, and what the ledger stores of them.
 
-Attribution computes them so; a frame of USAGE_LINES, with every name in every line, is brought into it.
-
-From lines to what the ledger stores: checked, under content keys, with sums and digests per window.
+In normal form every name is stored once, and lines are positions in arrays. Attribution computes them so; a
+frame of USAGE_LINES, with every name in every line, is converted. ``prepare`` then checks lines and puts them
+under content keys, with sums and digests per window.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LineMeasure:
 
     @classmethod
     def of(cls, series: pd.Series[Any]) -> Self:
-        """Of a column of int64 or Int64."""
+        """From a column of int64 or Int64."""
         return cls(series.to_numpy("int64", na_value=0), series.isna().to_numpy())
 
     def plain(self) -> np.ndarray[Any, Any]:
@@ -309,7 +309,7 @@ def prepare(cluster: str, lines: WindowLines, facts: Sequence[WindowContext]) ->
 
 
 def totals(buckets: Sequence[str], board_ms: Sequence[int], nano: Sequence[int | None]) -> CapacityTotals:
-    """Of parallel columns of one window's lines."""
+    """The sums of parallel columns of one window's lines."""
     capacity = [row for row in zip(buckets, board_ms, nano, strict=True) if row[0] != _OVERCOMMITTED]
     return CapacityTotals(
         line_count=len(buckets),
@@ -338,7 +338,7 @@ def _keyed(rows: LineRows, of_line: Ints) -> tuple[RowsByKey, Ints]:
 
 
 def _check_names(cluster: str, lines: WindowLines) -> None:
-    """Before keys are made of them."""
+    """Names are checked before keys are made of them."""
     texts = chain(
         _texts(lines.units, lines.unit, UNIT_COLUMNS), _texts(lines.holders, lines.holder, HOLDER_KEY_COLUMNS)
     )
@@ -381,7 +381,7 @@ def _check_measures(lines: WindowLines) -> None:
 
 
 def _sorted(lines: WindowLines, unit: Ints, holder: Ints, rate: Ints) -> LineColumns:
-    """Raises LedgerConflict for a natural key that stands twice."""
+    """Lines sorted by natural key. Raises LedgerConflict for a key that occurs twice."""
     key = (lines.window, unit, holder, rate, lines.bucket)
     order = np.lexsort(key[::-1])
     same = np.ones(max(len(order) - 1, 0), bool)

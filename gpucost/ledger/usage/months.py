@@ -1,4 +1,4 @@
-"""Months: what keeps one open, closing it, and correcting it afterwards."""
+"""Months: what blocks closing one, closing it, and correcting it afterwards."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def adjust(
 
 
 def adjustments(connection: Connection, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
-    # An adjustment is of no cluster: who is bound to some would see others', or parts of them.
+    # An adjustment belongs to no cluster: a reader of some clusters would see others', or parts of them.
     if scope.clusters is not None:
         return ()
     columns = [column for column in ADJUSTMENT.columns if column.name not in ("id", "month", "digest")]
@@ -226,7 +226,7 @@ def _cluster_blockers(
 
 
 def _gaps(windows: Sequence[Window], whole: Window) -> Iterator[Window]:
-    """The parts of ``whole`` that no window covers; windows come sorted."""
+    """The parts of ``whole`` that no window covers; ``windows`` are sorted."""
     at = whole.start_ms
     for window in windows:
         if window.start_ms > at:
@@ -237,7 +237,7 @@ def _gaps(windows: Sequence[Window], whole: Window) -> Iterator[Window]:
 
 
 def _joined(windows: Iterable[Window]) -> Iterator[Window]:
-    """Windows that touch become one, so that a whole open day is one line of a list."""
+    """Adjacent windows joined, so that a whole open day is one line of a list."""
     run: Window | None = None
     for window in windows:
         if run is not None and run.end_ms == window.start_ms:

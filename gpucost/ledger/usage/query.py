@@ -31,7 +31,7 @@ from gpucost.ledger.db.tables import (
 from gpucost.ledger.usage import reader
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 
-# What one unit is of a GPU: integers, to group by but not to filter on.
+# The share of a GPU that one unit is: integers, to group by but not to filter on.
 _SHARE_DIMS = ("share_num", "share_den")
 _UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if name not in _SHARE_DIMS)
 _HOLDER_DIMS = tuple(name for name in HOLDER_KEY_COLUMNS if name != "team_label")
@@ -43,15 +43,15 @@ _SUMS = ("board_ms", "nano", "unpriced_ms", *SIGNAL_MEASURES)
 MEASURES = (*_SUMS, "first_ms", "last_ms")
 _NULLABLE = frozenset(("nano", *SIGNAL_MEASURES))
 
-# What a team is told of: its own time. Capacity that nobody held is not part of it.
+# What a scope with teams sees: their own time. Capacity that no pod held is not part of it.
 _OF_A_TEAM = (str(Bucket.HELD), str(Bucket.OVERCOMMITTED))
 
 # No window is longer: it lies inside one month.
 _LONGEST_WINDOW_MS = 31 * DAY_MS
 
-# PostgreSQL takes the sums by id for nearly as many as there are lines, and would sort the lines on disk and
-# in one process. To hash them, and to let several processes read, takes a third of the time. Until the end of
-# the transaction.
+# PostgreSQL estimates that the sums by id are nearly as many as the lines, and would sort the lines on disk
+# and in one process. Hashing them, and letting several processes read, takes a third of the time. In force
+# until the end of the transaction.
 _BY_HASH = "; ".join(
     f"SET LOCAL {setting}"
     for setting in (
@@ -63,7 +63,7 @@ _BY_HASH = "; ".join(
     )
 )
 
-# Without keys to group by, SQL makes a row out of nothing.
+# Without keys to group by, SQL returns one row even for no lines.
 _SOME = func.count() > 0
 
 L, W, H = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c
@@ -82,7 +82,8 @@ def aggregate(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
 ) -> pd.DataFrame:
-    """See Ledger.aggregate. Sums by integer ids first, and names them after: the lines are read once."""
+    """See Ledger.aggregate. Sums by integer ids first, and adds the names afterwards: the lines are read
+    once."""
     check_dims(dims, filters)
     refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
     lines = _sums_by_id(scope, window, dims, filters, step_ms)
@@ -102,7 +103,7 @@ def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | N
     if start_ms is None:
         return None
     held = Window(start_ms, end_ms)
-    # Of a folded day nobody knows the hours.
+    # The hours of a rolled up day are not known.
     days = [held, *reader.rollup_days(connection, held, scope.clusters)]
     return Window(min(day.start_ms for day in days), max(day.end_ms for day in days))
 
@@ -115,8 +116,8 @@ def job_clusters(connection: Connection, scope: Scope, job_uid: str) -> tuple[st
 
 
 def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
-    """Of every cluster: a clone of a cluster has the same uids."""
-    # Whose it is is asked first: of another team's job no line is read, however many there are.
+    """Windows by cluster: a clone of a cluster has the same uids."""
+    # The scope is checked first: for another team's job no line is read, however many there are.
     holders = select(H.id).where(H.job_uid == job_uid, *_own_teams(scope))
     return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
 
@@ -124,7 +125,7 @@ def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
 def progress(connection: Connection, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
     _refuse_nul("job_uid", job_uid)
     p = PROGRESS_LINE.c
-    # A pod of the same uid in another cluster, where it is of another job or team, is another pod.
+    # A pod of the same uid in another cluster, where it belongs to another job or team, is another pod.
     pods = (
         select(W.cluster, H.pod_uid)
         .distinct()
@@ -143,7 +144,7 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
     amounts: dict[str, list[float]] = defaultdict(list)
     for name, amount in connection.execute(statement):
         amounts[name].append(amount)
-    # fsum does not depend on the order in which a database hands out rows.
+    # fsum does not depend on the order in which a database returns rows.
     totals = [(name, math.fsum(values)) for name, values in sorted(amounts.items())]
     names, sums = zip(*totals, strict=True) if totals else ((), ())
     return pd.DataFrame({"name": pd.Series(names, dtype="str"), "amount": pd.Series(sums, dtype="float64")})
@@ -173,7 +174,8 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Data
 
 
 def merged_problems(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str, str], int | None]:
-    """Rows of code, cluster, subject, detail, board_ms: each problem once, with the sum of what is known."""
+    """Rows of code, cluster, subject, detail, board_ms: each problem once, with the sum of the known
+    times."""
     touched: dict[tuple[str, str, str, str], int | None] = {}
     for code, cluster, subject, detail, board_ms in rows:
         problem = (code, cluster, subject, detail)
@@ -185,8 +187,8 @@ def merged_problems(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str, 
 def _foreign(
     connection: Connection, scope: Scope, subjects: Collection[tuple[str, str]]
 ) -> frozenset[tuple[str, str]]:
-    """Those of ``subjects`` (cluster, uid) that are of others in that cluster, though the uid is the scope's
-    own in another: clusters that were cloned have the same uids. Few uids are of two teams, or none."""
+    """Those of ``subjects`` (cluster, uid) that belong to other teams in that cluster, though the scope has
+    the same uid in another: clones of a cluster have the same uids. Few uids are of two teams, or none."""
     if scope.teams is None or not subjects:
         return frozenset()
     found: set[tuple[str, str]] = set()
@@ -221,7 +223,7 @@ def check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> N
 
 
 def _refuse_nul(name: str, value: str) -> None:
-    """PostgreSQL has no text with NUL in it, so it refuses the question instead of finding nothing."""
+    """PostgreSQL has no text with NUL in it, so it would refuse the query instead of finding nothing."""
     if "\0" in value:
         raise InputError(name, value, "text without NUL characters")
 
@@ -229,8 +231,8 @@ def _refuse_nul(name: str, value: str) -> None:
 def refuse_cut(
     connection: Connection, window: Window, clusters: Collection[str] | None, step_ms: int | None
 ) -> None:
-    """A window of the ledger is not divided, nor is a day whose windows were added up: nobody knows how its
-    sums fall on the two sides of a cut."""
+    """Raises InputError where a window of the ledger, or a rolled up day, would be divided: how its sums fall
+    on the two sides of a cut is not known."""
     if step_ms is not None and step_ms <= 0:
         raise InputError("step", step_ms, "a positive duration")
     cut = [_cut(table, window, clusters, step_ms) for table in (FOLDED_DAY, LEDGER_WINDOW)]
@@ -268,8 +270,8 @@ def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
 
 
 def visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]]:
-    """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams. That
-    they are of its clusters is for the windows that they are read from: see ``clusters_of``."""
+    """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams. The
+    condition on clusters applies to the windows that they are read from: see ``clusters_of``."""
     if scope.teams is None:
         return []
     line = table.c
@@ -346,7 +348,7 @@ def sums_by_name(
     dims: Sequence[str],
     others: Sequence[str],
 ) -> Sequence[Any]:
-    """``measures`` over sums by id, by the names of ``dims`` and by columns that have no name to look up."""
+    """``measures`` over sums by id, by the names of ``dims`` and by columns that need no look-up."""
     keys = [*(_label(lines, name) for name in dims), *(lines.c[name] for name in others)]
     statement = select(*keys, *measures).group_by(*keys)
     for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
@@ -356,13 +358,13 @@ def sums_by_name(
 
 
 def sum_by_hash(connection: Connection) -> None:
-    """Tells the database how to sum many lines, until the end of the transaction."""
+    """Makes the database sum by hashing, for many lines, until the end of the transaction."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_BY_HASH)
 
 
 def alike_holders(dims: Sequence[str]) -> Subquery:
-    """Each holder's id beside the least id of those with the same ``dims``: the pods of a job are one."""
+    """Each holder's id beside the least id of those with the same ``dims``: the pods of a job become one."""
     same = [H[name] for name in dims if _TABLE_OF.get(name) is HOLDER]
     return select(H.id, func.min(H.id).over(partition_by=same).label("holder_id")).subquery()
 

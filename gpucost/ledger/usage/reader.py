@@ -1,7 +1,4 @@
-"""How the ledger stands: windows, rates, frontier, history. Nobody's usage is read here.
-
-Which days of the ledger were added up: nobody knows their hours any more.
-"""
+"""The state of the ledger: windows, rates, frontier, history, rolled up days. No usage is read here."""
 
 from __future__ import annotations
 
@@ -151,7 +148,7 @@ F = FOLDED_DAY.c
 def rollup_days(
     connection: Connection, window: Window, clusters: Collection[str] | None
 ) -> tuple[Window, ...]:
-    """The folded days that meet ``window``, sorted; ``clusters`` None is all of them."""
+    """The rolled up days that meet ``window``, sorted; ``clusters`` None is all of them."""
     statement = select(F.start_ms, F.end_ms).where(F.start_ms < window.end_ms, F.end_ms > window.start_ms)
     if clusters is not None:
         statement = statement.where(F.cluster.in_(sorted(clusters)))
@@ -159,7 +156,7 @@ def rollup_days(
 
 
 def holds_rollup_days(connection: Connection, window_id: int) -> bool:
-    """Whether a window lies in a folded day."""
+    """Whether a window lies in a rolled up day."""
     statement = select(F.window_id).join(
         LEDGER_WINDOW, (W.cluster == F.cluster) & (W.start_ms >= F.start_ms) & (W.start_ms < F.end_ms)
     )

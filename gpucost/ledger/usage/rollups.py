@@ -1,4 +1,4 @@
-"""Months that were folded: what became one, and whether it is still what it was."""
+"""Months that were rolled up: which windows were joined, and whether their sums are still the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class RollupPiece:
-    """Windows of a cluster that lie in one UTC day and were assessed alike, in order of their start.
+    """Windows of a cluster that lie in one UTC day and have the same assessment, in order of their start.
 
     ``sums`` are those that were recorded with the windows, in the order of months.SUMS.
     """
@@ -97,7 +97,7 @@ def of_month(connection: Connection, month: Month) -> MonthRollup | None:
 
 
 def pieces(connection: Connection, month: str) -> list[RollupPiece]:
-    """What can become one. Days that a window crosses an edge of are left out."""
+    """The pieces that can be rolled up. Days whose edge a window crosses are left out."""
     statement = (
         select(W.id, W.cluster, W.start_ms, W.end_ms, W.version, V.digest, V.observed_ms, *SUMS)
         .add_columns(A.version.label("assessed_version"), A.state, A.digest.label("waste_digest"))
@@ -157,13 +157,13 @@ def _columns(connection: Connection, window_ids: Sequence[int]) -> list[tuple[An
 
 
 def day_row(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """A folded day as the digest of its month covers it."""
+    """A rolled up day as the digest of its month covers it."""
     names = ("cluster", "start_ms", "end_ms", "assessed", "windows", "lines", "waste_lines", "digest")
     return tuple(row[name] for name in names)
 
 
 def window_ids(connection: Connection, month: str) -> set[int]:
-    """The windows whose content is in a folded day of ``month``."""
+    """The windows whose content is in a rolled up day of ``month``."""
     folded = {(row.cluster, row.start_ms, row.assessed) for row in _days(connection, month)}
     if not folded:
         return set()
@@ -171,7 +171,7 @@ def window_ids(connection: Connection, month: str) -> set[int]:
 
 
 def months_begun(connection: Connection) -> set[str]:
-    """Where the door of the triggers was ever opened, by whomever."""
+    """The months for which the triggers were ever opened, by any process."""
     return set(connection.execute(select(FOLD_BEGUN.c.month)).scalars())
 
 
@@ -181,8 +181,8 @@ def _days(connection: Connection, month: str) -> list[Row[Any]]:
 
 
 def verify(connection: Connection, name: str) -> Iterator[VerifyFinding]:
-    """Findings about a month's folded days. Their sums must be those of the windows, on which the digest that
-    the month was closed with rests."""
+    """Findings about a month's rolled up days. Their sums must be those of the windows, which the digest that
+    the month was closed with covers."""
     month, f = Month.parse(name), MONTH_FOLD.c
     record = connection.execute(select(MONTH_FOLD).where(f.month == name)).one_or_none()
     rows = _days(connection, name)

@@ -1,6 +1,6 @@
-"""How long jobs ran, out of the usage lines: what the advisor foretells waits from.
+"""How long jobs ran and what they used of their GPUs, out of the usage lines.
 
-What jobs used of their GPUs, out of the usage lines: what suggestions of a smaller size rest on.
+The advisor predicts waits from the runs, and suggests smaller requests from the use.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from gpucost.ledger.db.tables import (
 from gpucost.ledger.usage.query import alike_holders, sum_by_hash, visible
 
 LONGEST_MS = 90 * DAY_MS
-"""How far back runs are read. Later runs count more: what is older would change little."""
+"""How far back runs are read. Later runs count more: older ones would change little."""
 MOST_RUNS = 50_000
-"""Runs that are told at once: those that ended last."""
+"""The most runs that are returned at once: those that ended last."""
 
 L, W, H, U, F = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, UNIT.c, FOLDED_DAY.c
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """A job that held GPUs from ``first_ms`` on and until ``last_ms``, both inside the time that was asked
-    about.
+    """A job that held GPUs from ``first_ms`` until ``last_ms``, both inside the queried time.
 
     ``held_ms`` is how long it held any at all: in every window from the first to the last instant that it
-    did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is GPU
-    units (GPUs, or parts of them as they are asked for) that it held at once, the mean over that time, at
-    least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of that time: its run is
-    longer than what is seen of it. That time begins after the last folded day in what was asked about.
-    ``team`` is by the team rules, ``team_label`` what its labels said.
+    did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is the
+    number of GPU units (GPUs, or parts of them as requested) that it held at once, the mean over that time,
+    at least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of the queried time: its
+    run is longer than the part seen here. The queried time begins after the last rolled up day in it.
+    ``team`` is by the team rules, ``team_label`` the value of its labels.
     """
 
     job_uid: str
@@ -70,7 +69,7 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         raise InputError("most", most, f"1 to {MOST_RUNS}")
     if not scope.sees_cluster(cluster):
         return ()
-    # Whole windows only. One that is cut tells nothing of its parts, and at the edges runs are cut anyway.
+    # Whole windows only: the parts of one that is cut are not known, and at the edges runs are cut anyway.
     edges = select(func.min(W.start_ms), func.max(W.end_ms), func.count()).where(*inside(cluster, window))
     start_ms, end_ms, count = connection.execute(edges).one()
     if not count:
@@ -112,13 +111,13 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         )
         for uid, team, team_label, job, span_ms, unit_ms, first_ms, last_ms in connection.execute(statement)
     ]
-    # Sorted here, not by the database: ids are another order in each.
+    # Sorted here, not by the database: ids are in another order in each.
     return tuple(sorted(found, key=attrgetter("last_ms", "first_ms", "job_uid", "team", "job")))
 
 
 def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
-    """Which windows of the ledger are asked about: those after its last folded day, for of that day and what
-    was before nobody can tell how long a job held what within it."""
+    """The windows of the ledger to use: those after its last rolled up day, because for that day and earlier
+    ones it is not known how long a job held what within it."""
     folded_end = select(func.coalesce(func.max(F.end_ms), 0)).where(
         F.cluster == cluster, F.start_ms < window.end_ms, F.end_ms > window.start_ms
     )
@@ -131,7 +130,7 @@ def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select[Any]:
-    """By job (the least id among its holders) and window."""
+    """Held time by job (the least id among its holders) and window."""
     windows = select(W.id).where(*inside(cluster, window))
     # A unit is ``share_num / share_den`` of a GPU.
     units_ms = L.board_ms * U.share_den // U.share_num
@@ -151,16 +150,16 @@ def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select
 
 
 MOST_USES = 20_000
-"""Jobs that are told at once: those that ended last."""
+"""The most jobs that are returned at once: those that ended last."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """What a job used of the whole GPUs of ``model`` that it held in the time that was asked about.
+    """What a job used of the whole GPUs of ``model`` that it held in the queried time.
 
-    ``memory_peak_mib`` is the most that it took of one of them, of ``memory_total_mib``. ``sm_busy`` is SM
-    activity while anything ran, 0 to 1: the mean over a window (by pod), the highest of its windows. The
-    mean over all time would call a job small that works in bursts. ``memory_seen`` and ``sm_seen`` are the
+    ``memory_peak_mib`` is the most that it used of one of them, of ``memory_total_mib``. ``sm_busy`` is SM
+    activity while a kernel ran, 0 to 1: the mean over a window (by pod), the highest of its windows. The mean
+    over all time would make a job that works in bursts look small. ``memory_seen`` and ``sm_seen`` are the
     parts of its GPU time in which these were observed, 0 to 1.
     """
 
@@ -185,7 +184,7 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     if not scope.sees_cluster(cluster):
         return ()
     alike = alike_holders(("namespace", "job", "job_uid"))
-    # Of what was observed of each signal: the two need not have been observed for as long.
+    # Each signal over its own observed time: the two may differ.
     active = cast(L.sm_active_ms, Float(53)) / func.nullif(L.sm_observed_ms, 0)
     busy = cast(L.busy_ms, Float(53)) / func.nullif(L.observed_ms, 0)
     sums = {

@@ -62,7 +62,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _WindowChange:
-    """A window of the batch, by its position there, that is new or another than the ``old`` one."""
+    """A window of the batch, by its position there, that is new or differs from the ``old`` one."""
 
     position: int
     new: PreparedWindow
@@ -77,7 +77,7 @@ class _WindowChange:
 def ingest(
     connection: Connection, prepared: PreparedBatch, origin: IngestOrigin, settled: Collection[Window]
 ) -> tuple[IngestResult, ...]:
-    """The results in the order of the windows; ``settled`` are those of which no more is expected."""
+    """The results in the order of the windows; ``settled`` are those for which no more lines are expected."""
     stored = _stored(connection, prepared)
     results, changes = [], list[_WindowChange]()
     for position, new in enumerate(prepared.windows):
@@ -114,7 +114,7 @@ def record(
 
 
 def _stored(connection: Connection, prepared: PreparedBatch) -> dict[Window, _Stored]:
-    """The windows that the ledger has. Raises LedgerConflict when it has others at their time."""
+    """The windows that the ledger has. Raises LedgerConflict when it has other windows at their time."""
     windows = [one.window for one in prepared.windows]
     span = Window(min(window.start_ms for window in windows), max(window.end_ms for window in windows))
     stored = _stored_windows(connection, prepared.cluster, span)
@@ -167,7 +167,7 @@ def _keep_currency(connection: Connection, currency: str | None, now_ms: int) ->
 
 
 def _keep_rates(connection: Connection, prepared: PreparedBatch) -> None:
-    """A rate_id is printed on reports of closed months: it keeps the value it had."""
+    """A rate_id is printed on reports of closed months: its value must not change."""
     given = {row[0]: row for row in prepared.rates.values() if row}
     for rate_id, known in reader.rates(connection, given).items():
         if astuple(known) != given[rate_id]:
@@ -282,7 +282,7 @@ def _rate_ids(connection: Connection, prepared: PreparedBatch) -> dict[str, int]
 def _proposal(
     connection: Connection, prepared: PreparedBatch, change: _WindowChange
 ) -> tuple[ProposedAdjustment, ...]:
-    """Per team, new minus stored, over capacity: over-commitment costs nothing and is nobody's."""
+    """Per team, new minus stored, over capacity: over-commitment costs nothing and is billed to no team."""
     sides: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
     for team, board_ms, nano in _by_team(prepared, change.new.part):
         sides[team].append((board_ms, nano))

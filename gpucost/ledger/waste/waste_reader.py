@@ -1,9 +1,8 @@
-"""Reads of the waste ledger: what became of capacity, and how much of it has been looked at.
+"""Reads of the waste ledger: what became of capacity, and how much of it has been assessed.
 
-Stored are the parts of usage lines that detectors claim; the rest of a line is what REST says. A window that
-was not assessed, or of which lines came after, is unknown as far as somebody could have claimed it.
-
-Sums over windows whose waste is final, for somebody who adds them up as they come.
+Stored are the parts of usage lines that detectors claim; the rest of a line is its bucket in REST. In a
+window that was not assessed, or whose lines have changed since, time that detectors could have claimed is
+unknown. ``final_waste`` sums windows whose waste is final, for a caller that adds them up as they come.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ from gpucost.ledger.usage.query import (
 FINAL, PROVISIONAL = "final", "provisional"
 WASTE_MEASURES = ("board_ms", "nano", "unpriced_ms")
 
-# Of a window that nobody looked at.
+# The waste buckets in a window that was not assessed.
 _UNSEEN = {**REST, Bucket.HELD: Waste.UNKNOWN, Bucket.UNALLOCATED: Waste.UNKNOWN}
 _CAPACITY = [str(bucket) for bucket in Bucket if bucket.is_capacity]
 
@@ -99,12 +98,13 @@ def summed(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
 ) -> pd.DataFrame:
-    """The same over the windows of the ledger that lie in ``window``, whatever its edges cut."""
+    """The same over the windows of the ledger that lie in ``window``, without a check for windows that its
+    edges cut."""
     lines = _by_id(scope, window, dims, filters, step_ms)
     measures = [cast(func.sum(lines.c[name]), BigInteger) for name in WASTE_MEASURES]
     others = [*(["step"] if step_ms is not None else []), "waste"]
     rows = sums_by_name(connection, lines, measures, dims, others)
-    # What is claimed to the last millisecond leaves nothing.
+    # Lines that are claimed to the last millisecond have no rest.
     left = [row for row in rows if row[-3] or row[-2]]
     frame = as_frame(left, dims, window, step_ms, WASTE_MEASURES, ["waste"])
     nobody_paid = (frame["board_ms"] == frame["unpriced_ms"]) & (frame["nano"] == 0)
@@ -251,7 +251,7 @@ def final_waste(connection: Connection, cluster: str, known: Collection[int], mo
     taken = fresh[:most]
     sums: Counter[tuple[str, Waste]] = Counter()
     for run in runs(taken):
-        # A run may lie in a part of a folded day: what the day holds counts with its first window.
+        # A run may lie in a part of a rolled up day: what the day holds counts with its first window.
         frame = summed(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None)
         for team, bucket, board_ms in zip(frame["team"], frame["waste"], frame["board_ms"], strict=True):
             sums[team, Waste(bucket)] += int(board_ms)
@@ -259,7 +259,7 @@ def final_waste(connection: Connection, cluster: str, known: Collection[int], mo
 
 
 def runs(windows: Sequence[Window]) -> list[Window]:
-    """Windows that follow each other without a gap, as one: to sum them takes one query."""
+    """Adjacent windows joined: to sum them takes one query."""
     found: list[Window] = []
     for window in windows:
         if found and found[-1].end_ms == window.start_ms:

@@ -58,7 +58,7 @@ W, V, A, P, L = LEDGER_WINDOW.c, WINDOW_VERSION.c, WASTE_WINDOW.c, WASTE_LINE.c,
 
 @dataclass(frozen=True, slots=True)
 class AssessmentOrigin:
-    """Who assesses, and why again."""
+    """The author of an assessment, and the reason for repeating it."""
 
     code_version: str
     reason: str
@@ -74,7 +74,7 @@ class _Parts:
     keys: Mapping[_Line, tuple[str, str, str]]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """As they are stored, without the window."""
+        """The rows to store, without the window."""
         return [(*line, waste, *amount) for (line, waste), amount in sorted(self.amounts.items())]
 
     def keyed(self) -> list[tuple[Any, ...]]:
@@ -106,7 +106,7 @@ def _write_one(connection: Connection, cluster: str, given: WasteOfWindow, origi
         _replaces_final(connection, cluster, given.window, f"{digest} replaces {stored.recorded}", origin)
     for table in (WASTE_LINE, WASTE_WINDOW):
         connection.execute(delete(table).where(table.c.window_id == stored.id))
-    # What was final stays so, whatever is written in its place.
+    # A final assessment stays final, whatever replaces it.
     state = FINAL if given.final or was_final else PROVISIONAL
     row = (stored.id, stored.version, state, digest, origin.now_ms, origin.code_version)
     names = [column.name for column in WASTE_WINDOW.columns]
@@ -116,7 +116,8 @@ def _write_one(connection: Connection, cluster: str, given: WasteOfWindow, origi
 
 
 def _stored(connection: Connection, cluster: str, given: WasteOfWindow) -> Any:
-    """The window with the waste it has. Raises InputError for none, LedgerConflict for one of other lines."""
+    """The window with the waste it has. Raises InputError for none, LedgerConflict for one with other
+    lines."""
     window = given.window
     statement = (
         select(W.id, W.state, W.version, V.digest, A.state.label("assessed"), A.digest.label("recorded"))
@@ -153,7 +154,7 @@ def _replaces_final(
 
 
 def _parts(connection: Connection, cluster: str, given: WasteOfWindow, window_id: int) -> _Parts:
-    """Raises InputError, naming the line, for parts that cannot be right."""
+    """The parts of the window's lines. Raises InputError, naming the line, for parts that cannot be right."""
     columns = plain_columns(given.lines, WASTE_LINES)
     names, lines, keys = _lines(connection, columns)
     whole = _whole_lines(connection, window_id, lines)
@@ -179,7 +180,7 @@ def _parts(connection: Connection, cluster: str, given: WasteOfWindow, window_id
 def _lines(
     connection: Connection, columns: Mapping[str, list[Any]]
 ) -> tuple[list[str], list[_Line], list[tuple[str, str, str]]]:
-    """Of every row: its line in words, the line's ids (-1 where the ledger has none) and content keys."""
+    """For every row: its line in words, the line's ids (-1 where the ledger has none) and content keys."""
     buckets, rates = columns["bucket"], columns["rate_id"]
     ids, keys, rows = [], [], []
     for table, names in ((UNIT, UNIT_COLUMNS), (HOLDER, HOLDER_KEY_COLUMNS)):
@@ -198,7 +199,7 @@ def _lines(
 
 
 def _key(row: Sequence[Any]) -> str:
-    """Text that is no Unicode is in no ledger; nor is the empty key, among units and holders."""
+    """Text that is not Unicode is in no ledger; nor is the empty key, among units and holders."""
     try:
         return content_key(row)
     except UnicodeEncodeError:
@@ -206,7 +207,7 @@ def _key(row: Sequence[Any]) -> str:
 
 
 def _rates(connection: Connection, rate_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """Id and content key of every rate of the ledger: they are as many as prices ever were."""
+    """Id and content key of every rate of the ledger; rates are few."""
     statement = select(RATE.c.rate_id, RATE.c.id, RATE.c.content_key)
     wanted = set(rate_ids)
     return {rate: (row_id, key) for rate, row_id, key in connection.execute(statement) if rate in wanted}

@@ -403,14 +403,14 @@ def _waste_report_rows(report: WasteReport) -> Iterator[Cells]:
         for bucket in team.buckets:
             yield {"section": "team", **span, "team": team.team, **_bucket(bucket)}
     for day in report.days:
-        yield {"section": "day", "start": day.day, "waste": day.waste, **_finding_amount(day.amount)}
+        yield {"section": "day", "start": day.day, "waste": day.waste, **_amount(day.amount)}
     for job in report.jobs:
         names = {name: getattr(job, name) for name in ("cluster", "namespace", "job_kind", "job", "job_uid")}
         about: Cells = {"team": job.team, "waste": job.waste, "finding": job.finding}
-        yield {"section": "job", **span, **names, **about, **_finding_amount(job.amount)}
+        yield {"section": "job", **span, **names, **about, **_amount(job.amount)}
     for row in report.causes:
         cause: Cells = {"team": row.team, "waste": row.waste, "documentation": row.documentation}
-        yield {"section": "cause", **span, **cause, **_finding_amount(row.amount)}
+        yield {"section": "cause", **span, **cause, **_amount(row.amount)}
     for each in report.to_do:
         yield {"section": "to_do", **_to_do(each)}
 
@@ -421,21 +421,13 @@ def _to_do(row: Recommendation) -> Cells:
     if row.alike is not None:
         numbers = " ".join(map(str, row.alike.findings))
         alike = {"alike": numbers, "alike_daily_nano": row.alike.daily_nano}
-    cost: Cells = {"daily_nano": row.daily_nano, **_finding_amount(row.wasted)}
+    cost: Cells = {"daily_nano": row.daily_nano, **_amount(row.wasted)}
     about: Cells = {"finding": row.finding, "action": row.action, "documentation": page_of(row.pattern)}
     return {**{name: getattr(row, name) for name in names}, **about, **cost, **alike}
 
 
 def _bucket(row: WasteRow) -> Cells:
-    return {"waste": row.waste, "share": row.share, **_finding_amount(row.amount)}
-
-
-def _finding_amount(amount: CostAmount) -> Cells:
-    return {
-        "board_ms": amount.board_ms,
-        "nano": amount.nano,
-        "unpriced_board_ms": amount.unpriced_board_ms,
-    }
+    return {"waste": row.waste, "share": row.share, **_amount(row.amount)}
 
 
 def _finding(row: FindingEntry) -> Cells:
