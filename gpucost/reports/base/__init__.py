@@ -1,6 +1,7 @@
 """What every report is made of: amounts and signals as values, how numbers are displayed, documents written
-and read back. What must not live here: a report, a renderer, or the import of another wing.
-A unit or a rounding that all outputs share goes into display.
-The rules of JSON (nano beside cost, board_ms beside GPU-hours) stand in document.
-Begin at values.
+and read back.
+
+What must not live here: a report, a renderer, or the import of another wing. A unit or a rounding that all
+outputs share goes into display. The rules of JSON (nano beside cost, board_ms beside GPU-hours) stand in
+document. Begin at values.
 """

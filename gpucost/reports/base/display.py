@@ -1,5 +1,7 @@
-"""How values look to a person: hours, money, percent and names. The one place that makes foreign text safe
-to look at; escaping for HTML and CSV stands in their renderers.
+"""How values are displayed: hours, money, percent and names.
+
+The one place that makes text from outside safe to display; escaping for HTML and CSV stands in their
+renderers.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ PARTS = {
     Bucket.UNKNOWN: "not observed",
     Bucket.OVERCOMMITTED: "over-committed",
 }
-"""What people read for a part of capacity, and for what stands beside it. The buckets of the waste ledger
-have other names (waste_table.LABELS): what is unknown there is more than what nobody observed."""
+"""The labels of the parts of capacity, and of what stands beside it. The buckets of the waste ledger have
+other labels (waste_table.LABELS): unknown there is more than unobserved time."""
 _NAMES = {
     NO_TEAM: "no team",
     UNALLOCATED: PARTS[Bucket.UNALLOCATED],
@@ -46,7 +48,8 @@ _NAMES = {
 
 
 def hours_exact(board_ms: int) -> str:
-    """GPU-hours as plain decimal text of nine decimals, rounded half-even; tells every millisecond apart."""
+    """GPU-hours as plain decimal text of nine decimals, rounded half-even; distinguishes every
+    millisecond."""
     return plain(round_half_even(board_ms * NANO, HOUR_MS))
 
 
@@ -78,7 +81,7 @@ def hours(board_ms: int, decimals: int = 1) -> str:
 
 
 def hours_or_less(board_ms: int) -> str:
-    """As ``hours``, and ``<0.1`` for what is more than nothing and would look like it."""
+    """As ``hours``, and ``<0.1`` for amounts above 0 that would be rounded to 0."""
     found = hours(board_ms)
     return "<0.1" if board_ms and found == "0.0" else found
 
@@ -107,7 +110,7 @@ def grouped(text: str) -> str:
 
 
 def percent(value: Fraction | None, decimals: int = 0) -> str:
-    """``71%``, or a dash. Never says 100% of what falls short of it, nor 0% of what is more than nothing."""
+    """``71%``, or a dash. Never 100% for less than all, nor 0% for more than nothing."""
     if value is None:
         return MISSING
     text, step = _percent(value, decimals), Fraction(1, 100 * 10**decimals)
@@ -126,7 +129,7 @@ def signed_percent(value: Fraction | None, decimals: int = 1) -> str:
 
 
 def relative(change: CostChange) -> str:
-    """``+12.3%`` of the cost; ``new`` where there was none before, a dash where it cannot be said."""
+    """``+12.3%`` of the cost; ``new`` where there was none before, a dash where it is unknown."""
     if change.relative is None and change.nano and not change.previous.nano:
         return "new"
     return signed_percent(change.relative)
@@ -138,7 +141,7 @@ def _percent(value: Fraction, decimals: int) -> str:
 
 
 def duration(length_ms: int) -> str:
-    """Exact: ``3.5 h`` where three decimals of an hour do, else ``1 h 20 min 0.001 s``."""
+    """An exact duration: ``3.5 h`` where three decimals of an hour suffice, else ``1 h 20 min 0.001 s``."""
     if length_ms * 1000 % HOUR_MS == 0:
         return f"{trimmed(plain(length_ms * NANO // HOUR_MS))} h"
     whole_hours, rest = divmod(length_ms, HOUR_MS)
@@ -151,7 +154,7 @@ def duration(length_ms: int) -> str:
 
 
 def span_of_days(length_ms: int) -> str:
-    """A stretch of time for prose: nothing, ``duration``, or days from two on."""
+    """A stretch of time for prose: "nothing", ``duration``, or days from two on."""
     if not length_ms:
         return "nothing"
     if length_ms >= 2 * DAY_MS:
@@ -175,12 +178,12 @@ def visible(text: str, limit: int = LONGEST_NAME) -> str:
 
 
 def name(text: str, limit: int = LONGEST_NAME) -> str:
-    """A name as a reader sees it: ``__unallocated__`` in words, a dash for none, else ``visible``."""
+    """A name for display: ``__unallocated__`` in words, a dash for none, else ``visible``."""
     return _NAMES[text] if text in _NAMES else visible(text, limit)
 
 
 def _is_plain(char: str) -> bool:
-    """Not a control, a right-to-left mark or a line separator, which move or hide what is beside them."""
+    """Not a control character, a right-to-left mark or a line separator, which move or hide adjacent text."""
     return char.isprintable() or unicodedata.category(char) == "Zs"
 
 

@@ -1,4 +1,4 @@
-"""Reports as plain documents for JSON. A field is declared once, in its dataclass; the rules are:
+"""Reports as plain documents for JSON, and back. A field is declared once, in its dataclass; the rules are:
 
 - ``nano`` and ``*_nano`` stay integers, and stand beside a decimal text of nine decimals: ``cost`` for
   ``nano``, else the name without ``_nano``;
@@ -8,10 +8,9 @@
 - a ratio is a number of six decimals; a span of time has ``start`` and ``end``, UTC, half-open;
 - what is missing is null, never 0.
 
-Documents back into reports: what ``document`` wrote, read by the same declarations.
-
-A ratio has the six decimals that a document has. What stands beside an integer (costs, GPU-hours) is not
-read, nor are fields that this version does not know; a field that it misses must have a default.
+``read_document`` turns what ``document`` wrote back into a report, by the same declarations. A ratio has the
+six decimals that a document has. The texts beside integers (costs, GPU-hours) are not read, nor are fields
+that this version does not know; a field that is missing must have a default.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Value = None | bool | int | float | str | list["Value"] | Document
 
 
 def to_json(report: object) -> str:
-    """Any report of this package as JSON text: keys sorted, two blanks of indent, a newline at the end."""
+    """Any report of this package as JSON text: keys sorted, an indent of two blanks, a newline at the end."""
     return json.dumps(document(report), ensure_ascii=False, sort_keys=True, indent=2) + "\n"
 
 
@@ -63,9 +62,8 @@ class TextCompanion:
 
 @cache
 def companion(name: str) -> TextCompanion | None:
-    """What stands beside a field of this name: a cost for nano-units, GPU-hours for GPU milliseconds,
-    kilowatt-hours for millijoules.
-    """
+    """The companion of a field of this name: a cost for nano-units, GPU-hours for GPU milliseconds,
+    kilowatt-hours for millijoules."""
     if name == "nano" or name.endswith("_nano"):
         return TextCompanion(name[: -len("_nano")] or "cost", plain)
     if name == "board_ms" or name.endswith("_board_ms"):
@@ -108,11 +106,11 @@ R = TypeVar("R")
 
 
 class NotAReport(ValueError):
-    """The text is no document of the report that was expected."""
+    """The text is not a document of the expected report."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON values, numbers with a point exactly as they are written. Raises NotAReport."""
+    """JSON values; numbers with a decimal point keep their digits. Raises NotAReport."""
     try:
         return json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError):
@@ -177,7 +175,8 @@ def _of_several(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _may_be(kind: Any, value: Any) -> bool:
-    """Whether a value of a union is of this kind: a whole number is no ratio, which always has a point."""
+    """Whether a value fits this member of a union: an integer is not a ratio, which always has a decimal
+    point."""
     if kind is Fraction:
         return isinstance(value, Decimal)
     if kind in (int, str, bool):

@@ -38,7 +38,7 @@ def prepare(frame: pd.DataFrame, dims: Sequence[str], name: str) -> pd.DataFrame
     cut = frame[list(dict.fromkeys((*dims, *extra, *MEASURES)))].copy()
     for dim in dims:
         if dim not in (STEP, *_INSTANTS):
-            cut[dim] = cut[dim].astype("category")  # grouped many times: text is looked at once
+            cut[dim] = cut[dim].astype("category")  # grouped many times: text is compared once
     return cut
 
 
@@ -65,7 +65,7 @@ def total(frame: pd.DataFrame) -> MeasureSums:
 
 
 def records(grouped: pd.DataFrame) -> list[MeasureSums]:
-    """One Sums per row of a frame that has the summed measures as columns."""
+    """One MeasureSums per row of a frame that has the summed measures as columns."""
     columns = [integers(grouped[measure]) for measure in MEASURES]
     return [
         MeasureSums(board or 0, nano, unpriced or 0, *rest)

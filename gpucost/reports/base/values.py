@@ -1,4 +1,4 @@
-"""The values that reports are made of. Integers until the very edge; ``frame_sums`` adds them up.
+"""The values that reports are made of. Integers until they are displayed; ``frame_sums`` adds them up.
 
 Field names carry the unit, and the renderers rely on it: ``nano`` and ``*_nano`` are nano-units of the
 report's currency, ``board_ms`` and ``*_board_ms`` are GPU milliseconds (1 GPU-hour = 3,600,000).
@@ -18,7 +18,8 @@ STEP = "step_start_ms"
 
 @dataclass(frozen=True, slots=True)
 class CostAmount:
-    """GPU time and its cost. ``nano`` is None when nothing of it has a price; what has none is apart."""
+    """GPU time and its cost. ``nano`` is None when nothing of it has a price; time without a price is counted
+    apart."""
 
     board_ms: int
     nano: int | None
@@ -73,7 +74,8 @@ class EnergyUsage:
 
 @dataclass(frozen=True, slots=True)
 class GpuUtilisation:
-    """Three signals, never blended, memory and energy. What was never observed is None, never 0."""
+    """Three signals, which are never combined, memory and energy. What was never observed is None,
+    never 0."""
 
     busy: UsageSignal | None
     sm: UsageSignal | None
@@ -84,9 +86,8 @@ class GpuUtilisation:
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """Held time against that of the previous month, adjustments of either left out. ``nano`` is None when
-    either cost is; ``relative`` is None from 0.
-    """
+    """Held time compared with that of the previous month, adjustments of either left out. ``nano`` is None
+    when either cost is; ``relative`` is None when the previous cost is 0."""
 
     previous: CostAmount
     board_ms: int
@@ -154,7 +155,7 @@ class MeasureSums:
     def _energy(self) -> EnergyUsage | None:
         if self.energy_mj is None or not self.energy_observed_ms:
             return None
-        # A millijoule in a millisecond is a watt.
+        # A millijoule per millisecond is a watt.
         watts, coverage = (
             ratio(self.energy_mj, self.energy_observed_ms),
             ratio(self.energy_observed_ms, self.board_ms),
@@ -187,5 +188,5 @@ def named(keys: Sequence[str], values: Iterable[str]) -> Mapping[str, str]:
 
 
 def costliest_first(amount: CostAmount, key: object) -> tuple[int, int, object]:
-    """The order of every table: by cost, then GPU time, then key. What has no price ranks as 0."""
+    """The order of every table: by cost, then GPU time, then key. Rows without a price rank as 0."""
     return (-(amount.nano or 0), -amount.board_ms, key)

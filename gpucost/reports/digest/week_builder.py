@@ -1,4 +1,4 @@
-"""The digest of a week: what it cost, what of that was wasted, and what brings most back.
+"""The digest of a week: what it cost, what part of that was wasted, and which actions save most.
 
 For one team or for the platform; a team's digest is made from lines of that team only. Every number is a sum
 over the ledger, and the parts add up to it.
@@ -73,7 +73,7 @@ TOP_ACTIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """One workload whose wait was foretold: when it asked, and started or went without a start."""
+    """One workload whose wait was predicted: when it asked, and started or went without a start."""
 
     team: str
     asked_ms: int
@@ -83,11 +83,12 @@ class WaitFacts:
 
 @dataclass(frozen=True)
 class WeekInputs:
-    """Everything a WeekDigest is built from, read in ``scope``: of ``team`` only, or with an empty one all.
+    """Everything a WeekDigest is built from, read in ``scope``: of ``team`` only, or of all teams where that
+    is empty.
 
     ``lines`` are an aggregate by DIGEST_DIMS of the week, ``previous`` one by BEFORE_DIMS of the week before.
     ``waste`` is of the week, with its findings. ``budgets`` are nano-units a month by team. ``waits`` is None
-    where the ledger foretold none; ``waits_cut`` says that it told the last of them only.
+    where the ledger has no predictions; ``waits_cut`` says that it returned only the latest.
     """
 
     week: IsoWeek
@@ -109,7 +110,7 @@ class WeekInputs:
 
 
 def scope_of(team: str) -> Scope:
-    """That of one team only; of everything for the platform, which has no name."""
+    """The scope of one team; of everything for the platform, whose team is empty."""
     return Scope(frozenset({team})) if team else EVERYTHING
 
 
@@ -159,8 +160,8 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
 
 
 def budget_of(monthly_nano: int, windows: Iterable[Window]) -> int:
-    """The part of a monthly budget that falls on ``windows``, which do not overlap: of each month the part of
-    its time, rounded half-even once."""
+    """The part of a monthly budget that falls on ``windows``, which do not overlap: for each month the
+    covered part of its time, rounded half-even once."""
     part = Fraction(0)
     for window in windows:
         month = Month.of(window.start_ms)
@@ -173,8 +174,8 @@ def budget_of(monthly_nano: int, windows: Iterable[Window]) -> int:
 
 
 def _budgeted(inputs: WeekInputs) -> tuple[Window, ...] | None:
-    """The times that what was held is of, those that touch as one. None where clusters lack different times,
-    more than a change would put up with: one team may be in the one cluster, and one in the other."""
+    """The times for which the ledger has held time, adjacent ones joined. None where clusters lack different
+    times, by more than a comparison tolerates: each team may be in another cluster."""
     week, clusters = inputs.week.window, _clusters(inputs)
     covered: dict[str, list[Window]] = {cluster: [] for cluster in clusters}
     for item in sorted(inputs.windows, key=lambda each: each.start_ms):
@@ -204,7 +205,7 @@ def _clusters(inputs: WeekInputs) -> list[str]:
 
 
 def _not_compared(inputs: WeekInputs) -> str:
-    """Why nothing is said of a change: one of both weeks is not whole. Empty where both are."""
+    """Why no change is given: one of the two weeks is not whole. Empty where both are."""
     if not inputs.previous_windows:
         return "nothing of the week before in the ledger"
     clusters, week = _clusters(inputs), inputs.week
@@ -244,17 +245,17 @@ def _coverage(inputs: WeekInputs) -> WeekCoverage:
 
 
 def _waste(inputs: WeekInputs, cost: CostAmount, busy: UsageSignal | None) -> WasteReport | None:
-    """None, not zeros, where no detector has looked at any window of the week."""
+    """The week's waste; None, not zeros, where the detectors have not assessed any window of the week."""
     found = inputs.waste
     if not found.assessment.final + found.assessment.provisional:
         return None
-    # A team's waste is held against what the lines say it held: there is no capacity of its own.
+    # A team's waste is compared with what the lines say it held: a team has no capacity of its own.
     capacity = cost if found.capacity is None else found.capacity
     return build_waste(replace(found, capacity=capacity, held_busy=busy))
 
 
 def _actions(inputs: WeekInputs) -> tuple[Recommendation, ...]:
-    """What goes on now, began before the week ended, and nobody asked to be silent about."""
+    """Findings that are ongoing, began before the week ended, and are not muted."""
     known: list[KnownFinding] = [
         each
         for each in inputs.waste.findings
@@ -264,8 +265,10 @@ def _actions(inputs: WeekInputs) -> tuple[Recommendation, ...]:
 
 
 def _over(inputs: WeekInputs) -> Iterator[JobWaste]:
-    """What jobs wasted without a finding that goes on, the dearest first. A broken GPU is found by its node,
-    whoever holds it: while there is such a finding in a cluster, no job of it is said to be rid of one."""
+    """What jobs wasted without an ongoing finding, the most expensive first. A broken GPU has its finding by
+    node, whichever job holds it: while a cluster has such a finding, none of its jobs is reported as free of
+    one.
+    """
     going = [each.finding.draft for each in inputs.waste.findings if each.finding.goes_on]
     shared = {(each.subject.cluster, each.pattern) for each in going if each.subject.kind is SubjectKind.NODE}
     for row in wasteful_jobs(inputs.waste.lines, inputs.waste.findings):
@@ -297,7 +300,7 @@ def _budget(
     by_team: Mapping[str, CostAmount],
     teams: Sequence[str],
 ) -> WeekBudget | None:
-    """Of those of ``teams`` that the digest is about and that have a budget; None where none has."""
+    """The budgets of those of ``teams`` that the digest is about and that have one; None where none has."""
     own = [team for team in teams if team in inputs.budgets and inputs.team in ("", team)]
     if not own:
         return None
@@ -311,7 +314,7 @@ def _budget(
 
 
 def _days(inputs: WeekInputs, waste: WasteReport | None) -> tuple[DayOfWeek, ...]:
-    """All seven; none where nobody looked."""
+    """All seven days; none where the waste was not assessed."""
     if waste is None:
         return ()
     clusters = max(1, len(_clusters(inputs)))

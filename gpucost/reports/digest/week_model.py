@@ -42,10 +42,10 @@ class WeekCoverage:
 class WeekBudget:
     """``week_nano`` is the part of ``monthly_nano`` that falls by time on what the ledger has of the week,
     ``covered`` of it; ``spent`` is what the teams with a budget held, ``part`` of ``week_nano``. ``part`` is
-    None without a price, or from 0.
+    None without a price, or from a budget of 0.
 
-    All three are None where clusters lack different parts of the week: which of them a team
-    would have used, nobody can say.
+    All three are None where clusters lack different parts of the week: which of them a team would have used
+    is not known.
     """
 
     teams: int
@@ -58,7 +58,8 @@ class WeekBudget:
 
 @dataclass(frozen=True, slots=True)
 class TeamWeek:
-    """A team's row of the platform's digest. ``waste`` is None where nobody looked, or it held nothing."""
+    """A team's row of the platform's digest. ``waste`` is None where it was not assessed, or the team held
+    nothing."""
 
     row: GroupRow
     waste: TeamWaste | None
@@ -67,7 +68,7 @@ class TeamWeek:
 
 @dataclass(frozen=True, slots=True)
 class DayOfWeek:
-    """One day by bucket of waste; ``buckets`` is None for a day that the ledger has nothing of.
+    """One day by bucket of waste; ``buckets`` is None for a day without data in the ledger.
 
     ``covered`` is the part of the day of all clusters that has a window.
     """
@@ -79,9 +80,9 @@ class DayOfWeek:
 
 @dataclass(frozen=True, slots=True)
 class WeekWaits:
-    """Workloads whose wait was foretold: ``started`` of them in the week, after waits of ``p50_ms`` (half of
-    them), ``p90_ms`` and at most ``longest_ms``. ``waiting`` is how many wait still. ``cut``: there were more
-    than the ledger tells at once, and these asked last.
+    """Workloads whose wait was predicted: ``started`` of them in the week, after waits of ``p50_ms`` (half of
+    them), ``p90_ms`` and at most ``longest_ms``. ``waiting`` is how many still wait. ``cut``: there were more
+    than the ledger returns at once, and these asked last.
     """
 
     started: int
@@ -98,11 +99,11 @@ class WeekDigest:
 
     ``cost`` is what a team held; of the platform, all capacity, with ``held`` as a part of it. ``change`` is
     that of ``cost`` against the week before, None for the reason that ``not_compared`` gives. ``waste`` is
-    None where no detector has looked at any window of the week. ``actions`` are the first of what goes on
-    now, ``more_actions`` counts the others. ``over`` is what jobs wasted in the week where no finding goes on
-    any more, the dearest first, as many as ``actions`` are short of three; ``more_over`` counts the others.
-    ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs are the platform's, empty for a
-    team. ``waits`` is None where none was foretold.
+    None where the detectors have not assessed any window of the week. ``actions`` are the first of the
+    ongoing findings, ``more_actions`` counts the others. ``over`` is what jobs wasted in the week where no
+    finding is ongoing any more, the most expensive first, as many as ``actions`` are short of three;
+    ``more_over`` counts the others. ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs
+    are the platform's, empty for a team. ``waits`` is None where none was predicted.
     """
 
     week: str
@@ -142,7 +143,8 @@ class IsoWeek:
 
     @classmethod
     def parse(cls, text: str) -> IsoWeek:
-        """``2026-W43`` -> Week. Raises InputError for anything else, and for a week that a year has not."""
+        """``2026-W43`` -> IsoWeek. Raises InputError for anything else, and for a week that a year does not
+        have."""
         match = _WEEK.match(text)
         allowed = "YYYY-Www of ISO 8601, such as 2026-W43, from 2010-W01 to 2099-W52"
         if match is None or not 2010 <= int(match[1]) <= 2099:
@@ -155,7 +157,7 @@ class IsoWeek:
 
     @classmethod
     def of(cls, instant_ms: int) -> IsoWeek:
-        """The week that an instant is in."""
+        """The week that contains an instant."""
         year, number, _ = datetime.fromtimestamp(instant_ms / 1000, UTC).isocalendar()
         return cls(year, number)
 

@@ -1,6 +1,6 @@
-"""From facts to a diagnosis. Pure: the same probe gives the same answer.
+"""From the facts of a probe to a diagnosis. Pure: the same probe gives the same answer.
 
-What was found in one cluster, in words; names of others' are made safe to look at where they are shown.
+``facts`` describes what was found in one cluster; names from outside are made safe where they are displayed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _KINDS = (("own", "gpucost's collector"), ("state", "kube-state-metrics"), ("gpu
 
 
 def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
-    """In the order in which they are shown."""
+    """The facts of a cluster, in the order in which they are shown."""
     return (
         *_when(case, probe),
         *_pods(case, case.wanted),
@@ -206,14 +206,15 @@ def _listed(names: Iterable[str], most: int = _MOST) -> str:
 
 
 _LOOKBACK_MS = 5 * MINUTE_MS
-"""As far as Prometheus looks back for what is there now."""
+"""The lookback of Prometheus' instant queries."""
 _USES = (DoctorFeature.TEAMS, DoctorFeature.JOBS, DoctorFeature.BUSY)
 
 
 def diagnose(
     probe: ServerProbe, wanted: DoctorRequirements | None = None, program: Sequence[str] = ("gpucost",)
 ) -> ServerDiagnosis:
-    """What ``probe`` is good for. ``program`` is how gpucost was called, for the command to run next."""
+    """The diagnosis of ``probe``. ``program`` is the command with which gpucost was called, for the suggested
+    next command."""
     known = [_cluster(probe, each, wanted or DoctorRequirements()) for each in probe.clusters]
     if not known:
         return _nothing(probe)
@@ -256,7 +257,7 @@ def _cluster(probe: ServerProbe, cluster: ClusterProbe, wanted: DoctorRequiremen
     is_there = (
         seen is not None and case.is_whole(seen) and cost.verdict in (FeatureVerdict.YES, FeatureVerdict.PART)
     )
-    # Of what is there no more, no month to come is whole.
+    # Of series that are no longer there, no future month will be whole.
     whole = first_whole(case) if at_ms == probe.now_ms else None
     return ClusterDiagnosis(
         cluster=cluster.cluster,
@@ -269,7 +270,7 @@ def _cluster(probe: ServerProbe, cluster: ClusterProbe, wanted: DoctorRequiremen
 
 
 def _ordered(found: Sequence[DiagnosisStep]) -> tuple[DiagnosisStep, ...]:
-    """As they come, those that gain nothing last."""
+    """In the given order, those without a gain last."""
     return tuple(sorted(found, key=lambda step: not step.gains))
 
 
@@ -285,7 +286,8 @@ def _told(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
 
 
 def _but(cluster: ClusterDiagnosis, cost: FeatureFinding) -> str:
-    """What is to be known of it: the cost's own faults, else what it cannot be divided by."""
+    """The limitations of a cost that can be computed: its own defects, else the features by which it cannot
+    be divided."""
     if cost.verdict is not FeatureVerdict.YES:
         return f", with this to know: {cost.why}"
     lacking = [each.value for each in _USES if cluster.features[each].verdict is not FeatureVerdict.YES]
@@ -297,7 +299,7 @@ def _goes_on(probe: ServerProbe) -> bool:
 
 
 def _length(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
-    """How much of a month that goes on is there: on a new stack it is little, and that is no fault."""
+    """How much of a running month there is: on a new stack it is little, which is not a defect."""
     lasted_ms = _lasted_ms(probe, cluster)
     return f", {_about(lasted_ms)} of it" if lasted_ms and _goes_on(probe) else ""
 
@@ -319,7 +321,7 @@ def _lasted_ms(probe: ServerProbe, cluster: ClusterDiagnosis) -> int:
 
 
 def _state(probe: ServerProbe, cluster: ClusterDiagnosis) -> SeriesPresence | None:
-    """When there was in the month what says who held what."""
+    """When the month had series that say who held what."""
     kinds = _probed(probe, cluster).seen or {}
     return kinds.get("own") or kinds.get("state")
 
@@ -333,8 +335,8 @@ def _is_there_now(probe: ServerProbe, cluster: ClusterDiagnosis) -> bool:
 
 
 def _running(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
-    """The running month, where a report has at least some minutes of it, and nothing of the month that is
-    asked for if that is another."""
+    """The running month, where a report has at least some minutes of it, and nothing of the requested month
+    if that is another."""
     if not _is_there_now(probe, cluster):
         return ""
     running = Month.of(probe.now_ms)
@@ -348,7 +350,7 @@ def _running(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
 
 
 def _later(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
-    """The month that can be asked for instead, where its whole past is there."""
+    """The month that can be requested instead, where its whole past is there."""
     if cluster.first_whole is None:
         return ""
     month = Month.parse(cluster.first_whole)
@@ -358,14 +360,14 @@ def _later(probe: ServerProbe, cluster: ClusterDiagnosis) -> str:
 
 
 def _named(probe: ServerProbe, whole: str) -> str:
-    """The month that can be told, and from when on it is over."""
+    """The month whose cost can be computed, and from when on it is over."""
     month = Month.parse(whole)
     over_ms = month.window.end_ms
     return whole if over_ms <= probe.now_ms else f"{whole}, over on {iso(over_ms)[:10]}"
 
 
 def _has_begun(probe: ServerProbe, month: Month) -> bool:
-    """So long ago that what is there now was there in it."""
+    """Whether the month began so long ago that series of now were there in it."""
     return month.window.start_ms + _LOOKBACK_MS <= probe.now_ms
 
 

@@ -45,10 +45,11 @@ _NOTHING = "there is no month's cost to divide"
 _NOBODY = "nothing tells who holds the GPUs"
 _NOW = " (now)"
 _UNDATED = (DoctorFeature.COST, DoctorFeature.LIVE)
-"""Told when it is judged; and what is about now alone."""
+"""Features whose time is part of their verdict, or that are about the present only."""
 _SOME = 4
 _ENOUGH = 0.8
-"""Of the time held: at the edges of half an hour, and of pods, a scrape or two are missing."""
+"""The part of held time that is enough: at the edges of half an hour, and of pods, a scrape or two are
+missing."""
 _MEASURED = {
     DoctorFeature.BUSY: "busy",
     DoctorFeature.SM: "sm",
@@ -69,7 +70,7 @@ _USE = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterCase:
-    """One cluster, looked at ``at_ms``, and the part of the month that is past."""
+    """One cluster, probed ``at_ms``, and the part of the month that is past."""
 
     probe: ClusterProbe
     asked: Window
@@ -78,13 +79,13 @@ class ClusterCase:
 
     @property
     def trial(self) -> TrialReading | None:
-        """What a report says of the last minutes, where kube-state-metrics is what it is made of."""
+        """The report on the last minutes, where it is made from kube-state-metrics."""
         found = self.probe.trial
         return None if self.is_own or found is None or not found.capacity_ms else found
 
     @property
     def is_later(self) -> bool:
-        """Whether what is there is looked at after the month: it says nothing of what was there then."""
+        """Whether the cluster was probed after the month: what is there now says nothing of the month."""
         return self.at_ms > self.asked.end_ms
 
     def seen(self, kind: str) -> SeriesPresence | None:
@@ -92,14 +93,14 @@ class ClusterCase:
 
     @property
     def state(self) -> SeriesPresence | None:
-        """Of what says who held what: whichever was there all the time, gpucost's collector first; else
-        whichever was there longer."""
+        """The series that say who held what: gpucost's collector or kube-state-metrics, whichever was there
+        all the time, the collector first; else whichever was there longer."""
         found = [each for each in (self.seen("own"), self.seen("state")) if each is not None]
         return max(found, key=lambda each: (self.is_whole(each), each.instants), default=None)
 
     @property
     def is_own(self) -> bool:
-        """Whether gpucost's collector is what costs are told from."""
+        """Whether costs are computed from gpucost's collector."""
         own = self.seen("own")
         return own is not None and own is self.state
 
@@ -110,16 +111,17 @@ class ClusterCase:
 
     @property
     def slack_ms(self) -> int:
-        """What may be missing at either end of the month: an hour, and while it is young a tenth of it."""
+        """How much may be missing at either end of the month: an hour, and while it is young a tenth of
+        it."""
         return min(HOUR_MS, max(self.wanted.max_gap_ms, self.asked.length_ms // 10))
 
     def is_whole(self, seen: SeriesPresence) -> bool:
-        """Whether it was there from the beginning to the end, but for ``slack_ms``."""
+        """Whether the series were there from the beginning to the end, but for ``slack_ms``."""
         starts = seen.first_ms <= self.asked.start_ms + self.slack_ms
         return starts and seen.last_ms >= self.asked.end_ms - self.slack_ms
 
     def bounds(self, seen: SeriesPresence) -> str:
-        """Which part of the month is there."""
+        """The part of the month for which the series are there."""
         is_late = seen.first_ms > self.asked.start_ms + self.slack_ms
         begins = f"samples begin {iso(seen.first_ms)}" if is_late else ""
         is_early = seen.last_ms < self.asked.end_ms - self.slack_ms
@@ -132,7 +134,7 @@ class ClusterCase:
 
 
 def share_of(part: int, whole: int) -> str:
-    """In percent, never 0 % of something nor all of what is not."""
+    """The share in percent, never 0 % of something nor 100 % of less than all."""
     percent = 100 * part / max(whole, 1)
     if percent >= 99.5 and part < whole:
         return "more than 99 %"
@@ -172,7 +174,7 @@ def judge(case: ClusterCase) -> dict[DoctorFeature, FeatureFinding]:
 
 
 def _dated(case: ClusterCase, finding: FeatureFinding) -> FeatureFinding:
-    """What is lacking now may have been there in the month, and is told as what it is."""
+    """A defect of now may not have been there in the month: it is marked as of now."""
     is_of_now = case.is_later and finding.verdict in (PART, NO)
     says = finding.why
     if not is_of_now or says.endswith(_NOW) or says == _NOTHING or says in case.all_bounds:
@@ -227,7 +229,7 @@ def _cost_of_kube_state(case: ClusterCase) -> FeatureFinding:
 
 
 def _unseen(pods: PodSeries, nodes: NodeSeries) -> list[str]:
-    """What holds less because a series is not there."""
+    """What the cost leaves out because a series is missing."""
     lacks = []
     if pods.with_node < pods.pods and not pods.with_node:
         lacks.append("requests name no node")
@@ -249,7 +251,7 @@ def _unknown_models(case: ClusterCase, nodes: NodeSeries) -> list[str]:
 
 
 def _unbilled(trial: TrialReading) -> list[str]:
-    """What a report leaves without a price, or bills to nobody."""
+    """What a report leaves without a price, or bills to no team."""
     lacks = []
     unknown = trial.unpriced.get("", 0)
     named = {model: ms for model, ms in trial.unpriced.items() if model and ms}
@@ -263,7 +265,7 @@ def _unbilled(trial: TrialReading) -> list[str]:
 
 
 def _unshared(trial: TrialReading) -> list[str]:
-    """What pods hold of MIG slices and shared GPUs that costs nothing."""
+    """MIG slices and shared GPUs that pods hold and that cost nothing."""
     lacks = []
     if trial.unshared_pods:
         pods = counted(trial.unshared_pods, "pod")
@@ -300,7 +302,7 @@ def _teams(case: ClusterCase) -> FeatureFinding:
 
 
 def _named(trial: TrialReading) -> FeatureFinding:
-    """Whom what is held is put down to. Rules by namespace need no label."""
+    """How much held time has a team, project or user. Rules by namespace need no label."""
     held = trial.held_ms
     shares = {kind: trial.named.get(kind, 0) for kind in ("team", "project", "user")}
     found = ", ".join(f"{kind} of {share_of(ms, held)}" for kind, ms in shares.items() if ms)
@@ -374,7 +376,7 @@ def _sharing(case: ClusterCase) -> FeatureFinding:
 
 
 def is_shared(probe: ClusterProbe) -> bool:
-    """Whether anything says that GPUs are handed out several times."""
+    """Whether anything shows that GPUs are handed out several times."""
     nodes, gpus = probe.nodes, probe.gpus
     if gpus is not None and gpus.replicas:
         return True
@@ -396,7 +398,7 @@ def _use(case: ClusterCase, feature: DoctorFeature, fields: tuple[DcgmField, ...
     if case.trial is not None and case.trial.held_ms:
         return _measured(case, case.trial, feature, fields)
     rows = max((gpus.fields.get(each.value, 0) for each in fields), default=0)
-    if feature is DoctorFeature.BUSY:  # slices have the one, old exporters the other
+    if feature is DoctorFeature.BUSY:  # MIG slices have the one, old exporters the other
         rows = min(gpus.rows, sum(gpus.fields.get(each.value, 0) for each in fields))
     if not rows:
         return FeatureFinding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)}")

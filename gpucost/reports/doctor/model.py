@@ -1,6 +1,6 @@
-"""A diagnosis: what works, what does not, why, and what to turn on.
+"""The types of a diagnosis: what works, what does not, why, and what to turn on.
 
-What gpucost reads by label, under its names in Kubernetes and in Prometheus.
+Also what gpucost reads by label, under its names in Kubernetes and in Prometheus.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FeatureVerdict(StrEnum):
 
 
 class DoctorFeature(StrEnum):
-    """In the order in which they are shown."""
+    """The features of gpucost, in the order in which they are shown."""
 
     COST = "month's cost"
     TEAMS = "cost by team, project and user"
@@ -61,7 +61,7 @@ class FeatureFinding:
 
 @dataclass(frozen=True, slots=True)
 class SettingSnippet:
-    """One way to set it: ``where`` it stands, and ``text``, to be copied as it is."""
+    """One way to set it: ``where`` it is set, and ``text``, to be copied as it is."""
 
     where: str
     text: str
@@ -69,7 +69,7 @@ class SettingSnippet:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisStep:
-    """What to turn on, and what for. ``gains`` is empty for what is only tidier."""
+    """What to turn on, and what for. ``gains`` is empty for steps that only tidy up."""
 
     title: str
     settings: tuple[SettingSnippet, ...]
@@ -87,8 +87,8 @@ class DiagnosisFact:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDiagnosis:
-    """One cluster. ``can_tell`` is whether the cost of the month can be told; ``first_whole`` is the first
-    month of which there will be all, where the one asked for has a part only."""
+    """One cluster. ``can_tell`` is whether the cost of the month can be computed; ``first_whole`` is the
+    first month that will be there as a whole, where the requested one has a part only."""
 
     cluster: str
     can_tell: bool
@@ -133,7 +133,7 @@ PLACES = (
     *(INSTANCE_TYPE, "topology.kubernetes.io/region", "topology.kubernetes.io/zone"),
     *("karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType", "cloud.google.com/gke-spot"),
 )
-"""Of those that are looked at, what most clusters have; the others are in ``PLACE_LABELS``."""
+"""Of the labels that are read, those that most clusters have; the others are in ``PLACE_LABELS``."""
 assert set(PLACES) <= set(PLACE_LABELS)
 QUEUES = (*KUEUE_QUEUES, *VOLCANO_QUEUES)
 
@@ -163,9 +163,10 @@ def annotations_in(keys: Iterable[str], exported: Collection[str]) -> tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class LabelAllowlist:
-    """What to export of one kind of object: label ``keys``, those that gpucost reads and that are exported
-    already among them; and by their sanitised names, which cannot be turned back, ``others`` that are.
-    ``is_known`` is whether it could be read what is exported."""
+    """What to export of one kind of object: label ``keys``, both those that gpucost reads and those that are
+    exported already; and ``others``, exported labels by their sanitised names, which cannot be turned back
+    into keys. ``is_known`` is whether the exported labels could be read.
+    """
 
     kind: str
     keys: tuple[str, ...]
@@ -177,8 +178,8 @@ class LabelAllowlist:
 
 
 def slice_labels(nodes: NodeSeries, profiles: Iterable[str] = ()) -> tuple[str, ...]:
-    """How many slices of each kind there are, of those that nodes hand out and of ``profiles``, and how often
-    each is shared: GPU feature discovery writes a label of each under MIG strategy ``mixed``."""
+    """The labels in which GPU feature discovery says how many slices of each kind a node has and how often
+    each is shared, under MIG strategy ``mixed``: for kinds that nodes hand out, and for ``profiles``."""
     kinds = {each.removesuffix(".shared") for each in nodes.resources if each.startswith(_MIG)}
     kinds |= {_MIG + each.replace("+", ".") for each in profiles}
     return tuple(f"{kind}.{fact}" for kind in sorted(kinds) for fact in ("count", "replicas"))
@@ -187,7 +188,8 @@ def slice_labels(nodes: NodeSeries, profiles: Iterable[str] = ()) -> tuple[str, 
 def allowlists(
     wanted: DoctorRequirements, pods: PodSeries | None, nodes: NodeSeries | None, profiles: Iterable[str] = ()
 ) -> tuple[LabelAllowlist, ...]:
-    """Of labels: what is worth exporting, and what is exported and read. ``profiles`` are MIG's in use."""
+    """Allowlists of labels: what should be exported, and what is exported and read. ``profiles`` are the MIG
+    profiles in use."""
     pods, nodes = pods or PodSeries(), nodes or NodeSeries()
     owners = wanted.owners.all
     worth = (*GPU_LABELS, *slice_labels(nodes, profiles), *PLACES)
@@ -201,7 +203,7 @@ def allowlists(
 
 
 def annotation_lists(wanted: DoctorRequirements, pods: PodSeries | None) -> LabelAllowlist:
-    """Of annotations of pods: Volcano names queues and groups in them."""
+    """Allowlists of annotations of pods: Volcano names queues and groups in them."""
     known = (*wanted.pod_keys, *LINKS)
     keys = (*VOLCANO_QUEUES[:1], *VOLCANO_GROUPS[:1], WORKLOAD)
     exported = None if pods is None else pods.annotations

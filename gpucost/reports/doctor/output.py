@@ -1,6 +1,6 @@
-"""A diagnosis in a terminal. Foreign names are shown harmless, settings can be copied.
+"""A diagnosis in a terminal, and as JSON for programs.
 
-A diagnosis for programs: what the terminal shows, as plain values.
+Names from outside are made safe to display; settings can be copied.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def print_diagnosis(diagnosis: ServerDiagnosis, console: Console) -> None:
 
 
 def print_steps(steps: Sequence[DiagnosisStep], console: Console, where: str = "") -> None:
-    """Numbered, what gains most first."""
+    """The steps, numbered, those with the largest gain first."""
     if not steps:
         return
     console.print(Text(f" To turn on{where}", "bold"))

@@ -24,7 +24,7 @@ GPUCOST = "gpucost (settings file)"
 PROMETHEUS = "Prometheus (flag)"
 _MOST = 20
 RETENTION = "62d"
-"""A month, and the month after it in which it is asked for."""
+"""A month, and the month after it in which its report is made."""
 
 _CSV = {
     DcgmField.BUSY: "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).",
@@ -51,7 +51,7 @@ def kube_state() -> DiagnosisStep:
 
 
 def kube_series(names: Iterable[str], gains: tuple[DoctorFeature, ...]) -> DiagnosisStep:
-    """Series that kube-state-metrics gives by default, and that something keeps from Prometheus."""
+    """Series that kube-state-metrics exports by default, and that do not reach Prometheus."""
     listed = sorted(names)
     return DiagnosisStep(
         f"Keep {', '.join(listed)}",
@@ -86,7 +86,7 @@ _WILDCARDS = (
 
 
 def _kept(allowed: Sequence[LabelAllowlist]) -> str:
-    """What else is exported, under the names that Prometheus has."""
+    """The other labels that are exported, under the names that Prometheus has."""
     others = [
         f"{each.kind} {', '.join(each.others[:_MOST])}"
         + (f" and {len(each.others) - _MOST} more" if len(each.others) > _MOST else "")
@@ -132,7 +132,7 @@ def pod_uids() -> DiagnosisStep:
 
 
 def believed_jobs(setting: str, job: str, what: str) -> DiagnosisStep:
-    """One of several scrape jobs that give the same kind of series."""
+    """One of several scrape jobs that export the same kind of series."""
     return DiagnosisStep(
         f"Say which scrape job of {what} is right",
         (SettingSnippet(GPUCOST, f"prometheus:\n  {setting}: [{_quoted(job)}]"),),
@@ -143,7 +143,7 @@ def believed_jobs(setting: str, job: str, what: str) -> DiagnosisStep:
 
 
 def stranger(found: ForeignJob) -> DiagnosisStep:
-    """A scrape job that gives series of an exporter, and is not taken for it."""
+    """A scrape job that exports series of an exporter, and is not trusted for it."""
     gpu_hours = (found.gpu_ms or 0) / HOUR_MS
     hours = f" Its series claim {gpu_hours:,.1f} GPU-hours of the last day." if gpu_hours else ""
     known = SettingSnippet(GPUCOST, f"prometheus:\n  {found.setting}: {_listed(found.believed)}")
@@ -157,9 +157,10 @@ def stranger(found: ForeignJob) -> DiagnosisStep:
 
 
 def foreign_series(job: str, believed: Sequence[str], *, is_opencost: bool) -> DiagnosisStep:
-    """Series of kube-state-metrics' names that another exporter gives, and that no report reads. OpenCost's
+    """Series of kube-state-metrics' names that another exporter exports, and that no report reads. OpenCost's
     switches are EMIT_KSM_V1_METRICS, true unless set, and where that is false EMIT_KSM_V1_METRICS_ONLY, which
-    leaves those of nodes, namespaces and labels of pods (opencost 1.112, pkg/env/costmodelenv.go)."""
+    leaves those of nodes, namespaces and labels of pods (opencost 1.112, pkg/env/costmodelenv.go).
+    """
     drop = "metric_relabel_configs:\n  - source_labels: [__name__]\n    regex: kube_.+\n    action: drop"
     own = SettingSnippet(GPUCOST, f"prometheus:\n  {KUBE_JOBS}: {_listed(believed)}")
     relabel = SettingSnippet(f"Prometheus (scrape job {job})", drop)
@@ -194,7 +195,7 @@ def foreign_series(job: str, believed: Sequence[str], *, is_opencost: bool) -> D
 
 
 def hidden_job(job: str, believed: Sequence[str], names: Iterable[str]) -> DiagnosisStep:
-    """A part of kube-state-metrics that a scrape job of its own gives."""
+    """A part of kube-state-metrics that has a scrape job of its own."""
     listed = _listed(dict.fromkeys((*believed, job)))
     return DiagnosisStep(
         "Name all scrape jobs of kube-state-metrics",
@@ -212,7 +213,7 @@ def _listed(jobs: Iterable[str]) -> str:
 def other_job(
     setting: str, jobs: Sequence[str], what: str, gains: tuple[DoctorFeature, ...]
 ) -> DiagnosisStep:
-    """No job that gpucost was told to believe gives such series, and ``jobs`` do."""
+    """No job that gpucost was configured to trust has such series, and ``jobs`` do."""
     listed = ", ".join(job or "a job without a name" for job in jobs[:4])
     return DiagnosisStep(
         f"Name the scrape job of {what} that is there",
@@ -384,7 +385,7 @@ def targets(job: str) -> DiagnosisStep:
 
 
 def again(last: str) -> DiagnosisStep:
-    """What was scraped, and is no more."""
+    """What was scraped, and is no longer."""
     return DiagnosisStep(
         "Find out why kube-state-metrics is scraped no more",
         (SettingSnippet("Prometheus (query)", 'up{job=~".*kube-state-metrics.*"}'),),

@@ -1,4 +1,4 @@
-"""What to turn on in one cluster, what gains most first."""
+"""What to turn on in one cluster, the largest gain first."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from gpucost.reports.doctor.model import (
 )
 
 JOBS = {KUBE_JOBS: "kube-state-metrics", OWN_JOBS: "gpucost"}
-"""Settings of scrape jobs, and whose they are."""
+"""Settings that name scrape jobs, and whose jobs these are."""
 _NOT_REPLICAS = frozenset({"job", "instance", "pod", "service", "endpoint", "namespace", "container", "node"})
-"""What differs between targets; any other label that differs is one that a Prometheus or a proxy added."""
+"""Labels that differ between targets; any other label that differs was added by a Prometheus or a proxy."""
 _LABELLED = (DoctorFeature.TEAMS, DoctorFeature.QUEUES, DoctorFeature.SHARING, DoctorFeature.UNADVERTISED)
 _OWN = (DoctorFeature.LIVE, DoctorFeature.QUOTAS, *settings.USES)
 _SETTINGS = (
@@ -57,7 +57,7 @@ _SETTINGS = (
     (OWN_JOBS, "gpucost", _OWN),
     (GPU_JOBS, "dcgm-exporter", settings.USES),
 )
-"""Settings that name scrape jobs, of what, and what that tells."""
+"""Settings that name scrape jobs, the exporter of these jobs, and the features that depend on it."""
 _AGE = re.compile(r"(\d+)(ms|[smhdwy])")
 _UNITS = {
     "ms": 1,
@@ -82,7 +82,7 @@ _FIELDS = (
 def steps(
     case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding], probe: ServerProbe
 ) -> tuple[DiagnosisStep, ...]:
-    """In order: what costs need, what they are divided by, use, queues, and what is only tidier."""
+    """The steps in order: what costs need, what they are divided by, use, queues, and tidying up."""
     if case.is_own:
         own = (
             _others(case),
@@ -113,7 +113,7 @@ def steps(
 
 
 def first_whole(case: ClusterCase) -> Month | None:
-    """The first month that will be there as a whole, where the one asked for is not."""
+    """The first month that will be there as a whole, where the requested one is not."""
     seen = case.state
     if seen is None:
         return Month.of(case.at_ms).next() if case.is_there_now else None
@@ -123,7 +123,8 @@ def first_whole(case: ClusterCase) -> Month | None:
 
 
 def retention_ms(text: str | None) -> int | None:
-    """``15d``, ``1w2d`` or ``15d or 10GB`` in milliseconds; None for what is not said, or without an end."""
+    """``15d``, ``1w2d`` or ``15d or 10GB`` in milliseconds; None where the server reports none, or no limit
+    of time."""
     word = (text or "").split(" ")[0]
     parts = _AGE.findall(word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
@@ -132,7 +133,7 @@ def retention_ms(text: str | None) -> int | None:
 
 
 def is_too_short(case: ClusterCase, probe: ServerProbe) -> bool:
-    """Whether what is missing of the month was, or may have been, dropped for its age."""
+    """Whether the missing part of the month was, or may have been, dropped for its age."""
     if first_whole(case) is None:
         return False
     kept = retention_ms(probe.retention)
@@ -168,7 +169,8 @@ def _copies(case: ClusterCase) -> Iterator[DiagnosisStep]:
 
 
 def replica_labels(double: DuplicateSeries) -> tuple[str, ...]:
-    """The labels that can only be those of HA members; none where two scrape jobs are the reason."""
+    """The labels that can only be those of HA replicas of Prometheus; none where two scrape jobs are the
+    reason."""
     if "job" in double.labels:
         return ()
     return tuple(label for label in double.labels if label not in _NOT_REPLICAS)
@@ -224,7 +226,7 @@ def _labels(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) ->
 
 
 def _missing_labels(case: ClusterCase) -> set[DoctorFeature]:
-    """The features of which a label is not exported: where labels could not be read, none."""
+    """The features that lack a label because it is not exported; none where labels could not be read."""
     nodes, pods = case.probe.nodes, case.probe.pods
     missing = set()
     if nodes is not None and nodes.labels is not None:
@@ -261,14 +263,14 @@ def _gpus(case: ClusterCase, found: Mapping[DoctorFeature, FeatureFinding]) -> I
         yield settings.dcgm_pods()
     if is_shared(case.probe) and not gpus.replicas:
         yield settings.shared_gpus()
-    # A field that some GPUs have is exported already: the others cannot give it.
+    # A field that some GPUs have is exported already: the other GPUs cannot provide it.
     missing = [
         (feature, each)
         for feature, fields in _FIELDS
         for each in fields
         if found[feature].verdict is not FeatureVerdict.YES and not gpus.fields.get(each.value)
     ]
-    # Rows of XID are there only once one has happened.
+    # Series of XID errors exist only once one has occurred.
     if any(each is not DcgmField.XID for _, each in missing):
         fields = tuple(dict.fromkeys(each for _, each in missing))
         yield settings.dcgm_fields(fields, tuple(dict.fromkeys(feature for feature, _ in missing)))
@@ -289,8 +291,8 @@ def _believed(case: ClusterCase) -> Iterator[DiagnosisStep]:
 
 
 def _strangers(case: ClusterCase) -> Iterator[DiagnosisStep]:
-    """Jobs of which nothing is believed; of kube-state-metrics' names those that tell of nodes, as others are
-    told of beside it."""
+    """Jobs that are not trusted at all; under kube-state-metrics' names only those that export nodes, as the
+    others are reported by ``_beside``."""
     nodes = case.probe.jobs.get(KUBE_JOBS, {})
     told = [each for each in case.probe.strangers if each.setting != KUBE_JOBS or each.job in nodes]
     for each in told[:_MOST_STRANGERS]:
@@ -298,13 +300,15 @@ def _strangers(case: ClusterCase) -> Iterator[DiagnosisStep]:
 
 
 def beside_kube_state(probe: ClusterProbe) -> tuple[UnbelievedJob, ...]:
-    """Jobs that give series of its names, and none of when nodes were created: they are not it."""
+    """Jobs that export series of kube-state-metrics' names, but not the creation times of nodes: they are not
+    kube-state-metrics."""
     choices = probe.jobs.get(KUBE_JOBS, {})
     return tuple(each for each in probe.unbelieved if each.job not in choices)
 
 
 def _beside(case: ClusterCase) -> Iterator[DiagnosisStep]:
-    """What others say under its names: OpenCost, or a part of kube-state-metrics in a job of its own."""
+    """Other sources of series under its names: OpenCost, or a part of kube-state-metrics in a job of
+    its own."""
     jobs = tuple(sorted(case.probe.jobs.get(KUBE_JOBS, {})))
     for each in beside_kube_state(case.probe):
         is_hidden = ksm.REQUESTS in each.names and not each.is_opencost
@@ -315,7 +319,7 @@ def _beside(case: ClusterCase) -> Iterator[DiagnosisStep]:
 
 
 def _missing(case: ClusterCase) -> Iterator[DiagnosisStep]:
-    """What has to be scraped, where nothing says who holds what, and no setting hides it."""
+    """What has to be scraped, where no series says who holds what, and no setting hides it."""
     hidden = case.probe.others.keys()
     if not hidden & {KUBE_JOBS, OWN_JOBS}:
         yield settings.kube_state()
@@ -324,7 +328,7 @@ def _missing(case: ClusterCase) -> Iterator[DiagnosisStep]:
 
 
 def _others(case: ClusterCase) -> Iterator[DiagnosisStep]:
-    """Settings that name jobs without series, while others have them."""
+    """Settings that name jobs without series, while other jobs have them."""
     for setting, what, gains in _SETTINGS:
         if jobs := case.probe.others.get(setting):
             yield settings.other_job(setting, jobs, what, gains)

@@ -1,8 +1,7 @@
-"""What a source still has of a job: each GPU that it held, and what it waited for.
+"""The report of one job: what it held, what it cost, and the trace from the sum to its parts.
 
-The ledger keeps sums; single GPUs and waits are history, which a source holds for as long as it holds it.
-
-The report of one job: what it held, what it cost, and the trace from the sum to its parts.
+``live_view`` adds what a source still has of the job: each GPU that it held, and what it waited for. The
+ledger keeps sums; single GPUs and waits are history, available for as long as the source retains it.
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ class JobWait:
 
 @dataclass(frozen=True, slots=True)
 class JobLiveView:
-    """What the source had in ``spans``, and in ``notes`` what it had not, and why. ``waited_ms`` is wall time
-    in which any of its pods waited."""
+    """What the source has in ``spans``; ``notes`` say what is missing, and why. ``waited_ms`` is wall time in
+    which any of its pods waited."""
 
     spans: tuple[Window, ...]
     gpus: tuple[GpuUse, ...]
@@ -109,7 +108,7 @@ class JobLiveView:
 def live_view(
     job_uid: str, looks: Sequence[tuple[Window, ClusterFrames]], notes: Iterable[str] = ()
 ) -> JobLiveView:
-    """What ``looks`` (stretches that do not overlap, and their frames) show of the job."""
+    """What ``looks`` (stretches that do not overlap, and their frames) contain of the job."""
     gpus = [use for _, frames in looks for use in _gpus(job_uid, frames)]
     waits = [wait for _, frames in looks for wait in _waits(job_uid, frames)]
     starts, ends = union([wait.span.start_ms for wait in waits], [wait.span.end_ms for wait in waits])
@@ -164,7 +163,7 @@ def _gpus(job_uid: str, frames: ClusterFrames) -> list[GpuUse]:
 
 
 def _waits(job_uid: str, frames: ClusterFrames) -> list[JobWait]:
-    """Stretches that touch and are alike in everything are one."""
+    """Adjacent stretches that are equal in everything else are joined."""
     rows = frames.demand
     stretches: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
     for *key, start, end in rows[rows["job_uid"] == job_uid][[*_WAIT_KEYS, "start_ms", "end_ms"]].itertuples(
@@ -357,9 +356,9 @@ def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:
 def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None, currency: str) -> str:
     """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of GPUs.
 
-    Units are told from GPU time, ``share`` of a GPU and span. Where no number of units held all of the
-    span explains the time (a pod with gaps, several pods of one name), the GPU-hours stand in their place. A
-    sum that differs from its formula by what was dealt to keep totals exact is shown as it is.
+    The number of units follows from GPU time, ``share`` of a GPU and span. Where no number of units that held
+    all of the span explains the time (a pod with gaps, several pods of one name), the GPU-hours stand in
+    their place. A sum that differs from its formula because of apportioning is shown as it is.
     """
     units = _units(amount.board_ms, span, share)
     if units is None:
@@ -375,10 +374,11 @@ def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None
 
 
 def _units(board_ms: int, span: Window, share: Fraction) -> int | None:
-    """The number of units whose time over the whole span this is, but for what dealing leaves; else None."""
+    """The number of units whose time over the whole span this is, but for the remainder of apportioning; else
+    None."""
     one = share * span.length_ms
     units = round(board_ms / one)
-    # Whole GPUs are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on
-    # the node; a gap is longer, since Kubernetes writes times in whole seconds.
+    # Whole GPUs are never apportioned. Apportioning a part moves milliseconds, once for each pod that came or
+    # went on the node; a gap is longer, since Kubernetes writes times in whole seconds.
     left = 0 if share == 1 else max(units * share * SECOND_MS / 2, Fraction(board_ms, 1_000_000))
     return units if units and abs(units * one - board_ms) <= left else None

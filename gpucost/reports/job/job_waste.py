@@ -1,4 +1,4 @@
-"""What a job wasted, by the waste ledger, and what was found about it, with the change to make."""
+"""What a job wasted, by the waste ledger, and the findings about it, with the change to make."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from gpucost.reports.waste.waste_report import WasteAssessment, WasteRow, held_r
 
 @dataclass(frozen=True, slots=True)
 class JobAccount:
-    """Where the time that the job held went: ``buckets`` add up to what it held, those of nobody's time left
-    out. ``wasted`` could have been somebody else's; ``assessment`` says how much of it was looked at."""
+    """Where the time that the job held went: ``buckets`` add up to what it held; those of time without a
+    holder are left out. ``wasted`` could have been of use to others; ``assessment`` says how much of it was
+    assessed.
+    """
 
     wasted: CostAmount
     share: Fraction | None
@@ -34,9 +36,10 @@ class JobAccount:
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """A finding about the job, and the exact change to make. ``until`` is None while it goes on; of what is
-    resolved it is the end that was seen, or else when it was resolved. ``wasted`` is that of the last day of
-    it; a part that is not ``counted`` is a view, in no sum."""
+    """A finding about the job, and the exact change to make. ``until`` is None while it is ongoing; of a
+    resolved one it is the end that was observed, or else when it was resolved. ``wasted`` is that of its last
+    day; one that is not ``counted`` is a view, in no sum.
+    """
 
     finding: int
     pattern: str
@@ -55,8 +58,8 @@ class JobFinding:
 
 @dataclass(frozen=True, slots=True)
 class JobObservation:
-    """What a detector says of the job when it looks at the job's time again: as JobFinding, without a life.
-    ``wasted`` is all the job's own time in it, within what was looked at."""
+    """What a detector says of the job when it is run again on the job's time: as JobFinding, without a
+    lifecycle. ``wasted`` is all of the job's own time in it, within what was assessed."""
 
     pattern: str
     variant: str
@@ -73,7 +76,7 @@ class JobObservation:
 
 @dataclass(frozen=True, slots=True)
 class JobPatternAbsence:
-    """What a detector did not say of the job: ``because`` completes "not found, because …"."""
+    """Why a detector has no finding about the job: ``because`` completes "not found, because …"."""
 
     pattern: str
     because: str
@@ -81,8 +84,8 @@ class JobPatternAbsence:
 
 @dataclass(frozen=True, slots=True)
 class JobDetectionView:
-    """All detectors on the time of the job as the source still has it: ``spans`` were looked at, at most
-    three days; ``notes`` say why not more. Nothing of it is in the ledger."""
+    """All detectors on the time of the job as the source still has it: ``spans`` were assessed, at most three
+    days; ``notes`` say why not more. None of it is in the ledger."""
 
     spans: tuple[Window, ...]
     findings: tuple[JobObservation, ...]
@@ -101,7 +104,8 @@ def account(lines: pd.DataFrame, assessment: WasteAssessment) -> JobAccount:
 def unexplained(
     account: JobAccount, findings: Sequence[JobFinding | JobObservation]
 ) -> tuple[tuple[WasteRow, tuple[str, ...]], ...]:
-    """The buckets of waste that none of ``findings`` explains, each with the pages of what claims it."""
+    """The buckets of waste that none of ``findings`` explains, each with the pages of the detectors that
+    claim it."""
     said = {each.pattern for each in findings}
     rows = []
     for row in account.buckets:
@@ -112,7 +116,7 @@ def unexplained(
 
 
 def findings_about(known: Sequence[KnownFinding], scope: Scope = EVERYTHING) -> tuple[JobFinding, ...]:
-    """The most important first: what goes on before what is over, then by severity, then the dearest."""
+    """The most important first: ongoing ones before resolved ones, then by severity, then by cost."""
     ranked = sorted(
         known,
         key=lambda each: (

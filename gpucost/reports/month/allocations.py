@@ -1,14 +1,13 @@
-"""Allocations: usage by any dimensions and steps of time, with a policy for the time that nobody held.
+"""Allocations: usage by any dimensions and steps of time, with a policy for the time that no pod held.
 
 Sharing happens inside a pool, one GPU model of one cluster on one UTC day, first over the teams and then
-inside a team, before any filter is applied: what a team is charged does not depend on who looks, by which
-dimensions, nor in which steps. Every split is exact, so no policy changes a total.
+inside a team, before any filter is applied: what a team is charged does not depend on the reader, the
+dimensions or the steps. Every split is exact, so no policy changes a total.
 
-Handing cost that belongs to nobody to somebody: idle capacity, common services, overhead.
-
-All of it is integer arithmetic with the largest remainder: what is handed out adds up to what there was.
-Sharing is always done over everybody, and filters come after it, so that looking at one team does not
-change what it pays.
+``share_proportionally`` and ``share_common`` charge cost without a holder to those who bear it: idle
+capacity, common services, overhead. All of it is integer arithmetic with the largest remainder: the shares
+add up to the whole. Sharing always covers all teams, and filters come after it, so that a report of one team
+does not change what it pays.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ def share_proportionally(
     idle: Mapping[Pool, int],
     weights: Mapping[Who, int] | None = None,
 ) -> tuple[dict[tuple[Who, Pool], int], dict[Pool, int]]:
-    """Hand the idle cost of each pool to those who hold in it.
+    """Share the idle cost of each pool among those who hold in it.
 
-    A pool is what idles together: a GPU model in a cluster. ``held`` is what each holder pays in each
-    pool; the idle part is proportional to it, or to ``weights`` (a quota, say) over all of ``weights``'
+    A pool is capacity that is idle together: a GPU model in a cluster. ``held`` is what each holder pays in
+    each pool; the idle part is proportional to it, or to ``weights`` (a quota, say) over all of ``weights``'
     holders, whether they held anything or not. Returns (shares, what is left): the idle cost of a pool
-    that nobody held anything of, and has no weights, stays idle.
+    without held time and without weights stays idle.
     """
     shares: dict[tuple[Who, Pool], int] = {}
     left: dict[Pool, int] = {}
@@ -72,20 +71,21 @@ def share_proportionally(
 
 
 def share_common(amount: int, over: Mapping[Who, int], *, evenly: bool = False) -> dict[Who, int]:
-    """Hand ``amount`` (a shared namespace, overhead) to the keys of ``over``: evenly, or by their values."""
+    """Share ``amount`` (a shared namespace, overhead) among the keys of ``over``: evenly, or by their
+    values."""
     if not over:
         raise InputError("share", amount, "at least one holder to share among")
     return split_by_weight(amount, dict.fromkeys(over, 1) if evenly else over)
 
 
 def proportion(part: int, whole: int) -> Fraction | None:
-    """The part of an asset that somebody used; None where there is no asset."""
+    """The part of an asset that was used; None where there is no asset."""
     return Fraction(part, whole) if whole else None
 
 
 @dataclass(frozen=True, slots=True)
 class CostByUse:
-    """The cost of held time, told apart by what was seen: the three add up to the cost."""
+    """The cost of held time by what was observed: the three add up to the cost."""
 
     used_nano: int
     idle_nano: int
@@ -120,7 +120,7 @@ _HOLDER_DIMS = frozenset({column.name for column in HOLDER_COLUMNS} | {"team"})
 
 
 class IdlePolicy(StrEnum):
-    """Who bears unallocated time: nobody, those who held, by their time, or the owners of the quota.
+    """Who bears unallocated time: no team, those who held, by their time, or the owners of the quota.
 
     Unavailable and unknown time is never shared: no team caused it.
     """
@@ -132,7 +132,7 @@ class IdlePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AllocationQuery:
-    """What is asked. ``quotas`` are the weights of the teams; only ``by_quota`` reads them.
+    """The query. ``quotas`` are the weights of the teams; only ``by_quota`` reads them.
 
     Raises InputError for an unknown or repeated dimension, for a policy by quota without quotas, and for a
     step that cuts a day whose idle time is shared.
@@ -169,12 +169,12 @@ class AllocationQuery:
 
     @property
     def read_step_ms(self) -> int | None:
-        """The step to ask the ledger for: a day where something is shared, whatever steps the rows have."""
+        """The step to read from the ledger: a day where something is shared, whatever steps the rows have."""
         return DAY_MS if self.shares else self.step_ms
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The dimensions to ask the ledger for. Ask for every team: scope and filters come after sharing."""
+        """The dimensions to read from the ledger, for every team: scope and filters come after sharing."""
         asked = {*self.group_by, *self.filters, *POOL, "bucket", "team"}
         return tuple(dimension for dimension in DIMENSIONS if dimension in asked)
 
@@ -211,9 +211,8 @@ class Allocations:
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """The smallest thing that is shared, filtered and grouped: one time as it was read, one value of every
-    dimension.
-    """
+    """The smallest part that is shared, filtered and grouped: one time as it was read, one value of every
+    dimension."""
 
     start_ms: int
     values: Mapping[str, str]
@@ -239,7 +238,7 @@ def allocate(query: AllocationQuery, lines: pd.DataFrame, currency: str) -> Allo
     if query.shares:
         atoms = _share(atoms, query)
     seen = [atom for atom in atoms if _passes(atom, query)]
-    # Of a millisecond that is shared some have nothing.
+    # Of a shared millisecond some holders get nothing.
     rows = tuple(row for row in _rows(seen, query) if row.total.board_ms or row.total.nano)
     return Allocations(
         window=query.window,
@@ -265,7 +264,7 @@ def _atoms(query: AllocationQuery, lines: pd.DataFrame) -> list[_Atom]:
 
 
 def _with_holder(values: Mapping[str, str]) -> Mapping[str, str]:
-    """Time that nobody held, under the name of that nobody in every dimension of the holder."""
+    """Time that no pod held, under the name of its pseudo-holder in every dimension of the holder."""
     nobody = HOLDER_OF_BUCKET.get(Bucket(values["bucket"]))
     if nobody is None:
         return values
@@ -304,7 +303,7 @@ def _deal(
 ) -> Iterable[_Atom]:
     """The part of every team over what it held, by time; a team that held nothing gets a row of its own.
 
-    The teams' parts are settled before anything finer is looked at: they are the same for every grouping.
+    The teams' parts are computed before any finer split: they are the same for every grouping.
     """
     for team, atoms in by_team.items():
         dealt = split_amount(

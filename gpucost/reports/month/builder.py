@@ -63,7 +63,7 @@ from gpucost.reports.waste.waste_report import WasteReport, build_waste
 
 TOP = 5
 OBSERVED_KEY = "node"
-"""What a rate was found by that is of one node: prices that OpenCost was seen to have."""
+"""What a rate is keyed by that is of one node: prices observed in OpenCost's series."""
 
 
 def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False) -> MonthReport:
@@ -110,7 +110,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
 
 
 def _methods(inputs: MonthInputs, tables: GroupTables, comparison: MonthComparison) -> tuple[MethodRow, ...]:
-    """What has no window is not covered either; of a month that goes on, up to where the ledger ends."""
+    """Time without a window is not covered either; for a running month, up to where the ledger ends."""
     windows, month = inputs.windows, inputs.month.window
     clusters = {item.cluster for item in (*windows, *inputs.previous_windows)}
     goes_on = comparison.in_progress or any(not item.settled for item in windows)
@@ -135,7 +135,8 @@ def _methods(inputs: MonthInputs, tables: GroupTables, comparison: MonthComparis
 
 
 def _not_yet(month: Window, until_ms: int) -> tuple[str, ...]:
-    """A report knows no clock: whether the rest is to come, or was never read, its reader knows."""
+    """A report has no clock: whether the rest is still to come, or was never read, is for its reader to
+    know."""
     if until_ms >= month.end_ms:
         return ()
     rest = display.span_of_days(month.end_ms - until_ms)
@@ -143,7 +144,7 @@ def _not_yet(month: Window, until_ms: int) -> tuple[str, ...]:
 
 
 def _priced_by_opencost(inputs: MonthInputs, held: pd.DataFrame) -> tuple[str, ...]:
-    """How much of the cost is by OpenCost's prices, which are those of one node; nothing where none is."""
+    """How much of the cost is by OpenCost's prices, each of which is of one node; empty where none is."""
     rates = {rate_id for rate_id, rate in inputs.rates.items() if rate.matched_by == OBSERVED_KEY}
     found = total(held[held["rate_id"].isin(rates)]).amount
     if not found.nano:
@@ -214,11 +215,12 @@ def _capacity(inputs: MonthInputs, lines: pd.DataFrame) -> CapacitySummary:
 
 
 def _waste(inputs: MonthInputs, tables: GroupTables) -> WasteReport | None:
-    """None, not zeros, where no detector has looked at any window of the month."""
+    """The month's waste; None, not zeros, where the detectors have not assessed any window of the month."""
     waste = inputs.waste
     if waste is None or not waste.assessment.final + waste.assessment.provisional:
         return None
-    # Some teams' waste is held against what the lines say they held: there is no capacity of theirs.
+    # The waste of some teams is compared with what the lines say they held: teams have no capacity of their
+    # own.
     capacity = tables.total.amount if waste.capacity is None else waste.capacity
     return build_waste(replace(waste, capacity=capacity, held_busy=tables.total.utilisation.busy))
 
@@ -261,7 +263,7 @@ def _budget(
 
 
 def _days(inputs: MonthInputs) -> tuple[DayCost, ...]:
-    """Days of the daily frame by bucket and team; what nobody held has no team."""
+    """Days of the daily frame by bucket and team; time that no pod held has no team."""
     if inputs.days is None or inputs.days.empty:
         return ()
     days: dict[tuple[str, str, str], CostAmount] = {}

@@ -1,9 +1,9 @@
 """What a report is made from: ledger frames, and the facts that say where they come from.
 
-The service fills these from the ledger. One aggregate by MONTH_DIMS feeds the whole month; PREVIOUS_DIMS and
-DAY_DIMS are coarse. A frame may have more dimensions than named here, and its rows may come in any order.
-
-Whether a month can be held against the one before: only where the ledger covers both alike.
+The service fills these from the ledger. One aggregate by MONTH_DIMS is enough for the whole month;
+PREVIOUS_DIMS and DAY_DIMS are coarse. A frame may have more dimensions than named here, and its rows may come
+in any order. ``compare`` says whether a month can be compared with the one before: only where the ledger
+covers both alike.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class AdjustmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProgressFacts:
-    """How far a job came: ``amount`` of whatever ``name`` counts (``steps``, ``epochs``, ``tokens``)."""
+    """The progress of a job: ``amount`` of whatever ``name`` counts (``steps``, ``epochs``, ``tokens``)."""
 
     name: str
     amount: int | float | Fraction
@@ -157,11 +157,11 @@ class MonthInputs:
 class JobInputs:
     """Everything a JobReport is built from.
 
-    ``lines`` is an aggregate by JOB_DIMS filtered to the job; with a step it also has ``step_start_ms``,
-    and the trace then has a line per step. ``window`` is the time that was asked for. ``waste`` is the waste
-    ledger of the job, with ``bucket`` among its dimensions, and ``assessment`` says how much of it was looked
-    at; None where that is not wanted. ``scope`` is that of the reader. ``folded_days`` are the UTC days of
-    ``window`` of which the ledger has no hours any more.
+    ``lines`` is an aggregate by JOB_DIMS filtered to the job; with a step it also has ``step_start_ms``, and
+    the trace then has a line per step. ``window`` is the requested time. ``waste`` is the waste ledger of the
+    job, with ``bucket`` among its dimensions, and ``assessment`` says how much of it was assessed; None where
+    that is not wanted. ``scope`` is that of the reader. ``folded_days`` are the UTC days of ``window`` whose
+    hours the ledger no longer has.
     """
 
     job_uid: str
@@ -199,7 +199,7 @@ class MonthComparison:
 
     @property
     def note(self) -> str:
-        """What has to stand beside a change, or in its place; empty for two whole months."""
+        """The note beside a change, or in its place; empty for two whole months."""
         if self.in_progress and not self.reason:
             before = _percent(self.previous_covered)
             return f"so far: this month covered {_percent(self.covered)}, previous {before}"
@@ -230,7 +230,7 @@ def compare(
 def covered_least(
     time: Window, windows: Sequence[WindowFacts], clusters: Sequence[str]
 ) -> tuple[Fraction, str]:
-    """The smallest covered part of ``time``, and whose it is where there are several clusters."""
+    """The smallest covered part of ``time``, and the cluster it is of where there are several."""
     covered = dict.fromkeys(clusters, 0)
     for item in windows:
         covered[item.cluster] += time.overlap_ms(item.start_ms, item.end_ms)

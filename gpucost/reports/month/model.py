@@ -1,6 +1,7 @@
-"""What a month's report consists of. The renderers and docs/reports.md follow these declarations.
+"""What a month's report consists of: dataclasses that the renderers and docs/reports.md follow.
 
-Tables over held lines: one row per group, and rankings of jobs. Costliest first, ties by key.
+``GroupTables`` fills its tables over held lines: one row per group, and rankings of jobs. Costliest first,
+ties by key.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gpucost.reports.waste.waste_report import WasteReport
 CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
 """The parts of capacity, in the order in which they are shown."""
 NO_ADJUSTMENTS = "Adjustments are of no cluster, and no part of this."
-"""What has to stand on a report of some clusters."""
+"""The note on every report of some clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ class JobCostRow:
 
 @dataclass(frozen=True, slots=True)
 class TeamBudget:
-    """What a team may cost in the month, in ``currency``, of all clusters. ``part`` is what it held of that
-    so far, without adjustments, as the alerts have it; None without a price, from a budget of 0, and in a
-    report of some clusters only. ``covered`` is the part of the month that the ledger has windows of;
-    ``provisional``: the month is not over, or some of it may still change.
+    """What a team may cost in the month, in ``currency``, of all clusters. ``part`` is the part of it that
+    the team has held so far, without adjustments, as in the alerts; None without a price, from a budget of 0,
+    and in a report of some clusters only. ``covered`` is the part of the month that the ledger has windows
+    of; ``provisional``: the month is not over, or some of it may still change.
     """
 
     currency: str
@@ -163,7 +164,7 @@ class ShareBasisTime:
 
 @dataclass(frozen=True, slots=True)
 class DayCost:
-    """One day, bucket and team; ``team`` is empty for what nobody held."""
+    """One day, bucket and team; ``team`` is empty for time that no pod held."""
 
     day: str
     bucket: str
@@ -217,7 +218,7 @@ def jobs_of_several(report: MonthReport) -> str:
 
 
 def budget_words(report: MonthReport) -> str:
-    """Of what time the used parts of budgets are; empty where no team has a budget."""
+    """The time that the used parts of budgets refer to; empty where no team has a budget."""
     budget = next((team.budget for team in report.teams if team.budget is not None), None)
     if budget is None:
         return ""
@@ -305,7 +306,7 @@ def job_rows(ranking: pd.DataFrame) -> tuple[JobCostRow, ...]:
 
 
 def job_rows_with_teams(ranking: pd.DataFrame, held: pd.DataFrame) -> tuple[JobCostRow, ...]:
-    """Job rows of a ranking that does not know the teams, with all teams that held the job."""
+    """Job rows of a ranking without teams, with all teams that held the job."""
     keys = list(JOB_KEY)
     teams = held[[*keys, "team"]].merge(ranking[keys], on=keys).drop_duplicates()
     by_job: dict[tuple[str, ...], list[str]] = {}

@@ -1,9 +1,9 @@
-"""Where a report's numbers come from: windows, sources, rates, problems. Facts of the ledger, no clock.
+"""Where a report's numbers come from, and how exact they are. Facts of the ledger, no clock.
 
-How each kind of number of a month was made, on how much of the time, and by how much it may be off.
-
-Where gpucost's own exporters run, time and money are exact; out of other exporters' series they are as exact
-as these are, and what these cannot tell is bounded: the bounds are problems of the source, and stand here.
+Provenance names windows, sources, rates and problems. ``method_rows`` says how each kind of number of a month
+was made, on how much of the time, and by how much it may be off: where gpucost's own exporters run, time and
+money are exact; from other exporters' series they are as exact as these are, and what these cannot show is
+bounded: the bounds are problems of the source, and stand here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RateUse:
 
 @dataclass(frozen=True, slots=True)
 class ProblemRow:
-    """A problem of the ledger's windows; one that came back in several of them is one row."""
+    """A problem of the ledger's windows; one that occurs in several of them is one row."""
 
     code: str
     cluster: str
@@ -133,7 +133,8 @@ def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> ReportProvenance:
 
 
 def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
-    """As what blocks the close: a cluster with windows in the month before, and none in this, misses it."""
+    """The clusters as in the blockers of a close: a cluster with windows in the month before, and none in
+    this one, misses all of it."""
     windows: dict[str, list[WindowFacts]] = {item.cluster: [] for item in inputs.previous_windows}
     for item in sorted(inputs.windows, key=_order):
         windows.setdefault(item.cluster, []).append(item)
@@ -142,7 +143,7 @@ def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
 
 
 def read_of(clusters: Sequence[ClusterCoverage], month: Window) -> str:
-    """How much of ``month`` the figures are of, for their head; empty where it is all of it."""
+    """How much of ``month`` the numbers cover, for the head of the report; empty where it is all of it."""
     if not any(item.missing_ms for item in clusters):
         return ""
     days = span_of_days(month.length_ms)
@@ -196,7 +197,7 @@ def unobserved_spans(windows: Iterable[WindowFacts]) -> tuple[UnobservedSpan, ..
 
 
 def _goes_on(before: UnobservedSpan, after: UnobservedSpan) -> bool:
-    """Two stretches of nothing, one right after the other."""
+    """Whether two adjacent stretches are both wholly unobserved."""
     touch = before.cluster == after.cluster and before.span.end_ms == after.span.start_ms
     return touch and all(one.unobserved_ms == one.span.length_ms for one in (before, after))
 
@@ -278,9 +279,9 @@ def _provisional(windows: Sequence[WindowFacts], month: Window) -> tuple[Window,
 
 
 EXISTING_SOURCE = "kube-state-metrics and dcgm-exporter in "
-"""How the names of sources of the second dialect begin."""
+"""How the names of sources that read upstream exporters begin."""
 BOUNDS = frozenset({DataProblemCode.END_BOUNDED, DataProblemCode.SHORT_UNSEEN, DataProblemCode.USE_SAMPLED})
-"""Problems that say how exact numbers are, and nothing that could be mended."""
+"""Problems that say how exact numbers are, and that need no action."""
 
 
 class ReportNumber(StrEnum):
@@ -327,7 +328,7 @@ _NOT_TOLD = frozenset({Waste.GANG_STALL, Waste.PREEMPTED, Waste.STARVED, Waste.F
 
 
 def unreported_buckets(sources: Iterable[str]) -> frozenset[Waste]:
-    """Buckets of the waste ledger that none of ``sources`` says anything of."""
+    """Buckets of the waste ledger for which none of ``sources`` has data."""
     found = set(sources)
     is_blind = bool(found) and all(source.startswith(EXISTING_SOURCE) for source in found)
     return _NOT_TOLD if is_blind else frozenset()
@@ -337,7 +338,7 @@ def unreported_buckets(sources: Iterable[str]) -> frozenset[Waste]:
 class MethodRow:
     """``coverage`` is the part of the held time that the number was measured on, None where nothing was; for
     held time and capacity, of the month. ``off_board_ms`` is GPU time by which the number may be off, None
-    where nothing says that it is; ``notes`` say why.
+    where no problem says that it is; ``notes`` give the reasons.
     """
 
     number: str
@@ -358,8 +359,9 @@ def method_rows(
     remarks: Mapping[ReportNumber, Sequence[str]] | None = None,
 ) -> tuple[MethodRow, ...]:
     """One row per number, in a fixed order. ``covered``: the part of the time that was observed; ``remarks``
-    are notes beside those of ``problems``. Of several ``clusters``, a note says whose it is, unless it is of
-    them all."""
+    are notes beside those of ``problems``. With several ``clusters``, a note names its cluster, unless it is
+    of all of them.
+    """
     kinds = {source.startswith(EXISTING_SOURCE) for source in sources}
     if not kinds:
         return ()
@@ -378,7 +380,7 @@ def method_rows(
 
 
 def without_bounds(problems: Iterable[DataProblem]) -> list[DataProblem]:
-    """What is left to look at."""
+    """The problems that need attention."""
     return [problem for problem in problems if problem.code not in BOUNDS]
 
 
@@ -417,7 +419,8 @@ def _named(clusters: Sequence[str]) -> str:
 
 
 def _numbers_of(problem: DataProblem) -> Sequence[ReportNumber]:
-    """Those of its code; where its subject names numbers (``memory``, or several), those alone."""
+    """The numbers that a problem is about: those of its code; where its subject names numbers (``memory``, or
+    several), those alone."""
     numbers = _ABOUT.get(problem.code, ())
     subjects = problem.subject.split(", ")
     return [number for number in numbers if number.value in subjects] or numbers

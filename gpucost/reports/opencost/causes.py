@@ -1,9 +1,8 @@
-"""What makes OpenCost's figures differ from ours: the causes, in the order in which they are taken away.
+"""The causes of differences between OpenCost's figures and ours, in the order in which they are removed.
 
-One pod, and one node, on one day: OpenCost's figure, turned into ours one ingredient at a time.
-
-What each replacement changes is the amount of its cause, so the amounts add up to the difference whatever
-the figures are. All of it is in integers: nano-units and milliseconds.
+For one pod, and one node, on one day, OpenCost's figure is turned into ours one ingredient at a time. The
+effect of each replacement is the amount of its cause, so the amounts add up to the difference whatever the
+figures are. All of it is in integers: nano-units and milliseconds.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ class NodePrice:
 
     @property
     def split(self) -> int:
-        """What OpenCost bills a unit by."""
+        """The price by which OpenCost bills a unit."""
         return self.default if self.is_default else self.gpu or 0
 
     @property
@@ -177,9 +176,10 @@ class NodePrice:
 @dataclass(frozen=True, slots=True)
 class PodDay:
     """What was held under a pod's name on one node, by one team and on one day; ``time`` says how OpenCost's
-    time becomes ours. Ours: units of resources that OpenCost knows (``unit_ms``), their GPUs
-    (``board_ms``), the GPUs of all others (``other_board_ms``), of both what is over-committed
-    (``over_ms``) and what has no price (``unpriced_ms``)."""
+    time becomes ours. Ours: units of resources that OpenCost knows (``unit_ms``), their GPUs (``board_ms``),
+    the GPUs of all others (``other_board_ms``), of both what is over-committed (``over_ms``) and what has no
+    price (``unpriced_ms``).
+    """
 
     time: OpenCostHeldTime
     unit_ms: int = 0
@@ -192,7 +192,7 @@ class PodDay:
 
     @property
     def held_ms(self) -> int:
-        """GPU-milliseconds that capacity was there for."""
+        """GPU-milliseconds for which there was capacity."""
         return self.board_ms + self.other_board_ms - self.over_ms
 
 
@@ -214,7 +214,7 @@ class NodeDay:
 
 
 CostFigures = list[int]
-"""OpenCost's figure, then the figure after each of Cause, in its order; the last is ours."""
+"""OpenCost's figure, then the figure after each of ComparisonCause, in its order; the last is ours."""
 
 _UNTIL_DEFAULT = 1 + [*ComparisonCause].index(ComparisonCause.DEFAULT_PRICE)
 
@@ -238,25 +238,25 @@ def pod_figures(pod: PodDay, price: NodePrice) -> CostFigures:
 
 
 def taken_from_idle(figures: CostFigures, price: NodePrice) -> CostFigures:
-    """What of a pod's figures a node's idle time is less. OpenCost takes nothing off the idle time of a node
-    that it does not know, or does not know the pod to be on."""
+    """The part of a pod's figures that is subtracted from a node's idle cost. OpenCost subtracts nothing from
+    the idle cost of a node that it does not know, or does not know the pod to be on."""
     return [0] * _UNTIL_DEFAULT + figures[_UNTIL_DEFAULT:] if price.is_default else figures
 
 
 def capacity_figures(node: NodeDay, price: NodePrice, resolution_ms: int) -> CostFigures:
-    """What the node's GPUs cost, held or not; less what pods have of it, it is the node's idle time."""
+    """What the node's GPUs cost, held or not; minus the pods' part, it is the node's idle cost."""
     all_ms = node.board_ms + node.other_board_ms
     priced = _priced(price, all_ms, node.unpriced_ms, node.list_nano, node.nano)
     if price.is_default:
         return [0] * _UNTIL_DEFAULT + priced
     counted = 0 if node.count_milli is None else node.count_milli
     if node.boards is None:
-        # Where nobody counts the GPUs, ours is what was held: no difference in units is known.
+        # Where the GPUs are not counted, ours is what was held: no difference in units is known.
         after = [counted * node.billed_node_ms // 1000, *[all_ms] * 10]
     else:
         known = node.boards * 1000 if node.count_milli is None else node.count_milli
         seen, there = (known * length // 1000 for length in (node.billed_node_ms, node.node_ms))
-        # Up to a look at either end.
+        # Up to one resolution at either end.
         limit = 2 * known * resolution_ms // 1000
         sampled = seen + max(-limit, min(limit, there - seen))
         after = [counted * node.billed_node_ms // 1000, seen, seen, seen, sampled, max(sampled, there)]
@@ -265,7 +265,7 @@ def capacity_figures(node: NodeDay, price: NodePrice, resolution_ms: int) -> Cos
 
 
 def _priced(price: NodePrice, board_ms: int, unpriced_ms: int, list_nano: int, nano: int) -> CostFigures:
-    """From the same time on, only prices change: the last six."""
+    """From here on the time is the same, and only prices change: the last six."""
     unpriced = cost(price.default, unpriced_ms)
     if price.is_default:
         return [list_nano + unpriced] * 3 + [list_nano, list_nano, nano]
@@ -280,7 +280,7 @@ def _priced(price: NodePrice, board_ms: int, unpriced_ms: int, list_nano: int, n
 
 
 def amounts(figures: Sequence[int]) -> dict[ComparisonCause, int]:
-    """What each cause makes of the difference; together they are all of it."""
+    """The part of the difference that each cause makes; together they are all of it."""
     pairs = pairwise(figures)
     return {cause: after - before for cause, (before, after) in zip(ComparisonCause, pairs, strict=True)}
 

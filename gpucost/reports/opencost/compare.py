@@ -47,7 +47,7 @@ class CompareBy(StrEnum):
 
 
 class ComparedKind(StrEnum):
-    """Of what a row is: time that pods held, or what is left of the capacity."""
+    """The kind of a row: time that pods held, or the rest of the capacity."""
 
     HELD = "held"
     IDLE = "idle"
@@ -65,9 +65,8 @@ class CauseAmount:
 
 @dataclass(frozen=True, slots=True)
 class GpuEfficiency:
-    """``opencost`` as OpenCost shows it: activity of a pod's GPUs, which is a mean, by their number, which is
-    not; what was not measured counts as 0. ``ours`` is over the observed part, which ``coverage`` is of the
-    time held."""
+    """``opencost`` as OpenCost shows it: the mean activity of a pod's GPUs times their number, where what was
+    not measured counts as 0. ``ours`` is over the observed part, which is ``coverage`` of the time held."""
 
     opencost: Fraction | None
     ours: Fraction | None
@@ -77,8 +76,9 @@ class GpuEfficiency:
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
     """``opencost_nano`` + the causes = ``ours_nano``, exactly. ``opencost_board_ms`` is OpenCost's time of
-    GPUs, which are units as it counts them. ``name`` is empty for idle time. ``notes`` say what to know of
-    figures that no amount stands for."""
+    GPUs, which are units as it counts them. ``name`` is empty for idle time. ``notes`` are remarks on the
+    figures that no amount expresses.
+    """
 
     cluster: str
     name: str
@@ -111,8 +111,9 @@ class ExplainedCause:
 @dataclass(frozen=True, slots=True)
 class ComparedRelease:
     """Which OpenCost a cluster was compared with, and by which rules; ``versions`` as its build info has
-    them. ``default_nano`` is taken for what it bills an hour of a GPU of a node without price series, on the
-    word of ``default_source``. ``doubts`` say what cannot be compared."""
+    them. ``default_nano`` is the assumed price of an hour of a GPU on a node without price series, from
+    ``default_source``. ``doubts`` say what cannot be compared.
+    """
 
     cluster: str
     versions: tuple[str, ...]
@@ -132,8 +133,9 @@ class ComparedRelease:
 @dataclass(frozen=True, slots=True)
 class OpenCostComparison:
     """A stretch of time by OpenCost's formula from its own series, and by ours; ``month`` where it is a whole
-    one. ``days`` are those of which there are both; ``missing_days`` those of which the ledger has lines and
-    OpenCost has nothing: they are left out. ``read_ms`` is how much of ``days`` was read."""
+    one. ``days`` are those for which there are both; ``missing_days`` those for which the ledger has lines
+    and OpenCost has nothing: they are left out. ``read_ms`` is how much of ``days`` was read.
+    """
 
     month: Month | None
     window: Window
@@ -151,7 +153,7 @@ class OpenCostComparison:
 
 @dataclass
 class _CostSum:
-    """One row while it grows."""
+    """One row while it is being added up."""
 
     figures: CostFigures = field(default_factory=lambda: [0] * (len(ComparisonCause) + 1))
     billed_ms: int = 0
@@ -179,9 +181,10 @@ def compare(
     read_ms: Mapping[tuple[str, int], int] | None = None,
     resolution_ms: int = RESOLUTION_MS,
 ) -> OpenCostComparison:
-    """``lines`` are our lines of the period, of every bucket; ``uncounted`` are nodes (cluster and name) of
-    which nothing says how many GPUs they have: their lines are what was held, and no capacity. ``read_ms``
-    is how much of each day was read, where not all of it; ``resolution_ms`` how often OpenCost looks."""
+    """``lines`` are our lines of the period, of every bucket; ``uncounted`` are nodes (cluster and name)
+    whose number of GPUs is unknown: their lines are what was held, and no capacity. ``read_ms`` is how much
+    of each day was read, where not all of it; ``resolution_ms`` how often OpenCost samples.
+    """
     ours: dict[tuple[str, int], dict[str, list[OurLine]]] = {}
     for line in lines:
         ours.setdefault((line.cluster, line.day_ms), {}).setdefault(line.node, []).append(line)
@@ -218,7 +221,7 @@ def compare(
 
 @dataclass
 class _ComparedRows:
-    """The rows while they grow, by cluster, name and kind."""
+    """The rows while they are being added up, by cluster, name and kind."""
 
     by: CompareBy
     boards: Mapping[tuple[str, str], int]
@@ -357,7 +360,7 @@ def _price(node: BilledNode | None, boards: int | None, default: int) -> NodePri
 
 
 def _boards(ours: Mapping[tuple[str, int], Mapping[str, Sequence[OurLine]]]) -> dict[tuple[str, str], int]:
-    """The GPUs of each node, by the most of its capacity that was there at once on any day."""
+    """The GPUs of each node: the most of its capacity that was there at once on any day."""
     found: dict[tuple[str, str], int] = {}
     for (cluster, _), by_node in ours.items():
         for node, lines in by_node.items():

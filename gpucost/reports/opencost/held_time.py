@@ -1,10 +1,10 @@
 """A pod's time on one day: what OpenCost bills under its name, and what each pod of that name held of it.
 
-OpenCost bills one stretch, from its first look at a running pod of a name to the last. Ours are lives, one
-for each pod, from when it was placed until it ended. How the one becomes the others is said in six figures
-for each node and team.
+OpenCost bills one stretch, from its first sample of a running pod of a name to the last. Ours are lives, one
+for each pod, from when it was placed until it ended. Six figures for each node and team lead from the one to
+the others.
 
-What a comparison is made from: what OpenCost bills by day, and our lines of the same days.
+The inputs of a comparison stand here too: what OpenCost bills by day, and our lines of the same days.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpucost.domain.money import round_half_even, split_by_weight
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS
 
-# To be asked of the ledger, in steps of a day.
+# To be read from the ledger in steps of a day.
 COMPARED_DIMS = (
     *("cluster", "node", "resource", "share_num", "share_den"),
     *("bucket", "namespace", "pod", "pod_uid", "team", "rate_id"),
@@ -29,7 +29,7 @@ COMPARED_DIMS = (
 
 @dataclass(frozen=True, slots=True)
 class OpenCostDay:
-    """What OpenCost bills in one cluster on one UTC day, from its own series, and which OpenCost that is."""
+    """What OpenCost bills in one cluster on one UTC day, from its own series, and its release."""
 
     cluster: str
     day_ms: int
@@ -110,11 +110,13 @@ _Stretch = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OpenCostHeldTime:
-    """Unit-milliseconds of resources that OpenCost knows: what it bills; that with our units; that without
-    what other pods of the name, or nobody, held of it; that with what its looks round off; that with time
-    held before and after; and ours, which is without what series said after the end. Of what held nothing,
-    all six are what OpenCost bills. ``billed_run_ms`` is the time that OpenCost saw it run; ``is_doubled``:
-    what is held is no resource that OpenCost knows, and billed by another that stands for it."""
+    """Unit-milliseconds of resources that OpenCost knows, in six steps: what it bills; with our units;
+    without what other pods of the name, or no pod, held of it; with what its sampling rounds off; with time
+    held before and after; and ours, without what series reported after the end. For a name that held nothing,
+    all six are what OpenCost bills. ``billed_run_ms`` is the time for which OpenCost saw it run;
+    ``is_doubled``: the held resource is not one that OpenCost knows, and is billed by another that stands for
+    it.
+    """
 
     billed: int = 0
     with_our_units: int = 0
@@ -129,7 +131,7 @@ class OpenCostHeldTime:
 def held_times(
     bill: BilledPod | None, lines: Mapping[Place, Sequence[OurLine]], resolution_ms: int
 ) -> dict[Place, OpenCostHeldTime]:
-    """Of the pods of one name, by node and team. ``lines`` are all of theirs that day."""
+    """The held times of the pods of one name, by node and team. ``lines`` are all of theirs that day."""
     ours = {place: _Lives.of(bill, own) for place, own in lines.items()}
     if bill is None:
         return {place: lives.never_seen(resolution_ms) for place, lives in ours.items()}
@@ -149,8 +151,8 @@ def _of_nothing(bill: BilledPod, share_ms: int) -> OpenCostHeldTime:
 
 
 def _shares(bill: BilledPod, ours: Mapping[Place, _Lives]) -> dict[Place, int]:
-    """The bill's parts, which add up to its time: of teams on its node by what each held; else all of it to
-    whoever held most elsewhere, or to nobody."""
+    """The bill's parts, which add up to its time: for teams on its node by what each held; else all of it
+    goes to the team that held most elsewhere, or to no team."""
     at_home = {place: lives.unit_ms for place, lives in ours.items() if place[0] == bill.node}
     if not any(at_home.values()):
         _, team = max(((lives.unit_ms, place[1]) for place, lives in ours.items()), default=(0, ""))
@@ -170,7 +172,7 @@ class _Lives:
     @classmethod
     def of(cls, bill: BilledPod | None, lines: Sequence[OurLine]) -> _Lives:
         known = [line for line in lines if line.resource in COUNTED_RESOURCES]
-        # Held by two names, of which OpenCost bills one: HAMi's cores are held as nvidia.com/gpu too.
+        # Held under two names, of which OpenCost bills one: HAMi's cores are held as nvidia.com/gpu too.
         doubled = not known and bill is not None and bill.unit_ms > 0
         by_uid: dict[str, _Stretch] = {}
         for line in lines if doubled else known:
@@ -187,14 +189,14 @@ class _Lives:
         return sum(last - first for first, last in self.stretches)
 
     def units(self, wall_ms: int) -> int:
-        """Of ``wall_ms`` of its time."""
+        """The unit-milliseconds of ``wall_ms`` of its time."""
         return _part(self.unit_ms, wall_ms, self.length_ms)
 
     def inside(self, start_ms: int, end_ms: int) -> int:
         return sum(max(0, min(last, end_ms) - max(first, start_ms)) for first, last in self.stretches)
 
     def waiting(self, start_ms: int, end_ms: int, resolution_ms: int) -> int:
-        """What lies further outside of start and end than looks can round off."""
+        """The time that lies further outside of start and end than sampling can round off."""
         found = 0
         for first, last in self.stretches:
             before = max(0, min(last, start_ms) - first)
@@ -203,7 +205,7 @@ class _Lives:
         return found
 
     def never_seen(self, resolution_ms: int) -> OpenCostHeldTime:
-        """No look found it running: it was over between two of them, or it never ran."""
+        """No sample found it running: it was over between two of them, or it never ran."""
         short = _Lives(tuple(each for each in self.stretches if each[1] - each[0] <= resolution_ms))
         between = self.units(short.length_ms) if self.length_ms else self.unit_ms
         return OpenCostHeldTime(unrounded=between, with_waits=self.unit_ms, ours=self.unit_ms)
@@ -211,7 +213,7 @@ class _Lives:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """The bill, and all that was held under its name: how long by anybody, and from when to when."""
+    """The bill, and all that was held under its name: how long by any pod, and from when to when."""
 
     bill: BilledPod
     unit_ms: int
@@ -232,7 +234,7 @@ class _Name:
         return cls(bill, sum(lives.unit_ms for lives in every), length, stretches[0][0], until)
 
     def time_of(self, lives: _Lives, share_ms: int, resolution_ms: int) -> OpenCostHeldTime:
-        """``share_ms`` is the part of the bill's time that stands at this node and team."""
+        """The time at one node and team; ``share_ms`` is its part of the bill's time."""
         bill = self.bill
 
         def units(wall_ms: int) -> int:

@@ -1,6 +1,6 @@
-"""A comparison on a terminal: a line per row, under it what makes its difference, and what that means.
+"""A comparison in a terminal and as one flat table for CSV.
 
-A comparison as one flat table, for CSV.
+In the terminal each row is a line, followed by the causes of its difference and their meaning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def print_comparison(found: OpenCostComparison, console: Console) -> None:
         console.print(f"{missing} left out: OpenCost's series have nothing of them.", style="yellow")
     console.print(_rows_table(found, several))
     whole = {note.partition(" ")[0]: note for row in found.rows for note in row.notes}
-    # What has an amount is told of all rows together: of single ones, the other formats have it.
+    # Causes with an amount are explained for all rows together: the other formats have those of single rows.
     whole |= {note.partition(" ")[0]: note for note in found.total.notes}
     for note in sorted(whole.values()):
         console.print(f"({note.replace(' ', ') ', 1)}.", markup=False)
@@ -127,7 +127,7 @@ def _causes_table(found: OpenCostComparison) -> Table:
 
 
 def _shown(causes: Sequence[CauseAmount]) -> list[CauseAmount]:
-    """Those of a cent or more."""
+    """Causes of a cent or more."""
     return [each for each in causes if abs(each.nano) >= _HALF_A_CENT]
 
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from gpucost.reports.base.document import companion, number
 from gpucost.reports.render.tables import Cell, CellType, ReportTable
 
-# A spreadsheet takes a cell that starts with one of these for a formula (OWASP, CSV injection); the wide
-# forms count too, since some spreadsheets fold them.
+# A spreadsheet takes a cell that starts with one of these for a formula (OWASP, CSV injection); the
+# full-width forms count too, since some spreadsheets fold them.
 _FORMULA_STARTS = frozenset("=+-@\t\r\n＝＋－＠")
-# One that takes semicolons or tabs for commas, as in countries with decimal commas, knows no quotes of ours:
-# a cell begins for it within a text.
+# A spreadsheet that expects semicolons or tabs, as in countries with decimal commas, ignores our quotes: a
+# cell can then begin within a text.
 _INNER_START = re.compile(r"([;|\t\r\n]\"*)(?=[=+\-@＝＋－＠])")
 _LINE_END = "\r\n"  # RFC 4180
 _PARQUET_TYPES = {CellType.TEXT: pa.string(), CellType.INTEGER: pa.int64(), CellType.RATIO: pa.float64()}
@@ -39,7 +39,7 @@ def to_csv(table: ReportTable) -> str:
 
 
 def quote(text: str) -> str:
-    """A text cell: quoted, and told apart from a formula by an apostrophe wherever one could begin."""
+    """A text cell: quoted, with an apostrophe wherever a formula could begin."""
     inner = _INNER_START.sub(r"\1'", text)
     safe = f"'{inner}" if text[:1] in _FORMULA_STARTS and text else inner
     return '"' + safe.replace('"', '""') + '"'

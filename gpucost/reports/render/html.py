@@ -1,6 +1,6 @@
 """The month as one HTML page: no scripts, nothing fetched, charts drawn here as SVG. Jinja2 escapes.
 
-Geometry of the charts in the HTML report: computed here in user units, drawn by the template.
+The geometry of the charts is computed here in user units and drawn by the template.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_SERIES = 7
 NOT_HELD = "not held"
 OTHERS = "other teams"
 
-# Work carries everything else; what nobody looked at lies on top, apart from all that is known.
+# Productive time is at the bottom; unknown time lies on top, apart from all that is known.
 _UPWARDS = (
     Waste.PRODUCTIVE,
     *(waste for waste in Waste if waste.is_waste),
@@ -53,7 +53,7 @@ _UPWARDS = (
 )
 _BAR_WIDTH = 1000
 _GAP = 3
-_SMALLEST = 2  # added to every part, so that what exists is seen
+_SMALLEST = 2  # added to every part, so that even the smallest is visible
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 12, 24
 
 
@@ -109,7 +109,7 @@ def capacity_bar(buckets: CapacityBuckets, height: int = 28) -> tuple[ChartRect,
 
 
 def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
-    """Cost per day by team, what nobody held on top; GPU-hours where nothing has a price.
+    """Cost per day by team, time that no pod held on top; GPU-hours where nothing has a price.
 
     None without days.
     """
@@ -123,8 +123,8 @@ def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayC
 
 
 def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
-    """GPU-hours per day by bucket of the waste ledger: work at the bottom, waste upon it, then what is free
-    without demand and what is unknown. None without days."""
+    """GPU-hours per day by bucket of the waste ledger: productive time at the bottom, waste above it, then
+    time without demand and unknown time. None without days."""
     if report.waste is None or not report.waste.days:
         return None
     values = {(day.day, f"w-{day.waste}"): day.amount.board_ms for day in report.waste.days}
@@ -133,7 +133,7 @@ def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> Da
 
 
 def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
-    """What is waste among ``rows``, in percent of the whole that it is a part of, side by side."""
+    """The waste among ``rows``, in percent of the whole that it is a part of, side by side."""
     rects, x = [], 0.0
     for row in rows:
         if row.is_waste and row.amount.board_ms > 0:
@@ -152,8 +152,8 @@ def _stacked(
     width: int,
     height: int,
 ) -> DayChart:
-    """``values`` by day and class, stacked in the order of ``every`` (class, label), those left out that have
-    nothing."""
+    """``values`` by day and class, stacked in the order of ``every`` (class, label); classes without a value
+    are left out."""
     unit = report.currency if by_cost else "GPU-hours"
     drawn = {css for (_, css), value in values.items() if value > 0}
     series = [(css, label) for css, label in every if css in drawn]
@@ -313,7 +313,7 @@ def _cut(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _short(rows: Sequence[Row]) -> Markup:
-    """The class of a table that is not divided between two printed pages; a longer one would leave a gap."""
+    """The class of a table that is not split between two printed pages; a longer one would leave a gap."""
     return Markup(' class="short"' if len(rows) <= _SHORT_ROWS else "")
 
 
@@ -331,7 +331,7 @@ def _covered(signal: UsageSignal | MemoryUsage | EnergyUsage) -> str:
 
 
 def _gauge(share: Fraction) -> float:
-    """Percent of a gauge to fill; what is more than nothing is seen."""
+    """Percent of a gauge to fill; a part above 0 is visible."""
     return max(float(share) * 100, _SLIVER) if share else 0.0
 
 

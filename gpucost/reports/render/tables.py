@@ -1,10 +1,9 @@
 """Reports as one flat table each, for CSV and Parquet: integers, ratios and text, no rounding.
 
-A month is one tidy table: ``section``, the first column, says what a row is (``team``, ``model``, ``job``
-…), and the columns that do not apply to it are empty. Each section tells the same time by another cut: the
-rows of one add up to the report's total (the costliest jobs aside), and rows of two must not be added.
-
-Findings and the waste ledger as one flat table each, for CSV.
+A month is one tidy table: ``section``, the first column, says what a row is (``team``, ``model``, ``job`` …),
+and the columns that do not apply to it are empty. Each section divides the same time in another way: the rows
+of one add up to the report's total (the costliest jobs aside), and rows of two must not be added. Jobs,
+findings and the waste ledger have tables of the same kind.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _MONTH_COLUMNS = (
     *_AMOUNT_COLUMNS,
     *("currency", "jobs", "share_of_cost", "previous_cost_nano", "cost_change_nano", "relative_change"),
     *_SIGNAL_COLUMNS,
-    # New columns come last: a reader that counts columns keeps working.
+    # New columns come last, for readers that address columns by position.
     *("waste", "share_of_time", "provisional_from"),
     *("cost_centre", "monthly_budget_nano", "budget_used", "budget_covered"),
 )
@@ -228,7 +227,7 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
 
 
 def _waste_rows(report: WasteReport) -> Iterator[Cells]:
-    """``waste`` says the bucket of the waste ledger; ``bucket`` stays that of the lines, and empty here."""
+    """``waste`` is the bucket of the waste ledger; ``bucket`` stays that of the lines, and is empty here."""
     for row in shown_buckets(report):
         yield _waste("waste", row.waste, row.amount) | {"share_of_time": row.share}
     for team in report.teams:
@@ -258,7 +257,7 @@ def _bucket_rows(section: str, buckets: CapacityBuckets, group: Cells) -> Iterat
 
 
 def _overcommitted(capacity: CapacitySummary) -> Iterator[Cells]:
-    """What was held beyond capacity, by model: no part of capacity, so it stands in no section of it."""
+    """What was held beyond capacity, by model: it is not capacity, so it is in no section of capacity."""
     for model in capacity.models:
         row: Cells = {"section": "overcommitted", "bucket": Bucket.OVERCOMMITTED.value, "model": model.model}
         yield row | _amount(model.buckets.overcommitted)
@@ -377,7 +376,7 @@ _FINDINGS = {
 
 def waste_table(report: WasteReport) -> ReportTable:
     """``section`` says what a row is: ``bucket`` (they add up to capacity), ``team``, ``day``, ``job``,
-    ``cause`` or ``to_do``. Each tells the same time by another cut: rows of two sections must not be added.
+    ``cause`` or ``to_do``. Each divides the same time in another way: rows of two sections must not be added.
     """
     common: Cells = {"currency": report.currency}
     facts = {

@@ -1,4 +1,4 @@
-"""Rehearsals and explanations of detectors in a terminal."""
+"""Backtests and explanations of detectors in a terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def print_rehearsal(report: Rehearsal, console: Console) -> None:
 
 
 def _unsaid(withheld: Sequence[BacktestAbsence]) -> Iterator[RenderableType]:
-    """By pattern, how often and why; of many reasons the most frequent."""
+    """By pattern, how often a finding was withheld and why; of many reasons the most frequent."""
     for pattern, found in groupby(withheld, key=lambda each: each.pattern):
         rows = [*found]
         yield indented(Text(f"{pattern}, {_times(sum(each.times for each in rows))}"), 2)
@@ -96,14 +96,14 @@ def _found(row: BacktestFindingRow, currency: str) -> RenderableType:
 
 
 def print_bucket(waste: Waste, patterns: Sequence[WastePattern], console: Console) -> None:
-    """What a bucket of the waste ledger is, and what claims its time."""
+    """What a bucket of the waste ledger is, and which detectors claim its time."""
     names = ", ".join(patterns) or "no anti-pattern: it is no waste, or what is left"
     words = f"{MEANINGS[waste]}.\nIts time is claimed by {names}. More: docs/waste.md"
     print_parts([Text.assemble((f"{LABELS[waste]}, a bucket of the waste ledger: ", "bold"), words)], console)
 
 
 def print_explained(found: Explained, console: Console) -> None:
-    """What it is, its page, and its settings."""
+    """What an anti-pattern is, its page, and its settings."""
     head = Text.assemble((found.pattern, "bold"), f"\n{found.meaning}\n", (f"More: {found.page}", "dim"))
     settings = [part for row in found.settings for part in _setting(row)]
     title = Text.assemble(("Settings", "bold"), f", group {found.group}")

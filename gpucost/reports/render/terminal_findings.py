@@ -1,4 +1,4 @@
-"""Findings in a terminal: the list, and one of them whole. What a cluster names itself is foreign text."""
+"""Findings in a terminal: the list, and one of them in full. Names from the cluster are untrusted text."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _WIDE_HEADS = ("severity", "what", _SUBJECT, "team", "since", *_NUMBERS)
 _MOST = {"what": 28, "team": 12}
 _MOST_TIGHT = {"what": 12}
 _TIGHT = 80
-_BETWEEN = 3  # cells that a table has between two columns
+_BETWEEN = 3  # characters between two columns of a table
 _OVER = "resolved"
-_MOST_NAMED = 4  # who acknowledged a finding
+_MOST_NAMED = 4  # people who acknowledged a finding
 _VIEW = "°"
 _VIEWS = f"{_VIEW} shown, and in no sum."
 
 
 def print_findings(report: FindingsReport, console: Console) -> None:
-    """One line each, the dearest first. Where there is little room names are cut, and no number; on what is
-    no screen nothing is cut or left out."""
+    """One line each, the most expensive first. In a narrow terminal names are cut, and no number is; without
+    a terminal nothing is cut or left out."""
     wide, whole = console.width >= _WIDE, console.width >= WHOLE
     rows = report.findings if whole else report.findings[:MOST_FINDINGS]
     cells = [_cells(row, wide) for row in rows]
@@ -83,7 +83,7 @@ def print_findings(report: FindingsReport, console: Console) -> None:
 
 
 def _cells(row: FindingEntry, wide: bool) -> tuple[Text, ...]:
-    """In the order of the heads."""
+    """The cells in the order of the headings."""
     severity = Text(row.severity, severity_style(row.severity))
     name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
     cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
@@ -124,7 +124,7 @@ def shown_subject(subject: SubjectPart) -> Text:
 
 
 def job_uid(subject: SubjectPart) -> str:
-    """What ``gpucost job`` takes; empty for what is no job."""
+    """The argument for ``gpucost job``; empty for subjects other than jobs."""
     return display.visible(subject.uid, LONGEST_NAME) if subject.kind == "job" else ""
 
 
@@ -133,7 +133,7 @@ def foreign(text: str) -> str:
 
 
 def _headline(report: FindingReport) -> list[RenderableType]:
-    """What is over is told as what was: first that it is over, then what it said."""
+    """For a resolved finding, first that it is over, then its sentence."""
     row = report.finding
     over = f"Was found, resolved at {row.closed_at or row.last_seen}. What it said last:\n"
     since = f"since {row.since}" + (f" until {row.closed_at}" if row.closed_at else "")
@@ -165,7 +165,7 @@ def _headline(report: FindingReport) -> list[RenderableType]:
 
 
 def _who_knows(last: FindingAcknowledgement, events: Sequence[EventRow]) -> str:
-    """``ann``, ``ann, then bob``: who comes later takes nothing from who was first."""
+    """``ann``, ``ann, then bob``: a later acknowledgement does not replace the first."""
     said = [event.author for event in events if event.action == "acknowledge"] or [last.by]
     names = [display.visible(author) for author in said]
     if len(names) > _MOST_NAMED:
@@ -185,7 +185,7 @@ def _evidence(evidence: Sequence[EvidencePart]) -> Iterator[RenderableType]:
 
 
 def shown_value(value: Fraction | int | str | None) -> str:
-    """Numbers with the decimals that tell them apart, at most four."""
+    """Numbers with the decimals that distinguish them, at most four."""
     if value is None:
         return display.MISSING
     if isinstance(value, Fraction):

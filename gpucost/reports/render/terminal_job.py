@@ -53,7 +53,7 @@ from gpucost.reports.render.terminal_parts import (
 )
 from gpucost.reports.waste.waste_table import LABELS, looked_at
 
-_NARROW = 100  # below this many columns a GPU's line leaves out what is not needed to tell whether it works
+_NARROW = 100  # below this many columns a GPU's line leaves out what is not needed to judge whether it works
 _WIDE, _WIDE_BAR, _BAR = 150, 20, 10
 _MOST_NAME = 24
 _MOST_UNSAID = 5
@@ -125,7 +125,7 @@ def _seen(seen: JobLiveView | None, width: int) -> Iterator[RenderableType]:
 
 
 def _gpus(gpus: Sequence[GpuUse], width: int) -> Table:
-    """The GPUs that did least come first: they are what a reader looks for."""
+    """The least used GPUs come first: they are what a reader looks for."""
     wide = width >= _NARROW
     ranked = sorted(gpus, key=lambda use: (_busy(use), use.node, use.gpu))
     rows = [
@@ -198,7 +198,7 @@ def _wait(wait: JobWait) -> str:
 
 
 def _minutes(length_ms: int) -> int:
-    """A wait is known by the minute; less than one is shown as it is."""
+    """A wait in minutes; less than one is shown exactly."""
     return length_ms - length_ms % MINUTE_MS or length_ms
 
 
@@ -224,7 +224,7 @@ def _account(account: JobAccount) -> Iterator[RenderableType]:
 
 
 def _trace(lines: Sequence[TraceLine]) -> Text:
-    """Each part of the cost, and its formula on a line of its own: in a table there is no room for it."""
+    """Each part of the cost, and its formula on a line of its own: a table has no room for it."""
     text = Text("Where it comes from", "bold")
     for line in lines:
         names = (line.node, line.resource, line.rate_id)
@@ -284,7 +284,7 @@ def _parted(findings: Sequence[JobFinding]) -> tuple[list[JobFinding], list[JobF
 
 
 def _observed(report: JobReport) -> list[JobObservation]:
-    """What the source tells beyond the ledger's findings."""
+    """What the source shows beyond the ledger's findings."""
     if report.look is None:
         return []
     known = {(each.pattern, each.variant) for each in report.findings}
@@ -319,7 +319,7 @@ def _wasted(amount: CostAmount, counted: bool, of: str, currency: str) -> str:
 
 
 def _rest(report: JobReport, observed: Sequence[JobObservation]) -> Iterator[str]:
-    """Waste that no finding explains, and what the detectors did not say, and why."""
+    """Waste that no finding explains, and which findings detectors withheld, and why."""
     said: list[JobFinding | JobObservation] = [*report.findings, *observed]
     account = report.account
     left = () if account is None else unexplained(account, said)

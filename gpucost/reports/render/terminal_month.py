@@ -1,4 +1,5 @@
-"""Reports in a terminal, for any rich Console. Names are shown, never interpreted as markup."""
+"""The month and allocations in a terminal, for any rich Console. Names are shown, never interpreted as
+markup."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ from gpucost.reports.render.terminal_parts import (
 )
 from gpucost.reports.render.terminal_waste import print_to_do, waste_section
 
-_NARROW = 116  # below this many columns the tables drop what repeats
+_NARROW = 116  # below this many columns the tables drop repeated values
 _NARROW_ALLOCATIONS = 100
 _FEW_TO_DO = 5
 _MOST_JOB_NAME = 34
@@ -54,7 +55,7 @@ _STYLES = {
     Bucket.UNAVAILABLE: "red",
     Bucket.UNKNOWN: "bright_black",
 }
-# Told apart without colour too.
+# Distinguishable without colour too.
 _BLOCKS = {Bucket.HELD: "█", Bucket.UNALLOCATED: "▒", Bucket.UNAVAILABLE: "▚", Bucket.UNKNOWN: "░"}
 _BRACKETS = "In brackets: the part of the held time that was observed."
 
@@ -100,7 +101,8 @@ def print_allocations(allocations: Allocations, console: Console) -> None:
     cells = [_allocation_cells(row, shares, wide) for row in allocations.rows]
     last = (*[Text("")] * (len(heads) - 2), shown_cost(allocations.total), Text(""))
     for head, *column in zip(heads, *cells, last, strict=True):
-        # A number that is cut is another number: names fold first, then the table is wider than the screen.
+        # A number that is cut reads as another number: names are folded first, then the table is wider than
+        # the screen.
         widest = max(len(cell) for cell in (head, *column))
         table.add_column(head, justify="right", no_wrap=True, min_width=widest)
     for row, numbers in zip(allocations.rows, cells, strict=True):
@@ -217,7 +219,7 @@ def _teams(report: MonthReport, wide: bool) -> Table:
 
 
 def _accounts(report: MonthReport, width: int) -> Table:
-    """What each team answers to. A team without a budget has a dash: none is not 0."""
+    """The cost centre and budget of each team. A team without a budget has a dash: none is not 0."""
     teams = [team for team in report.teams if team.has_account][:MOST_ROWS]
     rows = [
         [
@@ -261,7 +263,7 @@ def _team_cells(
 
 
 def _jobs(title: str, jobs: Sequence[JobCostRow], width: int, several: bool) -> Table:
-    """``several``: there is more than one cluster, so each job says its own."""
+    """``several``: there is more than one cluster, so each job names its own."""
     wide = width >= _NARROW
     more = ("kind", "namespace") if wide else ()
     names = ("job", *(("cluster",) if several else ()), "team", *more)

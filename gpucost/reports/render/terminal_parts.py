@@ -1,4 +1,4 @@
-"""What printers of reports share: tables, amounts, names and signals as they stand in a terminal."""
+"""What the terminal renderers share: tables, amounts, names and signals."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20
 PAGE = 120
-"""Columns of a printed page: sentences are no wider where there is no screen."""
+"""Columns of a printed page: without a terminal, sentences are no wider."""
 WHOLE = 10_000
-"""Columns of what is no screen: names stand whole in its tables."""
+"""The width without a terminal: names in tables are not cut."""
 LONGEST_NAME = 253
-"""Of anything that Kubernetes names."""
+"""The longest name in Kubernetes."""
 LONGEST_TEXT = 200
-"""Of what is no name, such as a source with its address."""
+"""The longest text that is not a name, such as a source with its address."""
 _LONGEST_DETAIL = 500
 _MOST_NAME = 40
 MARK = "*"
@@ -56,7 +56,7 @@ def caption(table: Table, *notes: str) -> None:
 
 
 def footnotes(shown: Iterable[CostAmount]) -> tuple[str, ...]:
-    """The footnote of the marks, where one of these amounts carries it."""
+    """The footnote that explains the mark, where one of these amounts has it."""
     return (MARKED,) if any(cost_text(amount).endswith(MARK) for amount in shown) else ()
 
 
@@ -104,7 +104,7 @@ def level_lines(found: GpuUtilisation) -> list[str]:
 
 
 def problem_table(problems: Sequence[ProblemRow]) -> RenderableType:
-    """Of several clusters, each with its own."""
+    """The problems; with several clusters, each with its own."""
     several = len({problem.cluster for problem in problems}) > 1
     if not problems:
         return Text("No problems.", "dim")
@@ -125,7 +125,7 @@ def problem_table(problems: Sequence[ProblemRow]) -> RenderableType:
 
 
 def method_table(methods: Sequence[MethodRow]) -> RenderableType:
-    """How each number was made; what may be off stands beside it, and why below."""
+    """How each number was made; by how much it may be off stands beside it, and why below."""
     if not methods:
         return Text()
     table = new_table("How exact this is")
@@ -152,7 +152,7 @@ def most(console_width: int, limit: int) -> int | None:
 
 
 def name_text(text: str) -> Text:
-    """A name in a column that gives way to numbers: it is cut where there is no room, and never broken."""
+    """A name in a column that gives way to numbers: it is cut where there is no room, and never wrapped."""
     return Text(display.name(text, LONGEST_NAME), no_wrap=True, overflow="ellipsis")
 
 
@@ -165,7 +165,7 @@ def filled(
     most_of: int = _MOST_NAME,
 ) -> Table:
     """A table of as many columns as ``heads``; those at ``texts`` hold text, which is cut where ``width`` has
-    no room for it, the others numbers, which never are: a number that is cut is another number."""
+    no room for it, the others numbers, which never are: a number that is cut reads as another number."""
     table = new_table(title)
     for at, head in enumerate(heads):
         if at in texts:
@@ -200,12 +200,12 @@ def _on_a_page(part: RenderableType) -> RenderableType:
 
 
 def indented(text: Text, by: int) -> Padding:
-    """Lines that are broken keep the indent."""
+    """Wrapped lines keep the indent."""
     return Padding(text, (0, 0, 0, by))
 
 
 def print_block(text: str, console: Console, *, indent: int = 0) -> None:
-    """Text that is meant to be copied: no line of it is broken or cut, however narrow the screen."""
+    """Text that is meant to be copied: no line of it is wrapped or cut, however narrow the screen."""
     for line in text.splitlines():
         console.print(Text(" " * indent + display.visible(line, len(line)), "green"), soft_wrap=True)
 

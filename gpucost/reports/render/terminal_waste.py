@@ -1,6 +1,7 @@
-"""Where the capacity went, in a terminal: the pieces that the month's report and other printers stand on.
+"""Where the capacity went, in a terminal.
 
-``gpucost waste`` in a terminal: the section of the month's report, and all there is to do.
+``waste_section`` and its pieces serve the month's report and other renderers; ``print_waste`` is ``gpucost
+waste``: the same section, and all recommendations.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _NO_WORDS, _NO_EXTRAS, _NO_WORDS_OF_TEAMS = (
     96,
 )  # below this many columns tables drop what can be read elsewhere
 _WIDEST_BAR, _NARROWEST_BAR = 40, 8
-_COLUMNS = 62  # of the table without its bar
+_COLUMNS = 62  # columns of the table without its bar
 _LEVELS = "▁▂▃▄▅▆▇█"
 _STYLES = {
     Waste.UNAVAILABLE: "red",
@@ -77,8 +78,8 @@ _STYLES = {
 
 
 def waste_section(report: WasteReport | None, width: int, *, several: bool = False) -> list[RenderableType]:
-    """The section of the month's report; ``report`` None says that nobody has looked. ``several``: there is
-    more than one cluster, so jobs say theirs."""
+    """The section of the month's report; ``report`` None says that the waste was not assessed. ``several``:
+    there is more than one cluster, so jobs name theirs."""
     if report is None:
         return [Text.assemble(("Where the capacity went\n", "bold"), (NOBODY_LOOKED, "yellow"))]
     parts: list[RenderableType] = [Group(headline(report), bucket_table(report, width))]
@@ -92,7 +93,7 @@ def waste_section(report: WasteReport | None, width: int, *, several: bool = Fal
 
 
 def headline(report: WasteReport) -> Text:
-    """How much was wasted, how much the detectors looked at, and the trend."""
+    """How much was wasted, how much the detectors assessed, and the trend."""
     of = "capacity" if report.teams_in_scope is None else "the held time"
     hours = f"{display.hours(report.wasted.board_ms)} GPU-hours"
     figure, words = f"{cost_text(report.wasted)} {report.currency}", f" wasted: {hours}"
@@ -114,7 +115,7 @@ def headline(report: WasteReport) -> Text:
 
 
 def bucket_table(report: WasteReport, width: int) -> RenderableType:
-    """The buckets in order with their sum, what they must add up to, and the difference."""
+    """The buckets in order with their sum, the amount it must be equal to, and the difference."""
     room = min(_WIDEST_BAR, width - _COLUMNS)
     drawn = room >= _NARROWEST_BAR
     rows: list[list[Text]] = []
@@ -142,7 +143,7 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
 
 
 def team_table(report: WasteReport, width: int) -> RenderableType:
-    """What each team held, what of it was wasted, in which bucket most of that is, and what is not known."""
+    """What each team held, what of it was wasted, in which bucket most of that is, and what is unknown."""
     teams = report.teams
     heads = ("team", "wasted h", "cost of it", "of held", "unknown h", "held h", "mostly")
     rows = [
@@ -215,7 +216,7 @@ def cause_table(report: WasteReport, width: int) -> Table:
 
 
 def print_to_do(report: WasteReport, console: Console, most: int | None = None) -> None:
-    """What to do first: what comes back, the sentence, the action and its patch; ``most`` of them, or all."""
+    """What to do first: the saving, the sentence, the action and its patch; ``most`` of them, or all."""
     rows = report.to_do if most is None else report.to_do[:most]
     nothing = "" if rows else "\nNo finding goes on."
     print_parts([Text.assemble(("What to do first", "bold"), (nothing, "dim"))], console)

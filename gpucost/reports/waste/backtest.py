@@ -1,6 +1,6 @@
-"""What detectors would have found on some days, without having been asked to.
+"""A backtest: what detectors would have found on past days, without sending anything.
 
-An anti-pattern in words: what it is, where its page is, what its settings are.
+``explained`` describes an anti-pattern: what it is, where its page is, what its settings are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpucost.settings.types import setting_value
 
 @dataclass(frozen=True, slots=True)
 class BacktestCluster:
-    """``days`` whole days up to ``end`` could be looked at, of those asked for."""
+    """``days`` whole days up to ``end`` could be assessed, of those requested."""
 
     cluster: str
     end: str
@@ -31,7 +31,7 @@ class BacktestCluster:
 @dataclass(frozen=True, slots=True)
 class BacktestFindingRow:
     """A finding as it was on the last of the ``days`` of ``of`` on which it was found; ``wasted`` is added up
-    over them. What is not ``counted`` is a view, in no sum."""
+    over them. One that is not ``counted`` is a view, in no sum."""
 
     pattern: str
     variant: str
@@ -50,7 +50,7 @@ class BacktestFindingRow:
 
 @dataclass(frozen=True, slots=True)
 class BacktestAbsence:
-    """What a detector did not say on these days: ``because`` completes "not said, because …"."""
+    """What a detector withheld on these days: ``because`` completes "not said, because …"."""
 
     pattern: str
     because: str
@@ -60,7 +60,8 @@ class BacktestAbsence:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The dearest first. Nothing of it was written. ``withheld`` is by pattern, the most frequent first."""
+    """The findings, the most expensive first. None of them was stored. ``withheld`` is by pattern, the most
+    frequent first."""
 
     currency: str
     days: int
@@ -122,7 +123,7 @@ _REFERENCE = re.compile(r"\s*\([^()]*antipatterns[^()]*\)|\s+antipatterns \d[\d.
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting of a rule: what it is now, by default, and what it means. Empty: not set."""
+    """One setting of a rule: its value, its default, and its meaning. Empty: not set."""
 
     key: str
     value: str
@@ -162,10 +163,10 @@ def explained(pattern: WastePattern, settings: DetectorSettings) -> Explained:
 
 
 def _value(value: object) -> str:
-    """Empty for what is not set."""
+    """The value as text; empty where it is not set."""
     return "" if value is None else setting_value(value)
 
 
 def _paragraph(text: str | None) -> str:
-    """A docstring for people who have not its sources at hand."""
+    """The first paragraph of a docstring, for readers without the source code."""
     return " ".join(_REFERENCE.sub("", text or "").replace("``", "").split())

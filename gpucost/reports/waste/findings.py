@@ -1,7 +1,7 @@
 """Findings as documents: what is wrong, since when, what it costs, and what to do about it.
 
-Flat, with stable names: what the API answers, and what the command line writes. Built from lives
-(detectors/lifecycle.py), so nothing here knows of a ledger.
+Flat, with stable names: what the API answers, and what the command line writes. Built from the lifecycles of
+findings, so nothing here depends on a ledger.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EvidencePart:
 
 @dataclass(frozen=True, slots=True)
 class WastedPart:
-    """Of the last 24 hours. ``counted``: it is in the waste ledger under this finding; else it is a view,
-    and must not be added up."""
+    """The waste of the last 24 hours. ``counted``: it is in the waste ledger under this finding; else it is a
+    view, and must not be added up."""
 
     board_ms: int
     nano: int | None
@@ -51,10 +51,10 @@ class WastedPart:
 
 @dataclass(frozen=True, slots=True)
 class RatePart:
-    """What goes on being wasted now: GPUs, and money per hour. ``boards`` is null of a view without such a
-    number, ``hourly_nano`` without a price and where there are no GPUs.
-    ``daily_nano`` is the same for a day at that rate, which is another number than what its last day wasted.
-    Of what is resolved all are null."""
+    """The current waste: GPUs, and money per hour. ``boards`` is null of a view without such a number,
+    ``hourly_nano`` without a price and where there are no GPUs. ``daily_nano`` is the same for a day at that
+    rate, which differs from what its last day wasted. Of a resolved finding all are null.
+    """
 
     boards: Fraction | None
     hourly_nano: int | None
@@ -72,7 +72,7 @@ class ActionPart:
 
 @dataclass(frozen=True, slots=True)
 class FindingAcknowledgement:
-    """Who knows of it, since when, and what they said."""
+    """Who acknowledged it, when, and their note."""
 
     by: str
     at: str | None
@@ -81,9 +81,9 @@ class FindingAcknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class FindingEntry:
-    """A finding as it stands. ``since`` is when what it is about began, ``opened_at`` when it was first
-    reported. ``speaks``: it is open, not exempt and no rehearsal, so it may raise an alert. ``checked`` are
-    guards that were asked and let it pass. ``documentation`` is a path in gpucost's documentation.
+    """A finding as it stands. ``since`` is when its subject's condition began, ``opened_at`` when it was
+    first reported. ``speaks``: it is open, not exempt and no rehearsal, so it may raise an alert. ``checked``
+    are guards that were evaluated and passed. ``documentation`` is a path in gpucost's documentation.
     """
 
     id: int
@@ -116,7 +116,7 @@ class FindingEntry:
 
 @dataclass(frozen=True, slots=True)
 class WithheldRow:
-    """What the last evaluation did not say, and why; ``because`` completes "not found, because …"."""
+    """What the last evaluation withheld, and why; ``because`` completes "not found, because …"."""
 
     pattern: str
     subject: SubjectPart
@@ -166,7 +166,7 @@ def finding_row(
     acknowledged: FindingAcknowledgement | None = None,
     scope: Scope = EVERYTHING,
 ) -> FindingEntry:
-    """A life as a document for who sees ``scope``; ``now_ms`` decides whether it speaks."""
+    """The document of a finding for a reader with ``scope``; ``now_ms`` decides whether it speaks."""
     finding, draft = life.finding, life.finding.draft
     words = view_for(draft, scope)
     return FindingEntry(
@@ -202,7 +202,7 @@ def finding_row(
 
 
 def _rate(life: FindingLife) -> RatePart:
-    """What is over wastes nothing now, whatever it said last."""
+    """A resolved finding wastes nothing now, whatever its last rate was."""
     if life.state is FindingLifeState.RESOLVED:
         return RatePart(None, None, None)
     finding = life.finding
@@ -226,7 +226,7 @@ def _evidence(found: FindingEvidence) -> EvidencePart:
 
 
 def _number(value: float) -> Fraction | None:
-    """Documents have no NaN and no infinity: what is no number is missing."""
+    """Documents have no NaN and no infinity: a value that is not finite is missing."""
     return Fraction(value) if math.isfinite(value) else None
 
 

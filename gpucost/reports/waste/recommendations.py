@@ -1,8 +1,8 @@
-"""What to do first: findings that go on, by the money that comes back, those that are alike in one line.
+"""Recommendations: what to do first. Ongoing findings by the money they save, similar ones in one line.
 
-What a finding says to whom: a reader of some teams is not told the names of others.
-
-What stands behind a bucket of the waste ledger: the anti-patterns that claim its time, and their pages.
+``view_for`` decides what a reader may see of a finding: a reader of some teams does not see the names of
+others. ``patterns_of`` and ``page_of`` give the anti-patterns that claim the time of a bucket of the waste
+ledger, and their pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpucost.reports.base.values import CostAmount
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """The words of a finding."""
+    """The texts of a finding."""
 
     summary: str
     evidence: tuple[FindingEvidence, ...]
@@ -34,8 +34,8 @@ class FindingView:
 
 
 def view_for(draft: FindingDraft, scope: Scope) -> FindingView:
-    """The words of ``draft`` for who sees ``scope``: those for its team where the rule has such, since its
-    own may name what other teams run. Labels are told to nobody."""
+    """The texts of ``draft`` for a reader with ``scope``: those for its team where the rule has such, since
+    the full text may name what other teams run. Labels are never shown."""
     view = None if scope.sees_every_team else draft.team_view
     words = draft if view is None else view
     return FindingView(words.summary, words.evidence, words.action)
@@ -46,7 +46,7 @@ _DAY_HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """A finding of the ledger: its number, its state, what it says, and when it was resolved."""
+    """A finding of the ledger: its number, its state, its content, and when it was resolved."""
 
     id: int
     state: str
@@ -58,7 +58,7 @@ class KnownFinding:
 @dataclass(frozen=True, slots=True)
 class SimilarFindings:
     """More findings of the same pattern, variant, team and state: their numbers, and what they cost together
-    in a day at their rates of now; None where none of them has one."""
+    in a day at their current rates; None where none of them has one."""
 
     findings: tuple[int, ...]
     daily_nano: int | None
@@ -66,9 +66,10 @@ class SimilarFindings:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A finding that goes on: what it costs, what to do, and what comes back. ``daily_nano`` is what it costs
-    in a day at its rate of now; None where there is no price, or no rate. ``job_uid`` is empty where it is
-    about no job. ``alike`` is None where there is no other of its kind."""
+    """An ongoing finding: what it costs, what to do, and the saving. ``daily_nano`` is what it costs in a day
+    at its current rate; None where there is no price, or no rate. ``job_uid`` is empty where it is about no
+    job. ``alike`` is None where there is no similar finding.
+    """
 
     finding: int
     pattern: str
@@ -90,20 +91,20 @@ class Recommendation:
 
 
 def to_do(findings: Sequence[KnownFinding], scope: Scope = EVERYTHING) -> tuple[Recommendation, ...]:
-    """Findings by the money that comes back, then by what they wasted; of those alike the dearest, which
+    """Findings by the money they save, then by what they wasted; of similar ones the most expensive, which
     names the others."""
     ranked = sorted((each for each in findings if each.finding.goes_on), key=_order)
     groups: dict[tuple[str, ...], list[KnownFinding]] = {}
     for each in ranked:
         draft = each.finding.draft
-        # What somebody has answered must not stand for what nobody has.
+        # An acknowledged finding must not stand for findings that are not.
         kind = (draft.pattern, draft.variant, draft.team, draft.subject.kind, each.state)
         groups.setdefault(kind, []).append(each)
     return tuple(_to_do(first, others, scope) for first, *others in groups.values())
 
 
 def daily_nano(finding: Finding) -> int | None:
-    """What it costs in a day at its rate of now."""
+    """What it costs in a day at its current rate."""
     hourly = finding.nano_per_hour if finding.boards_now > 0 else None
     return None if hourly is None else hourly * _DAY_HOURS
 
@@ -150,23 +151,23 @@ HELD: Mapping[Waste, WastePattern] = {
     Waste.IDLE: WastePattern.IDLE_ALLOCATION,
     Waste.OVERSIZED: WastePattern.OVERSIZED_REQUEST,
 }
-"""Of time that somebody held."""
+"""The patterns that claim held time, by bucket."""
 OF_NOBODY: Mapping[Waste, WastePattern] = {
     Waste.UNAVAILABLE: WastePattern.NOT_ADVERTISED,
     Waste.STARVED: WastePattern.QUOTA_STARVATION,
     Waste.FRAGMENTED: WastePattern.FRAGMENTATION,
 }
-"""Of time that nobody held."""
+"""The patterns that claim time that no pod held, by bucket."""
 
 
 def patterns_of(waste: Waste) -> tuple[WastePattern, ...]:
-    """The anti-patterns whose findings have time in this bucket; none of a bucket that is no waste."""
+    """The anti-patterns whose findings have time in this bucket; none for a bucket that is not waste."""
     return tuple(found[waste] for found in (HELD, OF_NOBODY) if waste in found)
 
 
 def pattern_of(waste: Waste, *, is_held: bool) -> WastePattern:
-    """The anti-pattern behind wasted time that somebody held, or nobody. Raises KeyError for what is no
-    waste."""
+    """The anti-pattern behind wasted time that was held, or had no holder. Raises KeyError for a bucket that
+    is not waste."""
     return ({**OF_NOBODY, **HELD} if is_held else {**HELD, **OF_NOBODY})[waste]
 
 

@@ -1,7 +1,8 @@
 """Where capacity went in a month, and what to do first: the waste ledger as a report.
 
-Every GPU-hour is in one bucket (domain.waste), so the buckets add up to capacity; the difference is printed
-and must be 0. A report for some teams (its scope) is of their held time only: what nobody held is nobody's.
+Every GPU-hour is in one bucket (domain.buckets), so the buckets add up to capacity; the difference is printed
+and must be 0. A report for some teams (its scope) is of their held time only: time that no pod held belongs
+to no team.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class WasteRow:
-    """One bucket: its time and money, its share of capacity, and whether somebody could have had it back."""
+    """One bucket: its time and money, its share of capacity, and whether it could have been of use."""
 
     waste: str
     amount: CostAmount
@@ -51,8 +52,8 @@ class WasteRow:
 
 @dataclass(frozen=True, slots=True)
 class TeamWaste:
-    """What a team held, by bucket; ``wasted`` is the part that is waste, ``share`` of what the team held, and
-    of ``unknown`` nobody can say."""
+    """What a team held, by bucket; ``wasted`` is the part that is waste, ``share`` of what the team held;
+    ``unknown`` may contain more."""
 
     team: str
     held: CostAmount
@@ -89,7 +90,7 @@ class JobWaste:
 @dataclass(frozen=True, slots=True)
 class CauseRow:
     """What one bucket of waste cost one team, and the page of the detector that finds it. ``team`` is empty
-    for time that nobody held."""
+    for time that no pod held."""
 
     waste: str
     team: str
@@ -99,8 +100,8 @@ class CauseRow:
 
 @dataclass(frozen=True, slots=True)
 class UnknownParts:
-    """Where the unknown time is: nobody observed the hardware; it was held, and not measured or not looked
-    at; it was free, and no detector has looked at it."""
+    """Where the unknown time is: the hardware was not observed; it was held, and not measured or not
+    assessed; it was free, and no detector has assessed it."""
 
     unobserved: CostAmount
     held: CostAmount
@@ -109,7 +110,7 @@ class UnknownParts:
 
 @dataclass(frozen=True, slots=True)
 class WasteAssessment:
-    """How many windows the detectors have looked at: for good, for now, not at all."""
+    """How many windows the detectors have assessed: finally, provisionally, not at all."""
 
     final: int
     provisional: int
@@ -145,8 +146,8 @@ class WasteReport:
 @dataclass(frozen=True)
 class WasteInputs:
     """``lines`` are the waste ledger by WASTE_DIMS, with a step of a day (``step_start_ms``); ``capacity`` is
-    what the ledger measured apart from it, None where the reader may not know. ``findings`` go on.
-    ``not_told`` are buckets of which no source says anything: they are left out where nothing is in them.
+    what the ledger measured apart from it, None where the reader may not see it. ``findings`` are ongoing.
+    ``not_told`` are buckets for which no source has data: they are left out where nothing is in them.
     """
 
     window: Window
@@ -194,7 +195,8 @@ _OF_USE = (Waste.IDLE, Waste.OVERSIZED, Waste.PRODUCTIVE)
 
 
 def _not_told(by_sources: Collection[Waste], by_bucket: AmountsByKey) -> tuple[str, ...]:
-    """Buckets that are empty because nothing fills them; where no use was seen at all, those of use too."""
+    """Buckets that are empty because no source has data for them; where no use was observed at all, those of
+    use too."""
 
     def is_empty(waste: Waste) -> bool:
         return not by_bucket.get((waste.value,), NOTHING).board_ms
@@ -239,7 +241,7 @@ _OF_HELD = tuple(waste for waste in Waste if waste not in (Waste.STARVED, Waste.
 
 
 def held_rows(held: pd.DataFrame) -> tuple[WasteRow, ...]:
-    """Lines of held time by bucket, with shares of it; the buckets of what nobody held are left out."""
+    """Lines of held time by bucket, with shares of it; the buckets of time that no pod held are left out."""
     by_bucket = _amounts(held, ["waste"])
     return _rows(by_bucket, sum(by_bucket.values(), NOTHING), _OF_HELD)
 
@@ -273,7 +275,7 @@ def _unknown(lines: pd.DataFrame) -> UnknownParts:
 
 
 def _causes(lines: pd.DataFrame) -> tuple[CauseRow, ...]:
-    """Every bucket of waste by who held it, the dearest first; they add up to what was wasted."""
+    """Every bucket of waste by who held it, the most expensive first; they add up to what was wasted."""
     held = lines["bucket"] == Bucket.HELD
     rows = [
         CauseRow(waste, team, amount, page_of(pattern_of(Waste(waste), is_held=True)))

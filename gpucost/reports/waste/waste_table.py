@@ -1,4 +1,4 @@
-"""The table of the waste ledger's buckets as text: the same in every rendering, nothing of a screen in it."""
+"""The table of the waste ledger's buckets as text: the same in every rendering, independent of a screen."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LABELS = {
     Waste.PRODUCTIVE: "In use",
     Waste.UNKNOWN: "Unknown",
 }
-"""What people read for a bucket. No word here is one for a part of capacity (display.PARTS): the numbers
-differ, since this ledger judges what was held as well."""
+"""The labels of the buckets. None is also a label of a part of capacity (display.PARTS): the numbers differ,
+since this ledger divides held time as well."""
 MEANINGS = {
     Waste.UNAVAILABLE: "broken, also where held, cordoned, drained or not advertised",
     Waste.GANG_STALL: "held by a gang whose members were missing",
@@ -44,7 +44,7 @@ MEANINGS = {
     Waste.UNKNOWN: "not observed, or no detector has looked at it",
 }
 NEVER_HELD = frozenset({Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND})
-"""Of time that nobody held: a report for some teams has no such buckets."""
+"""Buckets of time that no pod held: a report for some teams does not have them."""
 NOBODY_LOOKED = (
     "No detector has looked at this month, so nothing is said of where its capacity was wasted. "
     "gpucost report --prometheus URL --waste looks at a month at once; the service looks at every window "
@@ -53,8 +53,8 @@ NOBODY_LOOKED = (
 
 NO_USE = "; and no series says what GPUs did, as dcgm-exporter does"
 FREE_UNSEEN = "free, and no detector has looked"
-_LONGEST_LINE, _MOST_LINES = 1_000, 60  # of a patch
-_MOST_NUMBERS = 20  # of findings that are alike
+_LONGEST_LINE, _MOST_LINES = 1_000, 60  # limits for a patch
+_MOST_NUMBERS = 20  # numbers of similar findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,14 @@ def bucket_cells(report: WasteReport) -> tuple[BucketCells, ...]:
 
 
 def meaning_of(report: WasteReport, row: WasteRow) -> str:
-    """What a bucket is; of what was in use, how busy GPUs were beside it."""
+    """What a bucket means; for time in use, how busy GPUs were as well."""
     meaning, busy = MEANINGS[Waste(row.waste)], busy_words(report)
     return f"{meaning}; {busy}" if busy and row.waste == Waste.PRODUCTIVE else meaning
 
 
 def busy_words(report: WasteReport) -> str:
-    """How busy all that was held was: that a GPU was in use does not say how much. Empty where nobody saw."""
+    """How busy all held time was: that a GPU was in use does not say how much. Empty where it was not
+    observed."""
     busy = report.held_busy
     if busy is None:
         return ""
@@ -127,7 +128,7 @@ def whole(report: WasteReport) -> str:
 
 
 def is_broken(report: WasteReport) -> bool:
-    """Whether the buckets do not add up: a fault of gpucost."""
+    """Whether the buckets do not add up, which is a bug in gpucost."""
     return bool(report.difference_board_ms or report.difference_nano)
 
 
@@ -141,7 +142,7 @@ def proof(report: WasteReport) -> str:
 
 
 def not_told_words(report: WasteReport) -> str:
-    """Which buckets are left out because nothing tells them; empty where none is."""
+    """Which buckets are left out because no source has data for them; empty where none is."""
     if not report.not_told:
         return ""
     names = ", ".join(LABELS[waste].lower() for waste in Waste if waste.value in report.not_told)
@@ -152,7 +153,7 @@ def not_told_words(report: WasteReport) -> str:
 
 
 def looked_at(assessment: WasteAssessment) -> str:
-    """How much of the ledger the detectors have looked at, in a sentence."""
+    """How much of the ledger the detectors have assessed, in a sentence."""
     final, provisional, missing = assessment.final, assessment.provisional, assessment.missing
     if not final + provisional:
         return f"No detector has looked at any of {display.counted(missing, 'window')}."
@@ -173,7 +174,7 @@ def mostly(team: TeamWaste) -> str:
 
 
 def per_day(nano: int | None, currency: str, whose: str = "its") -> str:
-    """What comes back in a day where somebody acts, if things stay as they are: ``744 USD a day at its rate
+    """The saving per day if the recommendation is followed, at the current rate: ``744 USD a day at its rate
     of now``."""
     return (
         "not in money"
@@ -183,8 +184,8 @@ def per_day(nano: int | None, currency: str, whose: str = "its") -> str:
 
 
 def last_day(row: Recommendation, currency: str) -> str:
-    """What it wasted in the last day, which is another number than its rate of now: ``1,317.59 USD in its
-    last day``; in GPU-hours where it has no price."""
+    """What it wasted in the last day, which differs from its current rate: ``1,317.59 USD in its last day``;
+    in GPU-hours where it has no price."""
     wasted = row.wasted
     found = (
         f"{display.hours(wasted.board_ms)} GPU-hours"
@@ -209,7 +210,7 @@ def alike(row: Recommendation, currency: str) -> str:
 
 
 def unknown_words(report: WasteReport) -> str:
-    """What the unknown hours mostly are; empty where there are none."""
+    """What most of the unknown hours are; empty where there are none."""
     found, looked = report.unknown, report.assessment
     held = (
         "held, and no detector has looked"
@@ -236,17 +237,17 @@ def cause_team(row: CauseRow) -> str:
 
 
 def show_command(finding: int) -> str:
-    """Where all of a finding is."""
+    """The command that shows all of a finding."""
     return f"gpucost findings show {finding}"
 
 
 def who(row: Recommendation) -> str:
-    """Who could act on it."""
+    """The team or person who could act on it."""
     return display.name(row.team) if row.team else "platform"
 
 
 def patch_text(patch: str) -> str:
-    """A patch, what cannot be seen written out. It is copied: only absurd lengths are cut."""
+    """A patch with invisible characters written out. It is copied: only absurd lengths are cut."""
     lines = patch.strip("\n").split("\n")
     shown = [display.visible(line, _LONGEST_LINE) for line in lines[:_MOST_LINES]]
     return "\n".join([*shown, *(["# …"] if len(lines) > _MOST_LINES else [])])
