@@ -1,6 +1,7 @@
 """The files that Prometheus, Alertmanager and promtool read, as text; ``write`` puts them in their place.
 
-An Alertmanager configuration to begin with: groups, inhibition, routes by team, gpucost as a receiver.
+``example_text`` is an Alertmanager configuration to begin with: groups, inhibition, routes by team, gpucost
+as a receiver.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from alerts.rules.model import (
 
 EXAMPLE_TEAMS = ("vision", "language")
 MOST_ALERTS = 200
-"""Alerts in one webhook: more than a person reads; Alertmanager says how many it left out."""
+"""The most alerts in one webhook, more than a person reads; Alertmanager says how many it left out."""
 
 _EXAMPLE_HEAD = """\
 # An example, written by `python -m alerts`: addresses, teams and receivers are yours to change.
@@ -73,7 +74,7 @@ def _gpucost() -> dict[str, object]:
 
 
 def example_config() -> dict[str, object]:
-    """As Alertmanager reads it. Labels that an alert does not have are equal to each other."""
+    """The configuration as Alertmanager reads it. Two alerts that both lack a label count as equal in it."""
     same = ("alertname", "cluster", "team", "finding", "channel", "cluster_queue", "node")
     pagers = [
         {
@@ -88,7 +89,7 @@ def example_config() -> dict[str, object]:
         "route": {
             "receiver": "gpucost",
             "group_by": ["alertname", "team"],
-            # Long enough for all findings of one look to come together, short enough to be one evaluation.
+            # Long enough to group all findings of one evaluation, short enough to be of one evaluation.
             "group_wait": "30s",
             "group_interval": "5m",
             "repeat_interval": "12h",
@@ -113,7 +114,7 @@ def example_config() -> dict[str, object]:
                     "group_wait": "5m",
                     "repeat_interval": "3d",
                 },
-                # After a route that goes on, the one at the top is asked no more.
+                # After a route with ``continue``, the receiver of the top route is not used any more.
                 {"receiver": "gpucost"},
             ],
         },
@@ -124,7 +125,7 @@ def example_config() -> dict[str, object]:
                 *same,
             ),
             _inhibit(f'severity="{AlertSeverity.WARNING}"', f'severity="{AlertSeverity.INFO}"', *same),
-            # What gpucost says of others is as old as gpucost is silent.
+            # What gpucost exports about others is out of date while gpucost is down.
             _inhibit(
                 'alertname="GpuCostServiceDown"', _any_of([*_BY_SERVICE, *_BUDGET, "GpuCostBudgetExceeded"])
             ),
@@ -172,7 +173,7 @@ _TABLE = re.compile(r"<!-- rule -->\n.*?<!-- /rule -->\n", re.DOTALL)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Aliases save nothing that is worth looking up."""
+    """Without aliases, which save little and are hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
@@ -197,7 +198,7 @@ def rules_text(groups: Sequence[RuleGroup] = GROUPS) -> str:
 
 
 def tests_text(cases: Sequence[AlertCase], evaluation: str) -> str:
-    """For ``promtool test rules``, beside the folder's parent's rules."""
+    """The text for ``promtool test rules``; the rules are in the parent folder."""
     return _yaml(
         {
             "rule_files": [f"../{RULES}"],
@@ -260,7 +261,7 @@ def _expected(alert: AlertRule, firing: ExpectedAlert) -> dict[str, Mapping[str,
 
 
 def head(alert: AlertRule) -> str:
-    """What a runbook says of its rule: generated, so that it cannot say anything else."""
+    """The generated part of a runbook: it cannot differ from the rule."""
     severity = "as the finding's" if "{{" in alert.severity else str(alert.severity)
     lines = [f"| severity | {severity} |", "|---|---|"]
     if alert.lasts is None:
@@ -273,7 +274,8 @@ def head(alert: AlertRule) -> str:
 
 
 def runbook(alert: AlertRule, text: str) -> str:
-    """``text`` of the page with its generated part as it should be. Raises ValueError where it has none."""
+    """``text`` of the page with its generated part brought up to date. Raises ValueError where it has
+    none."""
     if not _TABLE.search(text):
         raise ValueError(f"the runbook of {alert.name} has no part between <!-- rule --> and <!-- /rule -->")
     return _TABLE.sub(lambda _: head(alert), text, count=1)
@@ -292,7 +294,7 @@ def files(runbooks: str = RUNBOOKS, dashboards: str = DASHBOARDS) -> dict[Path, 
 
 
 def write(runbooks: str = RUNBOOKS, dashboards: str = DASHBOARDS) -> list[Path]:
-    """Write what is not yet as it should be; what was written."""
+    """Write the files that are out of date; returns which."""
     written = []
     for name, text in files(runbooks, dashboards).items():
         path = HERE / name

@@ -1,8 +1,9 @@
-"""Grafana dashboards: one module per board, written in grafanalib, brought to today's form by one pure step.
+"""Grafana dashboards: one module per dashboard, written in grafanalib and converted to current JSON.
 
-A board is a module with ``dashboard() -> Dashboard``, built from ``layout``, ``panels``, ``variables`` and
-``links``. ``modernise`` turns what grafanalib writes into what Grafana reads today. ``python -m dashboards``
-writes ``generated/*.json``, which is committed; a test holds it to these sources.
+A dashboard is a module with ``dashboard() -> Dashboard``, built from ``panels`` (panels, rows, links and
+variables) and ``series`` (PromQL). ``grafana_json.modernise`` turns what grafanalib writes into what Grafana
+reads today. What must not live here: reading a Prometheus or a Grafana. ``python -m dashboards`` writes
+``generated/*.json``, which is committed; a test compares it with these sources. Begin at fleet.
 """
 
 from __future__ import annotations
@@ -16,5 +17,5 @@ BOARD_MODULES = ("fleet", "team", "job", "queues", "nodes", "self_monitoring")
 
 
 def boards() -> tuple[Dashboard, ...]:
-    """All boards, as their modules describe them."""
+    """All dashboards, as their modules describe them."""
     return tuple(import_module(f"dashboards.{name}").dashboard() for name in BOARD_MODULES)

@@ -1,7 +1,8 @@
-"""``python -m dashboards [--currency EUR] [FOLDER]``: write every board's JSON, by default into generated/.
+"""``python -m dashboards [--currency EUR] [FOLDER]``: write the JSON of all dashboards.
 
-The committed boards are those of a ledger in US dollars. ``--currency`` writes those of a ledger in another
-currency, whose metrics have no suffix; a FOLDER is needed then, so that the committed ones stay.
+FOLDER is generated/ by default. The committed dashboards are those of a ledger in US dollars. ``--currency``
+writes those of a ledger in another currency, whose metrics have no suffix; a FOLDER is needed then, so that
+the committed ones are kept.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ BEGIN, END = "<!-- panels -->\n", "<!-- /panels -->\n"
 
 
 def questions(of: Sequence[Json]) -> str:
-    """Every board with its panels and how to read them, in Markdown."""
+    """Every dashboard with its panels and how to read them, in Markdown."""
     parts = []
     for board in of:
         parts += [f"## {board['title']}\n", f"{board['description']} File: `{board['uid']}.json`.\n"]
@@ -38,7 +38,7 @@ def _cell(text: str) -> str:
 
 
 def _spaced(parts: Sequence[str]) -> str:
-    """Lines of a table stand together, all else is set off by an empty line."""
+    """Lines of a table stay together, all other lines are separated by an empty line."""
     lines: list[str] = []
     for part in parts:
         if lines and not part.startswith("| ") and lines[-1].startswith("| "):

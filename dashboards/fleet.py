@@ -1,4 +1,4 @@
-"""*Fleet*: what the GPUs of all clusters do, what they cost, and where the most can be had back."""
+"""*Fleet*: what the GPUs of all clusters do, what they cost, and where savings are largest."""
 
 from __future__ import annotations
 

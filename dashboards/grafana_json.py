@@ -1,12 +1,12 @@
 """From what grafanalib 0.7 writes to what Grafana reads today: one pure step, dict to dict.
 
-grafanalib writes schema version 12: names of data sources, nulls, keys of panels that are gone. Grafana
-migrates old boards on import, but no longer from before version 37, so the boards are written in today's
-form. The step is idempotent, and refuses what it does not know rather than passing it on.
+grafanalib writes schema version 12: names of data sources, nulls, keys of panels that no longer exist.
+Grafana migrates old dashboards on import, but no longer from before version 37, so the dashboards are written
+in the current form. The step is idempotent, and refuses what it does not know rather than passing it on.
 
-Boards for a ledger in another currency than US dollars: metrics have no ``_usd``, units another sign.
-
-From a board of grafanalib to JSON.
+``in_currency`` makes dashboards for a ledger in another currency than US dollars: metrics have no ``_usd``,
+and units another sign. ``modern`` goes all the way from a dashboard of grafanalib to JSON, ``encode`` to the
+bytes of its file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grafanalib.core import Dashboard
 Json = dict[str, Any]
 
 SCHEMA_VERSION = 39
-"""That of Grafana 10.4, and so the oldest Grafana that shows the boards as they are meant."""
+"""The schema of Grafana 10.4, which is the oldest Grafana that shows the dashboards as intended."""
 PANEL_TYPES = frozenset(
     {"timeseries", "stat", "table", "bargauge", "state-timeline", "status-history", "heatmap", "row"}
 )
@@ -74,11 +74,11 @@ _VARIABLE_KEYS = (
     *("options", "query", "refresh", "regex", "sort", "type"),
 )
 _LEGACY_POINTS = 100
-"""grafanalib's ``maxDataPoints``: it makes every graph coarse, and nobody asked for it."""
+"""grafanalib's default for ``maxDataPoints``: it makes every graph coarse, so it is removed."""
 
 
 def modernise(board: Mapping[str, Any]) -> Json:
-    """``board`` (JSON of grafanalib, or an earlier result) in today's form; ``board`` stays as it is.
+    """``board`` (JSON of grafanalib, or an earlier result) in the current form; ``board`` stays as it is.
 
     Raises ValueError when it has no uid, has rows of the old kind, or has a panel of a type not in
     ``PANEL_TYPES``.
@@ -106,7 +106,7 @@ def modernise(board: Mapping[str, Any]) -> Json:
 
 
 def encode(board: Mapping[str, Any]) -> str:
-    """The file of a board: keys sorted, so that the same board is always the same bytes."""
+    """The file of a dashboard: keys sorted, so that the same dashboard is always the same bytes."""
     return json.dumps(board, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -167,7 +167,7 @@ def _targets(targets: Sequence[Mapping[str, Any]]) -> list[Json]:
 
 
 def _datasource(source: object) -> Json:
-    """A data source by type and uid. None and the variable's name are the variable's."""
+    """A data source by type and uid. None and the variable's name become the variable's."""
     if isinstance(source, dict):
         return dict(source)
     if source not in (None, "", DATASOURCE["uid"]):
@@ -199,7 +199,8 @@ def _field_config(panel: Mapping[str, Any]) -> Json:
 
 
 def _thresholds(thresholds: Mapping[str, Any] | None) -> Json:
-    """Steps of colour and value only. The first has the value null: Grafana's way to say "from below"."""
+    """Thresholds with value and colour only. The first has the value null, which Grafana reads as "from
+    below"."""
     given = (thresholds or {}).get("steps") or [{"color": "green"}]
     steps = [
         {"color": step["color"], "value": step.get("value") if index else None}
@@ -245,7 +246,7 @@ def _variable(variable: Mapping[str, Any]) -> Json:
 
 
 def _current(variable: Mapping[str, Any]) -> Json:
-    """What is chosen at first: all where that can be, else the first value that Grafana finds."""
+    """The initial value of a variable: all where that is allowed, else the first value that Grafana finds."""
     if variable.get("includeAll"):
         several = bool(variable.get("multi"))
         return {
@@ -277,7 +278,7 @@ _UNIT = "currencyUSD"
 def in_currency(board: Json, currency: str) -> Json:
     """``board`` with metrics and units of ``currency``, an ISO code such as EUR.
 
-    Raises ValueError when it is no code of three capital letters.
+    Raises ValueError when it is not a code of three capital letters.
     """
     if not re.fullmatch(r"[A-Z]{3}", currency):
         raise ValueError(f"currency {currency!r}: three capital letters are allowed, such as EUR")
@@ -301,11 +302,11 @@ GENERATED = Path(__file__).parent / "generated"
 
 
 def raw(board: Dashboard) -> Json:
-    """What grafanalib writes."""
+    """The JSON that grafanalib writes."""
     written: Json = json.loads(json.dumps(board.to_json_data(), cls=DashboardEncoder))
     return written
 
 
 def modern(board: Dashboard) -> Json:
-    """What Grafana reads today."""
+    """The JSON that Grafana reads today."""
     return modernise(raw(board))

@@ -1,4 +1,4 @@
-"""*Job*: what one job's GPUs do, one by one, what it has cost so far, and what keeps it from getting on."""
+"""*Job*: what one job's GPUs do, one by one, what it has cost so far, and what holds it up."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SM_STEPS = ((None, RED), (0.15, YELLOW), (0.4, GREEN))
 WAIT_STEPS = ((None, GREEN), (3600, YELLOW), (6 * 3600, RED))
 INFOS = ("gpucost_pod_owner_info", "gpucost_workload_info", "gpucost_job_waiting_info")
 KNOWN = " or ".join(f"({of(metric, *JOB)})" for metric in INFOS)
-"""Has series while anything of the job is known: pods that hold GPUs, a workload, or that it waits."""
+"""Has series while the cluster has the job: pods that hold GPUs, a workload, or a waiting job."""
 WORK = waiting(*JOB)
 IS_PARTIAL = (
     f"{latest('gpucost_gang_partial_since_timestamp_seconds', GANG)} "

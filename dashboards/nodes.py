@@ -1,4 +1,4 @@
-"""*Nodes and GPUs*: which node and GPU has what, what is free and for whom, and which of them is ill."""
+"""*Nodes and GPUs*: which node and GPU has what, what is free and for whom, and which of them is faulty."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ XIDS = grown("gpucost_gpu_xid_events_total", ("node", "gpu_uuid", "xid"), "$__ra
 BOARD = "cluster, node, gpu_uuid"
 _INFO = f'gpucost_gpu_info{{{NODE}, gpu_instance=""}}'
 NAMED = f"* on ({BOARD}) group_left (device_minor) max by ({BOARD}, device_minor) ({_INFO})"
-"""Gives series of a board its number on the node, which people know it by."""
+"""Adds to series of a GPU its number on the node, by which people know it."""
 SCHEDULABLE = latest("gpucost_node_schedulable", ("node",), CHOSEN)
 WANTED = 'bucket=~"starved|fragmented"'
 ZERO_BAD = ((None, GREEN), (1, RED))
@@ -290,10 +290,11 @@ def _fragmentation() -> PanelRow:
 
 
 def _free(held: str) -> str:
-    """Free whole boards on nodes whose held ones are ``held`` ("== 0", "> 0")."""
+    """Free whole GPUs on nodes whose held ones are ``held`` ("== 0", "> 0")."""
     units, taken = _units("gpucost_node_gpu_allocatable", WHOLE), _held(WHOLE)
     boards = latest("gpucost_node_boards", ("node",), CHOSEN)
-    # Shares of boards, and MIG slices of one size, go by the same resource as boards: there are more of them.
+    # Shares of GPUs, and MIG slices of one size, have the same resource name as whole GPUs: there are more of
+    # them.
     parts = f"{units} > on (cluster, node) group_left () {boards}"
     free = f"(clamp_min({units} - {taken}, 0) unless {parts})"
     return f"sum({free} * ({taken} {held.replace(' ', ' bool ')}))"

@@ -1,8 +1,9 @@
-"""Panels: thin functions over grafanalib in which nothing that a reader needs can be left out.
+"""Panels, links, variables and rows of the dashboards: thin functions over grafanalib.
 
-Every function takes title, description, unit and at least one query. How a board module uses them::
+Every function takes title, description, unit and at least one query, so that nothing a reader needs can be
+left out. How a dashboard module uses them::
 
-    from dashboards.panels import GPUS, USD, query, stat, table, timeseries, Column
+    from dashboards.panels import GPUS, USD, PanelColumn, query, stat, table, team_link, timeseries
 
     stat("GPUs held", "GPUs that pods hold now …", GPUS,
          query('sum(gpucost_team_gpus{gpu_cluster=~"$cluster"})'), width=4)
@@ -12,39 +13,22 @@ Every function takes title, description, unit and at least one query. How a boar
     table("Teams", "…", USD,
          [query('sum by (owner_team) (gpucost_team_cost_usd{gpu_cluster=~"$cluster"})'),      # A
           query('sum by (owner_team) (gpucost_team_gpus{gpu_cluster=~"$cluster"})')],         # B
-         [Column("owner_team", "Team", link=links.team(cell="Team")),
-          Column("A", "Cost this month", unit=USD), Column("B", "GPUs held", unit=GPUS)],
+         [PanelColumn("owner_team", "Team", link=team_link(cell="Team")),
+          PanelColumn("A", "Cost this month", unit=USD), PanelColumn("B", "GPUs held", unit=GPUS)],
          sort_by="Cost this month")
 
-A panel's ``width`` counts in Grafana's 24 columns, its ``height`` in its rows of 30 px; ``layout`` places it.
-Description: how to read the panel, then what it cannot show. Rates use ``$__rate_interval``.
-There is no text panel: it could have no query, and every panel has one.
-Money: write the metrics and units of a ledger in US dollars (``…_usd``, ``USD``); ``currency`` makes others.
-What is absent while all is well (errors, XID events) reads 0 with ``series.or_zero``.
-
-Links between the boards: from team to job to GPU. The time range and the cluster go along.
-
-``cell`` names the column (its *title*) of a table row that holds the value; ``label`` a label of the series
-under the pointer. Exactly one of them is given::
-
-    Column("owner_team", "Team", link=links.team(cell="Team"))
-    timeseries(…, links=[links.team(label="owner_team")])
-
-Variables of the boards: each in one place, so that a link can hand them on by name.
-
-In queries: ``cluster_variable=~"$cluster"`` on series of the exporters (a target label),
-``gpu_cluster=~"$cluster"`` on those of the service, ``owner_team=~"$team"``, ``namespace=~"$namespace"``,
-``job_name=~"$job"``. "All" is ``.*``, which also matches series without the label: one cluster needs no
-target label ``cluster_variable``.
-
-A board from rows of panels: places are worked out here, so no board holds a coordinate.
-
-How a board module ends::
+A panel's ``width`` counts in Grafana's 24 columns, its ``height`` in its rows of 30 px; ``board`` computes
+the places from rows of panels, so no dashboard holds a coordinate. How a dashboard module ends::
 
     def dashboard() -> Dashboard:
-        return board(links.TEAM, "Team", "What a team uses, costs and wastes …",
-                     [Row("Cost", [stat(…), timeseries(…)]), Row("Use", […])],
-                     [variables.datasource(), variables.cluster(), variables.team()])
+        return board(TEAM, "Team", "What a team uses, costs and wastes …",
+                     [PanelRow("Cost", [stat(…), timeseries(…)]), PanelRow("Use", […])],
+                     [datasource_variable(), cluster_variable(), team_variable()])
+
+Description: how to read the panel, then what it cannot show. Rates use ``$__rate_interval``. There is no text
+panel: it could have no query, and every panel has one. Money: write the metrics and units of a ledger in US
+dollars (``…_usd``, ``USD``); ``grafana_json.in_currency`` makes others. What has no series while all is well
+(errors, XID events) reads 0 with ``series.or_zero``.
 """
 
 from __future__ import annotations
@@ -69,7 +53,7 @@ PER_SECOND = "ops"
 USD = "currencyUSD"
 STATE = "bool_yes_no"
 UNITS = frozenset({GPUS, COUNT, RATIO, SECONDS, AGO, BYTES, WATTS, ENERGY, PER_SECOND, USD, STATE})
-"""Units of the boards: one word for one thing."""
+"""Units of the dashboards: one word for one unit."""
 
 GREEN, YELLOW, RED, GREY, BLUE = "green", "yellow", "red", "text", "blue"
 DATASOURCE = "${datasource}"
@@ -142,8 +126,8 @@ def timeseries(
 ) -> core.TimeSeries:
     """Lines over time, from 0; ``stacked`` areas for parts of one whole.
 
-    ``min_step`` ("1h") is the finest step, and so the shortest ``$__rate_interval``: for counters that move
-    seldom, such as those of the ledger, which move once per window.
+    ``min_step`` ("1h") is the finest step, and so the shortest ``$__rate_interval``: for counters that change
+    seldom, such as those of the ledger, which change once per window.
 
     ``steps`` draws its values as lines. ``colours`` maps names of series (as the legend has them) to colours.
     Gaps stay gaps: missing is not 0.
@@ -184,7 +168,7 @@ def bar_gauge(
     maximum: float | None = None,
     links: PanelLinks = (),
 ) -> core.BarGauge:
-    """A bar per series, at its last value: for comparing what stands side by side now."""
+    """A bar per series, at its last value: for comparing current values side by side."""
     return core.BarGauge(
         **_common(title, description, _instant(queries), width, height, steps, ()),
         format=unit,
@@ -211,7 +195,7 @@ def table(
     """Rows by labels, one column per query; only ``columns`` are shown, in their order.
 
     Queries are joined on the labels they have in common, so all should have the same (``sum by``). ``unit``
-    is that of columns that name none. ``sort_by`` is a column's title; the largest value stands on top.
+    is the unit of columns without one. ``sort_by`` is a column's title; the largest value stands on top.
     """
     targets = _instant(queries, table=True)
     fields = {column.field: _field(column.field, len(targets)) for column in columns}
@@ -242,7 +226,7 @@ def timeline(
     values: Mapping[float, tuple[str, str]] | None = None,
     links: PanelLinks = (),
 ) -> core.StateTimeline:
-    """A row per series, coloured by value over time: who or what was in which state when."""
+    """A row per series, coloured by value over time: the state of each subject over time."""
     extra = {"fieldConfig": {"defaults": {"unit": unit, "links": [dict(link) for link in links]}}}
     return core.StateTimeline(
         **_common(title, description, queries, width, height, steps, ()),
@@ -335,6 +319,14 @@ def _column_override(column: PanelColumn) -> dict[str, Any] | None:
     return _override(column.title, *properties) if properties else None
 
 
+# Links between the dashboards: from team to job to GPU. The time range and the cluster go along.
+#
+# ``cell`` names the column (its *title*) of a table row that holds the value; ``label`` a label of the series
+# under the pointer. Exactly one of them is given::
+#
+#     PanelColumn("owner_team", "Team", link=team_link(cell="Team"))
+#     timeseries(…, links=[team_link(label="owner_team")])
+
 FLEET, TEAM, JOB = "gpucost-fleet", "gpucost-team", "gpucost-job"
 QUEUES, NODES, SELF = "gpucost-queues", "gpucost-nodes", "gpucost-self"
 UIDS = (FLEET, TEAM, JOB, QUEUES, NODES, SELF)
@@ -344,23 +336,23 @@ DataLink = dict[str, object]
 
 
 def team_link(*, cell: str = "", label: str = "") -> DataLink:
-    """To the Team board of the team in ``cell`` or ``label``."""
+    """To the dashboard *Team* of the team in ``cell`` or ``label``."""
     return _to(TEAM, f"Team {_plain(cell, label)}", {"team": _value(cell, label)})
 
 
 def job_link(*, name_cell: str, namespace_cell: str) -> DataLink:
-    """To the Job board of the job whose name and namespace stand in these columns of a table."""
+    """To the dashboard *Job* of the job whose name and namespace stand in these columns of a table."""
     values = {"namespace": _value(namespace_cell, ""), "job": _value(name_cell, "")}
     return _to(JOB, "Job", values)
 
 
 def node_link(*, cell: str = "", label: str = "") -> DataLink:
-    """To the board *Nodes and GPUs*, with the node in ``cell`` or ``label`` only."""
+    """To the dashboard *Nodes and GPUs*, with the node in ``cell`` or ``label`` only."""
     return _to(NODES, f"GPUs of {_plain(cell, label)}", {"node": _value(cell, label)})
 
 
 def dashboard_link(uid: str, title: str) -> DataLink:
-    """To a whole board."""
+    """To a dashboard as a whole."""
     return _to(uid, title, {})
 
 
@@ -380,6 +372,13 @@ def _plain(cell: str, label: str) -> str:
     return f'${{__data.fields["{cell}"]}}' if cell else f"${{__field.labels.{label}}}"
 
 
+# Variables of the dashboards: each in one place, so that a link can set them by name.
+#
+# In queries: ``cluster=~"$cluster"`` on series of the exporters (a target label),
+# ``gpu_cluster=~"$cluster"`` on those of the service, ``owner_team=~"$team"``,
+# ``namespace=~"$namespace"``, ``job_name=~"$job"``. "All" is ``.*``, which also matches series without the
+# label: one cluster needs no target label ``cluster``.
+
 ALL = "$__all"
 
 
@@ -394,7 +393,8 @@ def cluster_variable() -> core.Template:
 
 
 def team_variable(*, multi: bool = False) -> core.Template:
-    """Which team. What is nobody's (``__unallocated__``), or several teams', is no team."""
+    """Which team. Pseudo-teams, of capacity without a holder (``__unallocated__``) or of several teams, are
+    left out."""
     metric = 'gpucost_team_cost_usd{gpu_cluster=~"$cluster", owner_team!~"__.*"}'
     return from_labels("team", "Team", f"label_values({metric}, owner_team)", multi=multi)
 
@@ -439,9 +439,9 @@ def board(
     *,
     since: str = "now-24h",
 ) -> core.Dashboard:
-    """A board called ``gpucost / title`` over the last day unless ``since`` says otherwise.
+    """A dashboard called ``gpucost / title`` over the last day unless ``since`` says otherwise.
 
-    Its links lead to all boards of gpucost, with the variables and the time range.
+    Its links lead to all dashboards of gpucost, with the variables and the time range.
     """
     return core.Dashboard(
         uid=uid,

@@ -1,4 +1,4 @@
-"""*Queues*: who has which quota, who borrows and lends, what waits and why, and who is told to stop."""
+"""*Queues*: who has which quota, who borrows and lends, what waits and why, and what is preempted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""*gpucost itself*: whether the numbers of the other boards are complete and of today."""
+"""*gpucost itself*: whether the numbers of the other dashboards are complete and current."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UP_STEPS: ThresholdSteps = ((None, RED), (1, GREEN))
 NOTIFY_ERRORS = "sum by (kind) (rate(gpucost_notify_errors_total[$__rate_interval]))"
 PROBLEMS = latest("gpucost_state_problems", ("code",))
 ALIVE = "gpucost_build_info"
-"""Series of a service that runs: what has no series until the first error is 0 while this is there."""
+"""Series of a running service: what has no series until the first error is 0 while these exist."""
 
 
 def dashboard() -> Dashboard:

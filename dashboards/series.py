@@ -1,14 +1,12 @@
-"""PromQL over series as they stand: one row per thing, whatever the number of collectors.
+"""PromQL that several dashboards use: one row per subject, whatever the number of collectors.
 
-Replicas of the collector and instances of the service give the same series with another ``instance``:
-gauges are collapsed by ``max by`` before anything is added up. Joins hold on uids, since a pod's name may
-come again, and the side that gives labels has one row per uid (``one_per``): two for a moment are no error.
+Replicas of the collector and instances of the service give the same series with another ``instance``: gauges
+are collapsed by ``max by`` before anything is added up. Joins are on uids, since a pod's name may be used
+again, and the side that gives labels has one row per uid (``one_per``): two for a moment are not an error.
 
-PromQL that several boards use.
-
-PromQL about jobs: which pods and GPUs are a job's, and what waits, with the layer that holds it.
-
-What waits is either a Kueue workload or a job that Kueue does not manage; both are told by job, in one shape.
+The second half is about jobs: which pods and GPUs are a job's, and what waits, with the layer that holds it.
+What waits is either a Kueue workload or a job that Kueue does not manage; both are selected by job, in one
+shape.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CLUSTER = 'cluster=~"$cluster"'
-"""Of series of the exporters: a target label, which may be missing."""
+"""For series of the exporters: a target label, which may be missing."""
 GPU_CLUSTER = 'gpu_cluster=~"$cluster"'
-"""Of the service's series."""
+"""For the service's series."""
 NODE = f'{CLUSTER}, node=~"$node"'
-"""Of the exporters' series of one node or several."""
+"""For the exporters' series of one node or several."""
 
 
 def rate_sum(counter: str, matchers: str, by: str = "") -> str:
@@ -33,18 +31,19 @@ def rate_sum(counter: str, matchers: str, by: str = "") -> str:
 def or_none(expr: str, label: str, alive: str) -> str:
     """``expr`` by ``label``; while it has no series, a line of 0 called none, as long as ``alive`` has one.
 
-    Errors and answers have no series until the first. While nobody would tell of them, the panel is empty.
+    Errors and answers have no series until the first. While the process that would export them is down, the
+    panel is empty.
     """
     return f'{expr} or on () label_replace(0 * count({alive}), "{label}", "none", "", "")'
 
 
 def ratio(part: str, whole: str) -> str:
-    """``part`` of ``whole``; nothing where the whole is 0: a part of nothing is not known."""
+    """``part`` of ``whole``; nothing where the whole is 0: the ratio is then undefined."""
     return f"{part} / ({whole} > 0)"
 
 
 def share(part: str, whole: str, by: str = "") -> str:
-    """Of the teams' board time of the last 24 hours, ``part`` of ``whole`` (held, observed, busy, …)."""
+    """Of the teams' GPU time of the last 24 hours, ``part`` of ``whole`` (held, observed, busy, …)."""
     return ratio(_last_day(part, by), _last_day(whole, by))
 
 
@@ -59,7 +58,7 @@ def latest(metric: str, by: Sequence[str], *matchers: str) -> str:
 
 
 def of(metric: str, *matchers: str) -> str:
-    """The series of an exporter's metric in the clusters chosen."""
+    """The series of an exporter's metric in the selected clusters."""
     return f"{metric}{{{', '.join((CLUSTER, *matchers))}}}"
 
 
@@ -77,8 +76,8 @@ def grown(metric: str, by: Sequence[str], span: str, *matchers: str) -> str:
     """How much a counter that begins with its first event grew over ``span``, by ``cluster`` and ``by``.
 
     ``increase`` leaves out a series' first sample, and so an error or an eviction that happens once. ``by``
-    has all labels of the metric but the target's. One that began again in between is counted too low, and
-    one that was there before Prometheus first saw it too high for one ``span``.
+    has all labels of the metric but the target's. A counter that was reset in between is counted too low, and
+    one that existed before Prometheus first scraped it too high for one ``span``.
     """
     names, series = _names("cluster", by), of(metric, *matchers)
     high = f"max by ({names}) (max_over_time({series}[{span}]))"
@@ -91,9 +90,9 @@ WASTE_BY = "gpu_cluster, bucket, owner_team"
 def waste(span: str, *matchers: str) -> str:
     """By how many GPU seconds the totals of the waste ledger grew over ``span``, by ``WASTE_BY``.
 
-    The total is the ledger's and does not begin anew with the service, so: first one series per thing,
-    whatever the number of instances; then its difference, since where it is less than before, a window was
-    assessed again, and ``increase`` would take that for a restart and add all there ever was. ``span``:
+    The total is the ledger's and is not reset with the service, so: first one series per subject, whatever
+    the number of instances; then its difference, since a total that is less than before means that a window
+    was assessed again, and ``increase`` would take that for a reset and add the whole total. ``span``:
     ``$__rate_interval`` or ``$__range``.
     """
     total = f"max by ({WASTE_BY}) ({_WASTE}{{{', '.join((GPU_CLUSTER, *matchers))}}})"
@@ -106,7 +105,7 @@ def waste_per_second(span: str, *matchers: str) -> str:
 
 
 def in_words(expr: str, words: Mapping[str, str]) -> str:
-    """``expr`` by ``bucket`` with the words that reports have for it: metrics keep their values."""
+    """``expr`` by ``bucket`` with the labels that reports use: metrics keep their values."""
     for value, word in words.items():
         expr = f'label_replace({expr}, "bucket", "{word}", "bucket", "{value}")'
     return expr
@@ -114,17 +113,18 @@ def in_words(expr: str, words: Mapping[str, str]) -> str:
 
 CAPACITY_WORDS = {"unknown": "not observed"}
 WASTE_WORDS = {"productive": "in use", "unavailable": "unusable"}
-"""Where a part of capacity and a bucket of the waste ledger have one value, or a value says too much."""
+"""Where a part of capacity and a bucket of the waste ledger have the same value, or a value claims too
+much."""
 
 
 def _in_steps(span: str) -> str:
-    """Of a subquery: fine enough for a window of an hour, and few enough for a month."""
+    """The span of a subquery: fine enough for a window of an hour, and few enough steps for a month."""
     return f"{span}:{'5m' if span == '$__range' else '1m'}"
 
 
 def or_zero(expr: str, alive: str) -> str:
-    """``expr``, an aggregate without labels, and 0 where it has no value while ``alive`` has series: none is
-    0 only as long as somebody would tell."""
+    """``expr``, an aggregate without labels, and 0 where it has no value while ``alive`` has series: no
+    series means 0 only while the process that would export them runs."""
     return f"{expr} or 0 * count({alive})"
 
 
@@ -141,7 +141,7 @@ def _names(first: str, more: Sequence[str]) -> str:
 
 JOB = ('namespace=~"$namespace"', 'job_name=~"$job"')
 WAITING_LABELS = ("namespace", "job_kind", "job_name", "job_uid", "queue", "layer", "reason")
-"""With ``cluster``: what one row of a table of waiting jobs is."""
+"""With ``cluster``: the key of a row in a table of waiting jobs."""
 GANG = ("namespace", "gang", "gang_uid", "gang_kind")
 GPU = ("node", "gpu_uuid", "gpu_instance")
 _POD = "cluster, namespace, pod, pod_uid"
@@ -151,14 +151,15 @@ _OF_WORKLOAD = ("job_kind", "job_name", "job_uid", "queue", "cluster_queue")
 
 
 def of_job_pods(expr: str, *, span: str = "") -> str:
-    """The rows of ``expr`` (with the labels of a pod) that are of pods of the job chosen; of all that it had
-    in ``span``, if given."""
+    """The rows of ``expr`` (with the labels of a pod) that are of pods of the selected job; of all that it
+    had in ``span``, if given."""
     info = of("gpucost_pod_owner_info", *JOB)
     return f"{expr} and on ({_POD}) {f'last_over_time({info}[{span}])' if span else info}"
 
 
 def by_gpu(counter: str, *, span: str = "$__rate_interval", whole: bool = False) -> str:
-    """The rate of a pod counter (``busy_seconds``) of the job chosen, by GPU; by board where ``whole``."""
+    """The rate of a pod counter (``busy_seconds``) of the selected job, by GPU or MIG slice; by whole GPU
+    where ``whole``."""
     series = of(f"gpucost_pod_gpu_{counter}_total", 'holder="pod"', _IN_NAMESPACE)
     labels = ", ".join(("cluster", *(GPU[:2] if whole else GPU)))
     past = span if span != "$__rate_interval" else ""
@@ -166,12 +167,12 @@ def by_gpu(counter: str, *, span: str = "$__rate_interval", whole: bool = False)
 
 
 def ratio_by_gpu(counter: str, observed: str, *, span: str = "$__rate_interval") -> str:
-    """The part of the time for which a signal was seen; no row where it was not."""
+    """The part of the time for which a signal was observed; no row where it was not."""
     return f"{by_gpu(counter, span=span)} / ({by_gpu(observed, span=span)} > 0)"
 
 
 def on_job_gpus(expr: str, *labels: str, span: str = "") -> str:
-    """The rows of ``expr`` that are of GPUs which the job chosen holds (held in ``span``), matched on
+    """The rows of ``expr`` that are of GPUs which the selected job holds (held in ``span``), matched on
     ``cluster`` and ``labels``."""
     share = of("gpucost_pod_gpu_share", _IN_NAMESPACE)
     held = of_job_pods(f"last_over_time({share}[{span}])" if span else share, span=span)
@@ -179,7 +180,7 @@ def on_job_gpus(expr: str, *labels: str, span: str = "") -> str:
 
 
 def held_units(by: str) -> str:
-    """GPU units that pods of the job chosen hold; a pod that has ended holds none."""
+    """GPU units that pods of the selected job hold; a pod that has ended holds none."""
     labels = ("namespace", "pod", "pod_uid", "resource")
     held = latest("gpucost_pod_gpu_request", labels, _IN_NAMESPACE)
     ended = latest("gpucost_pod_gpu_end_timestamp_seconds", labels, _IN_NAMESPACE)
@@ -187,7 +188,7 @@ def held_units(by: str) -> str:
 
 
 def longest_partial(step: str = "1m") -> str:
-    """For how long each gang was partial, in seconds: the longest that it came to in the range shown."""
+    """For how long each gang was partial, in seconds: the maximum in the range shown."""
     since = latest("gpucost_gang_partial_since_timestamp_seconds", GANG)
     return f"max_over_time((time() - {since})[$__range:{step}])"
 
@@ -201,9 +202,8 @@ def last_of_gangs(metric: str, *labels: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WaitingSeries:
-    """What waits. ``workload_info`` and ``job_info`` are the info series of those that are meant: of
-    workloads by ``_WORKLOAD`` and ``_OF_WORKLOAD``, of jobs without one by ``job_uid``, ``namespace`` and
-    ``queue``."""
+    """What waits. ``workload_info`` and ``job_info`` are the info series to include: of workloads by
+    ``_WORKLOAD`` and ``_OF_WORKLOAD``, of jobs without one by ``job_uid``, ``namespace`` and ``queue``."""
 
     workload_info: str
     job_info: str
@@ -213,21 +213,21 @@ class WaitingSeries:
         return f"sum by ({_work_names(by)}) ({self._workloads(layer)} or {self._jobs(layer)})"
 
     def seconds(self, by: Sequence[str]) -> str:
-        """The longest wait. Of jobs without a workload, nothing says since when."""
+        """The longest wait. For jobs without a workload it is not known since when they wait."""
         since = latest("gpucost_workload_queued_timestamp_seconds", ("workload_uid",))
         workloads = _each(self._workloads())
         waits = f"{workloads} * on (cluster, workload_uid) group_left () (time() - {since})"
         return f"max by ({_work_names(by)}) ({waits})"
 
     def units(self, by: Sequence[str]) -> str:
-        """GPU units that the pods which wait ask for."""
+        """GPU units that the waiting pods request."""
         workloads, jobs = _each(self._workloads()), _each(self._jobs())
         of_workloads = f"{workloads} * on (cluster, workload_uid) group_left () {_units('workload')}"
         of_jobs = f"{jobs} * on (cluster, job_uid) group_left () {_units('job')}"
         return f"sum by ({_work_names(by)}) ({of_workloads} or {of_jobs})"
 
     def place(self, by: Sequence[str]) -> str:
-        """The foremost place in its ClusterQueue, from 1; only of workloads that are tried."""
+        """The foremost place in its ClusterQueue, from 1; only of workloads that Kueue tries to admit."""
         places = latest("gpucost_workload_queue_position", ("workload_uid",))
         joined = f"{self._workloads()} * on (cluster, workload_uid) group_left () {places}"
         return f"min by ({_work_names(by)}) ({joined})"
@@ -251,13 +251,14 @@ def _each(waiting: str) -> str:
 
 
 def waiting(*matchers: str, workloads_only: Sequence[str] = ()) -> WaitingSeries:
-    """What waits of the info series that match; ``workloads_only``: matchers that only workloads can have."""
+    """What waits, by the info series that match; ``workloads_only``: matchers that only workloads can
+    have."""
     return WaitingSeries(_workload_info(*matchers, *workloads_only), _job_info(*matchers))
 
 
 def waiting_of_team() -> WaitingSeries:
-    """What waits of the team chosen: what its label names; and, without such a label, what is in a namespace
-    in which the team has costs this month."""
+    """What waits of the selected team: what its label names; and, without such a label, what is in a
+    namespace in which the team has costs this month."""
     named, bare = 'owner_team=~"$team"', 'owner_team=""'
     costs = 'gpucost_job_cost_usd{gpu_cluster=~"$cluster", owner_team=~"$team", namespace!=""}'
     there = f"and on (namespace) {costs}"

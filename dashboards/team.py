@@ -54,7 +54,7 @@ BUDGET = f"max(gpucost_team_budget_usd{{{TEAM}}})"
 HOURS_OVER = "24 * (day_of_month() - 1) + hour() + minute() / 60"
 SETTLED_END = service_gauge("gpucost_ledger_settled_end_timestamp_seconds", ())
 UNSEEN_HOURS = f"clamp_max(clamp_min(time() - {SETTLED_END}, 0) / 3600, scalar({HOURS_OVER}))"
-"""Of this month, over and in no settled window yet, by ``gpu_cluster``."""
+"""Hours of this month that are over and in no settled window yet, by ``gpu_cluster``."""
 USUAL_PER_HOUR = (
     "max by (gpu_cluster, owner_team) "
     f"(avg_over_time(gpucost_team_cost_per_hour_usd{{{GPU_CLUSTER}, {TEAM}}}[$__range]))"

@@ -1,4 +1,7 @@
-"""Cases for promtool, by the file they are in: for every alert a pair, silent just below and firing."""
+"""Cases for promtool, by the file they are in: for every alert a pair, silent just below and firing.
+
+What must not live here: rules, or a number that has a name in ``rules.thresholds``. Begin at helpers.
+"""
 
 from __future__ import annotations
 

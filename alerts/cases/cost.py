@@ -30,7 +30,7 @@ _OVER = "GpuCostBudgetExceeded"
 _RISE = "GpuCostTeamCostRise"
 _BEGUN = int(t.MONTH_BEGUN.value)
 
-# A budget of one a hour of the month, and spending of so much per hour, in two clusters together.
+# A budget of one per hour of the month, and spending of so much per hour, in two clusters together.
 _SETTLED = 'gpucost_ledger_settled_end_timestamp_seconds{gpu_cluster="prod"}'
 _UP_TO_DATE = samples((f"0+{_STEP}", 9 * _DAY))
 _PER_HOUR = f"gpucost_team_cost_per_hour_usd{{{_HERE}}}"
@@ -275,4 +275,4 @@ HELD: tuple[AlertCase, ...] = (
         resolved=(20 * 60,),
     ),
 )
-"""A minute apart."""
+"""Samples of this case are a minute apart."""

@@ -1,4 +1,4 @@
-"""Findings: every pattern, changing severity, and a service that is away."""
+"""Findings: every pattern, changing severity, and a service that is down."""
 
 from __future__ import annotations
 

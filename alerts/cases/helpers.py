@@ -1,4 +1,4 @@
-"""Series and cases in few words. Times are seconds from a case's begin; samples are a minute apart."""
+"""Series and cases in few words. Times are seconds from a case's start; samples are a minute apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from alerts.rules import ALERTS
 from alerts.rules.model import AlertCase, ExpectedAlert
 
 BEGINS = 600
-"""When the series of ``around`` turn."""
+"""When the series of ``around`` change."""
 _AFTER = 20
 
 
@@ -34,7 +34,8 @@ def lasts(alert: str) -> int:
 
 
 def around(alert: str, below: object, beyond: object) -> str:
-    """Ten minutes of what does not fire, then what does until it fires, ten minutes more, then as before."""
+    """Ten minutes of values that do not fire, then values that fire for as long as needed, ten minutes more,
+    then as before."""
     return samples((below, BEGINS // 60), (beyond, lasts(alert) // 60 + 10), (below, _AFTER))
 
 
@@ -50,8 +51,8 @@ def pair(
     resolved: int | None = None,
     others: tuple[ExpectedAlert, ...] = (),
 ) -> AlertCase:
-    """Silent a minute before ``begins``, and a minute before it has lasted long enough; firing then;
-    over at ``resolved`` (ten minutes later and a bit)."""
+    """Silent a minute before ``begins``, and a minute before it has lasted long enough; firing then; resolved
+    at ``resolved`` (ten minutes later and a bit)."""
     fires = begins + lasts(alert)
     labelled = {"severity": str(ALERTS[alert].severity), **labels}
     return AlertCase(

@@ -1,4 +1,4 @@
-"""Queue pressure; both replicas of a collector say the same."""
+"""Queue pressure; both replicas of a collector export the same."""
 
 from __future__ import annotations
 

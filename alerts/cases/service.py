@@ -1,4 +1,4 @@
-"""The service, its ledger, its detectors, and its posts."""
+"""The service, its ledger, its detectors, and its notifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REVIEWS = 'gpucost_webhook_reviews_total{{result="{}"}}'
 
 
 def _last_seen(alert: str, limit: int) -> str:
-    """A time stamp just ``limit`` old a minute before ``BEGINS``, growing older, and new in the end."""
+    """A timestamp just ``limit`` old a minute before ``BEGINS``, growing older, and new in the end."""
     long = BEGINS // 60 + lasts(alert) // 60 + 10
     return samples((BEGINS - 60 - limit, long), (f"{long * 60}+60", 60))
 

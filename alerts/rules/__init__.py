@@ -1,6 +1,7 @@
-"""All rules, one module per topic, in the order in which a group may use what another recorded; ``model``
-and ``thresholds`` are what they are made of. What must not live here: a number in an expression that has no
-name in ``thresholds``. Begin at model.
+"""All rules, one module per topic; ``model`` and ``thresholds`` are what they are made of.
+
+Modules are in the order in which a group may use what another recorded. What must not live here: a number in
+an expression that has no name in ``thresholds``. Begin at model.
 """
 
 from __future__ import annotations

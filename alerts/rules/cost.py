@@ -1,4 +1,4 @@
-"""Money: budgets that are used up too fast, and teams whose cost jumps. Months are calendar months, UTC."""
+"""Money: budgets that are spent too fast, and teams whose cost jumps. Months are calendar months, UTC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNTIL_NOW = "team:gpucost_team_cost:until_now"
 PROJECTED = "team:gpucost_team_cost:projected"
 _BEGUN = f"and on () {ELAPSED} >= {t.MONTH_BEGUN}"
 
-# Pace of the last day, per hour: cost of the hours that there were, over all hours that are known.
+# Rate of spending of the last day, per hour: the cost of the known hours, over the number of known hours.
 _PACE = (
     "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d / on (currency) group_left () "
     "currency:gpucost_team_cost_per_hour:count_over_time1d"
@@ -33,13 +33,13 @@ _UNSEEN = f"clamp_max(clamp_min(time() - {_SETTLED_END}, 0), scalar({ELAPSED}))"
 
 
 def _with_pace(seconds: str) -> str:
-    """What was spent, and the pace of the last day for so many ``seconds`` (by cluster) more. A team without
+    """What was spent, plus the rate of the last day for so many ``seconds`` (by cluster) more. A team without
     a cost in the last day has stopped: nothing more."""
     more = f"sum by (team, currency) (({_PACE}) * on (cluster) group_left () ({seconds}) / 3600)"
     return f"({more} or 0 * {_SPENT}) + on (team, currency) {_SPENT}"
 
 
-# Of the day that ended an hour ago, likewise.
+# The same for the day that ended an hour ago.
 _TEAM_DAY = f'sum by (cluster, team, currency) (sum_over_time({_NOW}{{team!~"__.*"}}[1d] offset 1h))'
 _DAY = (
     f"{_TEAM_DAY} / on (cluster, currency) group_left () "

@@ -16,7 +16,7 @@ _DAY = t.REMEMBERED.duration
 
 
 def _gone(metric: str) -> str:
-    """Clusters that had it within the day and have it no more. The value is 0."""
+    """Clusters that had it within the day and no longer have it. The value is 0."""
     return (
         f"0 * max by (cluster) (last_over_time({metric}[{_DAY}])) "
         f"unless on (cluster) max by (cluster) ({metric})"

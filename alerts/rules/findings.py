@@ -1,8 +1,8 @@
-"""One alert per anti-pattern, from what the service says of its findings.
+"""One alert per anti-pattern, from the metrics that the service exports of its findings.
 
-The detectors have their patience already, so an alert fires with the first evaluation that sees a finding,
-and is gone with the first that does not. A service that is away for a moment would resolve and raise all of
-them: while it, or its ledger, cannot be read, the last that it said is held, for an hour at most.
+The detectors are patient already, so an alert fires with the first evaluation that has a finding, and is gone
+with the first that does not. A service that is down for a moment would resolve and raise all of them: while
+it, or its ledger, cannot be read, the last known value is held, for an hour at most.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LAST = "finding:gpucost_finding_active:last"
 WASTED_LAST = "finding:gpucost_finding_wasted_per_hour:last"
 
 
-# The finding's own severity has five steps, an alert's three. In the label, so that nothing is said twice
-# when it changes: one finding is one series.
+# The finding's own severity has five steps, an alert's three. It is in the label, so that a change does not
+# notify twice: one finding is one series.
 SEVERITY = (
     '{{ if eq $labels.severity "critical" }}critical'
     '{{ else if or (eq $labels.severity "high") (eq $labels.severity "medium") }}warning'
@@ -58,7 +58,7 @@ _SUBJECT = (
     "{{ with $labels.team }} of team {{ . }}{{ end }}"
     '{{ if ne $labels.subject_kind "cluster" }} in cluster {{ $labels.cluster }}{{ end }}'
 )
-# Finding ids are numbers: nothing that a user could choose gets into the query.
+# Finding ids are numbers: no text that a user could choose gets into the query.
 _MONEY = (
     f"{{{{ with printf \"{WASTED_LAST}{{finding='%s',cluster='%s'}}\" "
     "$labels.finding $labels.cluster | query }}"
@@ -68,7 +68,7 @@ _MONEY = (
 
 @dataclass(frozen=True, slots=True)
 class PatternText:
-    """What is said of a pattern: ``summary``, and ``what``, which goes on from the subject's name."""
+    """The text of a pattern: ``summary``, and ``what``, which continues after the subject's name."""
 
     pattern: WastePattern
     summary: str

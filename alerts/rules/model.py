@@ -1,6 +1,6 @@
-"""What a rule is, and the links that follow from its name.
+"""What rules, alerts and their cases consist of.
 
-Pieces of PromQL that several rules need.
+Also the links that follow from names, and PromQL that several rules share.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ SELF_OF_CLUSTER = DashboardLink("gpucost-self", CLUSTER)
 @dataclass(frozen=True, slots=True)
 class AlertRule:
     """One alert. ``summary`` is the same sentence whatever its labels; ``description`` is a template with
-    labels and value. ``severity`` and ``labels`` may be templates where series differ. ``board`` is where to
-    look, or a template of its address. ``thresholds`` are those its expression uses.
+    labels and value. ``severity`` and ``labels`` may be templates where series differ. ``board`` is the
+    dashboard to open, or a template of its address. ``thresholds`` are those its expression uses.
     """
 
     name: str
@@ -125,8 +125,8 @@ class ExpectedAlert:
 class AlertCase:
     """Series (in promtool's notation, beginning at 0), and when ``alert`` is silent and firing.
 
-    Times are seconds. ``silent`` is just below what makes it fire, ``firing`` is there; both are empty for a
-    case that shows something else. ``resolved``: silent again.
+    Times are seconds. ``silent`` is just below what makes it fire, ``firing`` just above; both are empty for
+    a case that shows something else. ``resolved``: silent again.
     """
 
     alert: str
@@ -148,8 +148,8 @@ def labelled(expr: str, label: str, source: str) -> str:
 
 
 def of_service(selector: str, *labels: str) -> str:
-    """A gauge of the service, once, whatever else its target is labelled with: ``cluster`` and ``team`` by
-    the names that alerts have, and ``labels`` kept."""
+    """A gauge of the service, once, whatever other labels its target has: ``cluster`` and ``team`` by the
+    names that alerts have, and ``labels`` kept."""
     expr, by = selector, list(labels)
     for label, source in (("team", "owner_team"), ("cluster", "gpu_cluster")):
         if source in by:
@@ -159,14 +159,14 @@ def of_service(selector: str, *labels: str) -> str:
 
 
 def money(metric: str, *labels: str) -> str:
-    """A gauge in money, in whatever currency the ledger has: the label ``currency`` says which."""
+    """A gauge in money, in the ledger's currency, which the label ``currency`` names."""
     either = f'label_replace({metric}_usd, "currency", "USD", "", "") or {metric}'
     return of_service(f"({either})", *labels, "currency")
 
 
 def last_known(now: str, record: str) -> str:
     """The expression of the recording rule ``record``: ``now``, or while the service or its ledger cannot be
-    read, what it was at the evaluation before; for an hour at most."""
+    read, its value at the evaluation before; for an hour at most."""
     recent = f"max(max_over_time(gpucost_ledger_up[{t.HELD_WHILE_AWAY.duration}])) == 1"
     return f"{now} or ({record} unless on () max(gpucost_ledger_up) == 1) and on () {recent}"
 

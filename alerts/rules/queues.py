@@ -1,4 +1,4 @@
-"""Quota and queue pressure: what waits too long, and what is about to."""
+"""Quota and queue pressure: what has waited too long, and what soon will."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alerts.rules.model import (
 
 _OF = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 _PENDING = "cluster_queue:gpucost_cluster_queue_pending_workloads:sum"
-# A Volcano queue has no choice on the GPU.
+# A Volcano queue cannot be selected on the dashboard: only ClusterQueues are in its variable.
 _BOARD = (
     "d/gpucost-queues?var-cluster={{ $labels.cluster | urlquery }}"
     "{{ with $labels.cluster_queue }}&var-queue={{ . | urlquery }}{{ end }}"

@@ -1,8 +1,8 @@
-"""What is asked often, recorded once: ``level:metric:operations``.
+"""Frequent queries, recorded once: ``level:metric:operations``.
 
-Ratios are recorded as numerator and denominator, so that they can be added up before they are divided.
-Collectors may be several: first one value per thing, then sums. What alerts about money go by is held over a
-restart of the service, as findings are.
+Ratios are recorded as numerator and denominator, so that they can be added up before they are divided. There
+may be several collectors: first one value per subject, then sums. Series for alerts about money are held over
+a restart of the service, as findings are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PART = "cluster_team:gpucost_team_last_day_gpu_seconds"
 GROUP = RuleGroup(
     "gpucost-recording",
     (
-        # Capacity and who holds it, in GPUs, as of the last settled window
+        # Capacity and its holders, in GPUs, as of the last settled window
         RecordingRule(
             "cluster_bucket:gpucost_capacity_gpus:max",
             of_service("gpucost_capacity_gpus", "gpu_cluster", "bucket"),
@@ -70,14 +70,14 @@ GROUP = RuleGroup(
             ),
         ),
         RecordingRule(_BUDGET, last_known(money("gpucost_team_budget", "owner_team"), _BUDGET)),
-        # Costs are of the time before: what has been spent since is in no window yet
+        # Costs are of settled windows: later spending is in no window yet
         RecordingRule(
             _SETTLED_END,
             last_known(
                 of_service("gpucost_ledger_settled_end_timestamp_seconds", "gpu_cluster"), _SETTLED_END
             ),
         ),
-        # The pace of a day, as numerator and denominator: hours in which a team has no series cost nothing.
+        # Spending of a day, as numerator and denominator: hours in which a team has no series cost nothing.
         RecordingRule(
             "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d",
             f"sum_over_time({_COST_PER_HOUR}[1d])",
@@ -87,8 +87,8 @@ GROUP = RuleGroup(
             "max by (currency) (count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d]))",
         ),
         # Where capacity went in the last day, as numerators and denominator. The total is the ledger's, and
-        # does not begin anew with the service: several instances say the same, and what is less than before
-        # is no reset, so its difference is what has grown.
+        # is not reset with the service: several instances export the same, and a decrease is not a reset, so
+        # the growth is the difference.
         RecordingRule(
             _WASTE, of_service("gpucost_waste_gpu_seconds_total", "gpu_cluster", "owner_team", "bucket")
         ),

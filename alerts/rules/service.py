@@ -1,4 +1,4 @@
-"""Health of gpucost itself: the service, its source and its ledger, its detectors, and what it posts."""
+"""Health of gpucost itself: the service, its source and its ledger, its detectors, and its notifications."""
 
 from __future__ import annotations
 

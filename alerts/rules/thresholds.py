@@ -1,4 +1,4 @@
-"""Every number that an alert goes by: its unit, and why it is what it is. Change it here, nowhere else.
+"""Every number that an alert uses: its unit, and the reason for it. Change it here, nowhere else.
 
 Then ``python -m alerts`` writes rules, promtool tests and the heads of the runbooks anew.
 """
@@ -15,7 +15,8 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 @dataclass(frozen=True, slots=True)
 class AlertThreshold:
-    """``value`` in ``unit``: s, ratio (of 1), or a noun. ``meaning`` names it; ``why``: where it is from."""
+    """``value`` in ``unit``: s, ratio (of 1), or a noun. ``meaning`` names it; ``why``: the reason for the
+    value."""
 
     value: float
     unit: str
@@ -28,7 +29,7 @@ class AlertThreshold:
 
     @property
     def duration(self) -> str:
-        """As Prometheus writes a duration (``1h30m``). Raises ValueError for what is none."""
+        """As Prometheus writes a duration (``1h30m``). Raises ValueError for a value that is not one."""
         if self.unit != "s" or self.value != int(self.value):
             raise ValueError(f"{self.meaning} is no duration in whole seconds")
         rest, text = int(self.value), ""
@@ -64,7 +65,7 @@ STEADY = _lasts(30 * MINUTE, "longer than a queue takes to calm down after a bur
 AN_HOUR = _lasts(1 * HOUR, "one window of the ledger: what one late window brings is no news")
 TWO_HOURS = _lasts(2 * HOUR, "two windows of the ledger missed, not one")
 
-# What the service says
+# Values that the service exports
 
 HELD_WHILE_AWAY = AlertThreshold(
     1 * HOUR,
@@ -130,8 +131,8 @@ EXPORTER_STALE = AlertThreshold(
 XID_WINDOW = AlertThreshold(
     1 * HOUR, "s", "an Xid within the last", "long enough to be read, short enough to be news"
 )
-# Codes that programs cause, not GPUs: the default of what the detector of unhealthy GPUs passes over. To
-# leave out more, add them: frozenset(…) | {119}.
+# Codes that programs cause, not GPUs: the default of what the detector of unhealthy GPUs ignores. To leave
+# out more, add them: frozenset(…) | {119}.
 _PROGRAMS_XIDS = frozenset(UnhealthyAllocatedSettings.model_fields["programs_xids"].default)
 XID_PROGRAMS = "|".join(str(code) for code in sorted(_PROGRAMS_XIDS))
 """What GpuCostXidCritical leaves out, as a regular expression."""

@@ -1,5 +1,4 @@
-"""What was found in a Prometheus, as facts: what ``gpucost doctor`` reads, and what its diagnosis is made
-from.
+"""What was found in a Prometheus, as facts: what ``gpucost doctor`` reads and diagnoses.
 
 A fact that could not be read is None, and its query stands in ``ServerProbe.unread``: unknown is not absent.
 """

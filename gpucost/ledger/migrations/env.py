@@ -1,5 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that LedgerDatabase hands over, in its
-transaction."""
+"""Alembic's entry: runs the revisions on the connection of LedgerDatabase, in its transaction."""
 
 from __future__ import annotations
 

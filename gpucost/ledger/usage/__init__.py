@@ -1,5 +1,4 @@
-"""Usage lines: checked and brought into normal form, written by window, read as sums; months, rollups and the
-history of runs.
+"""Usage lines, written by window and read as sums; months, rollups and the history of runs.
 
 What must not live here: waste, findings, messages; it imports db only. The caller of a writer holds the
 transaction and the lock. A sum that reports need is a function of query; what is stored per window is

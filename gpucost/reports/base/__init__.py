@@ -1,5 +1,4 @@
-"""What every report is made of: amounts and signals as values, how numbers are displayed, documents written
-and read back.
+"""What every report is made of: amounts and signals as values, their display, documents written and read.
 
 What must not live here: a report, a renderer, or the import of another wing. A unit or a rounding that all
 outputs share goes into display. The rules of JSON (nano beside cost, board_ms beside GPU-hours) stand in

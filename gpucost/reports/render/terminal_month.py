@@ -1,5 +1,7 @@
-"""The month and allocations in a terminal, for any rich Console. Names are shown, never interpreted as
-markup."""
+"""The month and allocations in a terminal, for any rich Console.
+
+Names are shown, never interpreted as markup.
+"""
 
 from __future__ import annotations
 
