@@ -341,7 +341,7 @@ def team_link(*, cell: str = "", label: str = "") -> DataLink:
 
 
 def job_link(*, name_cell: str, namespace_cell: str) -> DataLink:
-    """To the dashboard *Job* of the job whose name and namespace stand in these columns of a table."""
+    """To the dashboard *Job* of the job whose name and namespace are in these columns of a table."""
     values = {"namespace": _value(namespace_cell, ""), "job": _value(name_cell, "")}
     return _to(JOB, "Job", values)
 

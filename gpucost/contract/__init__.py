@@ -2,5 +2,5 @@
 
 What may live here: declarations (names, labels, units, columns, help) and their lookup.
 What must not: I/O, pandas, or code that computes with the values. Exporters, sources, docs, dashboards,
-alerts and tests all read these tables, so a name stands once.
+alerts and tests all read these tables, so a name is declared once.
 """

@@ -1,6 +1,6 @@
 """What was found in a Prometheus, as facts: what ``gpucost doctor`` reads and diagnoses.
 
-A fact that could not be read is None, and its query stands in ``ServerProbe.unread``: unknown is not absent.
+A fact that could not be read is None, and its query is in ``ServerProbe.unread``: unknown is not absent.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 What lives here: how settings are read (``environment``, ``secret_files``) and what they are made of
 (``types``), the log (``logs``), and certificates of listeners (``tls``). What must not: settings themselves;
-they stand with the process they belong to. Begin at types.
+they are with the process they belong to. Begin at types.
 """

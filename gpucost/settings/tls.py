@@ -87,7 +87,7 @@ class TlsMemory:
 class ListenerCertificate:
     """``context`` is for a listener: new connections get the newest certificate, open ones stay open.
 
-    ``name`` stands in the log for the listener. Raises OSError for files that cannot be used. While the
+    ``name`` is the listener's name in the log. Raises OSError for files that cannot be used. While the
     source has no certificate, handshakes fail. With ``client_ca``, a PEM file of authorities, they also fail
     for clients without a certificate of one of these; a replaced file of authorities is reloaded like a
     certificate.

@@ -144,7 +144,7 @@ def _keys(connection: Connection) -> Iterator[VerifyFinding]:
     revocations = Counter(
         (row.revoked_ms, row.revoked_by, row.id, "", "") for row in rows if row.revoked_ms is not None
     )
-    # The reason for a revocation stands in the trail alone.
+    # The reason for a revocation is in the trail only.
     told = Counter((*event[:3], "", "") for event in _told(connection, (REVOCATION,)).elements())
     for action, held, said in ((ISSUE, issues, _told(connection, (ISSUE,))), (REVOCATION, revocations, told)):
         for key_id in sorted({event[2] for event in ((held - said) + (said - held)).elements()}):

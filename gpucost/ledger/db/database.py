@@ -221,7 +221,7 @@ def place_of(url: str) -> str:
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows whose values stand in the order of the table's columns; COPY on PostgreSQL."""
+    """Insert rows whose values are in the order of the table's columns; COPY on PostgreSQL."""
     if not rows:
         return
     if connection.dialect.name == "postgresql":

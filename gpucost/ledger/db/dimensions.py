@@ -27,7 +27,7 @@ _CHUNK = 5_000
 
 
 def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[Any]]) -> dict[str, int]:
-    """The id of every content key of ``rows``, whose values stand in the order of the table's columns.
+    """The id of every content key of ``rows``, whose values are in the order of the table's columns.
 
     Raises LedgerConflict when another unique column of a row is taken.
     """

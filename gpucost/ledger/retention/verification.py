@@ -47,7 +47,7 @@ W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
 
 
 def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, ...]:
-    """See Ledger.verify. The dimensions are always checked: every month stands on them."""
+    """See Ledger.verify. The dimensions are always checked: every month depends on them."""
     findings = [finding for table in (UNIT, HOLDER, RATE) for finding in _dimension(connection, table)]
     closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
     known = (

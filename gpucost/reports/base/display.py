@@ -1,6 +1,6 @@
 """How values are displayed: hours, money, percent and names.
 
-The one place that makes text from outside safe to display; escaping for HTML and CSV stands in their
+The one place that makes text from outside safe to display; escaping for HTML and CSV is in their
 renderers.
 """
 

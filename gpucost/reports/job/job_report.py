@@ -357,8 +357,8 @@ def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None
     """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of GPUs.
 
     The number of units follows from GPU time, ``share`` of a GPU and span. Where no number of units that held
-    all of the span explains the time (a pod with gaps, several pods of one name), the GPU-hours stand in
-    their place. A sum that differs from its formula because of apportioning is shown as it is.
+    all of the span explains the time (a pod with gaps, several pods of one name), the GPU-hours are shown
+    instead. A sum that differs from its formula because of apportioning is shown as it is.
     """
     units = _units(amount.board_ms, span, share)
     if units is None:

@@ -3,7 +3,7 @@
 Provenance names windows, sources, rates and problems. ``method_rows`` says how each kind of number of a month
 was made, on how much of the time, and by how much it may be off: where gpucost's own exporters run, time and
 money are exact; from other exporters' series they are as exact as these are, and what these cannot show is
-bounded: the bounds are problems of the source, and stand here.
+bounded: the bounds are problems of the source, and are listed here.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ComparisonCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CauseText:
-    """``defect`` is its number in docs/opencost.md, empty where it has none; ``title`` stands in tables."""
+    """``defect`` is its number in docs/opencost.md, empty where it has none; ``title`` is shown in tables."""
 
     defect: str
     title: str

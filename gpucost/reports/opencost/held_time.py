@@ -4,7 +4,7 @@ OpenCost bills one stretch, from its first sample of a running pod of a name to 
 for each pod, from when it was placed until it ended. Six figures for each node and team lead from the one to
 the others.
 
-The inputs of a comparison stand here too: what OpenCost bills by day, and our lines of the same days.
+The inputs of a comparison are here too: what OpenCost bills by day, and our lines of the same days.
 """
 
 from __future__ import annotations

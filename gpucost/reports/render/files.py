@@ -25,7 +25,7 @@ _PARQUET_TYPES = {CellType.TEXT: pa.string(), CellType.INTEGER: pa.int64(), Cell
 def to_csv(table: ReportTable) -> str:
     """``table`` as CSV: a head, text always quoted and harmless in a spreadsheet, numbers bare, null empty.
 
-    Beside each integer of nano-units or GPU milliseconds stands its decimal text, named as in JSON.
+    Beside each integer of nano-units or GPU milliseconds is its decimal text, named as in JSON.
     """
     columns: list[list[str]] = []
     for position, column in enumerate(table.columns):

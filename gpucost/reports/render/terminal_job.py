@@ -254,7 +254,7 @@ def _print_notes(report: JobReport, console: Console) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """One finding as it is printed: ``facts`` stand behind the severity."""
+    """One finding as it is printed: ``facts`` follow the severity."""
 
     severity: str
     is_over: bool
