@@ -42,7 +42,6 @@ from gpucost.ledger.usage import (
     run_history,
     writer,
 )
-from gpucost.ledger.usage import run_history as uses
 from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
 from gpucost.ledger.usage.run_history import (
     MOST_RUNS,
@@ -51,11 +50,7 @@ from gpucost.ledger.usage.run_history import (
     JobUse,
 )
 from gpucost.ledger.waste import waste_reader, waste_writer
-from gpucost.ledger.waste import waste_reader as waste_totals
 from gpucost.ledger.waste.waste_reader import FinalWaste
-
-# Writers of notifications wait for each other, and not for writers of windows. No cluster has this name.
-_NOTICES = "(notices)"
 
 
 class Ledger(RetentionStore, NotificationStore, KeyRing):
@@ -317,7 +312,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         ``runs`` leaves them out.
         """
         with self._database.read() as connection:
-            return uses.uses(connection, scope, cluster, window, most)
+            return run_history.uses(connection, scope, cluster, window, most)
 
     def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
         """The progress of a job: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
@@ -397,7 +392,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         final.
         """
         with self._database.read() as connection:
-            return waste_totals.final_waste(connection, cluster, known, most)
+            return waste_reader.final_waste(connection, cluster, known, most)
 
     def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:
         """The rates of these ids, as they were applied; ids that the ledger does not know are left out."""
