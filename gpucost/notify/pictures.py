@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gpucost.notify import text
 from gpucost.notify.message import ChartBar, MessageChart
+from gpucost.reports.base.chart_scales import BandScale, LinearScale, highest_stack
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,9 +67,9 @@ def text_bars(chart: MessageChart, *, width: int = 34) -> str:
     first = max(map(len, labels), default=0)
     last = max(map(len, values), default=0)
     room = max(width - first - last - 2, 4)
-    most = _most(chart)
+    scale = LinearScale(_most(chart), room)
     lines = [
-        f"{label:<{first}} {_glyphs(chart, bar, most, room):<{room}} {value:>{last}}".rstrip()
+        f"{label:<{first}} {_glyphs(chart, bar, scale, room):<{room}} {value:>{last}}".rstrip()
         for label, bar, value in zip(labels, bars, values, strict=True)
     ]
     key = [f"{_glyph(chart, at)} {_short(name, LABEL)}" for at, name in enumerate(chart.series)]
@@ -129,24 +130,26 @@ class _Canvas:
         values = [_fitting(_value(bar, self.chart), 170, _TEXT_SIZE) for bar in self.bars]
         left = _MARGIN + max((_wide(label) for label in labels), default=0) + 12
         right = _WIDTH - _MARGIN - max((_wide(value) for value in values), default=0) - 12
-        most = _most(self.chart)
+        scale = LinearScale(_most(self.chart), right - left)
         for at, (bar, label, value) in enumerate(zip(self.bars, labels, values, strict=True)):
             y = self.top + at * _ROW + (_ROW - _BAR) // 2
             self.write(_MARGIN, y + _BAR / 2, label, self.colours["ink"], _TEXT_SIZE, anchor="lm")
             self.write(_WIDTH - _MARGIN, y + _BAR / 2, value, self.colours["ink"], _TEXT_SIZE, anchor="rm")
             self.box(left, y, right, y + _BAR, self.colours["soft"])
-            for start, end, key in self._spans(bar, most, left, right):
+            for start, end, key in self._spans(bar, scale, left, right):
                 self.part(start, y, end, y + _BAR, key)
 
     def _upright(self) -> None:
-        most, base = _most(self.chart), self.top + self.plot
-        room = (_WIDTH - 2 * _MARGIN) / max(len(self.bars), 1)
+        base = self.top + self.plot
+        scale = LinearScale(_most(self.chart), self.plot - 24)
+        bands = BandScale(_MARGIN, _WIDTH - 2 * _MARGIN, len(self.bars))
+        room = bands.width
         wide = min(room * 0.7, 56)
         every = -(-len(self.bars) // 8)
         for at, bar in enumerate(self.bars):
-            middle = _MARGIN + room * (at + 0.5)
+            middle = bands.at(at + 0.5)
             top = float(base)
-            for start, end, key in self._spans(bar, most, 0, self.plot - 24):
+            for start, end, key in self._spans(bar, scale, 0, self.plot - 24):
                 top = base - end
                 self.part(middle - wide / 2, top, middle + wide / 2, base - start, key)
             if len(self.bars) <= 8:
@@ -158,18 +161,18 @@ class _Canvas:
         self.box(_MARGIN, base, _WIDTH - _MARGIN, base + 1, self.colours["muted"])
 
     def _spans(
-        self, bar: ChartBar, most: int, start: float, end: float
+        self, bar: ChartBar, scale: LinearScale, start: float, end: float
     ) -> list[tuple[float, float, str | None]]:
         """(from, to, key of the colour or None for the unknown) of the parts of ``bar``. A part above zero is
         visible; a gap takes the room that is left, or a little."""
         spans: list[tuple[float, float, str | None]] = []
-        room, at = end - start, start
+        at = start
         for part, key in zip(bar.parts, self.chart.colours, strict=False):
             if part is None:
-                wide = max(room * 0.08, 12.0)
+                wide = max(scale.room * 0.08, 12.0)
                 spans.append((at, min(at + wide, end), None))
             elif part > 0:
-                wide = max(room * part / most, 2.0)
+                wide = scale.length(part, least=2.0)
                 spans.append((at, min(at + wide, end), key))
             else:
                 continue
@@ -287,7 +290,7 @@ def _value(bar: ChartBar, chart: MessageChart) -> str:
 
 def _most(chart: MessageChart) -> int:
     """The longest bar, at least 1."""
-    return max([1, *(sum(max(part or 0, 0) for part in bar.parts) for bar in chart.bars[:MOST_BARS])])
+    return max(1, highest_stack(bar.parts for bar in chart.bars[:MOST_BARS]))
 
 
 def _has_gap(chart: MessageChart) -> bool:
@@ -304,7 +307,7 @@ def _glyph(chart: MessageChart, at: int) -> str:
     return _GAP_GLYPH if unknown else _GLYPHS[at % len(_GLYPHS)]
 
 
-def _glyphs(chart: MessageChart, bar: ChartBar, most: int, room: int) -> str:
+def _glyphs(chart: MessageChart, bar: ChartBar, scale: LinearScale, room: int) -> str:
     """The parts of ``bar`` side by side, ending where the running sum does, so that no rounding adds up."""
     drawn, so_far = "", 0
     for at, part in enumerate(bar.parts):
@@ -312,7 +315,7 @@ def _glyphs(chart: MessageChart, bar: ChartBar, most: int, room: int) -> str:
             drawn += _GAP_GLYPH
         elif part > 0:
             so_far += part
-            end = max(round(room * so_far / most), len(drawn) + 1)
+            end = max(round(scale.length(so_far)), len(drawn) + 1)
             drawn += _glyph(chart, at) * (end - len(drawn))
     return drawn[:room]
 

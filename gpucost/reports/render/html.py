@@ -19,6 +19,7 @@ from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, iso
 from gpucost.reports.base import display
+from gpucost.reports.base.chart_scales import BandScale, ChartAxis, LinearScale, highest_stack
 from gpucost.reports.base.values import (
     CostAmount,
     EnergyUsage,
@@ -97,10 +98,10 @@ def capacity_bar(buckets: CapacityBuckets, height: int = 28) -> tuple[ChartRect,
     amounts = {bucket: getattr(buckets, bucket.value) for bucket in CAPACITY_BUCKETS}
     amounts = {bucket: amount for bucket, amount in amounts.items() if amount.board_ms > 0}
     whole = sum(amount.board_ms for amount in amounts.values())
-    room = _BAR_WIDTH - (_GAP + _SMALLEST) * len(amounts) + _GAP
+    scale = LinearScale(whole, _BAR_WIDTH - (_GAP + _SMALLEST) * len(amounts) + _GAP)
     rects, x = [], 0.0
     for bucket, amount in amounts.items():
-        width = _SMALLEST + room * amount.board_ms / whole
+        width = _SMALLEST + scale.length(amount.board_ms)
         share = display.percent(ratio(amount.board_ms, whole), 1)
         title = f"{display.PARTS[bucket]}: {display.hours(amount.board_ms)} GPU-hours, {share}"
         rects.append(ChartRect(_at(x), 0, _at(width), height, bucket.value, title))
@@ -133,11 +134,11 @@ def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> Da
 
 
 def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
-    """The waste among ``rows``, in percent of the whole that it is a part of, side by side."""
-    rects, x = [], 0.0
+    """What is waste among ``rows``, in percent of the whole that it is a part of, side by side."""
+    scale, rects, x = LinearScale(whole_ms, 100), [], 0.0
     for row in rows:
         if row.is_waste and row.amount.board_ms > 0:
-            width = 100 * row.amount.board_ms / whole_ms
+            width = scale.length(row.amount.board_ms)
             title = f"{LABELS[Waste(row.waste)]}: {display.hours(row.amount.board_ms)} GPU-hours"
             rects.append(ChartRect(_at(x), 0, _at(width), 10, f"w-{row.waste}", title))
             x += width
@@ -158,18 +159,20 @@ def _stacked(
     drawn = {css for (_, css), value in values.items() if value > 0}
     series = [(css, label) for css, label in every if css in drawn]
     dates = [iso(window.start_ms)[:10] for window in report.month.window.split(DAY_MS)]
-    highest = max(sum(values.get((date, css), 0) for css, _ in series) for date in dates)
-    top, ticks = _scale(highest, NANO if by_cost else HOUR_MS)
-    plot, band = height - _TOP - _BOTTOM, (width - _LEFT - _RIGHT) / len(dates)
+    highest = highest_stack([values.get((date, css), 0) for css, _ in series] for date in dates)
+    axis = ChartAxis.up_to(highest, NANO if by_cost else HOUR_MS)
+    scale = LinearScale(axis.top, height - _TOP - _BOTTOM)
+    bands = BandScale(_LEFT, width - _LEFT - _RIGHT, len(dates))
     rects: list[ChartRect] = []
     for position, date in enumerate(dates):
-        y, x = float(height - _BOTTOM), _LEFT + (position + 0.12) * band
+        y, x = float(height - _BOTTOM), bands.at(position + 0.12)
         for css, label in series:
             value = values.get((date, css), 0)
             if value > 0:
-                y -= plot * value / top
+                high = scale.length(value)
+                y -= high
                 title = f"{date}, {label}: {_shown(value, by_cost)} {unit}"
-                rects.append(ChartRect(_at(x), _at(y), _at(band * 0.76), _at(plot * value / top), css, title))
+                rects.append(ChartRect(_at(x), _at(y), _at(bands.width * 0.76), _at(high), css, title))
     return DayChart(
         width=width,
         height=height,
@@ -180,10 +183,10 @@ def _stacked(
         series=tuple(series),
         rects=tuple(rects),
         y_ticks=tuple(
-            ChartTick(_at(height - _BOTTOM - plot * tick / top), display.trimmed(_shown(tick, by_cost)))
-            for tick in ticks
+            ChartTick(_at(height - _BOTTOM - scale.length(tick)), display.trimmed(_shown(tick, by_cost)))
+            for tick in axis.ticks
         ),
-        x_ticks=tuple(ChartTick(_at(_LEFT + (i + 0.5) * band), str(i + 1)) for i in range(0, len(dates), 7)),
+        x_ticks=tuple(ChartTick(_at(bands.at(i + 0.5)), str(i + 1)) for i in range(0, len(dates), 7)),
         description=f"Stacked bars, one per day of {display.month_name(report.month)}, in {unit}: "
         + ", ".join(label for _, label in series),
     )
@@ -210,20 +213,6 @@ def _values(days: Iterable[DayCost], colours: Mapping[str, str], by_cost: bool) 
         amount = (day.amount.nano or 0) if by_cost else day.amount.board_ms
         values[(day.day, css)] = values.get((day.day, css), 0) + amount
     return values
-
-
-def _scale(highest: int, unit: int) -> tuple[int, list[int]]:
-    """The top of the axis and its ticks, three to six of them, at 1, 2 or 5 times a power of ten units."""
-    step, factors = max(1, unit // 100), (2, 5, 10)
-    base, position = step, 0
-    while step * 5 < highest:
-        step = base * factors[position]
-        if position == 2:
-            base, position = step, 0
-        else:
-            position += 1
-    count = max(1, -(-highest // step))
-    return step * count, [step * i for i in range(count + 1)]
 
 
 def _shown(value: int, by_cost: bool) -> str:
