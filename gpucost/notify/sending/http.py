@@ -1,7 +1,8 @@
 """JSON over HTTP, and what a response's status means for a post.
 
-Built directly on httpcore: it follows no redirect, reads no proxy from the environment, keeps no cookie and
-decompresses no body, and lets us choose the address that is connected to.
+Directly over a transport of httpx2, without its client: it follows no redirect, reads no proxy from the
+environment, keeps no cookie, unpacks no body and logs no URL. The URL that it is given has the address that
+was checked in place of the name; TLS and the ``Host`` header still ask for the name.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-import httpcore2
+import httpx2
 
 import gpucost
 from gpucost.domain.backoff import retry_after_s
@@ -34,6 +36,7 @@ MOST_BYTES = 64 * 1024
 """Of a response's body. Chats answer with a word, or with the message as they parsed it."""
 
 _MAY_PASS = (408, 421, 425, 429)
+_PORTS = {"http": 80, "https": 443}
 _USER_AGENT = f"gpucost/{gpucost.__version__}"
 
 
@@ -88,8 +91,8 @@ class ChannelHttpClient:
         content = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode()
         with within(self.total_s) as deadline:
             try:
-                answer = self._exchange(method, target, list(sent.items()), content, deadline)
-            except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError) as error:
+                answer = self._exchange(method, target, sent, content, deadline)
+            except httpx2.TransportError as error:
                 raise Retry(f"{host}: {_what(error, deadline)}") from None
         if 300 <= answer.status < 400:
             raise Refused(f"{host}: answered {answer.status}, a redirect, which is not followed")
@@ -101,31 +104,47 @@ class ChannelHttpClient:
         self,
         method: str,
         target: SplitResult,
-        headers: list[tuple[str, str]],
+        headers: Mapping[str, str],
         content: bytes,
         deadline: ConnectionDeadline,
     ) -> HttpAnswer:
-        backend = _Backend(self, deadline)
-        # Reading the system's authorities takes long: only where they are needed.
-        is_tls = target.scheme == "https" and self.context is None
-        context = ssl.create_default_context() if is_tls else self.context
-        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
-        host, scheme = target.hostname or "", target.scheme
-        url = httpcore2.URL(scheme=scheme, host=host, port=target.port, target=path)
-        times = dict.fromkeys(("connect", "read", "write", "pool"), self.total_s)
+        host, port = target.hostname or "", target.port or _PORTS[target.scheme]
+        addresses = checked_addresses(
+            host, port, deadline, allow_private=self.allow_private, resolve=self.resolve
+        )
+
+        def ask(address: str, _: int, connect_s: float) -> httpx2.Response:
+            url = httpx2.URL(scheme=target.scheme, host=address, port=port, path="/")
+            request = httpx2.Request(method, url, headers=headers, content=content)
+            return _head(transport, request, self._extensions(target, connect_s), deadline)
+
         with (
-            httpcore2.ConnectionPool(ssl_context=context, network_backend=backend) as pool,
-            pool.stream(
-                method, url, headers=headers, content=content, extensions={"timeout": times}
-            ) as response,
+            httpx2.HTTPTransport(verify=self._tls(target.scheme), trust_env=False) as transport,
+            closing(connected(host, port, deadline, addresses, ask)) as response,
         ):
             body = bytearray()
-            for part in response.iter_stream():
+            for part in response.iter_raw():
                 body += part
                 if len(body) > MOST_BYTES:
                     break
-        found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-        return HttpAnswer(host, response.status, found, bytes(body))
+        found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers.raw}
+        return HttpAnswer(host, response.status_code, found, bytes(body))
+
+    def _tls(self, scheme: str) -> ssl.SSLContext:
+        if self.context is not None:
+            return self.context
+        # Reading the system's authorities takes long: only where they are needed.
+        return ssl.create_default_context() if scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def _extensions(self, target: SplitResult, connect_s: float) -> dict[str, Any]:
+        """Of a request; its target goes as it was written, httpx2's URL would quote it anew."""
+        times = dict.fromkeys(("read", "write", "pool"), self.total_s)
+        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+        return {
+            "timeout": {**times, "connect": connect_s},
+            "sni_hostname": target.hostname or "",
+            "target": path.encode(),
+        }
 
     def _checked(self, url: str) -> SplitResult:
         try:
@@ -146,37 +165,39 @@ class ChannelHttpClient:
         return target
 
 
-class _Backend(httpcore2.NetworkBackend):
-    """Connects to checked addresses; TLS still verifies the name."""
+def _head(
+    transport: httpx2.HTTPTransport,
+    request: httpx2.Request,
+    extensions: dict[str, Any],
+    deadline: ConnectionDeadline,
+) -> httpx2.Response:
+    """The answer's head. Raises OSError where no connection was made, so that the next address is tried, and
+    httpx2.TransportError for what fails after that."""
+    made = False
 
-    def __init__(self, http: ChannelHttpClient, deadline: ConnectionDeadline) -> None:
-        self._http = http
-        self._deadline = deadline
+    def trace(step: str, details: Mapping[str, Any]) -> None:
+        nonlocal made
+        if step == "connection.connect_tcp.complete":
+            made = True
+            deadline.watch(details["return_value"].get_extra_info("socket"))
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: object = None,
-    ) -> httpcore2.NetworkStream:
-        del timeout, local_address, socket_options
-        allow_private, resolve = self._http.allow_private, self._http.resolve
-        addresses = checked_addresses(
-            host, port, self._deadline, allow_private=allow_private, resolve=resolve
-        )
-        stream = connected(host, port, self._deadline, addresses, self._connect)
-        self._deadline.watch(stream.get_extra_info("socket"))
-        return stream
+    request.extensions = {**extensions, "trace": trace}
+    try:
+        return transport.handle_request(request)
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        if made:
+            raise
+        failure = _system_error(error)
+    raise failure
 
-    def _connect(self, address: str, port: int, timeout_s: float) -> httpcore2.NetworkStream:
-        try:
-            return httpcore2.SyncBackend().connect_tcp(address, port, timeout_s)
-        except httpcore2.ConnectTimeout:
-            raise TimeoutError from None
-        except httpcore2.ConnectError as error:
-            raise error.__cause__ if isinstance(error.__cause__, OSError) else OSError(str(error)) from None
+
+def _system_error(error: httpx2.TransportError) -> OSError:
+    if isinstance(error, httpx2.TimeoutException):
+        return TimeoutError()
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__  # httpcore2 hides it
+    return cause or OSError(str(error))
 
 
 def check_status(answer: HttpAnswer, now_ns: int) -> HttpAnswer:
@@ -197,8 +218,8 @@ def _code_of(answer: HttpAnswer) -> str:
 
 
 def _what(error: Exception, deadline: ConnectionDeadline) -> str:
-    if deadline.is_over or isinstance(error, httpcore2.TimeoutException):
+    if deadline.is_over or isinstance(error, httpx2.TimeoutException):
         return "no whole answer in time"
-    if isinstance(error, httpcore2.ConnectError):
+    if isinstance(error, httpx2.ConnectError):
         return f"no TLS ({str(error)[:200]})"
     return f"the connection broke off ({type(error).__name__})"

@@ -17,7 +17,7 @@ from gpucost.notify.sending.delivery import Refused, Retry
 T = TypeVar("T")
 Resolve = Callable[[str, int], list[str]]
 CONNECT_S = 5.0
-"""For one address to accept a connection."""
+"""For one address to accept a connection, and then for each step of TLS."""
 
 
 class ConnectionDeadline:
