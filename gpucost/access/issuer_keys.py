@@ -1,4 +1,7 @@
-"""Documents of the issuer, over HTTPS. The only I/O of this package."""
+"""Documents of the issuer, over HTTPS. The only I/O of this package.
+
+PyJWKClient loses test_answers_that_are_no_keys: it reads an answer of any size, however slowly it comes.
+"""
 
 from __future__ import annotations
 
