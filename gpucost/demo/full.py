@@ -9,7 +9,6 @@ It asks where people would: gpucost's API, Alertmanager's, and the chat room.
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import time
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import pandas as pd
 
@@ -36,6 +34,7 @@ from gpucost.demo.stack import (
     DemoStack,
     LoopbackPorts,
     ScrapeHistory,
+    ask,
     found,
     running,
     stack,
@@ -352,5 +351,4 @@ class DemoCheck:
 
     @staticmethod
     def _get(url: str) -> Any:
-        with urlopen(url, timeout=30) as answer:
-            return json.load(answer)
+        return ask(url, 30.0).raise_for_status().json()

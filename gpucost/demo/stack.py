@@ -14,6 +14,7 @@ import json
 import re
 import secrets
 import shutil
+import ssl
 import subprocess
 import threading
 import time
@@ -23,7 +24,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
-from urllib.request import urlopen
+
+import httpx2
 
 from gpucost.contract.metric_spec import EOF, escape
 from gpucost.demo.chat import ROOM, ChatRoom, ChatServer
@@ -103,12 +105,18 @@ def _wait(program: ChildProgram, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             raise NotStarted(f"{program.name} ended at once: {_tail(program.log)}")
         try:
-            with urlopen(program.ready, timeout=1) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            time.sleep(_PAUSE_S)
+            if ask(program.ready, 1.0).status_code == 200:
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(_PAUSE_S)
     raise NotStarted(f"{program.name} was not ready after {_READY_S:.0f} s: {_tail(program.log)}")
+
+
+def ask(url: str, timeout_s: float) -> httpx2.Response:
+    """A GET of a server on this machine, over plain HTTP. Raises httpx2.TransportError."""
+    unused = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the usual one takes time to make
+    return httpx2.get(url, timeout=timeout_s, trust_env=False, verify=unused)
 
 
 def _tail(log: Path) -> str:
