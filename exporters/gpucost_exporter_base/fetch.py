@@ -1,4 +1,8 @@
-"""One GET of a text, bounded in time and size, over the standard library. Redirects are not followed."""
+"""One GET of a text, bounded in time and size, over the standard library. Redirects are not followed.
+
+The GPU exporter's image has no HTTP client of its own (tests/images/allowed): this, and
+``gpucost.kube.connect.http_transport``, are all that it asks with.
+"""
 
 from __future__ import annotations
 

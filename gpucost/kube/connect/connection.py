@@ -1,5 +1,7 @@
 """Kubeconfig files -> the three entries that one context names, with errors that say where they stand.
 
+lightkube's client loses test_in_a_pod_a_new_authority_is_taken_after_the_first_refusal: it reads it once.
+
 As kubectl does, and clients in Python do not: the files of ``KUBECONFIG`` are put together, the first
 entry of a name counts; paths are relative to the file they stand in; entries that are not asked for may be
 wrong; inline data goes before a file (client-go, tools/clientcmd). No error shows a line of a file.

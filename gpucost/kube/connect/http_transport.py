@@ -1,5 +1,7 @@
 """The way to the API server from inside a pod, or to a given address, over the standard library.
 
+lightkube's client loses tests/images/allowed/gpucost-gpu-exporter.txt: that image has no HTTP client.
+
 ``http.client`` and ``ssl`` and not a client library: the two processes of an exporter have 80 MB together,
 and its image is better without an HTTP stack of its own. The official client takes 320 MB for 3,000 pods;
 httpx2 is small beside that, and still adds 8 MB when imported.

@@ -1,5 +1,7 @@
 """``Transport`` over httpx2, for processes with room for it: kept connections, proxies, client certificates.
 
+lightkube's client loses test_many_silent_watches_over_tls_end_at_once_when_they_are_aborted: none is ended.
+
 httpx2 is asked for little: HTTP/1.1, no redirects, no credentials of its own. The header with the token is
 made here for each request, checked before httpx2 sees it, and no error of httpx2 is kept as a cause, since
 those carry their request.
