@@ -1,13 +1,10 @@
-"""The keys that an issuer signs with: fetched, kept, and fetched again when there may be others.
-
-PyJWKClient loses test_while_the_issuer_is_down_its_keys_go_on_serving_for_a_day: expired keys are gone.
-
-Bearer tokens of an OpenID Connect issuer.
+"""Bearer tokens of an OpenID Connect issuer, and the issuer's signing keys.
 
 The algorithm must be asymmetric, and the one that the key is for; the key is one that the issuer publishes,
 found by ``kid``. What a token says of keys by itself (``jku``, ``jwk``, ``x5u``, ``x5c``) is never used.
 
-Keys are fetched, kept, and fetched again when there may be others.
+Keys are fetched, kept, and fetched again when there may be others. Not by PyJWKClient, which loses
+test_while_the_issuer_is_down_its_keys_go_on_serving_for_a_day: expired keys are gone.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ def test_every_role_is_documented() -> None:
 
 
 def test_every_error_code_is_documented() -> None:
-    source = (Path(__file__).parents[2] / "gpucost" / "api" / "server" / "errors.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "gpucost" / "api" / "server" / "errors.py").read_text(
+        encoding="utf-8"
+    )
     codes = set(re.findall(r'^        "([a-z_]+)",$', source, re.MULTILINE)) | {
         "missing_parameter",
         "forbidden",
