@@ -1,7 +1,27 @@
-"""The exporter: looks at the GPUs every second, brings the counters up to date, and publishes a snapshot.
+"""The GPU exporter of one node: looks every second, brings the counters up to date, and publishes them.
 
-``collect`` is one such step and all of the logic; ``run`` repeats it. A scrape reads the latest snapshot
-and never waits for a step.
+``collect`` is one such step and all of the logic; ``run`` repeats it, and besides whenever a pod of the node
+comes or goes (``wake``). A scrape reads the latest snapshot and never waits for a step.
+
+A step: read the driver, in a process of its own that can be killed when the driver hangs (``driver_link``);
+fill gaps from dcgm-exporter where it is set up; ask the kubelet who holds which device (``holders``); add the
+time since the last step to those who held the GPUs *then* (``metering.meter``); then note who holds them now.
+
+Counters, because a scrape that is lost must lose nothing: a counter still has the time, a gauge does not.
+They count GPU seconds and joules per pod. State is written before a page is published (``state_file``), so
+that an exporter that is killed never comes back with less than somebody has read. A restart is bridged up to
+an hour, for holders that are provably the same before and after; a longer absence is not observed time.
+
+What cannot be known is missing, and never 0: each missing part is named with a reason (``missing_parts``), on
+``/metrics`` and in words in the log. A GPU that the driver no longer shows stays, as lost, while its pod
+holds it. A pod's series stay for ten minutes after it gave its GPUs back, so that the last scrape has the
+total.
+
+``boot_ns`` counts from the boot of the node, for lengths of time; ``wall_ms`` is UTC, for timestamps only: a
+clock that is set moves no counter.
+
+``assemble`` puts it together; the command ``gpucost-gpu-exporter`` runs it. Its metrics are declared in
+``gpucost.contract.gpu_metrics``, and written by ``metric_families``.
 """
 
 from __future__ import annotations

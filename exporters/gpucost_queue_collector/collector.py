@@ -1,6 +1,26 @@
-"""Series about the collector itself: whether its view is current, and what went wrong.
+"""The queue collector: everything it exports is a function of the cluster's state and of what ended of late.
 
-The collector: everything it exports is a function of the cluster's state and of what ended of late.
+``QueueCollector`` watches pods, nodes, jobs, queues and workloads (``gpucost.kube.watch``). ``refresh`` takes
+a snapshot, makes a ``ClusterOverview`` of it, and asks each ``SeriesPart`` for its facts by key;
+``SeriesRows`` writes only the rows whose facts changed, and the page changes all at once. A scrape reads the
+page and waits for nothing.
+
+State, not events: a series says how things are, with the objects' own timestamps, so that a scrape that is
+lost loses nothing, and replicas of the collector say the same. What is over must still be seen by a scrape:
+``object_memory`` keeps pods, nodes and claims that ended for ten minutes.
+
+The heartbeat ``gpucost_state_up`` is what bills rest on: a source takes a pod for absent only in scrapes in
+which it is 1. So it is 1 only if pods and nodes, and whatever else the series need (claims, slices), were
+heard of within 60 s, and the parts of pods and nodes could be made. It is worked out for each scrape, not for
+each refresh; what else the collector says of itself is at most 1 s old.
+
+A part that fails keeps its old rows, is counted and logged once, and holds up no other. A namespace that
+makes more rows than ``most_per_namespace`` gets one row for the rest: a tenant can flood neither page nor
+log. Renewing takes at most a fifth of the time (``pause_s``): events are more urgent.
+
+``assemble`` puts it together; the command ``gpucost-queue-collector`` runs it. Add a series in
+``queue_series``, ``pod_series``, ``node_series`` or ``workload_series``, with its metric in
+``gpucost.contract``.
 """
 
 from __future__ import annotations

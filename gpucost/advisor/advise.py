@@ -1,4 +1,27 @@
-"""One answer for one job, over all layers: quota, gang and placement; then wait, price, what to change."""
+"""One answer for one job, over all layers: quota, gang and placement; then wait, price, what to change.
+
+``advise`` answers "what happens if this is submitted now": now, later (nodes come), waits, never or unknown;
+and which layer holds the job, in words and with evidence. A manifest becomes a ``SchedulingRequest``, the
+same to all layers.
+
+Layers are asked in the order in which a cluster decides, and the first that holds the job is the answer:
+what cannot be evaluated at all (unknown), what can never be made (refused), Kueue's quota, Volcano's gang or
+the room on nodes. What earlier layers said stays in ``why``. A job that waits for quota is also tried on the
+nodes: where no node would ever take its pods, quota is not what it waits for, and the answer is NEVER.
+
+Then, and only for a job that waits, its wait is simulated (seconds, as a range); its price is worked out from
+the price book; and suggestions are found by changing the manifest or the cluster and asking again
+(``ask_again``), so that what is proposed has been through the same rules. No answer is guessed: quota whose
+holders could not be read is UNKNOWN, and what was taken for granted stands in ``assumptions``. What the
+cluster has other than the rules that are followed stands in ``drift``.
+
+Pure, and in time: ``AdvisorContext.is_late`` is asked between samples and suggestions; what is there by then
+is the answer, and says what was stopped. The same request on the same state gives the same answer.
+
+Called by ``gpucost advise`` (on files without a service), by ``gpucost.service.advisor.advisor_service`` for
+the API and the admission webhook, and through ``advise_asking`` by ``explanation.job_explanation`` and the
+predictor of waits for jobs that exist already.
+"""
 
 from __future__ import annotations
 

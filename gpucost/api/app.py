@@ -1,4 +1,26 @@
-"""The app factory. Nothing is global: two apps in one process share nothing."""
+"""The app factory of the HTTP API. Nothing is global: two apps in one process share nothing.
+
+``create_app`` is given everything that routes need, already built: the ledger, the report service, the
+advisor, who may ask (``Authenticator``), what the loops say of themselves, and the clock (``now``, ms UTC).
+It puts them into one ``ApiServices`` on ``app.state``, where the modules of ``api.routes`` find them, adds
+the registry of ``/metrics``, and includes the routers. A route parses and checks what is asked, calls a
+service with the caller's scope, and encodes the answer; what is computed, is computed below, so that a
+command says the same.
+
+Around the app is one more layer, ``OuterMiddleware``: what holds for every answer, also for those that the
+framework gives by itself (a 404, a 413, a crash), is done there: limits, headers, the log. Errors become
+one JSON form in ``server.errors``.
+
+Built anew rather than changed: when the configuration is read again, ``api.runtime`` makes a new app, and
+requests in flight end on the old one. Hence no globals, no singletons, no import with effects.
+
+The framework's own pages are off, since they would need no principal; ``GET /v1/openapi.json`` is a route
+like others. Unknown parameters are refused by name. Money is decimal text beside whole nano-units, and a
+number that could not be computed is null.
+
+``api.runtime`` calls it for ``gpucost serve``, ``gpucost demo`` for the demo. A new route goes into a module
+of ``api.routes``; a new module there is included here.
+"""
 
 from __future__ import annotations
 

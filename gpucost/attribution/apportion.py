@@ -15,6 +15,9 @@ Three properties follow, and everything else rests on them:
 The largest-remainder method gives the first property only; see docs/decisions/0001-dealing.md.
 All functions take and return int64 arrays (or integers) and never overflow for prices up to 1,000,000 per
 GPU-hour, and nodes that earn below 4e18 nano-units in a stretch (4 billion dollars).
+
+``attribution.lines`` (SlotApportioner) deals every usage line with ``deal_ms`` and ``deal_nano``, what
+holders have and what is left over alike.
 """
 
 from __future__ import annotations

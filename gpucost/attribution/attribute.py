@@ -1,4 +1,26 @@
-"""Intervals x capacity x prices -> usage lines that add up."""
+"""Intervals x capacity x prices -> usage lines that add up.
+
+``attribute`` is given the frames of one stretch of time (``ClusterFrames``: who held which units of which
+node, what each node had, when it was observed), windows that follow one another, prices and team rules. It
+gives one usage line per window, unit and holder: GPU milliseconds and nano-units of money, whole numbers.
+
+The mechanism, in the order of the code:
+
+1. ``segments`` cuts the time of each node wherever layout, price, team rules or observation change.
+2. ``sweep`` counts, per kind of unit, how many units were held at every instant, and what was left over.
+3. ``lines`` lets holders take slots in the order of their uids, and deals time and money to the slots
+   (``apportion``). So nothing is rounded away, and the number and place of cuts change no total.
+4. Measurements are laid on the lines of the time they were made in.
+5. ``conservation`` computes capacity a second time, from nodes and prices alone: nodes that differ are
+   problems.
+
+Held + unallocated + unavailable + unknown = capacity holds by construction, in time and, where there is a
+price, in money; over-committed time stands beside it and costs nothing. What cannot be computed is no 0 but a
+problem with the GPU time it touches. Utilisation never changes what time cost.
+
+Pure: no I/O, no clock. Called by ``attribute_windows`` in ``gpucost.service.ingest.pipeline``, which
+ingestion, the waste ledger and ``gpucost doctor`` use.
+"""
 
 from __future__ import annotations
 

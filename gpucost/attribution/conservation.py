@@ -1,8 +1,22 @@
 """The proof: capacity computed a second time, from nodes and prices alone, beside the sum of all lines.
 
-Nothing here looks at allocations, layouts or pieces, so that an error there cannot hide here.
+``capacity`` multiplies the GPUs of each node by the time it existed and by the price of a GPU-hour, per span
+of prices: GPU milliseconds and nano-units. ``difference`` subtracts the lines, node by node, and must be 0 in
+both. Nothing in these two looks at allocations, layouts or pieces, so that an error there cannot hide here.
+It is a proof for each node, not for a total: two errors of opposite sign would otherwise cancel.
 
-What attribution could not compute, or only in part, told per window and with the GPU time it touches.
+What it cannot see: a node that the source does not know, a price that is wrong in the book (both would be
+wrong on both sides), and time in the wrong bucket, which is what the tests of attribution are for. A node
+whose GPUs nothing counted has no capacity to compare with: it is named under ``uncounted``.
+
+The second half tells what attribution could not compute, or only in part, per window and with the GPU time
+it touches: units held beyond what a node has (``overcommitted``), time billed where no count is known
+(``uncounted``), units of an unknown share (``unshared``), GPU time without a price (``unpriced``), and nodes
+that fail the proof (``not_conserved``). They become problems in the ledger and in reports.
+
+``attribution.attribute`` calls the second half at the end of every attribution, ``not_conserved`` included.
+``gpucost.service.wiring.demo_month`` calls ``difference`` over a whole month out of the ledger: the last line
+of the demo, ``conservation: difference 0 GPU-ms, 0 nano-USD``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,27 @@
-"""The one way in and out of the ledger."""
+"""``Ledger``: the one way in and out of the database of usage, waste, findings, keys and messages.
+
+A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
+``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Three base classes hold what has a
+topic of its own: RetentionStore (rollups, pruning), NotificationStore (the outbox of messages), KeyRing (API
+keys).
+
+What every method promises:
+
+- Writes are one transaction: a window, a batch or a month is written whole or not at all. The same content
+  again changes nothing, so a killed process is simply started again.
+- Other content for a window of an open month is its next version; the older one's digest stays, and the audit
+  trail says who and why. A closed month never changes: late lines are refused with a proposal (LateLines),
+  corrections are adjustments beside it.
+- Reads of usage take a Scope: the teams and clusters whose numbers the caller may see.
+- LedgerUnavailable means "not now" (disk full, locked, connection lost), and nothing was half-written.
+- SQLite and PostgreSQL give the same rows in the same order, hence the same report and the same digests.
+
+Writers of a cluster's windows wait for one another; closing a month waits for all. Time is milliseconds UTC
+and comes from ``now``, money whole nano-units.
+
+``gpucost.service.wiring.ledger`` opens one; the pipeline, waste accounting, the detectors, reports, the API
+and the commands share it, also between threads. Begin with ``ingest_batch`` (in) and ``aggregate`` (out).
+"""
 
 from __future__ import annotations
 

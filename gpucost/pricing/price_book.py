@@ -1,8 +1,25 @@
-"""The schema of a whole price book, version 1, and the refusal of rows that could not be told apart.
+"""The price book: which rate was in force for a node, instant by instant.
 
-The price book: which rate was in force for a node, instant by instant.
+``PriceBook.parse`` reads YAML (docs/prices.md) into a ``BookFile``: list prices, owned hardware, commitments
+and discounts, each with the nodes it matches and the time it holds for. Mistakes stop the start, with
+file, line, key, value and what is allowed. Two rows that match the same node at the same instant equally well
+are refused when the file is read (``first_clash``), so that no price ever depends on the order of rows.
 
-The price book that ships with gpucost, as text: PriceBook.parse reads it like any other.
+``rates(node, window)`` gives spans that cover the window, end to end. At each instant the most specific row
+that fits wins: one keyed by instance type before one keyed by model, then the one with more constraints; a
+list price is reduced by the most specific discount. A change of price cuts the window at its instant: half a
+day at 2.00 and half at 3.00 is what it costs, not an average of samples. Where no row fits, the span has no
+rate and a reason that names the nearest rows: a price is never guessed.
+
+Amounts are whole nano-units (10^-9 of the currency) per GPU-hour, computed exactly and rounded once, half to
+even, when a Rate is made. A rate's id is a hash of its values, so that a report names the price it was
+made with, and ending a row changes no bill. Timelines are kept per set of known facts: thousands of nodes and
+windows share a few.
+
+Rows and their warnings are in ``price_rows``, the arithmetic in ``amounts``; the book that ships with gpucost
+is ``default_prices.yaml``. Pure: the caller hands over text. ``gpucost.service.wiring.inputs`` reads the
+file; attribution is given ``rates``, the advisor asks it for the price of a run, and ``gpucost prices`` shows
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,26 @@
-"""PrometheusSource: the frames of a window out of anything that speaks the Prometheus HTTP API.
+"""PrometheusSource: the frames of a window out of the series of gpucost's own exporters.
 
-The work is pushed down to the server: per window a dozen aggregated queries with one value per pod or
-node; raw samples only of the heartbeat and of the subjects that something happened to.
+It reads anything that speaks the Prometheus HTTP API. ``read`` answers for one cluster and one window
+``[start, end)`` in milliseconds UTC with a ``ClusterFrames``: who held which units from when to when, nodes,
+capacity, observed time, progress and utilisation, every interval clipped to the window. ``history`` adds what
+only detectors look at. A window longer than ``max_span_ms`` (a day) is read in parts.
+
+The work is pushed down to the server: per part a dozen aggregated queries with one value per pod or node; raw
+samples only of the heartbeat and of the subjects that something happened to. A day of thousands of pods is
+so a few answers, not millions of samples.
+
+Each part begins with the heartbeat (``evidence.heartbeat``): scrapes say what was looked at, the timestamps
+of the objects say when things happened, and ``evidence.evidence_rule`` decides where the two differ. The
+result does not depend on the size of the window. Series of scrape jobs that are not believed are left out and
+named as problems (``prometheus.trust``); what is missing is a problem too, and never 0.
+
+What cannot be answered raises a SourceError: NotCovered where the server's memory begins later or the window
+is not complete yet, PartialResponse where an answer came with warnings. The caller leaves the window open.
+
+``gpucost.service.wiring.source`` makes one. It is one of several that keep the protocol
+``interval_source.IntervalSource``; ``dialect_sources`` joins it with ``upstream.upstream_source`` where a
+cluster had other exporters before. ``gpucost.service.ingest.pipeline`` calls ``read``, the detectors in
+``gpucost.service.detection`` call ``history``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,27 @@
-"""One scheduling cycle: every queue offers its head, heads are nominated against one snapshot, and processed
-one after another.
+"""One scheduling cycle of Kueue: every queue offers its head, heads are nominated against one snapshot, and
+processed one after another.
 
-Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (schedule, processEntry, requeueAndUpdate) and
-pkg/cache/queue/cluster_queue.go (requeueIfNotPresent).
+Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (schedule, processEntry, requeueAndUpdate, entryOrdering),
+pkg/scheduler/fair_sharing_iterator.go and pkg/cache/queue/cluster_queue.go (requeueIfNotPresent).
 
-In which order the heads of a cycle are processed.
+A head is nominated by itself: flavors, size and victims as if no other head were there (``nomination``). Then
+the order decides. Classical: who borrows from lower down first, then higher priority, then the older. Fair
+sharing: a tournament, in which each cohort sends up the nominee whose admission leaves the lowest share; it
+asks the snapshot anew each time, since every head that was processed changes shares.
 
-Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (entryOrdering) and fair_sharing_iterator.go.
+Each head is then admitted, preempts, or stays pending. It is refused where heads before it took its victims
+or its quota, though they fitted when it was nominated: one cycle, one snapshot, many heads. A head that found
+nobody to preempt may keep what it lacks free for the rest of the cycle, so that others do not take it first.
+A head that can get nothing is parked outside the heap, until something changes in its cohort tree.
+
+Restated from the source and not asked of the cluster, because the advisor answers in milliseconds for jobs
+that do not exist. Where Kueue draws lots between sibling cohorts with equal shares, ``ties`` says so: what
+was decided is one of the things it may do. The module is held to 314 recorded decisions
+(``tests/advisor/test_verify_recorded.py``).
+
+Pure: usage of the snapshot changes only while ``AdmissionCycle.run`` runs. ``cycle_simulation`` runs cycle
+after cycle for the advisor (``admission``, ``answer``); ``verify.replay`` calls ``run_cycle`` on recorded
+clusters.
 """
 
 from __future__ import annotations

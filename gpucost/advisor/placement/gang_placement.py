@@ -1,6 +1,25 @@
 """Whether all pods of a gang find a node at once, where, and else why not.
 
-Why nodes refuse a pod, in the manner of kube-scheduler: how many nodes for which reason.
+``place`` is given what is free on each node (``FreeCapacity``) and what each pod set wants
+(``PlacementDemand``). All pod sets must find room together, each for at least its least: half a gang that
+holds GPUs helps nobody. ``gang_solver`` tries greedily first, then proves that there is no way, then searches
+a bounded number of ways; beyond that bound the answer is "not known" (``is_exact`` False), and never a guess.
+Pods beyond the least are added afterwards as far as they go, without moving any. Topology that a pod set
+requires (one rack, one NVLink domain) holds all of its pods together.
+
+If it does not fit, three things are said. Why nodes refuse one more pod, counted in the manner of
+kube-scheduler: ``0/12 nodes: 5 insufficient nvidia.com/gpu, 4 taint nvidia.com/gpu not tolerated``. Whether
+it would fit if no job ran anywhere (``even_empty``): if not, waiting does not help. And which single pod asks
+for more than any node has (``too_big``).
+
+Rules of single nodes (taints, affinity, selectors, resources, number of pods) are those of
+``gpucost.cluster.views.node_fit``. Rules about other pods and spreading are not evaluated, and named in
+``unknown``, as are extended resources that a DRA driver may give. Nodes that an autoscaler has to add count
+with the minutes that their pool takes.
+
+Pure; the free capacity is as before afterwards. ``estimate.placement_layer`` calls it for an answer,
+``estimate.queue_wait`` and ``placement.preemption`` for later instants and with victims gone,
+``placement.repaired_nodes`` for suggestions; ``reserve`` keeps room for pods with quota and without a node.
 """
 
 from __future__ import annotations

@@ -1,6 +1,25 @@
 """Who asks: a job that is not submitted yet, or one that is there and waits; the same to all layers.
 
-A manifest, as all layers are asked about it.
+``SchedulingRequest`` has all that a layer may ask: every pod set with its template, the Kueue workloads that
+stand for the job (none where Kueue has nothing to do with it), the Volcano gang (None likewise), GPU units of
+all pods, the deadline in seconds, and, of a job that is there, its pods that wait and those that are bound.
+
+``request_from_manifest`` makes one as if the manifest were submitted now, and does what the cluster would do
+on the way: a job without a queue gets LocalQueue ``default`` where Kueue's gate says so, an integration that
+is switched off leaves the job without quota, a missing priority class or a kind that the cluster does not
+serve refuses it before any layer (``refused``: a reason in one word, and a sentence).
+``request.existing_job`` makes the same type of an object of the cluster, so that a job gets the same answer
+before and after it is submitted.
+
+What is said about the answer travels with the request, in three kinds:
+
+- ``unknown``: it wants what nothing says; with any of it an answer would be a guess, so there is none;
+- ``remarks``: shown as notes, and hold nothing;
+- ``assumptions``: what was taken for granted where the manifest became a workload.
+
+Pure. Called by ``advisor.advise`` for every question, and again for each suggestion that is tried. The team
+comes from labels of the job, else of its namespace; it decides whose history of runs a wait is simulated
+with.
 """
 
 from __future__ import annotations

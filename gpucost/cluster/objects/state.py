@@ -1,4 +1,25 @@
-"""``ClusterState``: everything that is known of one cluster at one instant."""
+"""``ClusterState``: everything that is known of one cluster at one instant.
+
+Typed objects by uid, one field per family: pods, nodes, namespaces, jobs, queues, cohorts, flavors,
+workloads, pod groups, claims, and how the schedulers are configured. A state is immutable, and taking one
+copies no object: a watch, a file and the simulator hand out the same type, and whatever is computed from one
+can be kept beside it. Two states are equal when their objects are, whenever and however they were read.
+
+What is not there must be told from what could not be read. ``collections`` says of each collection how
+current it is, and three questions use it: ``knows`` (may a name that is not here be called missing?),
+``is_unread`` (would a count be a guess?) and ``is_absent`` (does the cluster not serve this API at all?).
+Answers of the advisor and series of the collector rest on these, and never take an empty mapping for "none".
+A state without ``collections``, as tests make it, knows what it has objects of.
+
+Look-ups by name (``node_by_name``, ``pods_by_node``, …) are made when first asked for, and kept. Questions
+about more than one object (who owns a pod, what a queue has left, why a job waits) are not here but in
+``gpucost.cluster.views``; ``views.overview.ClusterOverview`` holds a state and all that follows from it.
+
+``gpucost.kube.watch.cluster_watch`` makes states of a live cluster, ``gpucost.kube.dumps`` makes them of
+files, ``gpucost.simulator`` of a seed, ``advisor.verify`` of recorded cases. The queue collector, the
+detectors that need the state of now, ``gpucost state`` and the advisor ask them. ``at_ms`` is milliseconds
+UTC.
+"""
 
 from __future__ import annotations
 

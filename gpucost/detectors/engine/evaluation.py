@@ -1,6 +1,27 @@
 """All rules on one look at a cluster: what each found, and what of it counts when each second counts once.
 
-Kubernetes labels of what findings are about: an exemption may stand in one (lifecycle.EXEMPT_LABEL).
+``evaluate`` runs every rule that is enabled (``registry.RULES``) over the same ``DetectorFacts``: history as
+frames, prices, and the state of now where somebody watches. A rule gives drafts: a subject, evidence,
+episodes of GPU time that it calls wasted, and one action; or it says why it withheld one. Then claims are
+settled (``waste_resolution``), and each draft becomes a ``Finding`` with what it wasted in the last 24 hours,
+in GPU milliseconds and nano-units, what it wastes an hour now, and its severity by these.
+
+Settled first, priced second, because two rules may claim the same GPU-second: a finding never shows more than
+it gets. A finding that is only shown (``view_ms``) claims nothing, and is priced by the nodes it is about.
+
+What keeps one look from going wrong as a whole:
+
+- a rule that raises is a RuleFailure beside the findings of the others;
+- a rule whose frames the source cannot give (``needs``) is withheld with the reason, and never "nothing
+  found";
+- a finding whose numbers a ledger cannot keep is refused by itself;
+- of what is withheld 1,000 are kept per rule; findings are never left out.
+
+Labels of subjects are looked up here, since an exemption may stand in one (``lifecycle.EXEMPT_LABEL``).
+
+Pure. Called by ``gpucost.service.detection``: ``runner`` every five minutes for live findings, whose lives
+``lifecycle`` follows from look to look; ``waste_accounting`` for windows of the ledger; ``backtest`` for
+``gpucost findings rehearse``; ``job_inspection`` for the report of one job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,26 @@
 """Every GPU-second in one bucket: overlapping claims on GPU time are settled by the order of buckets.
 
 An account is what one pod held on one node, what nobody held there, or what was missing there. At every
-instant the claims on an account are served in the order of the waste ledger (domain.waste), claims of one
-bucket by the order of their findings, until nothing is left: what a claim gets is what it wastes.
+instant the claims on an account are served in the order of the waste ledger
+(``gpucost.domain.buckets.Waste``), claims of one bucket by the order of their findings, until nothing is
+left: what a claim gets is what it wastes.
+
+The mechanism is a sweep over the edges of claims and holdings of an account. Between two edges nothing
+changes: what is held is counted by resource, in GPUs, and each claim in its turn takes what it asks for of
+what is left. Neighbouring pieces of one draft are joined again. A claim without a number of GPUs takes all
+that is left; one without a resource takes of any, in the order of their names.
+
+By a fixed order and not by the larger claim, because the waste table must be the same whoever is looked at
+first, and its buckets must add up to capacity: a GPU that is broken is unavailable, whether or not its pod
+was idle as well. Pieces of an account never add up to more than it has, and their sums do not depend on how
+claims were cut. Free and missing units come from the frames of capacity and allocations, with the share of
+a GPU that each unit is; a node that takes no work has nothing free.
+
+GPUs are floats here, and below 1e-9 of one is rounding. Whole milliseconds and nano-units come later, in
+``gpucost.attribution.waste``, where pieces meet usage lines and each line's parts add up to the line.
+
+Pure. ``engine.evaluation`` calls ``resolve`` once per look, with the drafts of all rules; its frame
+(WASTE_PIECES) goes on to the findings' amounts and to the waste ledger.
 """
 
 from __future__ import annotations

@@ -1,10 +1,25 @@
 """The state of a Kubernetes collection, kept current: list once, then watch, for ever.
 
 The protocol is client-go's (kubernetes/client-go, tools/cache/reflector.go): a list in pages, then a watch
-from the list's resource version, with bookmarks. It differs where money depends on it: objects are keyed by
-uid; a list replaces what is known only when it is complete, and what is missing in it is reported as
-vanished, with the time when it was last known to be there; an event that cannot be read is skipped, and
-made good by a list; and a server that says nothing new for long is not believed, but asked for a list.
+from the list's resource version, with bookmarks. It differs where money depends on it:
+
+- objects are keyed by uid: a pod that was deleted and made again under its name is two objects;
+- a list replaces what is known only when it is complete, and what is missing in it is reported as vanished,
+  with the time when it was last known to be there: ends are billed;
+- an event that cannot be read is skipped, counted, and made good by a list;
+- a server that says nothing new for long is not believed, but asked for a list (``doubted_s``): a connection
+  through a proxy can look alive for hours.
+
+These are why it is of our own; tests against an API server that breaks its watches in every way hold them
+(tests/kube/test_reflector_faults.py and those beside it).
+
+Durations are seconds (ReflectorSettings says of each why it is what it is), instants Unix nanoseconds. After
+failures it pauses with full jitter, so that clients do not come back together. ``up`` is whether the server
+answered last time, ``synced`` whether a complete list was ever read, ``is_stalled`` whether the server
+said nothing new for ten minutes: the collector's heartbeat depends on them.
+
+``cluster_watch`` runs one for each collection, in a thread of its own, for the queue collector and, through
+``gpucost.service.advisor.cluster_watcher``, for the advisor; the GPU exporter runs one for its node's pods.
 """
 
 from __future__ import annotations

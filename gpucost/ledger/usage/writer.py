@@ -1,4 +1,29 @@
-"""Writing windows: the caller holds the transaction and the lock."""
+"""Writing windows: the usage lines of a batch of windows into the tables, as versions.
+
+``ingest`` is given a ``PreparedBatch`` (``lines.prepare``: checked, names once, a digest per window) and
+compares the digest of each window with the one stored. The same digest: nothing is written, at most the
+window is settled. No window yet: version 1. Another digest: the next version replaces lines, progress,
+problems and the waste assessment of the window, and the audit trail gets who, why and both digests. The row
+of the older version stays, with its totals and digest, so that a report can be told from the one before it.
+
+Why by digest: the pipeline reads each window twice, when it ends and once late data can no longer come, and
+may be killed in between. Writing again must change nothing, and a change must be seen.
+
+What is refused, before anything is written:
+
+- windows that overlap others of the cluster without being the same (LedgerConflict);
+- any change in a closed month (LateLines), with the difference per team as proposed adjustments, in GPU
+  milliseconds and nano-units; MonthClosed where the day was folded, so that no difference can be told;
+- a second currency (InputError), and a rate id with other values than the ledger has (LedgerConflict): the id
+  is printed on reports of closed months.
+
+Dimensions (units, holders, rates) are stored once and named by number; lines are inserted in the order of
+their key, so that the pages of the table fill from one side.
+
+The caller holds the transaction and the lock: ``Ledger.ingest``, ``Ledger.ingest_batch`` and
+``Ledger.settle`` in ``gpucost.ledger.ledger``. ``record`` adds to the audit trail, for the other writers of
+the ledger too.
+"""
 
 from __future__ import annotations
 

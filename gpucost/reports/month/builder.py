@@ -1,7 +1,26 @@
 """The report of one month: what was held, by whom, what it cost, and what nobody held.
 
+``build_month`` turns ``MonthInputs`` (sums out of the ledger, by window and dimension, with rates,
+adjustments, problems and the month before) into a ``MonthReport``: totals, capacity, waste, tables by team,
+project, job kind, queue, model and cluster, the costliest jobs, days, how each number was measured, problems
+and provenance. ``model`` beside this module declares every field; the renderers in ``gpucost.reports.render``
+add none.
+
+Why it is one pure function of frames: the same rows in any order give the same report, byte for byte, from
+SQLite and from PostgreSQL, and a report can be made again from the windows whose digest it prints. It knows
+no clock, so whether a month is over comes with its inputs.
+
+Amounts are whole GPU milliseconds and nano-units until a renderer writes them; ratios are exact fractions;
+what could not be computed is None, with a problem. The capacity section compares the sum of its buckets with
+capacity as the ledger wrote it beside the windows; the difference is printed and must be 0. Two months are
+compared only where the ledger covers enough of both, or of this one so far (``inputs.compare``).
+
 A report for some teams only (its scope) has no capacity section: there is no total of everybody in it to
-subtract from.
+subtract from. One for some clusters has no adjustments, which are of no cluster.
+
+Called by ``gpucost.service.reporting.report_service``, which reads the inputs and keeps answers while the
+ledger stays the same; behind it stand ``gpucost report``, ``GET /v1/reports/…`` and the message about a
+closed month.
 """
 
 from __future__ import annotations

@@ -1,10 +1,26 @@
 """The waste ledger: windows of the ledger, looked at by the detectors once enough is known around them.
 
-A window needs time on both sides: an idle stretch is one only when it has lasted, which may be hours after
-the window is over. Until then its assessment is provisional and made again; then it is final. Like ingest,
-this looks for what is missing rather than remembering what it did.
+``assess`` takes windows day by day (UTC). Of a day it reads history with ``before_ms`` and ``after_ms``
+around it, runs all detectors once (``evaluate``), attributes the same windows again, divides each usage line
+among its buckets (``gpucost.attribution.waste``), and writes the parts: GPU milliseconds and nano-units that
+add up to the line.
 
-What servers did before the history that detectors read step by step, out of the ledger.
+A window needs time on both sides: an idle stretch is one only when it has lasted, which may be hours after
+the window is over. Until then its assessment is provisional and made again; then it is final, and stays. By
+whole days, so that what is final is the same whether it came hour by hour or a month at once. A provisional
+one may use history that the live detectors have in memory (``recent``), which reads nothing twice.
+
+Like ingest, this looks for what is missing rather than remembering what it did: ``pending`` are the windows
+without a final assessment that the source can still answer for. A new version of a window's lines takes its
+assessment away, and so it is due again. A detector that failed leaves the day provisional, since it may not
+fail the next time; what the source or the ledger refuses is a failure that is tried again.
+
+``PastServers`` tells the detectors what servers did before the history, out of the ledger in steps: whether a
+server that is idle will be asked again shows only over weeks.
+
+``gpucost.service.wiring.detection`` builds it. ``gpucost.service.detection.loop`` runs it for ``gpucost
+serve``, beside the looks; ``gpucost ingest``, the demo and a report without a ledger run it once. The rule
+that needs weeks of history (reserved_unused) is no part of it.
 """
 
 from __future__ import annotations

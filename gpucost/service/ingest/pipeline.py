@@ -1,7 +1,28 @@
 """One window after another: read from the source, attribute, write to the ledger.
 
-A window is written whole or not at all, and writing it again changes nothing, so that a run may be killed
-at any moment and simply be started again. A window that the source cannot answer for stays open.
+``pending`` asks the ledger which windows of a span are due: those that have ended and are not there (an hour
+each by default), and those that are open and past the lateness allowance (15 minutes), which are read a
+second time and then settled. Nothing else is remembered: the ledger is the only state, so that a run may be
+killed at any moment and simply be started again, and a gap of any age is filled by the next turn.
+
+``ingest`` works in batches of neighbouring windows (a day by default), since a few queries per day cost much
+less than the same per hour. Of a batch the source is read once, ``attribute`` makes lines for all windows,
+and ``Ledger.ingest_batch`` writes them in one transaction. A window is written whole or not at all, and
+writing it again changes nothing.
+
+What fails:
+
+- a batch that the source cannot answer is halved until only the windows that really fail are left out; they
+  are tried again at the next turn;
+- a source that is gone, or that times out on a single window, ends the run: the rest is not tried;
+- a window that the ledger refuses raises, after those before it were written; closed months are left alone.
+
+All times are milliseconds UTC; ``now`` is the only clock.
+
+``gpucost.service.wiring.pipeline`` builds one; ``gpucost.service.ingest.loop`` runs it for ``gpucost serve``,
+``gpucost ingest`` and the demo run it once, and ``wiring.adhoc_month`` runs it into a ledger that is thrown
+away, for a report straight from Prometheus. ``attribute_windows`` is also how the waste ledger gets the lines
+it divides.
 """
 
 from __future__ import annotations

@@ -2,17 +2,24 @@
 
 A scrape whose heartbeat is 1 shows what exists; what it does not show does not exist at that instant.
 Start and end are the objects' own timestamps, to the millisecond. A timestamp is believed unless the
-scrapes contradict it by more than ``lateness``:
+scrapes contradict it by more than ``lateness`` (5 minutes by default):
 
 - a start reaches back at most ``lateness`` before the last scrape that did not show the subject;
 - an end lies at most ``lateness`` before the last scrape that showed the subject without an end, and at
   most ``lateness`` after the first that showed one.
 
-A subject that disappears without an end held until its last sample. Between two heartbeats more than
-``max_gap`` apart lies a gap, in which nothing is known but what the timestamps say; a subject seen on both
-sides was there. As every rule looks no further than from the last heartbeat at or before
-``window start - lateness`` to the first at or after ``window end + lateness``, and that much is read for
-every window, an interval does not depend on the size of the windows that it is read in.
+Timestamps, because a scrape a minute would bill a job of three seconds as nothing or as a minute; scrapes
+beside them, because clocks are wrong and pods go without saying when. A subject that disappears without an
+end held until its last sample. Between two heartbeats more than ``max_gap`` apart lies a gap, in which
+nothing is known but what the timestamps say; a subject seen on both sides was there.
+
+As every rule looks no further than from the last heartbeat at or before ``window start - lateness`` to the
+first at or after ``window end + lateness``, and that much is read for every window, an interval does not
+depend on the size of the windows that it is read in (docs/decisions/0003-evidence.md).
+
+``heartbeat`` makes the ScrapeEvidence; ``pods`` and ``nodes`` beside it, and ``telemetry.upstream`` for
+kube-state-metrics, ask ``as_expected`` for all subjects at once, and ``lives`` for the few whose count of
+samples does not agree.
 """
 
 from __future__ import annotations

@@ -1,10 +1,27 @@
-"""ExistingSource: the frames of a window out of what clusters scrape anyway.
+"""UpstreamSource: the frames of a window out of kube-state-metrics and dcgm-exporter.
 
-How far numbers of this dialect may be off, as problems: what is not certain is said, with its size.
+Most clusters scrape these two anyway. The same protocol and frames as ``telemetry.prometheus_source``, for
+clusters, or months, without gpucost's own exporters. Pods and nodes come from kube-state-metrics
+(``kube_pods``, ``kube_nodes``, ``kube_owners``), what GPUs are and did from dcgm-exporter (``dcgm_gpus``,
+``gpu_usage``). A scrape of kube-state-metrics that worked is the heartbeat; ``scrape_groups`` tells shards,
+of which one shows an object, from replicas, which all do.
 
-Texts hold no counts, so that rows of many windows are one row, whose GPU time adds up.
+These series say less, so this source says how far off it may be, as problems with their size in GPU
+milliseconds where it is known:
 
-Rows of frames.SIGNALS out of dcgm-exporter: what was measured on the time that pods held.
+- a pod that went without a completion time is taken to have held until half-way between the last scrape that
+  showed it and the next (END_BOUNDED), so that sums over many pods come out right;
+- a pod that came and went between two scrapes is not seen (SHORT_UNSEEN);
+- of claims of dynamic resource allocation nothing says which devices they got (NOT_OBSERVED).
+
+Texts of problems hold no counts, so that rows of many windows are one row, whose GPU time adds up.
+
+Here too are the rows of frames.SIGNALS: what was measured on the time that pods held, per pod, node and step
+of ``signal_step_ms`` (an hour); sums of the devices of a pod, and of the memory's peak the largest. A cell
+that nobody measured is null.
+
+``gpucost.service.wiring.source`` makes one; ``telemetry.dialect_sources`` uses it for the time before
+gpucost's own series begin; the ingest pipeline and the detectors call it as they call any source.
 """
 
 from __future__ import annotations
