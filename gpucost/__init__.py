@@ -19,6 +19,48 @@ The package is layered, lowest first, and the layers are checked in CI (see pypr
     kube         the Kubernetes API: watched, parsed, dumped
     service      the loop that ties the above together
     api, cli     the edges people touch; demo starts all of it on one machine
+
+Beside them stand exporters/ (what a cluster is watched with), dashboards/ and alerts/. Words: docs/glossary.md.
+CONTRIBUTING.md says where to put what is new.
+
+A tour of five minutes: the doors, in the order in which to read their first lines.
+
+Intervals -> attribution -> ledger -> report: what a month cost.
+
+    telemetry/evidence/evidence_rule.py      scrapes and timestamps -> who held what, from when to when
+    telemetry/prometheus_source.py           a window of it out of the series of gpucost's exporters
+    telemetry/upstream/upstream_source.py    the same out of kube-state-metrics and dcgm-exporter
+    pricing/price_book.py                    what a GPU-hour of a node cost at an instant, or why nothing says
+    attribution/attribute.py                 intervals x capacity x prices -> usage lines
+    attribution/apportion.py                 how milliseconds and nano-units are dealt, so that nothing is lost
+    attribution/conservation.py              the proof: capacity computed a second time; the difference is 0
+    service/ingest/pipeline.py               one window after another: read, attribute, write
+    ledger/ledger.py                         the one way in and out of the database
+    ledger/usage/writer.py                   versions of windows, closed months, proposals
+    reports/month/builder.py                 sums of the ledger -> the report of a month
+    api/app.py                               who may ask for it over HTTP
+
+Object -> state -> series: what the cluster is, and what Prometheus scrapes of it.
+
+    kube/watch/reflector.py                  a collection of Kubernetes, kept current
+    cluster/objects/state.py                 all objects of a cluster at one instant, typed
+    exporters/gpucost_queue_collector/collector.py
+                                             state -> the series of pods, nodes, queues and workloads
+    exporters/gpucost_gpu_exporter/exporter.py
+                                             looks at the driver -> counters of GPU time by pod
+
+Manifest -> advice: will a job run, when, at what price, and what to change.
+
+    advisor/request/scheduling_request.py    a manifest, or a job that waits, as all layers are asked about it
+    advisor/advise.py                        the layers in their order, then wait, price and suggestions
+    advisor/kueue/cycle.py                   one scheduling cycle of Kueue, restated
+    advisor/placement/gang_placement.py      whether all pods find a node at once, and else why not
+
+History -> findings -> waste: what became of the time that was paid for.
+
+    detectors/engine/evaluation.py           all rules on one look: findings, what they waste, how severe
+    detectors/engine/waste_resolution.py     every GPU-second in one bucket
+    service/detection/waste_accounting.py    windows of the ledger divided among the buckets, for good
 """
 
 __version__ = "0.1.0"

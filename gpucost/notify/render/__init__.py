@@ -1,5 +1,6 @@
 """Pure renderers, one module per service: ``render(message) -> payload``.
 
-What may live here: layout and the limits of each service. What must not: escaping and cutting
-(``notify.text`` does both), I/O. Begin with ``plain``.
+They call ``notify.text`` to escape and cut, and do nothing else with text. What must not live here: words
+of messages (``notify.compose``) and anything that sends (``notify.sending``). Begin with ``plain``, the
+shortest.
 """
