@@ -20,8 +20,8 @@ The package is layered, lowest first, and the layers are checked in CI (see pypr
     service      the loop that ties the above together
     api, cli     the edges people touch; demo starts all of it on one machine
 
-Beside them stand exporters/ (what a cluster is watched with), dashboards/ and alerts/. Words: docs/glossary.md.
-CONTRIBUTING.md says where to put what is new.
+Beside them stand exporters/ (what a cluster is watched with), dashboards/ and alerts/. Words:
+docs/glossary.md. Where to put what is new: CONTRIBUTING.md.
 
 A tour of five minutes: the doors, in the order in which to read their first lines.
 
@@ -32,7 +32,7 @@ Intervals -> attribution -> ledger -> report: what a month cost.
     telemetry/upstream/upstream_source.py    the same out of kube-state-metrics and dcgm-exporter
     pricing/price_book.py                    what a GPU-hour of a node cost at an instant, or why nothing says
     attribution/attribute.py                 intervals x capacity x prices -> usage lines
-    attribution/apportion.py                 how milliseconds and nano-units are dealt, so that nothing is lost
+    attribution/apportion.py                 how milliseconds and nano-units are dealt: nothing is lost
     attribution/conservation.py              the proof: capacity computed a second time; the difference is 0
     service/ingest/pipeline.py               one window after another: read, attribute, write
     ledger/ledger.py                         the one way in and out of the database

@@ -1,7 +1,7 @@
 """Cases for promtool, by the file they are in: for every alert a pair, silent just below and firing.
 
 One module per topic, called as the module of its rules in ``alerts.rules``; ``helpers`` writes series and
-pairs. What must not live here: thresholds (they come from ``alerts.rules.thresholds``). Begin with ``queues``.
+pairs. What must not live here: numbers, which come from ``alerts.rules.thresholds``. Begin with ``queues``.
 """
 
 from __future__ import annotations
