@@ -1,4 +1,4 @@
-"""What a few of many pods held, row by row: for rules that loop over candidates; and words for amounts."""
+"""The allocations of a few pods, row by row, for rules that loop over candidates; and amounts as text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
 
 LEAST_COVERAGE = 0.9
-"""Of the samples of a rule's input that must be there, for it to say anything (design, data quality)."""
+"""The part of the samples of a rule's input that must exist for it to report anything (design, data quality).
+"""
 
 
 class AllocationPiece(NamedTuple):
-    """One row of ``History.held``: ``boards`` in ``[start_ms, end_ms)``, NaN where the share is not known."""
+    """One row of ``ClusterHistory.held``: ``boards`` in ``[start_ms, end_ms)``, NaN where the share is not
+    known."""
 
     cluster: str
     node: str
@@ -44,14 +46,14 @@ class AllocationPiece(NamedTuple):
 
     @property
     def subject(self) -> FindingSubject:
-        """Its job."""
+        """The job of the pod."""
         return FindingSubject(SubjectKind.JOB, self.cluster, self.job, self.namespace, self.job_uid)
 
     def episode(
         self, waste: Waste, start_ms: int, end_ms: int, boards: float | None = None
     ) -> WasteEpisode | None:
-        """A claim on its time within ``[start_ms, end_ms)``, on all it held unless ``boards`` says less; None
-        where it held nothing then."""
+        """A claim on its time within ``[start_ms, end_ms)``, on all GPUs it held unless ``boards`` says less;
+        None where it held nothing then."""
         start, end = max(self.start_ms, start_ms), min(self.end_ms, end_ms)
         if start >= end:
             return None
@@ -61,7 +63,7 @@ class AllocationPiece(NamedTuple):
 
 
 def pieces(held: pd.DataFrame, column: str, values: Collection[str]) -> dict[str, list[AllocationPiece]]:
-    """The rows of ``held`` whose ``column`` is one of ``values``, by that value, in order of time."""
+    """The rows of ``held`` whose ``column`` is one of ``values``, by that value, ordered by time."""
     found: dict[str, list[AllocationPiece]] = {}
     if not values:
         return found
@@ -83,7 +85,7 @@ def by_namespace(rows: Iterable[AllocationPiece]) -> list[list[AllocationPiece]]
 
 
 def board_ms(episodes: Iterable[WasteEpisode]) -> int:
-    """GPU time of claims; those whose GPUs are not known count for nothing."""
+    """GPU time of claims; claims with an unknown number of GPUs count as 0."""
     return round(sum((each.end_ms - each.start_ms) * (each.boards or 0.0) for each in episodes))
 
 
@@ -102,7 +104,7 @@ def boards_at(rows: Iterable[AllocationPiece], instant_ms: int) -> float:
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that touch or overlap as one, in order."""
+    """Spans that touch or overlap merged, in order."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -113,13 +115,13 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def hours(amount_ms: float) -> str:
-    """GPU time in words: ``12.5 GPU-hours``."""
+    """GPU time as text: ``12.5 GPU-hours``."""
     number = amount_ms / HOUR_MS
     return f"{number:,.0f} GPU-hours" if number >= 100 else f"{number:.3g} GPU-hours"
 
 
 def lasting(length_ms: int) -> str:
-    """A stretch of time in words: ``45 s``, ``12 min``, ``3.2 h``."""
+    """A duration as text: ``45 s``, ``12 min``, ``3.2 h``."""
     if length_ms < MINUTE_MS:
         return f"{length_ms / SECOND_MS:g} s"
     if length_ms < 2 * HOUR_MS:
@@ -133,13 +135,13 @@ def amount(number: float, one: str, many: str = "") -> str:
 
 
 def since(instant_ms: int) -> str:
-    """To the second, as the finding itself says since when."""
+    """To the second, as the finding itself gives its start."""
     return iso(instant_ms // SECOND_MS * SECOND_MS)
 
 
 def with_names(action: FindingAction, *names: str) -> FindingAction:
-    """The action as it is, if all ``names`` that its patch has are plain; else without a patch, since nobody
-    should have to read commands and YAML for what a strange name may do in them."""
+    """The action as it is, if all ``names`` in its patch are plain; else without a patch: a reader should not
+    have to check what a strange name does in a command or in YAML."""
     if not action.patch or all(map(is_plain, names)):
         return action
     return replace(action, text=f"{action.text.rstrip('.')} (by hand: its name is no plain name).", patch="")
@@ -163,11 +165,11 @@ _SUSPENDED: dict[str, tuple[str, str]] = {
 
 
 NOT_MADE_AGAIN = frozenset({JobKind.POD, JobKind.OTHER})
-"""Kinds of which no controller is known that makes a deleted pod again: no command of ours deletes them."""
+"""Kinds without a known controller that recreates a deleted pod: no command of gpucost deletes their pods."""
 
 
 def by_its_owner(pods: Sequence[str]) -> str:
-    """What to do instead of deleting pods, by their names."""
+    """The advice to use the owner instead of deleting pods, by their names."""
     again = "this pod" if len(pods) == 1 else "these pods"
     return (
         f"No controller makes {again} again ({', '.join(pods)}): ask whoever runs it to save its work, "
@@ -178,9 +180,9 @@ def by_its_owner(pods: Sequence[str]) -> str:
 def stop_command(rows: Sequence[AllocationPiece]) -> str:
     """The command that makes a job give back what it holds and keeps its object, by the first of ``rows``.
 
-    Kueue's workload is deactivated where there is one, else the job is suspended where its kind can be; of
-    all others the pods are deleted, and whoever made them makes them again. A uid may be claimed by pods of
-    another namespace: those are not touched. Empty for pods that nobody makes again (to deactivate the
+    Kueue's workload is deactivated where there is one, else the job is suspended where its kind allows it; of
+    all others the pods are deleted, and their controller recreates them. A uid may be claimed by pods of
+    another namespace: those are not touched. Empty for pods that no controller recreates (to deactivate the
     Workload of a plain pod deletes the pod).
     """
     first = rows[0]
@@ -199,7 +201,7 @@ def stop_command(rows: Sequence[AllocationPiece]) -> str:
 
 
 def stop_action(text: str, rows: Sequence[AllocationPiece], boards: float) -> FindingAction:
-    """To stop a job by ``stop_command``; without a command where a name in it is not plain."""
+    """Stop a job with ``stop_command``; without a command where a name in it is not plain."""
     first = rows[0]
     if first.job_kind in NOT_MADE_AGAIN:
         return FindingAction(f"{text.rstrip('.')}. {by_its_owner(_pods_of(rows))}", "", boards)
@@ -208,5 +210,5 @@ def stop_action(text: str, rows: Sequence[AllocationPiece], boards: float) -> Fi
 
 
 def _pods_of(rows: Sequence[AllocationPiece]) -> list[str]:
-    """Pods of the first one's namespace, by name."""
+    """Pods of the first row's namespace, by name."""
     return sorted({row.pod for row in rows if row.namespace == rows[0].namespace})

@@ -11,8 +11,9 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import SettingsGroup
 
 LATELY_MS = 12 * HOUR_MS
-"""What a rule learns of a GPU or of a pod (the least it drew, the rate it always receives), it learns from
-the half day (UTC) of a row and the one before: so however much was read, it says the same of the row."""
+"""What a rule derives about a GPU or a pod (the least power it drew, the rate it always receives) comes from
+the half day (UTC) of a row and the one before, so that the result for a row does not depend on how much
+history was read."""
 
 
 class DetectorSettings(SettingsGroup):

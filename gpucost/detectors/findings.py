@@ -1,4 +1,4 @@
-"""What detectors say: findings with their evidence, their waste and one action, and what held them back."""
+"""The results of detectors: findings with evidence, waste and one action, and findings that were withheld."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class WastePattern(StrEnum):
 
     @property
     def alert(self) -> str:
-        """The name of the alert about it, which is that of its runbook: ``GpuCostIdleAllocation``."""
+        """The name of its alert, which is also that of its runbook: ``GpuCostIdleAllocation``."""
         return "GpuCost" + "".join(word.capitalize() for word in self.value.split("_"))
 
 
 class FindingSeverity(StrEnum):
-    """By what a finding wasted in 24 hours: below 1 GPU-hour, 1, 8, 24, and 5 % of the cluster."""
+    """By the waste of a finding in 24 hours: below 1 GPU-hour, 1, 8, 24, and 5 % of the cluster."""
 
     INFO = "info"
     LOW = "low"
@@ -57,7 +57,8 @@ class SubjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class FindingSubject:
-    """What a finding is about. ``uid`` tells two of one name apart; empty where the name is enough."""
+    """The subject of a finding. ``uid`` distinguishes subjects of the same name; empty where the name is
+    enough."""
 
     kind: SubjectKind
     cluster: str
@@ -71,7 +72,7 @@ class FindingSubject:
 
 @dataclass(frozen=True, slots=True)
 class FindingEvidence:
-    """One number or fact. ``shown_by`` is the query, or the object and field, where anybody can see it."""
+    """One number or fact. ``shown_by`` is the query, or the object and field, where a reader can check it."""
 
     name: str
     value: float | int | str
@@ -81,8 +82,8 @@ class FindingEvidence:
 
 @dataclass(frozen=True, slots=True)
 class FindingAction:
-    """One thing to do. ``patch`` is YAML or a command, ready to be used as written; empty where only a person
-    can say it. ``frees_boards`` is what it gives back."""
+    """One thing to do. ``patch`` is YAML or a command, ready to be used as written; empty where the change
+    needs a person's judgement. ``frees_boards`` is how many GPUs it frees."""
 
     text: str
     patch: str = ""
@@ -93,8 +94,8 @@ class FindingAction:
 class WasteEpisode:
     """A claim on GPU time for the waste ledger: ``boards`` GPUs, or parts of them, in ``[start, end)``.
 
-    It is about time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, about time that
-    nobody held of ``resource`` there. ``boards`` None: all there are. Two episodes may claim the same time;
+    It claims time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, time in which
+    ``resource`` had no holder there. ``boards`` None: all there are. Two episodes may claim the same time;
     ``resolve`` gives every GPU-second to one of them.
     """
 
@@ -110,10 +111,10 @@ class WasteEpisode:
 
 @dataclass(frozen=True, slots=True)
 class ViewTime:
-    """GPU time in ``[start, end)`` that a view is about and no finding counts, spread evenly over it.
+    """GPU time in ``[start, end)`` that a view shows and no finding counts, spread evenly over it.
 
-    ``board_ms`` is in GPU milliseconds. ``nodes`` say what its price is: the mean over their GPUs; empty:
-    over all of the cluster's.
+    ``board_ms`` is in GPU milliseconds. Its price is the mean over the GPUs of ``nodes``, or of the whole
+    cluster if empty.
     """
 
     start_ms: int
@@ -132,8 +133,8 @@ class ViewTime:
 
 @dataclass(frozen=True, slots=True)
 class TeamView:
-    """What the owning team may read instead, where a finding names other tenants: their jobs, pods,
-    namespaces, teams, or totals that are not the team's own."""
+    """The text for the owning team, where a finding names other tenants: their jobs, pods, namespaces, teams,
+    or totals that are not the team's own."""
 
     summary: str
     evidence: tuple[FindingEvidence, ...]
@@ -142,15 +143,15 @@ class TeamView:
 
 @dataclass(frozen=True, slots=True)
 class FindingDraft:
-    """What a rule found, before anybody knows what is left of its claims.
+    """A finding of a rule, before overlapping claims are settled.
 
-    ``team`` is who could act on it, empty for the platform's own. ``ended_ms`` is None while it goes on.
-    ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view``
-    is GPU time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
-    rules with a ``view`` have no episodes. ``checked`` are guards that were asked and let it pass.
+    ``team`` is the team that could act on it, empty for the platform team. ``ended_ms`` is None while it goes
+    on. ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view``
+    is GPU time that is shown but counted by no finding (unused quota, efficiency below target); rules with a
+    ``view`` have no episodes. ``checked`` are the guards that were evaluated and did not hold it back.
     ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply. ``team_view`` is None
-    where all of it is for the eyes of ``team``. ``boards_now`` is how many GPUs a view is about now; None
-    for what claims episodes, and for views without such a number.
+    where ``team`` may see all of it. ``boards_now`` is the present number of GPUs of a view; None for drafts
+    with episodes, and for views without such a number.
     """
 
     pattern: WastePattern
@@ -169,30 +170,31 @@ class FindingDraft:
     view: tuple[ViewTime, ...] | None = None
     checked: tuple[str, ...] = ()
     labels: Mapping[str, str] | None = None
-    """Kubernetes labels of the subject, where known: an exemption may stand in one."""
+    """Kubernetes labels of the subject, where known: one of them may exempt it."""
     at_least: FindingSeverity = FindingSeverity.INFO
     team_view: TeamView | None = None
     boards_now: float | None = None
 
     @property
     def view_ms(self) -> int | None:
-        """All GPU time of the view; None where it is none."""
+        """All GPU time of the view; None if the draft is not a view."""
         return None if self.view is None else round(sum(each.board_ms for each in self.view))
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same anti-pattern of the same subject, whenever and by whomever it is found."""
+        """Equal for the same anti-pattern of the same subject, whenever it is found and by whichever process."""
         subject = self.subject
         parts = (self.pattern, self.variant, subject.kind, subject.cluster, subject.namespace)
         text = "\0".join((*parts, subject.uid or subject.name))
-        # Half a surrogate pair is no character, and yet a name may hold one.
+        # Half a surrogate pair is not a character, and yet a name may contain one.
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldFinding:
-    """What a rule did not say, and why: a guard, or too little data. ``because`` completes "not found,
-    because …" in words for people. An empty ``variant`` is all of the rule's."""
+    """A finding that a rule did not report, and why: a guard, or too little data. ``because`` completes "not
+    found, because …" in words for people. With an empty ``variant`` it stands for all variants of the rule.
+    """
 
     pattern: WastePattern
     subject: FindingSubject
@@ -203,7 +205,7 @@ class WithheldFinding:
 
 @dataclass(frozen=True, slots=True)
 class RuleDetection:
-    """What one rule said of one set of facts."""
+    """The result of one rule for one set of facts."""
 
     drafts: tuple[FindingDraft, ...] = ()
     withheld: tuple[WithheldFinding, ...] = ()
@@ -211,8 +213,8 @@ class RuleDetection:
 
 @dataclass(frozen=True, slots=True)
 class FindingWaste:
-    """GPU time and money. ``nano`` is None where any of it has no price. ``counted`` says whether it is in
-    the waste ledger under this finding; else it is a view, and must not be added up."""
+    """GPU time and money. ``nano`` is None where any part has no price. ``counted``: whether it is in the
+    waste ledger under this finding; else it is a view, and must not be added up."""
 
     board_ms: int
     nano: int | None
@@ -226,9 +228,10 @@ class FindingWaste:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A draft with what it wasted in the last 24 hours, and how much per hour it wastes now.
+    """A draft with its waste in the last 24 hours, and its present waste per hour.
 
-    ``nano_per_hour`` is None without a price, and where no GPUs are claimed now."""
+    ``nano_per_hour`` is None without a price, and where no GPUs are claimed now.
+    """
 
     draft: FindingDraft
     severity: FindingSeverity

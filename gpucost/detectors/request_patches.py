@@ -1,4 +1,4 @@
-"""Where a job's object says how many GPUs its pods ask for: lines of YAML with the whole path, by kind."""
+"""Patches of a job's GPU request: lines of YAML with the whole path, by kind of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_CONTAINER = "<its container>"
 
 @dataclass(frozen=True, slots=True)
 class RequestingPod:
-    """A pod of a job that asks for GPUs; ``pod`` is its name, which says what part of the job it is."""
+    """A pod of a job that requests GPUs; ``pod`` is its name, which says what part of the job it is."""
 
     kind: str
     namespace: str
@@ -29,7 +29,7 @@ class RequestingPod:
 def request_action(
     text: str, who: RequestingPod, resource: str, units: int, frees_boards: float
 ) -> FindingAction:
-    """To let a job's pods ask for ``units`` of a resource. Without a patch for kinds that gpucost does not
+    """The action to request ``units`` of a resource per pod. Without a patch for kinds that gpucost does not
     know, and where a name is not plain."""
     text = f"{text.rstrip('.')}. {RESTART}"
     make = _PATHS.get(who.kind)
@@ -48,8 +48,8 @@ def request_action(
 
 
 def _nested(path: tuple[str, ...], container: str, limits: list[str]) -> list[str]:
-    """``limits`` of a container below ``path``, or of ``path`` itself where no container is named. What comes
-    after an entry of a list, which begins with a dash, is part of it."""
+    """``limits`` of a container below ``path``, or of ``path`` itself where no container is named. Lines that
+    follow the first line of a list entry, which begins with a dash, are part of the entry."""
     if container:
         path = (*path, "containers:", f"- name: {json.dumps(container)}", "resources:")
     return ["  " * depth + part for depth, part in enumerate((*path, "limits:", *limits))]
@@ -67,12 +67,12 @@ def _fixed(version: str, *path: str, container: str = UNKNOWN_CONTAINER) -> Call
 
 
 def _notebook(who: RequestingPod) -> _Made:
-    """The notebook controller wants a container of the notebook's name."""
+    """The notebook controller expects a container of the notebook's name."""
     return "kubeflow.org/v1", ("spec:", *_TEMPLATE), who.job
 
 
 def _replicas(field: str, container: str) -> Callable[[RequestingPod], _Made]:
-    """Kubeflow's training operator calls pods JOB-REPLICATYPE-INDEX."""
+    """Kubeflow's training operator names pods JOB-REPLICATYPE-INDEX."""
 
     def made(who: RequestingPod) -> _Made:
         kind = _part(who, r"-(?P<part>[a-z]+)-\d+") or "worker"
@@ -86,14 +86,14 @@ _SPELLED = {"ps": "PS"}
 
 
 def _job_set(who: RequestingPod) -> _Made:
-    """Pods are called JOBSET-REPLICATEDJOB-INDEX-INDEX-SUFFIX."""
+    """Pods are named JOBSET-REPLICATEDJOB-INDEX-INDEX-SUFFIX."""
     name = json.dumps(_part(who, r"-(?P<part>[-a-z0-9]+?)-\d+-\d+(-[a-z0-9]+)?") or "<its replicated job>")
     path = ("spec:", "replicatedJobs:", f"- name: {name}", "template:", "spec:", *_TEMPLATE)
     return "jobset.x-k8s.io/v1alpha2", path, UNKNOWN_CONTAINER
 
 
 def _volcano(who: RequestingPod) -> _Made:
-    """Pods are called JOB-TASK-INDEX."""
+    """Pods are named JOB-TASK-INDEX."""
     name = json.dumps(_part(who, r"-(?P<part>[-a-z0-9]+?)-\d+") or "<its task>")
     return "batch.volcano.sh/v1alpha1", ("spec:", "tasks:", f"- name: {name}", *_TEMPLATE), UNKNOWN_CONTAINER
 
@@ -104,7 +104,7 @@ def _ray(*field: str) -> Callable[[RequestingPod], _Made]:
 
 
 def _part(who: RequestingPod, pattern: str) -> str:
-    """The part of the pod's name that says what it is within its job; empty where it does not."""
+    """The part of the pod's name that identifies it within its job; empty where there is none."""
     if not is_plain(who.pod) or not who.pod.startswith(who.job):
         return ""
     found = re.fullmatch(pattern, who.pod[len(who.job) :])
@@ -116,7 +116,7 @@ _PATHS: dict[str, Callable[[RequestingPod], _Made]] = {
     JobKind.JOB: _fixed("batch/v1", "spec:", *_TEMPLATE),
     JobKind.CRON_JOB: _fixed("batch/v1", "spec:", "jobTemplate:", "spec:", *_TEMPLATE),
     JobKind.JOB_SET: _job_set,
-    # Trainers of Kubeflow's second version say what a node has, whatever the container.
+    # Trainers of Kubeflow's second version give the resources of a node, whatever the container.
     JobKind.TRAIN_JOB: _fixed(
         "trainer.kubeflow.org/v1alpha1", "spec:", "trainer:", "resourcesPerNode:", container=""
     ),

@@ -1,9 +1,10 @@
-"""Sources for one look at time that is over, day after day: nothing is asked twice.
+"""Sources that combine both dialects, and a cache for reading past days one after the other.
 
-The waste of a day is told from it and from what is around it, so that each day is looked at for itself, for
-the one before and for the one after. Here it is read once, and kept while the look is near.
+To compute the waste of a day, the detectors read that day and the days around it, so each day would be read
+three times. ``DailyUpstreamSource`` reads a day once and keeps it while its neighbours are worked on.
 
-Either dialect: gpucost's own series from when they begin, and before what is there without them.
+``FallbackSource`` chooses the dialect: gpucost's own series from when they begin, and kube-state-metrics and
+dcgm-exporter before that and where gpucost's series are missing.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ _MOST_DAYS = 3
 
 
 class CachedCoverageSource(PrometheusSource):
-    """What is covered is asked for once."""
+    """Asks for the covered time of each cluster once and keeps the answer."""
 
     @cached_property
     def _covered(self) -> dict[str, Window | None]:
         return {}
 
     def covered(self, cluster: str) -> Window | None:
-        """As PrometheusSource.covered, when it was first asked for."""
+        """As PrometheusSource.covered, as of the first call."""
         if cluster not in self._covered:
             self._covered[cluster] = super().covered(cluster)
         return self._covered[cluster]
@@ -67,7 +68,7 @@ class CachedCoverageSource(PrometheusSource):
 
 @dataclass
 class _Day:
-    """What was read of a day, or of a part of one; ``whole`` once that has what detectors look at."""
+    """What was read of a day, or of a part of one; ``whole`` once that includes the frames for detectors."""
 
     reader: KubeStateReader
     read: ClusterFrames
@@ -91,28 +92,28 @@ class DailyUpstreamSource(UpstreamSource):
         self._days = days
         self._covered: dict[str, Window | None] = {}
         self._most = _MOST_DAYS
-        self._kept: dict[tuple[str, Window], _Day] = {}  # what was used last is last
+        self._kept: dict[tuple[str, Window], _Day] = {}  # least recently used first
 
     def covered(self, cluster: str) -> Window | None:
-        """As ExistingSource.covered, when it was first asked for."""
+        """As UpstreamSource.covered, as of the first call."""
         if cluster not in self._covered:
             self._covered[cluster] = super().covered(cluster)
         return self._covered[cluster]
 
     def read(self, cluster: str, window: Window) -> ClusterFrames:
-        """As ExistingSource.read."""
+        """As UpstreamSource.read."""
         if window != _day_of(window):
             return super().read(cluster, window)
         return self._day(cluster, window).read
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As ExistingSource.history, out of what is read of each day where steps of activity end with it."""
+        """As UpstreamSource.history, out of what was read of each day whose activity steps end with the day."""
         if only is not None or DAY_MS % self._settings.activity_step_ms:
             return super().history(cluster, window, only)
         parts = [*window.split(DAY_MS)]
         self._most = max(self._most, len(parts))
         found = joined_days([self._around(cluster, part) for part in parts], window)
-        # Quotas cost little, and how closely they are looked at depends on the window.
+        # Quotas are cheap to read, and their step depends on the length of the window.
         quotas = with_history(self._reader(cluster, window), window, found, {QUOTAS.name})
         return replace(quotas, lacks={**found.lacks, **quotas.lacks})
 
@@ -125,11 +126,11 @@ class DailyUpstreamSource(UpstreamSource):
         try:
             return self._whole(cluster, day)
         except SourceError:
-            # What is wrong with the rest of that day is for its own reading to say.
+            # Problems of the rest of that day are reported when that part is read.
             return self._whole(cluster, part)
 
     def _begins_steps(self, part: Window) -> bool:
-        """Whether steps of its day begin and end where ``part`` does."""
+        """Whether activity steps begin and end where ``part`` does."""
         steps = self._settings.activity_step_ms, self._settings.signal_step_ms
         return not any(edge % step for edge in (part.start_ms, part.end_ms) for step in steps)
 
@@ -140,7 +141,7 @@ class DailyUpstreamSource(UpstreamSource):
         return day.whole
 
     def _day(self, cluster: str, part: Window) -> _Day:
-        """Of all that was read, as many days are kept as were ever looked at together."""
+        """Reads a day, or takes it from the cache. The cache holds as many days as were ever needed together."""
         found = self._kept.pop((cluster, part), None)
         if found is None:
             reader = self._reader(cluster, part)
@@ -152,8 +153,8 @@ class DailyUpstreamSource(UpstreamSource):
 
 
 def joined_days(days: Sequence[ClusterFrames], window: Window) -> ClusterFrames:
-    """What ``days``, which follow one another, tell of ``window``: what goes on from one into the next is
-    one row, and only what none of them can tell is lacking."""
+    """The frames of ``window`` out of consecutive ``days``: an interval that goes on over midnight becomes
+    one row, and a problem of missing data stays only where no day has the data."""
     parts: dict[str, Any] = {}
     for spec in _STRETCHES:
         rows = [row for day in days for row in _clipped(spec, getattr(day, spec.name), window)]
@@ -176,7 +177,7 @@ def _clipped(spec: FrameSpec, frame: pd.DataFrame, window: Window) -> Iterator[F
     frame = frame.assign(start_ms=starts, end_ms=ends)
     columns = (frame[name].tolist() for name in spec.column_names)
     for row in zip(*columns, strict=True):
-        # What is missing is equal to what is missing.
+        # Two missing values count as equal.
         yield tuple(None if each != each else each for each in row)
 
 
@@ -202,15 +203,15 @@ def _day_of(window: Window) -> Window:
 
 _ENOUGH = 0.9
 _GONE_MS = DAY_MS
-"""After so long without gpucost's own series of a window, they are not waited for any more."""
+"""After this long without gpucost's own series of a window, the other dialect is used instead of waiting."""
 
 
 class FallbackSource:
-    """Two sources over one server. A window is read whole from one of them, and its frames say which."""
+    """Two sources over one server. A window is read whole from one of them, and its frames name that one."""
 
     def __init__(self, own: PrometheusSource, existing: UpstreamSource, now: Callable[[], int]) -> None:
         self._own, self._existing, self._now = own, existing, now
-        self._since: dict[str, int] = {}  # when a cluster's own series begin: asked for once they are there
+        self._since: dict[str, int] = {}  # when a cluster's own series begin: cached once they exist
 
     @property
     def name(self) -> str:
@@ -221,8 +222,8 @@ class FallbackSource:
         return self._own.stats
 
     def clusters(self) -> tuple[str, ...]:
-        """Those that either knows, sorted. Raises SourceError; InputError where both know one cluster under
-        two names, which would be billed twice."""
+        """The clusters of both sources, sorted. Raises SourceError; InputError where both know one cluster
+        under two names, which would be billed twice."""
         own, existing = self._own.clusters(), self._existing.clusters()
         for one, other in ((one, other) for one in own for other in existing if one not in existing):
             mine, theirs = self._own.node_births(one), self._existing.node_births(other)
@@ -232,8 +233,8 @@ class FallbackSource:
         return tuple(sorted({*own, *existing}))
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first scrape of either to the last of either; where both go on, of gpucost's own.
-        Raises SourceError."""
+        """From the first scrape of either dialect to the last; while both are scraped, to the last of
+        gpucost's own. Raises SourceError."""
         own, existing = self._own.covered(cluster), self._existing.covered(cluster)
         if own is None or existing is None:
             return own or existing
@@ -243,8 +244,8 @@ class FallbackSource:
         return Window(min(own.start_ms, existing.start_ms), end_ms)
 
     def read(self, cluster: str, window: Window) -> ClusterFrames:
-        """Raises as the source that was asked last does. Where gpucost's own series have a long gap, the
-        others' count if they saw more."""
+        """Raises what the source that was read last raises. Where gpucost's own series have a long gap, the
+        other dialect is used if it observed more of the window."""
         found = self._either(cluster, window, lambda source: source.read(cluster, window))
         if found.source != self._own.name or _seen_ms(found) >= _ENOUGH * window.length_ms:
             return found
@@ -265,14 +266,16 @@ class FallbackSource:
             try:
                 return replace(ask(self._own), source=self._own.name)
             except NotCovered:
-                # What is only late comes; what is gone does not.
+                # Evidence that is late will still come; evidence that is older than the server's memory will
+                # not.
                 if window.end_ms + _GONE_MS > self._now():
                     raise
         return replace(ask(self._existing), source=self._existing.name)
 
     def _has_begun(self, cluster: str, at_ms: int) -> bool:
-        """Whether gpucost's own series tell of the cluster then: its heartbeat alone, which anybody can write
-        who has a target scraped, says nothing while it shows less than half of the nodes."""
+        """Whether gpucost's own series describe the cluster at that time. The heartbeat alone does not prove
+        it: anyone who has a target scraped can write one. So it counts only if it shows at least half of the
+        nodes."""
         if cluster not in self._since:
             covered = self._own.covered(cluster)
             if covered is None or 2 * self._own.nodes(cluster) < self._existing.nodes(cluster):

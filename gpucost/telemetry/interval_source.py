@@ -1,4 +1,4 @@
-"""What a source of intervals is. Everything above telemetry depends on this, not on Prometheus."""
+"""The protocol of a source of intervals. Everything above telemetry depends on this, not on Prometheus."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpucost.domain.time import Window
 
 
 class IntervalSource(Protocol):
-    """Prometheus, Parquet files, or a simulator: the same frames for the same history.
+    """Prometheus, Parquet files or a simulator; all return the same frames for the same history.
 
-    Whatever the window, a pod's held time inside it is the same: a day gives what its 24 hours give.
+    Held time does not depend on the window: a day read whole has the held time of its 24 hours.
     """
 
     @property
@@ -23,14 +23,14 @@ class IntervalSource(Protocol):
         """The clusters the source knows, sorted."""
 
     def covered(self, cluster: str) -> Window | None:
-        """The time that ``read`` can answer for; None when there is none."""
+        """The time that ``read`` can answer for; None when there is none. Raises SourceError."""
 
     def read(self, cluster: str, window: Window) -> ClusterFrames:
-        """What attribution needs of ``window``, intervals clipped to it. Raises SourceError."""
+        """The frames that attribution needs of ``window``, intervals clipped to it. Raises SourceError."""
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As ``read``, with what only detectors look at (contract.frames.HISTORY_FRAMES).
+        """As ``read``, with the frames that only detectors read (contract.frames.HISTORY_FRAMES).
 
-        With ``only``, names of frames.FRAMES, just these are read, and all others stay empty: weeks of a few
-        small frames cost little then.
+        With ``only``, names of frames.FRAMES, just these are read, and all others stay empty: then weeks of a
+        few small frames cost little.
         """

@@ -85,19 +85,19 @@ class PrometheusSource:
 
     @property
     def max_gap_ms(self) -> int:
-        """How far apart heartbeats of one that goes on may lie."""
+        """The greatest distance between two heartbeats that is not a gap."""
         return self._settings.max_gap_ms
 
     def clusters(self) -> tuple[str, ...]:
-        """Every cluster that ever sent a heartbeat, sorted. Raises SourceError."""
+        """Every cluster that ever had a heartbeat, sorted. Raises SourceError."""
         return cluster_names(self._client, self._settings, STATE_UP.name)
 
     def nodes(self, cluster: str) -> int:
-        """How many nodes of the cluster there ever were, as far as the server remembers."""
+        """How many nodes the cluster ever had, as far as the server remembers."""
         return len(node_names(self._reader(cluster, self._all), NODE_INFO.name))
 
     def node_births(self, cluster: str) -> frozenset[tuple[str, int]]:
-        """Nodes of today, each with the second in which it came to be. Raises SourceError."""
+        """Nodes of today, each with the second in which it was created. Raises SourceError."""
         return node_births(self._reader(cluster, self._all), NODE_START.name, self._now())
 
     @property
@@ -106,7 +106,7 @@ class PrometheusSource:
         return Window(now - self._settings.history_ms, now)
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first heartbeat to ``lateness`` before the last one; for one look, to the last one.
+        """From the first heartbeat to ``lateness`` before the last one; with ``as_of_ms``, to the last one.
         Raises SourceError."""
         return heartbeat.covered(self._reader(cluster, Window(0, self._now())), self._now())
 
@@ -114,25 +114,25 @@ class PrometheusSource:
         """The frames of one cluster and window, intervals clipped to the window.
 
         Raises NotCovered when the window is older than the source's memory or not yet complete,
-        PartialResponse when an answer came with warnings, and the other SourceErrors of the wire.
+        PartialResponse when an answer came with warnings, and the other SourceErrors of the client.
         """
         return self._read(self._reader(cluster, window), window, _READ)
 
     def _read(self, reader: ClusterReader, window: Window, wanted: Collection[str]) -> ClusterFrames:
-        """Of the frames of _READ those ``wanted``, by name, with what is read beside them."""
+        """Those of the frames of _READ that are ``wanted``, by name, with the frames that they need."""
         rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
         problems: dict[DataProblem, None] = {}
         for part in window.split(self._settings.max_span_ms) if wanted else ():
-            # Who is believed is told by what is near: a job may be renamed in a month.
+            # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._reader(reader.cluster, part)
             for name, found in _read_part(near, part, wanted, problems):
                 rows[name] += found
         return frames_of(rows, problems)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As ``read``, with what only detectors look at; of that, evictions come whole, and activity in steps
-        that are cut at the window's edges. With ``only``, names of frames, just these are read, and all
-        others stay empty; frames of history alone are not checked against what is covered. Raises what
+        """As ``read``, with the frames that only detectors read; of these, evictions come whole, and activity
+        in steps that are cut at the window's edges. With ``only``, names of frames, just these are read, and
+        all others stay empty; frames of history alone are not checked against what is covered. Raises what
         ``read`` raises."""
         reader = self._reader(cluster, window)
         if only is None:
@@ -147,7 +147,7 @@ class PrometheusSource:
 
 
 def node_names(reader: ClusterReader, metric: str) -> frozenset[str]:
-    """Of all nodes that a metric of nodes ever had."""
+    """The names of all nodes that a metric of nodes ever had series of."""
     return frozenset(labels.get("node", "") for labels in reader.label_sets(reader.select(metric)))
 
 

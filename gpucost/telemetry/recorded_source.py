@@ -1,14 +1,14 @@
 """RecordedSource: the same frames out of Parquet files, the embedded default.
 
 A recording is a folder with one file per frame (``allocations.parquet``), or one folder per frame with any
-number of files in it (``allocations/2026-10-01.parquet``): every file has exactly the columns of its
-FrameSpec, but for those that it may lack. Signals, progress and the frames that only detectors look at may
-be absent.
+number of files in it (``allocations/2026-10-01.parquet``). Every file has exactly the columns of its
+FrameSpec; optional columns may be missing. Signals, progress and the frames that only detectors read may be
+absent.
 
-Each frame is read once, on its first use, and kept in memory as an Arrow table: a pod that runs for weeks
-would defeat any attempt to read only the part of a file that a window needs, while looking through ten
-million starts and ends takes milliseconds. Texts with few values are dictionaries there, and categories in
-the frames.
+Each frame is read once, on its first use, and kept in memory as an Arrow table: since a pod may run for
+weeks, reading only the part of a file that a window needs is not possible, while a search of ten million
+starts and ends takes milliseconds. Text columns with few values are dictionaries there, and categories in the
+frames.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from gpucost.telemetry.evidence.evidence_rule import IntArray
 _OPTIONAL = (SIGNALS, PROGRESS, *HISTORY_FRAMES)
 # Amounts over a stretch of time, and attempts that ended: they cannot be cut at a window's edge.
 _AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
-# Nearly every pod has values of its own: a dictionary of them would only cost. Its activity has hundreds of
-# rows.
+# Nearly every pod has values of its own, so a dictionary of them would cost more. Its activity has hundreds
+# of rows.
 _MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
 _REPEATED = {
     ALLOCATIONS: tuple(name for name in ALLOCATIONS.column_names if name not in _MANY_VALUED),
     ACTIVITY: ACTIVITY.column_names,
     SERVING: SERVING.column_names,
 }
-# Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
+# Parquet packs equal rows a thousandfold, so the size of a recording in memory is computed before it is read.
 # A thousand GPUs have nine million rows of signals in a year, by the hour: below a GiB.
 MOST_ROWS = 50_000_000
 MOST_BYTES = 2 << 30
@@ -77,7 +77,7 @@ class _RecordedRows:
 
 
 class RecordedSource:
-    """The recording in ``folder``, read when needed. Raises InputError for a folder that is none."""
+    """The recording in ``folder``, read when needed. Raises InputError for a folder without a recording."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -90,7 +90,7 @@ class RecordedSource:
         return f"recorded {self._folder.name}"
 
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that were observed, sorted. Raises InputError for a file that is wrong."""
+        """The clusters that were observed, sorted. Raises InputError for a file that is not valid."""
         return tuple(sorted(self._covered))
 
     def covered(self, cluster: str) -> Window | None:
@@ -100,13 +100,14 @@ class RecordedSource:
     def read(self, cluster: str, window: Window) -> ClusterFrames:
         """The rows that overlap ``window``: intervals clipped to it, amounts (signals, progress) whole.
 
-        Raises NotCovered when the window reaches beyond the recording, InputError for a file that is wrong.
+        Raises NotCovered when the window reaches beyond the recording, InputError for a file that is not
+        valid.
         """
         return self._frames([spec for spec in FRAMES if spec not in HISTORY_FRAMES], cluster, window)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As ``read``, with what only detectors look at; of that, activity and evictions come whole. With
-        ``only``, names of frames, just these are read, and all others stay empty."""
+        """As ``read``, with the frames that only detectors read; of these, activity and evictions come whole.
+        With ``only``, names of frames, just these are read, and all others stay empty."""
         specs = [spec for spec in FRAMES if only is None or spec.name in only]
         return self._frames(specs, cluster, window)
 
@@ -142,8 +143,8 @@ class RecordedSource:
 def record(folder: Path, frames: ClusterFrames) -> None:
     """Write ``frames`` as a recording into ``folder``, one file per frame, sorted by cluster and start.
 
-    Files of an earlier recording are replaced. Raises InputError when a frame has not the columns of its
-    FrameSpec; then nothing is written.
+    Files of an earlier recording are replaced. Raises InputError when a frame lacks columns of its FrameSpec;
+    then nothing is written.
     """
     checked = {spec: conform(getattr(frames, spec.name), spec) for spec in FRAMES}
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +184,7 @@ def _files(folder: Path, spec: FrameSpec) -> list[Path]:
 
 
 def _refuse_too_large(files: list[Path]) -> None:
-    """Raises InputError for the file with which a frame exceeds what may be read at once."""
+    """Raises InputError for the file with which a frame exceeds the size that may be read."""
     rows = size = 0
     for file in files:
         try:
@@ -192,7 +193,8 @@ def _refuse_too_large(files: list[Path]) -> None:
         except (pa.ArrowException, OSError):
             raise InputError(str(file), ErrorRemark("cannot be read"), "a Parquet file") from None
         rows += metadata.num_rows
-        # A column of equal values says it is small however many there are: eight bytes each are the least.
+        # A column of equal values is reported as small whatever its length: eight bytes per row are the
+        # minimum.
         least = metadata.num_rows * metadata.num_columns * 8
         size += max(sum(group.total_byte_size for group in groups), least)
         if rows > MOST_ROWS or size > MOST_BYTES:
@@ -202,7 +204,7 @@ def _refuse_too_large(files: list[Path]) -> None:
 
 
 def _table(file: Path, spec: FrameSpec) -> pa.Table:
-    """The columns of ``spec`` out of one file. Raises InputError that names the file and the column."""
+    """The columns of ``spec`` out of one file. Raises InputError, which names the file and the column."""
     texts = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
     repeated = [name for name in texts if name in _REPEATED.get(spec, ())]
     try:

@@ -59,13 +59,13 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 
 
 class SubjectLabels:
-    """Labels of jobs and nodes, as the state of now knows them."""
+    """Labels of jobs and nodes in the present cluster state."""
 
     def __init__(self, overview: ClusterOverview) -> None:
         self._overview = overview
 
     def of(self, draft: FindingDraft) -> Mapping[str, str]:
-        """Of a job its own labels, and those of its pods where it has none; of a node the node's."""
+        """The labels of a job, or of its pods where the job has none; the labels of a node."""
         subject = draft.subject
         if subject.kind is SubjectKind.NODE:
             node = self._overview.state.node_by_name.get(subject.name)
@@ -88,12 +88,12 @@ class SubjectLabels:
 
 
 def _exempting(labels: Mapping[str, str]) -> dict[str, str]:
-    """The one that counts: a tenant may write thousands."""
+    """The one exemption label that counts: a tenant may write thousands."""
     return {EXEMPT_LABEL: labels[EXEMPT_LABEL]} if EXEMPT_LABEL in labels else {}
 
 
 def labelled(drafts: Sequence[FindingDraft], overview: ClusterOverview | None) -> list[FindingDraft]:
-    """Drafts with the labels of their subjects, where somebody watches; a rule's own stay."""
+    """Drafts with the labels of their subjects where the cluster state is known; labels that a rule set stay."""
     if overview is None:
         return list(drafts)
     labels = SubjectLabels(overview)
@@ -101,7 +101,7 @@ def labelled(drafts: Sequence[FindingDraft], overview: ClusterOverview | None) -
 
 
 def finite(draft: FindingDraft) -> FindingDraft:
-    """A draft without numbers that are none: no text of them can be read back."""
+    """The draft without numbers that are not finite: these could not be read back from text."""
     view = draft.team_view
     if view is not None:
         draft = replace(draft, team_view=replace(view, evidence=_finite(view.evidence)))
@@ -124,16 +124,16 @@ _AT_LEAST_MS = (
 )
 _CRITICAL_PART = 0.05
 MOST_WITHHELD = 1_000
-"""Of what one rule did not say so many are kept, and one more that says how many there were: they are for
-people to read, and a guard that holds for one job holds for thousands. Findings are never left out: each
-claims time in the waste ledger, and how many there are is what the rules' thresholds decide."""
+"""How many withheld findings of one rule are kept, with one more that gives the number of the others: they
+are for people to read, and a guard that holds for one job holds for thousands. Findings are never left out:
+each claims time in the waste ledger, and the rules' thresholds decide how many there are."""
 RECENT_MS = DAY_MS
-"""A finding's waste is that of the last day: what it costs a day, whenever it began."""
+"""A finding's waste is that of the last day: its cost per day, whenever it began."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFailure:
-    """A rule that raised: the others are not its hostages."""
+    """A rule that raised; the other rules still run."""
 
     pattern: WastePattern
     error: Exception
@@ -141,9 +141,9 @@ class RuleFailure:
 
 @dataclass(frozen=True)
 class RuleEvaluation:
-    """What all rules said. ``pieces`` (WASTE_PIECES) refer to ``findings`` by ``draft``; they reach over the
-    whole history, which begins at ``from_ms``, the findings' ``wasted`` over its last day. Findings that are
-    over are among them."""
+    """The results of all rules. ``pieces`` (WASTE_PIECES) refer to ``findings`` by ``draft``; they cover the
+    whole history, which begins at ``from_ms``, while ``wasted`` of a finding covers its last day. Findings
+    that are over are included."""
 
     now_ms: int
     findings: tuple[Finding, ...]
@@ -154,7 +154,7 @@ class RuleEvaluation:
 
 
 def evaluate(facts: DetectorFacts, rules: RuleSettings) -> RuleEvaluation:
-    """Run every rule that is enabled. Nothing that one rule raises stops another."""
+    """Run every enabled rule. An exception of one rule does not stop the others."""
     detections, failures = _detections(facts, rules)
     drafts = labelled([finite(draft) for each in detections for draft in each.drafts], facts.overview)
     pieces = resolve(facts.history, drafts)
@@ -191,13 +191,13 @@ def _detections(
             continue
         try:
             found.append(rule.run(facts, settings))
-        except Exception as error:  # a defect of one rule must not blind the others
+        except Exception as error:  # a defect of one rule must not stop the others
             failures.append(RuleFailure(pattern, error))
     return found, tuple(failures)
 
 
 def _lacking(facts: DetectorFacts, pattern: WastePattern) -> WithheldFinding | None:
-    """What to say of a rule that needs what the source cannot tell."""
+    """The withheld finding of a rule that needs data which the source does not have."""
     lacks = facts.history.frames.lacks
     reasons = [lacks[spec.name] for spec in RULES[pattern].needs if spec.name in lacks]
     if not reasons:
@@ -207,7 +207,7 @@ def _lacking(facts: DetectorFacts, pattern: WastePattern) -> WithheldFinding | N
 
 
 def _kept(facts: DetectorFacts, withheld: Sequence[WithheldFinding]) -> Sequence[WithheldFinding]:
-    """The first of what one rule withheld, those that lack data before the others, and how many more."""
+    """The first withheld findings of one rule, those that lack data first, and how many more there are."""
     if len(withheld) <= MOST_WITHHELD:
         return withheld
     kept = sorted(withheld, key=lambda each: not each.lacks_data)[:MOST_WITHHELD]
@@ -230,7 +230,7 @@ def _findings(
 
 @dataclass(slots=True)
 class _WasteSum:
-    """Of one finding's pieces: over the last day, and of those that go on now."""
+    """Sums of one finding's pieces: over the last day, and of those that go on now."""
 
     board_ms: float = 0.0
     nano: int | None = 0
@@ -279,14 +279,14 @@ def _finding(
         severity,
         FindingWaste(board_ms, found.nano, draft.formula, counted),
         found.boards_now,
-        # What claims nothing now has no rate, which is not the same as costing nothing.
+        # A finding that claims nothing now has no rate, which is not the same as a rate of 0.
         found.nano_per_hour if found.boards_now > 0 else None,
     )
 
 
 def _viewed(facts: DetectorFacts, draft: FindingDraft, recent: Window) -> _WasteSum:
-    """What a view is about: each part at the price of the nodes, flavor or queue it is about. A view claims
-    no GPUs: those of now are what the rule says, at the price of its last part."""
+    """The GPU time and cost of a view: each part at the price of its nodes, flavor or queue. A view claims no
+    GPUs; their present number is given by the rule, at the price of the last part."""
     parts = [each.within(recent) for each in draft.view or ()]
     nano: int | None = 0
     for part in parts:

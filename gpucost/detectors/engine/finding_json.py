@@ -1,7 +1,7 @@
-"""Findings as JSON and back: what the ledger keeps of them, and what the API shows.
+"""Findings as JSON and back, as stored in the ledger and served by the API.
 
-Claims (``Draft.episodes``) and labels are left out: they have done their work when a finding's waste is
-known, and may be many.
+Claims (``Draft.episodes``) and labels are left out: they are not needed once a finding's waste is computed,
+and there may be many.
 """
 
 from __future__ import annotations

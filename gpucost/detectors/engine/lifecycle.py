@@ -1,8 +1,9 @@
 """The life of findings over many evaluations: opened, seen again, acknowledged or muted, resolved.
 
-A finding is known by its fingerprint. It closes after CLEAN evaluations that did not find it, and what comes
-back within REOPEN_MS is the same finding, not a new one. So neither a service that restarts nor a value that
-wavers about its threshold makes news. Pure: records in, records out; who stores them is not its business.
+A finding is identified by its fingerprint. It closes after CLEAN evaluations that did not find it, and one
+that comes back within REOPEN_MS is the same finding, not a new one. So neither a restart of the service nor a
+value that wavers about its threshold causes new notifications. Pure: records in, records out; the caller
+stores them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ REOPEN_MS = 10 * MINUTE_MS
 EXEMPT_LABEL = "gpucost.io/exempt-until"
 """A label of a job or pod with a day (2026-12-31): until then no finding is raised about it."""
 LONGEST_LABEL_MS = 90 * DAY_MS
-"""A label may exempt for so long from now: whoever may label a pod must not silence it for good."""
+"""The longest exemption by label, from now: a person who may label a pod must not silence it for good."""
 
 
 class FindingLifeState(StrEnum):
@@ -35,7 +36,7 @@ LIVE = (FindingLifeState.OPEN, FindingLifeState.ACKNOWLEDGED, FindingLifeState.M
 
 
 class FindingChange(StrEnum):
-    """What an evaluation did to a finding."""
+    """What an evaluation changed about a finding."""
 
     OPENED = "opened"
     REOPENED = "reopened"
@@ -46,8 +47,8 @@ class FindingChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingLife:
-    """A finding's life so far. ``opened_at_ms`` is when it was first reported, ``since_ms`` when what it is
-    about began. ``clean`` counts evaluations in a row that did not find it. ``finding`` is its last content.
+    """A finding's life so far. ``opened_at_ms`` is when it was first reported, ``since_ms`` when its problem
+    began. ``clean`` counts evaluations in a row that did not find it. ``finding`` is its last content.
     ``exempt_until_ms`` is None where no exemption applies."""
 
     finding: Finding
@@ -66,16 +67,18 @@ class FindingLife:
         return self.finding.fingerprint
 
     def speaks(self, now_ms: int) -> bool:
-        """Whether it may raise an alert or be posted: open, not exempt, and no rehearsal."""
+        """Whether it may raise an alert or be posted: open, not exempt, and not a rehearsal."""
         exempt = self.exempt_until_ms is not None and now_ms < self.exempt_until_ms
         return self.state is FindingLifeState.OPEN and not exempt and not self.rehearsal
 
 
 @dataclass(frozen=True, slots=True)
 class FindingExemption:
-    """A rule of the settings: findings about what it names are kept silent until ``until_ms``.
+    """An exemption in the settings: findings that match it raise no alert and are not posted until
+    ``until_ms``.
 
-    Empty tuples match everything; entries are shell patterns. ``reason`` is for whoever reads the list.
+    Empty tuples match everything; entries are shell patterns. ``reason`` is text for people who read the
+    list.
     """
 
     until_ms: int
@@ -100,15 +103,15 @@ class FindingExemption:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleStep:
-    """What one evaluation made of the lives: all that are not forgotten, and what happened to which."""
+    """The result of one evaluation: all lives that are not forgotten, and the changes."""
 
     lives: tuple[FindingLife, ...]
     changes: tuple[tuple[FindingChange, FindingLife], ...]
 
 
 def exempt_until(draft: FindingDraft, exemptions: Iterable[FindingExemption], now_ms: int) -> int | None:
-    """The last instant of the exemptions that apply now, None for none. A label that is no day, or a day more
-    than LONGEST_LABEL_MS away, exempts nobody."""
+    """The last instant of the exemptions that apply now, None for none. A label that is not a date, or a date
+    more than LONGEST_LABEL_MS away, exempts nothing."""
     found = [each.until_ms for each in exemptions if each.covers(draft) and now_ms < each.until_ms]
     label = (draft.labels or {}).get(EXEMPT_LABEL, "")
     if label:
@@ -131,14 +134,14 @@ def advance(
     unknown: Iterable[str] = (),
     known_from_ms: int = 0,
 ) -> LifecycleStep:
-    """One evaluation further. ``findings`` are those that go on; ``unknown`` are fingerprints of which nobody
-    could say whether they do (a rule that failed or lacked data): they stay as they are. What seems to have
-    begun where history does, ``known_from_ms``, may have begun before.
+    """One evaluation further. ``findings`` are those that go on; ``unknown`` are fingerprints that could not
+    be checked (their rule failed or lacked data): their lives stay as they are. A finding that seems to begin
+    with the history, at ``known_from_ms``, may have begun before.
 
     Of two findings with one fingerprint, the one that wastes more counts.
     """
     lives = [_with_clock(life, now_ms) for life in lives]
-    # Where the clock went back, what was seen later is not undone.
+    # If the clock went back, what was seen later is kept.
     later = {life.fingerprint for life in lives if now_ms < life.last_seen_ms}
     current: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda each: each.wasted.board_ms):
@@ -174,7 +177,8 @@ def advance(
 
 
 def _with_clock(life: FindingLife, now_ms: int) -> FindingLife:
-    """A life that was seen more than a day from now was seen by a clock that was wrong: it was seen now."""
+    """A life that was last seen more than a day in the future was seen by a wrong clock: it counts as seen
+    now."""
     is_wrong = life.last_seen_ms > now_ms + DAY_MS
     return (
         replace(life, last_seen_ms=now_ms, opened_at_ms=min(life.opened_at_ms, now_ms)) if is_wrong else life
@@ -182,7 +186,7 @@ def _with_clock(life: FindingLife, now_ms: int) -> FindingLife:
 
 
 def _latest(lives: Iterable[FindingLife]) -> Iterable[FindingLife]:
-    """Of each fingerprint its last life, those that are not over first in line."""
+    """Of each fingerprint the last life; lives that are not over come before others."""
     return sorted(lives, key=lambda life: (life.state is not FindingLifeState.RESOLVED, life.opened_at_ms))
 
 
@@ -204,14 +208,15 @@ def _seen(before: FindingLife | None, now: Finding, now_ms: int) -> tuple[Findin
 
 
 def _is_another(before: FindingLife, now: Finding, known_from_ms: int) -> bool:
-    """Whether it was over for a while since it was last seen, and nobody looked in between."""
+    """Whether it was over for a while since it was last seen, in a time without evaluations."""
     if before.state is FindingLifeState.RESOLVED or now.draft.since_ms <= known_from_ms + REOPEN_MS:
         return False
     return now.draft.since_ms > before.last_seen_ms + REOPEN_MS
 
 
 def _opened(before: FindingLife | None, now: Finding, now_ms: int) -> FindingLife:
-    """A new life. Who muted the last one until some day did not mean the days up to its end only."""
+    """A new life. A mute of the last life with an end date covers the new one too, if the date is still to
+    come."""
     life = FindingLife(now, FindingLifeState.OPEN, now_ms, now.draft.since_ms, now_ms)
     until_ms = None if before is None else before.muted_until_ms
     if until_ms is None or until_ms <= now_ms:

@@ -37,7 +37,7 @@ from gpucost.detectors.rules.quota_starvation import quota_starvation_rule
 
 @dataclass(frozen=True, slots=True)
 class DetectorRule:
-    """One rule: its settings' model, what it does, and the frames without which it can say nothing."""
+    """One rule: the model of its settings, its function, and the frames that it cannot do without."""
 
     settings: type[DetectorSettings]
     run: Callable[[DetectorFacts, ScopedSettings[Any]], RuleDetection]

@@ -45,7 +45,7 @@ from gpucost.domain.buckets import (
 )
 
 NEGLIGIBLE = 1e-9
-"""GPUs below this are rounding of floats, not hardware."""
+"""Numbers of GPUs below this are rounding errors of floats."""
 
 _Account: TypeAlias = tuple[str, str]
 """Node, and pod uid, UNALLOCATED or UNAVAILABLE."""
@@ -78,7 +78,8 @@ _Row: TypeAlias = tuple[str, str, str, str, int, int, str, float, int]
 
 
 def resolve(history: ClusterHistory, drafts: Sequence[FindingDraft]) -> pd.DataFrame:
-    """What every draft's claims get: a frame of WASTE_PIECES, ``draft`` being the position in ``drafts``.
+    """The pieces that every draft's claims get: a frame of WASTE_PIECES, ``draft`` being the position in
+    ``drafts``.
 
     Pieces of one account never add up to more than it has; their sums do not depend on how claims were cut.
     """
@@ -117,7 +118,7 @@ def _holder(episode: WasteEpisode) -> str:
 def _settled(
     cluster: str, account: _Account, claims: list[_Claim], holdings: list[AccountHolding]
 ) -> Iterator[_Row]:
-    """Pieces of one account, in order of time."""
+    """Pieces of one account, ordered by time."""
     asking, having = _Active(claims), _Active(holdings)
     spans: list[_Span] = [*claims, *holdings]
     cuts = sorted({edge for span in spans for edge in (span.start_ms, span.end_ms)})
@@ -144,7 +145,7 @@ _S = TypeVar("_S", bound=_Span)
 
 
 class _Active(Generic[_S]):
-    """Those of some spans that are there at an instant; instants must come in order."""
+    """The spans of a list that are active at an instant; instants must come in order."""
 
     def __init__(self, spans: Iterable[_S]) -> None:
         self._coming = sorted(spans, key=lambda span: span.start_ms, reverse=True)
@@ -158,7 +159,7 @@ class _Active(Generic[_S]):
 
 
 def _served(episode: WasteEpisode, left: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """What the claim gets of what is left, by resource; that is left no more."""
+    """What the claim gets of what is left, by resource; ``left`` is reduced by it."""
     wanted = float("inf") if episode.boards is None else episode.boards
     for resource in [episode.resource] if episode.resource else sorted(left):
         taken = min(wanted, left.get(resource, 0.0))
@@ -169,7 +170,7 @@ def _served(episode: WasteEpisode, left: dict[str, float]) -> Iterator[tuple[str
 
 
 def _joined(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Pieces that touch and are otherwise alike, as one."""
+    """Pieces that touch and are otherwise equal, merged."""
     open_: dict[tuple[object, ...], _Row] = {}
     for row in rows:
         key = (*row[:4], *row[6:])
@@ -204,7 +205,7 @@ def _holdings(
 def _add_nobodys(
     history: ClusterHistory, nodes: set[str], holder: str, found: dict[_Account, list[AccountHolding]]
 ) -> None:
-    """What nobody held of ``nodes`` over time: free, or missing, as attribution's sweep has it."""
+    """Adds what had no holder on ``nodes`` over time: free, or missing, as attribution's sweep computes it."""
     capacity, held = history.frames.capacity, history.frames.allocations
     capacity, held = capacity[capacity["node"].isin(nodes)], held[held["node"].isin(nodes)]
     pods: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)

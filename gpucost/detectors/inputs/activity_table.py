@@ -1,6 +1,7 @@
-"""What GPUs did, step by step, as arrays: millions of rows, so nothing here loops over them in Python.
+"""The activity of GPUs, step by step, as arrays: millions of rows, so no Python loop runs over them.
 
-Where enough of some time was seen, found exactly, whatever the steps in which it was seen.
+``covered_runs`` finds the time in which enough was observed. Its result is exact and does not depend on the
+steps of the activity.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _VALUES = (
 
 @dataclass(frozen=True)
 class ActivityRuns:
-    """Runs of steps of one series that touch, all alike: parallel arrays. ``series`` is a position in
-    ``ActivityTable.series``, ``first`` and ``last`` (exclusive) the rows of the activity."""
+    """Runs of steps of one series that touch and are alike: parallel arrays. ``series`` is a position in
+    ``ActivityTable.series``, ``first`` and ``last`` (exclusive) are rows of the activity."""
 
     series: Ints
     start: Ints
@@ -69,7 +70,7 @@ class ActivityTable:
         frame = plausible(frame)
         key, start = _key(frame), frame["start_ms"].to_numpy(np.int64)
         order = None if _is_sorted(key, start) else np.lexsort([start, key])
-        # In order already, columns are views of the frame: nothing is copied.
+        # The rows are in order already, so the columns are views of the frame: nothing is copied.
         ordered = frame if order is None else frame.iloc[order]
         key = key if order is None else key[order]
         new = np.append(True, key[1:] != key[:-1])[: len(key)]
@@ -96,14 +97,15 @@ class ActivityTable:
 
     @cached_property
     def is_observed(self) -> Flags:
-        """Rows in which the busy signal was seen for nearly all of the held time, at least nine tenths."""
+        """Rows in which the busy signal was observed for at least nine tenths of the held time."""
         held, seen = self.values["held_ms"], self.values["observed_ms"]
         found: Flags = np.nan_to_num(seen) >= 0.9 * held
         return found & (held > 0)
 
     @cached_property
     def is_idle(self) -> Flags:
-        """Observed rows in which no kernel ever ran: counters are integrals, so this is no sampling."""
+        """Observed rows in which no kernel ran at any time: counters are integrals, so this does not rest on
+        sampling."""
         found: Flags = self.is_observed & (self.values["busy_ms"] == 0)
         return found
 
@@ -134,7 +136,7 @@ class ActivityTable:
 
 
 def _key(frame: pd.DataFrame) -> Ints:
-    """A number per row that is the same for rows of one series, and in the order of its names."""
+    """A number per row that is equal for the rows of one series, and ordered by the series' names."""
     key, size = np.zeros(len(frame), dtype=np.int64), 1
     for name in SERIES:
         column = frame[name]
@@ -151,8 +153,9 @@ def _key(frame: pd.DataFrame) -> Ints:
 
 
 def plausible(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that can be true: a GPU is not held for longer than there was time (but for the pause that one
-    reading may cover), and did nothing for longer than it was held. Other numbers may be missing."""
+    """The rows whose numbers are possible: a GPU is not held for longer than its step (but for the pause that
+    one reading may cover), and is not busy for longer than it was held. Impossible numbers are treated as
+    missing."""
     length = (frame["end_ms"] - frame["start_ms"]).to_numpy(np.float64)
     held = frame["held_ms"].to_numpy(np.float64)
     wrong = (length <= 0) | np.isnan(held) | (held < 0) | (held > length + LONGEST_PAUSE_MS)
@@ -171,7 +174,7 @@ def _is_sorted(key: Ints, start: Ints) -> bool:
 
 
 class CoverageSpan(NamedTuple):
-    """What should have been seen in ``[start, end)``, and when it was: stretches that do not overlap."""
+    """What should have been observed in ``[start, end)``, and the disjoint stretches in which it was."""
 
     start: int
     end: int
@@ -185,8 +188,8 @@ def covered_runs(
     """The union of all stretches of ``needed_ms`` in ``[begin, end)`` (begun by ``latest_ms``) in which each
     of ``every`` was seen for at least ``LEAST_COVERAGE`` of its time.
 
-    What is said of an instant so rests on ``needed_ms`` before and after it, however much more was read: a
-    day and the next one, each with its own history around, say the same of midnight.
+    So the result for an instant depends on ``needed_ms`` before and after it only, however much more was
+    read: two consecutive days, each with its own history around it, agree about midnight.
     """
     if end_ms - begin_ms < needed_ms:
         return []
@@ -198,14 +201,14 @@ def covered_runs(
     begins = np.unique(edges[(edges >= begin_ms) & (edges <= last)])
     if not len(begins):
         return []
-    # Half a millisecond forgives what a tenth of the time is off by.
+    # Half a millisecond allows for the rounding of a tenth of the time.
     most = (1 - LEAST_COVERAGE) * needed_ms + 0.5
     first, final = begins[:-1].astype(np.float64), begins[1:].astype(np.float64)
     alone = np.ones(len(begins), np.bool_)
     for each in every:
         unseen = _unseen(each, begins, needed_ms)
         alone &= unseen <= most
-        # What is not seen changes evenly between two edges: so it crosses the limit once at the most.
+        # Unobserved time changes linearly between two edges, so it crosses the limit at most once.
         low, high = unseen[:-1], unseen[1:]
         crossing = begins[:-1] + (most - low) / np.where(high == low, 1.0, high - low) * np.diff(begins)
         first = np.where(low > most, np.where(high > most, np.inf, np.maximum(first, crossing)), first)
@@ -218,7 +221,7 @@ def covered_runs(
 
 
 def _unseen(each: CoverageSpan, begins: Ints, length_ms: int) -> Floats:
-    """How much of ``[begin, begin + length)`` should have been seen and was not, by begin."""
+    """How much of ``[begin, begin + length)`` should have been observed and was not, by begin."""
     order = np.argsort(each.seen_start, kind="stable")
     start, end = each.seen_start[order], each.seen_end[order]
     edges = np.stack([start, end], axis=1).reshape(-1)

@@ -1,8 +1,7 @@
-"""What detectors look at: the history of a cluster, its state now, and what its GPUs cost.
+"""``DetectorFacts``: the history of a cluster, its present state, and the prices of its GPUs.
 
-The team of those who wait, by the same rules as of those who hold: a label is not yet a team.
-
-What GPUs of jobs did before the history that is read step by step: windows of the ledger.
+It also holds the team of waiting jobs, by the same rules as of holders (a label is not yet a team), and
+``PastWork``: what GPUs of jobs did before the history that is read step by step, from windows of the ledger.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class PastWork:
 
     @property
     def since_ms(self) -> int:
-        """Since when anything is known."""
+        """The start of the oldest step."""
         return int(self.rows["step_start_ms"].min())
 
     @property
@@ -64,7 +63,7 @@ class PastWork:
 
     @cached_property
     def peaks(self) -> Mapping[tuple[str, str], float]:
-        """By namespace and job uid: how many GPUs' SMs its busiest step took, on average over the step."""
+        """By namespace and job uid: how many GPUs' SMs its busiest step used, on average over the step."""
         active, seen = (self.rows[name].astype("float64") for name in ("sm_active_ms", "sm_observed_ms"))
         boards = active / seen.where(seen > 0) * self.rows["board_ms"] / self.step_ms
         found = dict[tuple[str, str], float]()
@@ -74,7 +73,7 @@ class PastWork:
         return found
 
     def rests(self) -> list[PastRest]:
-        """All stretches of whole steps in which a job was seen to do nothing."""
+        """All stretches of whole steps in which a job was observed to do nothing."""
         rows = self.rows.sort_values(["namespace", "job_uid", "step_start_ms"], kind="stable")
         code = (rows["namespace"] + "/" + rows["job_uid"]).to_numpy(dtype=object)
         start = rows["step_start_ms"].to_numpy(np.int64)
@@ -104,8 +103,8 @@ class PastWork:
 
 @dataclass(frozen=True, slots=True)
 class PastRest:
-    """A stretch of whole steps in which a job did nothing, and what was seen in the steps next to it.
-    ``is_last``: nothing is known of the job after it."""
+    """A stretch of whole steps in which a job did nothing, and what was observed in the steps next to it.
+    ``is_last``: there are no later steps of the job."""
 
     namespace: str
     job_uid: str
@@ -131,10 +130,10 @@ CLASS_COLUMN, TEAM_COLUMN, BOARDS_COLUMN = "workload_class", "team", "boards"
 
 @dataclass(frozen=True)
 class ClusterHistory:
-    """The frames of one cluster and stretch of time, and what follows from them.
+    """The frames of one cluster and range of time, and what is derived from them.
 
-    ``zero_is_gap``: the source has no heartbeat, so a stretch in which nothing at all is held or waits is
-    taken for a gap, not for an idle cluster.
+    ``zero_is_gap``: the source has no heartbeat, so a stretch in which nothing at all is held or waits counts
+    as a gap, not as an idle cluster.
     """
 
     frames: ClusterFrames
@@ -144,7 +143,7 @@ class ClusterHistory:
     basis: ShareBasis = ShareBasis.COMPUTE
     zero_is_gap: bool = False
     memo: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
-    """What several rules need and is worked out once (``unmet``)."""
+    """Results that several rules need, computed once (``unmet_demand``)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frames", _plain(self.frames))
@@ -157,7 +156,7 @@ class ClusterHistory:
 
     @cached_property
     def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
-        """What one unit is of a GPU, by cluster, node and resource. What cannot be said is absent."""
+        """The share of a GPU that one unit is, by cluster, node and resource. Unknown shares are absent."""
         found: dict[tuple[str, str, str], Fraction] = {}
         kinds = self.frames.capacity[["cluster", "node", "resource", "replicas"]].drop_duplicates()
         for cluster, node, resource, replicas in zip(*(kinds[name].tolist() for name in kinds), strict=True):
@@ -208,7 +207,7 @@ class ClusterHistory:
 
     def observed_parts(self, start_ms: int, end_ms: int, least_ms: int = HOUR_MS) -> list[tuple[int, int]]:
         """The parts of ``[start, end)`` that lie in stretches of ``least_ms`` (of all of it, where it is
-        shorter) which were observed well enough: what is said of an instant rests on what is near it."""
+        shorter) which were observed well enough: the result for an instant rests on the time near it."""
         starts, ends = (edge.clip(start_ms, end_ms) for edge in self.seen)
         here = starts < ends
         watched = CoverageSpan(start_ms, end_ms, starts[here], ends[here])
@@ -221,7 +220,7 @@ class ClusterHistory:
 
 @dataclass(frozen=True)
 class GpuTimePrices:
-    """What GPU time of a node costs."""
+    """Prices of GPU time by node."""
 
     history: ClusterHistory
     rates: RateLookup
@@ -240,7 +239,7 @@ class GpuTimePrices:
 
     def nano(self, cluster: str, node: str, start_ms: int, end_ms: int, boards: float) -> int | None:
         """Cost of ``boards`` GPUs of a node in ``[start, end)``, rounded; None where part has no price."""
-        # Nano-units times milliseconds per hour and GPU: whole, so that nothing is rounded before the end.
+        # Nano-units times milliseconds per hour and GPU: integers, so that rounding happens only at the end.
         exact = covered = 0
         for length_ms, rate, _ in self._parts(cluster, node, start_ms, end_ms):
             if rate is None:
@@ -253,8 +252,8 @@ class GpuTimePrices:
         return round_half_even(exact * part, HOUR_MS * whole)
 
     def mean_nano(self, cluster: str, view: ViewTime) -> int | None:
-        """What the time of a view costs at the mean price of its nodes then, rounded. A node weighs as many
-        GPUs as it has, for as long as it had a price; None where no node ever had one."""
+        """The cost of a view's time at the mean price of its nodes then, rounded. A node's weight is its
+        number of GPUs times how long it had a price; None where no node ever had one."""
         if not view.board_ms:
             return 0
         exact = weights = 0
@@ -272,7 +271,8 @@ class GpuTimePrices:
         self, cluster: str, node: str, start_ms: int, end_ms: int
     ) -> Iterator[tuple[int, int | None, int]]:
         """(milliseconds, nano-units per hour and GPU or None without a price, GPUs of the node) of every
-        stretch of ``[start, end)`` with one price. A node whose GPUs nobody told counts as one."""
+        stretch of ``[start, end)`` with one price. A node with an unknown number of GPUs counts as one GPU.
+        """
         for row, spans in self._spans.get((cluster, node), ()):
             for span in spans:
                 start = max(start_ms, row.start_ms, span.start_ms)
@@ -289,7 +289,7 @@ class GpuTimePrices:
         return found
 
     def nano_per_hour(self, cluster: str, node: str, at_ms: int) -> int | None:
-        """What one GPU of a node costs an hour at an instant; None where it has no price then."""
+        """The price of one GPU of a node per hour at an instant; None where it has none then."""
         for row, spans in self._spans.get((cluster, node), ()):
             for span in spans:
                 if max(row.start_ms, span.start_ms) <= at_ms < min(row.end_ms, span.end_ms):
@@ -299,9 +299,9 @@ class GpuTimePrices:
 
 @dataclass(frozen=True)
 class DetectorFacts:
-    """One look at a cluster. ``overview`` is its state now, None where nobody watches it: rules that need it
-    answer so. ``past`` is what servers did before the history, where somebody remembers. ``now_ms`` is the
-    end of the history; what reaches it goes on."""
+    """The facts of one cluster. ``overview`` is its present state, None where none is watched: rules that
+    need it withhold their findings. ``past`` is what servers did before the history, where the ledger has it.
+    ``now_ms`` is the end of the history; what lasts until then goes on."""
 
     cluster: str
     history: ClusterHistory
@@ -315,8 +315,8 @@ class DetectorFacts:
 
 
 def _plain(frames: ClusterFrames) -> ClusterFrames:
-    """Frames with texts as texts: sources give categories where there are many rows, and two columns of them
-    cannot be compared. Activity, which has millions, stays as it is."""
+    """Frames with text columns as plain text: sources return categories where there are many rows, and two
+    such columns cannot be compared. Activity, which has millions of rows, stays as it is."""
     parts: dict[str, Any] = {}
     for spec in FRAMES:
         frame: pd.DataFrame = getattr(frames, spec.name)
@@ -327,7 +327,7 @@ def _plain(frames: ClusterFrames) -> ClusterFrames:
 
 
 def _all_zero(frames: ClusterFrames, window: Window) -> tuple[Ints, Ints]:
-    """Stretches of ``window`` in which nothing is held and nobody waits."""
+    """Stretches of ``window`` in which nothing is held and nothing waits."""
     starts = [*frames.allocations["start_ms"].tolist(), *frames.demand["start_ms"].tolist()]
     ends = [*frames.allocations["end_ms"].tolist(), *frames.demand["end_ms"].tolist()]
     begun, ended = union(starts, ends)

@@ -1,8 +1,7 @@
-"""Jobs, their pods and their series of activity, as tables: for rules about what GPUs do.
+"""Jobs, their pods and their series of activity, as tables for rules about what GPUs do.
 
-Stragglers: one pod of a job does nothing while most of the others are busy. Arrays, no loops over rows.
-
-Rows of activity as claims on GPU time.
+The module also finds stragglers, where one pod of a job does nothing while most of the others are busy, and
+turns rows of activity into claims on GPU time. Arrays, no loops over rows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MIG = ("/mig-", "nvidia.com/mig")
 
 @dataclass(frozen=True, slots=True)
 class JobAttributes:
-    """What is known of one job; of attributes that changed, the last."""
+    """The attributes of one job; of attributes that changed, the last value."""
 
     cluster: str
     namespace: str
@@ -46,10 +45,9 @@ class JobAttributes:
 @dataclass(frozen=True)
 class JobTables:
     """``pods``: one row per pod and node: ``pod_uid``, ``pod`` (its name), ``node``, ``start``, ``end``,
-    ``boards`` (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole GPUs),
-    ``resource``, and ``job``, a position in ``jobs``. ``pod`` is, per series of the activity, the position of
-    its pod, -1 for a stranger.
-    """
+    ``boards`` (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole GPUs), ``resource``,
+    and ``job``, a position in ``jobs``. ``pod`` is, per series of the activity, the position of its pod, -1
+    for a pod that is not in ``pods``."""
 
     history: ClusterHistory
     pods: pd.DataFrame
@@ -83,24 +81,24 @@ class JobTables:
 
     @cached_property
     def job(self) -> Ints:
-        """Of each pod."""
+        """Per pod: the position of its job."""
         return self.pods["job"].to_numpy(np.int64)
 
     @cached_property
     def whole(self) -> Flags:
-        """Of each pod."""
+        """Per pod: whether its GPUs are whole GPUs."""
         return self.pods["whole"].to_numpy(np.bool_)
 
     @cached_property
     def is_cut(self) -> Flags:
-        """Pods that held their GPUs when the history began: how long already, nothing says."""
+        """Pods that held their GPUs when the history began; since when is unknown."""
         return self.start <= self.history.window.start_ms
 
     @cached_property
     def gpus(self) -> Ints:
-        """Of each pod: how many GPUs, or MIG instances, should have been measured.
+        """Per pod: how many GPUs, or MIG instances, should have been measured.
 
-        Where GPUs are shared by time, units are no GPUs: as many as were seen, at least one.
+        Where GPUs are shared in time, units are not GPUs: the number that was seen counts, at least one.
         """
         seen = self.series_count
         found: Ints = np.where(self.is_shared, np.maximum(seen, 1), np.maximum(self.units, seen))
@@ -108,17 +106,17 @@ class JobTables:
 
     @cached_property
     def units(self) -> Ints:
-        """Of each pod: what it asked for of its resource."""
+        """Per pod: the units of its resource that it requested."""
         return self.pods["units"].to_numpy(np.int64)
 
     @cached_property
     def is_shared(self) -> Flags:
-        """Of each pod: whether its GPUs are shared by time."""
+        """Per pod: whether its GPUs are shared in time."""
         return self.pods["is_shared"].to_numpy(np.bool_)
 
     @cached_property
     def series_count(self) -> Ints:
-        """Of each pod."""
+        """Per pod: the number of its series."""
         known = self.pod[self.pod >= 0]
         return np.bincount(known, minlength=len(self.pods)).astype(np.int64)
 
@@ -138,7 +136,7 @@ class JobTables:
 
     @cached_property
     def rows(self) -> list[JobAttributes]:
-        """Of each job."""
+        """Per job: its rows of the activity."""
         return [JobAttributes(*row) for row in zip(*(self.jobs[name].tolist() for name in _JOB), strict=True)]
 
     def row(self, job: int) -> JobAttributes:
@@ -156,7 +154,7 @@ class JobTables:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of each pod."""
+        """Per pod: its name."""
         return self.pods["pod"].tolist()
 
     @cached_property
@@ -169,12 +167,12 @@ class JobTables:
 
     @cached_property
     def gpu_names(self) -> list[str]:
-        """Of each series."""
+        """Per series: the name of its GPU."""
         return self.activity.series["gpu"].tolist()
 
 
 def _pods(held: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one pod that follow one another are one; of several resources, units and GPUs add up."""
+    """Consecutive rows of one pod become one; of several resources, units and GPUs add up."""
     by_resource = held.groupby(["pod_uid", "node", "resource"], sort=True).agg(
         start=("start_ms", "min"), end=("end_ms", "max"), units=("count", "max"), boards=("boards", "max"),
         job=("_code", "last"), cluster=("cluster", "last"), pod=("pod", "last"),
@@ -201,7 +199,7 @@ def _positions(code: Ints, count: int) -> list[Ints]:
 
 
 FEWEST_PODS = 3
-"""Of two pods nobody can say which one is late."""
+"""The least number of pods: of two pods it cannot be decided which one is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +217,7 @@ def stragglers(history: ClusterHistory, low: float, high: float, least_ms: int) 
     """Pods of which every GPU was busy for less than ``low`` of every step, for ``least_ms`` or longer, while
     of more than half of the job's pods every GPU was above ``high`` and no other pod was low.
 
-    Only pods that kept up with the others before: a rank that never worked is no straggler.
+    Only pods that kept up with the others before: a rank that never worked is not a straggler.
     """
     activity, pod_of, job_of, uids, jobs = _ranks(history)
     if activity is None:
@@ -304,8 +302,8 @@ def claims(
     end: Ints,
     held_ms: Floats,
 ) -> tuple[WasteEpisode, ...]:
-    """Rows of GPUs as episodes: rows of a day (UTC) that touch are one, and so are GPUs of one pod with the
-    same times. What was held in the mean of an episode so is that of its day, however much more was read."""
+    """Rows of GPUs as episodes: rows of a day (UTC) that touch become one, and so do GPUs of one pod with the
+    same times. So the mean GPUs of an episode are those of its day, however much more was read."""
     if not len(start):
         return ()
     order = np.lexsort([start, gpu])

@@ -1,6 +1,7 @@
-"""Quota, use and waiting per queue over time, as series: vectorised, for as many rows as a month has.
+"""Quota, use and waiting per queue over time, as step functions: vectorised, for the rows of a month.
 
-Numbers that stay the same for a while: sums of stretches as arrays, to add and integrate.
+A ``StepFunction`` is a number that stays the same for a while: sums of stretches as arrays, to add and
+integrate.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from gpucost.detectors.inputs.detector_facts import ClusterHistory
 
 @dataclass(frozen=True)
 class StepFunction:
-    """A number over time: ``value[n]`` from ``time[n]`` (ms, rising) to the next one, the last for ever, and
-    0 before the first. Sums of whole units are exact."""
+    """A number over time: ``value[n]`` from ``time[n]`` (ms, ascending) to the next one, the last one for
+    ever, and 0 before the first. Sums of whole units are exact."""
 
     time: Ints
     value: Floats
 
     @classmethod
     def summed(cls, start: Ints, end: Ints, amount: Floats) -> StepFunction:
-        """At every instant the sum of ``amount`` over the stretches ``[start, end)`` it lies in."""
+        """At every instant the sum of ``amount`` over the stretches ``[start, end)`` that contain it."""
         real = (start < end) & (amount != 0)
         time = np.concatenate([start[real], end[real]])
         times, at = np.unique(time, return_inverse=True)
@@ -50,7 +51,7 @@ class StepFunction:
         return found
 
     def parts(self, start_ms: int, end_ms: int) -> tuple[Ints, Ints, Floats]:
-        """(starts, ends, values) of the stretches of ``[start, end)`` in which it stays the same."""
+        """(starts, ends, values) of the stretches of ``[start, end)`` in which it is constant."""
         if start_ms >= end_ms:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         inside = self.time[(self.time > start_ms) & (self.time < end_ms)]
@@ -87,12 +88,12 @@ class StepFunction:
         values, length = values[known], (ends - starts)[known]
         order = np.argsort(values, kind="stable")
         reached = np.cumsum(length[order])
-        # Half a millisecond forgives what 0.95 x total is off by.
+        # Half a millisecond allows for the rounding of 0.95 x total.
         return float(values[order][np.searchsorted(reached, part * reached[-1] - 0.5)])
 
 
 def combined(function: Callable[..., Floats | Flags], *series: StepFunction) -> StepFunction:
-    """``function`` of the values of some series at every instant: it is given arrays, and gives one."""
+    """``function`` of the values of several series at every instant; it maps arrays to one array."""
     # Not np.unique: these are a few sorted runs, which a stable sort merges.
     times = np.sort(np.concatenate([each.time for each in series]), kind="stable")
     times = times[np.append(True, times[1:] != times[:-1])[: len(times)]]
@@ -112,16 +113,16 @@ _BY_CLUSTER_QUEUE = "cluster_queue"
 
 
 class QueueKind(StrEnum):
-    """What people stand in line in."""
+    """The kinds of queues."""
 
     CLUSTER_QUEUE = "ClusterQueue"
     VOLCANO_QUEUE = "Volcano queue"
     NAMESPACE = "namespace"
-    """Of those that no queue manages."""
+    """The place of work that no queue manages."""
 
 
 class QueuePlace(NamedTuple):
-    """Where somebody waits or runs: a ClusterQueue, else a Volcano queue, else a namespace."""
+    """The place where work waits or runs: a ClusterQueue, else a Volcano queue, else a namespace."""
 
     line: QueueKind
     name: str
@@ -131,7 +132,7 @@ class QueuePlace(NamedTuple):
 
 
 class QuotaHistoryRow(NamedTuple):
-    """One row of the quotas frame as it holds at an instant; NaN as there."""
+    """One row of the quotas frame at an instant; NaN as there."""
 
     scheduler: str
     queue: str
@@ -148,7 +149,7 @@ class QuotaHistoryRow(NamedTuple):
 
     @property
     def lendable(self) -> float:
-        """What others in its cohort may have of what is unused."""
+        """The part of its unused quota that others in its cohort may borrow."""
         if not self.cohort:
             return 0.0
         return self.unused if np.isnan(self.lending_limit) else min(self.unused, self.lending_limit)
@@ -161,15 +162,15 @@ _COLUMNS = list(QuotaHistoryRow._fields)
 class QueueQuotas:
     """Rows of the quotas frame within a history, and series of them, in units of a resource.
 
-    A row of which nominal quota or use is not known counts as if it had nothing unused; use without nominal
-    quota is borrowed, all of it. Series are 0 where nobody observed the cluster.
+    A row with unknown nominal quota or use counts as if it had nothing unused; use without nominal quota is
+    all borrowed. Series are 0 where the cluster was not observed.
     """
 
     history: ClusterHistory
 
     @classmethod
     def of(cls, history: ClusterHistory) -> QueueQuotas:
-        """Worked out once per history."""
+        """Computed once per history."""
         if "quotas" not in history.memo:
             history.memo["quotas"] = cls(history)
         found = history.memo["quotas"]
@@ -195,11 +196,11 @@ class QueueQuotas:
         return tuple(sorted(self.rows["resource"].unique()))
 
     def queues(self, resource: str) -> tuple[QueuePlace, ...]:
-        """Those that have quota of it, or had, in order."""
+        """Queues that have or had quota of the resource, in order."""
         return tuple(sorted(place for place, of in self._kinds[1] if of == resource))
 
     def mean_unused(self, resource: str, start_ms: int, end_ms: int) -> Mapping[QueuePlace, float]:
-        """What each queue left unused in the mean of ``[start, end)``."""
+        """The mean unused quota of each queue in ``[start, end)``."""
         start, end = (edge.clip(start_ms, end_ms) for edge in self._edges)
         codes, kinds = self._kinds
         sums = np.bincount(codes, weights=(end - start) * self._unused, minlength=len(kinds)).tolist()
@@ -212,7 +213,7 @@ class QueueQuotas:
         return found & self._is_line(place.line)
 
     def others(self, place: QueuePlace, resource: str) -> Flags:
-        """Which rows are those of all others."""
+        """Which rows are those of all other queues."""
         return self._of(resource) & ~self.mine(place, resource)
 
     def in_queues(self, names: Iterable[str]) -> Flags:
@@ -225,14 +226,14 @@ class QueueQuotas:
         return self._sum(which, np.nan_to_num(self._amounts[1]))
 
     def known(self, which: Flags) -> StepFunction:
-        """How many of these rows say both quota and use."""
+        """How many of these rows have both quota and use."""
         return self._sum(which, (~np.isnan(self._amounts[0] - self._amounts[1])).astype(np.float64))
 
     def unused(self, which: Flags) -> StepFunction:
         return self._sum(which, self._unused)
 
     def unused_of_others(self, place: QueuePlace, resource: str) -> StepFunction:
-        """Of all other queues together."""
+        """The sum over all other queues."""
         key = ("unused", resource)
         if key not in self.history.memo:
             self.history.memo[key] = self.unused(self._of(resource))
@@ -241,7 +242,7 @@ class QueueQuotas:
         return difference(everybody, self.unused_of(place, resource))
 
     def unused_of(self, place: QueuePlace, resource: str) -> StepFunction:
-        """Of one queue; remembered, since every queue that starves asks it of all others."""
+        """The unused quota of one queue; cached, since every starving queue needs it of all others."""
         key = ("unused", place, resource)
         if key not in self.history.memo:
             self.history.memo[key] = self.unused(self.mine(place, resource))
@@ -250,7 +251,7 @@ class QueueQuotas:
         return found
 
     def lendable(self, which: Flags) -> StepFunction:
-        """What is unused and others in the cohort may borrow."""
+        """Unused quota that others in the cohort may borrow."""
         limit = self.rows["lending_limit"].to_numpy(np.float64)
         limited = np.where(np.isnan(limit), self._unused, np.minimum(self._unused, limit))
         return self._sum(which, np.where(self.rows["cohort"] != "", limited, 0.0))
@@ -260,8 +261,8 @@ class QueueQuotas:
         return self._sum(which, np.nan_to_num(np.maximum(used - np.nan_to_num(nominal), 0.0)))
 
     def lent(self, place: QueuePlace, resource: str) -> StepFunction:
-        """What others in its cohort use of its quota. Nobody notes who lent what: of what is borrowed there
-        of a flavor each lender has the part that its lendable quota is of all."""
+        """The quota of a queue that others in its cohort use. No series says who lent what: what is borrowed
+        of a flavor in the cohort is divided among the lenders in proportion to their lendable quota."""
         rows, mine = self.rows, self.mine(place, resource)
         found = [StepFunction(np.zeros(0, np.int64), np.zeros(0))]
         kinds = rows.loc[mine & (rows["cohort"] != "").to_numpy(bool), ["cohort", "flavor"]]
@@ -287,7 +288,7 @@ class QueueQuotas:
 
     @cached_property
     def _kinds(self) -> tuple[Ints, list[tuple[QueuePlace, str]]]:
-        """(position in the second of each row, the queues and resources there are)."""
+        """(position in the second of each row, the distinct queues and resources)."""
         names = ["scheduler", "queue", "resource"]
         codes = self.rows.groupby(names, observed=True).ngroup().to_numpy().astype(np.int64)
         _, first = np.unique(codes, return_index=True)
@@ -321,7 +322,7 @@ def place_of(scheduler: str, queue: str) -> QueuePlace:
 
 
 def places(rows: pd.DataFrame) -> list[QueuePlace]:
-    """Where each row of demand or of allocations stands in line."""
+    """The queue of each row of demand or of allocations."""
     names = (rows[name].tolist() for name in (_BY_CLUSTER_QUEUE, "queue", "namespace"))
     return [
         QueuePlace(QueueKind.CLUSTER_QUEUE, cluster_queue)
@@ -345,7 +346,7 @@ def pending(history: ClusterHistory, rows: pd.DataFrame) -> StepFunction:
 
 
 def free_units(history: ClusterHistory, resource: str) -> StepFunction:
-    """Units of a resource that nobody holds on nodes that take work; an over-committed node has none."""
+    """Units of a resource without a holder on nodes that take work; an over-committed node has none."""
     key = ("free_units", resource)
     if key not in history.memo:
         history.memo[key] = _free_units(history, resource)
@@ -372,8 +373,8 @@ def _free_units(history: ClusterHistory, resource: str) -> StepFunction:
 
 
 def _positive(node: Ints, time: Ints, change: Ints) -> StepFunction:
-    """The sum over nodes of what is above 0 there. Changes of a node add up to 0, so that one running sum
-    over all nodes, one after the other, is each node's own."""
+    """The sum over nodes of what is above 0 there. Changes of a node add up to 0, so one running sum over all
+    nodes, one after the other, contains each node's own."""
     if not len(node):
         return StepFunction(np.zeros(0, np.int64), np.zeros(0))
     order = np.lexsort([time, node])
@@ -386,7 +387,8 @@ def _positive(node: Ints, time: Ints, change: Ints) -> StepFunction:
 
 
 def boards_per_unit(history: ClusterHistory, resource: str, nodes: tuple[str, ...] = ()) -> float:
-    """GPUs that a unit stands for, the mean over ``nodes``, all of them for none; NaN where none says."""
+    """The GPUs that one unit stands for, the mean over ``nodes``, or over all nodes if empty; NaN where
+    unknown."""
     key = ("boards_per_unit", resource, nodes)
     if key not in history.memo:
         shares = [
@@ -401,7 +403,7 @@ def boards_per_unit(history: ClusterHistory, resource: str, nodes: tuple[str, ..
 
 
 def _seen(series: StepFunction, seen: StepFunction) -> StepFunction:
-    """0 where nobody observed the cluster."""
+    """0 where the cluster was not observed."""
     is_whole = len(seen.time) == 2 and len(series.time) > 0
     if is_whole and seen.time[0] <= series.time[0] and series.time[-1] <= seen.time[1]:
         return series

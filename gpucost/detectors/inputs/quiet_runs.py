@@ -1,4 +1,4 @@
-"""Stretches of time in which no GPU of a job was seen to work: found for all jobs at once, with arrays."""
+"""Stretches of time in which no GPU of a job was observed to work, for all jobs at once, with arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpucost.detectors.inputs.job_tables import JobTables
 from gpucost.domain.gpu import parse_product
 
 LEAST_SEEN = 0.9
-"""Of the time a row was held, for it to say anything; as in ``ActivityTable.is_observed``."""
+"""The part of a row's held time that must be observed, as in ``ActivityTable.is_observed``."""
 _IDLE_WATTS = {
     **dict.fromkeys(("T4", "L4"), 40.0),
     **dict.fromkeys(("A10", "A10G", "A30", "V100-16GB", "V100-32GB", "L40S"), 100.0),
@@ -23,15 +23,15 @@ _IDLE_WATTS = {
     **dict.fromkeys(("H200", "GH200"), 180.0),
     **dict.fromkeys(("B200", "B300", "GB200", "GB300"), 300.0),
 }
-"""Watts that a GPU of a model with a loaded program but no running kernel stays below. gpu-pruner's
-examples are 100 W for A10G and 150 W for H100; Acme's idle A100 draw about 70 W; the others are ours."""
+"""Watts that a GPU of a model with a loaded program but no running kernel stays below. gpu-pruner's examples
+are 100 W for A10G and 150 W for H100; Acme's idle A100 draw about 70 W; the others are gpucost's own."""
 UNKNOWN_WATTS, UNKNOWN_TIMES_FLOOR = 100.0, 1.5
-"""For models not named above: the lesser of a level and a multiple of the least the GPU drew lately."""
+"""For models not named above: the lesser of a level and a multiple of the least power the GPU drew lately."""
 
 
 @dataclass(frozen=True)
 class QuietRuns:
-    """Stretches of one series each in which it was never seen to work: parallel arrays.
+    """Stretches of one series each in which it was not observed to work: parallel arrays.
 
     ``first`` and ``last`` (exclusive) are the rows of the activity inside; there may be none.
     """
@@ -50,7 +50,7 @@ class QuietRuns:
 
 @dataclass(frozen=True)
 class JobSpans:
-    """Stretches of jobs: parallel arrays, in order of job, then time."""
+    """Stretches of jobs: parallel arrays, ordered by job, then time."""
 
     job: Ints
     start: Ints
@@ -58,7 +58,7 @@ class JobSpans:
 
 
 def is_active(activity: ActivityTable) -> Flags:
-    """Rows in which the GPU was seen to work, however little of the row was seen."""
+    """Rows in which the GPU was observed to work, however little of the row was observed."""
     found: Flags = (activity.values["busy_ms"] > 0) | (activity.values["sm_active_ms"] > 0)
     return found
 
@@ -74,7 +74,7 @@ def quiet_runs(table: JobTables, least_ms: int) -> QuietRuns:
     known = np.flatnonzero(table.pod >= 0)
     pod = table.pod[known]
     begin, close = table.start[pod], table.end[pod]
-    # A run of nothing at either end of each pod: then every quiet stretch lies between two runs.
+    # An empty run at either end of each pod, so that every quiet stretch lies between two runs.
     kind = np.repeat([0, 1, 2], [len(known), len(series), len(known)])
     all_series = np.concatenate([known, series, known])
     all_start, all_end = np.concatenate([begin, start, close]), np.concatenate([begin, end, close])
@@ -105,13 +105,13 @@ def _active_runs(activity: ActivityTable) -> tuple[Ints, Ints, Ints, Ints, Ints]
 
 
 def all_quiet(table: JobTables, quiet: QuietRuns) -> JobSpans:
-    """When a job held GPUs and every one of them was quiet; a GPU that nobody measures counts as quiet."""
+    """When a job held GPUs and every one of them was quiet; a GPU that is not measured counts as quiet."""
     pod = table.pod[quiet.series]
     missing = table.gpus - table.series_count
     ones = np.ones(len(pod), np.int64)
     job = np.concatenate([table.job[pod], table.job[pod], table.job, table.job])
     time = np.concatenate([quiet.start, quiet.end, table.start, table.end])
-    # How many GPUs are held and not quiet, and how many are held: both start and end at 0 for each job.
+    # The number of GPUs that are held and not quiet, and of those held: both start and end at 0 for each job.
     loud = np.concatenate([-ones, ones, table.gpus - missing, missing - table.gpus])
     held = np.concatenate([0 * ones, 0 * ones, table.gpus, -table.gpus])
     order = np.lexsort([time, job])
@@ -127,14 +127,14 @@ def all_quiet(table: JobTables, quiet: QuietRuns) -> JobSpans:
 
 @dataclass(frozen=True)
 class IdleRows:
-    """Which rows of the activity say "idle", and why others do not."""
+    """Which rows of the activity count as idle, and why others do not."""
 
     table: JobTables
     idle_watts: float | None
 
     @cached_property
     def level(self) -> Floats:
-        """Watts at which the power of a row contradicts idleness; infinite where power says nothing."""
+        """Watts at which the power of a row contradicts idleness; infinite where power proves nothing."""
         activity = self.table.activity
         found = np.full(len(activity), np.inf)
         if not len(activity):
@@ -150,7 +150,7 @@ class IdleRows:
 
     @cached_property
     def _least(self) -> Floats:
-        """The least that the GPU of each row drew lately."""
+        """The least power that the GPU of each row drew lately."""
         activity = self.table.activity
         power = self.power(np.arange(len(activity)))
         half_day = activity.start // LATELY_MS
@@ -183,7 +183,7 @@ class IdleRows:
         return found
 
     def contradicted(self, rows: Ints) -> Flags:
-        """Rows in which the GPU drew what only work draws."""
+        """Rows in which the GPU drew power that only work draws."""
         found: Flags = self.power(rows) >= self.level[rows]
         return found
 

@@ -1,9 +1,9 @@
-"""Whether pods that wait would find nodes now, by what the cluster's state says: labels, taints, CPU, memory,
-GPUs. Rules about other pods, topology spreading, volumes and devices of claims are not asked.
+"""Whether pods that wait would find nodes: on empty nodes at any time, and now.
 
-Requests that no node could ever serve: what nodes have at most, against what pods ask for.
-
-Who of those that wait would fit by GPUs alone, but not by what else the cluster's state says now.
+By the present state: labels, taints, CPU, memory and GPUs are checked. Rules about other pods, topology
+spreading, volumes and devices of claims are not. By the history: requests that no node could ever serve, from
+the most units that nodes had. ``unfit_now`` finds pods that would fit by GPUs alone, but not by what else the
+present state requires.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpucost.detectors.inputs.detector_facts import ClusterHistory
 
 @dataclass(frozen=True, slots=True)
 class PodNodeFit:
-    """How pods of one job that wait stand to the nodes, ``resource`` being their GPUs.
+    """How the waiting pods of one job fit the nodes, ``resource`` being their GPUs.
 
     ``fits``: enough of them find places at once. ``needed`` units would do for that. ``free`` are units free
     on nodes whose labels and taints admit them. ``lacking`` counts, by resource, the nodes with GPUs enough
     for one pod that have too little of it; empty where no node has enough GPUs. ``barred`` are nodes with
-    GPUs enough that labels or taints keep them from. ``asks_others``: there are rules about other pods, too.
+    GPUs enough that labels or taints keep them from. ``asks_others``: they have rules about other pods, too.
     """
 
     fits: bool
@@ -44,7 +44,7 @@ class PodNodeFit:
 
 
 class PodNodeFitter:
-    """Answers for the waiting jobs of one state; what is free is worked out once."""
+    """Answers for the waiting jobs of one state; free capacity is computed once."""
 
     def __init__(self, overview: ClusterOverview) -> None:
         self._overview = overview
@@ -61,7 +61,7 @@ class PodNodeFitter:
 
     def of(self, job_uid: str, resource: str, least: int) -> PodNodeFit | None:
         """``least``: how many must find places at once. None where the state has no such pods, or they have
-        more rules than are looked at."""
+        more rules than are checked."""
         pods = [pod for pod in self._waiting.get(job_uid, ()) if pod.requests.get(resource, 0) > 0]
         if not pods or not all(is_evaluated(pod.template) for pod in pods):
             return None
@@ -79,7 +79,7 @@ class PodNodeFitter:
         )
 
     def _placed(self, pods: list[Pod], resource: str) -> int:
-        """How many find a place, the largest first, each where the fewest GPUs are left over."""
+        """How many find a place: the largest first, each where the fewest GPUs are left over."""
         left: dict[str, dict[str, int]] = {}
         placed = 0
         for pod in pods:
@@ -123,7 +123,7 @@ class PodNodeFitter:
 
 
 class UnitRequest(Protocol):
-    """What of a row of demand it depends on."""
+    """The values of a row of demand that decide."""
 
     @property
     def resource(self) -> str: ...
@@ -145,7 +145,7 @@ class RequestSchedulability:
 
     @cached_property
     def _sizes(self) -> dict[str, list[tuple[str, int]]]:
-        """(product, units at most) of each node, by resource."""
+        """(product, the most units) of each node, by resource."""
         capacity = self._history.frames.capacity
         most = capacity[["expected", "capacity", "allocatable"]].max(axis=1)
         product = self._history.products
@@ -183,11 +183,11 @@ class RequestSchedulability:
 
 
 def unfit_now(overview: ClusterOverview, waiting: pd.DataFrame) -> Mapping[int, str]:
-    """Why rows of demand that wait now would find no node, by their index; those that would are left out, and
-    so are those of which the state knows no pods.
+    """Why rows of demand that wait now would find no node, by their index; rows that would find one are left
+    out, and so are rows whose pods are not in the state.
 
-    Pods are asked as they are; of a job without pods the templates of its workload, with all that Kueue may
-    add to them on admission.
+    Pods are checked as they are; for a job without pods the templates of its workload are, with all that
+    Kueue may add to them on admission.
     """
     fitter, free = PodNodeFitter(overview), FreeNodes(overview.state, overview.catalog)
     found: dict[int, str] = {}
@@ -213,7 +213,8 @@ def _said(lacking: tuple[tuple[str, int], ...], barred: tuple[str, ...]) -> str:
 
 
 def _fits(overview: ClusterOverview, free: FreeNodes, name: tuple[str, str], resource: str) -> bool:
-    """Whether one pod of each of the workload's pod sets that want GPUs would; so it does if nobody knows."""
+    """Whether one pod of each of the workload's pod sets that want GPUs would fit; True where that is
+    unknown."""
     workload = overview.state.workload_by_name.get(name)
     if workload is None:
         return True

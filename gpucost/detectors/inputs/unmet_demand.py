@@ -1,23 +1,23 @@
-"""Who waited while what was free: demand against free units, over time.
+"""Unmet demand: jobs that waited, against the units that were free, over time.
 
-At every instant at which something changed, those who wait are tried in turn, the longest waiting first.
-Whoever fits takes, on paper, the units it would have had: they are *starved*, free while somebody waited whom
-they would have fitted. Then those who do not fit claim what is left of the units they could use, up to what
-they asked for: *fragmented*, free while somebody waited whom they did not fit. So no free unit is claimed
-twice, and of several who could have had it the longest waiting one is named. The others are *behind*: what is
-free would fit them, if those who wait longer did not have it.
+At every instant at which something changed, the waiting jobs are tried in turn, the longest waiting first. A
+job that fits takes, on paper, the units it would have had: they are *starved*, free while a job waited that
+they would have fitted. Then the jobs that do not fit claim what is left of the units they could use, up to
+what they asked for: *fragmented*, free while a job waited that they did not fit. So no free unit is claimed
+twice, and of several jobs that could have had it the longest waiting one is named. The others are *behind*:
+they would fit into the free units if the jobs before them did not take these.
 
-"Fits" means by GPU units per node, and by the GPU products a pod may run on; what else may be against it
-(CPU, memory, taints, topology) only the cluster's state knows, and rules ask it. A gang fits whole or not at
-all. Pods of one job are alike, so it fits when the nodes together have room for enough of them.
+"Fits" means by GPU units per node, and by the GPU products a pod may run on; whether something else is
+against it (CPU, memory, taints, topology) only the cluster's state shows, and rules check it. A gang fits
+whole or not at all. Pods of one job are alike, so it fits when the nodes together have room for enough of
+them.
 
-Where that would take more than MOST_LOOKS looks at who waits and at nodes, times are rounded up to whole
+Where that would take more than MOST_LOOKS comparisons of jobs and nodes, times are rounded up to whole
 minutes, then to five.
 
-Free units of nodes, sorted by how many a node has, for many who ask in turn and use them up.
-
-Nodes of one kind (product) with equally many free units are a list of positions, rising. So what an ask costs
-depends on how many levels there are, and on the nodes that it takes, not on how many nodes there are.
+``FreeUnits`` keeps the nodes of one kind (product) with equally many free units as an ascending list of
+positions. So the cost of a request depends on the number of levels, and on the nodes that it takes, not on
+the number of nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NodeKinds: TypeAlias = tuple[int, ...]
 
 
 class FreeUnits:
-    """``free`` units (never below 0) of nodes of ``kind``, parallel. Asks name the kinds that will do."""
+    """``free`` units (never below 0) of nodes of ``kind``, parallel. Requests name the kinds that will do."""
 
     def __init__(self, free: Ints, kind: Ints, kinds: int) -> None:
         self._levels: list[dict[int, list[int]]] = [{} for _ in range(kinds)]
@@ -72,12 +72,12 @@ class FreeUnits:
         return sum(level * len(nodes) for kind in kinds for level, nodes in self._levels[kind].items())
 
     def largest(self, kinds: NodeKinds) -> int:
-        """The most on one node."""
+        """The most free units on one node."""
         return max((level for kind in kinds for level in self._levels[kind]), default=0)
 
     def take_pods(self, kinds: NodeKinds, units: int, pods: int) -> list[tuple[int, int]]:
-        """(node, units taken) for ``pods`` pods of ``units``, those with the least room first: large blocks
-        stay whole. Of nodes with equally much, the first ones."""
+        """(node, units taken) for ``pods`` pods of ``units``, nodes with the least room first, so that large
+        blocks stay whole. Of nodes with equal room, the first ones."""
         size, taken = max(units, 1), list[tuple[int, int]]()
         for level in sorted(self._known(kinds)):
             if pods <= 0:
@@ -97,7 +97,7 @@ class FreeUnits:
         return taken
 
     def take_units(self, kinds: NodeKinds, wanted: int) -> list[tuple[int, int]]:
-        """(node, units taken) for up to ``wanted`` units, those with the most room first."""
+        """(node, units taken) for up to ``wanted`` units, nodes with the most room first."""
         taken = list[tuple[int, int]]()
         for level in sorted(self._known(kinds), reverse=True):
             if wanted <= 0:
@@ -120,7 +120,7 @@ class FreeUnits:
         return lists[0][:count] if len(lists) == 1 else list(islice(merge(*lists), count))
 
     def _lower(self, kinds: NodeKinds, level: int, nodes: Sequence[int], to: int) -> None:
-        """Moves ``nodes``, the first of a level, to a lower one; 0 is none."""
+        """Moves ``nodes``, the first of a level, to a lower one; level 0 is dropped."""
         if not nodes:
             return
         self.left -= (level - to) * len(nodes)
@@ -135,7 +135,7 @@ class FreeUnits:
                 levels[to] = sorted(levels.get(to, []) + moved)
 
     def _split(self, kinds: NodeKinds, level: int, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-        """``nodes`` by kind: of each the first of its list."""
+        """``nodes`` by kind: they are the first ones of each kind's list."""
         last = nodes[-1]
         for kind in kinds:
             here = self._levels[kind].get(level, [])
@@ -145,7 +145,8 @@ class FreeUnits:
 
 
 MOST_LOOKS = 2_000_000
-"""About four seconds. 300 jobs that wait all day and 1,000 nodes with something free keep the minutes."""
+"""The limit takes about four seconds. 300 jobs that wait all day and 1,000 nodes with free units stay exact.
+"""
 _STEPS_MS = (1, MINUTE_MS, 5 * MINUTE_MS)
 
 K = TypeVar("K")
@@ -153,7 +154,7 @@ V = TypeVar("V")
 
 
 class DemandStanding(StrEnum):
-    """How somebody who waits stands to what is free."""
+    """How a waiting job stands to the free units."""
 
     FITS = "fits"
     """It would find a place now."""
@@ -165,8 +166,8 @@ class DemandStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DemandStretch:
-    """How one row of demand stood in ``[start, end)``. ``free`` is how many units it could use were free
-    there at least, after those who wait longer; ``node_free`` the most on one node."""
+    """How one row of demand stood in ``[start, end)``. ``free`` is the least number of units it could use
+    that were free there, after those of the jobs before it; ``node_free`` the most on one node."""
 
     row: int
     start_ms: int
@@ -191,7 +192,7 @@ class UnmetClaim:
 
 @dataclass(frozen=True, slots=True)
 class BehindSpan:
-    """While a row of demand would have found a place, but for those who wait longer."""
+    """A row of demand would have found a place, but for the jobs that wait longer."""
 
     row: int
     start_ms: int
@@ -201,8 +202,8 @@ class BehindSpan:
 @dataclass(frozen=True)
 class UnmetDemand:
     """``demand`` is the frame, index 0 to n - 1: ``row`` is a position in it. It also has ``since_ms``: when
-    the job began to wait, over rows that touch. Rows that waited less than asked for are not looked at, nor
-    is time in which nobody observed the cluster."""
+    the job began to wait, over rows that touch. Rows that waited less than ``min_wait_ms`` are left out, and
+    so is time in which the cluster was not observed."""
 
     demand: pd.DataFrame
     stretches: tuple[DemandStretch, ...]
@@ -211,10 +212,10 @@ class UnmetDemand:
 
 
 def unmet(history: ClusterHistory, min_wait_ms: int, without: frozenset[int] = frozenset()) -> UnmetDemand:
-    """Everybody who waited ``min_wait_ms`` or longer, against what was free. Worked out once per history.
+    """Every job that waited ``min_wait_ms`` or longer, against the free units. Computed once per history.
 
-    ``without`` are rows of demand that are not looked at (a guard holds them back): what they would have had
-    falls to the next. So are requests that no node could ever serve.
+    ``without`` are rows of demand to leave out (a guard holds them back): what they would have had falls to
+    the next. Requests that no node could ever serve are left out too.
     """
     key = ("unmet", min_wait_ms, without)
     if key not in history.memo:
@@ -225,7 +226,7 @@ def unmet(history: ClusterHistory, min_wait_ms: int, without: frozenset[int] = f
 
 
 def with_since(demand: pd.DataFrame) -> pd.DataFrame:
-    """Demand with ``since_ms`` and ``until_ms``: all of a wait, over rows of a job and pod set that touch."""
+    """Demand with ``since_ms`` and ``until_ms``: the whole wait, over rows of a job and pod set that touch."""
     rows = demand.reset_index(drop=True)
     order = rows.sort_values(["namespace", "job_uid", "pod_set", "resource", "start_ms"], kind="stable").index
     ordered = rows.loc[order]
@@ -239,7 +240,7 @@ def with_since(demand: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Request(NamedTuple):
-    """What decides whether anybody could ever serve it."""
+    """The values that decide whether any node could ever serve it."""
 
     resource: str
     products: str
@@ -276,7 +277,8 @@ def _unmet(history: ClusterHistory, min_wait_ms: int, without: frozenset[int]) -
 
 
 class _Track(Generic[K, V]):
-    """Facts by key over time: what stays the same from one instant to the next is one entry of ``done``."""
+    """Facts by key over time: a fact that stays the same from one instant to the next is one entry of
+    ``done``."""
 
     def __init__(self) -> None:
         self._open: dict[K, tuple[int, V]] = {}
@@ -297,7 +299,7 @@ _Claimed: TypeAlias = dict[tuple[int, str, Waste], tuple[int, float]]
 
 
 class _Sweep:
-    """One resource: its nodes, and those who wait for it."""
+    """One resource: its nodes, and the jobs that wait for it."""
 
     def __init__(self, history: ClusterHistory, resource: str, rows: pd.DataFrame) -> None:
         self.standing = _Track[int, tuple[DemandStanding, int, int]]()
@@ -352,7 +354,7 @@ class _Sweep:
         self.behind.at(end_ms, {})
 
     def _changes(self) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
-        """(instants to look at, (time, node, change of its free units)), rounded if there are too many."""
+        """(instants to evaluate, (time, node, change of its free units)), rounded if there are too many."""
         index = {name: n for n, name in enumerate(self._nodes)}
         given = (self._capacity["allocatable"] * self._capacity["schedulable"]).to_numpy(np.int64)
         held = self._held[self._held["node"].isin(self._nodes)]
@@ -375,8 +377,8 @@ class _Sweep:
         return times, (rounded[inside], node[inside], change[inside])
 
     def _looks(self, times: Ints, open_nodes: StepFunction) -> float:
-        """How much there is to look at: at every instant those who wait, and, if there are any, nodes with
-        something free."""
+        """The number of comparisons: at every instant the waiting jobs, and, if there are any, the nodes with
+        free units."""
         first, last = np.searchsorted(times, self._start), np.searchsorted(times, self._end)
         waits = np.zeros(len(times) + 1, dtype=np.int64)
         np.add.at(waits, first, 1)
@@ -385,8 +387,8 @@ class _Sweep:
         return float((waiting + open_nodes.at(times) * (waiting > 0)).sum())
 
     def _try(self, waiting: Ints, free: Ints) -> tuple[_Standing, _Claimed]:
-        """Everybody in turn. What is free only gets less on the way: a shape that once had too few places has
-        too few for the rest of it, which ``most`` remembers."""
+        """Tries every job in turn. The free units only get fewer on the way: a shape that once had too few
+        places has too few for the rest of it, which ``most`` records."""
         standing, claimed = _Standing(), _Claimed()
         units_left = FreeUnits(free, self._kind, len(self._kinds))
         most: dict[tuple[NodeKinds, int], int] = {}
@@ -423,7 +425,7 @@ class _Sweep:
         return standing, claimed
 
     def _behind(self, waiting: Ints, free: Ints, standing: _Standing) -> dict[int, bool]:
-        """Those who got nothing, and whom all that is free would fit."""
+        """The jobs that got nothing, and that would fit into all that is free."""
         units_free = FreeUnits(free, self._kind, len(self._kinds))
         if not units_free.left:
             return {}
@@ -442,7 +444,7 @@ class _Sweep:
         return found
 
     def _kinds_of(self, products: str) -> NodeKinds:
-        """Those among ``products``; all of them for empty text."""
+        """The kinds among ``products``; all of them for empty text."""
         wanted = set(products.split("|"))
         return tuple(n for n, product in enumerate(self._kinds) if not products or product in wanted)
 
@@ -451,8 +453,8 @@ _EDGES = ("start_ms", "end_ms")
 
 
 def _positive(node: Ints, time: Ints, change: Ints) -> StepFunction:
-    """How many nodes have something left. The changes of a node add up to 0, so that one running sum over all
-    nodes, one after the other, is each node's own."""
+    """How many nodes have something left. The changes of a node add up to 0, so one running sum over all
+    nodes, one after the other, contains each node's own."""
     if not len(node):
         return StepFunction(np.zeros(0, np.int64), np.zeros(0))
     order = np.lexsort([time, node])

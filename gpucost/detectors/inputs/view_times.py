@@ -1,4 +1,4 @@
-"""Where the time of a view is, so that it is priced by the nodes, the flavor or the queue it is about."""
+"""The GPU time of a view by nodes and hours, so that it gets the price of its nodes, flavor or queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpucost.domain.time import HOUR_MS
 
 
 def of_episodes(episodes: Iterable[WasteEpisode]) -> tuple[ViewTime, ...]:
-    """The time of claims that nobody counts; those whose GPUs are not known have none."""
+    """The time of claims that no finding counts; claims with an unknown number of GPUs have none."""
     return tuple(
         ViewTime(
             each.start_ms, each.end_ms, (each.end_ms - each.start_ms) * (each.boards or 0.0), (each.node,)
@@ -28,8 +28,9 @@ def of_episodes(episodes: Iterable[WasteEpisode]) -> tuple[ViewTime, ...]:
 def of_flavors(
     facts: DetectorFacts, resource: str, which: Flags, units: StepFunction, start_ms: int, end_ms: int
 ) -> tuple[ViewTime, ...]:
-    """``units`` of unused quota over time, as GPUs of its flavors' nodes. ``which`` rows of the quotas it
-    is of; where they are of several flavors, each has the part that its unused quota is of all."""
+    """``units`` of unused quota over time, as GPUs of its flavors' nodes. ``which`` are the rows of the
+    quotas that it belongs to; where they have several flavors, each gets the part that its unused quota is of
+    all."""
     quotas = QueueQuotas.of(facts.history)
     flavor = quotas.rows["flavor"].to_numpy(dtype=object)
     names = sorted(set(flavor[which].tolist()))
@@ -51,8 +52,8 @@ def of_flavors(
 def of_holders(
     held: pd.DataFrame, resource: str, boards: StepFunction, start_ms: int, end_ms: int
 ) -> tuple[ViewTime, ...]:
-    """``boards`` over time of what ``held`` (rows of ``History.held``) had of a resource: hour by hour on its
-    nodes, in the proportion of what it had there."""
+    """``boards`` over time of what ``held`` (rows of ``ClusterHistory.held``) had of a resource: hour by hour
+    on its nodes, in the proportion of what it had there."""
     rows = held[(held["resource"] == resource).to_numpy(bool) & held["boards"].notna().to_numpy(bool)]
     first, last = (rows[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
     amount, node = rows["boards"].to_numpy(np.float64), rows["node"].to_numpy(dtype=object)
@@ -72,7 +73,7 @@ def of_holders(
 
 def flavor_nodes(facts: DetectorFacts, flavor: str, resource: str) -> tuple[str, ...]:
     """The nodes that quota of a flavor stands for: those its labels select, where the state is known; else
-    those on which work that was given the flavor ran; else all that have the resource."""
+    those on which work with the flavor ran; else all that have the resource."""
     known = facts.overview.state.flavor_by_name.get(flavor) if facts.overview is not None else None
     if facts.overview is not None and known is not None:
         nodes = [

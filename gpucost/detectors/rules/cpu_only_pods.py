@@ -1,4 +1,4 @@
-"""Pods without GPUs that take the CPU or memory which free GPUs of their node would need."""
+"""Pods without GPUs that use the CPU or memory which free GPUs of their node would need."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class _Blocked:
     short_of: str
     pods: tuple[Pod, ...]
     leaving: tuple[Pod, ...]
-    """Of all pods without GPUs the largest ones: without them the free GPUs could be used."""
+    """The largest pods without GPUs: without them the free GPUs could be used."""
     since_ms: int
 
 
 def run(facts: DetectorFacts, settings: ScopedSettings[CpuOnlyPodsSettings]) -> RuleDetection:
-    """Nodes on which they are in the way now."""
+    """Nodes on which pods without GPUs are in the way now."""
     overview = facts.overview
     if overview is None:
         subject = FindingSubject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
@@ -103,8 +103,8 @@ def _all_blocked(overview: ClusterOverview) -> Iterator[_Blocked]:
 def _blocked(
     overview: ClusterOverview, node: Node, resource: str, free: Mapping[str, int]
 ) -> _Blocked | None:
-    """What the free GPUs lack for their share of the host: its allocatable CPU and memory, without what
-    DaemonSets ask for, divided by its GPUs."""
+    """What the free GPUs lack of their share of the host: its allocatable CPU and memory, less the requests
+    of DaemonSets, divided by its GPUs."""
     pods = overview.state.pods_by_node.get(node.meta.name, [])
     without = [pod for pod in pods if not overview.units.of(pod)]
     own = [pod for pod in without if _is_of_node(pod)]
@@ -140,14 +140,14 @@ def _asked(pods: Sequence[Pod], resource: str) -> int:
 
 
 def _usable(free: int, have: Mapping[str, int], shares: Mapping[str, Fraction]) -> int:
-    """How many of the free GPUs find their share of what is left of the host."""
+    """How many of the free GPUs find their share in what is left of the host."""
     return min([free, *(int(have[key] / shares[key]) for key in have if shares[key] > 0)])
 
 
 def _since(
     free: Mapping[str, int], others: Sequence[Pod], shares: Mapping[str, Fraction], resource: str, could: int
 ) -> int:
-    """When the first pod came with which fewer could be used, the node being otherwise as it is now."""
+    """When the first pod came that reduced the usable GPUs, the node being otherwise as it is now."""
     left = {key: max(0, free.get(key, 0)) + _asked(others, key) for key in shares}
     ordered = sorted(others, key=lambda pod: (pod.bound_ms or 0, pod.meta.uid))
     for pod in ordered:
@@ -160,7 +160,8 @@ def _since(
 def _leaving(
     free: Mapping[str, int], others: Sequence[Pod], shares: Mapping[str, Fraction], resource: str, short: str
 ) -> list[Pod]:
-    """Those that ask for most of what is ``short`` first, until as many GPUs can be used as without any."""
+    """The pods with the largest requests of ``short`` first, until as many GPUs can be used as without any of
+    them."""
     left = {key: free.get(key, 0) for key in shares}
     without = {key: max(0, left[key] + _asked(others, key)) for key in left}
     could = _usable(free[resource], without, shares)
@@ -174,7 +175,7 @@ def _leaving(
 
 
 def _team(facts: DetectorFacts, found: _Blocked) -> str:
-    """The team of all pods that are in the way; empty where they are of several."""
+    """The team of all pods in the way; empty where they belong to several."""
     if facts.overview is None:
         return ""
     belongs = [facts.overview.ownership.of(pod) for pod in found.pods]
@@ -194,7 +195,7 @@ def _team(facts: DetectorFacts, found: _Blocked) -> str:
 
 
 def _share(facts: DetectorFacts, found: _Blocked) -> float:
-    """GPUs per unit; 1 where the history does not know."""
+    """GPUs per unit; 1 where the history does not say."""
     key = (facts.cluster, found.node.meta.name, found.resource)
     return float(facts.history.shares.get(key, 1))
 
@@ -225,7 +226,7 @@ def _draft(facts: DetectorFacts, found: _Blocked, settings: CpuOnlyPodsSettings)
         FindingEvidence(_TAINTS, _taints(found.node), "", f"node {name}: spec.taints"),
     )
     team = _team(facts, found)
-    # Taints may be named after those a node is kept for, and are not the team's to set.
+    # Taints may be named after the tenants of a node, and a team cannot set them.
     own = tuple(each for each in evidence if each.name != _TAINTS)
     return FindingDraft(
         NAME,
@@ -257,7 +258,7 @@ def _taints(node: Node) -> str:
 
 
 def _action(found: _Blocked, settings: CpuOnlyPodsSettings, boards: float) -> FindingAction:
-    """Pods go, and a taint keeps others away; where they tolerate it the node is closed while they go."""
+    """Pods leave, and a taint keeps others away; where they tolerate it the node is cordoned meanwhile."""
     name = found.node.meta.name
     key = settings.taint.partition(":")[0].partition("=")[0]
     if any(taint.key == key and taint.effect != "PreferNoSchedule" for taint in found.node.taints):
@@ -299,13 +300,13 @@ def _and_delete(found: _Blocked) -> str:
 
 
 def _bare(found: _Blocked) -> str:
-    """A pod without an owner does not come back."""
+    """A pod without an owner is not recreated."""
     bare = [f"{pod.meta.namespace}/{pod.meta.name}" for pod in found.leaving if pod.meta.owner is None]
     return f" {by_its_owner(bare)}." if bare else ""
 
 
 def _deleting(found: _Blocked) -> list[str]:
-    """One command per namespace, for pods that a controller makes again."""
+    """One command per namespace, for pods that a controller recreates."""
     by_namespace: dict[str, list[str]] = {}
     for pod in found.leaving:
         if pod.meta.owner is not None:

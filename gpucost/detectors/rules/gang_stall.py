@@ -1,4 +1,4 @@
-"""Gangs that hold GPUs and cannot get on: members are missing, or one is far behind the others."""
+"""Gangs that hold GPUs and make no progress: members are missing, or one is far behind the others."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _subject(facts: DetectorFacts, stall: _Stall) -> FindingSubject:
 
 
 def _guard(facts: DetectorFacts, stall: _Stall, settings: GangStallSettings) -> tuple[str, bool] | None:
-    """What is against a finding, and whether that is a lack of data."""
+    """Why it is not a finding, and whether that is a lack of data."""
     if not facts.history.observed_parts(stall.start_ms, stall.end_ms):
         coverage = facts.history.coverage(stall.start_ms, stall.end_ms)
         return f"the cluster was observed for only {coverage:.0%} of the time the gang seemed to stall", True
@@ -209,7 +209,7 @@ def _deadlocks(
 ) -> Mapping[str, tuple[_Stall, _Stall]]:
     """By gang: (the other one, the smaller of both), where two lack members at the same time and each could
     use what the other holds. Of several others, the one it stalled longest with. The finding of the smaller
-    one is of variant ``deadlock``: that is who should go."""
+    gang has the variant ``deadlock``: it is the one to stop."""
     wants, has = _kinds(facts, stalls)
     found: dict[str, tuple[int, str, _Stall, _Stall]] = {}
     ordered = sorted((n for n, each in enumerate(stalls) if has[n]), key=lambda n: stalls[n].start_ms)
@@ -273,7 +273,7 @@ def _helps(first_wants: _Kinds, second_has: _Kinds, second_wants: _Kinds, first_
 
 
 def _gangs(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, PodGang]:
-    """Gangs of the cluster's state now, by uid; not looked for where no stall goes on."""
+    """Gangs of the present cluster state, by uid; not computed where no stall goes on."""
     if facts.overview is None or all(each.end_ms < facts.now_ms for each in stalls):
         return {}
     return {gang.uid: gang for gang in facts.overview.gangs}
@@ -330,7 +330,7 @@ def _team_view(
     deadlock: tuple[_Stall, _Stall] | None,
     evidence: Sequence[FindingEvidence],
 ) -> TeamView | None:
-    """Without the other gang, and without what the scheduler says: it may name pods and nodes of others."""
+    """Without the other gang, and without the scheduler's message, which may name pods and nodes of others."""
     own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
     if len(own) == len(evidence):
         return None
@@ -396,7 +396,7 @@ def _demand(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, list
 
 
 def _waiting_now(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str, list[Pod]]:
-    """By job: its pods that have no node now; not looked for where no stall goes on."""
+    """By job: its pods that have no node now; not computed where no stall goes on."""
     jobs = {each.job_uid for each in stalls if each.end_ms >= facts.now_ms}
     spaces = {each.namespace for each in stalls}
     found: dict[str, list[Pod]] = {}
@@ -412,7 +412,7 @@ def _waiting_now(facts: DetectorFacts, stalls: Sequence[_Stall]) -> Mapping[str,
 
 @dataclass(frozen=True)
 class _Why:
-    """What says why members have no node: the state now, and the demand over time."""
+    """The sources of why members have no node: the present state, and the demand over time."""
 
     pods: Mapping[str, list[Pod]]
     demand: Mapping[str, list[tuple[int, int, str, str]]]
@@ -420,7 +420,7 @@ class _Why:
 
 
 def _reasons(facts: DetectorFacts, stall: _Stall, why: _Why) -> Iterator[FindingEvidence]:
-    """Why members have no node: in the words of the state now, else of the demand in the stall."""
+    """Why members have no node: from the present state, else from the demand during the stall."""
     pods = why.pods.get(stall.job_uid, []) if stall.end_ms >= facts.now_ms else []
     for reason, count in sorted(Counter(map(pod_reason, pods)).items()):
         yield FindingEvidence(f"pods that wait: {reason}", count, "pods", _CONDITION)
@@ -439,7 +439,7 @@ def _reasons(facts: DetectorFacts, stall: _Stall, why: _Why) -> Iterator[Finding
 def _late(
     facts: DetectorFacts, settings: ScopedSettings[GangStallSettings]
 ) -> tuple[list[FindingDraft], list[WithheldFinding]]:
-    """Stragglers of batch jobs: shown only, since the others look busy."""
+    """Stragglers of batch jobs: a view only, since the other pods look busy."""
     default = settings.default
     found = stragglers(facts.history, default.low, default.high, milliseconds(default.after))
     of_job = pieces(facts.history.held, "job_uid", {each.job_uid for each in found})
@@ -467,7 +467,7 @@ def _straggling(
     others = [row for row in rows if row.pod_uid != late.pod_uid]
     waiting = (row.episode(Waste.GANG_STALL, late.start_ms, late.end_ms) for row in others)
     view = of_episodes(each for each in waiting if each is not None)
-    # A step that ended within its own length of now goes on: the next one is not there yet.
+    # A step that ended within its own length of now goes on: the next one is not read yet.
     goes_on = facts.now_ms - late.end_ms < late.step_ms
     boards = boards_at(others, late.start_ms)
     pods = len({row.pod_uid for row in rows if row.start_ms <= late.start_ms < row.end_ms})

@@ -1,6 +1,7 @@
-"""One tenant that has more than half of the GPUs in use, and more than its part, while others wait.
+"""A tenant that uses more than half of the GPUs in use, and more than its entitlement, while others wait.
 
-Who has how much of a cluster, what of it is its own, and what others could have had of the rest.
+The module computes the shares of all tenants, the entitlement of each, and what others could have had of the
+rest.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class ClusterTenant:
 
 @dataclass(frozen=True)
 class ClusterTenancy:
-    """Who used and who waited in ``[start, end)``. Where nobody has quota, tenants are teams, and entitled to
-    equal parts."""
+    """Use and demand by tenant in ``[start, end)``. Where no queue has quota, tenants are teams, and entitled
+    to equal parts."""
 
     facts: DetectorFacts
     start_ms: int
@@ -91,7 +92,7 @@ class ClusterTenancy:
         return {tenant: amount for tenant, amount in found if amount > 0}
 
     def held(self, tenant: ClusterTenant) -> pd.DataFrame:
-        """Its rows of ``History.held``."""
+        """Its rows of ``ClusterHistory.held``."""
         held = self.facts.history.held
         return held[[each == tenant for each in self._tenants(held, held["team"].tolist())]]
 
@@ -125,7 +126,7 @@ class ClusterTenancy:
         return frozenset(self.used) | frozenset(self.demand["tenant"])
 
     def entitlement(self, tenant: ClusterTenant) -> float:
-        """The part of the cluster that is its own, 0 to 1."""
+        """The part of the cluster that it is entitled to, 0 to 1."""
         if not self._has_quotas:
             return 1 / len(self.names)
         own, everybody = 0.0, 0.0
@@ -139,7 +140,7 @@ class ClusterTenancy:
         return own / everybody if everybody else 0.0
 
     def borrowed(self, tenant: ClusterTenant, resource: str) -> StepFunction:
-        """Units that it uses beyond what is its own."""
+        """Units that it uses beyond its entitlement."""
         if tenant.line is not None:
             return self._quotas.borrowed(self._quotas.mine(QueuePlace(tenant.line, tenant.name), resource))
         history, rows = self.facts.history, self.held(tenant)
@@ -153,8 +154,8 @@ class ClusterTenancy:
         return difference(units, _summed(capacity, capacity["allocatable"] * part))
 
     def displaced(self, tenant: ClusterTenant, resource: str) -> StepFunction:
-        """Units that others waited for, that were not free, and that it borrowed: at every instant what of
-        their work would have fitted into its loan, up to that loan."""
+        """Units that others waited for, that were not free, and that it borrowed: at every instant the part
+        of their work that would have fitted into its loan, up to that loan."""
         borrowed, rows = self.borrowed(tenant, resource), self.demand
         of_others = np.array([each != tenant for each in rows["tenant"]], dtype=bool)
         rows = rows[of_others & (rows["resource"] == resource).to_numpy(bool)]
@@ -166,7 +167,7 @@ class ClusterTenancy:
         return least(borrowed, combined(lambda *parts: np.sum(parts, axis=0), *found))
 
     def _starved(self, rows: pd.Index[int]) -> StepFunction:
-        """Units that were free for these rows of demand: nobody kept them from those."""
+        """Units that were free for these rows of demand, so that no tenant kept them from these."""
         here = set(rows.tolist())
         found = [
             (claim.start_ms, claim.end_ms, claim.units)
@@ -201,7 +202,7 @@ def _summed(rows: pd.DataFrame, amount: pd.Series[int] | pd.Series[float]) -> St
 
 
 def _factorized(tenants: Sequence[ClusterTenant]) -> tuple[Ints, list[ClusterTenant]]:
-    """(position of each in the second, those there are)."""
+    """(position of each in the second, the distinct ones)."""
     at: dict[ClusterTenant, int] = {}
     codes = [at.setdefault(tenant, len(at)) for tenant in tenants]
     return np.array(codes, dtype=np.int64), list(at)
@@ -249,7 +250,7 @@ def _lacking(facts: DetectorFacts, start_ms: int, settings: MonopolySettings) ->
 def _judged(
     tenancy: ClusterTenancy, tenant: ClusterTenant, settings: MonopolySettings
 ) -> FindingDraft | WithheldFinding:
-    """Of a tenant that has more than its share of what is used."""
+    """The finding of a tenant that has more than its share of what is used."""
     share, entitled = tenancy.shares[tenant], tenancy.entitlement(tenant)
     subject = _subject(tenancy.facts, tenant)
     if tenant.name in settings.agreed:
@@ -325,7 +326,7 @@ def _draft(
         f"quota being its own, while others waited for {hours(view_ms)} of what it borrowed.",
         _evidence(tenancy, tenant),
         _action(tenancy, tenant, settings),
-        # No team: it names those who waited and what others use, so it is the platform's.
+        # No team: it names waiting tenants and what others use, so it is for the platform team.
         "the smaller of what it borrowed and of what others waited for, could have used and did not find "
         "free, times time; shown, not counted: it was used",
         queue="" if tenant.line is None else tenant.name,
@@ -382,7 +383,7 @@ def _action(tenancy: ClusterTenancy, tenant: ClusterTenant, settings: MonopolySe
         return FindingAction(f"Limit what {tenant} may borrow.")
     over, row, resource = max(rows, key=lambda each: (each[0], each[2], each[1].flavor))
     nominal = float(np.nan_to_num(row.nominal))
-    # Twelve digits: 0.2 x 15 is 3.
+    # Rounded to twelve digits, so that 0.2 x 15 is 3.
     most = floor(round((settings.over_entitlement - 1) * nominal, 12))
     frees = max(over - most, 0.0) * float(np.nan_to_num(boards_per_unit(tenancy.facts.history, resource)))
     if tenant.line is QueueKind.VOLCANO_QUEUE:

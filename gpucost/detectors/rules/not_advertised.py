@@ -56,8 +56,8 @@ _PLUGIN_LABEL = "app=nvidia-device-plugin-daemonset"
 
 
 class _Count(NamedTuple):
-    """One row of the capacity frame. ``units`` is what should be there: what hardware and settings should
-    give, or the most the node had so far."""
+    """One row of the capacity frame. ``units`` is the number that should be there: what hardware and settings
+    should give, or the most the node had so far."""
 
     start_ms: int
     end_ms: int
@@ -69,7 +69,7 @@ class _Count(NamedTuple):
 
 class _Missing(NamedTuple):
     """``units`` of a resource that should be there and are not, and the GPUs they stand for; ``should`` is
-    how many units there should be."""
+    the number of units that should be there."""
 
     boards: float
     units: int
@@ -92,7 +92,7 @@ class _MissingUnits(NamedTuple):
 
 @dataclass(frozen=True)
 class _MissingInterval:
-    """Looks at one node that touch, in each of which something was missing."""
+    """Consecutive stretches of one node in each of which something was missing."""
 
     node: str
     looks: tuple[_MissingUnits, ...]
@@ -130,7 +130,7 @@ def run(facts: DetectorFacts, settings: ScopedSettings[NotAdvertisedSettings]) -
 
 
 def _stretches(facts: DetectorFacts, settings: NotAdvertisedSettings) -> Iterator[_MissingInterval]:
-    """Those that lasted long enough, after the node's first minutes."""
+    """Intervals that lasted long enough, after the node's first minutes."""
     suspects = _suspects(facts)
     known = _known(facts, suspects)
     for node, counts in suspects.items():
@@ -166,14 +166,14 @@ def _suspects(facts: DetectorFacts) -> dict[str, list[_Count]]:
 
 
 def _with_units(capacity: pd.DataFrame) -> pd.DataFrame:
-    """With ``units``: what a node should have of a resource, the most expected or seen until then."""
+    """With ``units``: the number a node should have of a resource, the most expected or seen until then."""
     ordered = capacity.sort_values(["node", "resource", "start_ms"], kind="stable")
     ordered = ordered.assign(units=np.maximum(ordered["expected"], ordered["capacity"]))
     return ordered.assign(units=ordered.groupby(["node", "resource"], observed=True)["units"].cummax())
 
 
 class _Known(NamedTuple):
-    """What the nodes frame says of a node: since when it is there, most GPUs it had, last product."""
+    """The facts of the nodes frame about a node: its creation, the most GPUs it had, its last product."""
 
     start_ms: int
     boards: int
@@ -192,7 +192,7 @@ def _known(facts: DetectorFacts, names: Collection[str]) -> dict[str, _Known]:
 
 
 def _created_ms(facts: DetectorFacts, node: str, known: _Known | None) -> int:
-    """When the node came, 0 where it was there before anybody looked."""
+    """When the node was created, 0 where it existed before the first observation."""
     if facts.overview is not None and node in facts.overview.state.node_by_name:
         return facts.overview.state.node_by_name[node].meta.created_ms
     is_new = known is not None and known.start_ms > facts.history.window.start_ms
@@ -204,8 +204,8 @@ def _looks(
 ) -> Iterator[_MissingUnits]:
     """Stretches in which all counts of a node stay the same.
 
-    GPUs are what is compared: a resource that was renamed, shared or sliced differently is not missing
-    while others stand for the same GPUs.
+    GPUs are compared: a resource that was renamed, shared or sliced differently is not missing while others
+    stand for the same GPUs.
     """
     most = float(known.boards) if known is not None and known.boards > 0 else None
     seen = 0.0
@@ -233,7 +233,7 @@ def _looks(
 
 
 def _guard(facts: DetectorFacts, stretch: _MissingInterval) -> tuple[str, bool] | None:
-    """What is against a finding, and whether that is a lack of data."""
+    """Why it is not a finding, and whether that is a lack of data."""
     coverage = facts.history.coverage(stretch.start_ms, stretch.end_ms)
     if coverage < LEAST_COVERAGE:
         return (
@@ -303,7 +303,7 @@ def _draft(facts: DetectorFacts, stretch: _MissingInterval, held: Sequence[Alloc
 
 
 def _waiting(facts: DetectorFacts, stretch: _MissingInterval) -> int:
-    """Pods that waited for what is missing when it was last seen missing."""
+    """Pods that waited for the missing units when these were last seen missing."""
     demand = facts.history.frames.demand
     here = demand[(demand["start_ms"] < stretch.end_ms) & (demand["end_ms"] >= stretch.end_ms)]
     here = here[here["resource"].isin(stretch.resources)]
@@ -314,7 +314,7 @@ def _waiting(facts: DetectorFacts, stretch: _MissingInterval) -> int:
 def _episodes(
     facts: DetectorFacts, stretch: _MissingInterval, held: Sequence[AllocationPiece]
 ) -> Iterator[WasteEpisode]:
-    """What is missing and nobody holds: pods keep the GPUs they have when a node stops advertising them."""
+    """The missing units without a holder: pods keep the GPUs they have when a node stops advertising them."""
     for look in stretch.looks:
         start_ms = max(look.start_ms, stretch.start_ms)
         for resource, missing in look.missing.items():
@@ -332,7 +332,7 @@ def _episodes(
 
 
 def _plugins(facts: DetectorFacts, node: Node | None) -> list[Pod]:
-    """Device plugins' pods on the node, by name: they are what advertises its GPUs."""
+    """The pods of device plugins on the node, by name: they advertise its GPUs."""
     if facts.overview is None or node is None:
         return []
     here = facts.overview.state.pods_by_node.get(node.meta.name, [])

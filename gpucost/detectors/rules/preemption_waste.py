@@ -1,4 +1,4 @@
-"""Work that somebody cut short and that has to be done again, and the time that starting again takes."""
+"""Work that was cut short and has to be done again, and the time that starting again takes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def run(facts: DetectorFacts, settings: ScopedSettings[PreemptionWasteSettings])
 
 
 def _span(facts: DetectorFacts, draft: FindingDraft) -> tuple[int, int]:
-    """The day that a finding is about, as far as the history goes."""
+    """The day of the finding, as far as the history reaches."""
     end_ms = facts.now_ms if draft.ended_ms is None else draft.ended_ms
     return max(facts.history.window.start_ms, min(draft.since_ms, end_ms - DAY_MS)), end_ms
 
@@ -145,7 +145,7 @@ def _span(facts: DetectorFacts, draft: FindingDraft) -> tuple[int, int]:
 def _losses(
     facts: DetectorFacts, settings: ScopedSettings[PreemptionWasteSettings]
 ) -> tuple[list[_Lost], int]:
-    """Evictions of pods that held GPUs, in order of time; and how many there were of pods that held none."""
+    """Evictions of pods that held GPUs, ordered by time; and how many there were of pods that held none."""
     window, frame = facts.history.window, facts.history.frames.evictions
     frame = frame.sort_values(["end_ms", "pod_uid"], kind="stable").drop_duplicates("pod_uid")
     frame = frame[(frame["end_ms"] > window.start_ms) & (frame["end_ms"] <= window.end_ms)]
@@ -179,9 +179,9 @@ def _tail_from(row: _EvictionRow, every_ms: int) -> int:
 def _restarts(
     of_pod: Mapping[_Job, Mapping[str, list[AllocationPiece]]], tails: Mapping[str, _Tail]
 ) -> dict[str, tuple[WasteEpisode, ...]]:
-    """By evicted pod: the first moments of the pod that came in its place, the next one of its job to start.
+    """By evicted pod: the start-up time of the pod that replaced it, the next one of its job to start.
 
-    Nothing beyond the tail of that pod, should it be evicted as well.
+    It does not reach into the tail of that pod, should it be evicted as well.
     """
     waiting: dict[_Job, list[tuple[int, str]]] = {}
     for uid, tail in tails.items():
@@ -206,7 +206,7 @@ def _restarts(
 
 
 class PriorHolding:
-    """How many GPUs a job held in the minute before an instant, for instants asked for in order."""
+    """How many GPUs a job held in the minute before an instant, for instants that must come in order."""
 
     def __init__(self, rows: Iterable[AllocationPiece]) -> None:
         self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
@@ -216,7 +216,7 @@ class PriorHolding:
         self._sum = 0.0
 
     def boards(self, instant_ms: int) -> float:
-        """Of a pod that changed in that minute, what it held last; what is not known counts for nothing."""
+        """For a pod that changed in that minute, what it held last; unknown shares count as 0."""
         while self._next < len(self._coming) and self._coming[self._next][0] < instant_ms:
             _, n, row = self._coming[self._next]
             self._next += 1
@@ -230,7 +230,7 @@ class PriorHolding:
             key = row.pod_uid, row.resource
             if self._held.get(key, (-1, 0.0))[0] == n:
                 self._drop(key)
-        # Sums of parts of GPUs, added and taken away again: nine digits are left of them.
+        # Sums of parts of GPUs, added and subtracted again: nine digits of them are exact.
         return round(self._sum, 9)
 
     def _drop(self, key: tuple[str, str]) -> None:
@@ -238,7 +238,7 @@ class PriorHolding:
 
 
 def _overhead_ms(boards: float) -> int:
-    """By how many GPUs the job held."""
+    """The start-up time, by the number of GPUs that the job held."""
     length = next(length for most, length in _OVERHEADS if most is None or boards <= most)
     return milliseconds(length)
 
@@ -274,7 +274,7 @@ def _claims(held: Iterable[AllocationPiece], start_ms: int, end_ms: int) -> Iter
 def _cycling(
     facts: DetectorFacts, settings: PreemptionWasteSettings, group: _Group
 ) -> Iterator[tuple[FindingDraft, _Group]]:
-    """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only one
+    """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only a pod
     that started after the last eviction can be evicted anew."""
     times: list[int] = []
     for each in group:
@@ -292,7 +292,7 @@ def _cycling(
 
 
 def _runs(times: Sequence[int]) -> list[list[int]]:
-    """Split where a day or more lies between."""
+    """Split where a day or more lies between two."""
     found: list[list[int]] = []
     for time in times:
         if found and time - found[-1][-1] < DAY_MS:
@@ -325,7 +325,7 @@ def _cycle_draft(facts: DetectorFacts, group: _Group, times: int, goes_on: bool)
 def _of_queue(
     facts: DetectorFacts, settings: PreemptionWasteSettings, queue: str, group: _Group, cycling: set[str]
 ) -> Iterator[tuple[FindingDraft, _Group]]:
-    """Stretches of evictions that lie in 24 hours in which the queue lost too much. What a cycling job lost
+    """Stretches of evictions within 24 hours in which the queue lost too much. The loss of a cycling job
     counts for the thresholds, and is claimed by its own finding."""
     ends = np.array([each.end_ms for each in group], dtype=np.int64)
     losses = np.array([each.board_ms for each in group], dtype=np.float64)
@@ -399,7 +399,7 @@ def _queue_draft(
         queue,
         teams.pop() if len(teams) == 1 else "",
         "",
-        # What the queue lost and held in all may be that of other teams.
+        # The totals of the queue may include other teams.
         f"{amount(len(group), 'eviction')} of pods in queue {queue} cost about {hours(_sum(group))}, the "
         f"first of which began at {since(start_ms)}.",
     )
@@ -417,7 +417,7 @@ def _draft(
     user: str,
     own_summary: str,
 ) -> FindingDraft:
-    """``own_summary``: what its team may read instead, together with what is of these evictions alone."""
+    """``own_summary``: the text for its team, together with the evidence of these evictions alone."""
     own = (*(evidence if not own_summary else ()), *_amounts(group), *_reasons(group))
     others = tuple(_in_favour(group))
     hides = bool(team) and bool(own_summary or others)
@@ -499,7 +499,7 @@ def _sum(group: _Group) -> int:
 
 
 def _below_threshold(facts: DetectorFacts, rest: _Group, unheld: int) -> FindingDraft:
-    """All other preempted work: no finding to act on, but lost all the same, and counted by the ledger."""
+    """All other preempted work: not a finding to act on, but lost all the same, and counted by the ledger."""
     spot = [each for each in rest if each.is_spot]
     last_ms = max(each.end_ms for each in rest)
     return FindingDraft(

@@ -1,4 +1,4 @@
-"""Quota that a queue keeps and does not use, while nobody else may or does."""
+"""Quota that a queue keeps and does not use, while no other queue may use it or does."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Quota:
 
     @cached_property
     def in_use(self) -> StepFunction:
-        """By itself and by those it lends to."""
+        """By itself and by the queues it lends to."""
         return combined(lambda own, lent: own + lent, self.used, self.lent)
 
     @cached_property
@@ -128,12 +128,12 @@ def run(facts: DetectorFacts, settings: ScopedSettings[ReservedUnusedSettings]) 
             if isinstance(found, FindingDraft):
                 drafts.append(found)
             elif found is not None:
-                withheld[str(found)] = found  # what holds for all queues is said once
+                withheld[str(found)] = found  # a reason that holds for all queues is listed once
     return RuleDetection(tuple(drafts), tuple(withheld.values()))
 
 
 def _judged(quota: _Quota, settings: ReservedUnusedSettings) -> FindingDraft | WithheldFinding | None:
-    """None where it is used, as far as anybody can see."""
+    """None where it is used, as far as the data show."""
     window = quota.facts.history.window
     if window.start_ms > quota.start_ms:
         cluster = FindingSubject(SubjectKind.CLUSTER, quota.facts.cluster, quota.facts.cluster)
@@ -154,7 +154,7 @@ def _judged(quota: _Quota, settings: ReservedUnusedSettings) -> FindingDraft | W
 
 
 def _guards(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Iterator[str]:
-    """What speaks against it, if anything."""
+    """The guard that holds it back, if any."""
     most = settings.part * quota.nominal
     age_ms = _age_ms(quota)
     if age_ms is not None and age_ms < milliseconds(settings.min_age):
@@ -177,7 +177,7 @@ def _guards(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> It
 
 
 def _age_ms(quota: _Quota) -> int | None:
-    """How old the queue is; None where it is older than the history and nobody knows more."""
+    """How old the queue is; None where it is older than the history and no other source has its age."""
     overview = quota.facts.overview
     if overview is not None and quota.place.line is QueueKind.CLUSTER_QUEUE:
         known = overview.state.cluster_queue_by_name.get(quota.place.name)
@@ -188,14 +188,14 @@ def _age_ms(quota: _Quota) -> int | None:
 
 
 def _demand(facts: DetectorFacts, resource: str) -> pd.DataFrame:
-    """Who waits for a resource, with ``place`` and since when."""
+    """The demand for a resource, with ``place`` and since when."""
     demand = with_since(facts.history.frames.demand)
     demand = demand.assign(place=pd.Series(places(demand), index=demand.index, dtype=object))
     return demand[demand["resource"] == resource]
 
 
 def _waited_ms(quota: _Quota, settings: ReservedUnusedSettings) -> int:
-    """For how long any of its own work waited that waited long."""
+    """For how long any of its own long-waiting work waited."""
     demand = _demand(quota.facts, quota.resource)
     own = demand[
         (demand["place"].map(quota.place.__eq__).astype(bool))
@@ -259,7 +259,7 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Fin
 
 
 def _idle(quota: _Quota, often: float) -> StepFunction:
-    """Units of its quota beyond what it needs, that nobody borrowed either."""
+    """Units of its quota beyond its need that no other queue borrowed."""
     edge = np.array([quota.facts.history.window.start_ms], np.int64)
     nominal, needed = (StepFunction(edge, np.array([units])) for units in (quota.nominal, often))
     return combined(
@@ -302,8 +302,8 @@ def _evidence(
 
 
 def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> FindingAction:
-    """Of several flavors, that of which most is unused is cut."""
-    # Twelve digits: 1.2 x 5 is 6, not 7.
+    """Of several flavors, the one with most unused quota is cut."""
+    # Rounded to twelve digits, so that 1.2 x 5 is 6, not 7.
     needed = ceil(round(settings.headroom * often, 12))
     rows = [
         row

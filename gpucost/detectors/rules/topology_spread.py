@@ -1,4 +1,4 @@
-"""Jobs whose pods sit in more topology domains than they need, while fewer had room for them."""
+"""Jobs whose pods are in more topology domains than they need, while fewer domains had room for them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Room:
         self.has = np.array(usable, dtype=np.int64)
 
     def free_at(self, instant_ms: int, job: Sequence[AllocationPiece]) -> Ints:
-        """As if these rows, the job's own, held nothing."""
+        """The free units as if these rows, the job's own, held nothing."""
         here: Flags = (self._start <= instant_ms) & (self._end > instant_ms)
         held = np.bincount(self._node[here], self._count[here], len(self.has)).astype(np.int64)
         for row in job:
@@ -141,7 +141,7 @@ def _jobs(facts: DetectorFacts, settings: ScopedSettings[TopologySpreadSettings]
 
 
 def _instant(facts: DetectorFacts, job: _Job) -> int:
-    """When to look at what was free: at the job's start; now, where that was before the history."""
+    """The instant at which free units count: the job's start; now, where that was before the history."""
     return job.start_ms if job.start_ms > facts.history.window.start_ms else facts.now_ms - 1
 
 
@@ -224,7 +224,7 @@ def _of_kueue(overview: ClusterOverview) -> frozenset[str]:
 
 
 def _guard(facts: DetectorFacts, overview: ClusterOverview, job: _Job) -> tuple[str, bool] | None:
-    """What is against a finding, and whether that is a lack of data."""
+    """Why it is not a finding, and whether that is a lack of data."""
     coverage = facts.history.coverage(job.start_ms, facts.now_ms)
     if coverage < LEAST_COVERAGE:
         return f"the cluster was observed for only {coverage:.0%} of the time since the job's start", True
@@ -323,5 +323,5 @@ def _common_label(job: str, pods: Sequence[Pod]) -> tuple[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """As a YAML scalar, whatever is in it: JSON is YAML."""
+    """As a YAML scalar, whatever it contains: JSON is YAML."""
     return json.dumps(text)

@@ -42,7 +42,7 @@ LOST = "lost"
 
 @dataclass(frozen=True)
 class _Broken:
-    """A GPU of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: nobody says which."""
+    """A GPU of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: it is unknown which one."""
 
     node: str
     gpu: str
@@ -93,7 +93,7 @@ def run(facts: DetectorFacts, settings: ScopedSettings[UnhealthyAllocatedSetting
 
 
 def _broken(facts: DetectorFacts, settings: UnhealthyAllocatedSettings) -> Iterator[_Broken]:
-    """Stretches of each GPU, whatever the reasons, end to end."""
+    """Stretches of each GPU, whatever the reasons, merged."""
     window, health = facts.history.window, facts.history.frames.health
     programs = {f"xid_{code}" for code in settings.programs_xids}
     rows: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
@@ -113,7 +113,7 @@ def _meets(row: AllocationPiece, broken: _Broken) -> bool:
 
 
 _Users = Mapping[tuple[str, str], tuple[str, ...]]
-"""By node and pod: the GPUs it did something on, at any time; a MIG instance by its GPU."""
+"""By node and pod: the GPUs it used at any time; a MIG instance counts as its GPU."""
 
 
 def _users(facts: DetectorFacts, nodes: set[str]) -> _Users:
@@ -130,8 +130,8 @@ def _users(facts: DetectorFacts, nodes: set[str]) -> _Users:
 def _hurt(
     facts: DetectorFacts, broken: _Broken, rows: Sequence[AllocationPiece], users: _Users
 ) -> list[_Hurt] | str:
-    """Who held the GPU, by what was measured on it: a pod keeps its GPUs as long as it lives. Words where
-    nobody can say."""
+    """The holders of the GPU, by what was measured on it: a pod keeps its GPUs as long as it lives. The
+    reason as text where the holder is unknown."""
     found: list[_Hurt] = []
     for row in rows:
         gpus = users.get((row.node, row.pod_uid), ())
@@ -143,7 +143,7 @@ def _hurt(
         return found
     pods = {row.pod_uid for row in rows}
     if broken.gpu and all(_is_measured(row, users) for row in rows):
-        return []  # all that they hold is known, and this GPU is none of it
+        return []  # all that they hold is known, and this GPU is not part of it
     instant_ms = max(broken.start_ms, min(row.start_ms for row in rows))
     if len(pods) == 1 and boards_at(rows, instant_ms) >= _boards(facts, broken.node):
         return [hurt for row in rows for hurt in _claim(broken, row, 1.0)]
@@ -152,7 +152,7 @@ def _hurt(
 
 
 def _is_measured(row: AllocationPiece, users: _Users) -> bool:
-    """Whether something was measured on every unit that a pod holds."""
+    """Whether every unit that a pod holds was measured."""
     return len(users.get((row.node, row.pod_uid), ())) >= row.units
 
 
@@ -162,7 +162,7 @@ def _claim(broken: _Broken, row: AllocationPiece, boards: float) -> list[_Hurt]:
 
 
 def _boards(facts: DetectorFacts, node: str) -> float:
-    """How many GPUs a node has; 1 where nothing says."""
+    """How many GPUs a node has; 1 where that is unknown."""
     nodes = facts.history.frames.nodes
     found = nodes.loc[nodes["node"] == node, "boards"]
     return max(1.0, float(found.max())) if len(found) else 1.0
@@ -220,7 +220,8 @@ def _draft(
 
 
 def _action(node: str, rows: Sequence[AllocationPiece], boards: float) -> FindingAction:
-    """The node is closed, and pods that come back elsewhere are deleted; others are left to who runs them."""
+    """The node is cordoned, and pods that are recreated elsewhere are deleted; others are left to their
+    owners."""
     again = sorted({(row.namespace, row.pod) for row in rows if row.job_kind not in NOT_MADE_AGAIN})
     bare = sorted({f"{row.namespace}/{row.pod}" for row in rows if row.job_kind in NOT_MADE_AGAIN})
     text = f"Take no new work on {node}" + (", and let its pods start elsewhere." if again else ".")

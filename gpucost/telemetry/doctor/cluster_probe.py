@@ -1,9 +1,8 @@
-"""The probe: facts of every cluster that a server knows. Raises SourceError where it cannot be asked.
+"""The probe of ``gpucost doctor``: facts about every cluster that a server has series of. Raises SourceError.
 
-Which scrape job is kube-state-metrics, and which others give series of its names.
-
-OpenCost gives ``kube_*`` of its own by default, labels of nodes and pods among them (opencost 1.112,
-pkg/metrics/kubemetrics.go and pkg/env/costmodelenv.go). A report does not read them.
+It finds which scrape job is kube-state-metrics, and which other jobs export series of the same names.
+OpenCost exports ``kube_*`` of its own by default, labels of nodes and pods among them (opencost 1.112,
+pkg/metrics/kubemetrics.go and pkg/env/costmodelenv.go). Reports do not read those.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ from gpucost.telemetry.prometheus.trust import OTHER_KINDS, OWN_KINDS, strangers
 
 
 def read_believed(asker: ProbeReader, clusters: Iterable[str], asked: Window) -> None:
-    """Whom a report of that time believes, by cluster; what is known already stays."""
+    """Adds, by cluster, the scrape jobs that a report of that time would believe; entries that exist are
+    kept."""
     if asker.jobs(ksm.NODE_CREATED):
         return
     for cluster in set(clusters) - asker.believed.keys():
@@ -69,8 +69,8 @@ def read_believed(asker: ProbeReader, clusters: Iterable[str], asked: Window) ->
 
 
 def counts_of(asker: ProbeReader, found: Iterable[ResultSeries]) -> dict[str, dict[str, int]]:
-    """By cluster, how many series of each name, out of counts by job: of kube-state-metrics those of the
-    believed job. Who else gives its names is kept in ``asker.unbelieved``."""
+    """By cluster, how many series each name has, from counts by job. For kube-state-metrics' names only the
+    believed job counts; other jobs that export them go into ``asker.unbelieved``."""
     counts: dict[str, dict[str, int]] = {}
     for cluster, rows in grouped(asker, found).items():
         names = counts.setdefault(cluster, {})
@@ -92,7 +92,7 @@ def counts_of(asker: ProbeReader, found: Iterable[ResultSeries]) -> dict[str, di
 
 
 def read_hidden(asker: ProbeReader, clusters: Iterable[str], of_gpus: PromQL, at_ms: int) -> None:
-    """Of ``clusters``, in which the believed job tells of no pod with GPUs, the jobs that do."""
+    """For those of ``clusters`` whose believed job shows no pod with GPUs: the other jobs that do show some."""
     wanted = set(clusters)
     if not wanted:
         return
@@ -119,7 +119,8 @@ _COUNTED = (
 )
 
 _MOST_GONE = 8
-"""Instants at which clusters ended, the last ones, that are looked at: each takes some twenty questions."""
+"""How many past instants at which a cluster ended are probed, the latest first: each costs some twenty
+queries."""
 ReadTrial = Callable[[str, int], TrialReading | None]
 _KINDS = {KUBE_JOBS: "state", OWN_JOBS: "own", GPU_JOBS: "gpus"}
 _OF_SETTING = {KUBE_JOBS: (ksm.NODE_CREATED,), OWN_JOBS: (OWN_STATE,), GPU_JOBS: gpus.METRICS}
@@ -134,10 +135,10 @@ def probe(
     cluster: str | None = None,
     read_trial: ReadTrial = lambda cluster, at_ms: None,  # noqa: ARG005  for who asks for facts alone
 ) -> ServerProbe:
-    """What there is now, or was when anything was last there; and when, in the past part of ``month``.
-    ``read_trial`` reads the last minutes of a cluster before an instant.
+    """The facts of each cluster as of now, or as of its last series, and when it had series in the past part
+    of ``month``. ``read_trial`` attributes the last minutes of a cluster before an instant.
 
-    Raises InputError for a month to come, and for a cluster that is not among those of the server.
+    Raises InputError for a future month, and for a cluster that is not among those of the server.
     """
     if month.window.start_ms >= now_ms:
         raise InputError("month", str(month), f"a month that has begun, such as {Month.of(now_ms)}")
@@ -166,7 +167,7 @@ def probe(
 
 
 def _gone(facts: _Facts) -> dict[str, ClusterProbe]:
-    """Clusters that were there in the month and are no more, each looked at when it was last there."""
+    """Clusters that had series in the month and have none now, each probed at the time of its last series."""
     last: dict[int, set[str]] = {}
     for cluster, kinds in (facts.seen or {}).items():
         ended_ms = max(each.last_ms for each in kinds.values())
@@ -199,7 +200,8 @@ def _counts(asker: ProbeReader, asked: Window, at_ms: int) -> dict[str, dict[str
 
 
 def _jobs(result: list[ResultSeries]) -> dict[str, dict[str, int]]:
-    """By setting: the jobs that are believed, with how many nodes, or targets of gpucost, each shows."""
+    """By setting that names scrape jobs: the believed jobs, and how many nodes (or gpucost targets) each
+    shows."""
     shown: dict[str, dict[str, set[str]]] = {}
     for series in result:
         labels = series["metric"]
@@ -211,7 +213,8 @@ def _jobs(result: list[ResultSeries]) -> dict[str, dict[str, int]]:
 
 
 def _others(asker: ProbeReader, at_ms: int) -> dict[str, dict[str, tuple[str, ...]]]:
-    """By cluster and setting that names jobs without such series: those that have them, most first."""
+    """By cluster and setting that names jobs, where those jobs have no such series: the jobs that do, most
+    series first."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for setting, names in _OF_SETTING.items():
         believed = asker.jobs(names[0])
@@ -232,7 +235,7 @@ def _has_more_than_up(series: Mapping[str, int]) -> bool:
 
 @dataclass
 class _Facts:
-    """What is asked for all clusters at once, and put together for each."""
+    """The queries that cover all clusters at once, and the facts of each cluster made of them."""
 
     asker: ProbeReader
     known: Mapping[str, str]
@@ -242,7 +245,7 @@ class _Facts:
     counts: Mapping[str, Mapping[str, int]]
     seen: Mapping[str, Mapping[str, SeriesPresence]] | None
     only: Collection[str] = ()
-    """These clusters; without any, all."""
+    """Only these clusters; empty for all."""
     rows: dict[str, list[ResultSeries]] = field(default_factory=dict)
     jobs: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     exporters: set[tuple[str, str]] = field(default_factory=set)
@@ -295,7 +298,7 @@ class _Facts:
             return None
 
     def _strangers(self, cluster: str) -> tuple[ForeignJob, ...]:
-        """Who gave series in the last day that no report believes."""
+        """Jobs that exported series in the last day and that no report believes."""
         start_ms = min(max(self.asked.start_ms, self.at_ms - DAY_MS), self.at_ms - 1)
         window = Window(start_ms, self.at_ms)
         ask = partial(strangers, self.asker.reader(cluster, window), window, (*OWN_KINDS, *OTHER_KINDS))
@@ -304,7 +307,8 @@ class _Facts:
     def _hidden(
         self, cluster: str, others: Mapping[str, Mapping[str, tuple[str, ...]]]
     ) -> Mapping[str, tuple[str, ...]]:
-        """Without those of what was there in the month: that is down now, and not misspelt."""
+        """Jobs that the settings name and that have no series. A job that had series in the month is left
+        out: it is down now, and not misspelt."""
         seen = None if self.seen is None else self.seen.get(cluster, {})
         found = others.get(cluster, {})
         return {each: jobs for each, jobs in found.items() if seen is not None and _KINDS[each] not in seen}
@@ -320,7 +324,8 @@ class _Facts:
         return tuple(each for each in (of_pods, of_gpus) if each is not None)
 
     def _read_targets(self) -> None:
-        """The targets of whatever gave something: how they are scraped, and which pods the exporters are."""
+        """The targets of every job with such series: their scrape interval, and which pods the exporters run
+        in."""
         asker = self.asker
         own = [name for name in (OWN_STATE,) if any(name in each for each in self.counts.values())]
         asked = [asker.given(names) for names in asker.alike([ksm.NODE_CREATED, *own])]

@@ -1,4 +1,4 @@
-"""What dcgm-exporter says, in whatever dialect, and whose GPUs it says it of."""
+"""What dcgm-exporter exports, in each of its dialects, and which GPUs and pods its labels name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _SHOWN = (
     *("UUID", "uuid", "gpu_uuid", "GPU_I_ID", "GPU_I_PROFILE", "Hostname", "hostname", "modelName"),
     *("pod", "pod_name", "pod_uid", "vgpu", "hpc_job", "dra_claim_name", "node"),
 )
-# The first of these that is there says how many rows there are: what MIG slices have too comes first.
+# The first of these fields that has series defines the number of rows; fields that MIG slices also have come
+# first.
 _BASES = (
     *(
         dcgm.DcgmField.MEMORY_USED,
@@ -138,7 +139,7 @@ def _device(row: ResultSeries) -> tuple[str, str]:
 
 
 def _holder(row: ResultSeries, exporters: Collection[tuple[str, str]]) -> str:
-    """``pod``, ``exporter``, or nobody."""
+    """Whether the row names a pod (``pod``), the exporter itself (``exporter``), or no holder."""
     if row["metric"].get(renamed("pod")):
         return "pod"
     pod = _first(row, _POD)

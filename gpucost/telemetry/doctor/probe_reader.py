@@ -1,7 +1,8 @@
-"""Questions that may fail: an answer, or a fact that is not known. Of series that are named as
-kube-state-metrics' are, only those of the scrape jobs that a report would believe.
+"""Queries that may fail: a failed query makes a fact unknown and does not end the probe.
 
-The same subject twice: two members of an HA pair, or two jobs that scrape one exporter.
+Of names that kube-state-metrics uses, only series of the scrape jobs that a report would believe are read.
+The module also counts subjects that have more than one series: two members of an HA pair, or two jobs that
+scrape one exporter.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
 
 KUBE = "kube_"
-"""What names of kube-state-metrics' series begin with."""
+"""The prefixes of the names of kube-state-metrics' series."""
 SAMPLED = 40
-"""Pods and nodes of each cluster that are looked at closely."""
+"""How many pods and nodes of each cluster are examined in detail."""
 LONGEST = 300
 T = TypeVar("T")
 
 
 class ProbeReader:
-    """Asks one server, about one cluster where ``cluster`` names it. ``unread`` is what failed."""
+    """Queries one server, for one cluster where ``cluster`` names it. ``unread`` lists the queries that
+    failed."""
 
     def __init__(
         self, client: PrometheusClient, settings: PrometheusSourceSettings, cluster: str | None
@@ -46,13 +48,14 @@ class ProbeReader:
         self._only = cluster
 
     def select(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
-        """The series of these metrics, in the cluster that is asked about. Raises ValueError for metrics of
-        which other jobs are believed: one selector cannot say that. Of several clusters, ``of_believed``
-        leaves out what only another cluster's job may say."""
+        """A selector of these metrics in the cluster that is probed. Raises ValueError for metrics of which
+        different jobs are believed, since one selector cannot express that. When several clusters are probed,
+        apply ``of_believed`` to the answer: it drops series of a job that is believed only for another
+        cluster."""
         return self._of_jobs(self._jobs_in(cluster), names, *matchers, cluster=cluster)
 
     def given(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
-        """As ``select``, of the jobs that the settings name."""
+        """As ``select``, limited to the jobs that the settings name."""
         return self._of_jobs(self.jobs, names, *matchers, cluster=cluster)
 
     def _of_jobs(
@@ -69,7 +72,8 @@ class ProbeReader:
         return self.whosoever(names, *([one_of("job", jobs)] if jobs else []), *matchers, cluster=cluster)
 
     def _jobs_in(self, cluster: str | None) -> Callable[[str], Sequence[str]]:
-        """Those of the settings, else of kube-state-metrics those believed, there or in any cluster."""
+        """The jobs that the settings name; for kube-state-metrics else the believed ones, of that cluster or
+        of any."""
 
         def jobs(name: str) -> Sequence[str]:
             found = self.jobs(name)
@@ -88,7 +92,7 @@ class ProbeReader:
         return not believed or job in believed
 
     def of_believed(self, result: Iterable[ResultSeries]) -> list[ResultSeries]:
-        """Series of kube-state-metrics that their own cluster's job says."""
+        """Those of the rows that come from the job believed for their own cluster."""
         return [
             series
             for series in result
@@ -96,7 +100,7 @@ class ProbeReader:
         ]
 
     def alike(self, names: Iterable[str]) -> list[list[str]]:
-        """These metrics, those together of which the same scrape jobs are believed."""
+        """These metrics in groups of which the same scrape jobs are believed."""
         found: dict[tuple[str, ...], list[str]] = {}
         for name in names:
             found.setdefault(tuple(self.jobs(name)), []).append(name)
@@ -146,7 +150,7 @@ class ProbeReader:
     def label_names(
         self, what: str, selector: PromQL, start_ms: int, end_ms: int, prefix: str
     ) -> frozenset[str] | None:
-        """The labels that begin with ``prefix``, of all series of ``selector``."""
+        """The labels that begin with ``prefix``, over all series of ``selector``."""
         found = self._tried(what, lambda: self._client.label_names(selector, start_ms, end_ms))
         if found is None:
             return None
@@ -154,18 +158,18 @@ class ProbeReader:
         return frozenset(name for name in names if name.startswith(prefix))
 
     def status(self, key: str, page: str) -> str | None:
-        """What the server says of itself; many do not say."""
+        """What the server reports about itself; many servers do not support this."""
         try:
             return self._client.status(page).get(key) or None
         except SourceError:
             return None
 
     def reader(self, cluster: str, window: Window) -> KubeStateReader:
-        """What a report reads a window with; it raises SourceError."""
+        """The reader that a report uses for a window; it raises SourceError."""
         return KubeStateReader(self._client, self.settings, cluster, window, UpstreamSettings())
 
     def tried(self, what: str, ask: Callable[[], T]) -> T | None:
-        """None, and a fact that is not known, where the answer is a SourceError."""
+        """The answer; on a SourceError None, and the fact is recorded as unknown."""
         try:
             return ask()
         except SourceError as error:
@@ -176,14 +180,14 @@ class ProbeReader:
         return self.tried(what, lambda: self._whole(what, ask()))
 
     def _whole(self, what: str, answer: QueryResponse) -> list[ResultSeries]:
-        """An answer with warnings is taken, and told to be in part."""
+        """The answer; one with warnings is accepted and recorded as partial."""
         if answer.warnings:
             self.unread.append(UnansweredQuery(what, f"answered in part: {answer.warnings[0]}"[:LONGEST]))
         return answer.result
 
 
 def grouped(asker: ProbeReader, result: Iterable[ResultSeries] | None) -> dict[str, list[ResultSeries]]:
-    """By cluster."""
+    """Rows by cluster."""
     found: dict[str, list[ResultSeries]] = {}
     for series in result or ():
         found.setdefault(asker.cluster_of(series), []).append(series)
@@ -191,12 +195,12 @@ def grouped(asker: ProbeReader, result: Iterable[ResultSeries] | None) -> dict[s
 
 
 def some(values: Iterable[str]) -> list[str]:
-    """A few of them, the same each time."""
+    """A few of them, always the same ones."""
     return sorted({value for value in values if value})[:SAMPLED]
 
 
 def ratio_of(counts: Iterable[int], of: int, rows: int) -> int:
-    """How many of ``rows`` have what is counted, where copies of ``rows`` count ``of``."""
+    """The share of ``rows`` that have what is counted, where copies of ``rows`` count once (``of``)."""
     return min(rows, round(rows * sum(counts) / of)) if of else 0
 
 

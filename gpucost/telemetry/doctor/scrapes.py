@@ -1,4 +1,4 @@
-"""When there was what: the month by hours, the targets of the exporters, and the gaps between scrapes."""
+"""When series existed: the month by hours, the targets of the exporters, and the gaps between scrapes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _GPU_FIELDS = (dcgm.DcgmField.MEMORY_USED, dcgm.DcgmField.GRAPHICS, dcgm.DcgmFie
 def read_seen(
     asker: ProbeReader, asked: Window, counts: Iterable[Mapping[str, int]]
 ) -> dict[str, dict[str, SeriesPresence]] | None:
-    """By cluster and kind of series, when it was there. None where it cannot be read.
+    """By cluster and kind of series, the time in which it had samples. None where it cannot be read.
 
-    Of dcgm-exporter only the field by which rows are counted now is looked at, under all its names; of
-    several fields, a month of thousands of GPUs would be too much for one question.
+    Of dcgm-exporter only the field that defines the rows now is queried, under all its names: several fields
+    over a month of thousands of GPUs would be too large for one query.
     """
     kinds_of = {ksm.NODE_CREATED: "state", OWN_STATE: "own", **dict.fromkeys(_gpu_names(counts), "gpus")}
     hours = _cells(asker, kinds_of, asked, HOUR_MS)
@@ -55,8 +55,8 @@ def read_seen(
 def _closely(
     asker: ProbeReader, kinds_of: Mapping[str, str], edges: Mapping[ProbedKind, Window], which: int
 ) -> Mapping[ProbedKind, Window]:
-    """The first or last second with a sample, within the cell in which it is; that cell where nobody says.
-    What began or ended together, as on a stack that is new, is asked for together."""
+    """The second of the first or last sample within its cell; the whole cell where that cannot be read. Cells
+    that begin or end together, as on a new monitoring stack, share one query."""
     known = dict(edges)
     for step_ms in (MINUTE_MS, SECOND_MS):
         for cell in sorted(set(known.values())):
@@ -68,8 +68,8 @@ def _closely(
 def _cells(
     asker: ProbeReader, kinds_of: Mapping[str, str], span: Window, step_ms: int
 ) -> Mapping[ProbedKind, list[Window]] | None:
-    """By cluster and kind, the steps of ``span`` in which anything has a sample, in order; the last step may
-    be shorter. A sample at the very edge is of the step that ends there. None where it cannot be read."""
+    """By cluster and kind, the steps of ``span`` that have any sample, in order; the last step may be
+    shorter. A sample exactly at an edge belongs to the step that ends there. None where it cannot be read."""
     whole_ms = span.length_ms - span.length_ms % step_ms
     found: dict[ProbedKind, set[Window]] = {}
     if whole_ms:
@@ -101,7 +101,7 @@ def _gpu_names(counts: Iterable[Mapping[str, int]]) -> list[str]:
 
 
 def targets_of(asker: ProbeReader, result: Iterable[ResultSeries]) -> set[ExporterTarget]:
-    """Where these series were scraped."""
+    """The targets that these series were scraped from."""
     return {
         (asker.cluster_of(series), series["metric"].get("job", ""), series["metric"].get("instance", ""))
         for series in result
@@ -131,8 +131,8 @@ def read_scrapes(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict
 
 
 def _intervals(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict[tuple[str, str], int]:
-    """By cluster and job: the median distance of the samples of a few of its targets in the last hour, to the
-    second, as scrapes jitter."""
+    """By cluster and job: the median distance between samples of a few of its targets in the last hour,
+    rounded to the second since scrapes jitter."""
     targets: dict[tuple[str, str], set[str]] = {}
     for cluster, job, instance in targets_of(asker, up):
         targets.setdefault((cluster, job), set()).add(instance)
@@ -150,8 +150,8 @@ def _intervals(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict[t
 
 
 def read_gaps(asker: ProbeReader, cluster: str, asked: Window, node: str) -> ScrapeGaps | None:
-    """Where the scrapes of kube-state-metrics are apart by more than ``max_gap``, from the first to the last
-    in the month; ``node`` is any node it shows. None where nothing says when it was scraped."""
+    """Where scrapes of kube-state-metrics are more than ``max_gap`` apart, from the first to the last in the
+    month; ``node`` is any node it shows. None where no series says when it was scraped."""
     cell = asker.settings.max_gap_ms
     one = asker.select(ksm.NODE_CREATED, one_of("node", [node]), cluster=cluster)
     sets = asker.label_sets("targets of kube-state-metrics", one, asked.start_ms, asked.end_ms)
@@ -169,8 +169,8 @@ def read_gaps(asker: ProbeReader, cluster: str, asked: Window, node: str) -> Scr
 def _beats(
     asker: ProbeReader, cluster: str, sets: list[ResultSeries], one: PromQL
 ) -> Iterable[tuple[PromQL, str]]:
-    """What says when there were scrapes, and how it is counted: ``up`` of whatever showed the node, else
-    samples of the node."""
+    """The series whose samples mark scrapes, and how they are counted: ``up`` of the targets that showed the
+    node, else samples of the node."""
     targets = [sorted({each.get(name, "") for each in sets}) for name in _TARGET]
     matchers = [one_of(name, values) for name, values in zip(_TARGET, targets, strict=True)]
     yield asker.select(ksm.UP, *matchers, cluster=cluster), "sum_over_time"
@@ -178,7 +178,7 @@ def _beats(
 
 
 def _exact(asker: ProbeReader, beats: PromQL, gaps: ScrapeGaps) -> ScrapeGaps:
-    """With the longest gap to the millisecond, by the samples around it."""
+    """The same gaps, with the longest one to the millisecond, from the samples around it."""
     if not gaps.longest_ms:
         return gaps
     start = gaps.longest_from_ms - gaps.cell_ms
@@ -198,7 +198,7 @@ def _of(series: ResultSeries) -> Iterable[tuple[int, float]]:
 
 
 def _gaps(seen: list[int], cell: int) -> ScrapeGaps:
-    """Of the ends of cells with a scrape: a gap is as long as they are apart, give or take a cell."""
+    """Gaps between the ends of cells that have a scrape; each length is exact to one cell."""
     longest, start, missing = 0, seen[0], 0
     for before, after in pairwise(seen):
         if after - before == cell:

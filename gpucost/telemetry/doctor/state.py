@@ -1,4 +1,4 @@
-"""What kube-state-metrics says: of the pods that request GPUs, and of the nodes that advertise them."""
+"""What kube-state-metrics exports about the pods that request GPUs and the nodes that advertise them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ _PRODUCT = ksm.label_name("nvidia.com/gpu.product")
 
 
 def gpu_matcher(known: Iterable[str]) -> PromQL:
-    """Of GPU resources by their sanitised names, and of MIG's."""
+    """A matcher of GPU resources by their sanitised names, MIG resources included."""
     return one_of_or_like("resource", sorted(known), [_MIG])
 
 
 def read_pods(
     asker: ProbeReader, known: Mapping[str, str], at_ms: int
 ) -> tuple[dict[str, PodSeries], dict[str, DuplicateSeries]] | None:
-    """By cluster, what is said of its pods, and what is said twice. None where requests cannot be read."""
+    """By cluster, the facts about its pods, and the subjects with duplicate series. None where the requests
+    cannot be read."""
     selector = asker.select(ksm.REQUESTS, gpu_matcher(known))
     requests = asker.vector("GPU requests of pods", selector, at_ms)
     if requests == []:
@@ -82,8 +83,8 @@ def _pod_key(series: ResultSeries) -> tuple[str, str, str]:
 
 
 def _details(asker: ProbeReader, requests: list[ResultSeries], at_ms: int) -> list[ResultSeries] | None:
-    """Whatever is said of a few of the pods, found under the name of the label that holds their names. None
-    where any of it cannot be read."""
+    """All series about a sample of the pods, found under the label that holds pod names. None where any of it
+    cannot be read."""
     by_label: dict[str, set[str]] = {}
     for series in requests:
         label = renamed("pod") if renamed("pod") in series["metric"] else "pod"
@@ -94,7 +95,7 @@ def _details(asker: ProbeReader, requests: list[ResultSeries], at_ms: int) -> li
 def _closely(
     asker: ProbeReader, what: str, metrics: Sequence[str], by_label: Mapping[str, set[str]], at_ms: int
 ) -> list[ResultSeries] | None:
-    """These metrics of a few subjects; None where any of them cannot be read."""
+    """These metrics for a few subjects; None where any of them cannot be read."""
     found: list[ResultSeries] = []
     for label, names in by_label.items():
         answer = asker.vector(what, asker.select(metrics, one_of(label, some(names))), at_ms)
@@ -156,7 +157,7 @@ def _pods(
 
 
 def read_nodes(asker: ProbeReader, known: Mapping[str, str], at_ms: int) -> dict[str, NodeSeries] | None:
-    """By cluster, what is said of the nodes that advertise GPUs. None where it cannot be read."""
+    """By cluster, the facts about the nodes that advertise GPUs. None where they cannot be read."""
     found = asker.vector("GPUs of nodes", asker.select(ksm.NODE_ALLOCATABLE, gpu_matcher(known)), at_ms)
     if found is None:
         return None
@@ -199,14 +200,14 @@ def _names(metrics: Iterable[Mapping[str, str]]) -> frozenset[str]:
 
 
 def _resources(result: list[ResultSeries], known: Mapping[str, str]) -> tuple[str, ...]:
-    """GPU resources, by their names in Kubernetes."""
+    """GPU resources under their Kubernetes names."""
     found = {ksm.resource_name(series["metric"].get("resource", ""), known) for series in result}
     return tuple(sorted(name for name in found if name))
 
 
 def counted(asker: ProbeReader, names: Iterable[str], *labels: str, range_ms: int = 0) -> PromQL:
-    """How many series of each name, by cluster and ``labels``, of the jobs that the settings name: those that
-    are there, or that had any sample in ``range_ms``."""
+    """The number of series of each name, by cluster and ``labels``, of the jobs that the settings name:
+    series that exist now, or that had any sample in ``range_ms``."""
     told_by = ("__name__", asker.settings.cluster_label, *labels)
     selectors = [asker.given(each) for each in asker.alike(names)]
     if range_ms:

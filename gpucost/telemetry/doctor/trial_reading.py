@@ -1,4 +1,4 @@
-"""The last minutes of a cluster, read and attributed as a report does: as it tells them it tells a month."""
+"""Reads and attributes the last minutes of a cluster as a report does, to show what a report would contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _MEASURED = {
 def read_trial(
     source: UpstreamSource, cluster: str, attributed: Callable[[ClusterFrames, Window], Attribution]
 ) -> TrialReading | None:
-    """None where no report could read a minute of it. Raises what ``source.read`` raises."""
+    """The result for the latest minutes that can be read; None if no minute can. Raises what ``source.read``
+    raises."""
     covered = source.covered(cluster)
     if covered is None:
         return None
@@ -42,7 +43,7 @@ def read_trial(
 
 
 def summed(frames: ClusterFrames, attribution: Attribution) -> TrialReading:
-    """What came of it, in GPU milliseconds and numbers of nodes and pods."""
+    """The totals of the trial: GPU milliseconds, and numbers of nodes and pods."""
     lines = attribution.flat()
     is_over = lines["bucket"] == Bucket.OVERCOMMITTED.value
     held = lines[lines["bucket"] == Bucket.HELD.value]

@@ -1,10 +1,11 @@
-"""Rises of the GPU exporter's counters in steps of time: differences of two readings, made here.
+"""Increases of the GPU exporter's counters per step: differences of two readings, computed here.
 
-A rise is the last value of a step less the last one before it, at most ten minutes old; less 0 where the
-counter began in the step, which ``gpucost_pod_gpu_counted_since_timestamp_seconds`` says; less its first
-value in the step where nobody knows. The server is asked for the readings alone, for all counters at once;
-in PromQL the same takes five looks at every sample. ``increase()`` would leave out the first sample of a
-series, with all that a short job ever was, and extrapolate; it is all there is where a counter fell.
+The increase is the last value of a step minus the last value before it, which may be at most ten minutes old;
+minus 0 where the counter began in the step, which ``gpucost_pod_gpu_counted_since_timestamp_seconds`` says;
+minus its first value in the step where no series says when it began. The server is asked for the readings
+alone, for all counters at once; the same in PromQL reads every sample five times. ``increase()`` would leave
+out the first sample of a series, with all that a short job ever was, and extrapolate; it is used only where a
+counter fell.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from gpucost.telemetry.prometheus.query_response import BEYOND, ResultSeries, in
 
 CounterKey: TypeAlias = tuple[str, ...]
 PLACE = ("pod_uid", "node", "gpu_uuid", "gpu_instance")
-"""Labels of a rise: one GPU for one pod."""
-# How old the last value before a step may be: longer than any pause between scrapes that is no gap.
+"""The labels of one counter: one GPU for one pod."""
+# The greatest age of the last value before a step: longer than any pause between scrapes that is not a gap.
 LOOK_BACK_MS = 10 * MINUTE_MS
 _POD = PLACE[:2]
-# Rows of one GPU and pod that differ in how it was split are counters of their own.
+# Rows of one GPU and pod that differ in the split method are separate counters.
 _KEY = (*PLACE, "method")
 _PODS_PER_MATCHER = 200
 
@@ -71,7 +72,7 @@ class SampleGrid:
 
 
 class CounterIncrease:
-    """Rises of ``specs`` in ``steps``, which are of one length and follow one another."""
+    """Increases of the counters ``specs`` in ``steps``, which are equally long and consecutive."""
 
     def __init__(self, reader: ClusterReader, specs: Collection[MetricSpec], steps: Sequence[Window]) -> None:
         self._names = tuple(dict.fromkeys(spec.name for spec in specs))
@@ -90,7 +91,8 @@ class CounterIncrease:
     def _of(self, name: str) -> SampleGrid:
         keys, last, before = self._readings[name]
         pod = _codes(key[: len(_POD)] for key in keys)
-        # A row that appears beside others of its pod, such as another method of splitting, began at 0 too.
+        # A row that appears beside other rows of its pod, such as one of another split method, also began at
+        # 0.
         beside = np.zeros((max(pod.values(), default=-1) + 1, last.shape[1]), dtype=bool)
         pods = np.array([pod[key[: len(_POD)]] for key in keys], dtype=np.int64)
         np.logical_or.at(beside, pods, np.isfinite(before))
@@ -100,7 +102,8 @@ class CounterIncrease:
         if unknown.any():
             base = np.where(unknown, self._first(name).of(keys), base)
         rise = last - base
-        # Less than before, and no fall within: it fell at the edge, so all of it is of this step.
+        # A lower value without a reset inside the step: the reset was at the edge, so all of it is of this
+        # step.
         return self._fallen(name, keys, np.where(rise < 0, last, rise))
 
     @cached_property
@@ -124,7 +127,7 @@ class CounterIncrease:
         return found
 
     def _begun(self, keys: Iterable[CounterKey], fresh: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Where the pod's counters began in the step, or so shortly before that nothing was read of them."""
+        """Where the pod's counters began in the step, or so shortly before it that no earlier sample exists."""
         if not fresh.any():
             return fresh
         since_ms = self._since.of(key[: len(_POD)] for key in keys) * 1000
@@ -142,7 +145,7 @@ class CounterIncrease:
         return self._grid(selector, "min_over_time", self._length, _KEY, operator="min")
 
     def _fallen(self, name: str, keys: Mapping[CounterKey, int], rise: Floats) -> SampleGrid:
-        """With what Prometheus says of counters that fell in a step: the exporter lost its state."""
+        """Adds Prometheus' ``increase()`` for counters that fell in a step: the exporter lost its state."""
         pods = sorted({key[0] for key in keys} & self._reset)
         for at in range(0, len(pods), _PODS_PER_MATCHER):
             own = (
@@ -158,7 +161,7 @@ class CounterIncrease:
 
     @property
     def _reset(self) -> frozenset[str]:
-        """Pods of which some counter fell: asked for once for each stretch of time."""
+        """Pods of which some counter fell; one query per range of steps."""
         whole = _whole(self._steps)
         return self._reader.once(("reset", whole.start_ms, whole.end_ms), self._ask_for_reset)
 
@@ -181,7 +184,7 @@ class CounterIncrease:
         offset_ms: int = 0,
         with_start: bool = False,
     ) -> SampleGrid:
-        """At the end of each step, and where ``with_start`` at the start of the first one too."""
+        """The values at the end of each step; with ``with_start`` also at the start of the first one."""
         expression = self._largest(operator, function, selector, range_ms, labels, offset_ms)
         return _read(self._reader, expression, labels, self._steps, self._parts, with_start)
 
@@ -203,8 +206,8 @@ class CounterIncrease:
 def levels(
     reader: ClusterReader, spec: MetricSpec, labels: Sequence[str], steps: Sequence[Window]
 ) -> SampleGrid:
-    """The largest value of a gauge in each of ``steps``, by ``labels``: what is read at its end is the next
-    one's."""
+    """The largest value of a gauge in each of ``steps``, by ``labels``; a reading exactly at the end of a
+    step belongs to the next one."""
     length = steps[0].length_ms
     selector = reader.select(spec.name)
     most = reader.as_exported(over_time("max_over_time", selector, length, 1), labels)
@@ -220,7 +223,7 @@ def _read(
     parts: Sequence[Window],
     with_start: bool = False,
 ) -> SampleGrid:
-    """Values of ``expression`` at the steps' ends, asked for in ``parts``."""
+    """Values of ``expression`` at the steps' ends, queried in ``parts``."""
     length = steps[0].length_ms
     first = steps[0].start_ms + (0 if with_start else length)
     keys: dict[CounterKey, int] = {}
@@ -234,7 +237,7 @@ def _read(
     for row, each in found:
         for at, value in zip(*points(each), strict=True):
             values[row, instant_place(at, first, length, values.shape[1])] = value
-    # No counter and no gauge of the exporter is below 0.
+    # No counter or gauge of the exporter is below 0.
     return SampleGrid(keys, np.where((values >= 0) & (values < BEYOND), values, np.nan))
 
 

@@ -1,8 +1,7 @@
-"""What sources over a Prometheus share: names of clusters, births of nodes, frames out of rows of parts.
+"""Helpers of the sources over Prometheus: names of clusters, births of nodes, rows to frames, conversions.
 
-Rows as tuples -> the frame of a FrameSpec.
-
-Small conversions between what Prometheus stores (floats) and what frames hold (integers).
+Rows are tuples in the order of a FrameSpec's columns. The conversions turn what Prometheus stores (floats,
+seconds) into what frames hold (integers, milliseconds).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _JOINED = (ALLOCATIONS, NODES, CAPACITY, OBSERVED)
 def cluster_names(
     client: PrometheusClient, settings: PrometheusSourceSettings, metric: str, inside: Window | None = None
 ) -> tuple[str, ...]:
-    """Every cluster that a metric was ever seen of, or in that time, sorted. Raises SourceError."""
+    """Every cluster of which a metric ever had series, or had in the given time, sorted. Raises SourceError."""
     matchers = [equals(label, value) for label, value in settings.matchers.items()]
     limits = () if inside is None else (inside.start_ms, inside.end_ms)
     found = whole(client.series(select(metric, matchers), *limits), "clusters")
@@ -58,13 +57,14 @@ def cluster_names(
 
 
 def node_births(reader: ClusterReader, metric: str, at_ms: int) -> frozenset[tuple[str, int]]:
-    """Nodes and what a metric says of when they came to be, in seconds."""
+    """By node, when it was created according to a metric, in seconds."""
     found = reader.vector(over_time("last_over_time", reader.select(metric), DAY_MS), at_ms)
     return frozenset(zip(own_column(found, "node"), map(whole_count, numbers(found)), strict=True))
 
 
 def frames_of(rows: Mapping[str, list[FrameRow]], problems: Iterable[DataProblem]) -> ClusterFrames:
-    """Rows by frame, of parts that follow one another: what goes on from one into the next is one row."""
+    """Rows by frame, out of consecutive parts: an interval that goes on from one part into the next is one
+    row."""
     frames: dict[str, Any] = {spec.name: frame_of(spec, joined(spec, rows)) for spec in _JOINED}
     return ClusterFrames(
         **frames,
@@ -75,12 +75,12 @@ def frames_of(rows: Mapping[str, list[FrameRow]], problems: Iterable[DataProblem
 
 
 def in_order(problems: Iterable[DataProblem]) -> tuple[DataProblem, ...]:
-    """As frames have them, whoever found them first."""
+    """Rows in the order that frames have, independent of the order of the queries."""
     return tuple(sorted(problems, key=lambda each: (each.code, each.subject, each.detail)))
 
 
 def pod_names(allocations: Sequence[FrameRow]) -> dict[tuple[str, str], list[tuple[int, str]]]:
-    """(namespace, pod) -> starts and uids of what was held under that name, in order."""
+    """(namespace, pod) -> starts and uids of the pods that held units under that name, in order."""
     start = ALLOCATIONS.column_names.index("start_ms")
     names: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in allocations:
@@ -92,7 +92,7 @@ def pod_names(allocations: Sequence[FrameRow]) -> dict[tuple[str, str], list[tup
 
 
 def joined(spec: FrameSpec, rows: Mapping[str, list[FrameRow]]) -> list[FrameRow]:
-    """Rows in order of their start, those that touch and are otherwise equal made one."""
+    """Rows in order of their start; rows that touch and are otherwise equal become one."""
     start = spec.column_names.index("start_ms")
     end = start + 1
     joined: list[FrameRow] = []
@@ -108,12 +108,12 @@ def joined(spec: FrameSpec, rows: Mapping[str, list[FrameRow]]) -> list[FrameRow
     return joined
 
 
-# Far outside every instant gpucost accepts, yet far inside 64 bits.
+# Far outside every instant that gpucost accepts, yet far inside 64 bits.
 _ABSURD_S = 1e12
 
 
 def to_millis(seconds: Sequence[float | None]) -> IntArray:
-    """Timestamps in seconds -> milliseconds; NONE where there is none, 0 where it is no number."""
+    """Timestamps in seconds -> milliseconds; NONE where there is none, 0 where it is not a number."""
     values = np.array([NONE / 1000 if value is None else value for value in seconds], dtype=np.float64)
     values = np.where(np.abs(values) < _ABSURD_S, values, 0.0)
     return np.rint(values * 1000).astype(np.int64)
@@ -125,7 +125,7 @@ def unit_count(value: float) -> int | None:
 
 
 def timeline(group: Sequence[ResultSeries], name: str, stale: Collection[int]) -> dict[int, float]:
-    """All samples of one metric but the stale ones; the largest where two series have the same instant."""
+    """All samples of one metric without staleness markers; the larger one where two series share an instant."""
     merged: dict[int, float] = {}
     for series in group:
         if series["metric"].get("__name__") == name:

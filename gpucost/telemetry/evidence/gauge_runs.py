@@ -1,11 +1,11 @@
-"""Stretches in which a series had one value: gauges, looked at every minute.
+"""Runs of a gauge: stretches in which a series had one value, sampled every minute.
 
-In windows of more than two days it is every few minutes (``step_ms``): whatever lasted less may be missed.
-A step ``(t - 1 min, t]`` shows the last sample in it. Steps without a heartbeat say nothing: a series that is
-there before and after them was there all the time, as long as they are no more than ``max_gap``, as for
-everything else the collector tells. What comes from the GPU exporter has no heartbeat: there, any pause of
-up to ``max_gap`` is bridged. Starts and ends are multiples of the step, so they stay as they are when the
-same time is looked at again.
+In windows of more than two days the step is several minutes (``step_ms``): what lasted less may be missed. A
+step ``(t - 1 min, t]`` shows the last sample in it. Steps without a heartbeat count as unknown: a series that
+exists before and after them existed all the time, as long as they are no longer than ``max_gap``, as for all
+other series of the collector. Series of the GPU exporter have no heartbeat: there, any pause of up to
+``max_gap`` is bridged. Starts and ends are multiples of the step, so a second reading of the same time gives
+the same runs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_coun
 _STEPS_MS = tuple(each * MINUTE_MS for each in (1, 2, 5, 10, 15, 20, 30, 60))
 _MOST_STEPS = 3_000
 RARE_MS = 10 * MINUTE_MS
-"""How often what hardly ever changes is looked at: names of owners and queues."""
-# Prometheus holds at most 50 million samples for a query, the results of its parts included, of which a rise
-# has a dozen; and it works on a query for two minutes at most.
+"""The step for series that hardly ever change: names of owners and queues."""
+# Prometheus holds at most 50 million samples for a query, the results of its parts included, of which the
+# query of an increase has a dozen; and it works on a query for two minutes at most.
 MOST_POINTS = 500_000
 _COUNTED_MS = 10 * MINUTE_MS
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -55,13 +55,13 @@ class GaugeRun:
 
 
 class StateReader:
-    """Runs of the queue collector's series in ``window``, which they may exceed by less than a step."""
+    """Runs of the queue collector's series in ``window``; they may exceed it by less than a step."""
 
     def __init__(self, reader: ClusterReader, window: Window) -> None:
         self.reader = reader
         self.window = window
         self.step_ms = step_ms(window)
-        # A step may be longer than a gap; then only those without any heartbeat are one.
+        # A step may be longer than a gap; then only steps without any heartbeat form one.
         self._gap_ms = max(reader.settings.max_gap_ms, self.step_ms)
         heartbeat = reader.select(STATE_UP.name)
         looked = by("max", (), over_time("max_over_time", heartbeat, _range_ms(self.step_ms)))
@@ -70,14 +70,15 @@ class StateReader:
         self.beats: IntArray = np.unique(np.array(beats, dtype=np.int64))
 
     def runs(self, spec: MetricLike, labels: Sequence[str]) -> list[GaugeRun]:
-        """Of the largest value by ``labels``, in order of their starts. A heartbeat of 0 counts as none."""
+        """Runs of the largest value by ``labels``, ordered by start. A heartbeat of 0 counts as none."""
         found = steps_of(self.reader, spec, labels, self.window, self.step_ms)
         return sorted(
             (run for one in found for run in self._of(one)), key=lambda run: (run.start_ms, run.end_ms)
         )
 
     def rare(self, spec: MetricLike, labels: Sequence[str]) -> list[GaugeRun]:
-        """As ``runs``, of what hardly ever changes, whatever the heartbeat says: every RARE_MS."""
+        """As ``runs``, for series that hardly ever change and regardless of the heartbeat; the step is
+        RARE_MS."""
         return bridged_runs(self.reader, spec, labels, self.window, max(self.step_ms, RARE_MS))
 
     def _of(self, series: ResultSeries) -> Iterator[GaugeRun]:
@@ -90,7 +91,7 @@ class StateReader:
 
 
 def step_ms(window: Window) -> int:
-    """How often gauges are looked at in ``window``."""
+    """The step at which gauges are sampled in ``window``."""
     least = window.length_ms // _MOST_STEPS
     return next((each for each in _STEPS_MS if each >= least), _STEPS_MS[-1])
 
@@ -98,7 +99,8 @@ def step_ms(window: Window) -> int:
 def bridged_runs(
     reader: ClusterReader, spec: MetricLike, labels: Sequence[str], window: Window, every_ms: int = 0
 ) -> list[GaugeRun]:
-    """As ``StateReader.runs``, of series that need no heartbeat; every ``every_ms``, 0 for the window's."""
+    """As ``StateReader.runs``, for series without a heartbeat; the step is ``every_ms``, or that of the
+    window if 0."""
     found: list[GaugeRun] = []
     every_ms = every_ms or step_ms(window)
     gap_ms = max(reader.settings.max_gap_ms, every_ms)
@@ -117,14 +119,15 @@ def steps_of(
 
 
 def largest(reader: ClusterReader, spec: MetricLike, labels: Sequence[str], range_ms: int) -> PromQL:
-    """The largest by ``labels`` of the last samples of a metric, whatever the scrape renamed."""
+    """The largest of the last samples of a metric by ``labels``, under their own names even if a scrape
+    renamed them."""
     last = over_time("last_over_time", reader.select(spec.name), range_ms)
     return by("max", labels, reader.as_exported(last, labels))
 
 
 def spans(reader: ClusterReader, selector: PromQL, window: Window, step_ms: int) -> Iterator[Window]:
-    """``window`` in as few parts as keep answers about the series of ``selector`` small, by how many there
-    are at its start, its middle and its end."""
+    """``window`` in as few parts as keep the answers for ``selector`` small, judged by the number of its
+    series at the start, the middle and the end."""
     each = over_time("last_over_time", selector, min(window.length_ms, _COUNTED_MS))
     half = max(1, window.length_ms // 2)
     found = reader.matrix(by("count", (), each), window.start_ms, window.start_ms + 2 * half, half)
@@ -134,7 +137,8 @@ def spans(reader: ClusterReader, selector: PromQL, window: Window, step_ms: int)
 
 
 def covering(runs: Iterable[GaugeRun], start_ms: int, end_ms: int) -> list[tuple[int, int, GaugeRun | None]]:
-    """``[start_ms, end_ms)`` cut where another of the ``runs`` of one subject holds: the last to begin."""
+    """``[start_ms, end_ms)`` cut where another of the ``runs`` of one subject holds: the one that began last
+    counts."""
     inside = sorted(
         (run for run in runs if run.start_ms < end_ms and run.end_ms > start_ms), key=lambda run: run.start_ms
     )
@@ -150,7 +154,7 @@ def covering(runs: Iterable[GaugeRun], start_ms: int, end_ms: int) -> list[tuple
 
 
 def by_labels(runs: Iterable[GaugeRun], labels: Sequence[str]) -> dict[tuple[str, ...], list[GaugeRun]]:
-    """Runs by the values of ``labels``, empty where absent."""
+    """Runs by the values of ``labels``; an absent label is the empty text."""
     found: dict[tuple[str, ...], list[GaugeRun]] = {}
     for run in runs:
         found.setdefault(values_of(run, labels), []).append(run)
@@ -162,7 +166,7 @@ def values_of(run: GaugeRun, labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def clipped(runs: Iterable[GaugeRun], window: Window) -> list[GaugeRun]:
-    """What of them lies in ``window``."""
+    """The part of the runs that lies in ``window``."""
     return [
         replace(run, start_ms=max(run.start_ms, window.start_ms), end_ms=min(run.end_ms, window.end_ms))
         for run in runs
@@ -171,14 +175,14 @@ def clipped(runs: Iterable[GaugeRun], window: Window) -> list[GaugeRun]:
 
 
 def _range_ms(every_ms: int) -> int:
-    """Prometheus 2 counts a sample at the very beginning of a range to it, Prometheus 3 does not."""
+    """Prometheus 2 counts a sample at the very beginning of a range as inside it, Prometheus 3 does not."""
     return every_ms - 1
 
 
 def _steps(
     reader: ClusterReader, expression: PromQL, selector: PromQL, window: Window, every_ms: int
 ) -> list[ResultSeries]:
-    """Of the steps that touch ``window``; one list of points for each series."""
+    """The samples of the steps that touch ``window``; one list of points for each series."""
     first = window.start_ms // every_ms * every_ms + every_ms
     last = -(-window.end_ms // every_ms) * every_ms
     joined: dict[tuple[tuple[str, str], ...], ResultSeries] = {}

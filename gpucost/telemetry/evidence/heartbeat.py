@@ -23,8 +23,8 @@ _MOST_FALSE_DAYS = 31
 
 
 def covered(reader: ClusterReader, now_ms: int) -> Window | None:
-    """From the first heartbeat to as far as windows can be read already; None when there is no such time.
-    Whose heartbeats are believed is told near the first and near the last of them."""
+    """From the first heartbeat to the latest time up to which windows can be read; None when there is no such
+    time. Which heartbeats are believed is decided near the first and near the last of them."""
     settings, anybody = reader.settings, reader.of_anybody()
     start, end = now_ms - settings.history_ms, settings.upto(now_ms + DAY_MS)
     first = _first_believed(reader, _first_beat(anybody, start, end, DAY_MS), end)
@@ -39,7 +39,8 @@ def covered(reader: ClusterReader, now_ms: int) -> Window | None:
 
 
 def _first_believed(reader: ClusterReader, first: int | None, end_ms: int) -> int | None:
-    """The first heartbeat from ``first`` on that is believed; ``first`` where for long only others beat."""
+    """The first believed heartbeat from ``first`` on; ``first`` where for a long time only unbelieved ones
+    exist."""
     at = first
     for _ in range(_MOST_FALSE_DAYS):
         if at is None:
@@ -55,18 +56,18 @@ def _first_believed(reader: ClusterReader, first: int | None, end_ms: int) -> in
 
 
 def _by_every_target(reader: ClusterReader, last: int) -> int:
-    """The last instant at which every target that goes on had been scraped: of several shards, each shows
-    some of the pods, and what the others show is as old as their own scrapes."""
+    """The last instant by which every target that still runs had been scraped. Of several shards each shows
+    some of the pods, so what the others show is as old as their own scrapes."""
     near = _samples(reader, last - reader.settings.max_gap_ms, last)
     return min((int(beats[-1]) for beats in (_beats([one]) for one in near) if len(beats)), default=last)
 
 
 def read_evidence(reader: ClusterReader, window: Window) -> tuple[ScrapeEvidence, list[ResultSeries]]:
-    """What ``window`` needs of the heartbeats, and their series.
+    """The heartbeats that ``window`` needs, and their series.
 
-    Raises NotCovered when the source has no heartbeat at or before the window's start (it is older than
-    the source's memory) or none late enough after its end (it is not yet complete; for one look, none at or
-    after its end).
+    Raises NotCovered when the source has no heartbeat at or before the window's start (the window is older
+    than the source's memory) or none late enough after its end (it is not yet complete; with ``as_of_ms``,
+    none at or after its end).
     """
     settings = reader.settings
     early, late = window.start_ms - settings.lateness_ms, window.end_ms + settings.lateness_ms
@@ -99,7 +100,7 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
     end = int(beats[-1]) if has_end else _first_beat(reader, late, until, HOUR_MS)
     is_look = reader.settings.as_of_ms is not None
     if end is None and is_look and len(beats) and beats[-1] >= window.end_ms:
-        end = int(beats[-1])  # all that is known when somebody looks
+        end = int(beats[-1])  # with as_of_ms, the last heartbeat before it
     if end is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not yet complete: the source holds no heartbeat "
@@ -127,7 +128,7 @@ def _last_beat(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) 
 
 
 def _beating(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> list[int]:
-    """The instants at which a step with a heartbeat ends: a coarse look over long stretches."""
+    """The ends of the steps that have a heartbeat: a coarse query for long ranges."""
     expression = by("max", (), over_time("max_over_time", reader.heartbeat, step_ms))
     found = reader.matrix(expression, start_ms, end_ms, step_ms)
     return [at for one in found for at, up in zip(*points(one), strict=True) if up >= 1]
@@ -145,7 +146,8 @@ def _beats(series: list[ResultSeries]) -> IntArray:
 def duplicates(
     reader: ClusterReader, series: list[ResultSeries], evidence: ScrapeEvidence
 ) -> list[DataProblem]:
-    """A problem when collectors that no replica label tells apart run at once and export the same pods."""
+    """A problem where several collectors run at once, no replica label tells them apart, and they export the
+    same pods."""
     replicas = set(reader.settings.replica_labels)
     spans: dict[tuple[tuple[str, str], ...], tuple[int, int]] = {}
     for one in series:

@@ -1,9 +1,7 @@
 """Nodes of one window: their properties and their capacity, constant between changes.
 
 As with pods, nodes whose series are complete and unchanged come from a few aggregated queries for all of
-them; the others are read scrape by scrape.
-
-What a node was, as rows of frames.NODES and frames.CAPACITY.
+them; the others are read scrape by scrape. The rows are those of frames.NODES and frames.CAPACITY.
 """
 
 from __future__ import annotations
@@ -102,8 +100,8 @@ def properties(span: NodeSpan, node_labels: Sequence[str]) -> NodeFrameRow:
 def capacity_rows(span: NodeSpan) -> Iterable[tuple[str, NodeFrameRow]]:
     """Resource, and from ``expected`` to ``schedulable`` of frames.CAPACITY.
 
-    A resource that is not advertised has 0 allocatable units: that is what was observed. Of one with a number
-    that is none, nothing is known.
+    A resource that is not advertised has 0 allocatable units: that is what was observed. A resource whose
+    number is not a valid number of units is unknown.
     """
     state = span.state
     wrong = {resource for _, resource, _ in nonsense(span)}
@@ -121,7 +119,7 @@ def capacity_rows(span: NodeSpan) -> Iterable[tuple[str, NodeFrameRow]]:
 
 
 def nonsense(span: NodeSpan) -> list[tuple[str, str, float]]:
-    """Metric, resource and value of each number that no number of units can be."""
+    """Metric, resource and value of each number that is not a valid number of units."""
     found = [(*key, value) for key, value in span.state.items() if key[0] in _COUNTED]
     return sorted(each for each in found if unit_count(each[2]) is None)
 
@@ -162,7 +160,8 @@ def read_nodes(
 def rows_of(
     reader: ClusterReader, spans: Iterable[NodeSpan], window: Window
 ) -> tuple[list[NodeFrameRow], list[NodeFrameRow], list[DataProblem]]:
-    """Rows of frames.NODES and of frames.CAPACITY, clipped to the window, and which numbers made no sense."""
+    """Rows of frames.NODES and of frames.CAPACITY, clipped to the window, and the numbers that were not
+    valid."""
     nodes: list[NodeFrameRow] = []
     capacity: list[NodeFrameRow] = []
     problems: dict[DataProblem, None] = {}
@@ -201,7 +200,7 @@ def _info_rows(reader: ClusterReader, result: Sequence[ResultSeries]) -> Iterabl
 
 
 def _states(result: Sequence[ResultSeries], tag: str = "__name__") -> tuple[dict[str, NodeNumbers], set[str]]:
-    """Values by node; and the nodes that were found twice, under their own label and a renamed one."""
+    """Values by node; and the nodes that were found twice, once under a label that the scrape renamed."""
     states: dict[str, NodeNumbers] = defaultdict(dict)
     twice: set[str] = set()
     keys = zip(own_column(result, "node"), column(result, tag), column(result, "resource"), strict=True)
@@ -214,7 +213,7 @@ def _states(result: Sequence[ResultSeries], tag: str = "__name__") -> tuple[dict
 
 
 def _changed(reader: ClusterReader, evidence: ScrapeEvidence) -> set[str]:
-    """Nodes of which any number is not the same in all samples of the evidence."""
+    """Nodes with any number that is not the same in all samples of the evidence."""
     parts = []
     for name in _CONSTANT:
         highest, lowest = (
@@ -231,7 +230,7 @@ def _incomplete(
     infos: Mapping[str, set[NodeInfoLabels]],
     states: Mapping[str, NodeNumbers],
 ) -> set[str]:
-    """Nodes whose series are not all there from their start to their end, or whose labels changed."""
+    """Nodes whose series do not cover the time from their start to their end, or whose labels changed."""
     info = by("sum", _NODE, _over(reader, evidence, "count_over_time", _INFO))
     ended = by("sum", _NODE, _over(reader, evidence, "count_over_time", NODE_END.name))
     result = reader.vector(
@@ -255,7 +254,7 @@ def _incomplete(
 
 
 def _patchy(reader: ClusterReader, evidence: ScrapeEvidence, info: PromQL) -> set[str]:
-    """Nodes of which some series has not as many samples as ``info``, the number of the node's scrapes."""
+    """Nodes with a series that has fewer or more samples than ``info``, the number of the node's scrapes."""
     parts = [
         differing_within(
             by("sum", (*_NODE, "resource"), _over(reader, evidence, "count_over_time", name)), info, _NODE
@@ -295,7 +294,7 @@ def _odd_spans(
 def _by_scrape(
     reader: ClusterReader, group: Sequence[ResultSeries], evidence: ScrapeEvidence
 ) -> tuple[dict[int, NodeInfoLabels], dict[int, NodeNumbers]]:
-    """Labels and numbers of one node at each instant it was seen; labels last until others are seen."""
+    """Labels and numbers of one node at each instant it was seen; labels hold until others are seen."""
     states: dict[int, NodeNumbers] = defaultdict(dict)
     seen_infos: dict[int, NodeInfoLabels] = {}
     for series, info in zip(group, _info_rows(reader, group), strict=True):

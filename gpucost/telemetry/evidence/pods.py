@@ -1,6 +1,6 @@
-"""Pods of one window: a few aggregated queries for all of them, raw samples for the odd ones.
+"""Pods of one window: a few aggregated queries for most of them, raw samples for the exceptions.
 
-A pod is its uid, whatever its other labels do; its units are counted per resource.
+A pod is identified by its uid, whatever its other labels are; its units are counted per resource.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _FOREVER_MS = 1 << 62
 # (pod uid, resource), and (uid, resource, units, start, end)
 OwnPodResource = tuple[str, str]
 OwnPodSpan = tuple[str, str, int, int, int]
-# From when to when a pod had these values of _HOLDER.
+# The interval in which a pod had these values of _HOLDER.
 OwnerSpans = list[tuple[int, int, tuple[str, ...]]]
 
 
 def read_pods(
     reader: ClusterReader, evidence: ScrapeEvidence
 ) -> tuple[list[tuple[object, ...]], list[DataProblem]]:
-    """Rows of frames.ALLOCATIONS, clipped to the window, and what could not be made sense of."""
+    """Rows of frames.ALLOCATIONS, clipped to the window, and problems."""
     spans, odd = _plain_spans(reader, evidence)
     odd_spans, problems = _odd_spans(reader, evidence, odd)
     window = evidence.window
@@ -86,7 +86,7 @@ def read_pods(
 
 
 def _plain_spans(reader: ClusterReader, evidence: ScrapeEvidence) -> tuple[list[OwnPodSpan], set[str]]:
-    """Spans of the pods whose samples are as many as their timestamps say; uids of all the others."""
+    """Spans of the pods whose samples are as many as their timestamps imply; uids of all the others."""
     claims = _claims(reader, evidence)
     requests, starts, ends = (claims[name] for name in _TIMELINES)
     subjects = list(requests)
@@ -170,7 +170,7 @@ def _odd_spans(
 
 
 def _owners(reader: ClusterReader, evidence: ScrapeEvidence, uids: set[str]) -> Mapping[str, OwnerSpans]:
-    """Who each pod belonged to, by time: nearly always one entry, valid forever."""
+    """The owner of each pod over time: nearly always one entry that is valid for ever."""
     found = _label_sets(reader, evidence, reader.select(POD_OWNER_INFO.name), _OWNER_QUERY, uids)
     found |= _identities(reader, evidence, uids - found.keys())
     several = {uid for uid, sets in found.items() if len(sets) > 1}
@@ -189,7 +189,7 @@ def _owners(reader: ClusterReader, evidence: ScrapeEvidence, uids: set[str]) -> 
 def _identities(
     reader: ClusterReader, evidence: ScrapeEvidence, uids: set[str]
 ) -> dict[str, set[tuple[str, ...]]]:
-    """For pods without owner series: what their request series say. One label set each, the smallest."""
+    """For pods without owner series: the labels of their request series. One label set each, the smallest."""
     if not uids:
         return {}
     selector = reader.select(POD_GPU_REQUEST.name, one_of("pod_uid", sorted(uids)))

@@ -1,16 +1,15 @@
-"""What was measured on the time that pods held, and how far their jobs came: rises of counters.
+"""Signals of the time that pods held, memory in use, and the progress of jobs.
 
-Signals are the difference of two values of a counter, at most a scrape interval away from the edges of the
-window; what one window leaves out the next one has, so that windows add up (telemetry.rises). The GPU
-exporter's counters begin at 0 at an instant it tells, and go on over its restarts. Progress comes from other
-people's counters, of which none of this is known, so there it is ``increase()``. Money never depends on
-either. What has no samples has no row, and no zero.
+Signals are increases of counters: differences of two values, at most a scrape interval away from the edges of
+the window; what one window leaves out the next one has, so that windows add up (``counter_increase``). The
+GPU exporter's counters begin at 0 at an instant that it exports, and go on over its restarts. Progress comes
+from counters of other programs, which promise none of this, so there ``increase()`` is used. Money never
+depends on either. What has no samples has no row, and no zero.
 
-Memory in use of what pods held: readings of GPUs, once a minute, joined with who held them then.
-
-Memory is a level, not a counter, and belongs to a GPU: so it is looked at at instants, at which the exporter
-says which pods hold the GPU, and each instant stands for the minute before it. Of a GPU that several pods
-share, each has the part that it holds of it: no driver says whose memory is whose on every kind of share.
+Memory is a level, not a counter, and belongs to a GPU. It is read once a minute; at each instant the exporter
+says which pods hold the GPU, and the reading stands for the minute before it. Of a GPU that several pods
+share, each gets the part of the memory that it holds of the GPU: no driver reports memory per pod on every
+kind of share.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_pl
 from gpucost.telemetry.prometheus.source_settings import ProgressMetric
 
 EVERY_MS = MINUTE_MS
-# How much one query may look at: Prometheus holds the readings of all GPUs at all of its instants in memory,
+# How many readings one query may cover: Prometheus holds the readings of all GPUs at all instants in memory,
 # and refuses more than 50 million values (--query.max-samples). With 40,000 GPUs these are 36.
 MOST_MS = 4 * HOUR_MS
 _MIB = 1 << 20
-# Columns of frames.SIGNALS -> what makes the column's unit of the query's.
+# Columns of frames.SIGNALS -> the factor from the query's unit to the column's.
 MEMORY_UNITS: Mapping[str, float] = {
     "memory_observed_ms": EVERY_MS,
     "memory_used_mib_s": EVERY_MS / SECOND_MS / _MIB,
@@ -72,7 +71,7 @@ MEMORY_UNITS: Mapping[str, float] = {
 
 
 def memory_queries(reader: ClusterReader, pod: tuple[str, ...], range_ms: int) -> Mapping[str, PromQL]:
-    """By column of MEMORY_UNITS: sums over the instants of the range, of all that each ``pod`` held."""
+    """By column of MEMORY_UNITS: sums over the instants of the range, over all that each ``pod`` held."""
     share = by(
         "max",
         POD_GPU_SHARE.labels,
@@ -82,7 +81,7 @@ def memory_queries(reader: ClusterReader, pod: tuple[str, ...], range_ms: int) -
     used, total, ratio = (
         _of_device(reader, spec) for spec in (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_BOARD_RATIO)
     )
-    # Of a MIG instance's memory all is its holder's, though the instance is only a part of a GPU.
+    # All memory of a MIG instance is its holder's, though the instance is only a part of a GPU.
     part = divided(share, ratio, DEVICE_LABELS)
     instants = {
         "memory_observed_ms": by("sum", pod, where_any(share, used, DEVICE_LABELS)),
@@ -135,7 +134,7 @@ def _of_pods(rises: CounterIncrease, column: str) -> SampleGrid:
     """In the counter's unit, by _POD."""
     found = rises.of(SIGNAL_METRICS[column])
     if column == "energy_observed_ms":
-        # Where energy did not rise nobody read it.
+        # Energy that did not rise was not read.
         energy = rises.of(POD_ENERGY).of(found.keys)
         found = SampleGrid(found.keys, np.where(energy > 0, found.values, np.nan))
     return found.summed(len(_POD))
@@ -204,6 +203,6 @@ def _increases(
 
 
 def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:
-    """The window in steps, together while their lengths are equal: one query for each list."""
+    """The window in steps, grouped by equal length: one query for each group."""
     steps = window.split(reader.settings.signal_step_ms)
     return [list(group) for _, group in groupby(steps, key=lambda step: step.length_ms)]

@@ -1,4 +1,3 @@
-"""What only detectors look at, out of gpucost's own series: activity, demand, stalls, evictions, health,
-quotas, and requests of servers. Must not: money; anything that attribution needs.
-Begin with ``history_frames``, which puts the frames together.
-"""
+"""What only detectors read, out of gpucost's own series: activity, demand, stalls, evictions, health, quotas,
+and requests of servers. What must not live here: money; anything that attribution needs. Begin with
+``history_frames``, which puts the frames together."""

@@ -1,4 +1,4 @@
-"""Stretches in which a GPU was there but broken: lost, or after an error that only a reset repairs."""
+"""Stretches in which a GPU was present but broken: lost, or after an error that only a reset repairs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpucost.telemetry.prometheus.promql import (
 GpuHealthKey = tuple[str, ...]
 LOST = "lost"
 LONGEST_MS = HOUR_MS
-"""How long an error counts where nothing says that the GPU was repaired: who looks after it should have."""
+"""How long an error counts where no series shows a repair: an operator should have acted by then."""
 BROKEN_XIDS = frozenset({46, 48, 62, 64, 79, 95, 110, 119, 120, 136, 140, 143, 156, 158})
 """Errors after which the GPU must be reset or its node rebooted before it is used again: those whose
 immediate action is RESET_GPU or RESTART_BM in NVIDIA's catalogue (https://docs.nvidia.com/deploy/xid-errors/
@@ -63,7 +63,7 @@ def read_health(reader: ClusterReader, window: Window, capacity: pd.DataFrame) -
 
 
 def _ever_lost(reader: ClusterReader, wide: Window) -> Iterator[str]:
-    """GPUs that were lost at some time: of most nothing else need be known."""
+    """GPUs that were lost at some time; for most GPUs no further query is needed."""
     least = over_time("min_over_time", reader.select(GPU_UP.name), wide.length_ms)
     lost = by("min", _GPU, reader.as_exported(least, _GPU))
     for each in reader.vector(below(lost, 1), wide.end_ms):
@@ -109,7 +109,7 @@ def _after_errors(
 
 
 def _restarts(runs: Sequence[GaugeRun]) -> Iterator[int]:
-    """When the counter began anew, or was gone for good: its node booted, or is no more."""
+    """When the driver's counter began anew or ended for good: the node booted, or was removed."""
     for run, following in pairwise(runs):
         if following.value < run.value:
             yield following.start_ms
@@ -117,7 +117,7 @@ def _restarts(runs: Sequence[GaugeRun]) -> Iterator[int]:
 
 
 def _drained(capacity: pd.DataFrame) -> dict[str, list[tuple[int, int]]]:
-    """By node, when it took no pods."""
+    """By node, when it accepted no pods."""
     found: dict[str, list[tuple[int, int]]] = {}
     closed = capacity[capacity["schedulable"] == 0]
     columns = (closed[name].tolist() for name in ("node", "start_ms", "end_ms"))

@@ -1,10 +1,9 @@
-"""What detectors look at beyond attribution's frames, out of Prometheus (contract.frames.HISTORY_FRAMES).
+"""The frames that only detectors read, out of Prometheus (contract.frames.HISTORY_FRAMES).
 
-What each GPU did for each pod, in steps of a few minutes: rises of the GPU exporter's counters.
-
-As signals (telemetry.signals), by GPU and without any that nobody held. Every rise is the difference of two
-readings: what a step without a reading had is in the next one, so steps add up, and a counter that did not
-move is exactly 0.
+Activity is what each GPU did for each pod, in steps of a few minutes: increases of the GPU exporter's
+counters, as signals (``evidence.signals``), but by GPU, and without time that had no holder. Every increase
+is the difference of two readings: what a step without a reading had is in the next one, so steps add up, and
+a counter that did not move is exactly 0.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from gpucost.telemetry.history.serving import read_serving
 from gpucost.telemetry.history.workload_history import read_demand, read_evictions, read_stalls
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
-# Column -> its counter, and what makes the column's unit of the counter's.
+# Column -> its counter, and the factor from the counter's unit to the column's.
 _RISES: Mapping[str, tuple[GpuMeasure, int]] = {
     "held_ms": (GpuMeasure.HELD, SECOND_MS),
     "observed_ms": (GpuMeasure.OBSERVED, SECOND_MS),
@@ -67,7 +66,7 @@ _MEMORY: Mapping[str, MetricSpec] = {
     "memory_used_bytes": GPU_MEMORY_USED,
     "memory_total_bytes": GPU_MEMORY_TOTAL,
 }
-# Unknown where nothing was observed, however still the counter stood.
+# Unknown where nothing was observed, even if the counter stood still.
 _OBSERVED_BY = {"busy_ms": "observed_ms", "sm_active_ms": "sm_observed_ms"}
 _DEVICE = tuple(PLACE.index(label) for label in DEVICE_LABELS)
 
@@ -118,16 +117,16 @@ NEEDED: Mapping[str, FrameSpec] = {
     HEALTH.name: CAPACITY,
     SERVING.name: ALLOCATIONS,
 }
-"""What must be read for a frame beside it."""
+"""The frames that each frame needs beside it."""
 
 
 def with_history(
     reader: ClusterReader, window: Window, read: ClusterFrames, wanted: Collection[str] | None = None
 ) -> ClusterFrames:
-    """``read``, which are the frames of ``window``, with those that only detectors look at; of these only the
-    ``wanted``, by name, unless None. For them, ``read`` must have what is NEEDED.
+    """``read``, the frames of ``window``, with those that only detectors read; of these only the ``wanted``,
+    by name, unless None. For them, ``read`` must include the frames of NEEDED.
 
-    Raises the SourceErrors of the wire.
+    Raises the SourceErrors of the client.
     """
     history = _History(reader, window, read)
     found = {
@@ -139,7 +138,7 @@ def with_history(
 
 
 class _History:
-    """Each frame, by its name; what several of them need is read once."""
+    """Each frame, by its name; inputs that several of them need are read once."""
 
     def __init__(self, reader: ClusterReader, window: Window, read: ClusterFrames) -> None:
         self._reader = reader
@@ -172,7 +171,7 @@ class _History:
         return frame_of(HEALTH, read_health(self._reader, self._window, self._read.capacity))
 
     def _resources(self) -> Iterator[str]:
-        """What the collector showed to be GPU resources."""
+        """Resources that the collector exported as GPU resources."""
         if self._read.capacity.empty:
             yield from (run.labels["resource"] for run in self._state.runs(NODE_GPU_CAPACITY, ("resource",)))
         yield from self._read.capacity["resource"].tolist()

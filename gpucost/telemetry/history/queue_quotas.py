@@ -1,4 +1,4 @@
-"""What each queue might use and used: Kueue's ClusterQueues and Volcano's queues, GPU resources only."""
+"""Quota and usage of each queue: Kueue's ClusterQueues and Volcano's queues, GPU resources only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 QuotaKey = tuple[str, ...]
 KUEUE, VOLCANO = "kueue", "volcano"
 VOLCANO_ROOT = "root"
-"""Parent of Volcano's queues that name none (volcano, plugins/capacity)."""
+"""The parent of Volcano queues that name none (volcano, plugins/capacity)."""
 _KUEUE_KEY = ("cluster_queue", "flavor", "resource")
 _AMOUNTS: Mapping[str, MetricSpec | None] = {
     "nominal": m.CLUSTER_QUEUE_NOMINAL,
@@ -42,7 +42,7 @@ _OF_VOLCANO: Mapping[str, MetricSpec | None] = {
 
 def read_quotas(state: StateReader, resources: Collection[str]) -> list[FrameRow]:
     """Rows of frames.QUOTAS, clipped to the window. GPU resources are those of the standard catalogue and
-    ``resources``, which the collector showed to be some."""
+    ``resources``, which the collector exported as such."""
     return [
         *quota_rows(state, KUEUE, _KUEUE_KEY, _AMOUNTS, _QuotaCohorts(state), resources),
         *quota_rows(state, VOLCANO, ("volcano_queue", "resource"), _OF_VOLCANO, _Parents(state), resources),
@@ -50,7 +50,7 @@ def read_quotas(state: StateReader, resources: Collection[str]) -> list[FrameRow
 
 
 class GaugeRunReader(Protocol):
-    """Stretches of gauges in a window, of whatever exporter."""
+    """A reader of runs of gauges in a window, from any exporter."""
 
     @property
     def reader(self) -> ClusterReader: ...
@@ -62,7 +62,7 @@ class GaugeRunReader(Protocol):
 
 
 class CohortTree:
-    """Parents of queues or cohorts, and what a queue's cohort was at an instant."""
+    """Parents of queues or cohorts over time; answers which cohort a queue belonged to at an instant."""
 
     def __init__(self, parents: Mapping[str, Sequence[GaugeRun]]) -> None:
         self.parents = parents
@@ -117,8 +117,8 @@ def quota_rows(
     tree: CohortTree,
     resources: Collection[str],
 ) -> Iterator[FrameRow]:
-    """Of one scheduler: ``key`` are the labels of a queue (and flavor), the resource last; ``amounts`` the
-    series of the frame's columns."""
+    """Rows of one scheduler. ``key`` are the labels of a queue (and flavor), the resource last; ``amounts``
+    are the series of the frame's columns."""
     catalog = ResourceCatalog()
     found = {
         name: {} if spec is None else by_labels(state.runs(spec, key), key) for name, spec in amounts.items()
@@ -135,7 +135,7 @@ def _rows(
     amounts: Sequence[Sequence[GaugeRun]],
     tree: CohortTree,
 ) -> Iterator[FrameRow]:
-    """Stretches in which nothing of it changed. Where the queue was not seen there is none."""
+    """Stretches in which no amount of the queue changed. There is none where the queue was not seen."""
     window = state.window
     cuts = {edge for edge in tree.edges if window.start_ms < edge < window.end_ms}
     for runs in amounts:

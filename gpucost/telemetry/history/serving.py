@@ -1,9 +1,9 @@
-"""What reached servers: rises of the counters that serving stacks export, and of the bytes a pod received.
+"""Requests to servers: increases of the counters that serving stacks export, and of the bytes a pod received.
 
-A pod is named by the labels that Prometheus gave the scrape (``namespace`` and ``pod``), never by what the
-series itself says (``exported_``): whoever writes a series so writes it about a pod of its own. A counter
-``by`` workload names others, so it is read from the namespaces of the settings only; and it has rows only
-where something came, since what it does not see may have come another way.
+A pod is identified by the labels that Prometheus gave the scrape (``namespace`` and ``pod``), never by the
+series' own labels (``exported_``): so a writer of such series can only write about its own pod. A counter
+``by`` workload names other pods, so it is read from the namespaces of the settings only; and it has rows only
+where requests came, since requests that it does not see may have come another way.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from gpucost.telemetry.prometheus.source_settings import ServingCounter
 
 _SERVES = {kind.value for kind in JobKind if workload_class(kind) is WorkloadClass.SERVING}
 _LOOKS = 4
-# Who a series is about -> the pods, each (start, end, uid) of what it held.
+# The subject of a series -> its pods, each (start, end, uid) of what it held.
 _Names = Mapping[tuple[str, str], Sequence[tuple[int, int, str]]]
 
 
 def read_serving(reader: ClusterReader, window: Window, allocations: pd.DataFrame) -> pd.DataFrame:
-    """Rows of frames.SERVING for the servers among ``allocations``, in steps as those of activity.
+    """Rows of frames.SERVING for the servers among ``allocations``, in the steps of activity.
 
-    One question where none of the counters is there, none where there are no servers.
+    One query where none of the counters exists, none where there are no servers.
     """
     rows = list[FrameRow]()
     servers = allocations[allocations["job_kind"].astype(object).isin(_SERVES).to_numpy(bool)]
@@ -70,7 +70,7 @@ def _named(servers: pd.DataFrame, column: str) -> _Names:
 
 
 def _present(reader: ClusterReader, window: Window, namespaces: Sequence[str]) -> frozenset[str]:
-    """Which of the counters are there, asked at once at a few instants."""
+    """Which of the counters exist: one query at a few instants."""
     names = sorted({counter.metric for counter in reader.settings.serving})
     if not names:
         return frozenset()
@@ -128,8 +128,8 @@ def _readings(reader: ClusterReader, counter: ServingCounter, range_ms: int, nam
 
 
 def _steps(values: np.ndarray, *, from_zero: bool) -> Iterator[tuple[int, float]]:
-    """(step, rise) of steps with a reading. A counter that fell began again at 0; one that appears began
-    there too, where that errs on the side of a call that was none."""
+    """(step, increase) for steps with a reading. A counter that fell began again at 0; a counter that appears
+    is taken to begin at 0 too, which can only report a request too many."""
     before = values[0]
     for n, value in enumerate(values[1:].tolist()):
         if np.isnan(value):

@@ -1,9 +1,8 @@
-"""Who waited for GPUs, and for what: Kueue's workloads, and jobs that no workload stands for.
+"""Which jobs waited for GPUs, which gangs stalled, and which attempts were cut short.
 
-Stretches in which a gang held GPUs while it lacked members, as the queue collector tells them.
-
-Attempts that were cut short: pods that kube-scheduler preempted, as they say themselves, and pods that
-ended when Kueue's count of their workload's evictions rose.
+Demand: Kueue's workloads, and jobs that no workload stands for. Stalls: stretches in which a gang held GPUs
+while it lacked members, as the queue collector exports them. Evictions: pods that kube-scheduler preempted,
+according to their own condition, and pods that ended when Kueue's count of their workload's evictions rose.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ from gpucost.telemetry.prometheus.cluster_reader import (
 DemandKey = tuple[str, ...]
 NO_NODES = "__none__"
 NOT_KNOWN = "__unknown__"
-"""In place of products, where no node would take the pods, or nobody knows which: neither is any product."""
+"""Stands in place of products where no node would take the pods, or where that is unknown: neither is a
+product."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadEventKind:
-    """The metrics of what waits; ``key`` are the labels that name it. ``owned`` are columns of the frame and
-    the labels of ``info`` (or of the key) that they come from; empty for none."""
+    """The metrics of one kind of waiting subject; ``key`` are the labels that name it. ``owned`` are columns
+    of the frame and the labels of ``info`` (or of the key) that they come from; empty for none."""
 
     key: tuple[str, ...]
     waiting: MetricSpec
@@ -87,7 +87,7 @@ _JOBS = _WorkloadEventKind(
 
 
 class _Around(NamedTuple):
-    """What is known of one that waits."""
+    """The series about one waiting subject."""
 
     waiting: Sequence[GaugeRun]
     info: Sequence[GaugeRun]
@@ -153,7 +153,7 @@ def _rows(state: StateReader, kind: _WorkloadEventKind, run: GaugeRun, around: _
 
 
 def _begun_ms(state: StateReader, run: GaugeRun, around: _Around) -> int:
-    """When it was queued, where that is shortly before it was first seen, or within its first step."""
+    """When it was queued, if that is shortly before it was first seen, or within its first step."""
     earliest = run.start_ms - state.reader.settings.lateness_ms
     for queued in around.queued:
         at_ms = round(queued.value * 1000)
@@ -173,7 +173,7 @@ def _products(run: GaugeRun) -> str:
 
 
 def _nearest(runs: Sequence[GaugeRun], at_ms: int) -> GaugeRun | None:
-    """The one that holds then, else the last before, else the first."""
+    """The run that holds then, else the last before, else the first."""
     for run in reversed(runs):
         if run.start_ms <= at_ms:
             return run
@@ -186,8 +186,8 @@ _GANG_OWNED = ("namespace", "job_kind", "job_name", "job_uid", "queue")
 
 def read_stalls(state: StateReader) -> list[FrameRow]:
     """Rows of frames.STALLS, clipped to the window: from the instant that the series names to the minute in
-    which it was last seen. One that goes on after a gap in which nothing was seen went on all through it,
-    since it names the same instant."""
+    which it was last seen. A stall that is seen on both sides of a gap went on through the gap, since the
+    series names the same instant."""
     since = by_labels(state.runs(m.GANG_PARTIAL_SINCE, _GANG_KEY), _GANG_KEY)
     if not since:
         return []
@@ -205,7 +205,7 @@ def read_stalls(state: StateReader) -> list[FrameRow]:
 
 
 def _stretches(runs: Sequence[GaugeRun]) -> Iterator[tuple[int, int]]:
-    """Of runs of one gang in order: one stretch for each instant that is named."""
+    """Ordered runs of one gang -> one stretch for each instant that is named."""
     ends: dict[int, int] = {}
     for run in runs:
         ends[round(run.value * 1000)] = run.end_ms
@@ -246,13 +246,13 @@ def _stall_rows(
 
 
 def _at(runs: Sequence[GaugeRun], at_ms: int) -> GaugeRun | None:
-    """What held then, or was last seen before it; else what was seen first."""
+    """The value that held then, or was last seen before it; else the first one seen."""
     return next((run for run in reversed(runs) if run.start_ms <= at_ms), runs[0] if runs else None)
 
 
 NEAR_MS = 10 * MINUTE_MS
-"""How far apart the rise and the end of a pod may be: pods have a grace period, and Kueue counts the eviction
-before it stops them, or (PodsReadyTimeout of a pod that is gone) after."""
+"""The greatest distance between the increase and the end of a pod: pods have a grace period, and Kueue counts
+the eviction before it stops them, or (PodsReadyTimeout of a pod that is gone) after."""
 _KEY = ("workload_uid", "namespace", "workload")
 NO_CHECKPOINT = -1
 
@@ -263,7 +263,7 @@ class _Rise(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """Of one pod, as the frame of allocations has it."""
+    """One pod with its held time, as in the frame of allocations."""
 
     pod_uid: str
     job_uid: str
@@ -274,8 +274,8 @@ class _Attempt(NamedTuple):
 
 def read_evictions(reader: ClusterReader, window: Window, allocations: pd.DataFrame) -> list[FrameRow]:
     """Rows of frames.EVICTIONS: of the pods that ended in the window, those that kube-scheduler preempted,
-    and of others those whose workload was evicted within ten minutes of their end. Of these a pod that ended
-    by itself then cannot be told from one that was stopped."""
+    and of the others those whose workload was evicted within ten minutes of their end. Among the latter, a
+    pod that happened to end by itself cannot be told from one that was stopped."""
     state = StateReader(reader, Window(window.start_ms - NEAR_MS, window.end_ms + NEAR_MS))
     rises, preempted = _rises(state), _preempted(state)
     if not rises and not preempted:
@@ -300,8 +300,8 @@ def read_evictions(reader: ClusterReader, window: Window, allocations: pd.DataFr
 
 
 def risen(runs: Sequence[GaugeRun], is_known_before: bool, step_ms: int) -> Iterator[int]:
-    """When a counter was seen to have risen, of its runs in order, which were looked at in such steps. Its
-    first value is a rise only if it is known that the counter was not there before."""
+    """The instants at which a counter was seen to have risen, from its ordered runs at the given step. Its
+    first value counts as an increase only if the counter is known not to have existed before."""
     before = 0.0 if is_known_before else None
     for run in runs:
         if before is not None and run.value > before:
@@ -310,7 +310,7 @@ def risen(runs: Sequence[GaugeRun], is_known_before: bool, step_ms: int) -> Iter
 
 
 def _preempted(state: StateReader) -> dict[str, _Rise]:
-    """When kube-scheduler told a pod to stop, by its uid."""
+    """By uid of the pod, when kube-scheduler asked it to stop."""
     keys = ("pod_uid", "reason")
     told = by_labels(state.runs(m.POD_DISRUPTED, keys), keys)
     return {
@@ -336,7 +336,7 @@ def _rises(state: StateReader) -> dict[tuple[str, ...], list[_Rise]]:
 
 
 def _ended(window: Window, allocations: pd.DataFrame) -> Iterator[tuple[tuple[str, str], _Attempt]]:
-    """Pods that ended within the window; whoever holds until its end may go on."""
+    """Pods that ended within the window; a pod that holds until the window's end may go on."""
     by_pod = allocations.sort_values("start_ms").groupby("pod_uid", sort=False, observed=True)
     spans = by_pod.agg(
         namespace=("namespace", "last"),
@@ -356,7 +356,7 @@ def _ended(window: Window, allocations: pd.DataFrame) -> Iterator[tuple[tuple[st
 
 
 def _began(reader: ClusterReader, attempts: Sequence[_Attempt]) -> dict[str, int]:
-    """When pods began that held before the window did."""
+    """For pods that held before the window began: when they began."""
     if not attempts:
         return {}
     first, last = min(each.end_ms for each in attempts), max(each.end_ms for each in attempts)

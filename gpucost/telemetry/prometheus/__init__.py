@@ -1,4 +1,4 @@
-"""The server: its HTTP API with faults repaired, PromQL by functions, answers taken apart, one cluster's
-series, and who is believed. Must not: know what a pod, a node or a GPU is beyond the labels of scrape jobs;
-frames. Begin with ``api_client``, then ``cluster_reader``; every query goes through ``promql``.
-"""
+"""The Prometheus server: its HTTP API with faults repaired, PromQL built by functions, parsed answers, the
+series of one cluster, and which scrape jobs are believed. What must not live here: knowledge of pods, nodes
+or GPUs beyond the labels of scrape jobs; frames. Begin with ``api_client``, then ``cluster_reader``; every
+query is built in ``promql``."""

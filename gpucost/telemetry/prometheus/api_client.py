@@ -1,13 +1,11 @@
-"""The wire to anything that speaks the Prometheus HTTP API: PrometheusConnect with its faults repaired.
+"""Client of the Prometheus HTTP API: PrometheusConnect with its faults repaired.
 
 Repaired: queries travel in POST bodies, not in the URL; every request has a timeout and a cap on its body;
 warnings and infos are kept; every failure is a SourceError of its own kind; retries happen only where they
-can help; redirects are refused; long ranges are asked for in pieces. What warnings mean is the caller's
-to decide.
+can help; redirects are refused; long ranges are queried in pieces. The caller decides what warnings mean.
 
-HTTP whose whole answer has an end in time, its head too.
-
-The timeout of a socket is that of each wait: who sends a byte now and then is never late.
+The time limit of a request covers the whole answer, its head included. The timeout of a socket would not do:
+it covers each wait, so a server that sends a byte now and then would never run into it.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class TimedAdapter(HTTPAdapter):
-    """The read timeout of a request bounds all of its answer; beyond it is a read timeout."""
+    """The read timeout of a request covers its whole answer; an answer that takes longer is a read timeout."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
@@ -57,7 +55,7 @@ class TimedAdapter(HTTPAdapter):
 
 
 class _AnswerStream(io.RawIOBase):
-    """What a socket receives until ``deadline``; then reading raises TimeoutError."""
+    """The bytes that a socket receives until ``deadline``; after it, reading raises TimeoutError."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
         self._raw, self._sock, self._deadline = raw, sock, deadline
@@ -103,11 +101,12 @@ class _HttpsPool(HTTPSConnectionPool):
 
 
 _CHUNK_BYTES = 1 << 18
-# How far from the instant asked for an answer may be: caches and servers that wait for late samples move it.
+# How far from the requested instant an answer may be: caches and servers that wait for late samples move it.
 _MOVED_MS = 5 * MINUTE_MS
-# Of what a server says beside its answers.
+# How many of the server's warnings and infos are kept.
 _MOST_INFOS = 100
-# The first that is among the causes says what happened; without words, the operating system does.
+# The first of these among the causes says what happened; if it has no text, the operating system's text is
+# used.
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLCertVerificationError, "its TLS certificate is not trusted (prometheus.ca_file)"),
     (ssl.SSLError, "TLS failed; does it speak https?"),
@@ -139,7 +138,7 @@ class ClientSettings:
 
 @dataclass(slots=True)
 class QueryStats:
-    """What the server was asked and how long it took: ``query_seconds`` is time spent waiting for it."""
+    """Queries sent to the server; ``query_seconds`` is the time spent waiting for it."""
 
     queries: int = 0
     retries: int = 0
@@ -185,7 +184,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             timeout=(self.settings.connect_timeout_s, self.settings.read_timeout_s),
             method="POST",
         )
-        # In place of the library's own, which tries again by itself.
+        # In place of the library's own adapter, which retries by itself.
         session.mount(bare, TimedAdapter(max_retries=Retry(total=0, redirect=False)))
 
     def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
@@ -197,7 +196,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return checked(self.url, found, at_ms - _MOVED_MS, at_ms + _MOVED_MS)
 
     def query_range(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> QueryResponse:
-        """Values at ``start, start + step, … <= end``, asked for in pieces below the server's limit."""
+        """Values at ``start, start + step, … <= end``, queried in pieces below the server's limit."""
         if step_ms <= 0:
             raise InputError("step", step_ms, "a positive number of milliseconds")
         answers = []
@@ -215,7 +214,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return joined(answers)
 
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
-        """Every sample in ``[start, end]``, both ends included, asked for in pieces of a day."""
+        """Every sample in ``[start, end]``, both ends included, queried in pieces of a day."""
         answers = []
         for start, end in _spans(start_ms, end_ms, self.settings.max_raw_span_ms):
             # A range is open on its left from Prometheus 3 on: one millisecond more includes the start.
@@ -230,7 +229,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     def series(
         self, selector: PromQL, start_ms: int | None = None, end_ms: int | None = None
     ) -> QueryResponse:
-        """The label sets of all series that ``selector`` matches, with samples in that time or at any."""
+        """The label sets of all series that ``selector`` matches, with samples in the given time or at any
+        time."""
         form: dict[str, str] = {"match[]": selector}
         if start_ms is not None and end_ms is not None:
             form |= {"start": _seconds(start_ms), "end": _seconds(end_ms)}
@@ -242,20 +242,20 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return self._ask("labels", form, key="label")
 
     def label_values(self, label: str, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
-        """The values of one label of the series that ``selector`` matches, each as ``{"label": value}``: out
-        of the server's index, whatever the number of samples."""
+        """The values of one label of the series that ``selector`` matches, each as ``{"label": value}``.
+        Answered from the server's index, whatever the number of samples."""
         form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
         return self._ask(f"label/{label_name(label)}/values?{urlencode(form)}", None, key="label")
 
     def status(self, what: str) -> dict[str, str]:
-        """What the server says of itself: ``flags`` or ``runtimeinfo``. Not asked twice: many servers do not
-        know these (Thanos, Mimir). Raises SourceError."""
+        """What the server reports about itself: ``flags`` or ``runtimeinfo``. Not retried: many servers
+        (Thanos, Mimir) do not support it. Raises SourceError."""
         self.stats.queries += 1
         code, body = self._send(f"status/{what}", None, None)
         return parse_status(self.url, code, body)
 
     def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[ResultSeries]:
-        """The inherited call, through the repaired path."""
+        """The inherited call, through the repaired client."""
         form = {"query": query, **(params or {})}
         return self._ask("query", form, timeout).result
 
@@ -268,7 +268,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         params: Any = None,
         timeout: Any = None,
     ) -> list[ResultSeries]:
-        """The inherited call, through the repaired path; times keep their milliseconds."""
+        """The inherited call, through the repaired client; times keep their milliseconds."""
         form = {"query": query, "start": start_time.timestamp(), "end": end_time.timestamp(), "step": step}
         return self._ask("query_range", {**form, **(params or {})}, timeout).result
 
@@ -308,7 +308,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return answer
 
     def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
-        """Posts ``form``; without one, just asks."""
+        """Posts ``form``; without one, sends a GET."""
         read_timeout = timeout or self.settings.read_timeout_s
         try:
             with self._session.request(
@@ -354,7 +354,7 @@ def _spans(start_ms: int, end_ms: int, span_ms: int) -> Iterator[tuple[int, int]
 
 
 def _reason(error: BaseException) -> str:
-    """What failed below HTTP, in words; the classes of the libraries say it only in the chain of causes."""
+    """What failed below HTTP, as text; the libraries' exceptions say it only in the chain of causes."""
     chain, at = [error], 0
     while at < len(chain):
         causes = (

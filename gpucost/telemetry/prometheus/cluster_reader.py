@@ -1,4 +1,4 @@
-"""Questions to one cluster's series: where warnings become an error, and JSON becomes columns."""
+"""Queries for the series of one cluster: warnings become errors, and JSON becomes columns."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _CHARACTERS_PER_MATCHER = 50_000
 # Prometheus renames a series' own label when its scrape target has one of the same name.
 _RENAMED = "exported_"
 _OURS = "gpucost_"
-# How far outside its window anything is looked at for its labels: an error of an hour before may go on.
+# How far outside the window series are searched for their labels: an error of an hour before may go on.
 _AROUND_MS = 2 * HOUR_MS
 _Known = TypeVar("_Known")
 
 
 class ClusterReader:
-    """Asks for the series of one cluster in ``window``. Raises SourceError; PartialResponse when the server
+    """Queries the series of one cluster in ``window``. Raises SourceError; PartialResponse when the server
     warns."""
 
     def __init__(
@@ -51,18 +51,17 @@ class ClusterReader:
         self._narrowed: Mapping[str, PromQL] = {}
 
     def select(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
-        """The series of these metrics in this cluster that are believed. Names of one kind are selected
-        together."""
+        """The believed series of these metrics in this cluster. Names of one kind are selected together."""
         narrow = self._narrowed.get(names) if isinstance(names, str) else None
         believed = self._believed(names if isinstance(names, str) else next(iter(names), ""))
         return select(names, (*self._matchers, *believed, *matchers, *([narrow] if narrow else [])))
 
     def select_of_all(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
-        """The series of these metrics in this cluster, whoever gives them."""
+        """The series of these metrics in this cluster, from all scrape jobs."""
         return select(names, (*self._matchers, *matchers))
 
     def named_like(self, start: str, *matchers: PromQL) -> PromQL:
-        """All series in this cluster whose names begin so, whoever gives them."""
+        """All series in this cluster whose names begin with the prefix, from all scrape jobs."""
         return named_like(start, (*self._matchers, *matchers))
 
     @property
@@ -73,27 +72,27 @@ class ClusterReader:
 
     @property
     def not_believed(self) -> str:
-        """Whose heartbeats there are that are not believed, for a message; empty where there are none."""
+        """The jobs with heartbeats that are not believed, for a message; empty where there are none."""
         kind, false = trust.kind_of(self.heartbeat_name) or trust.KUBE, ", ".join(self.false_hearts)
         words = f" of a job that is believed. {false} is not: name yours in prometheus.{kind.setting}"
         return words if false else ""
 
     @property
     def of_gpus(self) -> tuple[PromQL, ...]:
-        """Matchers of what is of GPUs among requests of any resource."""
+        """Matchers of GPU resources among requests of any resource."""
         return ()
 
     def of_anybody(self) -> ClusterReader:
-        """The same reader, which believes all that the settings do: to look for what there may be."""
+        """The same reader, which believes every job that the settings allow: for searches."""
         found = self.near(self._window)
         found._known, found._believes_all = self._known, True
         return found
 
     def near(self, window: Window) -> ClusterReader:
-        """The same reader for another window: who is believed may differ."""
+        """The same reader for another window; other jobs may be believed there."""
         found = copy(self)
         found._window, found._known, found._believes_all = window, {}, False
-        vars(found).pop("heartbeat", None)  # of readers that keep it
+        vars(found).pop("heartbeat", None)  # cached by some subclasses
         return found
 
     def settings_jobs(self, name: str) -> Sequence[str]:
@@ -101,11 +100,11 @@ class ClusterReader:
         return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
 
     def choice(self, kind: trust.SeriesKind) -> ClaimantChoice:
-        """Whose series of a kind are believed around the window; asked for once. Raises SourceError."""
+        """Which jobs' series of a kind are believed around the window; queried once. Raises SourceError."""
         return self.once(("choice", kind.what), lambda: trust.chosen(self, kind))
 
     def _believed(self, name: str) -> list[PromQL]:
-        """Matchers of what is believed of a metric."""
+        """Matchers of the believed series of a metric."""
         jobs, kind = self.settings_jobs(name), trust.kind_of(name)
         found = [one_of("job", jobs)] if jobs else []
         if kind is None or self._believes_all:
@@ -114,12 +113,13 @@ class ClusterReader:
         if not jobs and kind is trust.KUBE and choice.believed:
             found.append(one_of("job", sorted({each.job for each in choice.believed})))
         elif not jobs and choice.jobs:
-            # Of ours one that was renamed in a long gap may not be near: it is not among those believed.
+            # A job of gpucost's own that was renamed in a long gap may have no series near: it is not among
+            # those believed.
             found.append(none_of("job", choice.jobs))
         return [*found, *([none_of("instance", choice.instances)] if choice.instances else [])]
 
     def narrowed(self, names: Iterable[str], matcher: PromQL) -> ClusterReader:
-        """The same reader, with a further matcher where one of these metrics is selected alone."""
+        """The same reader, with a further matcher whenever one of these metrics is selected alone."""
         found = copy(self)
         found._narrowed = {**self._narrowed, **dict.fromkeys(names, matcher)}
         return found
@@ -134,14 +134,14 @@ class ClusterReader:
         return STATE_UP.name
 
     def once(self, what: object, ask: Callable[[], _Known]) -> _Known:
-        """What ``ask`` answers, asked for the first time only."""
+        """The result of ``ask``, which is called the first time only."""
         if what not in self._known:
             self._known[what] = ask()
         return cast(_Known, self._known[what])
 
     @property
     def renames(self) -> frozenset[str]:
-        """Own labels of what is asked for that a scrape renamed on any series; asked for once."""
+        """Own labels that a scrape renamed on any series of the query; queried once."""
         return self.once("renames", self._ask_for_renames)
 
     def _ask_for_renames(self) -> frozenset[str]:
@@ -150,8 +150,8 @@ class ClusterReader:
         return frozenset(name.removeprefix(_RENAMED) for name in names if name.startswith(_RENAMED))
 
     def as_exported(self, expression: PromQL, labels: Iterable[str]) -> PromQL:
-        """The exporter's own ``labels`` under their own names, whatever the scrape renamed. What it did not
-        rename costs nothing."""
+        """The exporter's own ``labels`` under their own names, even where the scrape renamed them. Labels
+        that were not renamed cost nothing."""
         for label in labels:
             if label in self.renames:
                 expression = taken(expression, label, renamed(label))
@@ -196,12 +196,12 @@ class ClusterReader:
 
     @property
     def _own(self) -> PromQL:
-        """All series whose labels a scrape may have renamed."""
+        """All series with a label that a scrape may have renamed."""
         return named_like(_OURS, self._matchers)
 
     @property
     def around(self) -> tuple[int, int]:
-        """Within which a series of the window has samples, in milliseconds."""
+        """The time in which a series of the window has samples, in milliseconds."""
         end_ms = self.settings.upto(self._window.end_ms + _AROUND_MS)
         return max(0, self._window.start_ms - _AROUND_MS), end_ms
 
@@ -217,7 +217,7 @@ class ClusterReader:
 
 
 def _batches(values: Sequence[str]) -> Iterator[list[str]]:
-    """What fits into one question: servers read 1 MiB of it, and values are anybody's."""
+    """Batches that fit into one query: servers read 1 MiB of it, and values may be of any length."""
     batch: list[str] = []
     size = 0
     for value in values:
@@ -231,7 +231,7 @@ def _batches(values: Sequence[str]) -> Iterator[list[str]]:
 
 
 def whole(answer: QueryResponse, subject: str) -> list[ResultSeries]:
-    """The result of ``answer``. Raises PartialResponse when the server had something to warn of."""
+    """The result of ``answer``. Raises PartialResponse when the server returned warnings."""
     if answer.warnings:
         text = f"{subject}: the answer is not the whole truth: {answer.warnings[0]}"
         raise PartialResponse(text, answer.warnings)
@@ -244,7 +244,7 @@ def column(result: Sequence[ResultSeries], label: str) -> list[str]:
 
 
 def own_column(result: Sequence[ResultSeries], label: str) -> list[str]:
-    """One label of every series as its exporter gave it, whether or not the scrape renamed it."""
+    """One label of every series as its exporter exported it, whether or not the scrape renamed it."""
     return [own_label(series, label) for series in result]
 
 

@@ -118,7 +118,7 @@ def tagged(expression: PromQL, label: str, value: str) -> PromQL:
 
 
 def taken(expression: PromQL, label: str, source: str) -> PromQL:
-    """The same series with ``label`` as ``source`` has it, where it has one."""
+    """The same series with ``label`` set to the value of ``source``, where the series has one."""
     return PromQL(f'label_replace({expression},"{label_name(label)}","$1","{label_name(source)}","(.+)")')
 
 
@@ -127,7 +127,8 @@ def union(*expressions: PromQL) -> PromQL:
 
 
 def union_by(labels: Sequence[str], *expressions: PromQL) -> PromQL:
-    """What each has, told apart by ``labels``, with which the name counts if it is one of them."""
+    """The union of the expressions; series are the same if equal in ``labels``, and in the name if it is
+    among them."""
     if len(expressions) == 1:
         return expressions[0]
     return PromQL(f" or on ({_names(labels)}) ".join(f"({expression})" for expression in expressions))
@@ -152,7 +153,7 @@ def below(expression: PromQL, threshold: int) -> PromQL:
 
 
 def highest(expression: PromQL, number: int) -> PromQL:
-    """That many of the series, those with the highest values."""
+    """The ``number`` series with the highest values."""
     return PromQL(f"topk({number}, {expression})")
 
 
@@ -196,7 +197,8 @@ def not_zero(expression: PromQL) -> PromQL:
 
 
 def instants(expression: PromQL) -> PromQL:
-    """When each series is looked at, in seconds: of anything but a plain selector, the evaluation's time."""
+    """The instants of each series' samples, in seconds; of anything but a plain selector, the evaluation
+    time."""
     return PromQL(f"timestamp({expression})")
 
 

@@ -1,4 +1,4 @@
-"""What a Prometheus server answered: taken apart, or turned into the error that it means."""
+"""Answers of a Prometheus server: parsed and checked, or turned into the error that they mean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpucost.domain.time import LATEST_MS, iso
 _UNREACHABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 _MOST_COUNTED = 1 << 53
 BEYOND = 1e30
-"""No reading of anything is so large, and sums and products of what is below it overflow nowhere."""
+"""No real reading is larger; sums and products of values below it do not overflow."""
 _SOURCE = "the source"
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -34,7 +34,7 @@ ResultSeries = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueryResponse:
-    """``result`` as in the API (vector, matrix or label sets), and what the server said about it."""
+    """``result`` as in the API (vector, matrix or label sets), and the server's warnings and infos."""
 
     result: list[ResultSeries]
     warnings: tuple[str, ...] = ()
@@ -63,7 +63,8 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryRespo
 
 
 def parse_status(server: str, status: int, body: bytes) -> dict[str, str]:
-    """The texts of a status page (``flags``), others left out. Raises the SourceError that fits."""
+    """The texts of a status page (``flags``); values of other types are left out. Raises the fitting
+    SourceError."""
     document = _document(body)
     says = document if isinstance(document, dict) else {}
     if status != 200:
@@ -84,11 +85,11 @@ def holding(key: str, answer: QueryResponse) -> QueryResponse:
 def checked(
     server: str, answer: QueryResponse, start_ms: int, end_ms: int, step_ms: int = 1
 ) -> QueryResponse:
-    """``answer`` without the series that have no points. Raises AnswerRefused where a series is there twice,
-    or its points do not follow one another in ``[start, end]``, as far apart as ``step_ms`` or a multiple.
+    """``answer`` without the series that have no points. Raises AnswerRefused where a series occurs twice, or
+    where its points are not ordered in ``[start, end]`` at distances of ``step_ms`` or a multiple.
 
-    What Prometheus answers is always so; what stands between may send other things. A frontend may move all
-    instants of a range back by less than a step (Thanos: query-range.align-range-with-step).
+    Prometheus never answers like that; proxies in between may. A frontend may move all instants of a range
+    back by less than a step (Thanos: query-range.align-range-with-step).
     """
     kept = [series for series in answer.result if series.get("values") != []]
     names = set()
@@ -113,7 +114,7 @@ def checked(
 
 
 def joined(answers: list[QueryResponse]) -> QueryResponse:
-    """Pieces of a range put together: one entry per label set, points in order, none twice."""
+    """Pieces of a range put together: one entry per label set, points in order, no point twice."""
     for answer in answers:
         holding("values", answer)
     if len(answers) == 1:
@@ -149,9 +150,9 @@ def _are_labels(labels: object) -> bool:
 
 
 def _are_points(values: list[Any]) -> bool:
-    """Each ``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too).
+    """``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too).
 
-    There are millions of them, so they are looked at a column at a time.
+    There are millions of points, so they are checked a column at a time.
     """
     if not values:
         return True
@@ -170,14 +171,14 @@ def _are_points(values: list[Any]) -> bool:
 
 
 def whole_count(value: float) -> int:
-    """A number of samples or series. Raises AnswerRefused for what no count can be."""
+    """A number of samples or series. Raises AnswerRefused for a value that is not a count."""
     if not 0 <= value <= _MOST_COUNTED or value != int(value):
         raise AnswerRefused(_SOURCE, "a number of samples or series", value, "a whole number from 0")
     return int(value)
 
 
 def needed(series: ResultSeries, label: str, allowed: Collection[str] = ()) -> str:
-    """A label that was asked for. Raises AnswerRefused where it is missing, or is none of ``allowed``."""
+    """A label that the query returns by. Raises AnswerRefused where it is missing, or is none of ``allowed``."""
     value: str = series["metric"].get(label, "")
     if not value or (allowed and value not in allowed):
         words = f"one of {', '.join(sorted(allowed))}" if allowed else "a text"
@@ -186,8 +187,8 @@ def needed(series: ResultSeries, label: str, allowed: Collection[str] = ()) -> s
 
 
 def instant_place(at_ms: int, first_ms: int, step_ms: int, number: int) -> int:
-    """Which of ``number`` instants, ``step_ms`` apart, a point of a range is of; a frontend may have moved
-    all of them back by less than a step. Raises AnswerRefused for any other."""
+    """The index of a point of a range among ``number`` instants that are ``step_ms`` apart; a frontend may
+    have moved all of them back by less than a step. Raises AnswerRefused for any other point."""
     found = -(-(at_ms - first_ms) // step_ms)
     if 0 <= found < number:
         return found
@@ -195,7 +196,7 @@ def instant_place(at_ms: int, first_ms: int, step_ms: int, number: int) -> int:
 
 
 def _document(body: bytes) -> Any:
-    """None for what is no JSON, and for text that UTF-8 cannot have: no database holds it."""
+    """None for text that is not JSON or not valid UTF-8, which no database stores."""
     try:
         text = body.decode()
         document = json.loads(text)

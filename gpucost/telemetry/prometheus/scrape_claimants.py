@@ -1,8 +1,8 @@
-"""Who gives series of one kind, and which of them are believed. Pure.
+"""Claimants: who exports the series of one kind, and which of them are believed. Pure.
 
-Whoever can have a target scraped may write any series, about anybody's pods. What the writer of a target does
-not choose is what the scrape writes: ``job``, ``instance`` and, of the target alone, the labels of ``up``. A
-claimant is the targets of one scrape job in one namespace.
+Anyone who can have a target scraped may write any series, also about other people's pods. The writer of a
+target does not choose what the scrape adds: ``job``, ``instance`` and, on the target's ``up`` alone, the
+target's labels. A claimant is the targets of one scrape job in one namespace.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 NAMESPACE_LABELS = ("namespace", "kubernetes_namespace")
-"""Where ``up`` says in which namespace a target is: what the Prometheus operator writes, and what scrape
-configurations by annotations are wont to (prometheus-community/helm-charts, charts/prometheus)."""
+"""The label of ``up`` with the namespace of a target: the Prometheus operator sets it, and so do common
+scrape configurations by annotations (prometheus-community/helm-charts, charts/prometheus)."""
 
 JobInstance = tuple[str, str]
 """Scrape job and instance."""
 ClaimantKey = tuple[str, ...]
-"""A GPU, or a pod: what two claimants cannot both tell of."""
+"""A GPU, or a pod: a subject that two claimants cannot both report."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ScrapeClaimant:
-    """The targets of one job in one namespace; that is empty where no ``up`` names one."""
+    """The targets of one job in one namespace; the namespace is empty where no ``up`` names one."""
 
     job: str
     namespace: str
@@ -32,7 +32,7 @@ class ScrapeClaimant:
 
 @dataclass(frozen=True, slots=True)
 class ClaimantStanding:
-    """How long a claimant is there, in milliseconds, and how much it tells of; ``keys`` is of what."""
+    """How long a claimant had series, in milliseconds, and how much it reports; ``keys`` are the subjects."""
 
     first_ms: int
     last_ms: int
@@ -40,8 +40,8 @@ class ClaimantStanding:
     keys: frozenset[ClaimantKey] = frozenset()
 
     def excludes(self, other: ClaimantStanding, *, is_whole: bool, gap_ms: int) -> bool:
-        """Whether, this one believed, the other cannot be. Those that each tell all of a cluster may follow
-        one another, as a job and its new name do; others may tell of different things."""
+        """Whether believing this claimant rules out the other. Claimants that each report a whole cluster may
+        follow one another, as a job and its new name do; others may report different subjects."""
         if is_whole:
             return other.first_ms < self.last_ms - gap_ms and self.first_ms < other.last_ms
         return not self.keys.isdisjoint(other.keys)
@@ -49,20 +49,20 @@ class ClaimantStanding:
 
 @dataclass(frozen=True, slots=True)
 class ClaimantChoice:
-    """``jobs`` and ``instances`` are what a selection leaves out; ``refused`` are those by whom something was
-    said that is not believed."""
+    """``jobs`` and ``instances`` are what a selection must exclude; ``refused`` are the claimants with series
+    that are not believed."""
 
     believed: tuple[ScrapeClaimant, ...] = ()
     refused: tuple[ScrapeClaimant, ...] = ()
 
     @property
     def jobs(self) -> list[str]:
-        """Jobs of which nothing is believed."""
+        """Jobs none of whose targets is believed."""
         return sorted({each.job for each in self.refused} - {each.job for each in self.believed})
 
     @property
     def instances(self) -> list[str]:
-        """Targets of a job that is believed, and which are not."""
+        """For jobs that are believed in part: the targets that are not."""
         jobs = {each.job for each in self.believed}
         kept = {instance for each in self.believed for instance in each.instances}
         found = {one for each in self.refused if each.job in jobs for one in each.instances}
@@ -70,14 +70,14 @@ class ClaimantChoice:
 
 
 def claimants(targets: Iterable[JobInstance], up: Iterable[Mapping[str, str]]) -> list[ScrapeClaimant]:
-    """The targets by job and namespace, in order; ``up`` are label sets of that series."""
+    """The targets grouped by job and namespace, in order; ``up`` are label sets of that series."""
     places: dict[JobInstance, set[str]] = {}
     for labels in up:
         place = next((labels[name] for name in NAMESPACE_LABELS if labels.get(name)), "")
         places.setdefault((labels.get("job", ""), labels.get("instance", "")), set()).add(place)
     found: dict[tuple[str, str], set[str]] = {}
     for job, instance in targets:
-        # A pod's address is another's later: of several namespaces one is taken, the same each time.
+        # A pod's address may later be another pod's: of several namespaces one is taken, the same each time.
         place = min(places.get((job, instance), {""}))
         found.setdefault((job, place), set()).add(instance)
     return [ScrapeClaimant(job, place, frozenset(each)) for (job, place), each in sorted(found.items())]
@@ -86,8 +86,8 @@ def claimants(targets: Iterable[JobInstance], up: Iterable[Mapping[str, str]]) -
 def of_settings(
     found: Iterable[ScrapeClaimant], jobs: Collection[str], namespace: str
 ) -> list[ScrapeClaimant]:
-    """Those of these jobs, where some are given, and in this namespace, where one is given: of a job that is
-    named, also where no ``up`` says where it is."""
+    """The claimants of these jobs, if any are given, and in this namespace, if one is given. A job that is
+    named counts also where no ``up`` gives its namespace."""
     places = ("", namespace) if jobs else (namespace,)
     return [
         each
@@ -97,14 +97,14 @@ def of_settings(
 
 
 def called_like(found: Sequence[ScrapeClaimant], names: re.Pattern[str]) -> list[ScrapeClaimant]:
-    """Those whose job is called as such jobs are wont to be, and who is the same party as one; all where none
-    is. By scrape configurations no tenant chooses the name of a job."""
+    """The claimants whose job has one of the usual names, and others of the same party; all of them where no
+    job has. With static scrape configurations no tenant chooses the name of a job."""
     named = [each for each in found if names.search(each.job)]
     return [each for each in found if not named or any(_is_same(each, one) for one in named)]
 
 
 def together(found: Iterable[ScrapeClaimant]) -> list[tuple[ScrapeClaimant, ...]]:
-    """Those who are the same party: of one namespace, or of the same target under two jobs."""
+    """Groups of claimants that are the same party: in one namespace, or with the same target under two jobs."""
     parties: list[tuple[ScrapeClaimant, ...]] = []
     for one in found:
         same = [party for party in parties if any(_is_same(one, each) for each in party)]
@@ -127,9 +127,9 @@ def first_come(
     gap_ms: int,
     is_strict: bool,
 ) -> list[ScrapeClaimant]:
-    """Of several parties: who was there first, of equals who tells of more, and others that these do not
-    exclude. Where even that is equal, who comes first by name; with ``is_strict`` none of them, since nobody
-    can tell who is right."""
+    """Of several parties, the one that was there first, of equals the one that reports more; also every other
+    party that these do not exclude. Where even that is equal, the first by name; with ``is_strict`` none of
+    them, since nothing decides who is right."""
     order = sorted(range(len(parties)), key=lambda at: (*_rank(standings[at]), parties[at]))
     believed: list[int] = []
     doubtful: list[int] = []

@@ -1,4 +1,4 @@
-"""What a PrometheusSource can be told; every value is checked when it is set."""
+"""Settings of a PrometheusSource; every value is checked when it is set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucost.telemetry.prometheus.promql import label_name, metric_name
 
 @dataclass(frozen=True, slots=True)
 class ProgressMetric:
-    """A series that says how far a job came. ``pod_label`` holds the pod's uid, or its name.
+    """A series with the progress of a job. ``pod_label`` holds the pod's uid, or its name.
 
     With a name, ``namespace_label`` holds the namespace; leave it empty where ``pod_label`` is a uid.
     """
@@ -33,11 +33,11 @@ class ProgressMetric:
 
 @dataclass(frozen=True, slots=True)
 class ServingCounter:
-    """A counter of what reaches servers: requests, or bytes with ``is_bytes``.
+    """A counter of requests to servers, or of bytes with ``is_bytes``.
 
     By pod, ``namespace_label`` and ``name_label`` are those that Prometheus gave the scrape. By workload,
-    they are the series' own, ``name_label`` holds the name of a workload or of a service called like it,
-    and only what is scraped in ``from_namespaces`` is believed. ``only``: labels that a series must have.
+    they are the series' own, ``name_label`` holds the name of a workload or of a service called like it, and
+    only what is scraped in ``from_namespaces`` is believed. ``only``: labels that a series must have.
     """
 
     metric: str
@@ -86,19 +86,17 @@ says which cluster of Envoy's was called, and that is no pod's name, so it is no
 class PrometheusSourceSettings:
     """Settings of one PrometheusSource. Durations are in milliseconds.
 
-    ``cluster_label`` is the label that names the cluster; series without it belong to
-    ``fallback_cluster``. ``replica_labels`` tell the members of an HA pair apart. ``matchers`` are labels
-    that every series must have. ``max_gap_ms`` is how far apart two heartbeats may lie without a gap
-    between them; ``lateness_ms`` is how late the collector may learn of a start or an end, and so how
-    long after its end a window is read; ``max_outage_ms`` is the longest gap that is looked across.
-    ``activity_step_ms`` is the length of the steps in which detectors see what GPUs did.
-    ``jobs`` are the scrape jobs that are believed, by what names of series begin with (``gpucost_``); of
-    names that are not there, those that ``telemetry.trust`` finds. ``own_namespace`` is where gpucost's own
-    exporters run: what ``up`` says is elsewhere is none of them.
-    ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
-    ``as_of_ms`` is the instant of one look, of which nothing is kept: nothing later is asked for, and windows
-    are read up to the last heartbeat before it, as far as it is known by then what happened. Without it,
-    windows are read once ``lateness_ms`` has passed.
+    ``cluster_label`` is the label that names the cluster; series without it belong to ``fallback_cluster``.
+    ``replica_labels`` tell the members of an HA pair apart. ``matchers`` are labels that every series must
+    have. ``max_gap_ms`` is how far apart two heartbeats may lie without a gap between them; ``lateness_ms``
+    is how late the collector may learn of a start or an end, and so how long after its end a window is read;
+    ``max_outage_ms`` is the longest gap over which a heartbeat is searched. ``activity_step_ms`` is the step
+    of the activity that detectors read. ``jobs`` are the scrape jobs that are believed, by prefix of the
+    series' names (``gpucost_``); for other names ``trust`` finds them. ``own_namespace`` is where gpucost's
+    own exporters run: a target that ``up`` places elsewhere is not believed. ``node_labels`` are the
+    Kubernetes node labels that the collector exports as ``label_*``. ``as_of_ms`` is the instant of a reading
+    that is not stored: no later sample is queried, and windows are read up to the last heartbeat before it,
+    with what is known by then. Without it, windows are read once ``lateness_ms`` has passed.
     """
 
     cluster_label: str = "cluster"
@@ -120,7 +118,7 @@ class PrometheusSourceSettings:
     as_of_ms: int | None = None
 
     def upto(self, instant_ms: int) -> int:
-        """``instant_ms``, or that of the look where it is earlier."""
+        """``instant_ms``, or ``as_of_ms`` where that is earlier."""
         return instant_ms if self.as_of_ms is None else min(instant_ms, self.as_of_ms)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Which scrape jobs and targets are believed, asked of the server; what the others claim is a problem.
+"""Which scrape jobs and targets are believed, as queried from the server; what the others claim is a problem.
 
-The settings say whose series are believed. Where they do not, it is told by what a target's owner does not
-choose: the name of the job, in which namespace the target is, and who was there first (``claimants``). A
-target that gives series of gpucost's exporters without their heartbeat is none of them.
+The settings can name the jobs that are believed. Otherwise the choice rests on what a target's owner does not
+control: the name of the job, the namespace of the target, and who was there first (``scrape_claimants``). A
+target that exports series of gpucost's exporters without their heartbeat is not believed.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _POD = ("namespace", "pod", "exported_namespace", "exported_pod", "pod_namespace
 
 @dataclass(frozen=True)
 class SeriesKind:
-    """Series that belong together. ``names`` are those that can move a number; a target of theirs is one that
-    gives any of ``proof``. ``like`` is how their jobs are called. With ``is_whole`` each target tells of the
-    whole cluster, else of some GPUs: ``subjects`` are labels that name them. ``claimed`` is what a claim is
-    measured by: GPUs by value, or else by rows."""
+    """Series that belong together. ``names`` are those that can change a number; a target belongs to the kind
+    if it exports any of ``proof``. ``like`` are the usual names of their jobs. With ``is_whole`` each target
+    reports the whole cluster, else some GPUs: ``subjects`` are labels that name them. A claim is measured by
+    ``claimed``: GPUs by value, or else by rows."""
 
     what: str
     start: str
@@ -140,14 +140,14 @@ _KIND_OF = {name: kind for kind in (USE, STATE) for name in kind.names}
 
 
 def kind_of(name: str) -> SeriesKind | None:
-    """Of a metric; None for one that anybody may give."""
+    """The kind of a metric; None for a metric that any job may export."""
     if name.startswith(KUBE.start):
         return KUBE
     return DCGM if name.upper() in dcgm.NAMES else _KIND_OF.get(name)
 
 
 def chosen(reader: ClusterReader, kind: SeriesKind) -> ClaimantChoice:
-    """Who is believed around the reader's window, and who gives such series beside them. Raises
+    """The claimants that are believed around the reader's window, and the others with such series. Raises
     SourceError."""
     jobs = reader.once(("jobs", kind.start), lambda: reader.label_values("job", _every(reader, kind)))
     targets = _proven(reader, kind, jobs)
@@ -166,14 +166,15 @@ def chosen(reader: ClusterReader, kind: SeriesKind) -> ClaimantChoice:
 
 
 def _since(reader: ClusterReader, kind: SeriesKind) -> int:
-    """From when on claimants count: who was there before stays the one, also while it is down."""
+    """The time from which claimants count: the one that was there before stays believed, also while it is
+    down."""
     start, _ = reader.around
     return max(0, start - reader.settings.max_outage_ms) if kind.is_whole else start
 
 
 def _proven(reader: ClusterReader, kind: SeriesKind, jobs: Sequence[str]) -> set[JobInstance]:
-    """Targets that give what proves them. Where there is a series for every node or GPU, the index alone is
-    asked, job by job; of very many jobs all at once, at instants."""
+    """Targets with the series that prove the kind. Where there is a series for every node or GPU, only the
+    index is queried, job by job; with very many jobs, all at once at a few instants."""
     since, proofs = _since(reader, kind), reader.select_of_all(kind.proof)
     if kind in OWN_KINDS:
         return {_labels_target(each) for each in reader.label_sets(proofs, since)}
@@ -198,7 +199,7 @@ def _instances(reader: ClusterReader, kind: SeriesKind, job: str) -> list[str]:
 
 
 def _every(reader: ClusterReader, kind: SeriesKind, *matchers: PromQL) -> PromQL:
-    """All its series, in few words where no others begin like them."""
+    """A selector of all series of the kind, short where no other names share the prefix."""
     if kind in OWN_KINDS:
         return reader.named_like(kind.start, *matchers)
     return reader.select_of_all(kind.names, *matchers)
@@ -211,11 +212,11 @@ def _unproven(
     proven: Collection[JobInstance],
     trusted: Collection[str],
 ) -> list[ScrapeClaimant]:
-    """Targets with series whose names begin like these, and nothing that says whose they are. Of
-    kube-state-metrics' names many are others' too: there only whole jobs are looked at."""
+    """Targets that export series with these prefixes and lack the proof. Many names of kube-state-metrics are
+    also exported by others, so of these only whole jobs are considered."""
     known = {job for job, _ in proven}
     if kind is KUBE and not known:
-        return []  # without a scrape of it no window is read at all
+        return []  # without a scrape of kube-state-metrics no window is read
     found = []
     for job in jobs:
         if job not in known:
@@ -238,12 +239,13 @@ def _first(reader: ClusterReader, kind: SeriesKind, found: Sequence[ScrapeClaima
 def _standings(
     reader: ClusterReader, kind: SeriesKind, parties: Sequence[tuple[ScrapeClaimant, ...]]
 ) -> list[ClaimantStanding]:
-    """Looked for by the day in all that the server remembers, and closely around the first and the last day
-    of each and around the window; all parties in the same few questions, however many they are."""
+    """The standing of each party: by the day over all that the server remembers, and closely around the first
+    and the last day of each party and around the window; the same few queries for all parties, however many.
+    """
     start, end = reader.around
     look = _TrustCheck(reader, kind, parties)
     days = look.at(end - _MEMORY_MS, end, DAY_MS)
-    # Whoever is younger than a day is on none of these days.
+    # A party younger than a day is seen on none of these days.
     near = look.at(start - DAY_MS, end, _STEP_MS)
     edges = {edge for each in days if each for edge in (min(each), max(each) + DAY_MS)}
     closely = [look.at(edge - DAY_MS, min(edge, end), _STEP_MS) for edge in sorted(edges)[:_MOST_EDGES]]
@@ -261,14 +263,14 @@ def _standings(
 
 
 class _TrustCheck:
-    """How many series each of several parties gives, at instants."""
+    """How many series each of several parties exports, at instants."""
 
     def __init__(
         self, reader: ClusterReader, kind: SeriesKind, parties: Sequence[tuple[ScrapeClaimant, ...]]
     ) -> None:
         jobs = [each.job for party in parties for each in party]
         self._reader, self._number = reader, len(parties)
-        # Instances are many: they are asked for only where one job is of several parties.
+        # Instances are many: they are part of the query only where one job has several parties.
         self._labels = _TARGET if len(set(jobs)) < len(jobs) else _TARGET[:1]
         self._party_of = {
             (each.job, one) if len(self._labels) > 1 else (each.job,): at
@@ -280,7 +282,7 @@ class _TrustCheck:
         self._counted = by("count", self._labels, series)
 
     def at(self, start: int, end: int, step: int) -> list[dict[int, int]]:
-        """By party: instants back from ``end`` by steps, and the number at each."""
+        """By party: instants back from ``end`` in steps, and the number of series at each."""
         first = end - (end - max(start, 0)) // step * step
         found: list[dict[int, int]] = [{} for _ in range(self._number)]
         for each in self._reader.matrix(self._counted, first, end, step):
@@ -294,12 +296,12 @@ class _TrustCheck:
 
 
 def _steady(kind: SeriesKind) -> tuple[str, ...]:
-    """What each target gives at every scrape, in few series."""
+    """A selector of few series that each target exports at every scrape."""
     return {DCGM.what: _DCGM_BASE, KUBE.what: (ksm.NODE_CREATED,)}.get(kind.what, kind.proof)
 
 
 def _keys(reader: ClusterReader, kind: SeriesKind, party: Sequence[ScrapeClaimant]) -> frozenset[ClaimantKey]:
-    """The GPUs and the pods that it tells of."""
+    """The GPUs or pods that a party reports."""
     start, end = reader.around
     rows = by("group", kind.subjects, reader.select_of_all(kind.names, *_matchers(party)))
     found = reader.vector(over_instants("count_over_time", rows, end - start, _STEP_MS), end)
@@ -315,7 +317,7 @@ def _keys(reader: ClusterReader, kind: SeriesKind, party: Sequence[ScrapeClaiman
 
 
 def _matchers(party: Iterable[ScrapeClaimant]) -> tuple[PromQL, ...]:
-    """Of all their targets; of whole jobs where nobody says which."""
+    """Matchers of all targets of the parties; of whole jobs where instances are not known."""
     party = list(party)
     instances = sorted({one for each in party for one in each.instances})
     jobs = one_of("job", sorted({each.job for each in party}))
@@ -323,7 +325,7 @@ def _matchers(party: Iterable[ScrapeClaimant]) -> tuple[PromQL, ...]:
 
 
 def strangers(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[ForeignJob]:
-    """Who gives such series in ``window`` and is not believed, by most GPU time. Raises SourceError."""
+    """Jobs with such series in ``window`` that are not believed, by most GPU time. Raises SourceError."""
     found: dict[tuple[str, str], ForeignJob] = {}
     for kind in kinds:
         choice = reader.choice(kind)
@@ -341,7 +343,7 @@ def strangers(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]
 
 
 def _both(one: ForeignJob, other: ForeignJob) -> ForeignJob:
-    """What is said twice of one job: the same GPUs are meant by both."""
+    """Two refusals of one job, merged: both mean the same GPUs."""
     amounts = [each.gpu_ms for each in (one, other) if each.gpu_ms is not None]
     places = tuple(sorted({*one.namespaces, *other.namespaces}))
     believed = tuple(sorted({*one.believed, *other.believed}))
@@ -383,8 +385,8 @@ def _claims(
 
 
 def _opencost(reader: ClusterReader, window: Window, of_jobs: PromQL) -> set[str]:
-    """Jobs that give OpenCost's prices: it has ``kube_*`` of its own, which nobody reads (opencost 1.112,
-    pkg/metrics/kubemetrics.go)."""
+    """Jobs that export OpenCost's prices: OpenCost has ``kube_*`` of its own, which gpucost does not read
+    (opencost 1.112, pkg/metrics/kubemetrics.go)."""
     prices = over_time(
         "last_over_time", reader.select_of_all((NODE_GPU, NODE_TOTAL), of_jobs), window.length_ms
     )
@@ -402,15 +404,15 @@ def _labels_target(labels: Mapping[str, str]) -> JobInstance:
 
 
 def kinds_read(reader: ClusterReader, dialect: str) -> tuple[SeriesKind, ...]:
-    """The kinds that are read now in ``gpucost``, ``existing`` or, as is there, ``auto``."""
+    """The kinds of series that are read for the setting ``gpucost``, ``existing`` or ``auto`` (what exists)."""
     if dialect == "auto":
         return OWN_KINDS if reader.choice(STATE).believed else (*OWN_KINDS, *OTHER_KINDS)
     return OWN_KINDS if dialect == "gpucost" else OTHER_KINDS
 
 
 def refusals(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[DataProblem]:
-    """A problem for each job of which series are refused; of very many, of those that claim most. Its GPU
-    time is the GPU time that they claim, each unit taken for a GPU."""
+    """A problem for each job of which series are refused; with very many jobs, for those that claim most. The
+    GPU time of a problem is the GPU time that the job claims, each unit counted as a GPU."""
     return [
         DataProblem(
             DataProblemCode.SERIES_REFUSED, reader.cluster, each.job, str(each), each.gpu_ms, window.start_ms

@@ -2,5 +2,5 @@
 
 ``fragmentation_rule`` runs and claims, ``blocked_jobs`` says who is blocked, ``views`` explain and propose
 (spread, gauge, repack), ``node_packing`` finds what to move, ``fgd_gauge`` measures (Weng et al., ATC 2023).
-Must not: claim time in ``views``. Begin with ``fragmentation_rule``.
+What must not live here: a view that claims time. Begin with ``fragmentation_rule``.
 """

@@ -1,4 +1,5 @@
-"""Jobs that wait though enough GPUs are free, because they lie in the wrong places: who, and since when."""
+"""Jobs that wait though enough GPUs are free, because these are in the wrong places: which jobs, and since
+when."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from gpucost.detectors.rules.fragmentation.node_packing import NodeOccupancy
 
 NAME = WastePattern.FRAGMENTATION
 MOST_NAMED = 10
-"""Nodes or moves that are named one by one."""
+"""How many nodes or moves a text names one by one."""
 _NO_QUOTA = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
 
 
@@ -70,8 +71,9 @@ def demand_waits(demand: pd.DataFrame) -> list[DemandWait]:
 
 @dataclass(frozen=True)
 class BlockedJob:
-    """``demand_waits`` was blocked in ``stretches``, with short breaks between them. ``fit`` is what the
-    state says of its pods, if it goes on and the state knows them. ``rooms`` are the nodes at its end."""
+    """``demand_waits`` was blocked in ``stretches``, with short breaks between them. ``fit`` is the result of
+    the present state for its pods, if it goes on and the state has them. ``rooms`` are the nodes at its end.
+    """
 
     asked: DemandWait
     stretches: tuple[DemandStretch, ...]
@@ -89,7 +91,7 @@ class BlockedJob:
 
 @dataclass
 class BlockedSearch:
-    """Who was blocked, and what was held back."""
+    """The jobs that were blocked, and the withheld findings."""
 
     facts: DetectorFacts
     rows: Sequence[DemandWait]
@@ -115,7 +117,7 @@ class BlockedSearch:
             self._job(stretches, *times(self.rows[stretches[0].row]))
 
     def _without_hope(self, demand: pd.DataFrame, times: Callable[[DemandWait], tuple[int, int]]) -> None:
-        """``unmet`` leaves them out: it is said why."""
+        """Records why ``unmet`` leaves requests out that no node could ever serve."""
         possible = RequestSchedulability(self.facts.history)
         for n in sorted(hopeless(self.facts.history, demand)):
             row = self.rows[n]
@@ -149,7 +151,7 @@ class BlockedSearch:
             self._withhold(row, "parts of its wait were not observed", lacks_data=True)
 
     def _is_blocked(self, stretch: DemandStretch) -> bool:
-        """Whether places are what it lacked."""
+        """Whether only the places of free GPUs were in the way."""
         row = self.rows[stretch.row]
         if stretch.met is DemandStanding.SHAPE:
             if row.layer != WaitLayer.QUOTA.value or self._has_quota(row, stretch):
@@ -158,7 +160,7 @@ class BlockedSearch:
             return False
         if stretch.end_ms < self.facts.now_ms or row.layer == WaitLayer.QUOTA.value:
             return False
-        # There are GPUs for it: does the state say that something else is missing where they are?
+        # There are GPUs for it: does the present state show that something else is missing on their nodes?
         fit = self._fit(stretch)
         return fit is not None and not fit.fits and fit.free >= fit.needed and bool(fit.lacking)
 
@@ -191,7 +193,7 @@ class BlockedSearch:
         return self._fitter.of(row.job_uid, row.resource, row.min_pods)
 
     def _rooms(self, resource: str, end_ms: int) -> NodeOccupancy:
-        """The nodes just before an instant; those of now are what most findings ask for."""
+        """The nodes just before an instant; most findings need those of now."""
         if end_ms < self.facts.now_ms:
             return NodeOccupancy.at(self.facts.history, resource, end_ms - 1)
         if resource not in self._now:
@@ -199,7 +201,7 @@ class BlockedSearch:
         return self._now[resource]
 
     def _guard(self, one: BlockedJob) -> tuple[str, bool]:
-        """(why it is no finding, whether for lack of data); empty where it is one."""
+        """(why it is not a finding, whether for lack of data); empty where it is one."""
         if self.facts.history.coverage(one.start_ms, one.end_ms) < LEAST_COVERAGE:
             return "parts of the stretch were not observed", True
         fit, row = one.fit, one.asked
@@ -223,7 +225,7 @@ class BlockedSearch:
 
 
 def _runs(stretches: Sequence[DemandStretch], pause_ms: int) -> list[tuple[DemandStretch, ...]]:
-    """Stretches in order, those together with breaks of less than ``pause_ms`` between them, or none."""
+    """Stretches in order, merged where the break between two is shorter than ``pause_ms``."""
     runs: list[list[DemandStretch]] = []
     reached = 0
     for stretch in stretches:

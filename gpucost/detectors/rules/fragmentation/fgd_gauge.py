@@ -1,8 +1,4 @@
-"""The FGD measure (fgd.py) over the history of a cluster, and of its state now.
-
-History has no CPU: there a node's CPU is taken for enough. Only units that are whole GPUs are measured.
-
-How much of the idle GPU capacity is of no use to the work that comes: the FGD measure of fragmentation.
+"""The FGD gauge: how much of the idle GPU capacity is of no use to typical work, over a history and now.
 
 After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
 Descent" (USENIX ATC 2023), to the milli-GPU as the authors' simulator counts it. A node's idle GPUs are all
@@ -11,6 +7,8 @@ over the tasks that are typical is the node's fragmentation, and the cluster's i
 
 GPUs and CPUs are in thousandths, integers. Sums of products stay integers until they are divided by the sum
 of the weights, so that two states that are equal for the measure are equal to the last bit.
+
+A history has no CPU, so there a node's CPU counts as enough. Only units that are whole GPUs are measured.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS
 
 GPU_MILLI = 1000
 COVERAGE = 0.95
-"""Shapes are typical that cover this part of the pods, most popular first (the authors' setting)."""
+"""The typical shapes cover this part of the pods, most popular first (the authors' setting)."""
 
 
 class FragmentClass(IntEnum):
-    """Why idle capacity is of no use to a task. ``USABLE`` is what is of use."""
+    """Why idle capacity is of no use to a task. ``USABLE`` is capacity that is of use."""
 
     LACKS_BOTH = 0
     LACKS_GPU = 1
@@ -56,8 +54,8 @@ CPU_ONLY = (FragmentClass.CPU_TASK_FITS, FragmentClass.CPU_TASK_LACKS_CPU)
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskShape:
-    """What a task asks of a node: milli-CPU, milli-GPU of each GPU (1000: whole), how many GPUs, and which
-    types will do, in order (empty: any)."""
+    """What a task requests of a node: milli-CPU, milli-GPU of each GPU (1000: whole), how many GPUs, and
+    which types will do, in order (empty: any)."""
 
     cpu: int
     gpu: int
@@ -111,7 +109,7 @@ class TypicalPods:
 
     @cached_property
     def _sizes(self) -> tuple[Ints, npt.NDArray[np.intp]]:
-        """Different sizes of GPU requests, and which of them each shape has."""
+        """The distinct sizes of GPU requests, and which of them each shape has."""
         return np.unique(self.gpu, return_inverse=True)
 
     def allowed(self, types: Sequence[str]) -> Flags:
@@ -155,7 +153,7 @@ class TypicalPods:
 
     def _looked(self, cpu: Ints, gpu: Ints) -> tuple[Ints, Flags, Flags]:
         """Per node and shape: milli-GPU of GPUs too small for it; whether it fits but for the type; and
-        whether there are GPUs enough."""
+        whether the node has enough GPUs."""
         sizes, which = self._sizes
         enough = gpu[:, :, np.newaxis] >= sizes
         small = (gpu[:, :, np.newaxis] * ~enough).sum(axis=1)[:, which]
@@ -176,7 +174,7 @@ class FragmentationMeasure:
     def of(
         cls, typical: TypicalPods, cpu: Ints, gpu: Ints, types: Sequence[str], capacity: int
     ) -> FragmentationMeasure:
-        """Without typical shapes everything idle counts as usable."""
+        """Without typical shapes all idle capacity counts as usable."""
         if not typical.shapes:
             usable = np.zeros(len(FragmentClass))
             usable[FragmentClass.USABLE] = gpu.sum()
@@ -193,12 +191,12 @@ class FragmentationMeasure:
 
     @property
     def total(self) -> float:
-        """F: all that is idle and not usable, in milli-GPU."""
+        """F: all capacity that is idle and not usable, in milli-GPU."""
         return self.milli(*(kind for kind in FragmentClass if kind is not FragmentClass.USABLE))
 
     @property
     def of_cpu_tasks(self) -> float:
-        """The part of F that is there because some tasks need no GPU: no placement can lower it."""
+        """The part of F that is due to tasks without a GPU: no placement can lower it."""
         return self.milli(*CPU_ONLY)
 
     @property
@@ -213,7 +211,7 @@ class FragmentationMeasure:
 
 
 def score(before: Floats, after: Floats) -> Floats:
-    """How good placements are that change a node's fragmentation so: 0 to 100, whole numbers, 50 for none.
+    """The score of placements that change a node's fragmentation: 0 to 100, whole numbers, 50 for no change.
 
     floor(100 x sigmoid((before - after) / 1 GPU)).
     """
@@ -222,13 +220,14 @@ def score(before: Floats, after: Floats) -> Floats:
 
 
 STEP_MS = 5 * MINUTE_MS
-"""The measure is taken every five minutes, at multiples of it, so that it does not matter when one looks."""
+"""The gauge is computed every five minutes, at multiples of it, so that it does not depend on the time of the
+evaluation."""
 
 
 @dataclass(frozen=True)
 class FragmentationGauge:
     """Arrays over ``times``. ``by_pods`` and ``by_gpus`` are GPUs that are fragments, for the typical pods
-    weighed by their number and by their GPUs; ``capacity`` all GPUs; ``waiting``: somebody wanted some.
+    weighed by their number and by their GPUs; ``capacity`` all GPUs; ``waiting``: some job waited.
     ``larger``: of the larger of the two, the part on each of ``groups``, the nodes with one GPU product."""
 
     times: Ints
@@ -240,7 +239,7 @@ class FragmentationGauge:
     larger: Sequence[Floats] = ()
 
     def view(self, run: slice, now_ms: int) -> tuple[ViewTime, ...]:
-        """The time of the fragments in some steps, by the hour and the nodes they are on."""
+        """The time of the fragments in some steps, by hour and by the nodes they are on."""
         times = self.times[run]
         length = np.minimum(times + STEP_MS, now_ms) - times
         hours, which = np.unique(times // HOUR_MS, return_inverse=True)
@@ -254,13 +253,13 @@ class FragmentationGauge:
 
     @property
     def share(self) -> Floats:
-        """The larger of the two, of capacity."""
+        """The larger of the two, as a part of the capacity."""
         most = np.maximum(self.by_pods, self.by_gpus)
         return np.divide(most, self.capacity, out=np.zeros(len(most)), where=self.capacity > 0)
 
 
 def typical_pods(history: ClusterHistory, resource: str, *, by_gpus: bool) -> TypicalPods:
-    """Of the pods that held or awaited the resource in the history: how many units, of which products."""
+    """The pods that held or waited for the resource in the history: how many units, of which products."""
     key = ("typical_pods", resource, by_gpus)
     if key not in history.memo:
         history.memo[key] = TypicalPods.of(_shapes(history, resource), by_gpus=by_gpus)
@@ -270,7 +269,7 @@ def typical_pods(history: ClusterHistory, resource: str, *, by_gpus: bool) -> Ty
 
 
 def boards_lost(typical: TypicalPods, free: Ints, products: Sequence[str]) -> Floats:
-    """GPUs of each node that are fragments, ``free`` being how many whole GPUs are free there."""
+    """GPUs of each node that are fragments, ``free`` being the number of free whole GPUs there."""
     if not typical.shapes or not len(free):
         return np.zeros(len(free))
     gpu = np.where(np.arange(max(int(free.max()), 1)) < free[:, np.newaxis], GPU_MILLI, 0).astype(np.int64)
@@ -340,7 +339,7 @@ def gauge(history: ClusterHistory, resource: str) -> FragmentationGauge:
 
 
 def measured_now(overview: ClusterOverview, resource: str) -> FragmentationMeasure:
-    """With CPU, and with the pods that want none of the resource: the authors' measure of the state."""
+    """With CPU, and with the pods that want none of the resource: the authors' measure of the present state."""
     pods = [pod for pod in overview.state.pods.values() if not pod.has_ended]
     shapes: Counter[TaskShape] = Counter()
     for pod in pods:

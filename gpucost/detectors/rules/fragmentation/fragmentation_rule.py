@@ -1,6 +1,6 @@
-"""Free GPUs that those who wait cannot use, because they lie in the wrong places.
+"""Free GPUs that waiting jobs cannot use, because they are in the wrong places.
 
-What is said of a job that is blocked by the places of free GPUs: evidence, waste, and whom to move.
+The rule claims the time and writes the finding of each blocked job: evidence, waste, and which pods to move.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ from gpucost.settings.types import milliseconds
 _NAME = WastePattern.FRAGMENTATION
 ClaimsByRow = Mapping[int, Sequence[UnmetClaim]]
 MOST_SINGLE = 200
-"""So many blocked jobs get a finding each, those blocked for longest; the others one per team, queue and
-shape: nobody reads thousands, and for each it is looked for whom to move."""
+"""How many blocked jobs get a finding each, those blocked for longest; the others get one per team, queue and
+shape: thousands would not be read, and for each the search for pods to move has to run."""
 _OF_OTHERS = frozenset({"alone on a node", "fragments (F) before the move", "fragments (F) after the move"})
-"""Evidence about the jobs of others."""
+"""Evidence about other tenants' jobs."""
 
 
 def blocked_drafts(
     facts: DetectorFacts, blocked: Sequence[BlockedJob], claims: ClaimsByRow
 ) -> list[FindingDraft]:
-    """All that is claimed of ``blocked``, in as many findings as somebody can read."""
+    """All claims of ``blocked``, in as few findings as people can read."""
     ordered = sorted(
         blocked,
         key=lambda one: (one.start_ms, one.asked.namespace, one.asked.job, one.asked.job_uid),
@@ -86,7 +86,7 @@ def blocked_drafts(
 def _many_draft(
     facts: DetectorFacts, key: tuple[str, ...], group: Sequence[BlockedJob], claims: ClaimsByRow
 ) -> FindingDraft:
-    """``group`` in order of time: jobs of one team in one queue that ask for the same."""
+    """``group`` is ordered by time: jobs of one team in one queue with equal requests."""
     team, queue = key[:2]
     episodes = tuple(each for one in group for each in _episodes(one, claims))
     end_ms = max(one.end_ms for one in group)
@@ -146,7 +146,7 @@ def blocked_draft(facts: DetectorFacts, one: BlockedJob, claims: ClaimsByRow) ->
         f"node has {largest}. What is in the way: {_in_the_way(one)}."
     )
     own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
-    # To move somebody else's pods is not the team's to do.
+    # A team cannot move other tenants' pods.
     own_action = _smaller(largest) if moves else action
     return FindingDraft(
         pattern=_NAME,
@@ -189,7 +189,7 @@ def _smaller(largest: int) -> FindingAction:
 
 
 def _is_about_gpus(one: BlockedJob) -> bool:
-    """Whether GPUs are what no node has enough of, rather than CPU or memory beside them."""
+    """Whether no node has enough GPUs, rather than too little CPU or memory beside them."""
     return one.fit is None or not one.fit.lacking
 
 
@@ -327,8 +327,8 @@ def run(facts: DetectorFacts, settings: ScopedSettings[FragmentationSettings]) -
 
 
 def _unusable(facts: DetectorFacts, found: UnmetDemand, search: BlockedSearch) -> list[FindingDraft]:
-    """What else was free while somebody waited whom it did not fit: too few for anybody, or too briefly for a
-    finding of its own. One per resource."""
+    """The other GPUs that were free while a job waited that they did not fit: too few for any job, or too
+    briefly for a finding of its own. One draft per resource."""
     taken: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for one in search.blocked:
         for stretch in one.stretches:
@@ -370,7 +370,7 @@ def _rest(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[
 def _unusable_draft(
     facts: DetectorFacts, resource: str, episodes: Sequence[WasteEpisode], queues: Sequence[str]
 ) -> FindingDraft:
-    """``queues`` are the ClusterQueues in which somebody waited whom it did not fit."""
+    """``queues`` are the ClusterQueues of the waiting jobs that they did not fit."""
     start, end = min(each.start_ms for each in episodes), max(each.end_ms for each in episodes)
     wasted = board_ms(episodes)
     now = sum(each.boards or 0.0 for each in episodes if each.end_ms >= facts.now_ms)
@@ -383,7 +383,8 @@ def _unusable_draft(
         ),
         since_ms=start,
         ended_ms=end if end < facts.now_ms else None,
-        # The finding may have begun before what is looked at, and its day may be shorter: said apart.
+        # The finding may have begun before the history, and its day may be shorter: this is stated
+        # separately.
         summary=f"{hours(wasted)} of {resource} in the last {lasting(facts.now_ms - start)} stood free, "
         "too few or in blocks too small for anybody who waited, besides what blocked jobs could have had.",
         evidence=(

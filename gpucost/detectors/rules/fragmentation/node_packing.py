@@ -1,4 +1,4 @@
-"""Who holds which GPUs of which node, and whom to move for others to fit or nodes to get empty."""
+"""Which pods hold which GPUs of which node, and which to move so that others fit or nodes become empty."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gpucost.detectors.inputs.detector_facts import ClusterHistory
 from gpucost.domain.jobs import JobKind
 
 MOST_NODES = 100
-"""Of so many nodes, those with the most free units, it is looked for whom to move."""
+"""The search for pods to move covers so many nodes, those with the most free units."""
 MOST_CHOICES = 8
-"""Of so many occupants of a node every combination is tried, beyond that the cheapest go one by one."""
+"""Up to so many occupants of a node every combination is tried; beyond that the cheapest leave one by one."""
 _COLUMNS = [
     *("namespace", "job", "job_uid", "pod", "pod_uid", "node", "count", "start_ms"),
     *("end_ms", "job_kind", "boards"),
@@ -30,8 +30,8 @@ _FIXED = frozenset({JobKind.DAEMON_SET.value, JobKind.POD.value})
 
 @dataclass(frozen=True, slots=True)
 class NodeOccupant:
-    """A pod that holds ``units`` on a node. ``lost_board_ms`` is what its job has done since those of its
-    pods that run now began: all of it has to be done again if nothing was saved."""
+    """A pod that holds ``units`` on a node. ``lost_board_ms`` is the GPU time of its job since its present
+    pods began: all of it is lost if no checkpoint was saved."""
 
     namespace: str
     job: str
@@ -59,13 +59,13 @@ class PodMove:
 
 
 _Option: TypeAlias = tuple[float, int, list[NodeOccupant]]
-"""What is lost, the node, and who goes."""
+"""The loss, the node, and the occupants that leave."""
 
 
 @dataclass(frozen=True)
 class NodeOccupancy:
-    """Nodes with units of one resource at an instant. ``given`` is what they advertise, ``free`` what nobody
-    holds of it; ``is_open`` whether they take new pods. Parallel to ``names``."""
+    """Nodes with units of one resource at an instant. ``given`` is what they advertise, ``free`` the part of
+    it without a holder; ``is_open`` whether they take new pods. Parallel to ``names``."""
 
     names: tuple[str, ...]
     given: Ints
@@ -78,11 +78,11 @@ class NodeOccupancy:
     """Which of the products each has, as a number."""
     held_of: Callable[[], pd.DataFrame] = field(repr=False)
     known: dict[tuple[str, bool], Ints] = field(repr=False)
-    """Answers of ``eligible``, shared by all instants at which the nodes were the same."""
+    """Results of ``eligible``, shared by all instants with the same nodes."""
     options: dict[tuple[int, int], tuple[float, int, list[NodeOccupant]]] = field(
         default_factory=dict, repr=False
     )
-    """What ``_cheapest`` found, by node and units: many wait for the same."""
+    """Results of ``_cheapest`` by node and units, since many jobs wait for the same."""
 
     @classmethod
     def at(cls, history: ClusterHistory, resource: str, at_ms: int) -> NodeOccupancy:
@@ -105,7 +105,7 @@ class NodeOccupancy:
 
     @cached_property
     def occupants(self) -> Mapping[str, Sequence[NodeOccupant]]:
-        """Who holds something, by node."""
+        """The occupants by node."""
         return _occupants(self.held_of(), self.at_ms)
 
     @cached_property
@@ -113,8 +113,8 @@ class NodeOccupancy:
         return {name: n for n, name in enumerate(self.names)}
 
     def eligible(self, products: str, *, closed: bool = False) -> Ints:
-        """Positions of the nodes that take pods that want one of ``products`` (joined by |; empty: any);
-        with ``closed`` also of those that take none now."""
+        """Positions of the nodes that take pods that want one of ``products`` (joined by |; empty: any); with
+        ``closed`` also of nodes that take none now."""
         if (products, closed) not in self.known:
             wanted = set(products.split("|"))
             found = [
@@ -131,7 +131,7 @@ class NodeOccupancy:
         return ", ".join(f"{count} x {units}" for units, count in sorted(blocks.items(), reverse=True))
 
     def alone(self, nodes: Ints) -> list[tuple[str, NodeOccupant]]:
-        """Nodes on which a single job holds something, but not all, and one of its pods there."""
+        """Nodes on which a single job holds some units, but not all, and one of its pods there."""
         found = []
         for n in nodes.tolist():
             here = self.occupants.get(self.names[n], ())
@@ -150,7 +150,7 @@ def to_make_room(rooms: NodeOccupancy, nodes: Ints, units: int, pods: int) -> li
     touched: set[int] = set()
     chosen: list[NodeOccupant] = []
     while lacking > 0:
-        # Who is gone matters only where somebody went.
+        # Pods that have left matter only on nodes that some pod left.
         out_of = {n: gone if n in touched else set[str]() for n in near.tolist()}
         options = [option for n in out_of if (option := _cheapest(rooms, n, free, units, out_of[n]))]
         if not options:
@@ -163,7 +163,7 @@ def to_make_room(rooms: NodeOccupancy, nodes: Ints, units: int, pods: int) -> li
             gone.add(each.pod_uid)
         chosen += out
         lacking -= int(free[n] // units - before)
-    # What was cleared is for those who wait.
+    # The units that were cleared are for the waiting pods.
     left = free.copy()
     for each in chosen:
         left[rooms.index[each.node]] = 0
@@ -197,8 +197,8 @@ def to_empty_nodes(rooms: NodeOccupancy, pool: Ints, before_ms: int) -> tuple[li
 
 
 def _homes(who: Sequence[NodeOccupant], left: Ints, is_target: Flags) -> list[int]:
-    """A node for each of ``who``, the tightest that has room; ``left`` is used up, or as it was and the list
-    shorter where one finds none."""
+    """A node for each of ``who``, the tightest that has room. Takes the room from ``left``; where one finds
+    none, the list is shorter and ``left`` is unchanged."""
     found: list[int] = []
     for each in who:
         room = np.where(is_target & (left >= each.units), left, np.iinfo(np.int64).max)
@@ -213,8 +213,8 @@ def _homes(who: Sequence[NodeOccupant], left: Ints, is_target: Flags) -> list[in
 
 
 def fewest_nodes(rooms: NodeOccupancy, pool: Ints) -> int:
-    """A lower bound of how many nodes of ``pool`` must hold something, however pods are packed: their sum by
-    the largest node, pods larger than half of one each on their own, nodes with pods that cannot move."""
+    """A lower bound of how many nodes of ``pool`` must hold pods, however these are packed: their sum by the
+    largest node, pods larger than half of one each on their own, nodes with pods that cannot move."""
     here = [each for n in pool.tolist() for each in rooms.occupants.get(rooms.names[n], ())]
     if not here:
         return 0
@@ -226,7 +226,7 @@ def fewest_nodes(rooms: NodeOccupancy, pool: Ints) -> int:
 
 
 def _held(history: ClusterHistory, resource: str) -> pd.DataFrame:
-    """What pods held of a resource: only what is asked for here, since it is asked for at many instants."""
+    """Allocations of one resource, reduced to the columns needed here, since many instants are looked up."""
     key = ("held_of", resource)
     if key not in history.memo:
         held = history.held
@@ -243,7 +243,7 @@ def _is_alive(frame: pd.DataFrame, at_ms: int) -> Flags:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What of ``NodeOccupancy`` stays the same while nodes do."""
+    """The part of ``NodeOccupancy`` that stays the same while the nodes do."""
 
     names: tuple[str, ...]
     given: Ints
@@ -255,7 +255,7 @@ class _Layout:
 
 
 class _Layouts:
-    """The layouts of one resource over a history: each is worked out once, however many instants it holds."""
+    """The layouts of one resource over a history: each is computed once, however many instants it covers."""
 
     def __init__(self, history: ClusterHistory, resource: str) -> None:
         capacity = history.frames.capacity
@@ -311,7 +311,7 @@ def _loss(out: Collection[NodeOccupant]) -> float:
 
 
 def _cheapest(rooms: NodeOccupancy, n: int, free: Ints, units: int, gone: set[str]) -> _Option | None:
-    """(what is lost, node, who goes) for room for one more pod of ``units`` there."""
+    """(loss, node, occupants that leave) for room for one more pod of ``units`` there."""
     needed = (int(free[n]) // units + 1) * units - int(free[n])
     if rooms.given[n] < units or int(free[n]) + needed > rooms.given[n]:
         return None
@@ -340,12 +340,12 @@ def _cheapest(rooms: NodeOccupancy, n: int, free: Ints, units: int, gone: set[st
 
 
 def _new_home(rooms: NodeOccupancy, who: NodeOccupant, left: Ints, origin: int) -> str:
-    """The tightest open node of the same product where it fits; ``left`` is used up."""
+    """The tightest open node of the same product where it fits; its room is taken from ``left``."""
     fits = (left >= who.units) & np.array(rooms.is_open) & (rooms.kind == rooms.kind[origin])
     fits[origin] = False
     if not fits.any():
         return ""
-    # Nodes are in order of their names: of equally tight ones the first.
+    # Nodes are ordered by name: of equally tight ones the first is taken.
     best = int(np.where(fits, left, np.iinfo(np.int64).max).argmin())
     left[best] -= who.units
     return rooms.names[best]

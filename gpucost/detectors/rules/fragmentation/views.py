@@ -1,7 +1,7 @@
-"""What fragmentation looks like besides blocked jobs: views that explain and propose, and count no waste.
+"""Views of fragmentation besides blocked jobs: they explain and propose, and count no waste.
 
-Jobs on more nodes than they need: each of several nodes gives them less than it has, and at their start
-one node alone could have held all of it (the multinode rule of Princeton's Job Defense Shield).
+One of them shows jobs on more nodes than they need: each of several nodes gives them less than it has, and at
+their start one node alone could have held all of it (the multinode rule of Princeton's Job Defense Shield).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ from gpucost.domain.time import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class SpreadJob:
-    """A job that held ``units`` on ``nodes`` in ``[start, end)`` while ``could`` had room for all of it."""
+    """A job that held ``units`` on ``nodes`` in ``[start, end)`` while the node ``could`` had room for all of
+    it."""
 
     job_uid: str
     job: str
@@ -72,7 +73,7 @@ class SpreadJob:
 
 
 def spread_jobs(history: ClusterHistory, least_ms: int) -> list[SpreadJob]:
-    """Batch jobs that were spread for ``least_ms`` or longer, as they ended or are now."""
+    """Batch jobs that were spread for ``least_ms`` or longer, at their end or now."""
     held = history.held
     held = held[(held["workload_class"] == WorkloadClass.BATCH.value) & (held["count"] > 0)]
     rows = _together(held)
@@ -83,8 +84,8 @@ def spread_jobs(history: ClusterHistory, least_ms: int) -> list[SpreadJob]:
 
 
 def _together(held: pd.DataFrame) -> pd.DataFrame:
-    """The rows of jobs on several nodes that were there together at their end; pods that came and went before
-    are another attempt."""
+    """The rows of jobs on several nodes that ran together at their end; pods that came and went before belong
+    to another attempt."""
     names = [*_JOB, "resource"]
     held = held[held.groupby(names, observed=True)["node"].transform("nunique") > 1]
     end = held.groupby(names, observed=True)["end_ms"].transform("max")
@@ -107,7 +108,7 @@ def _of_resource(
     facts = facts[(facts["nodes"] > 1) & (facts["end"] - facts["start"] >= least_ms)]
     facts = facts[facts["units"] <= facts["per_node"]].sort_values("first")
     free = _FreeOverTime(history, resource, capacity)
-    # Plain lists: to cut a frame for each of a thousand jobs takes seconds.
+    # Plain lists: cutting a frame for each of a thousand jobs takes seconds.
     pods = list(zip(*(rows[name].tolist() for name in ("node", "count", "start_ms")), strict=True))
     who = {name: rows[name].tolist() for name in ("job_uid", "job", "namespace", "team", "queue", "user")}
     where = {job: np.asarray(jobs.indices[job]).tolist() for job in facts.index}
@@ -136,7 +137,7 @@ def _of_resource(
 
 
 class _FreeOverTime:
-    """Free units of each node that takes pods, at instants asked for in order."""
+    """Free units of each node that takes pods, at instants that must come in order."""
 
     def __init__(self, history: ClusterHistory, resource: str, capacity: pd.DataFrame) -> None:
         self._names: list[str] = sorted(set(capacity["node"].tolist()))
@@ -160,8 +161,8 @@ class _FreeOverTime:
         self._done = 0
 
     def room_for(self, own: Sequence[tuple[str, int]], units: int, now_ms: int) -> str:
-        """The tightest node of the products of ``own`` (nodes, and what is held there) where ``units`` were
-        free but for that; empty where there is none."""
+        """The tightest node of the products of ``own`` (nodes, and what is held there) where ``units`` would
+        be free without the job's own; empty where there is none."""
         upto = int(np.searchsorted(self._time, now_ms, side="right"))
         np.add.at(self._free, self._node[self._done : upto], self._change[self._done : upto])
         self._done = max(self._done, upto)
@@ -193,7 +194,8 @@ def whole_board_resources(facts: DetectorFacts) -> list[str]:
 
 
 def moving(text: str, moves: Sequence[PodMove], frees_boards: float) -> FindingAction:
-    """Takes pods off their nodes; the scheduler finds others for them, the old ones being cordoned first."""
+    """The action that moves pods off their nodes: the scheduler places them anew, the old nodes being
+    cordoned first."""
     named = [move.who for move in moves[:MOST_NAMED]]
     lines = [
         line

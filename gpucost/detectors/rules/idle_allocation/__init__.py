@@ -1,6 +1,6 @@
 """GPUs that are held and do nothing: whole jobs, and some of a job's GPUs.
 
 ``idle_allocation_rule`` finds stretches, ``servers`` decides for serving work (requests, past gaps),
-``drafts`` writes findings and actions, ``settings`` says how long. Must not: pandas or numpy in ``settings``.
-Begin with ``idle_allocation_rule``.
+``drafts`` writes findings and actions; how long GPUs may idle is set in ``detectors.rule_settings``. Begin
+with ``idle_allocation_rule``.
 """

@@ -1,8 +1,7 @@
-"""Idle GPUs in words for people: summary, evidence and what to do.
+"""Findings about idle GPUs: summary, evidence, and one action per kind of work, ready to be used as written.
 
-What to do about GPUs that idle: one action per kind of work, ready to be used as written.
-
-What the rows of a few GPUs say of one stretch of time: where they idled, and how well it was seen.
+``IdleSpan`` is what the rows of a few GPUs show for one stretch of time: where they idled, and how well that
+was observed.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from gpucost.settings.types import milliseconds
 
 @dataclass(frozen=True)
 class GpuSlot:
-    """One GPU in ``[start, end)``, after its pod's grace. ``series`` is -1 where nobody measured it, else its
-    rows are ``[first, last)``."""
+    """One GPU in ``[start, end)``, after its pod's grace. ``series`` is -1 where it was not measured, else
+    its rows are ``[first, last)``."""
 
     pod: int
     series: int
@@ -57,7 +56,7 @@ class GpuSlot:
 
 @dataclass(frozen=True)
 class IdleSpan:
-    """Rows of some slots that say "idle", cut to their slots: parallel arrays, by slot, then time."""
+    """Rows of some slots that count as idle, cut to their slots: parallel arrays, by slot, then time."""
 
     slots: Sequence[GpuSlot]
     slot: Ints
@@ -81,7 +80,7 @@ class IdleSpan:
         return len(self.slots)
 
     def coverage(self) -> float:
-        """The seen part of the stretch, of the GPU that was seen least: 0 to 1.
+        """The observed part of the stretch, of the GPU that was observed least: 0 to 1.
 
         A GPU that joined late is measured against the whole stretch, so that its first minutes weigh little.
         """
@@ -93,8 +92,8 @@ class IdleSpan:
         return float(1 - unseen.max() / (end - begin))
 
     def covered_runs(self, needed_ms: int, latest_ms: int | None = None) -> list[tuple[int, int]]:
-        """The union of all stretches of ``needed_ms`` (begun by ``latest_ms``) in which each GPU was seen for
-        at least ``LEAST_COVERAGE`` of the time that it was held (``coverage.covered_runs``)."""
+        """The union of all stretches of ``needed_ms`` (begun by ``latest_ms``) in which each GPU was observed
+        for at least ``LEAST_COVERAGE`` of the time that it was held (``activity_table.covered_runs``)."""
         if not len(self.row):
             return []
         return covered_runs(
@@ -110,7 +109,7 @@ class IdleSpan:
         )
 
     def without(self, spans: Sequence[tuple[int, int]]) -> IdleSpan:
-        """What of it lies in none of ``spans``: rows are cut there."""
+        """The part of it outside ``spans``: rows are cut there."""
         found = self
         for start, end in spans:
             found = found._around(start, end)
@@ -135,7 +134,7 @@ class IdleSpan:
 
 
 def span(idle: IdleRows, slots: Sequence[GpuSlot]) -> IdleSpan:
-    """What the rows of ``slots`` say."""
+    """The idle rows of ``slots``."""
     activity = idle.table.activity
     parts = [np.arange(slot.first, slot.last, dtype=np.int64) for slot in slots]
     number = np.repeat(np.arange(len(slots)), [len(part) for part in parts]).astype(np.int64)
@@ -146,7 +145,7 @@ def span(idle: IdleRows, slots: Sequence[GpuSlot]) -> IdleSpan:
     against = inside & idle.contradicted(row)
     keep = inside & ~against
     row, number, start, end = row[keep], number[keep], start[keep], end[keep]
-    # The pod may have begun or ended within the row: what it held lies in the part that was its own.
+    # The pod may have begun or ended within the row: its held time lies in the part that was its own.
     pod = np.array([slot.pod for slot in slots], np.int64)[number]
     own = np.minimum(activity.end[row], idle.table.end[pod])
     own = own - np.maximum(activity.start[row], idle.table.start[pod])
@@ -165,7 +164,7 @@ _NOTEBOOK_STOP = "kubeflow-resource-stopped"
 
 
 def stop_idle_action(rows: Sequence[AllocationPiece], boards: float) -> FindingAction:
-    """End what idles as a whole. ``rows`` are what the job holds, or held last."""
+    """Stop a job that idles as a whole. ``rows`` are what the job holds, or held last."""
     kind, name, namespace = rows[0].job_kind, rows[0].job, rows[0].namespace
     where = ("-n", namespace)
     if kind in _SCALED:
@@ -186,12 +185,12 @@ def stop_idle_action(rows: Sequence[AllocationPiece], boards: float) -> FindingA
 
 
 def next_run_action() -> FindingAction:
-    """It gave its GPUs back, or works again: only the next time can be better."""
+    """It freed its GPUs, or works again: only the next run can be better."""
     return FindingAction("Have its next run end, or shrink, by itself when there is nothing to do")
 
 
 def inspect_action(rows: Sequence[AllocationPiece]) -> FindingAction:
-    """Before anybody stops it, its owner should look at it."""
+    """Its owner should look at it before it is stopped."""
     last = max(rows, key=lambda row: (row.start_ms, row.pod))
     patch = kubectl("-n", last.namespace, "logs", last.pod, "--all-containers", "--tail=50")
     action = FindingAction("Look at what it waits for, and stop it if it will not go on", patch)
@@ -234,7 +233,7 @@ _NAMES_SHOWN = 8
 @dataclass(frozen=True)
 class IdleCandidate:
     """A stretch that is idle. ``gang``: how many GPUs the job held then; ``from_start``: it never worked;
-    ``calls``: of a server, what is known of its requests."""
+    ``calls``: the requests of a server."""
 
     job: int
     variant: str
@@ -248,7 +247,7 @@ class IdleCandidate:
 
 @dataclass(frozen=True)
 class IdleDrafter:
-    """``rows`` are what the job of ``found`` holds, or held, in order of time."""
+    """``rows`` are what the job of ``found`` holds, or held, ordered by time."""
 
     idle: IdleRows
     found: IdleCandidate
@@ -293,7 +292,7 @@ class IdleDrafter:
 
     @cached_property
     def _gpus(self) -> list[tuple[int, str]]:
-        """The idle ones: pod and uuid."""
+        """The idle GPUs: pod and uuid."""
         slots = self.found.span.slots
         found = {(slot.pod, self._table.gpu_names[slot.series]) for slot in slots if slot.series >= 0}
         return sorted(found, key=lambda each: (each[1], self._table.uids[each[0]]))
@@ -324,14 +323,14 @@ class IdleDrafter:
         return dict(sorted(found.items()))
 
     def _units(self, number: int) -> str:
-        """So many of what the job holds, where it is of one kind."""
+        """``number`` of what the job holds, as text, where it is of one kind."""
         if len(self._resources) == 1 and not self._table.whole[self._gpus[0][0]]:
             return f"{number} {next(iter(self._resources))}"
         return amount(number, "GPU")
 
     @property
     def _held(self) -> str:
-        """Whole GPUs, or slices and shares of them as what they are."""
+        """Whole GPUs; slices and shares of them under their own names."""
         whole, parts = 0, list[str]()
         for resource, pods in self._resources.items():
             if self._table.whole[pods].all():
@@ -341,7 +340,7 @@ class IdleDrafter:
         return " and ".join([*([amount(whole, "GPU")] if whole else []), *parts])
 
     def _parts_in_words(self, resource: str, pods: Sequence[int]) -> str:
-        """Where GPUs are shared by time, as many units as the pods asked for, whatever GPUs were seen."""
+        """Where GPUs are shared in time, the units that the pods requested, whatever GPUs were seen."""
         table = self._table
         units = sum(int(table.units[pod]) for pod in set(pods) if table.is_shared[pod])
         units += len([pod for pod in pods if not table.is_shared[pod]])

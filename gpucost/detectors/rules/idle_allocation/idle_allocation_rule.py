@@ -94,7 +94,7 @@ class _IdleSearch:
 
     @cached_property
     def _by_job(self) -> tuple[Ints, Ints]:
-        """Positions of quiet runs in order of job, and the jobs in that order."""
+        """Positions of quiet runs ordered by job, and the jobs in that order."""
         job = self.table.job[self.table.pod[self._quiet.series]]
         order = np.lexsort([self._quiet.start, self._quiet.series, job])
         return order.astype(np.int64), job[order]
@@ -127,7 +127,7 @@ class _IdleSearch:
                 yield _IdleInterval(job, row, start, end, from_start, settings)
 
     def _begins(self, job: int, instant_ms: int) -> bool:
-        """Whether a job begins at an instant, or begins anew: no pod of it held anything lately."""
+        """Whether a job begins at an instant, or begins anew: none of its pods held GPUs shortly before."""
         pods = self.table.pods_of_job[job]
         start, end = self.table.start[pods], self.table.end[pods]
         before = (start < instant_ms) & (end > instant_ms - LATELY_MS)
@@ -169,7 +169,7 @@ class _IdleSearch:
         needed = milliseconds(after(stretch.from_start))
         runs = seen.covered_runs(milliseconds(after(False)))
         if stretch.from_start:
-            # Only near the start: a day of which the start is not read must say the same.
+            # Only near the start: a day whose start is not read must give the same result.
             runs = joined([*runs, *seen.covered_runs(needed, stretch.start + milliseconds(after(False)))])
         checked = ""
         if not runs:
@@ -302,7 +302,7 @@ def _inside(slot: GpuSlot, spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _groups(accepted: Sequence[tuple[GpuSlot, IdleSpan]]) -> Iterator[list[tuple[GpuSlot, IdleSpan]]]:
-    """GPUs whose idle stretches overlap in time, together."""
+    """GPUs grouped by idle stretches that overlap in time."""
     group, reach = list[tuple[GpuSlot, IdleSpan]](), 0
     for slot, seen in sorted(accepted, key=lambda each: (each[1].begin_ms, each[0].series)):
         if group and seen.begin_ms >= reach:

@@ -1,8 +1,8 @@
-"""Servers that idle: nobody called them, or, where calls are not counted, hardly any came back so late.
+"""Servers that idle: no request came, or, where requests are not counted, hardly any server worked again so
+late.
 
-How likely a server that has been idle for a while will work again, by what servers here did before.
-
-What reached a server while its GPUs did nothing: requests where they are counted, else bytes received.
+How likely a server that has been idle for a while is to work again is estimated from past gaps of the servers
+of this cluster. Traffic while the GPUs did nothing is requests where they are counted, else received bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from gpucost.settings.types import milliseconds
 _QUIET_PART = 0.1
 _TIMES_QUIET = 3.0
 _LEAST_BYTES_PER_MINUTE = 20_000
-"""Bytes are taken for requests above three times the pod's own quiet floor (the rate that a tenth of its
-late steps stay below: probes, scrapes, keep-alives), and above the floor by 20 kB a minute. Ours."""
+"""Bytes count as requests above three times the pod's own quiet floor (the rate that a tenth of its late
+steps stay below: probes, scrapes, keep-alives), and above the floor by 20 kB a minute. Ours."""
 
 
 class TrafficSignal(StrEnum):
-    """What says whether anybody called a server."""
+    """The kind of signal that shows whether a server was called."""
 
     REQUESTS = "requests"
     BYTES = "received bytes"
@@ -48,10 +48,10 @@ class TrafficSignal(StrEnum):
 
 @dataclass(frozen=True)
 class ServerTraffic:
-    """What reached a job in a stretch of time. ``signal`` is None where too little was read of some pod.
+    """The traffic of a job in a stretch of time. ``signal`` is None where too little was read of some pod.
 
-    ``calls`` are steps in which something came, merged and in order. They are known even without a signal,
-    where a counter of the whole workload says so: what such a counter does not see is not known to be none.
+    ``calls`` are steps with traffic, merged and in order. They are known even without a signal, where a
+    counter of the whole workload shows them: what such a counter does not see is not known to be none.
     """
 
     signal: TrafficSignal | None
@@ -59,7 +59,7 @@ class ServerTraffic:
     calls: tuple[tuple[int, int], ...]
 
     def quiet(self, start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-        """The parts of ``[start, end)`` in which nothing came."""
+        """The parts of ``[start, end)`` without traffic."""
         parts, reached = list[tuple[int, int]](), start_ms
         for begin, close in self.calls:
             if begin > reached:
@@ -71,8 +71,8 @@ class ServerTraffic:
 
 @dataclass(frozen=True)
 class _PodRows:
-    """Rows of one pod, by their start: ``called`` and ``noisy`` where something came, by requests and by
-    bytes; ``counted`` and ``measured`` where such a counter was read."""
+    """Rows of one pod, by their start: ``called`` and ``noisy`` where traffic came, by requests and by bytes;
+    ``counted`` and ``measured`` where such a counter was read."""
 
     start: Ints
     end: Ints
@@ -98,7 +98,7 @@ class _PodRows:
         return _PodRows(*(getattr(self, each.name)[keep] for each in fields(self)))
 
     def is_read(self, which: Flags, start_ms: int, end_ms: int) -> bool:
-        """Whether rows ``which`` are nine tenths of ``[start, end)``."""
+        """Whether rows ``which`` cover nine tenths of ``[start, end)``."""
         if not which.any():
             return False
         start, end = self.start[which], self.end[which]
@@ -109,7 +109,7 @@ class _PodRows:
 
 
 def _floor(half_day: Ints, rate: Floats, known: Flags) -> Floats:
-    """The quiet floor of a pod in each row: of what it received lately."""
+    """The quiet floor of a pod in each row, from what it received lately."""
     found = np.zeros(len(rate))
     for each in np.unique(half_day).tolist():
         lately = known & ((half_day == each) | (half_day == each - 1))
@@ -135,7 +135,7 @@ class ServedPods:
         return _PodRows.of(empty_frame(SERVING))
 
     def of_job(self, job: int, start_ms: int, end_ms: int) -> ServerTraffic:
-        """What reached the pods of a job in ``[start, end)``."""
+        """The traffic of a job's pods in ``[start, end)``."""
         table = self.table
         parts = list[tuple[_PodRows, int, int]]()
         for pod in table.pods_of_job[job].tolist():
@@ -164,11 +164,11 @@ _Z = 1.645
 """One-sided 95 %."""
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 LEAST_GAPS = 10
-"""Of fewer past gaps the part that ended in work says nothing."""
+"""With fewer past gaps, the part that ended in work proves nothing."""
 
 
 class GapEnd(Enum):
-    """How a stretch without work came to its end: in work, with its pods, or not at all by now."""
+    """How a stretch without work ended: in work, with its pods, or not yet."""
 
     WORK = "work"
     REMOVED = "removed"
@@ -177,7 +177,7 @@ class GapEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerGap:
-    """A stretch in which a server did nothing. ``job`` is whose."""
+    """A stretch in which a server did nothing. ``job`` is its job."""
 
     job: int
     start_ms: int
@@ -187,8 +187,8 @@ class ServerGap:
 
 @dataclass(frozen=True, slots=True)
 class ReturnHazard:
-    """Of ``gaps`` that lasted ``after_ms`` and were seen for ``ahead_ms`` longer, ``worked`` ended in work by
-    then. The chance of the next one lies between ``low`` and ``high``, each with 95 % (Wilson's score
+    """Of ``gaps`` that lasted ``after_ms`` and were observed for ``ahead_ms`` longer, ``worked`` ended in
+    work by then. The chance of the next one lies between ``low`` and ``high``, each with 95 % (Wilson's score
     interval, E. B. Wilson, JASA 22, 1927)."""
 
     gaps: int
@@ -215,8 +215,8 @@ class ReturnHazard:
 
 
 class PastGaps:
-    """Gaps of servers in order of their lengths, with how many from each on came to which end: however many
-    there are, a look at them is a binary search."""
+    """Gaps of servers ordered by length, with how many from each on ended in which way, so that a query is a
+    binary search however many there are."""
 
     def __init__(self, gaps: Iterable[ServerGap]) -> None:
         self._gaps = sorted(gaps, key=lambda gap: (gap.length_ms, gap.start_ms, gap.job))
@@ -230,12 +230,12 @@ class PastGaps:
         return len(self._gaps)
 
     def hazard(self, present: ServerGap, ahead_ms: int = DAY_MS, most_ms: int | None = None) -> ReturnHazard:
-        """What became of gaps, of its own and of its peers, that lasted at least as long as ``present``, or
+        """How gaps, of its own and of its peers, ended that lasted at least as long as ``present``, or
         ``most_ms`` where that is less: whether they ended in work within ``ahead_ms``, or within as long
         again where that is longer.
 
-        A gap that is still open, and younger than that, says nothing yet. Leaving it out can only make work
-        look likelier than it is: those that ended in work are all in.
+        A gap that is still open, and younger than that, is left out. Leaving it out can only make work look
+        likelier than it is: those that ended in work are all included.
         """
         after = present.length_ms if most_ms is None else min(present.length_ms, most_ms)
         ahead = max(ahead_ms, after)
@@ -243,7 +243,7 @@ class PastGaps:
         followed = int(np.searchsorted(self._lengths, after + ahead))
         worked = self._between(GapEnd.WORK, first, followed)
         gaps = len(self) - first - self._between(GapEnd.OPEN, first, followed)
-        # The present one is none of its own past.
+        # The present gap is not part of its own past.
         is_followed = present.length_ms >= after + ahead
         if self._has(present) and (is_followed or present.end is not GapEnd.OPEN):
             gaps, worked = gaps - 1, worked - (present.end is GapEnd.WORK and not is_followed)
@@ -259,14 +259,14 @@ class PastGaps:
 
 QuietSpans = Sequence[tuple[int, int]]
 _PARTS = 4
-"""Of a server that has been idle for longer than this part of what is known of servers, nobody knows what
-became of others that idled as long. It is asked what became of them after that part: those that were idle
-for longer come back less often, not more. Ours."""
+"""The greatest age of a gap, as a part of the history of servers, for which the history shows how gaps of
+that age ended. For a server that has been idle for longer, the gaps of this age are used: servers that were
+idle for longer come back less often, not more. Ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerVerdict:
-    """The parts of a server's stretch that count as idle, and what speaks for it; or why there are none."""
+    """The parts of a server's stretch that count as idle, and the evidence; or why there are none."""
 
     runs: QuietSpans = ()
     because: str = ""
@@ -276,8 +276,8 @@ class ServerVerdict:
 
 @dataclass(frozen=True)
 class IdleServers:
-    """``spans`` are the quiet stretches of all jobs; ``coverage`` says how well one (job, start, end) of them
-    was seen, 0 to 1. ``past`` is what is known from before the history."""
+    """``spans`` are the quiet stretches of all jobs; ``coverage`` is how well one (job, start, end) of them
+    was observed, 0 to 1. ``past`` comes from before the history."""
 
     table: JobTables
     spans: JobSpans
@@ -291,7 +291,7 @@ class IdleServers:
 
     @cached_property
     def gaps(self) -> PastGaps:
-        """Of all servers. What nobody saw is no gap, unless work is seen to end it."""
+        """Gaps of all servers. A stretch that was not observed is not a gap, unless observed work ends it."""
         found = [*self._ended_before()]
         spans = self.spans
         for job, start, end in zip(spans.job.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
@@ -303,7 +303,7 @@ class IdleServers:
         return PastGaps(found)
 
     def _gap(self, job: int, start_ms: int, end_ms: int, end: GapEnd) -> ServerGap:
-        """With what is known of it from before the history."""
+        """The gap, extended by what is known from before the history."""
         begun = (
             min(start_ms, self._begun_before.get(job, start_ms)) if start_ms <= self._begin_ms else start_ms
         )
@@ -315,14 +315,14 @@ class IdleServers:
 
     @property
     def _known_ms(self) -> int:
-        """How long the servers have been looked at."""
+        """The length of time for which servers have been observed."""
         return self.now_ms - (
             self._begin_ms if self.past is None else min(self._begin_ms, self.past.since_ms)
         )
 
     @cached_property
     def _rests(self) -> Sequence[tuple[int | None, PastRest]]:
-        """Those of the past, with the job's position where it is in the history."""
+        """The rests of the past, with the job's position where it is in the history."""
         if self.past is None:
             return ()
         jobs = {(row.namespace, row.job_uid): n for n, row in enumerate(self.table.rows)}
@@ -338,8 +338,8 @@ class IdleServers:
         }
 
     def _ended_before(self) -> Iterator[ServerGap]:
-        """Gaps that were over when the history began. Of one between two steps with work nobody knows how
-        much of these it was: it counts as long as it may have been, which makes work likelier."""
+        """Gaps that were over when the history began. How much of the two steps with work around a gap
+        belongs to it is unknown: it counts as long as it may have been, which makes work likelier."""
         quiet = set(self.spans.job[self.spans.start <= self._begin_ms].tolist())
         for n, (job, rest) in enumerate(self._rests):
             reaches = rest.is_last and rest.end_ms >= self._begin_ms
@@ -354,7 +354,8 @@ class IdleServers:
             yield ServerGap(-1 - n, start, end - start, GapEnd.WORK if worked else GapEnd.REMOVED)
 
     def _end(self, job: int, end_ms: int) -> GapEnd | None:
-        """How a stretch of a job ended; None where it held nothing for a while, and nobody knows."""
+        """How a stretch of a job ended; None where the job held nothing for a while, so that the end is
+        unknown."""
         if end_ms >= self.now_ms:
             return GapEnd.OPEN
         pods = self.table.pods_of_job[job]
@@ -366,7 +367,7 @@ class IdleServers:
     def judge(
         self, job: int, start_ms: int, end_ms: int, runs: QuietSpans, settings: IdleAllocationSettings
     ) -> ServerVerdict:
-        """``runs`` are the parts of the stretch ``[start, end)`` that were seen well enough."""
+        """``runs`` are the parts of the stretch ``[start, end)`` that were observed well enough."""
         needed = milliseconds(settings.serving)
         traffic = self._pods.of_job(job, start_ms, end_ms)
         quiet = [part for run in runs for part in traffic.quiet(*run) if part[1] - part[0] >= needed]

@@ -1,7 +1,9 @@
-"""Jobs of one GPU that would fit a slice of it. Servers are judged by their peak: ``oversized_servers``.
+"""Batch jobs that are too large: of one GPU that would fit a slice of it, and of several GPUs of which half
+work.
 
-Jobs that use at most half of their GPUs, while the others do a little: two groups with a gap between them.
-Where activity falls off evenly the job has low efficiency, and nobody can say which GPUs are too many.
+The second kind uses at most half of its GPUs, while the others do a little: two groups with a gap between
+them. Where activity falls off evenly the job has low efficiency, and it cannot be decided which GPUs are too
+many. Servers are judged by their peak: ``servers``.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ from gpucost.settings.types import milliseconds
 
 SLICE_VARIANT = "fits_smaller"
 _HANDOVER_MS = 10 * MINUTE_MS
-"""How long a pod and the one that replaces it may run side by side in a job of one GPU."""
+"""How long a pod and its replacement may run side by side in a job of one GPU."""
 
 
 @dataclass(frozen=True)
 class _ObservedUse:
-    """What was seen of one job: rows that count and say something, and their summary."""
+    """What was observed of one job: rows that count and have values, and their summary."""
 
     rows: Ints
     mean: float
@@ -114,8 +116,8 @@ def _judge(
 
 
 def _host_words(host: tuple[float, float] | None, settings: OversizedRequestSettings) -> str:
-    """What is known of cores and host memory. It decides nothing: history does not say it, and what is found
-    now must be what the waste ledger counts."""
+    """Cores and host memory, as text. They decide nothing: they are not in the history, and a finding of now
+    must be what the waste ledger counts."""
     if host is None:
         return "what it asks of cores and host memory is not known"
     if host[0] > settings.most_cores or host[1] > settings.most_host_gib:
@@ -194,14 +196,14 @@ _GAP = 3.0
 
 @dataclass(frozen=True)
 class _Activity:
-    """Of each series: whether it was seen well enough, in what part of that it was used, and if at all."""
+    """Per series: whether it was observed well enough, in what part of that it was used, and if at all."""
 
     seen: Flags
     above: Floats
     time: Floats
     worked: Flags
     level: Floats
-    """Of each row."""
+    """Per row."""
 
     @property
     def is_used(self) -> Flags:
@@ -267,7 +269,7 @@ def _judge_count(
         return None
     little = seen[~activity.is_used[seen] & activity.worked[seen]]
     if len(seen) < n and 2 * (used + n - len(seen)) > n:
-        # Whether the job is too large depends on GPUs that nobody saw.
+        # Whether the job is too large depends on GPUs that were not observed.
         because = (
             f"data are missing: {n - len(seen)} of its {n} GPUs were observed for too little of the time"
         )
@@ -296,8 +298,8 @@ def _often(search: OversizedSearch, activity: _Activity, series: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The GPUs of a job: how many of ``all`` were in use, did a little, and did nothing; of the rest nobody
-    knows. ``least`` and ``most`` are the 95th percentiles on both sides of the gap, 0 to 1."""
+    """The GPUs of a job: how many of ``all`` were in use, did a little, and did nothing; the rest is unknown.
+    ``least`` and ``most`` are the 95th percentiles on both sides of the gap, 0 to 1."""
 
     all: int
     used: int
@@ -311,7 +313,7 @@ class _Groups:
         return self.all - self.used - self.little - self.nothing
 
     def __str__(self) -> str:
-        """All of them, so that the numbers add up."""
+        """All groups, so that the numbers add up."""
         parts = [f"{self.little} hardly ever {'works' if self.little == 1 else 'work'}"]
         if self.nothing:
             parts.append(f"{self.nothing} never {'does' if self.nothing == 1 else 'do'}")

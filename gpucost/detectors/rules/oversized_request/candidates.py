@@ -1,6 +1,7 @@
-"""What the variants of oversized requests share: jobs, their use, and when there is enough of it.
+"""What the variants of oversized requests share: jobs, their use, and when there is enough of it to report.
 
-How much of its GPUs each job used, while it worked at all: sums over millions of rows, per series.
+``GpuUsage`` is how much of its GPUs each job used while it worked at all: sums over millions of rows, per
+series.
 """
 
 from __future__ import annotations
@@ -34,14 +35,13 @@ from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.settings.types import milliseconds
 
 _KEY = 1 << 42
-"""More than the milliseconds of any history."""
+"""Larger than the milliseconds of any history."""
 
 
 @dataclass(frozen=True)
 class GpuUsage:
     """Rows after each pod's warm-up, without stretches of at least ``idle_ms`` in which all of a job rested:
-    those are idle allocation's. What straddles the end of the warm-up counts in proportion.
-    """
+    those belong to idle_allocation. A row that straddles the end of the warm-up counts in proportion."""
 
     table: JobTables
     warm_up_ms: int
@@ -49,14 +49,14 @@ class GpuUsage:
 
     @cached_property
     def ready(self) -> Ints:
-        """Of each pod: when its warm-up is over. One that ran before the history has none."""
+        """Per pod: when its warm-up is over. A pod that ran before the history has none."""
         start = self.table.start + np.where(self.table.is_cut, 0, self.warm_up_ms)
         found: Ints = np.minimum(start, self.table.end)
         return found
 
     @cached_property
     def start(self) -> Ints:
-        """Of each row: from when on it counts."""
+        """Per row: from when on it counts."""
         activity = self.table.activity
         ready = np.full(len(activity.series), np.iinfo(np.int64).max)
         known = self.table.pod >= 0
@@ -66,7 +66,7 @@ class GpuUsage:
 
     @cached_property
     def part(self) -> Floats:
-        """Of each row: how much of it counts, 0 to 1."""
+        """Per row: how much of it counts, 0 to 1."""
         activity = self.table.activity
         part: Floats = (activity.end - self.start).clip(min=0) / (activity.end - activity.start)
         first, last = self._at_rest[:2]
@@ -79,14 +79,14 @@ class GpuUsage:
 
     @cached_property
     def length(self) -> Floats:
-        """Of each row: the milliseconds of it that count."""
+        """Per row: the milliseconds of it that count."""
         activity = self.table.activity
         found: Floats = self.part * (activity.end - activity.start)
         return found
 
     @cached_property
     def _at_rest(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Rows (first, last) of series in the rests of their jobs, and what those last: series and ms."""
+        """Rows (first, last) of series in the rests of their jobs, and the length of those: series and ms."""
         table, activity = self.table, self.table.activity
         spans = all_quiet(table, quiet_runs(table, self.idle_ms))
         long = spans.end - spans.start >= self.idle_ms
@@ -108,7 +108,7 @@ class GpuUsage:
 
     @cached_property
     def expected(self) -> Floats:
-        """Of each series: the milliseconds that should have been measured."""
+        """Per series: the milliseconds that should have been measured."""
         known = np.flatnonzero(self.table.pod >= 0)
         found = np.zeros(len(self.table.pod))
         pod = self.table.pod[known]
@@ -133,7 +133,7 @@ class GpuUsage:
 
     @cached_property
     def memory_part(self) -> Floats:
-        """Of each row: memory in use, 0 to 1; NaN where it was not measured."""
+        """Per row: memory in use, 0 to 1; NaN where it was not measured."""
         values = self.table.activity.values
         found = np.full(len(self.table.activity), np.nan)
         np.divide(
@@ -142,7 +142,7 @@ class GpuUsage:
         return found
 
     def share(self, amount: str, observed: str, which: Flags) -> Floats:
-        """Of each row: one value of the activity by another, NaN where ``which`` is not."""
+        """Per row: one value of the activity divided by another, NaN where ``which`` is False."""
         values = self.table.activity.values
         found = np.full(len(which), np.nan)
         np.divide(values[amount], values[observed], out=found, where=which & (values[observed] > 0))
@@ -157,11 +157,11 @@ class GpuUsage:
         return found
 
     def time(self, which: Flags) -> Floats:
-        """Of each series: the milliseconds of rows for which ``which`` holds."""
+        """Per series: the milliseconds of rows for which ``which`` holds."""
         return self.by_series(np.where(which, self.length, 0.0))
 
     def amount(self, name: str, which: Flags) -> Floats:
-        """Of each series: the sum of a value of the activity, over rows for which ``which`` holds."""
+        """Per series: the sum of a value of the activity, over rows for which ``which`` holds."""
         values = self.table.activity.values[name]
         found = self.by_series(np.where(which, values, 0.0) * self.part)
         if np.isnan(found).any():  # rare, and slow for millions of rows
@@ -170,12 +170,12 @@ class GpuUsage:
 
     @cached_property
     def sm_ms(self) -> Floats:
-        """Of each job: GPU milliseconds for which its SMs were seen."""
+        """Per job: GPU milliseconds for which its SMs were measured."""
         return self.of_job(self.amount("sm_observed_ms", self.sm_seen))
 
     @cached_property
     def sm_active_ms(self) -> Floats:
-        """Of each job: those weighted by the share of SMs active."""
+        """Per job: those weighted by the share of SMs active."""
         return self.of_job(self.amount("sm_active_ms", self.sm_seen))
 
     @cached_property
@@ -184,12 +184,12 @@ class GpuUsage:
 
     @cached_property
     def busy_ms(self) -> Floats:
-        """Of each job."""
+        """Per job: busy GPU milliseconds."""
         return self.of_job(self.busy_by_series)
 
     @cached_property
     def memory_ms(self) -> Floats:
-        """Of each job: GPU milliseconds for which memory was seen."""
+        """Per job: GPU milliseconds for which memory was measured."""
         return self.of_job(self.time(self.memory_seen))
 
     def rows(self, series: Ints) -> Ints:
@@ -208,7 +208,7 @@ class GpuUsage:
 
 
 def quantile(values: Floats, weights: Floats, part: float) -> float:
-    """The least value that at least ``part`` of the weight does not exceed; NaN for no weight."""
+    """The least value that at least ``part`` of the weight does not exceed; NaN without weight."""
     known = ~np.isnan(values) & (weights > 0)
     values, weights = values[known], weights[known]
     if not len(values):
@@ -226,7 +226,7 @@ _FLOOR_MS = 7 * DAY_MS
 
 @dataclass(frozen=True)
 class OversizedCandidate:
-    """A finding, if its team's jobs held enough together. ``gpu_ms`` is what this job held of them."""
+    """A finding, if the jobs of its team held enough together. ``gpu_ms`` is this job's part of that."""
 
     draft: FindingDraft
     settings: OversizedRequestSettings
@@ -235,7 +235,7 @@ class OversizedCandidate:
 
 @dataclass
 class OversizedSearch:
-    """One run of the rule. ``withheld`` has one answer per subject: the first."""
+    """One run of the rule. ``withheld`` has one entry per subject: the first."""
 
     facts: DetectorFacts
     scoped: ScopedSettings[OversizedRequestSettings]
@@ -244,7 +244,7 @@ class OversizedSearch:
 
     @cached_property
     def use(self) -> GpuUsage:
-        """By the default's warm-up and rest: they are the same for all, as sums over all rows are."""
+        """By the default's warm-up and rest: they are equal for all jobs, since these are sums over all rows."""
         default = self.scoped.default
         return GpuUsage(self.table, milliseconds(default.warm_up), milliseconds(default.rest))
 
@@ -259,13 +259,13 @@ class OversizedSearch:
 
     @cached_property
     def held_ms(self) -> Floats:
-        """Of each job: how long its pods held their GPUs, one after the other or side by side."""
+        """Per job: how long its pods held their GPUs, one after the other or side by side."""
         spans = self.table.end - self.table.start
         return np.bincount(self.table.job, spans, len(self.table.jobs)).astype(np.float64)
 
     @cached_property
     def expected(self) -> Floats:
-        """Of each job: GPU milliseconds that should have been measured, of GPUs that nobody measures too."""
+        """Per job: GPU milliseconds that should have been measured, of unmeasured GPUs too."""
         use, table = self.use, self.table
         missing = (table.gpus - table.series_count) * (table.end - use.ready)
         return use.of_job(use.expected) + np.bincount(table.job, weights=missing, minlength=len(table.jobs))
@@ -288,7 +288,7 @@ class OversizedSearch:
         return {} if overview is None else overview.state.pods
 
     def host_share(self, job: int) -> tuple[float, float] | None:
-        """The most cores and GiB per GPU that a pod of the job asks for; None where nobody knows."""
+        """The most cores and GiB per GPU that a pod of the job requests; None where that is unknown."""
         found = list[tuple[float, float]]()
         for at in self.table.pods_of_job[job].tolist():
             pod = self.pods_now.get(self.table.uids[at])
@@ -317,7 +317,7 @@ class OversizedSearch:
         return claims(table, cluster, Waste.OVERSIZED, pod, series, start, end, held)
 
     def of_teams(self, found: Sequence[OversizedCandidate]) -> list[FindingDraft]:
-        """Those of teams whose jobs held enough together; the others are withheld."""
+        """The findings of teams whose jobs held enough together; the others are withheld."""
         length = self.facts.history.window.length_ms
         together: dict[str, float] = {}
         for each in found:

@@ -1,14 +1,13 @@
 """Jobs that hold more GPU than they have use for (antipatterns, section 5.2).
 
 ``fits_smaller``, ``too_many_gpus`` and ``serving_peak`` claim time of the waste ledger; ``serving_memory``,
-``low_efficiency``, ``host_share`` and ``memory_over_ask`` are views. A job is told of one of them at most, in
-this order.
+``low_efficiency``, ``host_share`` and ``memory_over_ask`` are views. A job gets one of them at most, in this
+order. The views in this module:
 
-Pods that take so many cores or so much memory that GPUs of their node can be given to nobody.
-
-Teams whose jobs use little of what they hold: shown, and counted by nobody.
-
-Jobs on GPUs with twice the memory they ever use: shown, since only the price differs.
+- ``host_share``: pods that take so many cores or so much memory that GPUs of their node can be used by no
+  pod;
+- ``low_efficiency``: teams whose jobs use little of what they hold;
+- ``memory_over_ask``: jobs on GPUs with twice the memory they ever use, where only the price differs.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _SMALLER = {"A100-80GB": "A100-40GB", "V100-32GB": "V100-16GB"}
 
 
 def memory_over_ask(search: OversizedSearch, told: Collection[FindingSubject]) -> Iterator[FindingDraft]:
-    """``told`` are jobs of which another variant already says that they are too large."""
+    """``told`` are jobs that another variant already reports as too large."""
     table, use = search.table, search.use
     large = {node for node, model in search.models.items() if model in _SMALLER}
     if not large or not len(table.activity):
@@ -92,7 +91,7 @@ def _judge_memory(
     use, activity = search.use, search.table.activity
     rows = use.rows(search.table.series_of_job[job])
     rows = rows[use.memory_seen[rows]]
-    # Of every GPU: the fullest decides, and it may be one of many.
+    # The maximum over all GPUs: the fullest decides, and it may be one of many.
     full = [
         quantile(use.memory_part[mine], use.length[mine], 0.99)
         for mine in np.split(rows, np.flatnonzero(np.diff(activity.code[rows])) + 1)
@@ -137,7 +136,7 @@ TEAM_VARIANT = "low_efficiency"
 
 @dataclass(frozen=True)
 class _Team:
-    """GPU milliseconds that were held and not at rest, those of them that were seen, and used."""
+    """GPU milliseconds that were held and not at rest, those of them that were measured, and those used."""
 
     held: float
     seen: float
@@ -206,7 +205,7 @@ def _mean_memory(search: OversizedSearch) -> Floats:
 
 
 def _lost(search: OversizedSearch, team: _Team, part: float) -> Iterator[ViewTime]:
-    """``part`` of what was seen, over what the jobs' pods held, where they held it."""
+    """``part`` of what was measured, spread over what the jobs' pods held, where they held it."""
     table = search.table
     pods = table.pods[np.isin(table.job, team.jobs) & table.pods["boards"].notna().to_numpy(bool)]
     held = float((pods["boards"] * (pods["end"] - pods["start"])).sum())
@@ -298,7 +297,7 @@ def _stranded(overview: ClusterOverview, free: FreeNodes, node: Node) -> Iterato
 
 
 def _of_node(search: OversizedSearch, overview: ClusterOverview, found: _Stranded) -> FindingDraft | None:
-    """The pod that asks for the most per GPU, if that is too much and for long enough."""
+    """The pod with the largest request per GPU, if that is too much and for long enough."""
     worst: tuple[float, str, Pod, int] | None = None
     for pod in overview.state.pods_by_node.get(found.node.meta.name, []):
         gpus = sum(overview.units.of(pod).values())
@@ -322,7 +321,7 @@ def _of_node(search: OversizedSearch, overview: ClusterOverview, found: _Strande
 
 
 def _free_since(search: OversizedSearch, node: str, start: int) -> int:
-    """Since when what the node has free is as it is now: nobody came or went."""
+    """Since when the free units of the node are unchanged: no pod came or left."""
     held = search.facts.history.held
     here = held[held["node"] == node]
     now = search.facts.now_ms

@@ -1,6 +1,6 @@
-"""What a server did step by step, pod by pod, and the busiest of it.
+"""The load of a server, step by step and pod by pod, and what its busiest steps need.
 
-What a server's busiest steps need: fewer replicas, fewer GPUs in each pod, or a slice of its GPU.
+That may be fewer replicas, fewer GPUs in each pod, or a slice of its GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gpucost.domain.jobs import JobKind
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """Rows of one server in which SMs and memory were seen, without GPUs that idle. Per row: ``pod`` is a
-    position in the table's pods, ``sm`` and ``busy`` are 0 to 1 (``busy`` NaN where nothing measures it),
+    """Rows of one server in which SMs and memory were measured, without GPUs that idle. Per row: ``pod`` is a
+    position in the table's pods, ``sm`` and ``busy`` are 0 to 1 (``busy`` NaN where it is not measured),
     ``memory`` is in bytes."""
 
     search: OversizedSearch
@@ -39,7 +39,7 @@ class ServerLoad:
     @cached_property
     def busier(self) -> float | None:
         """How many times as busy as the busiest hour of these rows one was before the history, at least 1;
-        None where nobody knows."""
+        None where that is unknown."""
         past, row = self.search.facts.past, self.search.table.row(int(self.search.table.job[self.pod[0]]))
         before = None if past is None else past.peaks.get((row.namespace, row.job_uid))
         if past is None or before is None:
@@ -51,14 +51,14 @@ class ServerLoad:
 
     @property
     def _boards(self) -> Floats:
-        """Of each row: its GPU in GPUs."""
+        """Per row: its GPU in GPUs."""
         pods = self.search.table.pods.iloc[self.pod]
         found: Floats = (pods["boards"] / pods["units"].clip(lower=1)).to_numpy(np.float64)
         return np.nan_to_num(found)
 
     @classmethod
     def of(cls, search: OversizedSearch, which: Ints) -> ServerLoad:
-        """``which`` are rows of one job's GPUs that count and say something."""
+        """``which`` are rows of one job's GPUs that count and have values."""
         use, table = search.use, search.table
         values = table.activity.values
         pod = table.pod[table.activity.code[which]]
@@ -92,13 +92,14 @@ class ServerLoad:
         return found
 
     def most(self, values: Floats) -> Floats:
-        """Of each pod's step: that of the GPU with the most."""
+        """Per pod's step: the maximum over its GPUs."""
         order, begin = self._steps
         found: Floats = np.fmax.reduceat(values[order], begin)
         return found
 
     def together(self, values: Floats) -> Floats:
-        """Of each pod's step: all its GPUs together; one that was not seen did as much as the others."""
+        """Per pod's step: the sum over its GPUs; a GPU that was not measured counts as the mean of the
+        others."""
         order, begin = self._steps
         seen = np.diff(np.append(begin, len(order)))
         gpus = np.maximum(self.search.table.gpus[self.pod[self.first]], seen)
@@ -120,7 +121,7 @@ class ServerLoad:
 
     @cached_property
     def replicas(self) -> Floats:
-        """From each edge to the next: how many pods were seen, and did not idle."""
+        """From each edge to the next: how many pods were observed, and did not idle."""
         return np.round(self.over_time(np.ones(len(self.first))))
 
     def of_rows(self, over_time: Floats) -> Floats:
@@ -131,7 +132,7 @@ class ServerLoad:
         return found
 
     def mean(self, values: Floats) -> float:
-        """By time; NaN where nothing is known."""
+        """The mean over time; NaN where nothing is known."""
         known = ~np.isnan(values)
         weight = float(self.length[known].sum())
         return float((values[known] * self.length[known]).sum()) / weight if weight else float("nan")
@@ -146,13 +147,13 @@ _BUSY_ROOM = 0.9
 """Part of the time for which a replica may be busy at its peak, as if no two calls ran side by side: one that
 handles a call at a time is full when it is always busy, however few SMs it uses. Ours."""
 _ALIKE = frozenset({JobKind.DEPLOYMENT, JobKind.REPLICA_SET})
-"""Kinds whose pods stand for one another. Those of a StatefulSet may be shards, those of a LeaderWorkerSet or
-a RayService parts of one replica."""
+"""Kinds whose pods are interchangeable. Those of a StatefulSet may be shards, those of a LeaderWorkerSet or a
+RayService parts of one replica."""
 _DIGITS, _ROUNDING = 9, 1e-9
 
 
 class ServerPart(StrEnum):
-    """What a server can have less of."""
+    """What a server can reduce."""
 
     REPLICAS = "replicas"
     GPUS = "GPUs"
@@ -165,7 +166,7 @@ class ServerNeed:
     is the part of each row that it can do without.
 
     ``memory`` is the most in use of what must hold it (a GPU, or all those of a pod), in bytes. Where
-    ``only_memory`` keeps it from less, ``needs`` and ``fit`` are what its SMs need.
+    ``only_memory`` prevents a reduction, ``needs`` and ``fit`` are what its SMs need.
     """
 
     part: ServerPart
@@ -183,7 +184,7 @@ class ServerNeed:
 def server_needs(
     search: OversizedSearch, load: ServerLoad, kind: str, settings: OversizedRequestSettings
 ) -> Iterator[ServerNeed]:
-    """Every way in which it could have less, those that only memory forbids too."""
+    """Every way in which it could have less, including those that only memory prevents."""
     pods = np.unique(load.pod)
     gpus = np.unique(search.table.gpus[pods])
     if kind in _ALIKE and load.replicas.max() > settings.least_replicas:
@@ -197,7 +198,7 @@ def server_needs(
 
 
 def _replicas(load: ServerLoad, settings: OversizedRequestSettings) -> Iterator[ServerNeed]:
-    """Each keeps its GPUs, and so has the memory it had."""
+    """Each replica keeps its GPUs, and so has the memory it had."""
     sm, busy = (load.over_time(load.most(each)) for each in (load.sm, load.busy))
     at = int(np.argmax(sm))
     least = max(sm[at] / settings.peak_room, busy.max() / _BUSY_ROOM) * (load.busier or 1.0)

@@ -1,10 +1,8 @@
-"""Servers that are busy a little all the time: the replicas, GPUs or slice that their busiest steps need.
+"""Servers with a low constant load: the replicas, GPUs or slice that their busiest steps need.
 
-What is proposed holds the peak of the SMs with room to spare, and the peak of the memory. Where only memory
-keeps a server on its GPUs, that is shown and counted nowhere: what a server takes of memory may be a setting
-of its own and no need.
-
-What is said of a server that could do with less: summary, evidence, what was checked, and what to do.
+The proposal holds the peak of the SMs with room to spare, and the peak of the memory. Where only memory keeps
+a server on its GPUs, that is shown and not counted: the memory that a server takes may be a setting of its
+own and not a need. The module also writes the finding: summary, evidence, what was checked, and what to do.
 """
 
 from __future__ import annotations
@@ -162,13 +160,14 @@ def server_action(search: OversizedSearch, job: int, need: ServerNeed, freed: fl
 
 COUNTED, SHOWN = "serving_peak", "serving_memory"
 _HALF = 0.5
-"""Part that a server must be able to do without by its SMs, to be shown where its memory holds it. Ours."""
+"""The part that a server must be able to do without by its SMs, to be shown where its memory prevents it.
+Ours."""
 _IDLE_MS = 4 * HOUR_MS
-"""GPUs that rest for so long while others of the server work are idle_allocation's (its ``serving``)."""
+"""GPUs that rest for so long while others of the server work belong to idle_allocation (its ``serving``)."""
 
 
 def serving_peak(search: OversizedSearch, told: Collection[FindingSubject]) -> Iterator[OversizedCandidate]:
-    """``told`` are jobs of which another variant already says that they are too large."""
+    """``told`` are jobs that another variant already reports as too large."""
     table, use = search.table, search.use
     if not len(table.activity):
         return
@@ -202,7 +201,7 @@ def serving_peak(search: OversizedSearch, told: Collection[FindingSubject]) -> I
 
 
 def _coverage(search: OversizedSearch, counts: Flags) -> Floats:
-    """Of each job: the part of what it held after the warm-up, rests too, that was seen."""
+    """Per job: the part of what it held after the warm-up, rests included, that was measured."""
     table, use = search.table, search.use
     length = (table.activity.end - use.start).clip(min=0)
     seen = use.of_job(use.by_series(np.where(counts, length, 0).astype(np.float64)))
@@ -224,7 +223,7 @@ def _idles(search: OversizedSearch) -> Flags:
 def _best(
     search: OversizedSearch, load: ServerLoad, row: JobAttributes, settings: OversizedRequestSettings
 ) -> ServerNeed | None:
-    """What saves most; what only memory forbids where nothing else is worth it."""
+    """The option that saves most; one that only memory prevents where no other is worth it."""
     needs = [(load.mean(each.saved), each) for each in server_needs(search, load, row.job_kind, settings)]
     worth = [(saved, each) for saved, each in needs if saved >= settings.serving_saves]
     counted = [pair for pair in worth if not pair[1].only_memory]
@@ -268,7 +267,7 @@ def _draft(
 def _claims(
     search: OversizedSearch, cluster: str, load: ServerLoad, need: ServerNeed
 ) -> tuple[WasteEpisode, ...]:
-    """By what is saved: rows that touch are one claim, and must not be evened out."""
+    """Claims by what is saved: rows that touch are one claim, and must not be averaged."""
     return tuple(
         episode
         for saved in np.unique(need.saved[need.saved > 0]).tolist()

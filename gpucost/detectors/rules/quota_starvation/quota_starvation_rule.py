@@ -1,4 +1,4 @@
-"""Queues that wait while GPUs that would fit their work lie idle: somebody else's quota, or nobody's."""
+"""Queues that wait while GPUs that would fit their work are idle: within other queues' quota, or within none."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _MOST_HOLDERS = 3
 
 @dataclass(frozen=True, slots=True)
 class _StarvationRun:
-    """A longest stretch of time in which free units fitted somebody of a queue, all the time."""
+    """A maximal stretch in which free units fitted some job of a queue all the time."""
 
     start_ms: int
     end_ms: int
@@ -96,13 +96,14 @@ def run(facts: DetectorFacts, settings: ScopedSettings[QuotaStarvationSettings])
 def _queues(
     facts: DetectorFacts, settings: ScopedSettings[QuotaStarvationSettings], withheld: list[WithheldFinding]
 ) -> Iterator[tuple[WaitingQueue, list[UnmetClaim], list[BehindSpan]]]:
-    """Queues whose work free units fitted: their claims on these, and when others had them all, since they
-    waited longer."""
+    """Queues whose work would have fitted free units: their claims on these, and when jobs that waited longer
+    had them all."""
     shortest = min(milliseconds(each.after) for each in _all(settings))
     demand = with_since(facts.history.frames.demand)
     left_out = _left_out(facts, demand)
     wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
-    # What is too short for its own place takes nothing from those that have waited long enough for theirs.
+    # A wait that is too short for its own queue takes nothing from those that have waited long enough for
+    # theirs.
     too_short = demand.index[wait < _own_after(settings, demand)]
     found = unmet(facts.history, shortest, frozenset(left_out).union(too_short.tolist()))
     claims: dict[int, list[UnmetClaim]] = {}
@@ -114,7 +115,7 @@ def _queues(
         behind.setdefault(span.row, []).append(span)
     named = _named(facts.history, demand, claims, settings)
     withheld.extend(_held_back(facts, settings, demand, left_out))
-    # Whom no node could ever serve waits for no quota either.
+    # A request that no node could ever serve does not wait for quota either.
     out = demand.index.isin([*left_out, *hopeless(facts.history, demand)])
     for queue in waiting_queues(facts.history, demand[~out], settings.default.reserved_queues):
         rows = queue.demand.index.tolist()
@@ -131,8 +132,8 @@ def _named(
     claims: Mapping[int, Sequence[UnmetClaim]],
     settings: ScopedSettings[QuotaStarvationSettings],
 ) -> Mapping[str, tuple[Ints, Ints]]:
-    """By resource, starts and ends of the time in which anybody has a claim on units of nodes that are ready:
-    only then is somebody behind."""
+    """By resource, starts and ends of the time in which a job has a claim on units of nodes that are ready:
+    only then are others behind."""
     of_resource: dict[str, list[UnmetClaim]] = {}
     for row, mine in claims.items():
         of_resource.setdefault(str(demand.at[row, "resource"]), []).extend(mine)
@@ -144,7 +145,7 @@ def _named(
 
 
 def _within(spans: Sequence[BehindSpan], starts: Ints, ends: Ints) -> list[BehindSpan]:
-    """The parts of spans that lie in stretches, which are in order and apart."""
+    """The parts of spans that lie in stretches, which are in order and disjoint."""
     found = []
     for span in spans:
         first, last = np.searchsorted(ends, span.start_ms, "right"), np.searchsorted(starts, span.end_ms)
@@ -157,12 +158,12 @@ def _within(spans: Sequence[BehindSpan], starts: Ints, ends: Ints) -> list[Behin
 def _own_after(
     settings: ScopedSettings[QuotaStarvationSettings], demand: pd.DataFrame
 ) -> npt.NDArray[np.int64]:
-    """Of each row, how long it must wait where it is, in ms."""
+    """Per row, how long it must wait in its queue, in ms."""
     known: dict[tuple[str, str], int] = {}
     queues = demand["cluster_queue"].where(demand["cluster_queue"] != "", demand["queue"]).tolist()
     places = list(zip(demand["namespace"].tolist(), queues, strict=True))
     for place in set(places):
-        # A queue's settings are asked for by the queue alone, as for its findings.
+        # A queue's settings are looked up by the queue alone, as for its findings.
         namespace = "" if place[1] else place[0]
         known[place] = milliseconds(settings.at(namespace, place[1]).after)
     return np.array([known[place] for place in places], dtype=np.int64)
@@ -174,7 +175,7 @@ def _held_back(
     demand: pd.DataFrame,
     left_out: Mapping[int, str],
 ) -> Iterator[WithheldFinding]:
-    """Of each place once per reason: why work that waited long enough is not asked about."""
+    """Once per place and reason: why work that waited long enough is left out."""
     rows = demand.loc[sorted(left_out)]
     for queue in waiting_queues(facts.history, rows):
         after = milliseconds(settings.at(_namespace(queue.place), queue.place.name).after)
@@ -188,7 +189,7 @@ def _all(settings: ScopedSettings[QuotaStarvationSettings]) -> list[QuotaStarvat
 
 
 def _left_out(facts: DetectorFacts, demand: pd.DataFrame) -> Mapping[int, str]:
-    """Rows whose waiting is not for lack of GPUs, and what it is for."""
+    """Rows that wait for something other than GPUs, and for what."""
     checks = demand.index[demand["reason"] == CHECKS_OUTSTANDING]
     found = {
         int(row): "admission checks are outstanding for work that has its quota already" for row in checks
@@ -243,7 +244,7 @@ def _judge(
 def _ripe(
     history: ClusterHistory, claims: Sequence[UnmetClaim], settings: QuotaStarvationSettings
 ) -> list[UnmetClaim]:
-    """Claims without the time in which their node had just come."""
+    """Claims without the time in which their node was new."""
     fresh = _fresh(history, milliseconds(settings.warm_up))
     found = []
     for claim in claims:
@@ -259,7 +260,7 @@ def _ripe(
 
 
 def _fresh(history: ClusterHistory, warm_up_ms: int) -> dict[str, list[tuple[int, int]]]:
-    """When each node had just come, or come back: where it was seen to be away for as long as that lasts."""
+    """When each node was new, or back: where it was observed to be away for as long as that lasts."""
     rows, begin = history.frames.capacity, history.window.start_ms
     found: dict[str, list[tuple[int, int]]] = {}
     for node, times in rows.groupby("node", observed=True)[["start_ms", "end_ms"]]:
@@ -283,8 +284,8 @@ def _part(claim: UnmetClaim, start_ms: int, end_ms: int) -> UnmetClaim:
 def _bridged(
     history: ClusterHistory, stretches: tuple[Ints, Ints], settings: QuotaStarvationSettings
 ) -> list[_StarvationRun]:
-    """Stretches as runs. Between two of them a moment that nobody observed is no break, if it is shorter than
-    what may be missing of the least that a run must last: so a run's start depends on nothing after it."""
+    """Stretches as runs. A moment without observation between two of them is not a break, if it is shorter
+    than the unobserved time allowed in the shortest run: so a run's start depends on nothing after it."""
     most = (1 - LEAST_COVERAGE) * milliseconds(settings.after)
     found: list[_StarvationRun] = []
     for start, end in zip(*(edges.tolist() for edges in stretches), strict=True):
@@ -299,7 +300,7 @@ def _bridged(
 def _lasting(
     history: ClusterHistory, run: _StarvationRun, settings: QuotaStarvationSettings
 ) -> list[_StarvationRun]:
-    """The parts of a run that lie in stretches as long as is needed, and observed well enough: whether a day
+    """The parts of a run that lie in stretches that are long enough and observed well enough: whether a day
     is in it depends on no day before. A part's start depends on nothing after it."""
     after = milliseconds(settings.after)
     if run.length_ms < after:
@@ -308,7 +309,7 @@ def _lasting(
 
 
 def _is_cut_short(history: ClusterHistory, run: _StarvationRun) -> bool:
-    """Whether what was before it, after it or within it is not known."""
+    """Whether the time before it, after it or within it is unknown."""
     window = history.window
     before = run.start_ms > window.start_ms and not history.seen_ms(run.start_ms - 1, run.start_ms)
     after = run.end_ms < window.end_ms and not history.seen_ms(run.end_ms, run.end_ms + 1)
@@ -326,7 +327,7 @@ def _cut_short(
 
 
 def _unseen(facts: DetectorFacts, settings: QuotaStarvationSettings) -> Iterator[WithheldFinding]:
-    """Gaps long enough to hide somebody who starved."""
+    """Gaps long enough to hide a starving job."""
     window = facts.history.window
     seen_start, seen_end = (edge.clip(window.start_ms, window.end_ms).tolist() for edge in facts.history.seen)
     for start, end in zip([window.start_ms, *seen_end], [*seen_start, window.end_ms], strict=True):
@@ -401,7 +402,7 @@ def _draft(
 
 
 def _of_others(claims: Sequence[UnmetClaim], later: Sequence[BehindSpan]) -> str:
-    """Whose GPU-hours are not its own, since each counts once."""
+    """The part whose GPU-hours belong to other findings, since each GPU-hour counts once."""
     if not later:
         return ""
     what = "some more" if claims else "all of them"
@@ -445,15 +446,15 @@ def _evidence(
 
 
 def _since(instant_ms: int, begun_ms: int) -> str:
-    """What reaches the start of the history may have begun before it."""
+    """A run that reaches the start of the history may have begun before it."""
     return f"{'at least ' if instant_ms <= begun_ms else ''}since {since(instant_ms)}"
 
 
 def _obstacle(
     facts: DetectorFacts, queue: WaitingQueue, here: pd.DataFrame, fitting: pd.DataFrame, run: _StarvationRun
 ) -> QuotaObstacle:
-    """As things stand now, or, when it is over, as they stood half way. ``here`` is all that waits,
-    ``fitting`` what of it free GPUs would have fitted: the longest waiting of these is the witness."""
+    """As of now, or, when it is over, as of the middle of it. ``here`` is all that waits, ``fitting`` the
+    part that free GPUs would have fitted: the longest waiting of these is the witness."""
     goes_on = run.end_ms >= facts.now_ms
     at_ms = run.end_ms - 1 if goes_on else (run.start_ms + run.end_ms) // 2
     witnesses = _at(fitting, at_ms).sort_values(["since_ms", "namespace", "job_uid"])

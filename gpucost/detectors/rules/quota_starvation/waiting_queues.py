@@ -1,7 +1,5 @@
-"""Why a queue does not get quota that others leave unused, and the one change that would give it to it.
-
-What waits in a queue, and what others leave unused meanwhile.
-"""
+"""What waits in a queue, what others leave unused meanwhile, and the one change that would give it to the
+queue."""
 
 from __future__ import annotations
 
@@ -54,8 +52,8 @@ class QuotaObstacle(NamedTuple):
 @dataclass(frozen=True)
 class QueuedRequest:
     """What waits in ``place``: ``smallest`` is the least that could start, ``units`` all of it. ``job`` is
-    the longest waiting one, for a person to look at, with its namespace and, if it has one, its workload.
-    ``says_quota``: of some of it the queue itself says that quota is what it waits for."""
+    the longest waiting one, as an example for people, with its namespace and, if it has one, its workload.
+    ``says_quota``: for some of it the queue itself reports that it waits for quota."""
 
     place: QueuePlace
     resource: str
@@ -68,7 +66,7 @@ class QueuedRequest:
 
     @property
     def verdict(self) -> str:
-        """What to make of it that quota seems not to be what they lack."""
+        """What to report where quota seems not to be what they lack."""
         if self.says_quota:
             return "and yet its queue says that they wait for quota"
         return "so quota is not what holds them"
@@ -77,7 +75,7 @@ class QueuedRequest:
 def obstacle(
     rows: Sequence[QuotaHistoryRow], ask: QueuedRequest, overview: ClusterOverview | None
 ) -> QuotaObstacle:
-    """``rows`` are all quota of the resource as it stood."""
+    """``rows`` are all quota of the resource as it was."""
     if ask.place.line is QueueKind.NAMESPACE:
         return QuotaObstacle(f"no queue manages these jobs, {ask.verdict}", _look(ask))
     mine = [row for row in rows if place_of(row.scheduler, row.queue) == ask.place]
@@ -97,7 +95,7 @@ def _borrower(
     others: Sequence[QuotaHistoryRow],
     overview: ClusterOverview | None,
 ) -> QuotaObstacle:
-    """Of a ClusterQueue whose own quota is used up: the first thing that keeps it from borrowing."""
+    """For a ClusterQueue whose own quota is used up: the first thing that keeps it from borrowing."""
     lenders = sorted((row for row in others if row.unused > 0), key=lambda row: (-row.unused, row.queue))
     if not lenders:
         return _in_line(ask, overview, "nobody's quota covers what is free")
@@ -143,7 +141,7 @@ def _volcano(ask: QueuedRequest, mine: Sequence[QuotaHistoryRow]) -> QuotaObstac
 
 
 def _apart(ask: QueuedRequest, cohort: str, lender: QuotaHistoryRow) -> QuotaObstacle:
-    """What is unused is nobody's of its cohort."""
+    """No queue of its cohort has unused quota."""
     own = f"nobody in its cohort {cohort} has any unused" if cohort else "it is in no cohort"
     queue, name = ask.place.name, lender.cohort
     if name:
@@ -187,7 +185,7 @@ def _limited(ask: QueuedRequest, row: QuotaHistoryRow) -> QuotaObstacle:
 
 
 def _in_line(ask: QueuedRequest, overview: ClusterOverview | None, room: str) -> QuotaObstacle:
-    """Quota is not what it lacks: its queue is not served, or somebody in front of it does not fit."""
+    """Quota is not what it lacks: its queue is stopped, or a workload before it does not fit."""
     known = None if overview is None else overview.state.cluster_queue_by_name.get(ask.place.name)
     if overview is None or known is None or ask.place.line is not QueueKind.CLUSTER_QUEUE:
         return QuotaObstacle(f"{room}, {ask.verdict}", _look(ask))
@@ -205,7 +203,7 @@ def _in_line(ask: QueuedRequest, overview: ClusterOverview | None, room: str) ->
 
 
 def _head(overview: ClusterOverview, ask: QueuedRequest) -> Workload | None:
-    """The first in line of those that ask for quota of the resource."""
+    """The first workload in line that requests quota of the resource."""
     lines = [
         (place, workload)
         for workload in overview.state.workloads.values()
@@ -218,7 +216,7 @@ def _head(overview: ClusterOverview, ask: QueuedRequest) -> Workload | None:
 
 
 def _look(ask: QueuedRequest) -> FindingAction:
-    """Only the objects can say more: the command that shows them."""
+    """Only the objects can show more: the command that prints them."""
     text = f"See what the scheduler says of {ask.namespace}/{ask.job}, which has waited longest."
     if ask.workload and ask.place.line is QueueKind.CLUSTER_QUEUE:
         command = kubectl("-n", ask.namespace, "describe", "workloads.kueue.x-k8s.io", ask.workload)
@@ -229,7 +227,7 @@ def _look(ask: QueuedRequest) -> FindingAction:
 
 
 def _named(*names: str) -> list[str]:
-    """Those there are: a Volcano queue has no flavor, and a queue need not be in a cohort."""
+    """Those that exist: a Volcano queue has no flavor, and a queue need not be in a cohort."""
     return [name for name in names if name]
 
 
@@ -240,7 +238,7 @@ def _sum(rows: Sequence[QuotaHistoryRow]) -> float:
 @dataclass(frozen=True)
 class WaitingQueue:
     """What waits in one place for one resource: series are in its units. ``demand`` are rows of the frame
-    with ``since_ms`` (unmet.with_since), ``reserved`` queues that keep unused quota on purpose."""
+    with ``since_ms`` (unmet_demand.with_since), ``reserved`` queues that keep unused quota on purpose."""
 
     history: ClusterHistory
     place: QueuePlace
@@ -264,8 +262,8 @@ class WaitingQueue:
 
     @cached_property
     def could_have(self) -> StepFunction:
-        """The smaller of what waits and what others leave idle: of this queue alone, so that those of several
-        queues count the same GPU more than once."""
+        """The smaller of what waits and what others leave idle: of this queue alone, so that several queues
+        count the same GPU more than once."""
         return least(self.pending, self.idle)
 
     @cached_property
@@ -275,7 +273,7 @@ class WaitingQueue:
 
     @cached_property
     def only_reserved(self) -> StepFunction:
-        """1 while nobody has unused quota but queues that keep it on purpose."""
+        """1 while only queues that keep it on purpose have unused quota."""
         if not self.reserved:
             return StepFunction(np.zeros(0, np.int64), np.zeros(0))
         kept = self._quotas.in_queues(self.reserved) & self._others
@@ -287,7 +285,7 @@ class WaitingQueue:
         )
 
     def holders(self, start_ms: int, end_ms: int) -> list[tuple[QueuePlace, float]]:
-        """Whose quota lay idle, and how much of it in the mean, most first."""
+        """The queues whose quota was idle, and the mean idle quota of each, most first."""
         found = self._quotas.mean_unused(self.resource, start_ms, end_ms)
         held = [(place, units) for place, units in found.items() if place != self.place and units > 0]
         return sorted(held, key=lambda each: (-each[1], each[0]))
@@ -304,8 +302,7 @@ class WaitingQueue:
 def waiting_queues(
     history: ClusterHistory, demand: pd.DataFrame, reserved: Sequence[str] = ()
 ) -> list[WaitingQueue]:
-    """Everything that waits, in order. ``demand`` as in ``WaitingQueue``, each row with an index of its
-    own."""
+    """Everything that waits, in order. ``demand`` as in ``WaitingQueue``; each row has an index of its own."""
     kinds = zip(places(demand), demand["resource"].tolist(), strict=True)
     rows: dict[tuple[QueuePlace, str], list[int]] = {}
     for row, kind in zip(demand.index.tolist(), kinds, strict=True):
