@@ -182,7 +182,8 @@ class FindingDraft:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for the same anti-pattern of the same subject, whenever it is found and by whichever process."""
+        """Equal for the same anti-pattern of the same subject, whenever it is found and by whichever
+        process."""
         subject = self.subject
         parts = (self.pattern, self.variant, subject.kind, subject.cluster, subject.namespace)
         text = "\0".join((*parts, subject.uid or subject.name))

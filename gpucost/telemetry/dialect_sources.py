@@ -107,7 +107,8 @@ class DailyUpstreamSource(UpstreamSource):
         return self._day(cluster, window).read
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As UpstreamSource.history, out of what was read of each day whose activity steps end with the day."""
+        """As UpstreamSource.history, out of what was read of each day whose activity steps end with the
+        day."""
         if only is not None or DAY_MS % self._settings.activity_step_ms:
             return super().history(cluster, window, only)
         parts = [*window.split(DAY_MS)]
@@ -141,7 +142,8 @@ class DailyUpstreamSource(UpstreamSource):
         return day.whole
 
     def _day(self, cluster: str, part: Window) -> _Day:
-        """Reads a day, or takes it from the cache. The cache holds as many days as were ever needed together."""
+        """Reads a day, or takes it from the cache. The cache holds as many days as were ever needed
+        together."""
         found = self._kept.pop((cluster, part), None)
         if found is None:
             reader = self._reader(cluster, part)

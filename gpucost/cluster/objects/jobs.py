@@ -1,6 +1,8 @@
-"""Jobs of every kind, reduced to what they have in common: pods they want, pods they have, and when.
+"""Jobs of every kind, their manifests, priority classes and namespaces.
 
-A job as somebody would submit it, before it has a uid: what its manifest asks of which scheduler.
+A ``JobObject`` is reduced to what all kinds have in common: pods it wants, pods it has, and when. A
+``JobManifest`` is a job as a user would submit it, before it has a uid: what its manifest asks of which
+scheduler.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ class JobObject:
     ``api_version`` and ``kind`` are as in the owner references that point to it (``batch/v1``, ``Job``).
     ``pod_sets`` are what it wants at full size; empty for those that only group others, or whose templates
     are elsewhere (a TrainJob's runtime). ``gang_size`` is how many pods must be there at once for the job to
-    get on, None where pods are independent (Deployments) or nothing says. ``active``, ``ready``,
-    ``succeeded`` and ``failed`` count pods as its status does, None where it does not say. A
-    LeaderWorkerSet has as many gangs as replicas: ``gangs``; each of ``gang_size``.
+    make progress, None where pods are independent (Deployments) or it is unknown. ``active``, ``ready``,
+    ``succeeded`` and ``failed`` count pods as its status does, None where it does not. A LeaderWorkerSet has
+    as many gangs as replicas: ``gangs``; each of ``gang_size``.
     """
 
     meta: ObjectMeta
@@ -87,11 +89,11 @@ class JobManifest:
     """One document of a file, or the pods of one group.
 
     ``job`` is read as the API server's object would be; its uid is ``manifest/<place>`` and its
-    ``created_ms`` the instant it is asked about. ``queue`` is the LocalQueue of Kueue that it names, empty
-    for none; ``kueue_priority_class`` the WorkloadPriorityClass it names. ``volcano_queue`` and ``scheduler``
-    are Volcano's queue and the schedulerName of its pods, empty where nothing is said. ``document`` is what
-    was read, for patches; ``place`` says where, for a person (``job.yaml, document 2``). ``checkpoints`` is
-    what the manifest says of whether it can be stopped and go on, None where it says nothing.
+    ``created_ms`` the instant of the question. ``queue`` is the LocalQueue of Kueue that it names, empty for
+    none; ``kueue_priority_class`` the WorkloadPriorityClass it names. ``volcano_queue`` and ``scheduler`` are
+    Volcano's queue and the schedulerName of its pods, empty where they are not set. ``document`` is what was
+    read, for patches; ``place`` says where, for a person (``job.yaml, document 2``). ``checkpoints`` is
+    whether it can be stopped and resumed, None where the manifest does not say.
     """
 
     job: JobObject
@@ -108,14 +110,15 @@ class JobManifest:
     """Pod sets of one Workload that Kueue would make of it, in Kueue's order and with its names; empty: those
     of the job."""
     workloads: int = 1
-    """How many such Workloads: one, but for kinds of which each pod or each group of pods has its own, and
-    none for those that Kueue leaves alone."""
+    """How many such Workloads: one, except for kinds of which each pod or each group of pods has its own, and
+    none for jobs that Kueue does not manage."""
     group_name: str = ""
-    """The PodGroup that its pods name, whether it is known or not."""
+    """The PodGroup that its pods name, whether it is given or not."""
     pod_group: PodGroup | None = None
-    """That PodGroup, where it stands beside the manifest. ``job.gang_size`` is its minimum then."""
+    """That PodGroup, where it is given beside the manifest. ``job.gang_size`` is its minimum then."""
     unknown: tuple[str, ...] = ()
-    """What it wants and the manifest does not say, in words: with any of it, an answer would be a guess."""
+    """What it needs and the manifest does not contain, in words: with any of it, an answer would be a guess.
+    """
     beside: tuple[Document, ...] = field(default=(), compare=False)
     """Documents it was read with: its PodGroup, the runtime of a TrainJob."""
 
@@ -130,7 +133,8 @@ class JobManifest:
 
 @dataclass(frozen=True, slots=True)
 class JobManifests:
-    """All of a file. ``skipped`` are documents that make no pods, in words, in the order of the file."""
+    """All manifests of a file. ``skipped`` are documents that make no pods, in words, in the order of the
+    file."""
 
     jobs: tuple[JobManifest, ...]
     skipped: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ MAX_WEIGHTED_SHARE = 2**63 - 1
 
 
 class FlavorResource(NamedTuple):
-    """What quota is counted by."""
+    """The key of quota: a flavor and a resource."""
 
     flavor: str
     resource: str
@@ -33,7 +33,7 @@ class FlavorResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlavorQuota:
-    """Of one flavor and resource; limits are None when not set, which means unlimited."""
+    """The quota of one flavor and resource; limits are None when not set, which means unlimited."""
 
     nominal: int
     borrowing_limit: int | None = None
@@ -49,7 +49,7 @@ class FlavorUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """Resources that are covered together, and the flavors they may come in, in the order of trial."""
+    """Resources that are covered together, and their flavors, in the order in which Kueue tries them."""
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
@@ -108,7 +108,7 @@ class ClusterQueue:
 
     @property
     def active(self) -> StatusCondition | None:
-        """Its reason says why not."""
+        """The reason of this condition explains a False."""
         return self.conditions.get("Active")
 
 
@@ -149,7 +149,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class ResourceFlavor:
-    """Which nodes quota of this flavor stands for."""
+    """The nodes that quota of this flavor stands for."""
 
     meta: ObjectMeta
     node_labels: Labels = field(default_factory=dict)
@@ -187,7 +187,8 @@ class DomainCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
-    """What one pod set of an admitted workload was given: ``usage`` is of all its ``count`` pods together."""
+    """The assignment of one pod set of an admitted workload: ``usage`` is of all its ``count`` pods
+    together."""
 
     name: str
     flavors: Labels
@@ -199,7 +200,7 @@ class PodSetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCheckState:
-    """Where an admission check stands: Pending, Ready, Retry or Rejected."""
+    """The state of an admission check: Pending, Ready, Retry or Rejected."""
 
     name: str
     state: str
@@ -207,7 +208,7 @@ class AdmissionCheckState:
 
 
 class WorkloadEviction(NamedTuple):
-    """How often it was evicted for one reason, as Kueue counts."""
+    """The number of evictions for one reason, as Kueue counts."""
 
     reason: str
     cause: str
@@ -226,7 +227,7 @@ class WorkloadState(StrEnum):
     ADMITTED = "admitted"
     """May run."""
     EVICTING = "evicting"
-    """Told to stop, its quota still reserved."""
+    """Asked to stop, its quota still reserved."""
     FINISHED = "finished"
 
 
@@ -235,10 +236,9 @@ _WITH_QUOTA = frozenset({WorkloadState.RESERVED, WorkloadState.ADMITTED, Workloa
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``cluster_queue`` is where it was admitted, empty while it has no quota. ``asked`` is what Kueue says
-    it asked for (status.resourceRequests), by pod set, empty where it does not say. ``reclaimable`` are pods
-    that gave their quota back, by pod set. ``priority_class_of_kueue`` says which kind the class is.
-    """
+    """``cluster_queue`` is where it was admitted, empty while it has no quota. ``asked`` are its requests
+    according to Kueue (status.resourceRequests), by pod set, empty where missing. ``reclaimable`` are pods
+    that gave their quota back, by pod set. ``priority_class_of_kueue`` says which kind the class is."""
 
     meta: ObjectMeta
     pod_sets: tuple[PodSet, ...] = ()
@@ -277,7 +277,7 @@ class Workload:
 
     @property
     def has_quota(self) -> bool:
-        """Whether quota is reserved for it now, also while it is told to give it back."""
+        """Whether quota is reserved for it now, also while it is asked to release it."""
         return self.state in _WITH_QUOTA
 
     @property
@@ -289,10 +289,10 @@ class Workload:
 
     @property
     def queued_since_ms(self) -> int | None:
-        """Since when it waited for the quota it has, as far as its object says.
+        """Since when it waited for the quota it has, as far as its object has it.
 
-        Kueue turns Evicted to False when quota is reserved again. From then on only Requeued tells, some
-        seconds late, and of the first time only: None where it was evicted more than once.
+        Kueue turns Evicted to False when quota is reserved again. From then on only Requeued has the time,
+        some seconds late, and of the first time only: None where it was evicted more than once.
         """
         if not self.has_quota and self.state is not WorkloadState.FINISHED:
             return self.waiting_since_ms

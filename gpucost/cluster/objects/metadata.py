@@ -15,15 +15,16 @@ core, everything else in whole units (memory in bytes), rounded up. Never change
 Labels: TypeAlias = Mapping[str, str]
 
 MOST_GPU_RESOURCES = 16
-"""Kinds of GPU units that one object may ask for."""
+"""The most kinds of GPU units that one object may request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """Who an object is. ``namespace`` is empty for cluster-wide kinds; ``uid`` is what objects are keyed by.
+    """The identity of an object. ``namespace`` is empty for cluster-wide kinds; ``uid`` is what objects are
+    keyed by.
 
-    ``owner`` is the controller among the owner references, or the only other one; None for an object made
-    by hand. ``deleted_ms`` is when it will be gone at the latest, once somebody asked for that.
+    ``owner`` is the controller among the owner references, or the only other one; None for an object made by
+    hand. ``deleted_ms`` is when it will be gone at the latest, once its deletion was requested.
     """
 
     uid: str
@@ -52,7 +53,7 @@ Conditions: TypeAlias = Mapping[str, StatusCondition]
 
 @dataclass(frozen=True, slots=True)
 class FieldFlaw:
-    """A field that makes no sense; the rest of its object is used. ``value`` is shortened, for a person."""
+    """A field that is not valid; the rest of its object is used. ``value`` is shortened, for people."""
 
     field: str
     value: str
@@ -86,8 +87,8 @@ def times(resources: Resources, count: int) -> dict[str, int]:
 
 
 def few(resources: Resources) -> Resources:
-    """At most MOST_GPU_RESOURCES of them, the first by name: nobody needs more, and whoever names thousands
-    would have a series for each."""
+    """At most MOST_GPU_RESOURCES of them, the first by name: no real object needs more, and an object that
+    names thousands would cause a series for each."""
     if len(resources) <= MOST_GPU_RESOURCES:
         return resources
     return dict(sorted(resources.items())[:MOST_GPU_RESOURCES])

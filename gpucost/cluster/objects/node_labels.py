@@ -1,15 +1,17 @@
-"""What a node's labels say of its GPUs: how many GPUs, how many units of which resource, how often shared.
+"""What a node's labels say of its GPUs, of where it is and how it was bought.
 
-Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.go and mig-strategy.go):
+The labels of GPUs give how many GPUs there are, how many units of which resource, and how often each is
+shared. Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.go and
+mig-strategy.go):
 
-- ``nvidia.com/gpu.count`` counts GPUs; under MIG strategy ``single`` slices, and the product label then
-  names their profile.
+- ``nvidia.com/gpu.count`` counts GPUs; under MIG strategy ``single`` slices, and the product label then names
+  their profile.
 - ``nvidia.com/mig-<profile>.count`` counts slices under strategy ``mixed``.
-- ``<resource>.replicas`` is how many units each of those is handed out as; 0 and 1 are not shared. Units of
-  a shared resource keep its name when its product label ends in ``-SHARED``, else they are called
+- ``<resource>.replicas`` is how many units each of those is advertised as; 0 and 1 are not shared. Units of a
+  shared resource keep its name when its product label ends in ``-SHARED``, else they are called
   ``<resource>.shared``.
 
-What a node's labels say of where it stands and how it was bought: what a price can depend on.
+The labels of place and purchase are those that a price can depend on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from gpucost.cluster.objects.metadata import Labels
 from gpucost.domain.gpu import MIG_TABLES, parse_product
 
 FlawReport = Callable[[str, object, str], None]
-"""Told of a label that makes no sense: its key, its value, and what is allowed."""
+"""Called with a label that is not valid: its key, its value, and what is allowed."""
 
 _GPU = "nvidia.com/gpu"
 _COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z")
@@ -39,7 +41,7 @@ _PRODUCT_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class GpuLabels:
-    """As in ``cluster.nodes.Node``: what is not said is None or not there."""
+    """As in ``cluster.objects.nodes.Node``: unknown values are None or absent."""
 
     product: str = ""
     boards: int | None = None
@@ -48,7 +50,7 @@ class GpuLabels:
 
 
 def label_keys() -> tuple[str, ...]:
-    """The labels that are looked at, for sources that must ask for each by name."""
+    """The labels that are read, for sources that must request each by name."""
     profiles = dict.fromkeys(
         profile.replace("+", ".") for table in MIG_TABLES.values() for profile in table.memory_by_profile
     )
@@ -58,7 +60,7 @@ def label_keys() -> tuple[str, ...]:
 
 
 def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
-    """What the ``labels`` of a node say of its GPUs. Those that make no sense are told to ``flaw``."""
+    """The GPU labels among ``labels`` of a node. Those that are not valid are passed to ``flaw``."""
     product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
     counts = _counts(labels, flaw)
     if not counts and f"{_GPU}.replicas" not in labels:
@@ -75,7 +77,7 @@ def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
         if times is not None and times > 1:
             replicas[unit] = times
         count = counts.get(resource)
-        # Of GPUs beside slices nobody says how many are whole: the count is of both.
+        # Of GPUs beside slices no label says how many are whole: the count is of both.
         if count and not (resource == _GPU and has_slices):
             expected[unit] = count * (times or 1)
     return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
@@ -104,7 +106,7 @@ def _number(labels: Labels, label: str, flaw: FlawReport) -> int | None:
 
 
 def _handed_out_as(resource: str, product: str, times: int) -> str | None:
-    """The name of the units; None where the product is shared and nobody says how often."""
+    """The name of the units; None where the product is shared and the number of replicas is unknown."""
     is_marked = product.upper().endswith(_SHARED)
     if times <= 1:
         return None if is_marked else resource
@@ -112,7 +114,7 @@ def _handed_out_as(resource: str, product: str, times: int) -> str | None:
 
 
 def _boards(product: str, count: int | None) -> int | None:
-    """How many GPUs there are; of slices, as many as hold them all when each is full, if that comes out."""
+    """How many GPUs there are; for slices, the number of full GPUs that holds them all, if it is whole."""
     if not count:  # 0 is what is written where the MIG geometry does not suit the strategy
         return None
     label = parse_product(product)
@@ -176,12 +178,12 @@ _CAPACITY_TYPES = {
 _SPOT_FLAGS = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 
 PLACE_LABELS = (*_INSTANCE_TYPE, *_REGION, *_ZONE, *_POOL, *_CAPACITY_TYPE, *_SPOT_FLAGS)
-"""Every label that is looked at."""
+"""Every label that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """As in ``cluster.nodes.Node``; empty where nothing says."""
+    """As in ``cluster.objects.nodes.Node``; empty where unknown."""
 
     instance_type: str = ""
     capacity_type: str = ""
@@ -191,7 +193,7 @@ class NodePlace:
 
 
 def node_place(labels: Labels, flaw: FlawReport) -> NodePlace:
-    """What ``labels`` say; a capacity type that nobody knows is told to ``flaw``."""
+    """The place in ``labels``; an unknown capacity type is passed to ``flaw``."""
     return NodePlace(
         _first(labels, _INSTANCE_TYPE),
         _capacity_type(labels, flaw),
@@ -206,7 +208,8 @@ def _first(labels: Labels, keys: tuple[str, ...]) -> str:
 
 
 def _capacity_type(labels: Labels, flaw: FlawReport) -> str:
-    """``spot``, ``on-demand`` or ``reserved``; empty where nothing says, which the price book may assume."""
+    """``spot``, ``on-demand`` or ``reserved``; empty where unknown, for which the price book may have a
+    default."""
     if any(labels.get(key) == "true" for key in _SPOT_FLAGS):
         return "spot"
     for key in _CAPACITY_TYPE:

@@ -1,6 +1,7 @@
-"""Nodes: what they have, advertise and should advertise, and what a price or a placement depends on.
+"""Nodes, and the devices that drivers publish on them (resource.k8s.io).
 
-Dynamic resource allocation (``resource.k8s.io``): devices that drivers publish, and claims on them.
+A node is what it has, advertises and should advertise, and what a price or a placement depends on. Of dynamic
+resource allocation there are devices and claims on them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Taint:
 class Node:
     """A node. ``capacity`` and ``allocatable`` are all of its resources; the rest is about its GPUs.
 
-    ``boards`` is how many physical GPUs its labels claim, None when nothing says. ``expected`` are GPU units
-    by resource that hardware and sharing settings should give, empty when nothing says. ``replicas`` are
-    time-slicing or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition,
-    ``is_cordoned`` spec.unschedulable. Times in ms.
+    ``boards`` is how many physical GPUs its labels claim, None if unknown. ``expected`` are GPU units by
+    resource that hardware and sharing settings should give, empty if unknown. ``replicas`` are time-slicing
+    or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition, ``is_cordoned``
+    spec.unschedulable. Times in ms.
     """
 
     meta: ObjectMeta
@@ -107,7 +108,7 @@ class ResourceSlice:
 
 
 class DeviceRequest(NamedTuple):
-    """``amount`` devices of a class; None where nobody can say beforehand how many, or of which class."""
+    """``amount`` devices of a class; None where it is unknown beforehand how many, or of which class."""
 
     device_class: str
     amount: int | None
@@ -115,8 +116,8 @@ class DeviceRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """``devices`` are what it was given, without those for administrators, which hold nothing;
-    ``reserved_for`` are uids of pods that may use it; ``requests`` what its spec asks for, likewise."""
+    """``devices`` are those allocated to it, without those for administrators, which hold nothing;
+    ``reserved_for`` are uids of pods that may use it; ``requests`` are those of its spec, likewise."""
 
     meta: ObjectMeta
     devices: tuple[DeviceId, ...] = ()

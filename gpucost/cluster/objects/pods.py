@@ -24,7 +24,8 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Of a taint. Empty ``key`` tolerates every key, empty ``effect`` every effect; ``exists`` any value."""
+    """A toleration of a taint. Empty ``key`` tolerates every key, empty ``effect`` every effect; ``exists``
+    any value."""
 
     key: str = ""
     exists: bool = False
@@ -36,7 +37,7 @@ class Toleration:
 class SelectorRequirement:
     """One line of a node selector term: ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
 
-    With ``of_field`` it is about a field (``metadata.name``), not a label.
+    With ``of_field`` it selects by a field (``metadata.name``), not a label.
     """
 
     key: str
@@ -47,14 +48,14 @@ class SelectorRequirement:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodTemplate:
-    """What a pod asks for, and where it may run.
+    """The requests of a pod, and where it may run.
 
-    ``requests`` are those of the whole pod as the scheduler counts them: containers and sidecars together,
-    or the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
+    ``requests`` are those of the whole pod as the scheduler counts them: containers and sidecars together, or
+    the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
     which one must hold (all requirements of it); empty means anywhere. ``has_pod_affinity`` says that rules
-    about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names
-    of ResourceClaims, or of the templates they are made from. ``never_preempts`` is ``preemptionPolicy:
-    Never``, of its own: its PriorityClass may have it as well.
+    about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names of
+    ResourceClaims, or of the templates they are made from. ``never_preempts`` is ``preemptionPolicy: Never``,
+    of its own: its PriorityClass may have it as well.
     """
 
     requests: Resources
@@ -90,7 +91,7 @@ DISRUPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PodDisruption:
-    """Who told a pod to stop, and when: its condition DisruptionTarget, since Kubernetes 1.26 (core/v1).
+    """Why and when a pod was asked to stop: its condition DisruptionTarget, since Kubernetes 1.26 (core/v1).
     ``reason`` is Kubernetes' word, such as PreemptionByScheduler or EvictionByEvictionAPI."""
 
     reason: str
@@ -102,14 +103,14 @@ class Pod:
     """A pod. Its GPUs are held in ``[bound_ms, ended_ms)``.
 
     ``bound_ms`` is when it was given its node (None: it has none); ``ended_ms`` when its last container
-    ended, or it was refused by its node (None: it has not, or nobody knows: see ``has_ended``). ``ready_ms``
-    is since when all its containers are ready. ``stuck`` is the reason of a container that waits or of
-    status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are scheduling
-    gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace; ``backing_claim`` is one
-    that the scheduler made for extended resources it requests. ``group`` is its native PodGroup
-    (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet took it (None: not
-    yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that kube-scheduler makes room
-    for it on, ``disruption`` that it was told to stop.
+    ended, or it was refused by its node (None: it has not, or that is unknown: see ``has_ended``).
+    ``ready_ms`` is since when all its containers are ready. ``stuck`` is the reason of a container that waits
+    or of status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are
+    scheduling gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace;
+    ``backing_claim`` is one that the scheduler made for extended resources it requests. ``group`` is its
+    native PodGroup (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet
+    took it (None: not yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that
+    kube-scheduler makes room for it on, ``disruption`` that it was asked to stop.
     """
 
     meta: ObjectMeta
@@ -138,31 +139,32 @@ class Pod:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it will never run again and so holds nothing, though perhaps nobody knows since when."""
+        """Whether it will never run again and so holds nothing, though the time of its end may be unknown."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     @property
     def is_bound(self) -> bool:
-        """Whether it holds what it asked for now."""
+        """Whether it holds its requests now."""
         return self.bound_ms is not None and not self.has_ended
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was deleted and is not gone yet: what replaces it is another pod beside it. While it is
-        bound it holds what it asked for."""
+        """Whether it was deleted and is not gone yet: its replacement is another pod beside it. While it is
+        bound it holds its requests."""
         return self.meta.deleted_ms is not None and not self.has_ended
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether it has no node and is to have one, now or once its gates are gone.
+        """Whether it has no node and waits for one, now or once its gates are gone.
 
-        kube-scheduler passes over pods that are being deleted (kubernetes v1.36,
-        pkg/scheduler/schedule_one.go, skipPodSchedule)."""
+        kube-scheduler skips pods that are being deleted (kubernetes v1.36, pkg/scheduler/schedule_one.go,
+        skipPodSchedule).
+        """
         return self.bound_ms is None and not self.has_ended and not self.is_leaving
 
     @property
     def is_gated(self) -> bool:
-        """Whether somebody holds it back from the scheduler, on purpose."""
+        """Whether scheduling gates hold it back from the scheduler."""
         return bool(self.gates)
 
 
@@ -181,7 +183,7 @@ class DisruptionBudget:
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """What one container of a template asks for, as it says it."""
+    """The requests of one container of a template, as written."""
 
     name: str
     requests: Resources
@@ -190,7 +192,8 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """``count`` equal pods of a job. ``min_count`` is how few would do, None: all are needed."""
+    """``count`` equal pods of a job. ``min_count`` is the least number that can start, None: all are
+    needed."""
 
     name: str
     count: int
@@ -200,7 +203,8 @@ class PodSet:
     """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``,
     ``slice_size``."""
     containers: tuple[ContainerRequest, ...] = field(default=(), compare=False)
-    """Of the template, as far as it is known: where a change of what its pods ask for is to be written."""
+    """The containers of the template, as far as they are known: a change of the pods' requests is written
+    there."""
     stated: Mapping[str, int | str] = field(default_factory=dict, compare=False)
-    """The fields of the object that ``count`` is made of (parallelism and completions, copies and hosts), as
-    far as they are known: a change of the count is one of these."""
+    """The fields of the object from which ``count`` is computed (parallelism and completions, copies and
+    hosts), as far as they are known: a change of the count changes one of these."""

@@ -19,13 +19,15 @@ _QUANTITY = re.compile(
     r"(?P<suffix>n|u|m|k|[MGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,19})?",
     re.ASCII,
 )
-"""Of the number anything may be missing, as ``ParseQuantity`` takes it: ``.``, ``+`` and ``Gi`` are 0."""
+"""Any part of the number may be missing, as for ``ParseQuantity``: ``.``, ``+`` and ``Gi`` are 0."""
 _BLANKS = (
     " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 )
-"""Of what Go trims those that JSON writes as they are: of an escaped tab the API server sees the escape."""
+"""The blanks that Go trims and that JSON writes unescaped: for an escaped tab the API server sees the escape.
+"""
 _LONGEST = 64
-"""Digits before and after the point that make a difference: more is beyond ``MOST``, or below a billionth."""
+"""The digits before and after the point that make a difference: more is beyond ``MOST``, or below a
+billionth."""
 _SCALES = {
     **{suffix: Fraction(10) ** power for suffix, power in {"n": -9, "u": -6, "m": -3, "": 0, "k": 3}.items()},
     **{suffix: Fraction(1000) ** power for power, suffix in enumerate("MGTPE", 2)},
@@ -35,7 +37,7 @@ _SCALES = {
 
 @lru_cache(maxsize=16384)
 def parse_quantity(text: str) -> Fraction:
-    """The exact number. Raises InputError for what is no quantity, and for negative ones."""
+    """The exact number. Raises InputError for an invalid quantity, and for a negative one."""
     number = signed_quantity(text)
     if number < 0:
         raise InputError("quantity", text, f"{_ALLOWED}, not negative")
@@ -44,9 +46,9 @@ def parse_quantity(text: str) -> Fraction:
 
 @lru_cache(maxsize=16384)
 def signed_quantity(text: str) -> Fraction:
-    """The exact number, negative too; what is greater than all that is counted is merely that.
+    """The exact number, negative too; beyond the greatest number that is counted the exact value is lost.
 
-    Raises InputError for what is no quantity.
+    Raises InputError for an invalid quantity.
     """
     match = _QUANTITY.fullmatch(text.strip(_BLANKS))
     if match is None:
@@ -71,7 +73,7 @@ def _scaled(whole: str, rest: str, power: int) -> Fraction:
 
 
 def is_quantity(text: str) -> bool:
-    """Whether the API server takes it for one."""
+    """Whether the API server accepts it as a quantity."""
     try:
         signed_quantity(text)
     except InputError:
@@ -89,7 +91,7 @@ def amount(resource: str, quantity: Fraction) -> int:
 
 
 def base_units(resource: str, amount_: int) -> float:
-    """Back to cores, bytes and units, as metrics and people want them."""
+    """Back to cores, bytes and units, as in metrics and texts."""
     return amount_ / 1000 if resource == CPU else amount_
 
 

@@ -1,4 +1,4 @@
-"""How the schedulers of a cluster are configured, as far as that decides who runs."""
+"""The configuration of a cluster's schedulers, as far as it decides which pods run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGIES = (FINAL_SHARE, INITIAL_SHARE)
-"""Of Kueue's preemption under fair sharing, in the only order it allows for both."""
+"""Kueue's preemption strategies under fair sharing, in the only order it allows for both."""
 
 
 @dataclass(frozen=True, slots=True)
 class KueueConfig:
-    """Kueue's Configuration (config.kueue.x-k8s.io), its defaults where nothing was read.
+    """Kueue's Configuration (config.kueue.x-k8s.io), with its defaults where it was not read.
 
-    ``version`` is what the cluster runs (``v0.19.2``), empty where nobody knows. ``gates`` are feature gates
-    that were set, by name. ``strategies`` count with ``fair_sharing`` only. ``block_admission`` is
+    ``version`` is what the cluster runs (``v0.19.2``), empty where unknown. ``gates`` are feature gates that
+    were set, by name. ``strategies`` count with ``fair_sharing`` only. ``block_admission`` is
     waitForPodsReady.blockAdmission. ``excluded_prefixes`` are resources Kueue does not count;
     ``ignores_undeclared`` is quotaCheckStrategy IgnoreUndeclared. ``frameworks`` are the integrations that
-    are switched on, None where nobody knows. ``unread`` are settings that change decisions and that gpucost
-    does not follow, in words. With ``is_read`` it was read from the cluster or a file.
+    are switched on, None where unknown. ``unread`` are settings that change decisions and that gpucost does
+    not follow, in words. With ``is_read`` it was read from the cluster or a file.
     """
 
     version: str = ""

@@ -66,10 +66,10 @@ _COLLECTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatus:
-    """How current a collection is. ``version`` is the API version it was read in, empty when ``absent``.
+    """The currency of a collection. ``version`` is the API version it was read in, empty when ``absent``.
 
     ``synced`` says that all of it has been read at least once; ``problem`` why it is not current now, in one
-    word, empty when it is; ``seen_ms`` when the server was last heard of it, None for never.
+    word, empty when it is; ``seen_ms`` when the server last sent anything of it, None for never.
     """
 
     version: str
@@ -109,22 +109,21 @@ class ClusterState:
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
     schedulers: SchedulerConfigs = field(default=SchedulerConfigs(), compare=False)
-    """How its schedulers are configured, as far as somebody could read it."""
+    """The configuration of its schedulers, as far as it could be read."""
 
     def knows(self, field: str) -> bool:
         """Whether a name that is not in a field does not exist: all of its collection has been read, and the
-        cluster has it. A state that says nothing of its collections knows those of which it has objects.
-        """
+        cluster has it. A state without information on its collections knows those of which it has objects."""
         if not self.collections:
             return bool(getattr(self, field))
         status = self.collections.get(_COLLECTIONS[field])
         return status is not None and status.synced and not status.absent
 
     def is_unread(self, field: str) -> bool:
-        """Whether there may be objects of a field that nobody could read: a count of them would be a guess.
+        """Whether there may be objects of a field that could not be read: a count of them would be a guess.
 
-        ``field`` may also be the name of a collection. Nothing is unread in a state that says nothing of its
-        collections.
+        ``field`` may also be the name of a collection. Nothing is unread in a state without information on
+        its collections.
         """
         status = self.collections.get(_COLLECTIONS.get(field, field))
         return bool(self.collections) and (status is None or not (status.synced or status.absent))
@@ -140,7 +139,7 @@ class ClusterState:
 
     @cached_property
     def pods_by_node(self) -> Mapping[str, list[Pod]]:
-        """Those that hold something there."""
+        """The pods that hold something on each node."""
         return grouped((pod for pod in self.pods.values() if pod.is_bound), lambda pod: pod.node)
 
     @cached_property

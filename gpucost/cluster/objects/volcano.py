@@ -15,7 +15,7 @@ from gpucost.cluster.objects.metadata import (
 
 
 class GroupKind(StrEnum):
-    """Whose PodGroup it is."""
+    """The scheduler that a PodGroup belongs to."""
 
     VOLCANO = "volcano"
     NATIVE = "native"
@@ -25,7 +25,8 @@ class GroupKind(StrEnum):
 
 
 WAITING_PHASES = frozenset({"", "Pending", "Inqueue"})
-"""Of a PodGroup of Volcano that has not started: new, in line, let in (which may make its pods already)."""
+"""Phases of a PodGroup of Volcano that has not started: new, in line, admitted (its pods may be made
+already)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class PodGroup:
     topology: Mapping[str, str] = field(default_factory=dict)
     flaws: tuple[FieldFlaw, ...] = ()
     unread: tuple[str, ...] = ()
-    """Fields that decide how its pods are placed, and of which nothing but that they are there is known."""
+    """Fields that decide how its pods are placed; only their presence is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ _NO_QUOTA = FlavorQuota(0)
 
 
 class _Terms(NamedTuple):
-    """Of one node, flavor and resource, whatever is in use: the quota of its subtree, what of it is never
-    lent, and what may be borrowed (None: without limit)."""
+    """Of one node, flavor and resource, independent of use: the quota of its subtree, the part of it that is
+    never lent, and what may be borrowed (None: without limit)."""
 
     quota: int
     local: int
@@ -36,7 +36,7 @@ class _Terms(NamedTuple):
 class QuotaNode:
     """A ClusterQueue or a cohort in its tree.
 
-    ``subtree`` is the quota it can hand out: its own, and what its children lend. ``usage`` is what counts
+    ``subtree`` is the quota it can provide: its own, and what its children lend. ``usage`` is what counts
     against that: a ClusterQueue's own, and of a cohort what its children use beyond what they keep to
     themselves. ``height`` is that of the tree of active queues below it, 0 for a ClusterQueue. With
     ``in_cycle`` its parents go round in a circle, so it has none here. ``known`` is what was available in
@@ -59,15 +59,15 @@ class QuotaNode:
     most: dict[FlavorResource, int] = field(default_factory=dict)
 
     def local_quota(self, key: FlavorResource) -> int:
-        """What it never lends to its parent: what its lending limit leaves."""
+        """The quota it never lends to its parent: what its lending limit leaves."""
         return self._terms(key).local
 
     def local_available(self, key: FlavorResource) -> int:
-        """What is unused of its local quota."""
+        """The unused part of its local quota."""
         return max(0, self._terms(key).local - self.usage.get(key, 0))
 
     def available(self, key: FlavorResource) -> int:
-        """What can still be used here, what the parents can give included.
+        """What can still be used here, what the parents can lend included.
 
         Below 0 for a cohort in which more is used than there is; never for a ClusterQueue. It is quota only:
         a ClusterQueue that is not active admits nothing, whatever is available.
@@ -88,7 +88,7 @@ class QuotaNode:
         return max(0, amount) if self.is_queue else amount
 
     def potential(self, key: FlavorResource) -> int:
-        """What could be used here if nothing were in use: whoever asks for more waits for ever."""
+        """What could be used here if nothing were in use: a larger request waits for ever."""
         found = self.most.get(key)
         if found is None:
             *nodes, root = self.path
@@ -104,7 +104,8 @@ class QuotaNode:
         return 0 if self.parent is None else max(0, self.usage.get(key, 0) - self.subtree.get(key, 0))
 
     def borrowing_level(self, key: FlavorResource, amount: int) -> int:
-        """How high in the tree ``amount`` more would have to be borrowed from; 0 for nowhere.
+        """The height in the tree from which ``amount`` more would have to be borrowed; 0 if nothing is
+        borrowed.
 
         The height of the lowest cohort with room for what the nodes below it cannot keep to themselves; the
         root's if none has (kueue, classical/hierarchical_preemption.go, FindHeightOfLowestSubtreeThatFits).
@@ -112,8 +113,8 @@ class QuotaNode:
         return self._lowest_that_fits(key, amount)[0]
 
     def fits_below_root(self, key: FlavorResource, amount: int) -> bool:
-        """Whether that height is one of a subtree smaller than the whole tree: then quota is the subtree's by
-        right, and those outside of it who use it can be made to leave."""
+        """Whether that height is one of a subtree smaller than the whole tree: then the quota belongs to the
+        subtree, and borrowers outside of it can be preempted."""
         return self._lowest_that_fits(key, amount)[1]
 
     def add_usage(self, key: FlavorResource, amount: int) -> None:
@@ -127,12 +128,12 @@ class QuotaNode:
             node = node.parent
 
     def shift_usage(self, key: FlavorResource, amount: int) -> None:
-        """Count so much more or less here only, whatever the parents lend."""
+        """Count that much more or less here only, whatever the parents lend."""
         self.epoch[0] += 1
         self.usage[key] = self.usage.get(key, 0) + amount
 
     def restore(self, usage: Mapping[FlavorResource, int]) -> None:
-        """Count so much and nothing else here; the parents are to be restored with it."""
+        """Set the usage here to exactly this; the parents are to be restored with it."""
         self.epoch[0] += 1
         self.usage = dict(usage)
 
@@ -199,7 +200,8 @@ def quota_tree(
     cohorts: Iterable[Cohort],
     usage: Mapping[str, Mapping[FlavorResource, int]] | None = None,
 ) -> QuotaTree:
-    """The trees of these objects. ``usage`` is by name of ClusterQueue; without it, what status reserves.
+    """The trees of these objects. ``usage`` is by name of ClusterQueue; without it, the reserved quota of the
+    status.
 
     A ClusterQueue that is not active admits nothing, but lends its quota as before: Kueue keeps it in the
     sums of its cohort (pkg/cache/scheduler/snapshot.go). Nodes on or below a cycle of cohorts stand alone.
@@ -228,7 +230,7 @@ def quota_tree(
 
 
 def cohort_cycles(cohorts: Iterable[Cohort]) -> list[tuple[str, ...]]:
-    """The circles of cohorts that are each other's parents, each from its alphabetically first name on."""
+    """The cycles of cohorts that are each other's parents, each from its alphabetically first name on."""
     parents = {each.name: each.parent for each in cohorts}
     seen: set[str] = set()
     found = []
@@ -251,7 +253,8 @@ def _is_active(queue: ClusterQueue) -> bool:
 
 
 def _linked_cohorts(cohorts: Mapping[str, QuotaNode], parents: Mapping[str, str]) -> tuple[QuotaNode, ...]:
-    """Links cohorts to their parents; returns all, children first. Whoever no root leads to is in a cycle."""
+    """Links cohorts to their parents; returns all, children first. A cohort that no root leads to is in a
+    cycle."""
     children = grouped(cohorts, lambda name: parents.get(name, ""))
     top_down = list(children.get("", ()))
     for name in top_down:  # grows meanwhile

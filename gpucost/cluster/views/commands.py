@@ -1,6 +1,6 @@
-"""Command lines for people to run, safe whatever a name in them says.
+"""Commands and patches for people to run, safe whatever a name in them contains.
 
-Lines of YAML and commands that change what a queue may use, ready to be used as written.
+Among them are lines of YAML and commands that change what a queue may use, ready to be used as written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LONGEST_NAME = 253
 
 
 def kubectl(*arguments: str) -> str:
-    """A command line with every argument quoted where it must be."""
+    """A command line with every argument quoted where necessary."""
     return shlex.join(("kubectl", *arguments))
 
 
 def is_plain(name: str) -> bool:
-    """Whether Kubernetes could have given an object that name: a label or metric may say anything."""
+    """Whether Kubernetes could have given an object that name: a label or metric may contain anything."""
     return len(name) <= _LONGEST_NAME and _PLAIN_NAME.fullmatch(name) is not None
 
 
@@ -39,8 +39,8 @@ def quota_lines(
     fields: Mapping[str, float],
     now: Mapping[str, float] | None = None,
 ) -> str:
-    """A ClusterQueue's quota of one flavor and resource: lines to change, the rest of it stays. ``now`` is
-    what they are, where that is known; NaN and infinity: not set."""
+    """A ClusterQueue's quota of one flavor and resource: the lines to change, the rest of it stays. ``now``
+    are the present values, where known; NaN and infinity: not set."""
     known = now or {}
     amounts = "".join(
         f"\n        {name}: {_amount(value)}{_was(known[name]) if name in known else ''}"

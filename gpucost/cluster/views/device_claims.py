@@ -1,20 +1,18 @@
-"""GPU units of dynamic resource allocation: what slices publish on nodes.
+"""GPU units of dynamic resource allocation: what slices publish on nodes, and which pod holds which device.
 
 Units are counted under names like those of extended resources: ``gpu.nvidia.com`` for whole GPUs of that
 driver, ``gpu.nvidia.com/mig-1g.10gb`` for MIG devices. Attributes are those of NVIDIA's driver
 (kubernetes-sigs/dra-driver-nvidia-gpu): ``type``, ``profile``, ``uuid``, ``parentUUID``.
 
-Which pod holds which device of its ResourceClaims, and since when.
-
 A device is held by one pod at a time, so that intervals of a device add up to the time it was in use: of the
 pods that share it the one that was bound first (then that of the smallest uid), until it ends; then the next
-of those that have not ended, from that end on. So a pod may hold a shared device later than it was bound,
-or never.
+of those that have not ended, from that end on. So a pod may hold a shared device later than it was bound, or
+never.
 
-Who used a claim is told by its ``reservedFor`` and by the pods that name it. A claim is taken from a pod
-once that has ended, and mostly deleted with it: what was seen of claims while they were reserved
-(``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stays true for the pods'
-lives. Where all that is left of the use of a claim is the claim, it was what its spec asks for.
+The users of a claim are those in its ``reservedFor`` and the pods that name it. A claim is taken from a pod
+once that has ended, and mostly deleted with it: claims as they were while they were reserved
+(``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stay true for the pods'
+lives. Where the allocation of a claim was never seen, the requests of its spec count.
 """
 
 from __future__ import annotations
@@ -47,7 +45,8 @@ def newest_slices(
 ) -> list[ResourceSlice]:
     """Slices of ``drivers`` that count: those of the newest generation of their pool.
 
-    While a driver publishes a pool anew, slices of two generations exist side by side; the older are void.
+    While a driver publishes a pool anew, slices of two generations exist side by side; the older ones do not
+    count.
     """
     ours = [each for each in slices if each.driver in drivers]
     newest: dict[tuple[str, str], int] = {}
@@ -94,7 +93,7 @@ def _is_mig(device: PublishedDevice) -> bool:
 
 
 def _is_cut(device: PublishedDevice) -> bool:
-    """Whether it is a MIG device that is there, not one that could be."""
+    """Whether it is a MIG device that exists, not one that could be created."""
     return _is_mig(device) and COUNTER_SET not in device.attributes
 
 
@@ -109,7 +108,7 @@ def resource_of(driver: str, device: PublishedDevice | None) -> str:
 class ClaimedDevice(NamedTuple):
     """A device that a pod holds from ``start_ms`` until its end, counted as a unit of ``resource``.
 
-    ``is_named`` is whether a slice said what the device is; else it counts as a whole GPU.
+    ``is_named`` is whether a slice describes the device; else it counts as a whole GPU.
     """
 
     resource: str
@@ -122,10 +121,10 @@ ClaimedDevices: TypeAlias = Mapping[DeviceId, ClaimedDevice]
 
 @dataclass(frozen=True, slots=True)
 class ClaimHistory:
-    """What is remembered from before a state, by uid of the pod.
+    """Facts from before a state, by uid of the pod.
 
-    ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it
-    was found to hold. Shares in it never change, except that a device is named once its slice is seen.
+    ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it was
+    found to hold. Shares in it never change, except that a device is named once its slice is seen.
     """
 
     seen: Mapping[str, Mapping[str, ResourceClaim]] = field(default_factory=dict)
@@ -137,8 +136,8 @@ NO_HISTORY = ClaimHistory()
 
 @dataclass(frozen=True, slots=True)
 class ClaimHoldings:
-    """``shares`` by uid of the pod; ``unknown`` are pods with the name of a claim of theirs of which nobody
-    can say what it gave them."""
+    """``shares`` by uid of the pod; ``unknown`` are pods with the name of a claim of theirs whose devices are
+    unknown."""
 
     shares: Mapping[str, ClaimedDevices] = field(default_factory=dict)
     unknown: Sequence[tuple[Pod, str]] = ()
@@ -150,7 +149,8 @@ def held_devices(
     ended: Sequence[Pod] = (),
     history: ClaimHistory = NO_HISTORY,
 ) -> ClaimHoldings:
-    """Of all pods that were ever bound, of ``state`` and ``ended``, which is newer where the two differ.
+    """The devices of all pods that were ever bound, of ``state`` and ``ended``, which is newer where the two
+    differ.
 
     Claims that the scheduler made for extended resources of ``catalog`` are left out: these are counted.
     """
@@ -169,7 +169,7 @@ def held_devices(
 
 
 def wanted_units(state: ClusterState, held: ClaimHoldings) -> dict[str, Resources]:
-    """What pods without a node want through their claims, by uid.
+    """The units that pods without a node request through their claims, by uid.
 
     What several of them share counts for the first that was made; what a pod holds already, for none.
     """
@@ -192,7 +192,7 @@ def wanted_units(state: ClusterState, held: ClaimHoldings) -> dict[str, Resource
 
 
 class _Users:
-    """Gathers who used which device."""
+    """Collects which pods used which device."""
 
     def __init__(
         self, state: ClusterState, catalog: ResourceCatalog, over: Mapping[str, Pod], history: ClaimHistory
@@ -216,7 +216,7 @@ class _Users:
             self._use(pod, _gpus(claim))
 
     def add_named(self, pod: Pod, is_news: bool) -> None:
-        """Claims that a pod names and that are not reserved for it in what was seen."""
+        """Claims that a pod names and that were never seen reserved for it."""
         uid, known = pod.meta.uid, self._claims.get(pod.meta.uid, set())
         for name in pod.claims:
             claim = self._state.claim_by_name.get((pod.meta.namespace, name))
@@ -227,7 +227,8 @@ class _Users:
                 self.unknown.append((pod, name))
 
     def before(self) -> Iterator[tuple[Pod, DeviceId, ClaimedDevice]]:
-        """What pods were found to hold. What was taken from a spec gives way to what is seen now."""
+        """The devices that pods were found to hold. Those taken from a spec give way to what is observed
+        now."""
         for uid, shares in self._history.before.items():
             pod, known = self.pod(uid), self._claims.get(uid, set())
             for device, share in shares.items() if pod is not None else ():
@@ -239,7 +240,7 @@ class _Users:
             self.by_device.setdefault(device, {})[pod.meta.uid] = pod
 
     def _used_by(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
-        """What is given out now, unless all who have it now were bound after the pod ended."""
+        """The allocation of now, unless all present users were bound after the pod ended."""
         others = [other for uid in claim.reserved_for if (other := self.pod(uid)) is not None]
         bound = [other.bound_ms for other in others if other.bound_ms is not None]
         if not pod.has_ended or pod.ended_ms is None:
@@ -260,7 +261,7 @@ def _gpus(claim: ResourceClaim) -> list[DeviceId]:
 def _requested(claim: ResourceClaim) -> list[DeviceId]:
     """The GPUs that its spec asks for, as devices of no pool.
 
-    Drivers install a class of their own name for whole GPUs. What other classes give, nobody can say.
+    Drivers install a class of their own name for whole GPUs. The devices of other classes are unknown.
     """
     classes = [
         each.device_class
@@ -272,7 +273,7 @@ def _requested(claim: ResourceClaim) -> list[DeviceId]:
 
 
 def _is_told(claim: ResourceClaim) -> bool:
-    """Whether its spec tells how many GPUs, and which, it is given."""
+    """Whether its spec determines how many GPUs, and which, it gets."""
     return all(each.device_class in GPU_DRIVERS and each.amount is not None for each in claim.requests)
 
 
@@ -287,7 +288,7 @@ def _names(state: ClusterState) -> dict[DeviceId, PublishedDevice]:
 def _divided(
     state: ClusterState, users: _Users, history: ClaimHistory
 ) -> dict[str, dict[DeviceId, ClaimedDevice]]:
-    """Each device among its users: those that hold it stay so, the others get what they leave."""
+    """Each device among its users: present holders keep it, the others get what they leave."""
     held: dict[str, dict[DeviceId, ClaimedDevice]] = {}
     spans: dict[DeviceId, list[tuple[int, int | None]]] = {}
     names = _names(state) if users.by_device or history.before else {}
@@ -313,12 +314,12 @@ def _divided(
 
 
 def _end(pod: Pod) -> int | None:
-    """None while it holds; one that ended nobody knows when held nothing that could be told."""
+    """None while it holds; a pod with an unknown end held nothing that could be counted."""
     return (pod.bound_ms if pod.ended_ms is None else pod.ended_ms) if pod.has_ended else None
 
 
 def _start(pod: Pod, spans: Iterable[tuple[int, int | None]]) -> int | None:
-    """From when on nobody else has the device; None where that is never."""
+    """From when on no other pod has the device; None where that is never."""
     start_ms, end_ms = pod.bound_ms or 0, _end(pod)
     for other_start_ms, other_end_ms in sorted(spans, key=lambda span: span[0]):
         begins_before = end_ms is None or other_start_ms < end_ms

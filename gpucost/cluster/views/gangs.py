@@ -1,29 +1,26 @@
-"""Since when a gang is partial, from the lives of its members. Exact to the millisecond where objects are.
+"""Gangs: pods that must run together, and since when one is partial.
 
-Partial means: a member holds GPUs, and members that are bound or have done their part are fewer than needed.
-It does not while every missing member is there and held back by a scheduling gate: Kueue or its user lets it
-go later, and the scheduler has not failed. A gate that is gone left no trace: such a member is taken for one
-that never had it.
-
-Since when follows from members that are known to have ended, from those that wait, and from the word of the
-gang's own object that it never was whole. A member that was lost without a trace and without a successor
-leaves none of these: then it is not known.
-
-Gangs: pods that must run together, and since when one of them is partial.
-
-What says so, the first that applies to a pod: its PodGroup, the Kueue workload it was made for, a job of a
-kind whose pods work together. One that needs a single pod is no gang: Volcano makes a PodGroup with
-``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup), and
-the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
+A pod's gang is given by the first of these that applies: its PodGroup, the Kueue workload it was made for, a
+job of a kind whose pods work together. One that needs a single pod is not a gang: Volcano makes a PodGroup
+with ``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup),
+and the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
 
 A workload counts all pods of a job, also those that need not be there at once: tasks of an array, pods that
-are made when others are ready or done. Where its job is known, the job's shape decides: one that is no gang
-makes none of its workload, and of a gang the smaller of both needs counts (a workload may be admitted in
+are made when others are ready or done. Where its job is known, the job's shape decides: one that is not a
+gang makes none of its workload, and of a gang the smaller of both needs counts (a workload may be admitted in
 part). Pods of a Job that a RayJob or MPIJob makes beside its workers, the submitter or launcher, come when
-the workers are ready: a submitter is no member, a launcher is one once it is made.
+the workers are ready: a submitter is not a member, a launcher is one once it is made.
 
-When one is partial, ``partial`` says. One that is being ended never is: its workload is evicted or finished,
-its job is finished or deleted, or all of it that is bound is being deleted.
+Partial means: a member holds GPUs, and members that are bound or have done their part are fewer than needed.
+A gang is not partial while every missing member exists and is held back by a scheduling gate: Kueue or its
+user lets it go later, and the scheduler has not failed. A gate that was removed left no trace: such a member
+counts as one that never had it. A gang that is being ended is never partial: its workload is evicted or
+finished, its job is finished or deleted, or all of it that is bound is being deleted.
+
+The start of being partial is exact to the millisecond where objects are. It follows from members that are
+known to have ended, from those that wait, and from the gang's own object where that shows that it never was
+whole. A member that was lost without a trace and without a successor leaves none of these: then it is
+unknown.
 """
 
 from __future__ import annotations
@@ -45,10 +42,10 @@ from gpucost.domain.jobs import JobKind, JobReference, job_kind
 
 
 class GangNeed(NamedTuple):
-    """``members`` it needs at once, or to have done their part, of which ``done`` have by the account of its
-    own object. With ``stays_done`` none of these ever needs a successor. ``never_whole``: its own object
-    says that it has not been whole since its first member was bound. ``wanted``: how many members it is made
-    of, where that may be more than it needs."""
+    """``members`` it needs at once, or to have done their part, of which ``done`` have according to its own
+    object. With ``stays_done`` none of these ever needs a successor. ``never_whole``: according to its own
+    object it has not been whole since its first member was bound. ``wanted``: how many members it has in all,
+    where that may be more than it needs."""
 
     members: int
     done: int = 0
@@ -58,8 +55,8 @@ class GangNeed(NamedTuple):
 
 
 class GangPartiality(NamedTuple):
-    """Since when a gang is partial, None where nothing says; ``was_whole``: whether its pods show that it
-    was whole before."""
+    """Since when a gang is partial, None where unknown; ``was_whole``: whether its pods show that it was
+    whole before."""
 
     since_ms: int | None
     was_whole: bool = False
@@ -70,8 +67,8 @@ def partial(
 ) -> GangPartiality | None:
     """Whether the gang is partial, and the last moment at which it became so; None while it is not.
 
-    ``members`` are its pods in the API, ``gone`` those no longer there, which say only when it changed.
-    Where a member is gone that nobody saw end, it is partial from the creation of the earliest pod that
+    ``members`` are its pods in the API, ``gone`` those no longer there, which only date its changes. Where a
+    member is gone whose end was not seen, the gang is partial from the creation of the earliest pod that
     waits in its place, if there is one. Where the pods that wait are as old as its first binding, it never
     was whole; unless they may be those that it can do without.
     """
@@ -96,7 +93,7 @@ def partial(
 
 
 class _GangChange(NamedTuple):
-    """What a member does to the counts of its gang, at one instant."""
+    """The effect of a member on the counts of its gang, at one instant."""
 
     at_ms: int
     bound: int = 0
@@ -152,12 +149,13 @@ def _last_start(
 
 
 def _unseen_done(need: GangNeed, pods: Iterable[Pod]) -> int:
-    """Members that are done and no longer known: taken for done all along."""
+    """Members that are done and no longer in the API: they count as done from the beginning."""
     return max(0, need.done - sum(pod.phase is PodPhase.SUCCEEDED for pod in pods))
 
 
 def _changes(pods: Iterable[Pod], holds_gpus: Callable[[Pod], bool]) -> Iterator[_GangChange]:
-    """Creation, binding and end of each. One whose end is not known says nothing of when it held its node."""
+    """Creation, binding and end of each member. One with an unknown end is left out of the time it held its
+    node."""
     for pod in pods:
         done = int(pod.phase is PodPhase.SUCCEEDED)
         gated = int(pod.is_gated)
@@ -190,7 +188,7 @@ class PodGang:
     ``uid`` is that of the PodGroup, workload or job, with the index of the group for a LeaderWorkerSet.
     ``min_members`` is how many it needs at once from now on. ``running`` are bound, ``pending`` have no node;
     ``held`` are GPU units of those that are bound. ``partial_since_ms`` is None where it is not partial, or
-    nothing says since when. ``was_whole``: its pods show that it was whole before it became partial.
+    since when is unknown. ``was_whole``: its pods show that it was whole before it became partial.
     """
 
     kind: GangKind
@@ -208,12 +206,12 @@ class PodGang:
     partial_since_ms: int | None = None
     was_whole: bool = False
     leaving: int = 0
-    """Of ``running``: those that are being deleted, and hold their nodes until they are gone."""
+    """Those of ``running`` that are being deleted, and hold their nodes until they are gone."""
 
 
 @dataclass(slots=True)
 class _GangDraft:
-    """A gang while its members are gathered. ``returned`` of those needed have given their quota back.
+    """A gang while its members are collected. ``returned`` of those needed have given their quota back.
     ``launchers`` of those needed come when the others are ready. ``shape`` is the job that decides the need
     of a workload, where it is known."""
 
@@ -283,7 +281,7 @@ class _Drafts:
         return self._of_job(pod)
 
     def add_waiting(self, group: PodGroup) -> None:
-        """A PodGroup without pods: Volcano makes those of a job only when it is let in."""
+        """A PodGroup without pods: Volcano makes those of a job only when it is admitted."""
         asked = self._units.asked(group.min_resources or {})
         key = (GangKind.POD_GROUP, group.meta.uid, "")
         is_waiting = group.phase in _NOT_STARTED and group.min_member > 1
@@ -336,7 +334,7 @@ class _Drafts:
         return self._add(draft)
 
     def _shape_of(self, workload: Workload) -> JobObject | None:
-        """The job it was made for, where that is known and says what it needs."""
+        """The job it was made for, where that is known and determines its need."""
         job = self._ownership.maker_of(workload)
         return job if job is not None and (job.pod_sets or job.gang_size) else None
 
@@ -349,7 +347,7 @@ class _Drafts:
         return has_role or _is_made_by(self._ownership.jobs_of(pod), JobKind.MPI_JOB)
 
     def _of_job(self, pod: Pod) -> _GangDraft | None:
-        """That of the outermost job which says how many it needs at once."""
+        """The gang of the outermost job that determines how many it needs at once."""
         if self._is_submitter(pod):
             return None
         for job in reversed(self._ownership.jobs_of(pod)):
@@ -388,7 +386,7 @@ def _is_made_by(jobs: Sequence[JobObject], kind: JobKind) -> bool:
 
 
 def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGang | None:
-    """None where nothing of it is left, or it wants no GPUs."""
+    """The finished gang; None where no member is left, or it wants no GPUs."""
     alive = [pod for pod in draft.members if not pod.has_ended]
     bound = [pod for pod in alive if pod.is_bound]
     wants = draft.wants_gpus or any(units.of(pod) for pod in alive)
@@ -424,7 +422,7 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
 
 
 def _wanted(draft: _GangDraft, first: Pod | None, ownership: PodOwnership) -> int:
-    """How many pods Volcano's job has in all: of these a PodGroup may need fewer."""
+    """How many pods Volcano's job has in all: a PodGroup may need fewer of them."""
     jobs = ownership.jobs_of(first) if first is not None and draft.kind is GangKind.POD_GROUP else ()
     return sum(job.pods_wanted for job in jobs if job.job_kind is JobKind.VOLCANO_JOB)
 

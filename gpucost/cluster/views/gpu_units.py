@@ -1,4 +1,4 @@
-"""GPU units that pods hold or ask for: extended resources, and devices given to their claims."""
+"""GPU units that pods hold or request: extended resources, and devices allocated to their claims."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _DRIVERS = {
 
 
 class GpuUnits:
-    """GPU units by resource name, never 0, as ``catalog`` says what a GPU is.
+    """GPU units by resource name, never 0; ``catalog`` decides what a GPU is.
 
-    ``ended`` are pods that are over, newer than ``state``, and ``history`` what is remembered of claims.
-    Remembers what it has answered, so that the thousands of pods that ask for the same cost one look each.
+    ``ended`` are pods that are over, newer than ``state``, and ``history`` is that of claims. Answers are
+    cached, so that thousands of pods with equal requests cost one lookup each.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GpuUnits:
         self.catalog = catalog
         self._state, self._ended, self._history = state, ended, history
         self._is_gpu: dict[str, bool] = {}
-        # By identity, and with the mapping itself, so that no other can take its place in memory.
+        # By identity, and with the mapping itself, so that no other mapping can take its address in memory.
         self._asked: dict[int, tuple[Resources, Resources]] = {}
 
     @cached_property
@@ -55,7 +55,7 @@ class GpuUnits:
 
     @cached_property
     def _claimed(self) -> Mapping[str, Resources]:
-        """By uid, of pods that are or were bound, and of those that wait."""
+        """By uid, for pods that are or were bound, and for those that wait."""
         found: dict[str, Resources] = dict(wanted_units(self._state, self.devices))
         for uid, shares in self.devices.shares.items():
             units: dict[str, int] = {}
@@ -76,7 +76,7 @@ class GpuUnits:
         return found
 
     def asked(self, resources: Resources) -> Resources:
-        """The GPU units among ``resources``, of no more kinds than one object may ask for."""
+        """The GPU units among ``resources``, of no more kinds than one object may request."""
         known = self._asked.get(id(resources))
         if known is None:
             found = {key: amount for key, amount in resources.items() if amount > 0 and self.is_gpu(key)}
@@ -84,10 +84,10 @@ class GpuUnits:
         return known[1]
 
     def of(self, pod: Pod) -> Resources:
-        """The units that a pod asks for, and so holds while it is bound; devices of claims once it has them,
-        and while it waits those that its claims ask for.
+        """The units that a pod requests, and so holds while it is bound; devices of claims once it has them,
+        and while it waits those that its claims request.
 
-        Extended resources that a DRA driver gives are counted under the name the node has them by.
+        Extended resources that a DRA driver provides are counted under the name the node has them by.
         """
         asked = self.asked(pod.template.requests)
         if pod.backing_claim and asked:
@@ -123,7 +123,7 @@ def held_units(state: ClusterState, catalog: ResourceCatalog) -> dict[str, Resou
 
 
 def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
-    """GPU units that a node has, and those it advertises; 0 too, since a node that has none has lost them.
+    """GPU units that a node has, and those it advertises; 0 is included, since such a node has lost them.
 
     ``published`` are units of its ResourceSlices. They count where no device plugin advertises GPUs: where
     both do, they are the same GPUs.
@@ -138,7 +138,7 @@ def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple
 def expected_units(node: Node, published: Resources, catalog: ResourceCatalog) -> Resources:
     """GPU units that hardware and sharing settings of a node should give, named as the node has them.
 
-    Labels speak of a device plugin's resources also where slices publish the GPUs instead.
+    Labels name a device plugin's resources also where slices publish the GPUs instead.
     """
     if not node.expected or not published or _has_plugin(node, catalog):
         return node.expected

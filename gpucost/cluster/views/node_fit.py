@@ -1,10 +1,9 @@
-"""Whether a pod could be put on a node: labels, taints and free amounts, as kube-scheduler's filters ask.
+"""Whether a pod fits a node, as kube-scheduler's filters decide it, and the MIG slices that a job fits.
 
-Rules are those of kubernetes, component-helpers (nodeaffinity, corev1 helpers) and the scheduler's plugins
-NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit. Not evaluated: rules about other pods,
-topology spreading, volumes, host ports and devices of claims. So "fits" means "nothing known is against it".
-
-The MIG slices of a GPU that a job would fit, the smallest first.
+Labels, taints and free amounts are checked. Rules are those of kubernetes, component-helpers (nodeaffinity,
+corev1 helpers) and the scheduler's plugins NodeAffinity, TaintToleration, NodeUnschedulable and
+NodeResourcesFit. Not evaluated: rules about other pods, topology spreading, volumes, host ports and devices
+of claims. So "fits" means "nothing known is against it".
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gpucost.domain.gpu import MIG_TABLES, ResourceCatalog, ShareBasis, mig_shar
 PODS = "pods"
 MOST_RULES = 100
 """Templates with more lines than this that decide where they fit are not evaluated: a tenant can write
-thousands, and each costs a look at every node."""
+thousands, and each is compared with every node."""
 _KEPT_OUT = ("NoSchedule", "NoExecute")
 _CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
@@ -50,7 +49,8 @@ def matches(node: Node, template: PodTemplate) -> bool:
 
 
 def is_evaluated(template: PodTemplate) -> bool:
-    """Whether it has few enough rules to be asked of every node. Costs the same however many there are."""
+    """Whether it has few enough rules to be compared with every node. Costs the same however many there
+    are."""
     rules = len(template.requests) + len(template.node_selector) + len(template.tolerations)
     rules += len(template.affinity)
     if rules <= MOST_RULES:
@@ -73,10 +73,10 @@ def room(node: Node, free: Resources, requests: Resources, added: Resources | No
 
 
 class FreeNodes:
-    """What is left of the nodes of a state: allocatable less what pods bound to them ask for.
+    """What is left of the nodes of a state: allocatable less the requests of pods bound to them.
 
-    Each node is worked out once, when it is first asked for; which nodes match is remembered by what decides
-    it, so that equal pods cost one look.
+    Each node is computed once, on first use; which nodes match is cached by what decides it, so that equal
+    pods cost one lookup.
     """
 
     def __init__(self, state: ClusterState, catalog: ResourceCatalog | None = None) -> None:
@@ -106,7 +106,7 @@ class FreeNodes:
         return found
 
     def fits(self, template: PodTemplate) -> bool:
-        """Whether one pod of it fits a node as nodes are now; so it does where it is not evaluated."""
+        """Whether one pod of it fits a node as nodes are now; True also where it is not evaluated."""
         if not is_evaluated(template):
             return True
         what = _what(template)
@@ -167,7 +167,7 @@ def _holds(term: tuple[SelectorRequirement, ...], node: Node) -> bool:
 
 
 def meets(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels are as one line of a node selector term asks."""
+    """Whether labels satisfy one line of a node selector term."""
     value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":
@@ -219,7 +219,7 @@ def fits(
     basis: ShareBasis = ShareBasis.COMPUTE,
 ) -> Iterator[MigSliceFit]:
     """Slices with the least compute first, then the least memory, of which ``memory_p99`` takes at most
-    ``room`` and whose share of the SMs is at least ``sm_p95``; the whole GPU is none.
+    ``room`` and whose share of the SMs is at least ``sm_p95``; the whole GPU is not one of them.
 
     A slice has its part of the memory slices, but no more than its name says: 1g.10gb is 10 GB.
     """

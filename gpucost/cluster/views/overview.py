@@ -1,4 +1,4 @@
-"""A state and all that follows from it, each worked out once, when it is first asked for."""
+"""A state and all that follows from it, each view computed once, on first use."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from gpucost.domain.jobs import JobReference
 
 @dataclass(frozen=True)
 class ClusterOverview:
-    """What the collector exports, ``gpucost state show`` prints and the advisor asks.
+    """What the collector exports, ``gpucost state show`` prints and the advisor uses.
 
-    ``catalog`` says what a GPU is, ``owner_keys`` which labels name teams. ``ended`` are pods that are over,
-    with their ``ended_ms``: they date what is partial now. ``history`` is what is remembered of claims.
+    ``catalog`` decides what a GPU is, ``owner_keys`` which labels name teams. ``ended`` are pods that are
+    over, with their ``ended_ms``: they date what is partial now. ``history`` is that of claims.
     """
 
     state: ClusterState
@@ -65,12 +65,12 @@ class ClusterOverview:
 
     @cached_property
     def holds(self) -> Mapping[str, WaitCause]:
-        """What holds each waiting workload, by its uid."""
+        """The cause of each waiting workload, by its uid."""
         return waiting(self.state, self.units, self.ownership)
 
     @cached_property
     def job_holds(self) -> Mapping[JobReference, WaitCause]:
-        """What holds each waiting job that no workload stands for."""
+        """The cause of each waiting job that no workload stands for."""
         return waiting_jobs(self.state, self.units, self.ownership)
 
     @cached_property

@@ -1,13 +1,13 @@
-"""What a pod belongs to: its job, Kueue workload, queues, flavor, and its team, project and user.
+"""Ownership of a pod: its job, Kueue workload, queues, flavor, and its team, project and user.
 
 Links are those that Kueue and Volcano leave on objects (kueue, pkg/controller/constants and
 apis/kueue/v1beta2; volcano, apis/batch/v1alpha1/labels.go); the chain of owners ends in
 ``domain.jobs.resolve_job``.
 
-All of these links are written by tenants, in their own namespaces, and the API server checks none of them.
-So a link holds within its namespace only, and an owner is believed where the object of that uid is as the
-reference says. The uid of any other owner is only what the reference claims: the job of that name is then
-one of the pod's namespace, ``namespace:uid``, and never that of the object which really has the uid.
+All of these links are written by tenants, in their own namespaces, and the API server checks none of them. So
+a link holds within its namespace only, and an owner is believed where the object of that uid matches the
+reference. The uid of any other owner is only what the reference claims: the job of that name is then one of
+the pod's namespace, ``namespace:uid``, and never that of the object which really has the uid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINKS = (
     *(WORKLOAD, POD_SET, KUEUE_GROUP, COSCHEDULING_GROUP),
     *(*KUEUE_QUEUES, *VOLCANO_QUEUES, *VOLCANO_GROUPS),
 )
-"""Labels and annotations of pods that this module reads, whatever the settings are."""
+"""Labels and annotations of pods that this module reads, independent of the settings."""
 
 GroupKey = tuple[str, str, str]
 """Kind of group, namespace and name, as in ``ClusterState.pod_group_by_name``."""
@@ -59,17 +59,17 @@ class OwnerKeys:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """What a reader of objects must keep of their annotations, for this."""
+        """The annotations that a reader of objects must keep for this."""
         return (*self.team, *self.project, *self.user)
 
 
 @dataclass(frozen=True, slots=True)
 class PodAffiliation:
-    """What a pod belongs to; empty where nothing says.
+    """What a pod belongs to; empty where unknown.
 
     ``queue`` is a LocalQueue, or a Volcano queue for pods that Kueue does not manage. ``flavor`` is that of
-    the GPUs of its pod set. ``is_checked`` is False where an owner is not known, or is not as the reference
-    to it says; the uid of ``job`` is then ``namespace:uid`` if the job is that owner.
+    the GPUs of its pod set. ``is_checked`` is False where an owner is not known, or does not match the
+    reference to it; the uid of ``job`` is then ``namespace:uid`` if the job is that owner.
     """
 
     job: JobReference
@@ -103,7 +103,7 @@ _NO_CHAIN = _Chain()
 
 
 class PodOwnership:
-    """Answers for the pods of one state, or pods that were in it; equal questions are answered once."""
+    """Ownership of the pods of one state, or pods that were in it; equal questions are answered once."""
 
     def __init__(
         self,
@@ -156,14 +156,15 @@ class PodOwnership:
         return JobReference(JobKind.POD, meta.name, meta.uid)
 
     def team_of(self, made_for: Workload | PodGroup | JobObject) -> str:
-        """The team of what pods are made for, as its labels say, those of its owners, or its namespace's."""
+        """The team of the object that pods are made for, from its labels, those of its owners, or its
+        namespace's."""
         known = None if isinstance(made_for, JobObject) else self.maker_of(made_for)
         meta = made_for.meta if known is None or made_for.meta.owner is not None else known.meta
         return _first(tuple(self._places(meta, self._chain(meta))), self._keys.team)
 
     def maker_of(self, made_for: Workload | PodGroup) -> JobObject | None:
         """The job that a Kueue workload or a PodGroup was made for, while that is known: its direct owner,
-        or, where it has none, what its label names."""
+        or, where it has none, the one that its label names."""
         meta = made_for.meta
         if meta.owner is not None:
             known = self._known(meta.namespace, meta.owner)
@@ -223,7 +224,7 @@ class PodOwnership:
         return found
 
     def _climb(self, namespace: str, first: OwnerReference) -> _Chain:
-        """Up to an owner that is not known, that has none, or that was met before."""
+        """Up to an owner that is not known, that has none, or that was visited before."""
         owners: list[OwnerReference] = []
         metas: list[ObjectMeta] = []
         jobs: list[JobObject] = []
@@ -243,7 +244,7 @@ class PodOwnership:
         return _Chain(tuple(owners), tuple(uids), tuple(metas), tuple(jobs))
 
     def _known(self, namespace: str, owner: OwnerReference) -> JobObject | Pod | None:
-        """The object of that uid, where it is what the reference of an object in ``namespace`` says.
+        """The object of that uid, where it matches the reference of an object in ``namespace``.
 
         Versions may differ: a reference has that which its writer used.
         """
@@ -284,7 +285,7 @@ class PodOwnership:
     def _queues(self, pod: Pod, chain: _Chain, workload: Workload | None) -> tuple[str, str]:
         """Its LocalQueue and ClusterQueue, or its Volcano queue and none.
 
-        Which ClusterQueue it is, only its workload or its LocalQueue can say: labels are anybody's.
+        The ClusterQueue comes only from its workload or its LocalQueue, since anyone may write labels.
         """
         meta = pod.meta
         queue, given = (workload.queue, workload.cluster_queue) if workload is not None else ("", "")
@@ -306,13 +307,13 @@ class PodOwnership:
             return ""
         flavors = assignment.flavors
         of_gpus = [flavors[resource] for resource in sorted(flavors) if self._catalog.is_gpu(resource)]
-        # Devices of claims count under a name of the administrator's choice: the only flavor is theirs too.
+        # Devices of claims count under a name that the administrator chose: the only flavor covers them too.
         only = set(flavors.values())
         return of_gpus[0] if of_gpus else only.pop() if len(only) == 1 else ""
 
 
 def group_key(pod: Pod) -> GroupKey | None:
-    """The PodGroup that a pod names, whether there is one or not; None when it names none."""
+    """The PodGroup that a pod names, whether it exists or not; None when it names none."""
     meta = pod.meta
     if pod.group:
         return GroupKind.NATIVE.value, meta.namespace, pod.group
@@ -340,7 +341,7 @@ def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], 
 
 
 def _assignment(workload: Workload, pod_set: str) -> PodSetAssignment | None:
-    """That of the pod set, or the only one."""
+    """The assignment of the pod set, or the only one."""
     given = workload.assignments
     named = [each for each in given if each.name == pod_set]
     return named[0] if named else given[0] if len(given) == 1 else None

@@ -1,4 +1,4 @@
-"""Objects of a state that make no sense, alone or together. Nothing of this stops anything: it is told."""
+"""Objects of a state that are inconsistent, alone or together. They are reported and stop nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StateProblemCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class StateProblem:
-    """One of them: which object, and in ``detail`` what about it, for a person."""
+    """One problem: which object, and in ``detail`` what about it, for people."""
 
     code: StateProblemCode
     namespace: str
@@ -60,11 +60,11 @@ _KINDS: Mapping[type, str] = {VolcanoQueue: "Queue", DisruptionBudget: "PodDisru
 def problems(
     state: ClusterState, catalog: ResourceCatalog, units: GpuUnits | None = None
 ) -> list[StateProblem]:
-    """All of them, sorted, each once. ``units`` are those of the state, with what is remembered.
+    """All problems, sorted, each once. ``units`` are those of the state, with the history of claims.
 
-    That something is missing is said only where all of its kind is known: once its collection has been read,
-    and not where the cluster does not have it. A state that says nothing of its collections is taken to know
-    those of which it has objects.
+    A missing object is reported only where all objects of its kind are known: once its collection has been
+    read, and not where the cluster does not have it. A state without information on its collections counts as
+    knowing those of which it has objects.
     """
     units = units or GpuUnits(state, catalog)
     finders = (
@@ -97,7 +97,7 @@ def _flawed(state: ClusterState) -> Iterator[StateProblem]:
 
 
 def _kind(item: object) -> str:
-    """What Kubernetes calls it."""
+    """The name of the kind in Kubernetes."""
     if isinstance(item, JobObject):
         return item.kind
     if isinstance(item, PriorityClass) and item.of_kueue:

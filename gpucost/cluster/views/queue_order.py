@@ -1,11 +1,11 @@
-"""In which order Kueue looks at the workloads of a ClusterQueue.
+"""The order in which Kueue tries the workloads of a ClusterQueue, and the priorities of pods.
 
-Rules: kueue v0.19.2, pkg/cache/queue/cluster_queue.go.
-Three things that only Kueue's memory and configuration know are left out: a preemptor that keeps the head of
-its queue while its victims leave, the priority boost of an alpha feature, and ``timestamp: Creation`` of
-waitForPodsReady, which ignores evictions for that reason.
+Rules: kueue v0.19.2, pkg/cache/queue/cluster_queue.go. Three things that only Kueue's memory and
+configuration contain are left out: a preemptor that keeps the head of its queue while its victims leave, the
+priority boost of an alpha feature, and ``timestamp: Creation`` of waitForPodsReady, which ignores evictions
+for that reason.
 
-What a PriorityClass is worth to a pod: the API server resolves it, whichever scheduler places the pod.
+The value of a PriorityClass for a pod is resolved by the API server, whichever scheduler places the pod.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 def positions(state: ClusterState) -> dict[str, int]:
     """The place of each pending workload in its ClusterQueue, from 1, by the workload's uid.
 
-    Those that Kueue does not try, because somebody holds them back, have no place (kueue, pkg/workload,
-    IsAdmissible), nor do those that no ClusterQueue can be found for. Higher priority first, then the earlier
+    Those that Kueue does not try, because they are held back, have no place (kueue, pkg/workload,
+    IsAdmissible), nor do those without a ClusterQueue. Higher priority first, then the earlier
     ``queue_timestamp_ms``, then the uid. Under admission fair sharing the ``fair_usage`` of the LocalQueue
     comes before all of these.
     """
@@ -49,7 +49,7 @@ def positions(state: ClusterState) -> dict[str, int]:
 
 
 def is_tried(workload: Workload) -> bool:
-    """Whether Kueue looks at a pending workload at all."""
+    """Whether Kueue tries a pending workload at all."""
     reserved = workload.conditions.get("QuotaReserved")
     is_held = reserved is not None and reserved.reason in _HELD_BACK
     return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
@@ -60,9 +60,8 @@ _RETRIED_MESSAGES = ("Pending the preemption of", "no longer fits after", "overl
 
 
 def in_heap(workload: Workload) -> bool:
-    """Whether Kueue looks at a pending workload again in the next cycle, as far as its object says. Others of
-    a BestEffortFIFO queue are parked until quota comes back (kueue, cluster_queue.go, requeueIfNotPresent).
-    """
+    """Whether Kueue tries a pending workload again in the next cycle, as far as its object shows. Others of a
+    BestEffortFIFO queue are parked until quota is released (kueue, cluster_queue.go, requeueIfNotPresent)."""
     reserved = workload.conditions.get("QuotaReserved")
     if reserved is None or not reserved.message:
         return True
@@ -70,8 +69,8 @@ def in_heap(workload: Workload) -> bool:
 
 
 def queue_timestamp_ms(workload: Workload) -> int:
-    """Since when it stands where it stands: its creation, or its eviction by a timeout of its pods or by an
-    admission check. Other evictions leave it its place (kueue, pkg/workload, GetQueueOrderTimestamp)."""
+    """Since when it has its place: its creation, or its eviction by a timeout of its pods or by an admission
+    check. After other evictions it keeps its place (kueue, pkg/workload, GetQueueOrderTimestamp)."""
     evicted = workload.conditions.get("Evicted")
     if evicted is None or not is_true(workload.conditions, "Evicted") or evicted.reason not in _TO_THE_BACK:
         return workload.meta.created_ms
@@ -79,7 +78,7 @@ def queue_timestamp_ms(workload: Workload) -> int:
 
 
 def fair_usage(queue: LocalQueue) -> Fraction:
-    """What a LocalQueue has consumed lately by its weight; nothing while its status does not say.
+    """What a LocalQueue has consumed lately by its weight; 0 while its status has none.
 
     Approximate: Kueue weighs resources as its configuration says; here each counts alike, which is Kueue's
     default. A LocalQueue of weight 0 comes after all others.
@@ -102,35 +101,35 @@ def _ordered(line: list[Workload], usage: Mapping[tuple[str, str], Fraction]) ->
 OF_PODS, OF_KUEUE = "priorityclasses.scheduling.k8s.io", "workloadpriorityclasses.kueue.x-k8s.io"
 """Collections of the classes of pods, and of those of Kueue's workloads."""
 _OF_SYSTEM = "system-"
-"""Before names of classes that the API server makes itself."""
+"""The prefix of the names of classes that the API server creates itself."""
 
 
 def pod_classes(state: ClusterState) -> list[PriorityClass]:
-    """Those of Kubernetes itself: a WorkloadPriorityClass of Kueue says nothing of pods."""
+    """The classes of Kubernetes itself: a WorkloadPriorityClass of Kueue does not apply to pods."""
     return [each for each in state.priority_classes.values() if not each.of_kueue]
 
 
 def class_named(classes: Iterable[PriorityClass], name: str) -> PriorityClass | None:
-    """None where there is none of that name."""
+    """None where no class has the name."""
     return next((each for each in classes if each.meta.name == name), None)
 
 
 def has_pod_class(state: ClusterState, name: str) -> bool:
     """Whether pods that name it can be made (kubernetes v1.36, plugin/pkg/admission/priority/admission.go,
-    Validate); True where nobody could read the classes."""
+    Validate); True where the classes could not be read."""
     found = class_named(pod_classes(state), name)
     return found is not None or name.startswith(_OF_SYSTEM) or state.is_unread(OF_PODS)
 
 
 def default_class(state: ClusterState) -> PriorityClass | None:
-    """That of pods that name none. Of several global defaults the lowest counts, then the first by name
+    """The class of pods that name none. Of several global defaults the lowest counts, then the first by name
     (kubernetes, plugin/pkg/admission/priority/admission.go, getDefaultPriorityClass)."""
     defaults = (each for each in pod_classes(state) if each.is_default)
     return min(defaults, key=lambda each: (each.value, each.meta.name), default=None)
 
 
 def pod_priority(state: ClusterState, name: str) -> int:
-    """The value of the class of that name; of the default one where none is named or there is none of that
-    name; 0 where there is no default."""
+    """The value of the class of that name; of the default class where none is named or none has that name; 0
+    where there is no default."""
     found = (class_named(pod_classes(state), name) if name else None) or default_class(state)
     return 0 if found is None else found.value

@@ -1,6 +1,6 @@
-"""Workloads that wait for quota: how many, for how much, and since when.
+"""What Kueue's queues and cohorts have, use, could lend, and keep waiting.
 
-What Kueue's queues and cohorts have, use, could lend, and keep waiting.
+``PendingWorkloads`` are workloads that wait for quota: how many, for how much, and since when.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def waiting_by_queue(state: ClusterState) -> dict[QueueName, list[Workload]]:
 
 
 def pending_reason(workload: Workload) -> str:
-    """Why it has no quota, in Kueue's word; ``PendingWorkloads`` before Kueue has said anything."""
+    """Why it has no quota, in Kueue's word; ``PendingWorkloads`` before Kueue has written a reason."""
     found = workload.conditions.get("QuotaReserved")
     return found.reason if found is not None and found.reason else "Pending"
 
 
 def pending_of(workloads: Iterable[Workload], catalog: ResourceCatalog) -> PendingWorkloads:
-    """What these workloads are together."""
+    """The sum over these workloads."""
     counts: Counter[str] = Counter()
     units: Counter[tuple[str, str]] = Counter()
     since = []
@@ -93,7 +93,7 @@ _NOTHING = FlavorUsage(0)
 class ClusterQueueQuota:
     """A ClusterQueue's quota of one flavor and resource. ``nominal`` is None where it has use but no longer
     quota; ``lendable`` is what others may borrow now, None outside any cohort or without quota. Use is None
-    where neither the status nor the workloads say it."""
+    where neither the status nor the workloads have it."""
 
     nominal: int | None
     borrowing_limit: int | None
@@ -106,7 +106,7 @@ class ClusterQueueQuota:
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueView:
-    """``is_active`` is None while nothing says. ``admitted`` and ``reserving`` count workloads. With
+    """``is_active`` is None while unknown. ``admitted`` and ``reserving`` count workloads. With
     ``from_status`` reserved and used quota are Kueue's; else counted from the workloads' admissions.
     ``pending`` and counts are None where workloads could not be read."""
 
@@ -123,7 +123,7 @@ class ClusterQueueView:
 @dataclass(frozen=True, slots=True)
 class CohortQuota:
     """A cohort's quota of one flavor and resource: ``nominal`` of its own (None: none), ``subtree`` what it
-    can hand out, ``reserved`` and ``used`` of all queues below it, ``borrowed`` from its parent, ``lendable``
+    can provide, ``reserved`` and ``used`` of all queues below it, ``borrowed`` from its parent, ``lendable``
     what queues below it can still get; None where the use of a queue below is."""
 
     nominal: int | None
@@ -150,7 +150,7 @@ class CohortView:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueView:
-    """As ClusterQueueView; a LocalQueue has no quota of its own. Use is empty where nothing says it."""
+    """As ClusterQueueView; a LocalQueue has no quota of its own. Use is empty where it is unknown."""
 
     queue: LocalQueue
     is_active: bool | None
@@ -175,8 +175,8 @@ def queue_views(state: ClusterState, catalog: ResourceCatalog) -> QueueViews:
     """All queues and cohorts of a state.
 
     A pending workload counts in its LocalQueue and in the ClusterQueue that leads to; one whose LocalQueue
-    does not exist counts nowhere (``problems`` names it). Where ClusterQueues or Cohorts could not be read
-    there are no cohorts: what is in them is not known.
+    does not exist is not counted (``problems`` names it). Where ClusterQueues or Cohorts could not be read
+    there are no cohorts: their members are unknown.
     """
     waiting = waiting_by_queue(state)
     knows_waiting = not (state.is_unread("workloads") or state.is_unread("local_queues"))
@@ -212,7 +212,7 @@ def _cluster_queues(
     tree = quota_tree(queues.values(), state.cohort_by_name.values(), reserved)
     knows_workloads = not state.is_unread("workloads")
     knows_waiting = knows_workloads and not state.is_unread("local_queues")
-    # One queue whose use nobody knows, and nobody knows what others could lend.
+    # Where the use of one queue is unknown, it is unknown what the others could lend.
     knows_lending = _knows_cohorts(state) and (
         knows_workloads or all(use.from_status for use in uses.values())
     )
@@ -266,7 +266,7 @@ def _queue_quota(
     if quota is not None and queue.cohort and knows_lending:
         most = quota.nominal if quota.lending_limit is None else quota.lending_limit
         unused = min(most, quota.nominal - reserved.total)
-        # Others may have borrowed it already: then the cohort has no more to give.
+        # Others may have borrowed it already: then the cohort has nothing more to lend.
         lendable = max(0, min(unused, node.parent.available(key))) if node.parent else 0
     borrowed = reserved.borrowed if queue.cohort else 0
     return ClusterQueueQuota(*limits, reserved.total, use.used.get(key, _NOTHING).total, borrowed, lendable)

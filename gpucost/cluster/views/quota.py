@@ -1,11 +1,11 @@
-"""Quota that workloads use, and GPU units that they ask for or were given.
+"""Quota that workloads use, GPU units that they request or were given, and why Kueue gives a workload no
+quota.
 
-Why Kueue gives a workload no quota, in the words of its granular reasons.
-
-Kueue says so itself only with its gate UnadmittedWorkloadsObservability, off by default in v0.19. Without it
-the reason is just ``Pending`` or ``Inadmissible`` and the message says the rest (kueue,
-pkg/scheduler/flavorassigner/flavorassigner.go and pkg/scheduler/scheduler.go; formats of older versions are
-read too). What is wrong with its queue is asked of the queue, which knows it before the workload does.
+Reasons are Kueue's granular ones. Kueue itself reports them only with its gate
+UnadmittedWorkloadsObservability, off by default in v0.19. Without it the reason is just ``Pending`` or
+``Inadmissible`` and the message has the rest (kueue, pkg/scheduler/flavorassigner/flavorassigner.go and
+pkg/scheduler/scheduler.go; formats of older versions are read too). Problems of its queue are read from the
+queue, which has them before the workload does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ QuotaUse: TypeAlias = Mapping[FlavorResource, int]
 
 
 def workload_units(workload: Workload, catalog: ResourceCatalog) -> Resources:
-    """GPU units that it was given, pods that gave theirs back included; while it has no quota, asks for."""
+    """GPU units of its admission, pods that gave theirs back included; while it has no quota, those it
+    requests."""
     has_quota = workload.has_quota or workload.state is WorkloadState.FINISHED
     if has_quota and workload.assignments:
         total = added(*(each.usage for each in workload.assignments))
@@ -56,7 +57,7 @@ def workload_units(workload: Workload, catalog: ResourceCatalog) -> Resources:
 
 
 def workload_usage(workload: Workload) -> QuotaUse:
-    """Quota it holds now: what it was given, less the part of pods that gave theirs back.
+    """Quota it holds now: that of its admission, less the part of pods that gave theirs back.
 
     Rule: kueue, pkg/workload/workload.go, totalRequestsFromAdmission (v0.19.2).
     """
@@ -85,7 +86,7 @@ def quota_use(
     quotas: Mapping[FlavorResource, FlavorQuota],
     workloads: list[Workload],
 ) -> QuotaUsage:
-    """As the status says; what it does not say is counted from the workloads that have quota.
+    """From the status; what it lacks is counted from the workloads that have quota.
 
     A status that lacks a flavor and resource of the spec was written before the spec, or never.
     """
@@ -140,7 +141,7 @@ GRANULAR = frozenset(
 _SEVERITY = (_NO_TOPOLOGY, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR)
 """As Kueue ranks them (flavorassigner.go, reasonSeverity)."""
 
-# Of the workload as a whole: the first that is found decides.
+# For the workload as a whole: the first that is found decides.
 _OVERALL = (
     (re.compile(r"pending the preemption of", re.IGNORECASE), _FOR_VICTIMS),
     (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), _FOR_PODS),
@@ -150,7 +151,7 @@ _OVERALL = (
     (re.compile(r"namespace doesn't match"), _MISCONFIGURED),
     (re.compile(r"resource \S+ unavailable in ClusterQueue"), _NO_FLAVOR),
 )
-# Of one flavor, which the group names.
+# For one flavor, which the group names.
 _OF_FLAVOR = (
     (
         re.compile(r"insufficient unused quota (?:in cohort )?for \S+ in flavor ([^\s,;]+)"),
@@ -167,7 +168,7 @@ _POD_SET = "couldn't assign flavors to pod set "
 
 
 def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
-    """Why a workload in the queue has no quota, and more of it for a person."""
+    """Why a workload in the queue has no quota, and more detail for people."""
     wrong = _wrong_queue(state, workload)
     if wrong is not None:
         return wrong
@@ -183,7 +184,7 @@ def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
 
 
 def cluster_queue_of(state: ClusterState, workload: Workload) -> ClusterQueue | None:
-    """Where it was admitted, or waits."""
+    """The ClusterQueue where it was admitted, or waits."""
     local = state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
     name = workload.cluster_queue or (local.cluster_queue if local is not None else "")
     return state.cluster_queue_by_name.get(name)
@@ -200,11 +201,11 @@ def checks_reason(workload: Workload) -> tuple[str, str]:
 
 
 def reason_in(message: str, queue: ClusterQueue | None) -> str:
-    """The granular reason that a message of QuotaReserved stands for; empty where it says nothing known.
+    """The granular reason that a message of QuotaReserved stands for; empty for an unknown message.
 
     Flavors of one resource group are alternatives, of which the mildest reason counts; groups and pod sets
-    must all be served, so the most severe of theirs counts (flavorassigner.go, resolveNoFitReason).
-    ``queue`` says which flavors are alternatives; without it they all are.
+    must all be served, so the most severe of theirs counts (flavorassigner.go, resolveNoFitReason). ``queue``
+    decides which flavors are alternatives; without it they all are.
     """
     for pattern, reason in _OVERALL:
         if pattern.search(message):
@@ -217,7 +218,7 @@ def reason_in(message: str, queue: ClusterQueue | None) -> str:
 
 
 def _of_pod_set(message: str, queue: ClusterQueue | None) -> int | None:
-    """The rank of what is said of one pod set."""
+    """The rank of the part of a message that concerns one pod set."""
     by_flavor: dict[str, int] = {}
     for flavor, rank in _flavor_ranks(message):
         by_flavor[flavor] = max(rank, by_flavor.get(flavor, rank))
@@ -240,7 +241,7 @@ def _group(flavor: str, queue: ClusterQueue | None) -> int:
 
 
 def _wrong_queue(state: ClusterState, workload: Workload) -> tuple[str, str] | None:
-    """What keeps its LocalQueue or ClusterQueue from serving anybody."""
+    """Why its LocalQueue or ClusterQueue serves no workload."""
     namespace = workload.meta.namespace
     local = state.local_queue_by_name.get((namespace, workload.queue))
     if local is None:

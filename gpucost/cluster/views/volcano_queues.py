@@ -24,7 +24,7 @@ DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
 """The parent of a queue that names none."""
 NEW = "Pending"
-"""What a PodGroup is that no scheduler has looked at."""
+"""The phase of a PodGroup that no scheduler has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VolcanoQueueView:
 
 
 def volcano_queue_views(state: ClusterState, catalog: ResourceCatalog) -> dict[str, VolcanoQueueView]:
-    """All Volcano queues by name. PodGroups of queues that do not exist count nowhere."""
+    """All Volcano queues by name. PodGroups of queues that do not exist are not counted."""
     queues = state.volcano_queue_by_name
     if not queues:
         return {}
@@ -97,7 +97,8 @@ def _none_of(queue: VolcanoQueue) -> Resources:
 
 
 def _needed(group: PodGroup, pods: list[Pod], units: GpuUnits) -> Resources:
-    """GPU units it cannot start without: as it says, else what its ``min_member`` smallest pods ask."""
+    """GPU units it cannot start without: its ``minResources``, else the requests of its ``min_member``
+    smallest pods."""
     if group.min_resources is not None:
         return units.asked(group.min_resources)
     asked = sorted((units.of(pod) for pod in pods if not pod.has_ended), key=lambda each: sum(each.values()))
@@ -119,7 +120,8 @@ def _pods_by_group(state: ClusterState) -> dict[str, list[Pod]]:
 def _allocated(
     state: ClusterState, groups: Mapping[str, list[PodGroup]], pods: Mapping[str, list[Pod]]
 ) -> dict[str, Resources]:
-    """What bound pods hold, by queue, children in their parents; empty where status tells all of it."""
+    """The requests of bound pods, by queue, children in their parents; empty where the status has all of
+    it."""
     queues = state.volcano_queue_by_name
     if all(queue.allocated is not None for queue in queues.values()):
         return {}
@@ -133,7 +135,7 @@ def _allocated(
 
 
 def _with_parents(name: str, queues: Mapping[str, VolcanoQueue]) -> list[str]:
-    """The queue and its ancestors as far as they exist, each once even where they go round in a circle."""
+    """The queue and its ancestors as far as they exist, each once even where they form a cycle."""
     found: dict[str, None] = {}
     while name in queues and name not in found:
         found[name] = None

@@ -1,12 +1,12 @@
-"""What holds a waiting workload or job back: the first layer that does.
+"""Wait causes: the first layer that holds a waiting workload or job back.
 
 - quota: its queue gives it none, or admission checks are outstanding.
 - placement: it may run, but its pods find no nodes, alone or as a gang.
-- device: its pods would find nodes if these advertised all the GPUs they are expected to have; or they are
-  on nodes that refuse them or cannot start them with their devices. A container that is being created is no
-  such error, however long: it may be pulling its image.
+- device: its pods would find nodes if these advertised all the GPUs they are expected to have; or they are on
+  nodes that refuse them or cannot start them with their devices. A container that is being created is no such
+  error, however long: it may be pulling its image.
 
-What runs, ends or is deactivated waits for nothing. Neither does a workload that is admitted and has no pods
+A workload that runs, ends or is deactivated does not wait. Neither does one that is admitted and has no pods
 yet: no layer is against it, and its job is making them (on another cluster, with MultiKueue).
 """
 
@@ -32,14 +32,14 @@ GANG_NOT_READY = "GangNotReady"
 GATED = "SchedulingGated"
 NOT_ADVERTISED = "NotAdvertised"
 NOT_LOOKED_AT = "Pending"
-"""No scheduler has said anything of the pod yet."""
+"""No scheduler has written a reason for the pod yet."""
 REFUSED = "UnexpectedAdmissionError"
 DEVICE_ERRORS = frozenset({REFUSED, "CreateContainerError", "RunContainerError"})
 
 
 @dataclass(frozen=True, slots=True)
 class WaitCause:
-    """The first layer that holds something back, why, in the words of who said so, and since when."""
+    """The first layer that holds something back, the reason in that layer's own words, and since when."""
 
     layer: WaitLayer
     reason: str
@@ -49,7 +49,7 @@ class WaitCause:
 
 @dataclass(slots=True)
 class _Pods:
-    """Pods of one workload or job that do not run as they should, and whether others are there."""
+    """Pods of one workload or job that do not run as they should, and whether others exist."""
 
     waiting: list[Pod] = field(default_factory=list)
     stuck: list[Pod] = field(default_factory=list)
@@ -71,7 +71,7 @@ class _Pods:
 
 
 def waiting(state: ClusterState, units: GpuUnits, ownership: PodOwnership) -> dict[str, WaitCause]:
-    """What holds each Kueue workload back that waits, by its uid."""
+    """The cause of each Kueue workload that waits, by its uid."""
     judge = _Judge(state, units, ownership)
     pods = _by_workload(state.pods.values(), ownership)
     holds = ((uid, judge.workload(each, pods.get(uid))) for uid, each in state.workloads.items())
@@ -81,9 +81,9 @@ def waiting(state: ClusterState, units: GpuUnits, ownership: PodOwnership) -> di
 def waiting_jobs(
     state: ClusterState, units: GpuUnits, ownership: PodOwnership
 ) -> dict[JobReference, WaitCause]:
-    """What holds each job back that Kueue does not manage, that wants GPUs and whose pods wait.
+    """The cause of each waiting job that Kueue does not manage and that wants GPUs.
 
-    A PodGroup counts before its pods are made: Volcano makes those of a job only when it is let in.
+    A PodGroup counts before its pods are made: Volcano makes those of a job only when it is admitted.
     """
     judge = _Judge(state, units, ownership)
     holds = {job: judge.pods(pods, 0) for job, pods in _by_job(state, units, ownership).items()}
@@ -95,20 +95,20 @@ def waiting_jobs(
 
 def pod_reason(pod: Pod) -> str:
     """Why a pod has no node: ``gated``, or the reason of its PodScheduled condition, or ``Pending`` while no
-    scheduler has said anything."""
+    scheduler has written one."""
     if pod.is_gated:
         return "gated"
     return (pod.waiting.reason if pod.waiting is not None else "") or NOT_LOOKED_AT
 
 
 def pod_since_ms(pod: Pod) -> int:
-    """Since when a scheduler has found no node for it; while none has looked, since its creation."""
+    """Since when a scheduler has found no node for it; before any scheduler has tried, since its creation."""
     said = pod.waiting.since_ms if pod.waiting is not None else None
     return pod.meta.created_ms if said is None else said
 
 
 class _Judge:
-    """Finds the layer, with what is free on nodes worked out once."""
+    """Finds the layer; free capacity of nodes is computed once."""
 
     def __init__(self, state: ClusterState, units: GpuUnits, ownership: PodOwnership) -> None:
         self._state = state
@@ -145,7 +145,7 @@ class _Judge:
         return None
 
     def _placement(self, pods: Sequence[Pod], from_ms: int) -> WaitCause:
-        """Of pods without a node. Those a scheduler has seen go before those that are gated."""
+        """The cause of pods without a node. Pods that a scheduler has seen go before gated ones."""
         free = [pod for pod in pods if not pod.is_gated]
         first = min(free or pods, key=_since)
         since_ms = max(from_ms, _since(first)[0])
@@ -161,7 +161,7 @@ class _Judge:
         return WaitCause(WaitLayer.PLACEMENT, pod_reason(first), message, since_ms)
 
     def _unadvertised(self, pod: Pod) -> str:
-        """What a node does not advertise that would make room for the pod; empty when it finds room anyway,
+        """The missing resource of a node that would make room for the pod; empty when it finds room anyway,
         or would not find it then."""
         asked = self._units.asked(pod.template.requests)
         node = self._nodes.would_fit(pod.template) if asked else None
@@ -188,7 +188,7 @@ def _by_job(state: ClusterState, units: GpuUnits, ownership: PodOwnership) -> di
     """Pods that Kueue does not manage and that want GPUs."""
     found: dict[JobReference, _Pods] = {}
     for pod in state.pods.values():
-        # One that was refused waits only if somebody makes it again.
+        # A pod that was refused waits only if its controller makes it again.
         jobs = ownership.jobs_of(pod) if pod.has_ended else ()
         is_made_again = bool(pod.stuck) and any(job.ended_ms is None for job in jobs)
         if (not pod.has_ended or is_made_again) and units.of(pod):

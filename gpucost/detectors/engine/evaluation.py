@@ -93,7 +93,8 @@ def _exempting(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def labelled(drafts: Sequence[FindingDraft], overview: ClusterOverview | None) -> list[FindingDraft]:
-    """Drafts with the labels of their subjects where the cluster state is known; labels that a rule set stay."""
+    """Drafts with the labels of their subjects where the cluster state is known; labels that a rule set
+    stay."""
     if overview is None:
         return list(drafts)
     labels = SubjectLabels(overview)

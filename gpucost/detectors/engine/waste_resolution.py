@@ -205,7 +205,8 @@ def _holdings(
 def _add_nobodys(
     history: ClusterHistory, nodes: set[str], holder: str, found: dict[_Account, list[AccountHolding]]
 ) -> None:
-    """Adds what had no holder on ``nodes`` over time: free, or missing, as attribution's sweep computes it."""
+    """Adds what had no holder on ``nodes`` over time: free, or missing, as attribution's sweep computes
+    it."""
     capacity, held = history.frames.capacity, history.frames.allocations
     capacity, held = capacity[capacity["node"].isin(nodes)], held[held["node"].isin(nodes)]
     pods: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)

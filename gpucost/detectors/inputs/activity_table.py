@@ -154,7 +154,7 @@ def _key(frame: pd.DataFrame) -> Ints:
 
 def plausible(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows whose numbers are possible: a GPU is not held for longer than its step (but for the pause that
-    one reading may cover), and is not busy for longer than it was held. Impossible numbers are treated as
+    one reading may cover), and is not busy for longer than it was held. But for the held time, numbers may be
     missing."""
     length = (frame["end_ms"] - frame["start_ms"]).to_numpy(np.float64)
     held = frame["held_ms"].to_numpy(np.float64)

@@ -226,7 +226,8 @@ def unmet(history: ClusterHistory, min_wait_ms: int, without: frozenset[int] = f
 
 
 def with_since(demand: pd.DataFrame) -> pd.DataFrame:
-    """Demand with ``since_ms`` and ``until_ms``: the whole wait, over rows of a job and pod set that touch."""
+    """Demand with ``since_ms`` and ``until_ms``: the whole wait, over rows of a job and pod set that
+    touch."""
     rows = demand.reset_index(drop=True)
     order = rows.sort_values(["namespace", "job_uid", "pod_set", "resource", "start_ms"], kind="stable").index
     ordered = rows.loc[order]

@@ -330,7 +330,8 @@ def _team_view(
     deadlock: tuple[_Stall, _Stall] | None,
     evidence: Sequence[FindingEvidence],
 ) -> TeamView | None:
-    """Without the other gang, and without the scheduler's message, which may name pods and nodes of others."""
+    """Without the other gang, and without the scheduler's message, which may name pods and nodes of
+    others."""
     own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
     if len(own) == len(evidence):
         return None

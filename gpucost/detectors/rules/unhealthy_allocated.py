@@ -42,7 +42,8 @@ LOST = "lost"
 
 @dataclass(frozen=True)
 class _Broken:
-    """A GPU of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: it is unknown which one."""
+    """A GPU of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: it is unknown which
+    one."""
 
     node: str
     gpu: str

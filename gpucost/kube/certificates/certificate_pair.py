@@ -1,14 +1,12 @@
-"""A serving certificate, its key, and the authority that signed it. Pure: the clock is given.
+"""A serving certificate and its authority, and what a Secret of them means. Pure: the clock is given.
 
-Every certificate has an authority of its own, whose key is forgotten as soon as it has signed: who reads the
-Secret can pass for the webhook, and for nobody else. It may sign for the webhook's names only and for no
-other authority, and ends with its certificate.
+Every certificate has an authority of its own, whose key is discarded as soon as it has signed: a reader of
+the Secret can pass for the webhook, and for no other server. The authority may sign for the webhook's names
+only and for no other authority, and ends with its certificate.
 
-What the Secret holds, and what follows from it. Pure.
-
-``tls.crt`` and ``tls.key`` are the newest certificate; ``ca.crt`` is the ``caBundle``: its authority, then
-all that another replica may still show. While not every API server may know the newest authority yet,
-``previous.crt`` and ``previous.key`` are there for a replica that starts.
+In the Secret, ``tls.crt`` and ``tls.key`` are the newest certificate; ``ca.crt`` is the ``caBundle``: its
+authority, then those of all certificates that another replica may still serve. As long as an API server may
+not have the newest authority yet, ``previous.crt`` and ``previous.key`` are there for a replica that starts.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# For clocks of API servers that are behind.
+# For API servers whose clocks are slow.
 _BACKDATED = timedelta(hours=1)
 _NAME = "gpucost-webhook"
 
 
 class Unusable(ValueError):
-    """Says why a certificate cannot be used; never holds key material."""
+    """A certificate cannot be used; the message says why and never holds key material."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +43,13 @@ class CertificatePair:
 
     @property
     def pem(self) -> str:
-        """Certificate and key in one, as a server loads them."""
+        """Certificate and key in one text, as a server loads them."""
         return self.certificate + self.key
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What a usable certificate says: its names, and when it ends."""
+    """The facts of a usable certificate: its names, and when it ends."""
 
     names: frozenset[str]
     ends_ms: int
@@ -64,7 +62,7 @@ def make_pair(names: Iterable[str], now_ms: int, lifetime_ms: int) -> Certificat
     ends = _instant(now_ms + lifetime_ms)
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Names of their own: a verifier looks for an authority by its name.
+    # Distinct names: a verifier finds an authority by its name.
     issuer = _named(f"{_NAME}-ca-{serial & 0xFFFFFFFF:08x}")
     permitted = [x509.DNSName(name) for name in wanted]
     authority = (
@@ -81,7 +79,7 @@ def make_pair(names: Iterable[str], now_ms: int, lifetime_ms: int) -> Certificat
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        # Go looks at these alone, never at the common name.
+        # Go checks these names alone, never the common name.
         .add_extension(x509.SubjectAlternativeName(permitted), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
@@ -95,7 +93,7 @@ def make_pair(names: Iterable[str], now_ms: int, lifetime_ms: int) -> Certificat
 
 
 def facts_of(pair: CertificatePair, now_ms: int) -> CertificateFacts:
-    """What ``pair`` says, if a server can use it now. Raises Unusable."""
+    """The facts of ``pair``, if a server can use it now. Raises Unusable."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         authority = x509.load_pem_x509_certificate(pair.authority.encode())
@@ -118,7 +116,7 @@ def facts_of(pair: CertificatePair, now_ms: int) -> CertificateFacts:
 
 
 def authorities_in(bundle: str, now_ms: int) -> tuple[str, ...]:
-    """The certificates in a bundle that have not expired, each in PEM; none of what is no bundle."""
+    """The certificates in a bundle that have not expired, each in PEM; none if the text is not a bundle."""
     try:
         found = x509.load_pem_x509_certificates(bundle.encode())
     except ValueError:
@@ -191,7 +189,7 @@ def bundle_of(authorities: Sequence[str]) -> str:
 
 MINUTE_MS = 60_000
 TRUSTED_SINCE = "gpucost.io/authority-trusted-since-ms"
-"""Annotation of the Secret: since when the webhook's configuration has had the newest authority."""
+"""Annotation of the Secret: the time since which the webhook's configuration has had the newest authority."""
 
 _MANY_NAMES = 16
 _MANY_AUTHORITIES = 8
@@ -200,9 +198,9 @@ _FILES = ("tls.crt", "tls.key", "ca.crt", "previous.crt", "previous.key")
 
 @dataclass(frozen=True, slots=True)
 class CertificateSpec:
-    """What is to be kept, and how. A changed configuration counts as known to every API server after
-    ``spreads_ms``; who was replaced is trusted for ``overlap_ms`` more, while replicas look once in a while.
-    """
+    """What to keep, and how. A changed configuration is assumed to be known to every API server after
+    ``spreads_ms``; a replaced authority is trusted for ``overlap_ms`` more, the time in which all replicas
+    have looked again."""
 
     names: frozenset[str]
     lifetime_ms: int
@@ -213,7 +211,7 @@ class CertificateSpec:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSecret:
-    """The content of the Secret. ``authorities`` is what the API server shall trust, the newest's first."""
+    """The content of the Secret. ``authorities`` is what API servers are to trust, the newest's first."""
 
     newest: CertificatePair
     authorities: tuple[str, ...]
@@ -232,12 +230,12 @@ class CertificateSecret:
         return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
 
     def annotations(self) -> dict[str, str | None]:
-        """None for one that is not to be there."""
+        """The annotations; None for one that must not exist."""
         return {TRUSTED_SINCE: None if self.trusted_since_ms is None else str(self.trusted_since_ms)}
 
 
 def kept_in(secret: Mapping[str, Any], now_ms: int) -> CertificateSecret:
-    """What ``secret`` holds. Raises Unusable where the newest certificate cannot be used now."""
+    """The content of ``secret``. Raises Unusable where the newest certificate cannot be used now."""
     texts = {name: _text(secret, name) for name in _FILES}
     authorities = authorities_in(texts["ca.crt"], now_ms)
     newest = _signed(texts["tls.crt"], texts["tls.key"], authorities, now_ms)
@@ -248,14 +246,14 @@ def kept_in(secret: Mapping[str, Any], now_ms: int) -> CertificateSecret:
     others = tuple(each for each in authorities if each != newest.authority)
     annotations = secret.get("metadata", {}).get("annotations") or {}
     since = str(annotations.get(TRUSTED_SINCE, ""))
-    # A time to come is a mistake, or a clock that was set back: the wait begins anew.
+    # A time in the future is a mistake, or the clock was set back: the wait starts again.
     since_ms = int(since) if since.isascii() and since.isdigit() and int(since) <= now_ms else None
     return CertificateSecret(newest, (newest.authority, *others), previous, since_ms)
 
 
 def is_due(kept: CertificateSecret, wanted: CertificateSpec, now_ms: int) -> bool:
-    """Whether a new certificate is to be made. More names than wanted are well: replicas with other settings
-    would take turns."""
+    """Whether a new certificate must be made. More names than wanted are accepted: otherwise replicas with
+    other settings would take turns."""
     facts = facts_of(kept.newest, now_ms)
     return now_ms >= facts.ends_ms - wanted.renew_before_ms or not wanted.names <= facts.names
 
@@ -263,8 +261,8 @@ def is_due(kept: CertificateSecret, wanted: CertificateSpec, now_ms: int) -> boo
 def renewed(
     kept: CertificateSecret | None, trusted: str, wanted: CertificateSpec, now_ms: int
 ) -> CertificateSecret:
-    """A new certificate beside what is there. ``trusted`` is the bundle in the webhook's configuration: what
-    is in it may still be shown by somebody."""
+    """A new certificate added to the Secret. ``trusted`` is the bundle in the webhook's configuration:
+    another replica may still serve a certificate of it."""
     names = wanted.names
     if kept is not None:
         found = facts_of(kept.newest, now_ms).names
@@ -278,7 +276,7 @@ def renewed(
 
 
 def settled(kept: CertificateSecret, wanted: CertificateSpec, now_ms: int) -> CertificateSecret:
-    """``kept`` without what nobody shows any more."""
+    """``kept`` without authorities whose certificates no replica serves any more."""
     if (
         kept.trusted_since_ms is None
         or now_ms < kept.trusted_since_ms + wanted.spreads_ms + wanted.overlap_ms
@@ -290,8 +288,8 @@ def settled(kept: CertificateSecret, wanted: CertificateSpec, now_ms: int) -> Ce
 def to_show(
     kept: CertificateSecret, held: CertificatePair | None, wanted: CertificateSpec, now_ms: int
 ) -> CertificatePair:
-    """The certificate to show now: the newest once every API server knows its authority; until then what was
-    shown before, if it can be."""
+    """The certificate to serve now: the newest once every API server has its authority; until then the one
+    served before, if it can be used."""
     if kept.trusted_since_ms is not None and now_ms >= kept.trusted_since_ms + wanted.spreads_ms:
         return kept.newest
     for each in (held, kept.previous):
@@ -301,7 +299,7 @@ def to_show(
 
 
 def _signed(certificate: str, key: str, authorities: tuple[str, ...], now_ms: int) -> CertificatePair | None:
-    """With the one of ``authorities`` that signed it; None where none did, or it cannot be used."""
+    """The pair with the one of ``authorities`` that signed it; None where none did, or it cannot be used."""
     pairs = (CertificatePair(certificate, key, each) for each in authorities)
     return next((each for each in pairs if _usable(each, now_ms) is not None), None)
 

@@ -1,10 +1,12 @@
-"""The two objects that hold certificates, over the API of Kubernetes. Each is named, none is listed.
+"""Keeps the webhook's certificate in its Secret usable, over the API of Kubernetes.
 
-Keeps the webhook's certificate usable: looks once in a while, and does the one thing that is to be done.
+It looks once in a while, and does the one thing that is due. Every replica does the same. They share the
+Secret, which is written only over the version that was read; a replica that comes second reads what the first
+wrote. A new authority is in the webhook's configuration before the first replica serves a certificate of it,
+and the old one until after the last replica has changed.
 
-Every replica does the same. What they share is the Secret, written only over the version that was read; who
-comes second reads what the first wrote. A new authority is in the webhook's configuration before the first
-replica shows a certificate of it, and the old one until after the last replica has changed.
+``CertificateObjects`` reads and writes the two objects, Secret and configuration. Each is named, none is
+listed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ Object = dict[str, Any]
 
 
 class ObjectRejection(Exception):
-    """The API server answered, but not as wanted; ``status`` is its HTTP status."""
+    """The API server refused the request; ``status`` is its HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -52,7 +54,7 @@ class ObjectRejection(Exception):
 
 
 class ObjectConflict(ObjectRejection):
-    """Somebody else was faster: read again."""
+    """Another writer was faster: read again."""
 
 
 class WritableTransport(Protocol):
@@ -61,11 +63,12 @@ class WritableTransport(Protocol):
     def send(
         self, method: str, path: str, timeout_s: float, body: bytes = b"", content_type: str = ""
     ) -> KubeResponse:
-        """One request. Raises ``TransportError``; an HTTP status, whatever it is, is an answer."""
+        """One request. Raises ``TransportError``; every HTTP status is an answer."""
 
 
 class CertificateObjects:
-    """Raises TransportError, NotTaken, and Outdated from everything."""
+    """The Secret and the webhook's configuration. Every method raises TransportError, ObjectRejection and
+    ObjectConflict."""
 
     def __init__(self, transport: WritableTransport, namespace: str, secret: str, configuration: str) -> None:
         self._transport, self._namespace, self._secret = transport, namespace, secret
@@ -73,15 +76,15 @@ class CertificateObjects:
         self._configuration = f"{_CONFIGURATIONS}/{quote(configuration, safe='')}"
 
     def secret(self) -> Object | None:
-        """None where there is none."""
+        """None where it does not exist."""
         return self._asked("GET", f"{self._secrets}/{self._secret}")
 
     def configuration(self) -> Object | None:
-        """None where there is none."""
+        """None where it does not exist."""
         return self._asked("GET", self._configuration)
 
     def keep(self, kept: CertificateSecret, before: Object | None) -> Object:
-        """Write the Secret: made anew where ``before`` is None, else only if it still is ``before``."""
+        """Write the Secret: created where ``before`` is None, else only if it is still ``before``."""
         annotations = {name: value for name, value in kept.annotations().items() if value is not None}
         if before is None:
             made = {
@@ -108,7 +111,7 @@ class CertificateObjects:
         return self._written("PUT", f"{self._secrets}/{self._secret}", changed, _JSON)
 
     def trust(self, configuration: Object, bundle: str) -> None:
-        """Set the ``caBundle`` of every webhook, and nothing else, if the configuration still is this one."""
+        """Set the ``caBundle`` of every webhook, and nothing else, if the configuration is still this one."""
         steps: list[Object] = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": _version(configuration)}
         ]
@@ -127,7 +130,7 @@ class CertificateObjects:
 
     def _written(self, method: str, path: str, body: Any, content_type: str) -> Object:
         status, found = self._answer(method, path, json.dumps(body).encode(), content_type)
-        # A test of a JSON patch that fails is a 422; so is an object that is refused, which a new look shows.
+        # A failed test of a JSON patch is a 422; so is a refused object, which the next turn shows.
         if status == _CONFLICT or (status == _UNPROCESSABLE and method == "PATCH"):
             raise ObjectConflict(status, _message(status, found))
         if status not in {_OK, _CREATED}:
@@ -166,7 +169,7 @@ def _message(status: int, found: object) -> str:
 logger = logging.getLogger(__name__)
 
 EVERY_S = 30.0
-"""Between two looks; below ``CertificateSpec.overlap_ms`` by far."""
+"""The pause between two turns; far below ``CertificateSpec.overlap_ms``."""
 
 _BACKOFF = FullJitter(2.0, EVERY_S)
 _LEAST_PAUSE_S = 0.5
@@ -175,8 +178,9 @@ _TRIES = 5
 
 @dataclass(eq=False)
 class CertificateKeeper:
-    """``show`` is told certificate and key, in one PEM, when another one is to be shown. ``failed`` is told
-    the kind of each failure: ``http_403``, ``unreachable``, and so on, as labels of a metric."""
+    """``show`` is called with certificate and key, in one PEM, when another one is to be served. ``failed``
+    is called with the kind of each failure: ``http_403``, ``unreachable``, and so on, as labels of a metric.
+    """
 
     objects: CertificateObjects
     wanted: CertificateSpec
@@ -200,23 +204,24 @@ class CertificateKeeper:
         self._stop.set()
 
     def turn(self) -> float:
-        """One look, whatever comes of it; seconds until the next. What was there is shown on."""
+        """One turn, which never raises; returns the seconds until the next. On a failure the same certificate
+        is served on."""
         try:
             self.look()
         except TransportError as error:
             return self._failed(error.reason, str(error))
         except ObjectRejection as error:
             return self._failed(f"http_{error.status}", str(error))
-        except Exception as error:  # an object of a shape that nobody thought of
+        except Exception as error:  # an object of an unforeseen shape
             logger.exception("the webhook's certificate was not looked after")
             return self._failed(type(error).__name__, "see above")
         self._failures = 0
         return self.every_s
 
     def look(self) -> None:
-        """Bring Secret, configuration and what is shown to where they should be.
+        """Bring Secret, configuration and the served certificate to where they should be.
 
-        Raises TransportError and NotTaken; by then what can be shown is.
+        Raises TransportError and ObjectRejection; what can be served is served by then.
         """
         try:
             self._kept = self._secured()
@@ -225,7 +230,7 @@ class CertificateKeeper:
             self._show()
 
     def _secured(self) -> CertificateSecret:
-        """What the Secret holds, once that is usable and not due."""
+        """The content of the Secret, once it is usable and not due."""
         for _ in range(_TRIES):
             secret = self.objects.secret()
             try:
@@ -245,7 +250,8 @@ class CertificateKeeper:
         raise ObjectConflict(409, "the Secret changes faster than it is read")
 
     def _trusted(self, kept: CertificateSecret) -> CertificateSecret:
-        """Make the configuration trust what may be shown; note since when, and later forget the old."""
+        """Make the configuration trust what may be served; record since when, and later remove the old
+        authorities."""
         kept = self._tidied(kept)
         for _ in range(_TRIES):
             configuration = self.objects.configuration()
@@ -273,7 +279,7 @@ class CertificateKeeper:
         return self._rewritten(kept, settled(kept, self.wanted, self.now()))
 
     def _rewritten(self, kept: CertificateSecret, wanted: CertificateSecret) -> CertificateSecret:
-        """``wanted`` in the Secret, where that still holds ``kept``; else the next look goes on."""
+        """``wanted`` in the Secret, where that still holds ``kept``; else the next turn goes on."""
         if wanted == kept:
             return kept
         secret = self.objects.secret()
@@ -302,7 +308,7 @@ class CertificateKeeper:
         return "\n".join(found)
 
     def end_ms(self) -> int | None:
-        """When the certificate that is shown ends, in ms UTC; None while none is. From any thread."""
+        """When the served certificate ends, in ms UTC; None while none is served. From any thread."""
         shown = self._shown
         return None if shown is None else end_of(shown.certificate)
 

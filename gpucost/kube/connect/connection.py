@@ -1,17 +1,18 @@
-"""Kubeconfig files -> the three entries that one context names, with errors that say where they stand.
+"""Kubeconfig files, and the connection that one of their contexts leads to. Only this module imports
+lightkube.
 
 lightkube's client loses test_in_a_pod_a_new_authority_is_taken_after_the_first_refusal: it reads it once.
 
-As kubectl does, and clients in Python do not: the files of ``KUBECONFIG`` are put together, the first
-entry of a name counts; paths are relative to the file they stand in; entries that are not asked for may be
-wrong; inline data goes before a file (client-go, tools/clientcmd). No error shows a line of a file.
+Kubeconfig files are read as kubectl does, and other clients in Python do not: the files of ``KUBECONFIG`` are
+merged, the first entry of a name counts; paths are relative to the file that has them; entries that are not
+used may be invalid; inline data goes before a file (client-go, tools/clientcmd). Errors name the entry, and
+none shows a line of a file.
 
-Connects to an API server: from inside a pod, or as a kubeconfig says. Only this module knows lightkube.
-
-lightkube reads the entries of a kubeconfig and makes the TLS context. What version 1.0.1 leaves out is done
-here or refused: ``proxy-url`` and ``tls-server-name``, which it ignores; impersonation (``as``), without
-which requests would have more rights than meant; exec plugins of the API version v1, without a time limit,
-and with what they print in its errors; tokens that no header can hold, which httpx2 would quote.
+The connection is made from inside a pod, or as a kubeconfig says. lightkube reads the entries of a kubeconfig
+and makes the TLS context. What version 1.0.1 leaves out is done here or refused: ``proxy-url`` and
+``tls-server-name``, which it ignores; impersonation (``as``), without which requests would have more rights
+than meant; exec plugins of the API version v1, without a time limit, and with what they print in its errors;
+tokens that no header can hold, which httpx2 would quote.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from gpucost.kube.connect.httpx_transport import KEPT_CONNECTIONS, KEPT_S, Httpx
 from gpucost.kube.connect.transport import TransportError
 
 MAX_BYTES = 4 << 20
-"""Of a kubeconfig, and of a certificate or key."""
+"""The greatest size of a kubeconfig, and of a certificate or key."""
 
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _KINDS = ("cluster", "context", "user")
@@ -66,18 +67,18 @@ class KubeconfigEntry:
     values: Mapping[str, Any]
 
     def wrong(self, key: str, value: object, allowed: str) -> ConfigError:
-        """``value`` is shown: a ``ErrorRemark`` for what is secret."""
+        """``value`` is shown: pass an ``ErrorRemark`` for secret values."""
         return ConfigError(self.file, f"{self.kind}s[{self.name}].{key}", value, allowed)
 
     def text(self, key: str) -> str:
-        """A value that is text; empty where there is none. Raises ConfigError."""
+        """A text value; empty where there is none. Raises ConfigError."""
         value = self.values.get(key, "")
         if not isinstance(value, str):
             raise self.wrong(key, ErrorRemark(f"a {type(value).__name__}"), "text; put quotes around it")
         return value
 
     def material(self, key: str) -> bytes | None:
-        """What a certificate or key holds: from ``<key>-data``, or from the file that ``key`` names."""
+        """The content of a certificate or key: from ``<key>-data``, or from the file that ``key`` names."""
         if encoded := self.text(f"{key}-data"):
             try:
                 return base64.b64decode(encoded, validate=False)
@@ -95,7 +96,7 @@ class KubeconfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigContext:
-    """What a context leads to. Without ``user``, requests carry no credentials."""
+    """The entries of a context. Without ``user``, requests carry no credentials."""
 
     context: KubeconfigEntry
     cluster: KubeconfigEntry
@@ -105,8 +106,8 @@ class KubeconfigContext:
 def select(files: Sequence[Path], context: str = "") -> KubeconfigContext:
     """The entries of ``context``, or of the current one.
 
-    Files that do not exist are left out, as long as there is one. Raises InputError, and ConfigError for
-    what stands in a file.
+    Files that do not exist are left out, as long as one exists. Raises InputError, and ConfigError for the
+    content of a file.
     """
     found = [file for file in files if file.is_file()]
     if not found:
@@ -219,9 +220,9 @@ def connect(
 ) -> HttpxTransport:
     """By the first of: ``kubeconfig``, the files of KUBECONFIG, the pod's service account, ~/.kube/config.
 
-    A ``context`` asks for a kubeconfig also in a pod. With a kubeconfig the process's proxy variables count,
-    but not for addresses of this machine; in a pod they do not. Nothing is sent yet. Raises InputError, and
-    ConfigError for what stands in a kubeconfig.
+    With a ``context`` a kubeconfig is used in a pod too. With a kubeconfig the process's proxy variables
+    count, but not for addresses of this machine; in a pod they do not. Nothing is sent yet. Raises
+    InputError, and ConfigError for the content of a kubeconfig.
     """
     named = environ.get("KUBECONFIG", "")
     files = [kubeconfig] if kubeconfig else [Path(part) for part in named.split(":") if part]

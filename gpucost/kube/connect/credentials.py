@@ -1,6 +1,6 @@
-"""Addresses, tokens, certificates and failures: what every way to the API server needs.
+"""Addresses, tokens, TLS and failures that every connection to the API server needs.
 
-Tokens that change while they are used: read from a file, or asked of a program.
+Tokens may change while they are used: they are read from a file, or printed by a program.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class AnswerLimits:
 
 
 LEAN = AnswerLimits(line_bytes=4 << 20)
-"""For processes with little memory that ask for small pages; a longer event is made good by a list."""
+"""For processes with little memory that read small pages; a longer event is recovered by a list."""
 
 
 def variable(environ: Mapping[str, str], name: str) -> str:
-    """One of those that Kubernetes sets in pods. Raises InputError when it is missing."""
+    """A variable that Kubernetes sets in pods. Raises InputError when it is missing."""
     if value := environ.get(name):
         return value
     raise InputError(
@@ -52,8 +52,8 @@ def variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def checked_url(base_url: str, with_token: bool) -> SplitResult:
-    """The address of an API server, taken apart. Raises InputError for what is none, and for one that would
-    carry a token in the clear."""
+    """The parsed address of an API server. Raises InputError for an invalid one, and for one that would carry
+    a token unencrypted."""
     allowed = "an address like https://10.96.0.1:443, without user, query or fragment"
     try:
         url = urlsplit(base_url)
@@ -84,26 +84,26 @@ def read_token(file: Path) -> str:
             token = opened.read(_LARGEST_TOKEN).strip()
     except OSError as error:
         raise TransportError("token", f"{file}: {os.strerror(error.errno or 0)}") from error
-    # http.client quotes a header it refuses in its error, so what it would refuse never gets there.
+    # http.client quotes a header it refuses in its error, so invalid tokens must not reach it.
     if not token or not all(0x21 <= byte <= 0x7E for byte in token):
         raise TransportError("token", f"{file}: empty, or not a token")
     return token.decode("ascii")
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """One that verifies, against ``ca_file`` or the system's authorities. Raises TransportError."""
+    """A context that verifies, against ``ca_file`` or the system's authorities. Raises TransportError."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         raise TransportError("tls", f"{ca_file}: no certificate authorities in it") from error
-    # From Python 3.13 on certificates without an authority key identifier are refused, and clusters
-    # whose authority was made that way are many. The chain and the host name are verified as before.
+    # From Python 3.13 on certificates without an authority key identifier are refused, and many clusters have
+    # an authority that was made that way. The chain and the host name are verified as before.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def as_transport_error(error: Exception) -> TransportError:
-    """What a failure of the network means."""
+    """The TransportError that a failure of the network means."""
     text = f"{type(error).__name__}: {error}"[:256]
     if isinstance(error, TimeoutError):
         return TransportError("silent", text)
@@ -115,7 +115,7 @@ def as_transport_error(error: Exception) -> TransportError:
 
 
 PLUGIN_TIMEOUT_S = 60.0
-"""How long a program may take to give a token."""
+"""The time limit of a program that prints a token."""
 
 _LARGEST_ANSWER = 1 << 20
 
@@ -132,21 +132,21 @@ class FixedHeader:
 
 
 class TokenFile:
-    """A token in a file, read for each request: whoever replaces it needs to tell nobody."""
+    """A token in a file, read for each request, so that it can be replaced at any time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
-        """See ``Credentials``."""
+        """See ``RequestCredentials``."""
         return f"Bearer {read_token(self._file)}"
 
 
 class TokenCommand:
     """A program that prints an ExecCredential, as kubectl's plugins do. Its token is kept until refused.
 
-    However many requests want a token at once, the program runs once. It gets no input, so one that wants
-    to ask a person fails instead of waiting.
+    However many requests need a token at once, the program runs once. It gets no input, so a program that
+    prompts fails instead of waiting.
     """
 
     def __init__(
@@ -183,12 +183,12 @@ class TokenCommand:
             if token:
                 return token
             failure = f"{name}: exit status {ran.returncode}, and no token that can be used"
-        # What the program wrote is not shown, nor kept as a cause: a token may stand in it.
+        # The program's output is not shown, nor kept as a cause: a token may be in it.
         raise TransportError("token", failure) from None
 
 
 def is_header_text(text: str) -> bool:
-    """Whether ``text`` may stand in a header as one word."""
+    """Whether ``text`` may be in a header as one word."""
     return bool(text) and all("\x21" <= letter <= "\x7e" for letter in text)
 
 

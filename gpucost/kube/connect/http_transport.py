@@ -1,4 +1,4 @@
-"""The way to the API server from inside a pod, or to a given address, over the standard library.
+"""A transport from inside a pod, or to a given address, over the standard library.
 
 lightkube's client loses tests/images/allowed/gpucost-gpu-exporter.txt: that image has no HTTP client.
 
@@ -6,9 +6,8 @@ lightkube's client loses tests/images/allowed/gpucost-gpu-exporter.txt: that ima
 and its image is better without an HTTP stack of its own. The official client takes 320 MB for 3,000 pods;
 httpx2 is small beside that, and still adds 8 MB when imported.
 
-The token is read again for each request, because the kubelet replaces it while the pod runs. It goes
-into one header and nowhere else: not into an error, not into a log, and not over a connection that
-others can read.
+The token is read again for each request, because the kubelet replaces it while the pod runs. It is in one
+header only: in no error, in no log, and on no connection that others can read.
 """
 
 from __future__ import annotations

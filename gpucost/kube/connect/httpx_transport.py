@@ -1,10 +1,11 @@
-"""``Transport`` over httpx2, for processes with room for it: kept connections, proxies, client certificates.
+"""``KubeTransport`` over httpx2, for processes with enough memory: kept connections, proxies, client
+certificates.
 
 lightkube's client loses test_many_silent_watches_over_tls_end_at_once_when_they_are_aborted: none is ended.
 
-httpx2 is asked for little: HTTP/1.1, no redirects, no credentials of its own. The header with the token is
-made here for each request, checked before httpx2 sees it, and no error of httpx2 is kept as a cause, since
-those carry their request.
+Little of httpx2 is used: HTTP/1.1, no redirects, no credentials of its own. The header with the token is made
+here for each request, checked before httpx2 sees it, and no error of httpx2 is kept as a cause, since those
+carry their request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gpucost.kube.connect.transport import (
 )
 
 KEPT_CONNECTIONS = 16
-"""Idle connections that are kept for the next page of a list. Those in use are as many as are asked for."""
+"""Idle connections that are kept for the next page of a list. The number of those in use is not limited."""
 KEPT_S = 5.0
 """How long they are kept: a connection may be authenticated by a certificate that has since been replaced."""
 
@@ -39,13 +40,13 @@ _CONNECTED = "connection.connect_tcp.complete"
 
 
 class RequestCredentials(Protocol):
-    """What makes the ``Authorization`` of a request. May be called from many threads."""
+    """The source of the ``Authorization`` header of a request. May be called from many threads."""
 
     def header(self, refused: str = "") -> str:
         """The header's value, empty for none. Raises ``TransportError``, never with the value in it.
 
-        ``refused`` is a value that the server did not take (401): one known to be newer is wanted. The
-        same again says that there is none.
+        ``refused`` is a value that the server refused (401): return a newer one. The same value again means
+        that there is none.
         """
 
 
@@ -142,12 +143,13 @@ class HttpxTransport:
             method, url, headers=headers, content=body or None, extensions=extensions
         )
         answer = self._answer(request)
-        bounds["read"] = timeout_s  # httpcore2 looks at it again when the body begins
+        bounds["read"] = timeout_s  # httpcore2 reads it again when the body begins
         return HttpxResponse(answer, self._limits)
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        """A kept connection may have been closed by the server just now: then once more, over another. Where
-        many ask at once that may be such a one as well, so it is tried until it was a new one."""
+        """Sends the request. The server may just have closed a kept connection: then it is sent again over
+        another one. With many requests at once that may be a closed one as well, so it is retried until the
+        connection was new."""
         for _ in range(KEPT_CONNECTIONS):
             steps: list[str] = []
             request.extensions["trace"] = lambda step, _details, seen=steps: seen.append(step)
@@ -163,13 +165,16 @@ class HttpxTransport:
             return self._client.send(request, stream=True, follow_redirects=False)
         except httpx2.HTTPError as error:
             failure = _failure(error)
-        if failure.reason in {"tls", "cut"}:  # a server that wants a certificate may just hang up
+        if failure.reason in {
+            "tls",
+            "cut",
+        }:  # a server that wants a certificate may just close the connection
             self._reloaded()
         raise failure from None
 
     def _reloaded(self) -> None:
         if self._reload is not None:
-            with suppress(OSError):  # what is wrong with the files, the next handshake says
+            with suppress(OSError):  # the next handshake reports what is wrong with the files
                 self._reload()
 
 
@@ -215,8 +220,8 @@ class HttpxResponse:
     def abort(self) -> None:
         """Shuts the socket down, which wakes a thread that reads from it; closing alone would not."""
         self._aborted.set()
-        # A connection given back may serve another request already. SSLSocket.shutdown would drop the
-        # encryption under the thread that reads; the plain one does not.
+        # A connection that was given back may serve another request already. SSLSocket.shutdown would drop
+        # the encryption under the thread that reads; the plain shutdown does not.
         if self._socket is not None and not self._answer.is_closed:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -228,7 +233,7 @@ class HttpxResponse:
 
 
 def _failure(error: Exception) -> TransportError:
-    """In our words, from what lies at the bottom of it."""
+    """The TransportError for an error of httpx2, from its deepest cause."""
     if (root := _system_error(error)) is not None:
         return as_transport_error(root)
     name = type(error).__name__

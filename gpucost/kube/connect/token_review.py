@@ -1,6 +1,6 @@
-"""Tokens of Kubernetes itself, asked of the API server by a TokenReview.
+"""Tokens of Kubernetes itself, checked by the API server in a TokenReview.
 
-No layer below knows of this module, and the exporters do not import it.
+No layer below imports this module, and neither do the exporters.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gpucost.kube.connect.transport import KubeResponse, TransportError
 T = TypeVar("T")
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TIMEOUT_S = 5.0
-"""For each wait on the API server: somebody waits for the answer."""
+"""The time limit of each wait on the API server: a client waits for the result."""
 MOST_KEPT = 4_096
-"""Answers of each kind. Refused tokens have a place of their own: a flood of them drops no good one."""
+"""How many answers of each kind are kept. Refused tokens are kept apart: a flood of them drops no valid one.
+"""
 _ANSWERED = (200, 201)
 
 
@@ -42,8 +43,8 @@ class TokenReviewSender(Protocol):
 class KubernetesTokens:
     """A ``TokenChecker``. Threads may share one.
 
-    ``audiences`` are ours: a token must be for one of them. An answer, good or bad, is believed for
-    ``keep_ms``, by the token's SHA-256; no token is kept.
+    A token must be for one of ``audiences``. An answer, positive or negative, is kept for ``keep_ms``, by the
+    token's SHA-256; no token is kept.
     """
 
     def __init__(
@@ -53,14 +54,14 @@ class KubernetesTokens:
         self._accepted, self._refused = _Kept[Principal](keep_ms), _Kept[AccessDenied](keep_ms)
 
     def must_ask(self, token: str, now_ms: int) -> bool:
-        """Whether no answer is kept."""
+        """Whether no answer is kept, so that the API server must be asked."""
         if _is_no_token(token):
             return False
         digest = _digest(token)
         return self._accepted.get(digest, now_ms) is None and self._refused.get(digest, now_ms) is None
 
     def check(self, token: str, now_ms: int) -> Principal | None:
-        """Never None: the API server knows all tokens that nobody else does. Raises Denied, and
+        """Never None: the API server is the last checker and knows every token. Raises Denied, and
         CheckUnavailable, which is not kept."""
         if _is_no_token(token):
             raise AccessDenied("this is no token")
@@ -107,8 +108,8 @@ class KubernetesTokens:
         if status.get("authenticated") is not True:
             raise AccessDenied("the API server does not know the token")
         compatible = status.get("audiences")
-        # A server that knows nothing of audiences answers with none. The token is then good for the API
-        # server itself, and whoever got it from somebody could pass for them here.
+        # A server without support for audiences answers with none. The token is then valid for the API server
+        # itself, and any service that received it could pass for its owner here.
         if not isinstance(compatible, list) or not any(each in self._audiences for each in compatible):
             raise AccessDenied("the token is for another audience")
         user = status.get("user")
@@ -132,7 +133,7 @@ def _digest(token: str) -> bytes:
 
 
 class _Kept(Generic[T]):
-    """What was answered of late: at most ``MOST_KEPT``, the longest unused go first."""
+    """Recent answers: at most ``MOST_KEPT``, the least recently used are dropped first."""
 
     def __init__(self, keep_ms: int) -> None:
         self._keep_ms = keep_ms

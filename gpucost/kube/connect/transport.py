@@ -1,4 +1,4 @@
-"""What the reflector asks of whatever carries its requests; and how bytes become lines. No I/O here."""
+"""The protocol between the reflector and its transports; and how bytes become lines. No I/O here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TransportError(GpuCostError):
 
 
 class TooLarge(TransportError):
-    """An answer longer than it may be; ``head`` is what was read of it."""
+    """An answer longer than its limit; ``head`` is the part of it that was read."""
 
     def __init__(self, limit: int, head: bytes) -> None:
         self.head = head
@@ -32,15 +32,15 @@ class TooLarge(TransportError):
 
 
 AnswerCheck: TypeAlias = Callable[[], None]
-"""Called whenever bytes of an answer have come; it raises where they come too late."""
+"""Called whenever bytes of an answer have come; it raises where they are too late."""
 
 
 def no_check() -> None:
-    """An answer may take as long as bytes of it come."""
+    """An answer may take any time as long as bytes of it come."""
 
 
 class KubeResponse(Protocol):
-    """An answer whose head has arrived. Whoever got it closes it."""
+    """An answer whose head has arrived. The caller closes it."""
 
     @property
     def status(self) -> int:
@@ -51,7 +51,7 @@ class KubeResponse(Protocol):
         """By name in lower case."""
 
     def read_body(self, check: AnswerCheck = no_check) -> bytes:
-        """The whole body. Raises ``TransportError``, and ``TooLarge`` for one that is not read to its end."""
+        """The whole body. Raises ``TransportError``, and ``TooLarge`` for a body that exceeds the limit."""
 
     def read_json(self) -> Any:
         """The whole body, parsed. Raises ``TransportError``."""
@@ -67,13 +67,13 @@ class KubeResponse(Protocol):
 
 
 class KubeTransport(Protocol):
-    """A way to the API server, with the address and the credentials already in it."""
+    """A connection to the API server, with its address and credentials."""
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> KubeResponse:
         """Send a GET and wait for the head of the answer.
 
-        ``timeout_s`` bounds every wait for bytes, of the head and of the body, not the whole. Raises
-        ``TransportError``; an HTTP status, whatever it is, is an answer.
+        ``timeout_s`` limits every wait for bytes, of the head and of the body, not the whole. Raises
+        ``TransportError``; every HTTP status is an answer.
         """
 
 
@@ -98,8 +98,8 @@ def parsed_body(body: bytes) -> Any:
 def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
     """Lines from chunks that end anywhere, the last one also without its line end.
 
-    A line longer than ``limit`` bytes is cut to them and the rest of it skipped, so that one monstrous
-    object cannot fill the memory; what is left of it is not JSON any more, and its reader says so.
+    A line longer than ``limit`` bytes is cut there and the rest of it skipped, so that one huge object cannot
+    fill the memory; what is left of it is not valid JSON, and its reader reports that.
     """
     held = bytearray()
     for chunk in chunks:

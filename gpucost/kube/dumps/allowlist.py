@@ -1,9 +1,8 @@
-"""What a scrubbed object keeps, said as its form: a field that is not named here is not in a dump.
+"""Field filters: what a dump keeps of an object, and what it keeps of pods, pod templates and nodes.
 
-A ``FieldFilter`` copies what may stay of one value. Of a value in another form than the field has, only the
-form stays (an empty object, list or text): a parser finds the same flaw, and nothing that it holds gets out.
-
-What a dump keeps of pods, of the templates for them, and of nodes.
+A ``FieldFilter`` copies what may stay of one value; a field that is not named is not in a dump. Of a value in
+another form than the field has, only the form stays (an empty object, list or text): a parser finds the same
+flaw, and none of its content gets out.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from gpucost.kube.parse.templates import TOPOLOGY_ANNOTATIONS
 
 FieldFilter: TypeAlias = Callable[[Any], Any]
 FieldAllowlist: TypeAlias = Mapping[str, FieldFilter]
-"""By field."""
+"""Filters by field."""
 
 LONGEST_MESSAGE = 4096
 _LEFT_OUT = "leftOut"
-"""A field that no kind has, null: an object of which nothing stays is still not an empty one, and for some
-parsers that is the difference between a status that says nothing and none."""
+"""A field that no kind has, null. With it an object of which nothing stays is still not empty, and for some
+parsers that is the difference between an empty status and none."""
 
 
 def plain(found: Any) -> Any:
@@ -40,9 +39,10 @@ def named_values(found: Any) -> Any:
 
 
 def fields(*names: str, **below: FieldFilter) -> FieldFilter:
-    """An object, of which the plain fields in ``names`` stay, and of those in ``below`` what these keep.
+    """An object, of which the plain fields in ``names`` stay, and of the fields in ``below`` what their
+    filters keep.
 
-    Without any, only that it is there.
+    Without any, only its presence stays.
     """
     known = {**dict.fromkeys(names, plain), **below}
 
@@ -56,12 +56,12 @@ def fields(*names: str, **below: FieldFilter) -> FieldFilter:
 
 
 def each(keep: FieldFilter) -> FieldFilter:
-    """A list of the same."""
+    """A list whose elements have the same filter."""
     return lambda found: [keep(one) for one in found] if isinstance(found, list) else _emptied(found)
 
 
 def by_name(keep: FieldFilter) -> FieldFilter:
-    """The same under names that people choose."""
+    """A mapping under names that people choose, whose values have the same filter."""
 
     def kept(found: Any) -> Any:
         if not isinstance(found, dict):
@@ -72,7 +72,7 @@ def by_name(keep: FieldFilter) -> FieldFilter:
 
 
 def names_alone(found: Any) -> Any:
-    """The names that people chose, without what stands under them."""
+    """The names that people chose, without their values."""
     return dict.fromkeys(found) if isinstance(found, dict) else _emptied(found)
 
 
@@ -88,7 +88,7 @@ def only(names: frozenset[str]) -> FieldFilter:
 
 
 def conditions(*shown: str) -> FieldFilter:
-    """Conditions; messages, in which controllers quote, only of the types that are ``shown`` to people."""
+    """Conditions; messages, in which controllers quote objects, only of the types in ``shown``."""
     silent = fields("type", "status", "reason", "lastTransitionTime")
     speaking = fields("type", "status", "reason", "lastTransitionTime", message=message)
 
@@ -100,12 +100,12 @@ def conditions(*shown: str) -> FieldFilter:
 
 
 def message(found: Any) -> Any:
-    """Text for people, of which the beginning will do."""
+    """The beginning of a text for people."""
     return found[:LONGEST_MESSAGE] if isinstance(found, str) else plain(found)
 
 
 def beginning(text: str) -> FieldFilter:
-    """Of text that begins with ``text``, this; of other text nothing."""
+    """``text`` of a value that begins with it; nothing of other text."""
     return lambda found: text if isinstance(found, str) and found.startswith(text) else _emptied(found)
 
 
@@ -119,7 +119,7 @@ _TERMS = each(fields(matchExpressions=EXPRESSIONS, matchFields=EXPRESSIONS))
 _OF_PODS = fields(**{_REQUIRED: each(fields())})
 _AMOUNTS = fields(requests=named_values, limits=named_values)
 ASKING = fields("restartPolicy", resources=_AMOUNTS)
-"""Of a container in a template."""
+"""The fields of a container in a template."""
 _ALL_ASKING = each(ASKING)
 _CONTAINERS = each(fields("name", "restartPolicy", restartPolicyRules=each(fields()), resources=_AMOUNTS))
 TOLERATIONS = each(fields("key", "operator", "value", "effect"))
@@ -145,7 +145,7 @@ TEMPLATE_METADATA = fields(annotations=only(frozenset(TOPOLOGY_ANNOTATIONS)))
 POD_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**TEMPLATE))
 NAMED = fields("name", "restartPolicy", resources=_AMOUNTS)
 JOB_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**{**TEMPLATE, "containers": each(NAMED)}))
-"""With the names of containers, since a change of what one asks for names it."""
+"""Includes the names of containers, since a change of a container's request names it."""
 
 _ENDED = fields("exitCode", "reason", "startedAt", "finishedAt")
 _CONTAINER_STATUSES = each(
@@ -177,7 +177,7 @@ POD: FieldAllowlist = {
 }
 _PHASE = fields(**{"f:status": fields(**{"f:phase": fields()})})
 WRITERS: FieldAllowlist = {"managedFields": each(fields("manager", "subresource", "time", fieldsV1=_PHASE))}
-"""Of the metadata of pods: who wrote the phase, and when."""
+"""In the metadata of pods: who wrote the phase, and when."""
 
 NODE: FieldAllowlist = {
     "spec": fields("unschedulable", taints=each(fields("key", "value", "effect"))),

@@ -1,8 +1,8 @@
-"""What a dump keeps of Kueue's objects, of v1beta1 and v1beta2 alike.
+"""What a dump keeps of Kueue's objects (v1beta1 and v1beta2 alike) and of the schedulers' configuration.
 
-What a dump keeps of what says how Kueue and Volcano run: of two ConfigMaps those settings that decide who
-is admitted, of two Deployments the version and the feature gates. No registry, no other argument, and nothing
-of ConfigMaps and Deployments of others.
+Of Kueue's and Volcano's two ConfigMaps those settings stay that decide which jobs are admitted, of their two
+Deployments the version and the feature gates. No registry, no other argument, and nothing of other ConfigMaps
+and Deployments.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _TOPOLOGY_REQUEST = fields(
 
 
 def _check_state(found: Any) -> Any:
-    """Its message is shown while it is open."""
+    """Its message stays as long as the check is open."""
     is_open = isinstance(found, dict) and found.get("state") != "Ready"
     return (fields("name", "state", message=message) if is_open else fields("name", "state"))(found)
 
@@ -160,7 +160,7 @@ KUEUE: Mapping[tuple[str, str], FieldAllowlist] = {
 
 
 _BROKEN = "["
-"""Stands for text that is no configuration: whoever reads the dump finds none either."""
+"""Stands for text that is not a configuration, so that a reader of the dump finds none either."""
 
 _KUEUE = fields(
     *("apiVersion", "kind", "namespace", "manageJobsWithoutQueueName"),
@@ -181,7 +181,7 @@ _KUEUE = fields(
 
 
 def _plugin(found: Any) -> Any:
-    """With its switches, of which there are many."""
+    """A plugin with its switches, of which there are many."""
     switches = [name for name in found if isinstance(name, str)] if isinstance(found, dict) else []
     names = [name for name in switches if name.startswith("enable")]
     return fields("name", *names, arguments=named_values)(found)

@@ -1,8 +1,8 @@
-"""A cluster's objects in files, and back: what is built on a ``ClusterState`` works offline on them.
+"""Dumps: a cluster's objects in files, and the ``ClusterState`` read back from them, to work offline.
 
 A dump is what ``kubectl get … -A -o json`` writes: a ``List`` of objects, as JSON or YAML, gzipped or not, in
-one file or in a folder of files. Dumps of our own are without what no figure needs and nobody should pass on
-(``gpucost.kube.dumps.scrub``), and say when they were taken.
+one file or in a folder of files. gpucost's own dumps leave out private data and fields that gpucost does not
+read (``gpucost.kube.dumps.scrub``), and contain the time when they were taken.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from gpucost.kube.parse.events import Object, Unreadable
 from gpucost.kube.watch.scheduler_reader import SchedulerConfigBuilder
 
 OURS = "gpucost.io/state"
-"""Key in the metadata of a dump of our own: when it was taken, in which versions, and what was refused."""
+"""Key in the metadata of gpucost's own dumps: when it was taken, in which versions, and what was refused."""
 
 FORBIDDEN = "forbidden"
-"""``CollectionStatus.problem`` of a collection that nobody allowed us to list."""
+"""``CollectionStatus.problem`` of a collection that the API server forbids to list."""
 
 _STDIN = "standard input"
 _DEEPEST_LIST = 1
@@ -42,7 +42,7 @@ _SPACE = re.compile(r"\s*")
 
 @dataclass(frozen=True, slots=True)
 class DumpOrigin:
-    """Where objects come from: when they were listed, in which version each collection was (empty where it is
+    """The origin of objects: when they were listed, in which version each collection was (empty where it is
     not served), and which were forbidden."""
 
     at_ms: int
@@ -52,9 +52,8 @@ class DumpOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DumpContent:
-    """A state out of objects. ``is_dated`` says that its time is known, not guessed. ``left_out`` counts
-    what
-    is not in it: objects of a kind or version that gpucost does not read, ``unreadable`` ones, and links."""
+    """A state made of objects. ``is_dated``: its time is known, not guessed. ``left_out`` counts what is not
+    in it: objects of a kind or version that gpucost does not read, ``unreadable`` ones, and links."""
 
     state: ClusterState
     is_dated: bool
@@ -64,7 +63,7 @@ class DumpContent:
 class ClusterStateBuilder:
     """A ``ClusterState`` from objects given one by one, each with its apiVersion and kind; none is kept.
 
-    Of two objects with the same uid the later counts.
+    Of two objects with the same uid the later one counts.
     """
 
     def __init__(self, collections: Iterable[ApiCollection]) -> None:
@@ -96,18 +95,19 @@ class ClusterStateBuilder:
         self._fields.setdefault(collection.field, {})[found.meta.uid] = found
 
     def skip(self, what: str) -> None:
-        """Count something that is not read."""
+        """Count an object that is not read."""
         self._left_out[what] += 1
 
     def note(self, origin: DumpOrigin) -> None:
-        """Where objects come from; of several origins the newest says when."""
+        """Record an origin; of several, the newest gives the time."""
         self._at_ms = max(origin.at_ms, self._at_ms or 0)
         self._forbidden.update(dict.fromkeys(origin.forbidden))
         for name, version in origin.versions.items():
             self._versions[name] = self._versions.get(name) or version
 
     def loaded(self, now_ms: int, at_ms: int | None = None) -> DumpContent:
-        """All of it, at ``at_ms``; else when it was taken, or ``now_ms`` where nothing says when."""
+        """The state, at ``at_ms``; else at the time it was taken, or ``now_ms`` where no origin has a
+        time."""
         is_dated = at_ms is not None or self._at_ms is not None
         if at_ms is None:
             at_ms = now_ms if self._at_ms is None else self._at_ms
@@ -127,23 +127,23 @@ class ClusterStateBuilder:
 
 
 def named(collection: ApiCollection, version: str, item: Object) -> dict[str, Any]:
-    """An object of a typed list, which does not say what it is, with its apiVersion and kind."""
+    """An object of a typed list, whose items lack apiVersion and kind, with these."""
     api_version = f"{collection.group}/{version}" if collection.group else version
     return {**item, "apiVersion": api_version, "kind": collection.kind}
 
 
 def line_of(item: Object, annotations: frozenset[str] = frozenset()) -> str:
-    """An object as a dump has it: scrubbed, one line of ASCII."""
+    """An object as written to a dump: scrubbed, one line of ASCII."""
     return json.dumps(scrubbed(item, annotations), separators=(",", ":"))
 
 
 def opening() -> str:
-    """What a dump begins with; lines of objects follow, with ``,`` and a line end between them."""
+    """The beginning of a dump; lines of objects follow, with ``,`` and a line end between them."""
     return '{"apiVersion":"v1","kind":"List","items":[\n'
 
 
 def closing(origin: DumpOrigin) -> str:
-    """What a dump ends with. It stands at the end since only then all of it is known."""
+    """The end of a dump with its metadata, which is complete only then."""
     about = {
         "takenAt": iso(origin.at_ms),
         "collections": dict(origin.versions),
@@ -161,7 +161,7 @@ def read_dump(
     """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz, and are not
     hidden), or standard input, as a stream or bytes; each of at most ``most_bytes``, inflated.
 
-    Raises InputError naming the file, for what cannot be read or holds no objects.
+    Raises InputError naming the file, if it cannot be read or holds no objects.
     """
     if isinstance(source, Path):
         for file in files(source, gathering.skip):
@@ -200,8 +200,8 @@ def _origin(name: str, document: Any) -> DumpOrigin | None:
 
 
 def _items(name: str, found: Any, level: int = 0) -> Iterator[Object]:
-    """The objects in a document: itself, or those of a list, whose items need not say their kind. A list may
-    have lists in it, but those no further ones."""
+    """The objects in a document: itself, or those of a list, whose items may lack a kind. A list may contain
+    lists, but those no further ones."""
     kind = str(found.get("kind", "")) if isinstance(found, dict) else ""
     about, below = {}, found
     if kind.endswith("List") and "items" in found:

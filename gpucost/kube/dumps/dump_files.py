@@ -1,4 +1,4 @@
-"""The files that a dump is in, each read whole, within limits: whoever wrote them may be somebody else."""
+"""The files of a dump, each read whole, within limits: they may come from untrusted people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO
 from gpucost.domain.errors import ErrorRemark, InputError
 
 MOST_BYTES = 1 << 30
-"""Of one file, also once it is inflated."""
+"""The greatest size of one file, also once it is inflated."""
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 _GZIP = b"\x1f\x8b"
@@ -25,8 +25,8 @@ _READABLE = "a file that can be read, a folder, or - for standard input"
 def files(source: Path, skip: Callable[[str], None]) -> list[Path]:
     """``source`` itself, or of a folder the files below that end in .json, .yaml, .yml, with or without .gz.
 
-    Hidden files are other people's, such as the cache of kubectl. Links that lead out of the folder are
-    skipped, and said. Raises InputError for a folder without any.
+    Hidden files belong to other programs, such as the cache of kubectl. Links that lead out of the folder are
+    skipped and reported. Raises InputError for a folder without any.
     """
     try:
         if not source.is_dir():
@@ -49,7 +49,7 @@ def files(source: Path, skip: Callable[[str], None]) -> list[Path]:
 
 
 def content_of(file: Path, most: int) -> bytes:
-    """What is in a file, inflated. Raises InputError naming it, for what is no file and what is too large."""
+    """The content of a file, inflated. Raises InputError naming it, if it is not a file or is too large."""
     try:
         about = file.stat()
         if not stat.S_ISREG(about.st_mode):

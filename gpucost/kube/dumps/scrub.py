@@ -1,16 +1,13 @@
-"""What a dump keeps of jobs of every kind.
+"""Scrubbing: what a dump keeps of jobs and every other kind, without private data and unused fields.
 
-What a dump keeps of each kind, but for its metadata: the fields that ``gpucost.kube.parse`` reads.
+Of each kind those fields stay that a parser of ``gpucost.kube.parse`` reads. Keys are group and kind, over
+all versions; each entry names spec, status and other fields of the root. A parser that reads a new field
+needs it here too (a test compares them).
 
-Keys are group and kind, over all versions; each entry names spec, status and other fields of the root. A
-parser that reads a new field needs it here too (a test compares them).
-
-Objects without what no figure needs and nobody should pass on.
-
-Of each kind those fields stay that a parser of ``gpucost.kube.parse`` reads (``kept_kinds``); of its
-annotations those that link it to others or name its owner; of messages those that are shown to people. All
-else goes, also what is not known yet: environments, commands, arguments, images, volumes, configurations. Of
-Kueue and Volcano themselves what says how they decide stays (``kept_schedulers``).
+Of annotations those stay that link an object to others or name its owner; of messages those that are shown to
+people. All else is dropped, also fields that are not known yet: environments, commands, arguments, images,
+volumes, configurations. Of Kueue and Volcano themselves the settings that decide admission stay
+(``allowlist_schedulers``).
 """
 
 from __future__ import annotations
@@ -269,7 +266,8 @@ _METADATA: FieldAllowlist = {
 
 
 def scrubbed(found: Mapping[str, Any], annotations: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """A copy of an object, which says its apiVersion and kind; ``annotations`` are further ones to keep.
+    """A scrubbed copy of an object, which must have its apiVersion and kind; ``annotations`` are further ones
+    to keep.
 
     Of a kind that no parser reads only the metadata stays.
     """

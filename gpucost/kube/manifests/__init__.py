@@ -1,8 +1,9 @@
-"""Manifests of jobs, as people write them, to what the advisor is asked about, and back (``writer``).
+"""Manifests of jobs, as people write them, to the advisor's input, and back (``writer``).
 
-``reader`` reads the text, ``checks`` and ``rules`` refuse what the API server would, ``scheduler_hints`` and
-``expansion`` say what schedulers and controllers make of it. What must not live here: pod specs and shapes
-of jobs, which ``gpucost.kube.parse`` reads as those of a live cluster. Begin with ``reader.read_manifests``.
+``reader`` reads the text, ``checks`` and ``rules`` refuse what the API server would refuse,
+``scheduler_hints`` and ``expansion`` read what concerns schedulers and what controllers add. What must not
+live here: pod specs and shapes of jobs, which ``gpucost.kube.parse`` reads as those of a live cluster. Begin
+with ``reader.read_manifests``.
 """
 
 from gpucost.kube.manifests.reader import manifest_of, read_manifests, reread

@@ -1,10 +1,9 @@
-"""Fields of specs by kind, to tell a misspelt one, and documents that make no pods.
+"""Checks of a manifest: what the API server would refuse (``rules``), misspelt fields, and values without a
+meaning.
 
-Those of Kubernetes' own kinds are in the published schemas. The names here are those of the other kinds' API
-types: JobSet v1alpha2, Kubeflow trainer v1alpha1 and v1,
-mpi-operator v2beta1, KubeRay v1, LeaderWorkerSet v1, Volcano v1alpha1.
-
-What is refused of a manifest: what the API server would refuse (``rules``), and what nobody can mean.
+Fields of Kubernetes' own kinds are in the published schemas. The names here are those of the other kinds' API
+types: JobSet v1alpha2, Kubeflow trainer v1alpha1 and v1, mpi-operator v2beta1, KubeRay v1, LeaderWorkerSet
+v1, Volcano v1alpha1.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gpucost.kube.parse.fields import ObjectPart
 
 
 class SpecFields(NamedTuple):
-    """``read`` are those that decide something here; ``other`` exist too."""
+    """``read`` are the fields that decide something here; ``other`` exist too."""
 
     read: frozenset[str]
     other: frozenset[str] = frozenset()
@@ -90,7 +89,7 @@ SPECS: Mapping[JobKind, SpecFields] = {
     ),
     JobKind.NOTEBOOK: _fields("template"),
 }
-"""Of every kind that is none of Kubernetes' own."""
+"""Fields of every kind that is not one of Kubernetes' own."""
 
 TEMPLATE_AT: Mapping[JobKind, str] = {
     **dict.fromkeys(
@@ -133,12 +132,12 @@ _PODLESS = frozenset(
         *("PersistentVolumeClaim", "PodTemplate", "ResourceQuota", "Secret", "Service", "ServiceAccount"),
     }
 )
-"""Of the core group."""
+"""Kinds of the core group."""
 _RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 
 
 def makes_no_pods(group: str, kind: str) -> bool:
-    """Whether documents of a kind only stand beside jobs."""
+    """Whether documents of a kind only accompany jobs."""
     if group == "trainer.kubeflow.org":
         return kind in _RUNTIMES
     return kind in _PODLESS if not group else group in _PODLESS_GROUPS
@@ -168,7 +167,7 @@ _INNER = frozenset(("containers", "replicatedJobs", "template"))
 
 
 class DocumentPart(NamedTuple):
-    """A mapping in a document, and the way to it."""
+    """A mapping in a document, and its path."""
 
     path: str
     value: dict[str, Any]
@@ -188,7 +187,7 @@ def below(document: Mapping[str, Any]) -> Iterator[DocumentPart]:
 
 
 def pod_templates(document: Mapping[str, Any]) -> list[DocumentPart]:
-    """What has a pod spec with containers: pod templates, and pods themselves."""
+    """Every mapping with a pod spec with containers: pod templates, and pods themselves."""
     found = []
     for each in below(document):
         spec = each.value.get("spec")
@@ -198,8 +197,8 @@ def pod_templates(document: Mapping[str, Any]) -> list[DocumentPart]:
 
 
 def examined(document: Mapping[str, Any], kind: JobKind) -> tuple[dict[str, Any], list[FieldFlaw]]:
-    """The document as the API server would hold it, and what is wrong with it: at most ``MOST_FLAWS``, and
-    the rules of the API server only where nothing else is."""
+    """The document as the API server would hold it, and its flaws: at most ``MOST_FLAWS``, and those by the
+    API server's rules only where there are no others."""
     found = list(islice(_flaws(document, kind), MOST_FLAWS))
     if found:
         return dict(document), found
@@ -208,7 +207,7 @@ def examined(document: Mapping[str, Any], kind: JobKind) -> tuple[dict[str, Any]
 
 
 def too_many(document: Mapping[str, Any]) -> list[FieldFlaw]:
-    """Lists of pod sets too long to look at more closely."""
+    """Lists of pod sets that are too long to be checked further."""
     spec = document.get("spec")
     own = spec if isinstance(spec, dict) else {}
     inside = [("spec", own), *((f"spec.{key}", own[key]) for key in _WITH_POD_SETS if key in own)]
@@ -266,7 +265,7 @@ def _flaws(document: Mapping[str, Any], kind: JobKind) -> Iterator[FieldFlaw]:
 
 
 def _plain(found: DocumentPart) -> Iterator[FieldFlaw]:
-    """Counts that nobody means, and text that is no name."""
+    """Counts without a meaning, and text that is not a name."""
     for key, value in found.value.items():
         if not is_name(key):
             yield _flaw(found.path or "(top level)", key, f"keys of {_SHOWN_RULE}")

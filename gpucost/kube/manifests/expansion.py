@@ -1,15 +1,15 @@
-"""The pod sets of the Workloads that Kueue makes of a job, in its order and with its names.
+"""What controllers make of a job: Kueue's pod sets, in its order and with its names, and a TrainJob's
+runtime.
 
 Rules are those of Kueue's integrations (kueue v0.19.2, pkg/controller/jobs/*): mostly the job's own pod sets.
 Different are what KubeRay adds to pods (the submitter, the autoscaler) and how Ray's workers are counted;
 kinds of which each pod or group has a Workload of its own; and that only a batch/v1 Job may start with fewer
 pods than it asks for.
 
-TrainJobs, whose pod templates are in a runtime that somebody else wrote.
-
-Where the runtime stands beside the job, the JobSet that comes of both is made as far as it decides what the
-pods ask for (kubeflow/trainer v2, pkg/runtime/framework/plugins/jobset): the number of nodes and their
-resources, and patches of the pod templates. Otherwise only the trainer's own fields are known.
+The pod templates of TrainJobs are in a runtime that is a separate object. Where the runtime is given beside
+the job, the resulting JobSet is made as far as it decides what the pods ask for (kubeflow/trainer v2,
+pkg/runtime/framework/plugins/jobset): the number of nodes and their resources, and patches of the pod
+templates. Otherwise only the trainer's own fields are known.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _K8S_JOB = "K8sJobMode"
 
 
 class KueuePodSets(NamedTuple):
-    """``workloads`` equal Workloads of these pod sets; none of what Kueue has no integration for."""
+    """``workloads`` equal Workloads of these pod sets; none if Kueue has no integration for the kind."""
 
     pod_sets: tuple[PodSet, ...] = ()
     workloads: int = 0
 
 
 def kueue_pod_sets(job: JobObject, document: Mapping[str, Any]) -> KueuePodSets:
-    """``document`` is the job's object, of which flaws have been looked for already."""
+    """``document`` is the job's object, which has been checked for flaws already."""
     spec = ObjectPart(document).part("spec")
     if job.job_kind is JobKind.VOLCANO_JOB:
         return KueuePodSets()
@@ -81,8 +81,8 @@ def _leader_worker_set(spec: ObjectPart, groups: int, pod_sets: tuple[PodSet, ..
 
 
 def _ray_job(spec: ObjectPart) -> KueuePodSets:
-    """A job on a cluster that is there already is not Kueue's. KubeRay adds the submitter: as a pod of its
-    own, or beside the head."""
+    """A job on an existing cluster is not managed by Kueue. KubeRay adds the submitter: as a pod of its own,
+    or beside the head."""
     if spec.part("clusterSelector"):
         return KueuePodSets()
     mode = spec.text("submissionMode", _K8S_JOB)
@@ -96,8 +96,8 @@ def _ray_job(spec: ObjectPart) -> KueuePodSets:
 
 
 def _ray(cluster: ObjectPart, beside_head: list[dict[str, Any]] | None = None) -> tuple[PodSet, ...]:
-    """Head and workers. Workers are counted as they are written: not below one where nothing is said,
-    whatever their least and most, and also while suspended."""
+    """Head and workers. Workers are counted as they are written: 1 where no number is given, whatever their
+    minimum and maximum, and also while suspended."""
     if not cluster:
         return ()
     added = list(beside_head or ())
@@ -130,7 +130,7 @@ _Json = dict[str, Any]
 
 
 class TrainJobRuntime(NamedTuple):
-    """Empty ``namespace``: for all namespaces."""
+    """A runtime; with an empty ``namespace``, for all namespaces."""
 
     kind: str
     namespace: str
@@ -138,7 +138,7 @@ class TrainJobRuntime(NamedTuple):
 
 
 def runtime_of(document: Mapping[str, Any], namespace: str) -> TrainJobRuntime:
-    """The one that a TrainJob names."""
+    """The runtime that a TrainJob names."""
     reference = ObjectPart(document).part("spec").part("runtimeRef")
     kind = reference.text("kind") or "ClusterTrainingRuntime"
     return TrainJobRuntime(kind, "" if kind.startswith("Cluster") else namespace, reference.text("name"))
@@ -147,7 +147,7 @@ def runtime_of(document: Mapping[str, Any], namespace: str) -> TrainJobRuntime:
 def with_runtime(
     job: JobObject, document: Mapping[str, Any], runtime: Mapping[str, Any] | None
 ) -> tuple[JobObject, str]:
-    """The job with pod sets, and what is not known of them, in words; empty where all is."""
+    """The job with pod sets, and what is unknown about them, in words; empty where nothing is."""
     spec = ObjectPart(document).part("spec")
     trainer = spec.part("trainer")
     if runtime is None:
@@ -201,7 +201,7 @@ def _replicated(each: ObjectPart, nodes: int, trainer: ObjectPart, document: Map
 
 
 def _trained(container: _Json, trainer: ObjectPart) -> _Json:
-    """The trainer's resources are those of the container that is called node."""
+    """The trainer's resources are those of the container named node."""
     own = trainer.raw("resourcesPerNode")
     return {**container, "resources": own} if own and container.get("name") == _NODE else container
 
@@ -230,7 +230,7 @@ def _patches(document: Mapping[str, Any], name: str) -> Iterator[_Json]:
 
 
 def _kept(patch: _Json) -> _Json:
-    """Containers of a patch hold no resources, and would take the place of those that do."""
+    """Containers of a patch have no resources, and would replace those that do."""
     spec = patch.get("spec")
     if not isinstance(spec, dict):
         return {key: value for key, value in patch.items() if key != "spec" and isinstance(value, dict)}
@@ -239,7 +239,7 @@ def _kept(patch: _Json) -> _Json:
 
 
 def _merged(below: _Json, above: _Json) -> _Json:
-    """Mappings key by key; what is anything else is taken from ``above``."""
+    """Mappings are merged key by key; any other value is taken from ``above``."""
     read = dict(below)
     for key, value in above.items():
         own = read.get(key)
@@ -250,7 +250,7 @@ def _merged(below: _Json, above: _Json) -> _Json:
 def runtimes(
     documents: Iterable[Mapping[str, Any]], default: str
 ) -> dict[TrainJobRuntime, Mapping[str, Any]]:
-    """Those of a file by what names them; ``default`` is the namespace of those that name none."""
+    """The runtimes of a file by what names them; ``default`` is the namespace of those that name none."""
     found = {}
     for each in documents:
         kind = each.get("kind")

@@ -1,7 +1,5 @@
-"""From text to the documents in it. Whoever wrote it may be somebody else: all of it is limited.
-
-Manifests from text, and one manifest from one object.
-"""
+"""Manifests from text, within limits: the text may come from untrusted people. Also one manifest from one
+object."""
 
 from __future__ import annotations
 
@@ -51,21 +49,21 @@ MOST_BYTES = 3 << 20
 """The most that the API server takes of one request (kubernetes, apiserver/pkg/server/config.go)."""
 MOST_DOCUMENTS = 200
 MOST_VALUES = 100_000
-"""Keys, plain values, lists and mappings in one file."""
+"""The most keys, plain values, lists and mappings in one file."""
 DEEPEST = yaml_documents.DEEPEST
 _ALLOWED = "manifests in YAML or JSON"
 
 
 class SourceDocument(NamedTuple):
-    """A document, and where it stands, for a person."""
+    """A document, and its place in the file, for people."""
 
     document: dict[str, Any]
     place: str
 
 
 def documents(text: str | bytes, place: str, most_values: int = MOST_VALUES) -> list[SourceDocument]:
-    """All that are not empty; of a ``kind: List`` its items. Of what has more than ``most_values`` no more is
-    read. Raises InputError naming ``place``."""
+    """All documents that are not empty; of a ``kind: List`` its items. Reading stops beyond ``most_values``.
+    Raises InputError naming ``place``."""
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MOST_BYTES:
         raise InputError(place, ErrorRemark(f"{size:,} bytes"), f"at most {MOST_BYTES:,} bytes")
@@ -126,7 +124,7 @@ def _items(document: dict[str, Any], place: str) -> Iterator[SourceDocument]:
 
 
 def is_list(document: Mapping[str, Any]) -> bool:
-    """Whether it holds others, as kubectl writes them."""
+    """Whether it is a list of objects, as kubectl writes them."""
     return document.get("kind") == "List" and document.get("apiVersion") == "v1"
 
 
@@ -178,13 +176,13 @@ _KINDS = ", ".join(sorted(kind.value for kind in TEMPLATE_AT))
 _BY_NAME = re.compile(r"(.*?\.(?:requests|limits|annotations|labels|nodeSelector|overhead))\.(.+)", re.DOTALL)
 _QUOTES = "'\""
 _WORDS = {"None": "missing", "missing": "missing", "unknown field": "unknown field"}
-"""Of values: what they are where there is none to show."""
+"""The description of values that have no text to show."""
 _JOB = job_parser("batch/v1", "Job")
 
 
 @dataclass(frozen=True, slots=True)
 class _ManifestReader:
-    """What all manifests of a file have in common."""
+    """The state shared by all manifests of a file."""
 
     at_ms: int
     namespace: str
@@ -195,8 +193,8 @@ class _ManifestReader:
 def read_manifests(text: str | bytes, place: str, at_ms: int, namespace: str = "default") -> JobManifests:
     """All jobs of a file, in its order. ``namespace`` is that of documents that name none.
 
-    Raises InputError for the first thing that is wrong, naming its document and field, and how many more
-    there are in that document. Documents that make no pods are skipped, and said.
+    Raises InputError for the first flaw, naming its document and field, and how many more there are in that
+    document. Documents that make no pods are skipped and reported.
     """
     return _manifests(documents(text, place), place, at_ms, namespace, ())
 
@@ -210,8 +208,8 @@ def manifest_of(
 ) -> JobManifest:
     """One job from its object, or from a ``kind: List`` of it, or of the pods of one group.
 
-    ``beside`` are documents that say something of it: its PodGroup, the runtime of a TrainJob. Raises
-    InputError as ``read_manifests`` does, and where it is not exactly one job.
+    ``beside`` are related documents: its PodGroup, the runtime of a TrainJob. Raises InputError as
+    ``read_manifests`` does, and where it is not exactly one job.
     """
     found = checked(document, place)
     placed = [SourceDocument(found, place)]
@@ -228,7 +226,7 @@ def manifest_of(
 
 
 def reread(manifest: JobManifest, document: Document) -> JobManifest:
-    """The same job after its document was changed. Raises InputError where it makes no sense any more."""
+    """The same job after its document was changed. Raises InputError where it is not valid any more."""
     created_ms = manifest.job.meta.created_ms
     return manifest_of(document, manifest.place, created_ms, manifest.namespace, manifest.beside)
 
@@ -254,7 +252,7 @@ def _manifests(
 
 
 def _known_kind(document: Document, place: str) -> JobKind | None:
-    """None for what makes no pods. Raises InputError for a kind that is not known."""
+    """The kind; None if it makes no pods. Raises InputError for an unknown kind."""
     version, kind = document.get("apiVersion"), document.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str) or not value:
@@ -304,7 +302,7 @@ def _manifest(placed: Sequence[SourceDocument], place: str, reader: _ManifestRea
 
 
 def _held(placed: SourceDocument, kind: JobKind) -> SourceDocument:
-    """As the API server would hold it. Raises InputError for what it would refuse."""
+    """The document as the API server would hold it. Raises InputError if it would be refused."""
     _refuse(placed.place, too_many(placed.document))
     document, flaws = examined(placed.document, kind)
     _refuse(placed.place, flaws)
@@ -320,7 +318,7 @@ def _job(seen: Mapping[str, Any], document: Document, kind: JobKind) -> JobObjec
 def _pods(
     placed: Sequence[SourceDocument], held: Sequence[SourceDocument], place: str, reader: _ManifestReader
 ) -> JobManifest:
-    """Pods that name the same group, or one that names none; ``placed`` as given."""
+    """A job of pods that name the same group, or of one that names none; ``placed`` as given."""
     seen = [_as_seen(each, JobKind.POD, reader) for each in held]
     group = group_of(seen[0])
     job, unknown = pods_as_job(seen, group)
@@ -348,7 +346,7 @@ def _pods(
 def _filled(
     job: JobObject, found: SchedulerHints, group_name: str, reader: _ManifestReader, beside: list[Document]
 ) -> JobManifest:
-    """A PodGroup that stands beside it decides its gang, and its queue where the job names none."""
+    """A PodGroup among the documents decides the job's gang, and its queue where the job names none."""
     known = reader.groups.get((job.meta.namespace, group_name)) if group_name else None
     if known is not None:
         _refuse(f"PodGroup {group_name}", known.group.flaws)
@@ -369,9 +367,10 @@ def _filled(
 
 
 def _as_seen(placed: SourceDocument, kind: JobKind, reader: _ManifestReader) -> dict[str, Any]:
-    """As the API server would hold it, before anything happened to it; of a CronJob the job it would make.
+    """The object as the API server would hold it, before any change of status; of a CronJob the job it would
+    make.
 
-    The status of a DaemonSet stays: it says on how many nodes it is.
+    The status of a DaemonSet stays: it has the number of its nodes.
     """
     document = placed.document
     own, spec = document["metadata"], document["spec"]
@@ -413,7 +412,7 @@ def _of_cron_job(flaws: Iterable[FieldFlaw]) -> list[FieldFlaw]:
 
 
 def _refuse(place: str, flaws: Sequence[FieldFlaw]) -> None:
-    """Raises InputError for the first."""
+    """Raises InputError for the first flaw."""
     distinct = list(dict.fromkeys(flaws))
     if not distinct:
         return

@@ -1,7 +1,5 @@
-"""PodGroups that stand beside jobs, and plain pods, alone and in groups.
-
-What a manifest says to schedulers in labels, annotations and fields, beside the shape of its pods.
-"""
+"""What a manifest sets for schedulers in labels, annotations and fields; and PodGroups and groups of plain
+pods."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], PodGroup]] = {
 
 
 class PodGroupName(NamedTuple):
-    """A group that a pod names: ``of_kueue`` says whether it is a pod group of Kueue, else a PodGroup."""
+    """A group that a pod names: with ``of_kueue`` a pod group of Kueue, else a PodGroup."""
 
     name: str
     of_kueue: bool = False
@@ -54,7 +52,7 @@ class ManifestPodGroup(NamedTuple):
 
 
 def group_of(holder: Mapping[str, Any]) -> PodGroupName:
-    """What a pod or a pod template names; an empty name for none."""
+    """The group that a pod or a pod template names; an empty name for none."""
     metadata = ObjectPart(holder).part("metadata")
     labels, annotations = metadata.part("labels"), metadata.part("annotations")
     kueue = labels.text(KUEUE_GROUP) or annotations.text(KUEUE_GROUP)
@@ -66,12 +64,12 @@ def group_of(holder: Mapping[str, Any]) -> PodGroupName:
 
 
 def is_pod_group(document: Mapping[str, Any]) -> bool:
-    """Whether it is a PodGroup of a scheduler that is known."""
+    """Whether it is a PodGroup of a known scheduler."""
     return document.get("kind") == "PodGroup" and _group(document) in _PARSERS
 
 
 def pod_groups(documents: Iterable[Document], default: str) -> dict[tuple[str, str], ManifestPodGroup]:
-    """Those of a file by namespace and name; ``default`` is the namespace of those that name none."""
+    """The PodGroups of a file by namespace and name; ``default`` is the namespace of those that name none."""
     found = {}
     for each in documents:
         if not is_pod_group(each):
@@ -91,9 +89,10 @@ def _group(document: Mapping[str, Any]) -> str:
 
 
 def pods_as_job(pods: list[dict[str, Any]], group: PodGroupName) -> tuple[JobObject, str]:
-    """Pods with identity as one job. Also what is not known of them, in words; empty where all is.
+    """Pods with identity as one job. Also what is unknown about them, in words; empty where nothing is.
 
-    A pod group of Kueue says in every pod how many there will be. With fast admission one pod stands for all.
+    A pod group of Kueue has the total number of pods in every pod. With fast admission one pod stands for
+    all.
     """
     roots = [ObjectPart(each) for each in pods]
     pod_sets, count, unknown = _roles(roots, group.of_kueue), len(pods), ""
@@ -120,7 +119,7 @@ def pods_as_job(pods: list[dict[str, Any]], group: PodGroupName) -> tuple[JobObj
 
 def _roles(roots: list[ObjectPart], of_kueue: bool) -> list[PodSet]:
     """Equal pods are a pod set, in the order of their first. Kueue names each by a hash of its spec; here it
-    is numbered, unless a pod says its hash."""
+    is numbered, unless a pod has its hash."""
     found: list[PodSet] = []
     for root in roots:
         one = pod_set_of("", 1, root)
@@ -138,7 +137,7 @@ def _annotations(root: ObjectPart) -> ObjectPart:
 
 
 def _total(roots: list[ObjectPart]) -> int | None:
-    """What all pods say alike; None, with a flaw, where one says nothing or another number."""
+    """The value that all pods share; None, with a flaw, where one has none or another number."""
     first: str | None = None
     for each in roots:
         annotations = _annotations(each)
@@ -154,7 +153,7 @@ def _total(roots: list[ObjectPart]) -> int | None:
 
 
 CHECKPOINTS = "gpucost.io/checkpoints"
-"""Label or annotation of a job or of its pods: whether it can be stopped and go on from where it was."""
+"""Label or annotation of a job or of its pods: whether it can be stopped and resumed."""
 _KUEUE_QUEUE = KUEUE_QUEUES[1]
 _LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 _RAY_SCHEDULER = "ray.io/scheduler-name"
@@ -162,7 +161,7 @@ _OF_PODS = (
     *(JobKind.DEPLOYMENT, JobKind.REPLICA_SET, JobKind.STATEFUL_SET),
     *(JobKind.DAEMON_SET, JobKind.NOTEBOOK),
 )
-"""Kinds of which Kueue looks at the pods, and so at the labels of their template."""
+"""Kinds for which Kueue reads the pods, and so the labels of their template."""
 _SECONDS = re.compile("[0-9]{1,9}")
 _TRUTH = {"true": True, "false": False}
 
@@ -216,8 +215,8 @@ def _queue(kind: JobKind, metadata: ObjectPart, inner: Sequence[ObjectPart]) -> 
 
 
 def _volcano_queue(spec: ObjectPart, metadata: Sequence[ObjectPart]) -> str:
-    """Of a Volcano job or a kind of the training operator its own field, else what a label or annotation
-    says, of the object before its pods."""
+    """For a Volcano job or a kind of the training operator its own field, else a label or annotation, of the
+    object before its pods."""
     own = spec.raw("queue")
     if isinstance(own, str) and own:
         return own
@@ -239,7 +238,7 @@ def _scheduler(job: JobObject, metadata: ObjectPart, spec: ObjectPart) -> str:
 
 
 def _deadline(metadata: ObjectPart, holders: Sequence[ObjectPart]) -> int | None:
-    """The shortest that is said anywhere."""
+    """The shortest deadline among all of them."""
     found = [each.count("activeDeadlineSeconds") for each in holders if "activeDeadlineSeconds" in each]
     labels = metadata.part("labels")
     longest = labels.text(LONGEST_RUN)

@@ -1,4 +1,4 @@
-"""A manifest of a job that exists, from what is kept of it: the reverse of reading one."""
+"""A manifest of a job that exists, made of what is kept of it: the reverse of ``reader``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUEUE = KUEUE_QUEUES[1]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REQUESTS = ("required", "preferred", "unconstrained", "group", "slice", "slice_size")
 _ANNOTATIONS = dict(zip(_REQUESTS, TOPOLOGY_ANNOTATIONS, strict=True))
-"""Of pod templates, by the key of ``PodSet.topology``."""
+"""Annotations of pod templates, by the key of ``PodSet.topology``."""
 _TIERS = {"mode": "mode", "highest_tier": "highestTierAllowed", "highest_tier_name": "highestTierName"}
 """Fields of a network topology of Volcano, by the key of ``PodGroup.topology``."""
 _LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -34,13 +34,13 @@ _LABELS = {"app": "rebuilt"}
 
 
 def document_of(job: JobObject, workload: Workload | None = None, group: PodGroup | None = None) -> Document:
-    """The manifest that ``job`` could have been made with, as far as the advisor looks at it.
+    """The manifest that ``job`` could have been made from, as far as the advisor reads it.
 
     Read again it has the same pod sets, gangs and priority class, in the fields that say how many pods there
     are and to which containers that ask for resources by name: people see the patch of what changed, and it
     must be one of the real object. Its LocalQueue and its priority class of Kueue are those of ``workload``
     where the object names none; its Volcano queue and network topology those of ``group``. The document is
-    only ever asked about and never applied as a whole.
+    only input of the advisor and never applied as a whole.
 
     What is not kept comes back in its simplest form: images, init containers as one that asks for what is
     left, rules about other pods as one spreading rule that stands for them, and where the containers or
@@ -87,7 +87,7 @@ def _metadata(job: JobObject, workload: Workload | None) -> Json:
 
 
 def _into_volcano(job: JobObject, group: PodGroup, spec: Json, metadata: Json) -> None:
-    """Queue and network topology, which a Volcano job says in its spec and others in annotations."""
+    """Queue and network topology, which a Volcano job has in its spec and others in annotations."""
     if job.job_kind is not JobKind.VOLCANO_JOB:
         annotations = metadata.setdefault("annotations", {})
         if group.queue and not any(annotations.get(key) for key in VOLCANO_QUEUES):
@@ -137,7 +137,7 @@ def _pod_spec(pod_set: PodSet) -> Json:
 
 
 def _containers(pod_set: PodSet) -> Json:
-    """Those that are known, and one before them that asks for what the pod asks for beyond them."""
+    """The known containers, and one before them with the rest of the pod's request."""
     asked: dict[str, int] = {}
     for each in pod_set.containers:
         for resource, amount in {**each.limits, **each.requests}.items():
@@ -164,8 +164,8 @@ def _written(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _resources(requests: Mapping[str, int]) -> Json:
-    """Limits of what cannot be had beyond its request, devices and huge pages. Of the latter with a CPU
-    limit beside them, without which they are refused."""
+    """Limits equal to the request where Kubernetes requires that: devices and huge pages; the latter with a
+    CPU limit beside them, without which they are refused."""
     limits = {
         name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")
     }
@@ -176,7 +176,7 @@ def _resources(requests: Mapping[str, int]) -> Json:
 
 
 def _term(requirements: Sequence[SelectorRequirement]) -> Json:
-    """One without requirements is read as a single one without a name."""
+    """A term without requirements is read as a single one without a name."""
     if requirements == (SelectorRequirement("", "In"),):
         return {}
     found: Json = {}
@@ -206,7 +206,7 @@ def _smallest(pod_sets: Sequence[PodSet]) -> int:
 
 
 def _own_class(job: JobObject) -> str:
-    """The job's own priority class, where it is neither a template's nor that of a label."""
+    """The job's own priority class, if it comes neither from a template nor from a label."""
     of_templates = next(filter(None, (each.template.priority_class for each in job.pod_sets)), "")
     given = of_templates or job.meta.labels.get(KUEUE_PRIORITY, "")
     return "" if job.priority_class == given else job.priority_class
@@ -227,7 +227,7 @@ def _job(job: JobObject) -> Json:
 
 
 def _counts(pods: PodSet, counted: Callable[[ObjectPart], int]) -> Json:
-    """The fields that say how many pods there are, where they still say so."""
+    """The fields that decide how many pods there are, if their values still match."""
     stated = dict(pods.stated)
     if stated and counted(ObjectPart(stated)) == pods.count:
         return stated
@@ -235,7 +235,7 @@ def _counts(pods: PodSet, counted: Callable[[ObjectPart], int]) -> Json:
 
 
 def _job_set(job: JobObject) -> Json:
-    """Those that must be complete first are found by how many pods the gang leaves out."""
+    """Jobs that must be complete first are found by how many pods the gang leaves out."""
     before = _of_sum(job.pod_sets, job.pods_wanted - (job.gang_size or 0))
     waits = [{"name": each, "status": "Complete"} for each in before]
     replicated = []
@@ -253,7 +253,7 @@ def _pods_of_copies(stated: ObjectPart) -> int:
 
 
 def _of_sum(pod_sets: Sequence[PodSet], pods: int) -> tuple[str, ...]:
-    """Names of pod sets, the first ones that will do, that have so many pods together; none if none have."""
+    """Names of pod sets, the first ones that fit, which have that many pods together; none if none have."""
     found: dict[int, tuple[str, ...]] = {0: ()}
     for each in pod_sets:
         for size, names in list(found.items()):
@@ -321,7 +321,7 @@ def _replicas(job: JobObject) -> Json:
 
 
 def _selected(job: JobObject) -> Json:
-    """With labels and the selector that matches them, of kinds that must have one."""
+    """With labels and the selector that matches them, for kinds that require one."""
     template = _template(job.pod_sets[0])
     template.setdefault("metadata", {})["labels"] = dict(_LABELS)
     return {"selector": {"matchLabels": dict(_LABELS)}, "template": template}
@@ -332,7 +332,7 @@ def _one_template(job: JobObject) -> Json:
 
 
 def _pod(job: JobObject) -> Json:
-    """Pods of a group each have an object."""
+    """Each pod of a group is an object."""
     if job.pods_wanted != 1:
         raise InputError(job.kind, job.meta.name, "one pod")
     return _pod_spec(job.pod_sets[0])

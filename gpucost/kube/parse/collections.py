@@ -1,4 +1,5 @@
-"""Every collection that makes up a ``ClusterState``: where the API serves it, and what parses it."""
+"""Every collection that makes up a ``ClusterState``: where the API serves it, and which function parses
+it."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ ObjectParser: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class ApiCollection:
-    """One kind of object. ``versions`` are those that can be read, best first; ``field`` is where its objects
-    are in a ``ClusterState``. A collection that is not ``required`` may be absent: a CRD not installed.
-    """
+    """One kind of object. ``versions`` are those that can be read, best first; ``field`` of a
+    ``ClusterState`` has its objects. A collection that is not ``required`` may be absent: a CRD not
+    installed."""
 
     group: str
     versions: tuple[str, ...]
@@ -39,7 +40,7 @@ class ApiCollection:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of all objects, in every namespace, by version."""
+        """Paths of all objects, in every namespace, by version."""
         root = f"/apis/{self.group}" if self.group else "/api"
         return tuple(f"{root}/{version}/{self.plural}" for version in self.versions)
 

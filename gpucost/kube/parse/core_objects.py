@@ -1,8 +1,6 @@
-"""Namespaces, PriorityClasses and PodDisruptionBudgets.
+"""Parsers of namespaces, PriorityClasses, PodDisruptionBudgets, nodes, ResourceSlices and ResourceClaims.
 
-Nodes of the API as ``cluster.nodes.Node``.
-
-ResourceSlices and ResourceClaims of ``resource.k8s.io``: v1, v1beta2, and v1beta1 with its ``basic``.
+Of ``resource.k8s.io`` the versions v1, v1beta2, and v1beta1 with its ``basic`` are read.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from gpucost.kube.parse.fields import (
 )
 
 NEVER = "Never"
-"""The preemptionPolicy of what preempts nobody; any other value is that of what does."""
+"""The preemptionPolicy of pods that preempt no other pod; every other value means that they may."""
 
 
 def namespace(found: Mapping[str, Any]) -> Namespace:
@@ -42,7 +40,7 @@ def namespace(found: Mapping[str, Any]) -> Namespace:
 
 
 def priority_class(found: Mapping[str, Any]) -> PriorityClass:
-    """A PriorityClass of ``scheduling.k8s.io/v1``; 0 with a flaw where its value makes no sense.
+    """A PriorityClass of ``scheduling.k8s.io/v1``; 0 with a flaw where its value is not valid.
 
     Raises Unreadable for an object without a uid or a name.
     """
@@ -158,7 +156,7 @@ def _exactly(request: ObjectPart) -> ObjectPart:
 
 
 def _request(request: ObjectPart) -> DeviceRequest:
-    """Of ``firstAvailable`` nobody knows which it will be."""
+    """With ``firstAvailable`` it is unknown which request it will be."""
     exactly = _exactly(request)
     if "firstAvailable" in request or exactly.text("allocationMode") not in ("", "ExactCount"):
         return DeviceRequest(exactly.text("deviceClassName"), None)
@@ -181,7 +179,7 @@ def _devices(spec: ObjectPart, driver: str) -> Iterator[PublishedDevice]:
 
 
 def _attributes(attributes: ObjectPart, domain: str) -> Iterator[tuple[str, str]]:
-    """Text of text, numbers, flags and versions; lists, which later versions have, are left out."""
+    """Text, numbers, flags and versions as text; lists, which later versions have, are left out."""
     for name in attributes:
         value = attributes.part(name)
         short = name.removeprefix(domain)

@@ -1,13 +1,12 @@
-"""What an API server sends, taken apart: pages of a list, events of a watch, who an object is. Pure.
+"""Answers of an API server: pages of a list, whole or object by object, events of a watch, identities. Pure.
 
 Shapes: Kubernetes API concepts, "Efficient detection of changes" and "Retrieving large results sets in
 chunks" (kubernetes.io/docs/reference/using-api/api-concepts).
 
-A list answer that is not read as a whole, object by object: one bad object hides no other. Pure.
-
-Whoever may create objects can make one that no parser takes: opaque parameters nested a thousand deep, a
-number of five thousand digits. And one that is too large to be read at all stands in an answer whose head,
-which Go writes first, still says where the list goes on.
+A list answer that cannot be parsed as a whole is read object by object, so that one bad object hides no
+other. A client who may create objects can make one that no parser accepts: opaque parameters nested a
+thousand deep, a number of five thousand digits. An answer with an object that is too large to be read at all
+has a head, which Go writes first, from which the list can be continued.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ from typing import Any, Final, NamedTuple
 from gpucost.domain.errors import GpuCostError
 
 Object = Mapping[str, Any]
-"""An object as the API writes it, or what was kept of it. Never changed once it is known."""
+"""An object as the API writes it, or the part of it that is kept. Never changed once it is stored."""
 
 
 class Unreadable(GpuCostError):
-    """Something the server sent makes no sense; it is skipped. ``reason`` is one word for a metric's label:
+    """Something the server sent is not valid; it is skipped. ``reason`` is one word for a metric's label:
 
-    ``bad_line`` (not JSON, or cut), ``bad_event`` (no type, or an unknown one), ``bad_object`` (no uid,
-    not even an object, or nothing a parser takes), ``too_large`` (larger than an answer may be), ``bad_list``
-    (not a list answer), ``too_many`` (a list without an end).
-    ``uid`` is empty where it is not known.
+    ``bad_line`` (not JSON, or cut), ``bad_event`` (no type, or an unknown one), ``bad_object`` (no uid, not
+    even an object, or nothing a parser takes), ``too_large`` (larger than an answer may be), ``bad_list``
+    (not a list answer), ``too_many`` (a list without an end). ``uid`` is empty where it is not known.
     """
 
     def __init__(self, reason: str, uid: str = "") -> None:
@@ -51,7 +49,7 @@ class EventType(StrEnum):
 
 
 class WatchEvent(NamedTuple):
-    """One line of a watch. Of an ERROR, ``object`` is a Status."""
+    """One line of a watch. The ``object`` of an ERROR is a Status."""
 
     type: EventType
     object: Object
@@ -59,8 +57,8 @@ class WatchEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One answer to a list. ``token`` is empty on the last page. ``unread`` are objects that are there and
-    cannot be read: why, and which, as far as that is known."""
+    """One answer to a list. ``token`` is empty on the last page. ``unread`` are objects that exist and cannot
+    be read: why, and which, as far as that is known."""
 
     items: Sequence[Any]
     resource_version: str
@@ -69,7 +67,7 @@ class ListPage:
 
 
 class ObjectIdentity(NamedTuple):
-    """Which object, and which state of it. ``resource_version`` is empty when the object does not say."""
+    """The identity of an object, and of its state. ``resource_version`` is empty when the object has none."""
 
     uid: str
     resource_version: str
@@ -90,7 +88,7 @@ def parse_event(line: bytes) -> WatchEvent:
 
 
 def parse_page(answer: Any) -> ListPage:
-    """Raises ``Unreadable``: an answer that is no list must never pass for an empty one."""
+    """Raises ``Unreadable``: an answer that is not a list must never pass for an empty one."""
     metadata = answer.get("metadata") if isinstance(answer, dict) else None
     if not isinstance(metadata, dict) or "items" not in answer:
         raise Unreadable("bad_list")
@@ -107,7 +105,7 @@ def parse_page(answer: Any) -> ListPage:
 
 
 def identity(found: Any) -> ObjectIdentity:
-    """Raises ``Unreadable`` for what has no uid."""
+    """Raises ``Unreadable`` without a uid."""
     metadata = found.get("metadata") if isinstance(found, dict) else None
     uid = metadata.get("uid") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(uid, str) or not uid:
@@ -125,8 +123,8 @@ def resource_version(found: Object) -> str:
 def is_stale(version: str, known: str, *, or_same: bool = True) -> bool:
     """Whether ``version`` is older than ``known`` (or the same). False where the two cannot be compared.
 
-    Since Kubernetes 1.35 resource versions are promised to be comparable as integers (KEP-5504); every
-    release before kept them that way.
+    Since Kubernetes 1.35 resource versions are defined to be comparable as integers (KEP-5504); in all
+    earlier releases they were so in fact.
     """
     if not (_is_number(version) and _is_number(known)):
         return False
@@ -138,7 +136,7 @@ def _is_number(version: str) -> bool:
 
 
 _DECODER = json.JSONDecoder()
-# Matches everywhere, if only nothing: so what it returns is never None.
+# Matches everywhere, if only the empty text, so the result is never None.
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _MARK = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
@@ -154,7 +152,7 @@ _SKIPPED: Final = _Skipped()
 
 
 def page_of(body: bytes) -> ListPage:
-    """A list answer; objects in it that cannot be read are ``unread``. Raises ``Unreadable`` for what is no
+    """A list answer; objects in it that cannot be read are ``unread``. Raises ``Unreadable`` if it is not a
     whole list answer."""
     try:
         return parse_page(json.loads(body))
@@ -163,8 +161,8 @@ def page_of(body: bytes) -> ListPage:
 
 
 def head_of(body: bytes) -> ListPage:
-    """The beginning of a list answer of one object that is too large: where the list goes on, and which
-    object it is. Raises ``Unreadable`` where it does not say."""
+    """The head of a list answer with one object that is too large: where the list continues, and which object
+    it is. Raises ``Unreadable`` where that is missing."""
     reader, answer, uid = _EventReader(body.decode("utf-8", "replace")), {}, ""
     with suppress(Unreadable):
         for key in reader.members():
@@ -199,7 +197,7 @@ def _items(reader: _EventReader, unread: list[Unreadable]) -> Iterator[Any]:
 
 
 def _uid(text: str, at: int) -> str:
-    """Of the object that begins there, which need not be whole."""
+    """The uid of the object that begins there, which need not be complete."""
     reader = _EventReader(text, at)
     with suppress(Unreadable):
         for key in reader.members():
@@ -211,7 +209,7 @@ def _uid(text: str, at: int) -> str:
 
 
 class _EventReader:
-    """Goes through JSON text; ``at`` is where. What is not JSON raises ``Unreadable``."""
+    """Reads JSON text; ``at`` is the position. Raises ``Unreadable`` for text that is not JSON."""
 
     def __init__(self, text: str, at: int = 0) -> None:
         self.text, self.at = text, at
@@ -223,7 +221,8 @@ class _EventReader:
         return self.text[self.at : self.at + 1]
 
     def members(self) -> Iterator[str]:
-        """The keys of the object that begins here; whoever takes one reads its value before the next."""
+        """The keys of the object that begins here; the caller reads the value of a key before the next
+        one."""
         for _ in self._parts("{", "}"):
             key = self.value()
             self._take(":")
@@ -231,7 +230,7 @@ class _EventReader:
             yield key if isinstance(key, str) else ""
 
     def elements(self) -> Iterator[None]:
-        """Once for each value of the array that begins here, in the same way."""
+        """Yields once for each value of the array that begins here; the caller reads it before the next."""
         yield from self._parts("[", "]")
 
     def value(self) -> Any:
@@ -263,7 +262,7 @@ class _EventReader:
         self.at += 1
 
     def _end(self) -> int:
-        """Where the value that begins here ends, by its brackets."""
+        """The end of the value that begins here, by its brackets."""
         if self.text[self.at : self.at + 1] not in _OPENING:
             scalar = _SCALAR.match(self.text, self.at)
             if scalar is None:

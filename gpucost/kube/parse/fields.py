@@ -1,6 +1,6 @@
-"""Reading the fields of an API object, none of which can be trusted to be there or to make sense.
+"""Reading the fields and label selectors of an API object, without trusting any to be present or valid.
 
-Label selectors (kubernetes, apimachinery, meta/v1 LabelSelector).
+Label selectors are those of kubernetes, apimachinery, meta/v1 LabelSelector.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _STATUS = {"True": True, "False": False}
 
 
 class ObjectPart:
-    """A mapping somewhere in an object, and the way to it for messages. Flaws gather at the root.
+    """A mapping somewhere in an object, and its path for messages. Flaws are collected at the root.
 
-    What is missing or null is given as empty; what is there and of another form is a flaw, and empty too.
+    A missing or null field is returned as empty; a field of another form is a flaw, and empty too.
     """
 
     __slots__ = ("_found", "_index", "_key", "_parent", "flaws")
@@ -64,7 +64,7 @@ class ObjectPart:
         return (key for key in self._found if isinstance(key, str))
 
     def raw(self, key: str) -> Any:
-        """As it is; None when missing."""
+        """The raw value; None when missing."""
         return self._found.get(key)
 
     def part(self, key: str) -> ObjectPart:
@@ -182,9 +182,9 @@ class ObjectPart:
         return read
 
     def amount(self, key: str, resource: str, quantity: object) -> int | None:
-        """One quantity of ``resource``; None with a flaw when it is none. ``key`` is for the message."""
+        """One quantity of ``resource``; None with a flaw when it is not valid. ``key`` is for the message."""
         try:
-            # Names are of any length, and of those only cpu makes a difference.
+            # Names are of any length, and only cpu makes a difference.
             unit = CPU if resource == CPU else ""
             return _amount(unit, quantity if isinstance(quantity, str) else _number(quantity))
         except InputError as error:
@@ -192,21 +192,22 @@ class ObjectPart:
             return None
 
     def flaw(self, key: str, value: object, allowed: str) -> None:
-        """Note that ``key`` makes no sense. Some are enough to see that an object is broken.
-        A Remark is shown as it is."""
+        """Record that ``key`` is not valid. Only some flaws are kept, enough to see that an object is broken.
+        An ErrorRemark is shown as it is."""
         if len(self.flaws) < MOST_FLAWS:
             shown = value if isinstance(value, ErrorRemark) else _shown(value)
             self.flaws.append(FieldFlaw(self.where(key), shown, allowed))
 
     def where(self, key: str) -> str:
-        """The way to ``key`` from the root: ``spec.containers[0].resources``."""
+        """The path of ``key`` from the root: ``spec.containers[0].resources``."""
         own = self._key if self._index is None else f"{self._key}[{self._index}]"
         here = f"{own}.{key}" if own and key else own or key
         return here if self._parent is None else self._parent.where(here)
 
 
 def meta(found: ObjectPart, annotations: frozenset[str] | None = None) -> ObjectMeta:
-    """``metadata`` of an object; of its annotations only those named (None: all but what kubectl wrote).
+    """``metadata`` of an object; of its annotations only those in ``annotations`` (None: all but kubectl's
+    own).
 
     Raises Unreadable for an object without a uid or a name.
     """
@@ -244,14 +245,14 @@ def conditions(status: ObjectPart, key: str = "conditions") -> dict[str, StatusC
 
 
 class _Shared(dict[str, int]):
-    """A mapping that can be referred to without holding it."""
+    """A mapping that can be held by a weak reference."""
 
     __slots__ = ("__weakref__",)
 
 
 def shared(resources: Resources) -> Resources:
-    """The one mapping that all equal ones share, while something uses it: thousands of pods ask for the
-    same."""
+    """One mapping shared by all equal ones for as long as it is used: thousands of pods have equal
+    requests."""
     key = tuple(sorted(resources.items()))
     found = _SHARED.get(key)
     if found is None:
@@ -263,7 +264,7 @@ _SHARED: WeakValueDictionary[tuple[tuple[str, int], ...], _Shared] = WeakValueDi
 
 
 def _owner(references: list[ObjectPart]) -> OwnerReference | None:
-    """The controller; the only owner where none says it is."""
+    """The controller; the only owner where none is marked as controller."""
     controllers = [each for each in references if each.flag("controller")]
     chosen = controllers or (references if len(references) == 1 else [])
     if not chosen or not chosen[0].text("uid"):
@@ -273,7 +274,7 @@ def _owner(references: list[ObjectPart]) -> OwnerReference | None:
 
 
 def _number(value: object) -> str:
-    """A number as text; nothing for what is none."""
+    """A number as text; empty if it is not a number."""
     return _shown(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
@@ -307,10 +308,11 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def label_selector(part: ObjectPart, key: str) -> tuple[SelectorRequirement, ...] | None:
-    """Requirements of the selector at ``key`` that must all hold; an empty one has none, and matches all.
+    """Requirements of the selector at ``key`` that must all hold; an empty selector has none, and matches
+    all.
 
-    None, which matches nothing, where there is no selector, and with a flaw where any of it makes no sense:
-    what is left would match more than was meant.
+    None, which matches nothing, where there is no selector, and with a flaw where any part of it is not
+    valid: the rest alone would match more than was meant.
     """
     if key not in part:
         return None

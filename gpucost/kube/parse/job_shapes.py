@@ -35,7 +35,8 @@ class JobShape:
 
 
 def shape(job_kind: JobKind, root: ObjectPart) -> JobShape:
-    """Of a whole object. Without pods there is no gang, and one of a single pod has a gang of 1."""
+    """The shape of a whole object. Without pods there is no gang, and a job of a single pod has a gang of
+    1."""
     found = _SHAPES[job_kind](root)
     return found if found.gang_size else JobShape(found.pod_sets, None, found.gangs, found.priority_class)
 
@@ -71,7 +72,7 @@ def pod_set_of(
 
 
 def _stated(holder: ObjectPart, *fields: str) -> Mapping[str, int | str]:
-    """Those of the fields that are there: whole numbers and text."""
+    """Those of the fields that are present: whole numbers and text."""
     found = ((key, holder.raw(key)) for key in fields)
     return {key: value for key, value in found if isinstance(value, (int, str)) and value is not True}
 
@@ -125,7 +126,7 @@ def _replicated_job(replicated: ObjectPart) -> PodSet:
 
 
 def _train_job(root: ObjectPart) -> JobShape:
-    """Its templates are in its runtime. An MPI launcher beside the nodes is not counted in the gang."""
+    """Its templates are in its runtime. An MPI launcher beside the nodes does not count in the gang."""
     return JobShape(gang_size=root.part("spec").part("trainer").count("numNodes") or None)
 
 
@@ -190,7 +191,7 @@ def _ray_workers(group: ObjectPart, scales: bool) -> PodSet:
 
 def _ray_job(root: ObjectPart) -> JobShape:
     """The submitter, which waits for the cluster, is not in the gang; it is left out where KubeRay's own
-    template is used, which asks for no GPUs. A job on a cluster that is there already wants nothing else."""
+    template is used, which asks for no GPUs. A job on an existing cluster wants nothing else."""
     spec = root.part("spec")
     cluster = _ray(spec.part("rayClusterSpec"))
     template = spec.part("submitterPodTemplate")

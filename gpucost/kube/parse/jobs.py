@@ -1,9 +1,8 @@
-"""What the status of a job says: how many pods it has, since when it runs, when it ended.
+"""Parsers of jobs of every kind, and of their status: how many pods a job has, since when it runs, when it
+ended.
 
-The API leaves out counters that are 0. So where a status has been written at all, a counter that is missing
-is 0, unless its kind or version may not have it; where none has, nothing is known.
-
-Jobs of every kind, from an object of the API to a ``JobObject``.
+The API leaves out counters that are 0. So where a status has been written at all, a missing counter is 0,
+unless its kind or version may not have it; where no counter is present, the numbers are unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _STOPPED_NOTEBOOK = "kubeflow-resource-stopped"
 
 @dataclass(frozen=True, slots=True)
 class JobPodCounts:
-    """Pods, as in ``gpucost.cluster.objects.jobs.JobObject``."""
+    """Numbers of pods, as in ``gpucost.cluster.objects.jobs.JobObject``."""
 
     active: int | None = None
     ready: int | None = None
@@ -42,7 +41,7 @@ def counts(job_kind: JobKind, root: ObjectPart) -> JobPodCounts:
 
 
 def is_suspended(job_kind: JobKind, root: ObjectPart) -> bool:
-    """Whether somebody stopped it so that it can go on later."""
+    """Whether it is stopped so that it can go on later."""
     if job_kind is JobKind.VOLCANO_JOB:
         return root.part("status").part("state").text("phase") in _STOPPED_PHASES
     if job_kind is JobKind.NOTEBOOK:
@@ -54,7 +53,7 @@ def is_suspended(job_kind: JobKind, root: ObjectPart) -> bool:
 
 
 def started_ms(root: ObjectPart) -> int | None:
-    """Since when it runs, as its controller says; None where its kind does not say."""
+    """Since when it runs, according to its controller; None where its kind does not report it."""
     return root.part("status").instant("startTime")
 
 
@@ -111,7 +110,7 @@ def _total(listed: Iterable[ObjectPart], key: str) -> int:
 
 
 def _ray_cluster(status: ObjectPart) -> JobPodCounts:
-    """Workers only: the head is not counted. Older versions of KubeRay do not say how many are ready."""
+    """Workers only: the head is not counted. Older versions of KubeRay do not report how many are ready."""
     return JobPodCounts(
         _optional(status, "availableWorkerReplicas"), _optional(status, "readyWorkerReplicas")
     )
@@ -181,11 +180,11 @@ KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
 def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], JobObject]:
-    """The parser of one collection: items of typed lists do not say of what kind they are.
+    """The parser of one collection: items of typed lists lack their kind.
 
-    The version of ``api_version`` is only handed on: the fields that are read are the same in all that were
-    released. Raises InputError for a kind that is no job; the parser raises Unreadable for an object without
-    a uid or a name.
+    The version of ``api_version`` is only passed on: the fields that are read are the same in all released
+    versions. Raises InputError for a kind that is not a job; the parser raises Unreadable for an object
+    without a uid or a name.
     """
     found_kind = job_kind(api_version, kind)
     if found_kind not in JOB_KINDS:

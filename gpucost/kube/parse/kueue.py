@@ -157,7 +157,7 @@ def _groups(spec: ObjectPart) -> tuple[tuple[ResourceGroup, ...], dict[FlavorRes
 
 
 def _quota(part: ObjectPart, key: FlavorResource) -> FlavorQuota | None:
-    """None without a nominal quota. A limit that makes no sense counts as not set."""
+    """None without a nominal quota. A limit that is not valid counts as not set."""
     nominal = part.amount("nominalQuota", key.resource, part.raw("nominalQuota"))
     if nominal is None:
         return None
@@ -165,7 +165,7 @@ def _quota(part: ObjectPart, key: FlavorResource) -> FlavorQuota | None:
 
 
 def _uses(status: ObjectPart, list_: str) -> dict[FlavorResource, FlavorUsage]:
-    """Those whose total can be read."""
+    """The entries whose total can be read."""
     read = {}
     for key, each in _by_resource(_flavors(status, list_)):
         total = _amount(each, "total", key)
@@ -175,13 +175,13 @@ def _uses(status: ObjectPart, list_: str) -> dict[FlavorResource, FlavorUsage]:
 
 
 def _flavors(part: ObjectPart, list_: str) -> list[tuple[str, list[ObjectPart]]]:
-    """Resources by flavor; flavors without a name are passed over."""
+    """Resources by flavor; flavors without a name are skipped."""
     named = [(flavor.text("name"), flavor) for flavor in part.parts(list_)]
     return [(name, flavor.parts("resources")) for name, flavor in named if name]
 
 
 def _by_resource(flavors: list[tuple[str, list[ObjectPart]]]) -> Iterator[tuple[FlavorResource, ObjectPart]]:
-    """Every resource of every flavor; those without a name are passed over."""
+    """Every resource of every flavor; those without a name are skipped."""
     for flavor, resources in flavors:
         for each in resources:
             name = each.text("name")
@@ -221,7 +221,7 @@ def _checks(spec: ObjectPart) -> dict[str, tuple[str, ...]]:
 
 
 def _weight(spec: ObjectPart) -> Fraction:
-    """1 where it is not given or makes no sense."""
+    """1 where it is missing or not valid."""
     found = _quantity(spec.part("fairSharing"), "weight")
     return Fraction(1) if found is None else found
 
@@ -248,6 +248,6 @@ def _quantity(part: ObjectPart, key: str) -> Fraction | None:
 
 
 def _counted(part: ObjectPart, key: str) -> int | None:
-    """None where it does not say, or makes no sense."""
+    """The number; None where it is missing or not valid."""
     found = part.count(key, -1)
     return None if found < 0 else found

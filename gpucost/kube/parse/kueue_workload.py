@@ -1,9 +1,9 @@
-"""Which topology domains Kueue gave a pod set, from either form to the same list.
+"""Parser of Kueue's Workloads and their topology assignments, of v1beta1 and v1beta2 alike (kueue v0.19.2,
+apis/kueue/v1beta2/workload_types.go).
 
-v1beta1 lists the domains. v1beta2 lists slices of domains that have something in common: per level one value
-for all, or one each with a common prefix and suffix (kueue v0.19.2, apis/kueue/v1beta2, TopologyAssignment).
-
-Kueue's Workloads, of v1beta1 and v1beta2 alike (kueue v0.19.2, apis/kueue/v1beta2/workload_types.go).
+Both forms of a topology assignment give the same list of domains. v1beta1 lists the domains. v1beta2 lists
+slices of domains that have something in common: per level one value for all, or one each with a common prefix
+and suffix (kueue v0.19.2, apis/kueue/v1beta2, TopologyAssignment).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONGEST = f"at most {_LONGEST_AFFIX} characters"
 
 
 def domain_counts(found: ObjectPart) -> tuple[DomainCount, ...]:
-    """Pods by domain, sorted. Empty, with a flaw, where any of it makes no sense: a part would mislead.
+    """Pods by domain, sorted. Empty, with a flaw, where any of it is not valid: a part would mislead.
 
     The CRD's limits on levels and lengths keep the result in proportion to what was read; values that are
     given one by one limit how many domains a slice can have.
@@ -68,7 +68,7 @@ def _slice(part: ObjectPart, levels: int) -> list[DomainCount]:
     if len(by_level) != levels:
         part.flaw("valuesPerLevel", len(by_level), f"{levels} entries, one per level")
     elif not domains or (listed or {1}) != {domains}:
-        # Domains without a value of their own would all be the same one.
+        # Domains without a value of their own would all be the same.
         part.flaw("domainCount", domains, "as many as there are individual values")
     else:
         values = zip(*(_listed(each, domains) for each in by_level), strict=True)
@@ -191,7 +191,7 @@ def _topology(request: ObjectPart) -> Mapping[str, str]:
 
 
 def _assignments(admission: ObjectPart, pod_sets: tuple[PodSet, ...]) -> tuple[PodSetAssignment, ...]:
-    """Admissions that older Kueue wrote have no count: then it is all of the pod set."""
+    """Admissions written by older versions of Kueue have no count: then it is the whole pod set."""
     sizes = {each.name: each.count for each in pod_sets}
     return tuple(_assignment(each, sizes) for each in admission.parts("podSetAssignments"))
 

@@ -1,18 +1,18 @@
-"""Pods of the API as ``cluster.pods.Pod``: what they ask for, and from when to when they hold it.
+"""Parser of pods (``cluster.objects.pods.Pod``): what they request, and from when to when they hold it.
 
-When a pod in a terminal phase ended, by the first of these that applies:
+The end of a pod in a terminal phase is the first of these that applies:
 
 1. All its containers finished, each at a known time, or an init container failed for good: the last of these.
    Once the main containers have, the times of init containers that have ended too are not needed.
 2. Signs of an end, of which the latest counts, but no earlier than containers that are known to have ended:
    DisruptionTarget turned True (the pod was evicted, preempted or lost with its node), or
-   PodReadyToStartContainers turned False (its sandbox is gone) after everything that is known of containers.
-   A condition that was never True has the time of the pod's start (kubelet/status), which says nothing.
-   Where the write of 4 is known, signs count only shortly before it: an evicted pod may run on for long.
+   PodReadyToStartContainers turned False (its sandbox is gone) after all known times of containers. A
+   condition that was never True has the time of the pod's start (kubelet/status), which proves nothing. Where
+   the write of 4 is known, signs count only shortly before it: an evicted pod may run on for long.
 3. The kubelet refused it: ``status.startTime``.
-4. The last write of whoever wrote its phase (``metadata.managedFields``). That is no earlier than the end,
+4. The last write by the writer of its phase (``metadata.managedFields``). That is no earlier than the end,
    since a kubelet writes a terminal phase when nothing runs any more; and mostly only seconds later.
-5. Not known.
+5. Unknown.
 
 Ready and ContainersReady are no signs: a kubelet that turns their reason to PodFailed leaves the time when
 the pod first stopped being ready, by its probe, a crash or the first of its containers that ended.
@@ -49,8 +49,8 @@ POD_ANNOTATIONS = frozenset(
         "volcano.sh/preemptable",
     }
 )
-"""Annotations that say which job, gang or queue a pod belongs to, and whether Volcano may evict it. Others
-are not kept."""
+"""Annotations that name the job, gang or queue of a pod, and whether Volcano may evict it. Others are not
+kept."""
 
 _PHASES = {phase.value: phase for phase in PodPhase}
 _RESTARTING_ALL = "RestartingAllContainers"
@@ -64,18 +64,18 @@ _REFUSALS = frozenset(
 )
 """``status.reason`` of pods that a kubelet does not admit (kubelet/lifecycle and its admit handlers)."""
 REFUSED_MESSAGE = "Pod was rejected"
-"""How ``status.message`` of such a pod begins."""
+"""The beginning of ``status.message`` of such a pod."""
 
 _REFUSED_FOR_LACK = "OutOf"
 _SOON_MS = 60_000
 
 
 class _Container(NamedTuple):
-    """Where a container stands. ``waits_for`` is empty unless it waits; times are None when not known.
+    """The state of a container. ``waits_for`` is empty unless it waits; times are None when not known.
 
-    ``has_run`` says that it was started at least once, the last time at ``begun_ms``. ``exit_code`` is None
-    unless it has ended now. ``ended_before_ms`` is when the run before ended, of one that has ended now at a
-    time that is not known.
+    ``has_run``: it was started at least once, the last time at ``begun_ms``. ``exit_code`` is None unless it
+    has ended now. ``ended_before_ms`` is the end of the previous run of a container that has ended now at an
+    unknown time.
     """
 
     name: str
@@ -171,7 +171,7 @@ def _phase(
     main: Sequence[_Container],
     is_deleted: bool,
 ) -> PodPhase:
-    """``status.phase``, unless that says Running while nothing runs and nothing will.
+    """``status.phase``, unless it is Running while no container runs or will run.
 
     The kubelet holds back a terminal phase until it has cleaned up (kubernetes, kubelet/status,
     mergePodStatus). What the phase will be then is known from its containers (kubelet_pods.go, getPhase):
@@ -212,9 +212,9 @@ def _starts_again(spec: ObjectPart, containers: Mapping[str, ObjectPart], ended:
 def _bound(status: ObjectPart, its_conditions: Conditions, created_ms: int) -> int:
     """When a pod that has a node was given it.
 
-    Who writes ``spec.nodeName`` without the scheduler (static pods, some controllers) leaves the condition to
-    the kubelet. Until that writes it, the pod holds its node from the kubelet's first look, or, before that,
-    from when it was last known to have none.
+    Where ``spec.nodeName`` is written without the scheduler (static pods, some controllers), the condition is
+    left to the kubelet. Until that writes it, the pod holds its node from the time the kubelet first saw it,
+    or, before that, from when it was last known to have none.
     """
     scheduled = its_conditions.get("PodScheduled")
     since_ms = scheduled.since_ms if scheduled is not None else None
@@ -233,7 +233,8 @@ def _ended(
     main: Sequence[_Container],
     bound_ms: int | None,
 ) -> int | None:
-    """When a pod in a terminal phase ended, by the rules above; never before ``bound_ms``."""
+    """When a pod in a terminal phase ended, by the rules in the head of this module; never before
+    ``bound_ms``."""
     spec, status = root.part("spec"), root.part("status")
     ran = [each for each in (*started, *main) if each.has_run]
     ends = (each.ended_before_ms if each.ended_ms is None else each.ended_ms for each in ran)
@@ -257,21 +258,22 @@ def _ended(
 
 
 def _are_all_over(spec: ObjectPart, main: Sequence[_Container]) -> bool:
-    """Whether all containers have ended now. One that waits, though it ended before, holds its node on."""
+    """Whether all containers have ended now. A container that waits, though it ended before, keeps its
+    node."""
     is_complete = len(main) >= max(1, len(spec.parts("containers")))
     return is_complete and all(each.exit_code is not None for each in main)
 
 
 def _has_failed_at_start(spec: ObjectPart, started: Sequence[_Container]) -> bool:
-    """Whether an init container failed that is not started again: then no other ever starts."""
+    """Whether an init container failed that is not restarted: then no other ever starts."""
     failed = [each for each in started if each.exit_code]
     named = _by_name(spec.parts("initContainers")) if failed else {}
     return bool(failed) and not all(_starts_again(spec, named, each) for each in failed)
 
 
 def _signs(its_conditions: Conditions, begun_ms: int, ended_ms: int) -> list[int]:
-    """When conditions turned that tell of the end; ``begun_ms`` and ``ended_ms`` are the last start and end
-    of a container that are known."""
+    """When the conditions turned that prove the end; ``begun_ms`` and ``ended_ms`` are the last known start
+    and end of a container."""
     signs = []
     if is_true(its_conditions, "DisruptionTarget"):
         disrupted_ms = its_conditions["DisruptionTarget"].since_ms
@@ -287,9 +289,8 @@ def _signs(its_conditions: Conditions, begun_ms: int, ended_ms: int) -> list[int
 def _told(root: ObjectPart, signs: list[int], alive_ms: int, *, has_run: bool) -> int | None:
     """The end by signs, by the refusal, or else by the last write of the phase; None where none is known.
 
-    ``alive_ms`` is the last time that is known of containers. A kubelet that refuses a running pod anew,
-    after the node's restart, drops what was known of its containers: such a pod was refused long after its
-    start.
+    ``alive_ms`` is the last known time of its containers. A kubelet that refuses a running pod again, after
+    the node's restart, drops the status of its containers: such a pod was refused long after its start.
     """
     status, written_ms = root.part("status"), _phase_written(root)
     if written_ms is not None:
@@ -312,7 +313,7 @@ def _is_refused(status: ObjectPart) -> bool:
 
 
 def _phase_written(root: ObjectPart) -> int | None:
-    """When the writer of ``status.phase`` last changed anything."""
+    """When the writer of ``status.phase`` last changed any field."""
     times = [
         each.instant("time")
         for each in root.part("metadata").parts("managedFields")
@@ -329,7 +330,7 @@ def _waiting(its_conditions: Conditions) -> PodWaitReason | None:
 
 
 def _grace(root: ObjectPart, spec: ObjectPart) -> int | None:
-    """As it was asked for when it was told to stop, else as its spec has it."""
+    """The grace period of its deletion request, else that of its spec."""
     asked = root.part("metadata")
     key = "deletionGracePeriodSeconds"
     seconds = asked.whole(key) if key in asked else spec.whole("terminationGracePeriodSeconds")
@@ -348,7 +349,7 @@ def _stuck(status: ObjectPart, containers: Sequence[_Container]) -> str:
 
 
 def _claims(spec: ObjectPart, status: ObjectPart) -> tuple[str, ...]:
-    """Names of the ResourceClaims that exist for it: those named, and those made from templates so far."""
+    """Names of the ResourceClaims that exist for it: those it names, and those made from templates so far."""
     wanted = spec.parts("resourceClaims")
     if not wanted:
         return ()

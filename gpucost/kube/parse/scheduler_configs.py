@@ -1,20 +1,18 @@
-"""Which objects say how Kueue and Volcano are configured and which version runs; how their text is read.
+"""Configurations and versions of Kueue and Volcano: which objects contain them, and how their text is read.
 
 Kueue: ConfigMap ``kueue-manager-config`` and Deployment ``kueue-controller-manager``, in ``kueue-system``
 (kueue v0.19.2, config/components/manager, charts/kueue/templates/manager). Volcano: ConfigMap
 ``<release>-scheduler-configmap`` and Deployment ``<release>-scheduler``, in ``volcano-system`` (volcano
-v1.15.1, installer/helm/chart/volcano/templates/scheduler.yaml). Names differ between installations, so what
-comes without one that was asked for is known by what is in it.
+v1.15.1, installer/helm/chart/volcano/templates/scheduler.yaml). Names differ between installations, so an
+object that was not requested by name is recognised by its content.
 
-Kueue's Configuration (config.kueue.x-k8s.io v1beta1 and v1beta2), as far as it decides who is admitted.
-
+Kueue's Configuration (config.kueue.x-k8s.io v1beta1 and v1beta2) is read as far as it decides admission.
 Fields and defaults: kueue v0.19.2, apis/config/v1beta2/{configuration_types,defaults}.go, and of v1beta1,
 which differs in ``fairSharing.enable`` and ``waitForPodsReady.{enable,blockAdmission}``.
 
-volcano-scheduler.conf: actions, plugins in tiers, and their arguments.
-
-Form: volcano v1.15.1, pkg/scheduler/conf/scheduler_conf.go; where it cannot be read Volcano's own fallback
-has the same actions and plugins as its chart, but for binpack (pkg/scheduler/util.go).
+Of volcano-scheduler.conf actions, plugins in tiers, and their arguments are read. Form: volcano v1.15.1,
+pkg/scheduler/conf/scheduler_conf.go; where it cannot be read Volcano's own fallback has the same actions and
+plugins as its chart, but for binpack (pkg/scheduler/util.go).
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ KUEUE_GROUP = "config.kueue.x-k8s.io"
 KUEUE_IMAGE, VOLCANO_IMAGE = "kueue", "vc-scheduler"
 
 MOST_CHARS = 1 << 20
-"""Of one configuration: no ConfigMap holds more."""
+"""The greatest size of one configuration: no ConfigMap holds more."""
 
 _IMAGE = re.compile(rf"(?:.*/)?({KUEUE_IMAGE}|{VOLCANO_IMAGE})(?::([A-Za-z0-9_][A-Za-z0-9_.-]*))?(?:@.*)?")
 _TAG = re.compile(r"[^@]*/[^@/:]*:([A-Za-z0-9_][A-Za-z0-9_.-]*)(?:@.*)?")
@@ -60,7 +58,7 @@ _TRUTHS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerDeployment:
-    """What a Deployment says: the version it runs (``v0.19.2``; empty where nothing says), and the feature
+    """The facts of a Deployment: the version it runs (``v0.19.2``; empty where unknown), and the feature
     gates among its arguments."""
 
     version: str = ""
@@ -71,9 +69,9 @@ NOT_DEPLOYED = SchedulerDeployment()
 
 
 def document(text: str) -> Mapping[str, Any] | None:
-    """The mapping that a configuration is; None where it is none, or cannot be read.
+    """The mapping of a configuration; None where it is not one, or cannot be read.
 
-    JSON, which is how a dump holds it, or YAML without aliases, merge keys and tags.
+    JSON, which is the form in a dump, or YAML without aliases, merge keys and tags.
     """
     if len(text) > MOST_CHARS:
         return None
@@ -88,12 +86,13 @@ def document(text: str) -> Mapping[str, Any] | None:
 
 
 def in_words(flaw: FieldFlaw) -> str:
-    """A value that makes no sense, so that its default is taken."""
+    """The description of an invalid value, in place of which the default is used."""
     return f"{flaw.field} is {flaw.value}, not {flaw.allowed}: taken as if it were not set"
 
 
 def kueue_text(config_map: Mapping[str, Any]) -> str | None:
-    """Kueue's Configuration; None in a ConfigMap of somebody else, such as JobSet, which has the same key."""
+    """Kueue's Configuration; None in the ConfigMap of another project, such as JobSet, which has the same
+    key."""
     text = config_text(config_map, KUEUE_KEY)
     if text is None:
         return None
@@ -104,7 +103,7 @@ def kueue_text(config_map: Mapping[str, Any]) -> str | None:
 
 
 def config_text(config_map: Mapping[str, Any], key: str) -> str | None:
-    """What a ConfigMap has under a key."""
+    """The text of a ConfigMap under a key."""
     data = config_map.get("data")
     text = data.get(key) if isinstance(data, dict) else None
     return text if isinstance(text, str) else None
@@ -129,8 +128,8 @@ def is_volcano_scheduler(deployment: Mapping[str, Any]) -> bool:
 
 
 def deployed(deployment: Mapping[str, Any]) -> SchedulerDeployment:
-    """Of the container with a known image, else the first: the image's tag, or the label
-    ``app.kubernetes.io/version`` where the tag is no version."""
+    """Version and gates of the container with a known image, else the first: the image's tag, or the label
+    ``app.kubernetes.io/version`` where the tag is not a version."""
     containers = _containers(deployment)
     if not containers:
         return NOT_DEPLOYED
@@ -145,7 +144,7 @@ def deployed(deployment: Mapping[str, Any]) -> SchedulerDeployment:
 
 
 def scheduler_image(image: object) -> str:
-    """``kueue:v0.19.2`` of the image of a scheduler, without its registry; empty for any other image."""
+    """``kueue:v0.19.2`` for the image of a scheduler, without its registry; empty for any other image."""
     found = _IMAGE.fullmatch(image) if isinstance(image, str) else None
     if found is None:
         return ""
@@ -192,10 +191,10 @@ _NOT_FOLLOWED = {
 
 
 def kueue_config(text: str | None, manager: SchedulerDeployment = NOT_DEPLOYED) -> KueueConfig:
-    """From the text of a Configuration (None: nobody could read it) and the Deployment of the manager.
+    """From the text of a Configuration (None: it could not be read) and the Deployment of the manager.
 
-    Never raises: what makes no sense is as if it were not set, and named in ``unread``, as are settings that
-    change decisions and are not followed. Gates of the Configuration go before those of arguments.
+    Never raises: an invalid setting counts as not set, and is named in ``unread``, as are settings that
+    change decisions and are not followed. Gates of the Configuration take precedence over those of arguments.
     """
     config = KueueConfig(manager.version, gates=manager.gates)
     if text is None:
@@ -313,14 +312,14 @@ _OTHERS = {
     "tdm": "lends nodes by time of day",
     "usage": "leaves out nodes in heavy use",
 }
-"""Plugins that can change who runs, or where, and what they do."""
+"""Plugins that can change which pods run, or where, and their effect."""
 _HARMLESS = frozenset({"resource-strategy-fit", "volume-binding"})
 _SWITCHES = ("enable", "enabled")
 _HARMLESS_ARGUMENTS = frozenset({"predicateErrorCacheEnable"})
 
 
 def volcano_config(text: str | None, scheduler: SchedulerDeployment = NOT_DEPLOYED) -> VolcanoConfig:
-    """From volcano-scheduler.conf (None: nobody could read it) and the Deployment of the scheduler.
+    """From volcano-scheduler.conf (None: it could not be read) and the Deployment of the scheduler.
 
     Never raises: see ``kueue_config``. ``arguments`` have the switches of plugins too, such as
     ``enablePreemptable``: ``"false"``.
@@ -380,6 +379,6 @@ def _unread_volcano(root: ObjectPart, config: VolcanoConfig) -> Iterator[str]:
 
 
 def _is_switched_off(plugin: str, name: str, value: str) -> bool:
-    """But for what the chart switches off itself: gangs and shares that protect no victims."""
+    """Except what the chart itself switches off: gangs and shares that protect no victims."""
     by_chart: Mapping[str, str] = {"gang": "enablePreemptable", "drf": "enablePreemptable"}
     return name.startswith(_SWITCHES) and value == "false" and by_chart.get(plugin) != name

@@ -1,4 +1,5 @@
-"""Pod specs, of pods and in the templates of jobs and Kueue workloads: what they ask for, where they fit."""
+"""Parser of pod specs, of pods and in the templates of jobs and Kueue workloads: requests, and where they
+fit."""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ TOPOLOGY_ANNOTATIONS = (
     *(_REQUIRED_TOPOLOGY, _PREFERRED_TOPOLOGY, _UNCONSTRAINED_TOPOLOGY),
     *(_GROUP, _SLICE, _SLICE_SIZE),
 )
-"""Of pod templates, and of pods that are in no job."""
+"""Annotations of pod templates, and of pods without a job."""
 _TRUTH = {**dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True)}
 _TRUTH |= dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False)
-"""As Go's strconv.ParseBool reads text."""
+"""Text as Go's strconv.ParseBool reads it."""
 _SIZE = re.compile("[0-9]{1,9}")
 _NO_TOPOLOGY: Mapping[str, str] = {}
 
@@ -52,13 +53,13 @@ _Key = tuple[
     bool,
 ]
 _TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
-"""Holds no template that nothing else holds: a tenant can make one of a megabyte, again and again."""
+"""The cache keeps no template alive: a tenant could create templates of a megabyte again and again."""
 
 
 def pod_template(spec: ObjectPart) -> PodTemplate:
-    """What a pod spec asks for. Equal templates are one object while something uses it.
+    """The requests and constraints of a pod spec. Equal templates are one object for as long as it is used.
 
-    Resources it asks 0 of are left out: that is as good as not asking.
+    Requests of 0 are left out: they equal no request.
     """
     affinity = spec.part("affinity")
     key = (
@@ -79,7 +80,7 @@ def pod_template(spec: ObjectPart) -> PodTemplate:
 
 
 def container_asks(spec: ObjectPart) -> tuple[ContainerRequest, ...]:
-    """Of the containers that have a name; init containers are left out."""
+    """The requests of the containers that have a name; init containers are left out."""
     return tuple(
         ContainerRequest(name, resources.amounts("requests"), resources.amounts("limits"))
         for each in spec.parts("containers")
@@ -138,7 +139,7 @@ def _requests(spec: ObjectPart) -> dict[str, int]:
 
 
 def _with_init_containers(total: dict[str, int], init_containers: list[ObjectPart]) -> dict[str, int]:
-    """The larger, by resource, of what runs for good and what runs at any step of the start.
+    """The larger, by resource, of what the containers need and what any step of the start needs.
 
     An init container that always restarts is a sidecar: it runs from its turn on, beside all that follows.
     """
@@ -149,7 +150,7 @@ def _with_init_containers(total: dict[str, int], init_containers: list[ObjectPar
         if container.text("restartPolicy") == "Always":
             _add(sidecars, asked)
             continue
-        # What a step does not ask itself, sidecars hold in the end too.
+        # What a step does not request itself, sidecars hold in the end too.
         for resource, amount in asked.items():
             most[resource] = max(sidecars.get(resource, 0) + amount, most.get(resource, 0))
     _add(total, sidecars)
@@ -166,7 +167,7 @@ def _asked(container: ObjectPart) -> dict[str, int]:
 
 def _override(total: dict[str, int], resources: ObjectPart) -> None:
     """Requests of the whole pod take the place of its containers' (Kubernetes 1.34); its limits only count
-    where no container asks."""
+    where no container has a request."""
     for resource, amount in resources.amounts("limits").items():
         if _is_of_whole_pod(resource):
             total.setdefault(resource, amount)
@@ -207,7 +208,7 @@ def _operator(requirement: ObjectPart) -> str:
 
 
 def tolerations(spec: ObjectPart) -> tuple[Toleration, ...]:
-    """Those by equality and existence; others are flaws, and tolerate nothing."""
+    """Tolerations with the operators Equal and Exists; others are flaws, and tolerate nothing."""
     read = []
     for each in spec.parts("tolerations"):
         operator = each.text("operator", "Equal") or "Equal"

@@ -1,7 +1,5 @@
-"""Volcano's PodGroups, Queues and HyperNodes (volcano v1.15.1, staging/src/volcano.sh/apis).
-
-PodGroups of Kubernetes itself and of the scheduler-plugins project. Volcano's own are parsed elsewhere.
-"""
+"""Parsers of Volcano's PodGroups, Queues and HyperNodes (volcano v1.15.1, staging/src/volcano.sh/apis), and
+of PodGroups of Kubernetes itself and of the scheduler-plugins project."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from gpucost.kube.parse.fields import (
 
 OTHER_PHASE = "Other"
 _NOT_FOLLOWED = ("subGroupPolicy",)
-"""Of a PodGroup: minimums and topologies of parts of it."""
+"""Fields of a PodGroup: minimums and topologies of parts of it."""
 _PHASES = ("", "Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
@@ -63,7 +61,7 @@ def volcano_pod_group(found: Object) -> PodGroup:
 
 
 def _phase(status: ObjectPart) -> str:
-    """``Other`` for one that Volcano does not have: who may write PodGroups may write their status too."""
+    """``Other`` for a phase that Volcano does not have: a writer of PodGroups may write their status too."""
     phase = status.text("phase")
     if phase in _PHASES:
         return phase
@@ -72,7 +70,7 @@ def _phase(status: ObjectPart) -> str:
 
 
 def volcano_queue(found: Object) -> VolcanoQueue:
-    """An empty capability, deserved or guarantee is as good as none, as for Volcano's plugins."""
+    """An empty capability, deserved or guarantee equals none, as for Volcano's plugins."""
     part = ObjectPart(found)
     identity, spec, status = meta(part), part.part("spec"), part.part("status")
     return VolcanoQueue(
@@ -109,7 +107,7 @@ def hyper_node(found: Object) -> HyperNode:
 
 
 def _amounts(part: ObjectPart, key: str) -> Resources | None:
-    """None where it does not say, or is no object."""
+    """The amounts; None where they are missing, or not an object."""
     read = part.amounts(key)
     return read if isinstance(part.raw(key), dict) else None
 
@@ -120,13 +118,13 @@ def _counts(part: ObjectPart) -> dict[str, int]:
 
 
 def _counted(part: ObjectPart, key: str) -> int | None:
-    """None where it does not say, or makes no sense."""
+    """The number; None where it is missing or not valid."""
     found = part.count(key, -1)
     return None if found < 0 else found
 
 
 def _topology(part: ObjectPart) -> dict[str, str]:
-    """The mode is ``hard`` where a topology is asked for and no mode given."""
+    """The mode is ``hard`` where a topology is requested without a mode."""
     if not part:
         return {}
     tier = _counted(part, "highestTierAllowed")
@@ -139,7 +137,7 @@ def _topology(part: ObjectPart) -> dict[str, str]:
 
 
 def _member(part: ObjectPart) -> tuple[str, str, str] | None:
-    """As of ``HyperNode.members``; None with a flaw for one that selects nothing."""
+    """As in ``HyperNode.members``; None with a flaw for a selector that selects nothing."""
     type_, selector = part.text("type"), part.part("selector")
     if "exactMatch" in selector:
         return type_, "exact", selector.part("exactMatch").text("name")

@@ -1,4 +1,4 @@
-"""YAML of dumps: what JSON has too, and nothing that grows while it is read.
+"""YAML of dumps: only what JSON has too, and nothing that expands while it is read.
 
 Values are made from the parser's events, one after another: PyYAML's own way from events to values calls
 itself for each level, in C, and ends the process where a file is nested deep enough; and a few lines of
@@ -49,11 +49,11 @@ class _Open:
 
 def documents(name: str, text: str, is_strict: bool = False, most_values: int | None = None) -> Iterator[Any]:
     """The value of each document. Times stay text, as in JSON. With ``is_strict`` a key that stands twice in
-    a mapping is refused, else the last counts; and text without quotes is what kubectl takes it for, else
-    what PyYAML does, which may have written the dump. ``most_values`` are keys, values, lists and mappings
-    in all.
+    a mapping is refused, else the last counts; and text without quotes is read as kubectl does, else as
+    PyYAML does, which may have written the dump. ``most_values`` are keys, values, lists and mappings in all.
 
-    Raises InputError naming the file, and what PyYAML raises for what is no YAML: YAMLError, ValueError.
+    Raises InputError naming the file, and what PyYAML raises for text that is not YAML: YAMLError,
+    ValueError.
     """
     if text.count("\n%") > MOST_DIRECTIVES:
         raise InputError(name, ErrorRemark("directives (%)"), _ALLOWED)
@@ -115,7 +115,7 @@ def _scalar(event: yaml.ScalarEvent, is_strict: bool) -> Any:
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> Any:
-    """What text without quotes stands for, as PyYAML writes and reads it."""
+    """The value of text without quotes, as PyYAML writes and reads it."""
     loader = yaml.SafeLoader("")
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     if tag not in _READ:
@@ -125,8 +125,8 @@ def _plain(text: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def _as_kubectl(text: str) -> Any:
-    """What it stands for to kubectl (sigs.k8s.io/yaml v1.6.0, goyaml.v2, resolve.go): ``y`` and ``on`` are
-    true, ``1e3`` is a number, ``017`` and ``0o17`` are 15, ``08`` is 8, and ``1:30`` is text."""
+    """The value of text without quotes to kubectl (sigs.k8s.io/yaml v1.6.0, goyaml.v2, resolve.go): ``y`` and
+    ``on`` are true, ``1e3`` is a number, ``017`` and ``0o17`` are 15, ``08`` is 8, and ``1:30`` is text."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -31,8 +31,8 @@ OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, GONE = 200, 400, 403, 404, 410
 class ApiServerRefusal(Exception):
     """The server answered with an error: a status, or an ERROR event in a watch.
 
-    ``relist`` says that the same watch would only be refused again. ``retry_after_s`` is what the server
-    asked for, None if it did not.
+    ``relist``: the same watch would only be refused again. ``retry_after_s`` is what the server requested,
+    None if it did not.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class ApiServerRefusal(Exception):
 
 
 class ListWatchCalls:
-    """Lists and watches over a transport, one at a time; ``close`` ends the one under way, from any thread.
+    """Lists and watches over a transport, one at a time; ``close`` ends the current one, from any thread.
 
-    Everything raises ``TransportError``, ``Unreadable`` or ``ApiServerRefusal``.
+    Every method raises ``TransportError``, ``Unreadable`` or ``ApiServerRefusal``.
     """
 
     def __init__(self, transport: KubeTransport, params: Mapping[str, str], clock: Callable[[], int]) -> None:
@@ -60,8 +60,8 @@ class ListWatchCalls:
     ) -> Iterator[ListPage]:
         """A list, page by page, ``size`` objects to a page at most; ``deadline`` makes the check of each.
 
-        A page that is too large is asked for again with half as many objects. One object that is too large
-        alone is left out, and said to be. After a page that could be read the next has twice as many again.
+        A page that is too large is requested again with half as many objects. One object that is too large
+        alone is left out and reported. After a page that could be read the next has twice as many again.
         """
         token, now = "", size
         while True:
@@ -138,8 +138,8 @@ class ListWatchCalls:
 
 
 def _without_object(error: TooLarge, token: str) -> ListPage:
-    """Raises ``error`` where it may not be one object, but a whole list from a server that knows no pages:
-    that must never pass for a list that ends here."""
+    """Raises ``error`` where it may not be one object, but a whole list from a server without pagination,
+    which must never pass for a list that ends here."""
     try:
         page = head_of(error.head)
     except Unreadable:
@@ -150,7 +150,8 @@ def _without_object(error: TooLarge, token: str) -> ListPage:
 
 
 def deadlines(monotonic: Callable[[], float], page_s: float, list_s: float) -> Callable[[], AnswerCheck]:
-    """Of the pages of a list that begins now: a page may take ``page_s`` seconds, all of them ``list_s``."""
+    """The checks of the pages of a list that begins now: a page may take ``page_s`` seconds, all of them
+    ``list_s``."""
     last = monotonic() + list_s
 
     def deadline() -> AnswerCheck:

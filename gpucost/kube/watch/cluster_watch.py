@@ -20,7 +20,7 @@ from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from gpucost.kube.watch.scheduler_reader import SchedulerReader
 
 _MS = 1_000_000
-# Objects of a page: large enough that 50,000 pods are a hundred requests, small enough for an API server.
+# Objects per page: large enough that 50,000 pods are a hundred requests, small enough for an API server.
 SETTINGS = ReflectorSettings(page_size=500, absent_s=60.0)
 
 _CLOSING_S = 5.0
@@ -33,7 +33,7 @@ OnChange: TypeAlias = Callable[[ObjectChange[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class WatchClocks:
-    """Unix nanoseconds, seconds that never go back, and a random number in [0, 1)."""
+    """Unix nanoseconds, monotonic seconds, and a random number in [0, 1)."""
 
     wall_ns: Callable[[], int] = time.time_ns
     monotonic_s: Callable[[], float] = time.monotonic
@@ -50,11 +50,11 @@ class _Watched:
 
 
 class ClusterWatch:
-    """Reads ``collections`` over ``transport``. ``on_change`` is told of every change of those named in it,
-    by their reflector's thread, and must be quick. With ``schedulers`` a snapshot says how these are
-    configured; without, their defaults are assumed.
+    """Reads ``collections`` over ``transport``. ``on_change`` is called with every change of the collections
+    named in it, by their reflector's thread, and must be quick. With ``schedulers`` a snapshot has their
+    configuration; without, their defaults are assumed.
 
-    Each collection is followed on its own: one that fails holds up no other, and its last state stays.
+    Each collection is followed on its own: one that fails delays no other, and its last state stays.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ClusterWatch:
         )
 
     def start(self) -> None:
-        """Begin to read all of them; once."""
+        """Begin to read all of them; call it once."""
         for each in self._watched:
             each.reflector.start()
         if self._schedulers is not None:
@@ -88,7 +88,7 @@ class ClusterWatch:
     def close(self) -> None:
         """Stop; the last state stays. May be called more than once.
 
-        Waits for ``_CLOSING_S`` at most: a thread that asks a server which says nothing is left behind.
+        Waits for ``_CLOSING_S`` at most: a thread that waits for a silent server is left behind.
         """
         self._closed.set()
         for each in self._watched:
@@ -100,8 +100,8 @@ class ClusterWatch:
             each.reflector.close(max(0.0, deadline - time.monotonic()))
 
     def wait(self, seconds: float) -> bool:
-        """Until every collection has been read once, found absent or forbidden; False when ``seconds`` pass,
-        or it is closed, before."""
+        """Wait until every collection has been read once, found absent or forbidden; False when ``seconds``
+        pass, or it is closed, before."""
         deadline = time.monotonic() + seconds
         while not all(map(_is_answered, self.statuses().values())):
             if time.monotonic() > deadline or self._closed.wait(0.02):
@@ -109,7 +109,7 @@ class ClusterWatch:
         return True
 
     def snapshot(self) -> ClusterState:
-        """All that is known now. Copies no object."""
+        """The present state of all collections. Copies no object."""
         schedulers = SchedulerConfigs() if self._schedulers is None else self._schedulers.configs
         parts: dict[str, list[Mapping[str, Any]]] = {}
         for each in self._watched:
@@ -119,7 +119,7 @@ class ClusterWatch:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a snapshot would hold other objects, or configurations of schedulers."""
+        """Changes whenever a snapshot would hold other objects, or configurations of schedulers."""
         objects = tuple(each.reflector.version for each in self._watched)
         return objects if self._schedulers is None else (*objects, self._schedulers.version)
 
@@ -128,13 +128,13 @@ class ClusterWatch:
         return {each.collection.name: _status(each) for each in self._watched}
 
     def counts(self) -> dict[str, int]:
-        """How many objects of each collection are known, by its name."""
+        """How many objects of each collection there are, by its name."""
         return {each.collection.name: len(each.reflector.snapshot()) for each in self._watched}
 
     def current(self, longest_silence_s: float) -> frozenset[str]:
-        """Names of the collections that are there, were read, and are not silent since longer than that.
+        """Names of the collections that exist, were read, and have not been silent for longer than that.
 
-        One whose server answers, and says nothing new for much longer, is not among them either.
+        A collection whose server answers, but sends nothing new for much longer, is not among them either.
         """
         now_ms = self._clocks.now_ms()
         stalled = {each.collection.name for each in self._watched if each.reflector.is_stalled}
@@ -148,16 +148,16 @@ class ClusterWatch:
         )
 
     def is_current(self, longest_silence_s: float) -> bool:
-        """Whether what must be known is: every required collection is current."""
+        """Whether every required collection is current."""
         return self.required <= self.current(longest_silence_s)
 
     @property
     def required(self) -> frozenset[str]:
-        """Names of the collections that nothing can be said without."""
+        """Names of the collections without which there is no result."""
         return frozenset(each.collection.name for each in self._watched if each.collection.required)
 
     def errors(self) -> dict[tuple[str, str], int]:
-        """What went wrong, by collection and reason."""
+        """Numbers of errors, by collection and reason."""
         counts: Counter[tuple[str, str]] = Counter()
         for each in self._watched:
             counts.update({(each.collection.name, why): n for why, n in each.reflector.errors.items()})
@@ -187,7 +187,7 @@ class ClusterWatch:
         )
 
     def _why_absent(self, collection: ApiCollection) -> str:
-        """Whether it is there after all, in versions that cannot be read."""
+        """Whether it exists after all, in versions that cannot be read."""
         return UNKNOWN_VERSION if self._versions(collection) else ""
 
     def _versions(self, collection: ApiCollection) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Which versions of a collection the server serves; a group may come, and change, while we run.
+"""Which versions of a collection the server serves, and all of its objects, listed once.
 
-Every object of a collection, once: what ``gpucost state`` needs, which asks and does not watch.
+A group may appear, and change, at run time. The list is for ``gpucost state``, which reads once and does not
+watch.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from gpucost.kube.watch.api_calls import (
 )
 
 KEPT_S = 300.0
-"""How long an answer is believed."""
+"""How long an answer is kept."""
 
 _TIMEOUT_S = 30.0
 
 
 class ApiDiscovery:
-    """Asks for API groups and what is in them, and keeps each answer for ``kept_s``.
+    """Queries API groups and their resources, and keeps each answer for ``kept_s``.
 
-    ``monotonic`` gives seconds, ``clock`` Unix nanoseconds. May be used from several threads. Everything
+    ``monotonic`` gives seconds, ``clock`` Unix nanoseconds. May be used from several threads. Every method
     raises ``TransportError``, ``ApiServerRefusal`` and ``Unreadable``; then the next call asks again.
     """
 
@@ -104,8 +105,8 @@ _WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class CollectionList(Generic[T]):
-    """What a collection holds; ``version`` is the one it was read in, empty where it is not served.
-    ``unread`` objects are there and could not be read."""
+    """The objects of a collection; ``version`` is the one it was read in, empty where it is not served.
+    ``unread`` objects exist and could not be read."""
 
     version: str
     items: tuple[T, ...]
@@ -121,11 +122,11 @@ class CollectionLister:
         self._wait = wait
 
     def all(self, collection: ApiCollection, take: Callable[[str, Object], T]) -> CollectionList[T]:
-        """All objects of ``collection`` in the best version that is served, each as ``take`` makes it of that
-        version and the object: no page is kept longer than it takes to read it.
+        """All objects of ``collection`` in the best version that is served, each converted by ``take`` from
+        that version and the object: no page is kept longer than it takes to read it.
 
         A list whose pages expire half-way is begun again, and so is one that the server is too busy for.
-        Raises TransportError, Refused or Unreadable.
+        Raises TransportError, ApiServerRefusal or Unreadable.
         """
         served = self._served(collection)
         for each, path in zip(collection.versions, collection.paths, strict=True):
@@ -138,7 +139,7 @@ class CollectionLister:
         return CollectionList("", ())
 
     def _served(self, collection: ApiCollection) -> tuple[str, ...]:
-        """Versions worth asking for. A server that does not say may serve any."""
+        """Versions worth trying. A server that does not list versions may serve any."""
         try:
             return self._discovery.versions_of(collection.group, collection.plural)
         except (ApiServerRefusal, Unreadable):
@@ -157,7 +158,7 @@ class CollectionLister:
         raise AssertionError("the last attempt returns or raises")
 
     def _pages(self, path: str, take: Callable[[Object], T]) -> tuple[tuple[T, ...], int]:
-        """What was taken, and how many objects could not be read."""
+        """The converted objects, and how many objects could not be read."""
         taken: list[T] = []
         unread = 0
         pages = self._calls.pages(path, _PAGE, _LIST_TIMEOUT_S, deadlines(time.monotonic, _PAGE_S, _LIST_S))

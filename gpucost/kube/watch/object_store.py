@@ -15,27 +15,28 @@ from gpucost.domain.errors import InputError
 from gpucost.kube.parse.events import Unreadable, identity, is_stale
 
 T = TypeVar("T")
-"""What is kept of an object: a trimmed dict, or what a parser made of it. Never changed once it is known."""
+"""The stored form of an object: a trimmed dict, or the result of a parser. Never changed once it is stored.
+"""
 
 _REMEMBERED_DELETIONS = 10_000
 
 
 class ObjectChangeKind(StrEnum):
-    """How the store came to differ."""
+    """How the store changed."""
 
     ADDED = "added"
     MODIFIED = "modified"
     DELETED = "deleted"
     VANISHED = "vanished"
-    """Deleted while nobody watched: a later list no longer holds it."""
+    """Deleted without a watch: a later list no longer has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[T]):
     """``object`` is the state now, or the last one known; ``previous`` the one before, None when ADDED.
 
-    ``seen_ns`` is when the server was last heard before the change counted: for VANISHED the last sign of
-    life before the gap, so that an interval closes there; else the arrival of the event or list.
+    ``seen_ns`` is when the server was last heard before the change counted: for VANISHED the last contact
+    before the gap, so that an interval closes there; else the arrival of the event or list.
     """
 
     kind: ObjectChangeKind
@@ -45,16 +46,16 @@ class ObjectChange(Generic[T]):
 
 
 class StoredObject(NamedTuple, Generic[T]):
-    """What is kept of an object."""
+    """The stored form of an object."""
 
     resource_version: str
     object: T
 
 
 class ObjectStore(Generic[T]):
-    """The newest state of every object. One thread writes; a view may go anywhere.
+    """The newest state of every object. One thread writes; a view may be used in any thread.
 
-    ``trim`` makes of an object what is to be kept of it; it may raise for one that makes no sense.
+    ``trim`` converts an object to its stored form; it may raise for an object that is not valid.
     """
 
     def __init__(self, trim: Callable[[dict[str, Any]], T]) -> None:
@@ -75,7 +76,7 @@ class ObjectStore(Generic[T]):
         return self._view
 
     def read(self, found: Any) -> tuple[str, StoredObject[T]]:
-        """The uid of an object, and what is to be kept of it. Raises ``Unreadable``."""
+        """The uid of an object, and its stored form. Raises ``Unreadable``."""
         uid, version = identity(found)
         try:
             return uid, StoredObject(version, self._trim(found))
@@ -83,11 +84,11 @@ class ObjectStore(Generic[T]):
             raise Unreadable("bad_object", uid) from error
 
     def kept(self, uid: str) -> StoredObject[T] | None:
-        """What is known of an object."""
+        """The stored form of an object."""
         return StoredObject(self._versions[uid], self._objects[uid]) if uid in self._objects else None
 
     def put(self, found: Any, now_ns: int) -> ObjectChange[T] | None:
-        """An ADDED or MODIFIED event; None when it tells nothing new. Raises ``Unreadable``."""
+        """An ADDED or MODIFIED event; None when it has nothing new. Raises ``Unreadable``."""
         uid, kept = self.read(found)
         known = self._versions.get(uid, self._deleted.get(uid, ""))
         if is_stale(kept.resource_version, known):
@@ -99,7 +100,8 @@ class ObjectStore(Generic[T]):
         return ObjectChange(kind, kept.object, previous, now_ns)
 
     def remove(self, found: Any, now_ns: int) -> ObjectChange[T] | None:
-        """A DELETED event, which holds the last state. None when it was not there. Raises ``Unreadable``."""
+        """A DELETED event, which holds the last state. None when the object was not stored. Raises
+        ``Unreadable``."""
         uid, version = identity(found)
         if is_stale(version, self._versions.get(uid, ""), or_same=False):
             return None
@@ -112,7 +114,7 @@ class ObjectStore(Generic[T]):
     def replace(
         self, listed: Mapping[str, StoredObject[T]], seen_ns: int, now_ns: int
     ) -> list[ObjectChange[T]]:
-        """A complete list, which is the truth: what it does not hold has vanished."""
+        """A complete list, which is authoritative: objects that it lacks have vanished."""
         self._deleted.clear()
         changes = [self._vanish(uid, seen_ns) for uid in tuple(self._objects) if uid not in listed]
         for uid, kept in listed.items():

@@ -102,7 +102,7 @@ class ReflectorSettings:
     doubted_s: float = 400.0
     """When watches together brought nothing for so long, a list comes next. After three silent ones, that is:
     one dead connection does not make every client of a server list again. A list moves on the version that
-    watches begin at, past what etcd told a moment ago: so often, it passes over no two notices of etcd."""
+    watches begin at, past the last notice of etcd: so often, it passes over no two notices of etcd."""
     stalled_s: float = 600.0
     """Without list, event and bookmark for so long, what is known is not current any more. Long enough for
     ``doubted_s`` and the list after it, so that a quiet server without bookmarks is never taken for it."""
@@ -123,18 +123,18 @@ class ReflectorSettings:
 class Reflector(Generic[T]):
     """Objects of one collection by uid. ``start`` runs it in a thread of its own; ``step`` goes by hand.
 
-    ``trim`` takes an object and gives what is to be kept of it. ``on_change`` is told of every change, in
-    order, by the thread that reads; it must be quick. ``older_paths`` are where else the collection may be
-    served (older API versions), newest first. With ``optional`` a collection served nowhere (a CRD not
+    ``trim`` converts an object to its stored form. ``on_change`` is called with every change, in order, by
+    the thread that reads; it must be quick. ``older_paths`` are where else the collection may be served
+    (older API versions), newest first. With ``optional`` a collection that is not served (a CRD not
     installed) is ``absent`` and empty and looked for again now and then; without, it is an error.
-    ``why_absent`` is asked then: one word where that is a problem, such as an unknown version, else nothing.
-    ``is_served`` is asked of a path that answers 403, and may raise as ``Discovery`` does: a server says 403
-    of a group that is not installed too, where no rule names it (authorization comes before the look for a
-    handler: kubernetes v1.33, apiserver/pkg/server/config.go, DefaultBuildHandlerChain).
-    ``clock`` gives Unix nanoseconds, ``monotonic`` seconds, ``jitter`` is uniform in [0, 1).
+    ``why_absent`` is called then: one word where that is a problem, such as an unknown version, else nothing.
+    ``is_served`` is called with a path that answers 403, and may raise as ``ApiDiscovery`` does: a server
+    says 403 of a group that is not installed too, where no rule names it (authorization comes before the look
+    for a handler: kubernetes v1.33, apiserver/pkg/server/config.go, DefaultBuildHandlerChain). ``clock``
+    gives Unix nanoseconds, ``monotonic`` seconds, ``jitter`` is uniform in [0, 1).
 
-    Lists ask for no resource version, which means the newest state: one read from a lagging cache could
-    bring back what is gone.
+    Lists ask for no resource version, which means the newest state: one read from a lagging cache could bring
+    back what is gone.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Reflector(Generic[T]):
         self.synced = False
         """Whether a complete list has ever been read; before, the snapshot says nothing."""
         self.absent = False
-        """Whether an optional collection is served nowhere."""
+        """Whether an optional collection is not served."""
         self.problem = ""
         """Why the server could not be read last time, as in ``errors``; empty while ``up``."""
         self.last_success_ns: int | None = None

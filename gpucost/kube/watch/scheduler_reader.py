@@ -1,7 +1,7 @@
-"""How the schedulers of a cluster are configured: out of objects as they come, or asked of the API server.
+"""The configuration of a cluster's schedulers: from objects that are given, or read from the API server.
 
-Only objects of known names are asked for, never all ConfigMaps. Whoever may not read them (403), or has not
-installed Kueue or Volcano (404), gets their defaults, marked as not read.
+Only objects of known names are requested, never all ConfigMaps. Where they may not be read (403), or Kueue or
+Volcano is not installed (404), their defaults are used, marked as not read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Name = tuple[str, str]
 AssumedConfigs: TypeAlias = Callable[[SchedulerConfigs], SchedulerConfigs]
 
 AGAIN_S = 300.0
-"""After how long what was read is read again."""
+"""The time after which the configuration is read again."""
 
 _AFTER_FAILURE_S = 30.0
 _TIMEOUT_S = 10.0
@@ -56,7 +56,7 @@ _DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerNames:
-    """Where the objects are, as ``namespace/name``: the ConfigMap of each scheduler and its Deployment."""
+    """The names of the objects, as ``namespace/name``: the ConfigMap of each scheduler and its Deployment."""
 
     kueue_config: str = "kueue-system/kueue-manager-config"
     kueue_manager: str = "kueue-system/kueue-controller-manager"
@@ -79,9 +79,10 @@ NAMES = SchedulerNames()
 
 
 class SchedulerConfigBuilder:
-    """Configurations out of objects given one by one, by what is in them; of others nothing is kept.
+    """Configurations from objects given one by one, recognised by their content; nothing of other objects is
+    kept.
 
-    Where several of a kind are there, that with the usual name counts, else the first by namespace and name.
+    Where several of a kind exist, the one with the usual name counts, else the first by namespace and name.
     """
 
     def __init__(self, names: SchedulerNames = NAMES) -> None:
@@ -92,7 +93,7 @@ class SchedulerConfigBuilder:
         self._schedulers: dict[Name, SchedulerDeployment] = {}
 
     def add(self, item: Object) -> bool:
-        """Take one object, of any kind; whether it is one of these."""
+        """Take one object, of any kind; returns whether it is one of these."""
         match item.get("apiVersion"), item.get("kind"):
             case "v1", "ConfigMap":
                 texts = [(self._kueue, kueue_text(item)), (self._volcano, config_text(item, VOLCANO_KEY))]
@@ -111,7 +112,7 @@ class SchedulerConfigBuilder:
         return False
 
     def configs(self) -> SchedulerConfigs:
-        """Of what was given so far."""
+        """The configurations of the objects so far."""
         names = self._names
         kueue = kueue_config(
             _chosen(self._kueue, names.kueue_config),
@@ -144,8 +145,8 @@ def _with_others(config: C, key: str, found: Mapping[Name, str], usual: str) -> 
 
 
 def config_maps(transport: KubeTransport, names: SchedulerNames = NAMES) -> Iterator[dict[str, Any]]:
-    """The two ConfigMaps, as far as they are there and may be read. Raises Refused and TransportError for
-    anything else that went wrong."""
+    """The two ConfigMaps, as far as they exist and may be read. Raises ApiServerRefusal and TransportError
+    for any other failure."""
     calls = ListWatchCalls(transport, {}, time.time_ns)
     for name in (names.kueue_config, names.volcano_config):
         found = _asked(calls, _CONFIG_MAPS, name)
@@ -154,15 +155,15 @@ def config_maps(transport: KubeTransport, names: SchedulerNames = NAMES) -> Iter
 
 
 def as_read(configs: SchedulerConfigs) -> SchedulerConfigs:
-    """Nothing is known but what was read."""
+    """Without any assumption: only what was read."""
     return configs
 
 
 class SchedulerReader:
     """Reads the configurations over ``transport``, and again every ``again_s`` seconds, in its own thread.
 
-    What cannot be asked for stays as it was last read. Nothing is kept but the text of the configurations,
-    versions and feature gates. ``assume`` fills in what somebody knows where nothing could be read.
+    What cannot be read stays as it was last read. Nothing is kept but the text of the configurations,
+    versions and feature gates. ``assume`` supplies configurations where nothing could be read.
     """
 
     def __init__(
@@ -181,21 +182,21 @@ class SchedulerReader:
         self.configs = assume(SchedulerConfigs())
         """As last read."""
         self.version = 0
-        """Another one whenever ``configs`` are others."""
+        """Changes whenever ``configs`` changes."""
 
     def start(self) -> None:
-        """Begin; once."""
+        """Begin; call it once."""
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop, and wait so long for the thread at most. What was read stays."""
+        """Stop, and wait at most this long for the thread. What was read stays."""
         self._closed.set()
         self._calls.close()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def read(self) -> bool:
-        """Ask for all of them once; whether every one was answered."""
+        """Request all of them once; returns whether every one was answered."""
         names, is_whole = self._names, True
         for name, key in ((names.kueue_config, KUEUE_KEY), (names.volcano_config, VOLCANO_KEY)):
             is_whole &= self._take(_CONFIG_MAPS, name, self._texts, partial(config_text, key=key))
@@ -217,7 +218,7 @@ class SchedulerReader:
         return is_whole
 
     def _take(self, path: str, name: str, into: dict[str, T], of: Callable[[Object], T]) -> bool:
-        """Put what was found under its name; False where nobody knows whether it is there."""
+        """Store an object under its name; False where it is unknown whether it exists."""
         try:
             found = _asked(self._calls, path, name)
         except (ApiServerRefusal, TransportError):
@@ -233,7 +234,7 @@ class SchedulerReader:
 
 
 def _asked(calls: ListWatchCalls, path: str, name: str) -> dict[str, Any] | None:
-    """One object; None where it is not there, or may not be read."""
+    """One object; None where it does not exist, or may not be read."""
     namespace, _, own = name.partition("/")
     try:
         with calls.get(path.format(namespace, own), {}, _TIMEOUT_S) as response:

@@ -92,7 +92,8 @@ def counts_of(asker: ProbeReader, found: Iterable[ResultSeries]) -> dict[str, di
 
 
 def read_hidden(asker: ProbeReader, clusters: Iterable[str], of_gpus: PromQL, at_ms: int) -> None:
-    """For those of ``clusters`` whose believed job shows no pod with GPUs: the other jobs that do show some."""
+    """For those of ``clusters`` whose believed job shows no pod with GPUs: the other jobs that do show
+    some."""
     wanted = set(clusters)
     if not wanted:
         return

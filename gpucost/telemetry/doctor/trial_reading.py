@@ -1,4 +1,5 @@
-"""Reads and attributes the last minutes of a cluster as a report does, to show what a report would contain."""
+"""Reads and attributes the last minutes of a cluster as a report does, to show what a report would
+contain."""
 
 from __future__ import annotations
 

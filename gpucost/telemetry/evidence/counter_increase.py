@@ -127,7 +127,8 @@ class CounterIncrease:
         return found
 
     def _begun(self, keys: Iterable[CounterKey], fresh: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Where the pod's counters began in the step, or so shortly before it that no earlier sample exists."""
+        """Where the pod's counters began in the step, or so shortly before it that no earlier sample
+        exists."""
         if not fresh.any():
             return fresh
         since_ms = self._since.of(key[: len(_POD)] for key in keys) * 1000

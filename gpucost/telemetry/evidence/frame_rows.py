@@ -48,7 +48,8 @@ _JOINED = (ALLOCATIONS, NODES, CAPACITY, OBSERVED)
 def cluster_names(
     client: PrometheusClient, settings: PrometheusSourceSettings, metric: str, inside: Window | None = None
 ) -> tuple[str, ...]:
-    """Every cluster of which a metric ever had series, or had in the given time, sorted. Raises SourceError."""
+    """Every cluster of which a metric ever had series, or had in the given time, sorted. Raises
+    SourceError."""
     matchers = [equals(label, value) for label, value in settings.matchers.items()]
     limits = () if inside is None else (inside.start_ms, inside.end_ms)
     found = whole(client.series(select(metric, matchers), *limits), "clusters")
@@ -125,7 +126,8 @@ def unit_count(value: float) -> int | None:
 
 
 def timeline(group: Sequence[ResultSeries], name: str, stale: Collection[int]) -> dict[int, float]:
-    """All samples of one metric without staleness markers; the larger one where two series share an instant."""
+    """All samples of one metric without staleness markers; the larger one where two series share an
+    instant."""
     merged: dict[int, float] = {}
     for series in group:
         if series["metric"].get("__name__") == name:

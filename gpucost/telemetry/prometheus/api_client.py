@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 
 class TimedAdapter(HTTPAdapter):
-    """The read timeout of a request covers its whole answer; an answer that takes longer is a read timeout."""
+    """The read timeout of a request covers its whole answer; an answer that takes longer is a read
+    timeout."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)

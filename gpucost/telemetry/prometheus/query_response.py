@@ -178,7 +178,8 @@ def whole_count(value: float) -> int:
 
 
 def needed(series: ResultSeries, label: str, allowed: Collection[str] = ()) -> str:
-    """A label that the query returns by. Raises AnswerRefused where it is missing, or is none of ``allowed``."""
+    """A label that the query returns by. Raises AnswerRefused where it is missing, or is none of
+    ``allowed``."""
     value: str = series["metric"].get(label, "")
     if not value or (allowed and value not in allowed):
         words = f"one of {', '.join(sorted(allowed))}" if allowed else "a text"

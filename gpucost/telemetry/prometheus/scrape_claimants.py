@@ -104,7 +104,8 @@ def called_like(found: Sequence[ScrapeClaimant], names: re.Pattern[str]) -> list
 
 
 def together(found: Iterable[ScrapeClaimant]) -> list[tuple[ScrapeClaimant, ...]]:
-    """Groups of claimants that are the same party: in one namespace, or with the same target under two jobs."""
+    """Groups of claimants that are the same party: in one namespace, or with the same target under two
+    jobs."""
     parties: list[tuple[ScrapeClaimant, ...]] = []
     for one in found:
         same = [party for party in parties if any(_is_same(one, each) for each in party)]

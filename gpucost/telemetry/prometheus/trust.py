@@ -404,7 +404,8 @@ def _labels_target(labels: Mapping[str, str]) -> JobInstance:
 
 
 def kinds_read(reader: ClusterReader, dialect: str) -> tuple[SeriesKind, ...]:
-    """The kinds of series that are read for the setting ``gpucost``, ``existing`` or ``auto`` (what exists)."""
+    """The kinds of series that are read for the setting ``gpucost``, ``existing`` or ``auto`` (what
+    exists)."""
     if dialect == "auto":
         return OWN_KINDS if reader.choice(STATE).believed else (*OWN_KINDS, *OTHER_KINDS)
     return OWN_KINDS if dialect == "gpucost" else OTHER_KINDS

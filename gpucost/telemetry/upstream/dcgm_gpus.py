@@ -1,8 +1,8 @@
-"""The physical GPUs of each node, as dcgm-exporter's rows show them, whatever Kubernetes says of the node.
+"""The physical GPUs of each node, from dcgm-exporter's rows, whatever Kubernetes reports of the node.
 
-What a row calls its node is the node, the exporter's own pod or ``localhost``, so that a name counts only if
-Kubernetes knows a node of that name; else it is where the exporter's pod runs, by name or address, or the
-pod that uses the GPU.
+The node label of a row holds the node, the exporter's own pod or ``localhost``, so a name counts only if
+Kubernetes has a node of that name; else the node is the one where the exporter's pod runs, by name or
+address, or the one of the pod that uses the GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PLACE = (
     *(*UUID_LABELS, *MODEL_LABELS, *PROFILE_LABELS, "instance", *_NODE_LABELS),
     *with_renamed(_POD_LABELS),
 )
-# Of these each kind of device and each release has at least one.
+# Each kind of device and each release has at least one of these fields.
 _SHOWN = (DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.MEMORY_USED, DcgmField.POWER, DcgmField.ENERGY)
 _VALUES_PER_MATCHER = 200
 _NODE = ("node", "exported_node")
@@ -54,9 +54,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class ObservedGpus:
-    """``boards_of`` is the most GPUs that a node showed at once, ``product_of`` what they call themselves
-    (``NVIDIA H100 80GB HBM3``), ``profile_of`` the one kind of MIG instance that a node is all cut into,
-    ``node_of`` where each GPU, by its UUID, was last."""
+    """``boards_of`` is the most GPUs that a node showed at once, ``product_of`` their model name (``NVIDIA
+    H100 80GB HBM3``), ``profile_of`` the MIG profile if all instances of a node have the same one,
+    ``node_of`` the last node of each GPU, by its UUID."""
 
     boards_of: Mapping[str, int]
     product_of: Mapping[str, str]
@@ -66,7 +66,7 @@ class ObservedGpus:
 
 
 def read_gpus(reader: KubeStateReader, window: Window, holdings: ClusterHoldings) -> ObservedGpus:
-    """Looked at every hour, and at the window's end; of nodes that were not there for so long, whatever was
+    """Sampled every hour, and at the window's end; for nodes that existed for a shorter time, whatever was
     seen of them in an hour."""
     rows, further = _rows(reader, window), list[_Row]()
     brief = _brief_nodes(reader, window)
@@ -92,7 +92,7 @@ def _gpus_of_rows(rows: Sequence[_Row], places: _Places) -> ObservedGpus:
     last: dict[str, tuple[int, str]] = {}
     products: dict[str, Counter[str]] = defaultdict(Counter)
     profiles: dict[str, set[str]] = defaultdict(set)
-    # A row that names no node is of the node that other rows of its GPU name.
+    # A row without a node is of the node that other rows of its GPU name.
     for (labels, times), node in zip(rows, named, strict=True):
         uuid = first_of(labels, UUID_LABELS)
         if node and uuid:
@@ -122,7 +122,7 @@ def _gpus_of_rows(rows: Sequence[_Row], places: _Places) -> ObservedGpus:
 
 
 def _with(found: ObservedGpus, further: ObservedGpus, nodes: Collection[str]) -> ObservedGpus:
-    """``found``, and of these ``nodes`` what ``further`` has."""
+    """``found``, with the facts of ``further`` for ``nodes``."""
 
     def of(each: Mapping[str, _Value]) -> dict[str, _Value]:
         return {node: value for node, value in each.items() if node in nodes}
@@ -136,7 +136,7 @@ def _with(found: ObservedGpus, further: ObservedGpus, nodes: Collection[str]) ->
 
 
 def _looks(window: Window) -> tuple[int, int, int]:
-    """The first, the last, and how far they are apart."""
+    """The first and the last sampled instant, and the distance between two."""
     every = min(HOUR_MS, window.length_ms)
     return window.end_ms - (window.length_ms - 1) // every * every, window.end_ms, every
 
@@ -156,7 +156,8 @@ def _rows(reader: KubeStateReader, window: Window, *, between: bool = False) -> 
 
 
 def _brief_nodes(reader: KubeStateReader, window: Window) -> set[str]:
-    """Nodes with GPUs that were there at one look at the most: their exporter may have been at none."""
+    """Nodes with GPUs that existed at one sampled instant at the most: their exporter may have been seen at
+    none."""
     units = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
     ever = by("max", _NODE, over_time("max_over_time", units, window.length_ms))
     result = reader.vector(above(ever, 0), window.end_ms)
@@ -166,7 +167,7 @@ def _brief_nodes(reader: KubeStateReader, window: Window) -> set[str]:
 
 
 class _Places:
-    """Which node a row is of."""
+    """Which node a row belongs to."""
 
     def __init__(
         self, reader: KubeStateReader, window: Window, holdings: ClusterHoldings, rows: Sequence[SeriesLabels]
@@ -181,7 +182,7 @@ class _Places:
         self._of_address = self._addresses(hosts)
 
     def of(self, labels: SeriesLabels) -> str:
-        """Empty when nothing says."""
+        """Empty when no label or pod gives it."""
         ways: tuple[Callable[[SeriesLabels], str], ...] = (
             self._named,
             self._exporters,
@@ -194,7 +195,7 @@ class _Places:
         return next((labels[name] for name in _NODE_LABELS if labels.get(name) in self._nodes), "")
 
     def _exporters(self, labels: SeriesLabels) -> str:
-        """Of a pod that holds no GPU: the exporter, by its target's labels."""
+        """For a pod that holds no GPU: the exporter's node, by its target's labels."""
         return next((self._of_pod[pod] for pod in _targets(labels) if pod in self._of_pod), "")
 
     def _users(self, labels: SeriesLabels) -> str:
@@ -234,7 +235,7 @@ class _Places:
 
 
 def _targets(labels: SeriesLabels) -> list[tuple[str, str]]:
-    """Pods that may be the exporter's: what the scrape's target says, and the row's host name."""
+    """Pods that may be the exporter's: named by the scrape's target, or by the row's host name."""
     namespace = labels.get("namespace", "")
     names = (labels.get(name, "") for name in ("pod", "Hostname", "hostname"))
     return [(namespace, name) for name in names if name]

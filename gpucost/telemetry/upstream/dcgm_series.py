@@ -1,10 +1,10 @@
 """Sums of the samples of dcgm-exporter's series, by step.
 
 A sample of a gauge stands for one scrape interval, the one before it: values are counts and sums of samples
-times the interval, which is measured on each job's own samples; what reaches over the beginning of a step is
-of the one before. Several names are one field, in units of
-their own; the members of an HA pair, and jobs that scrape the same exporter, are copies, of which the one
-with more samples counts; series that follow one another (a restarted exporter) are added.
+times the interval, which is measured on each job's own samples; the part that reaches over the beginning of a
+step belongs to the step before. Several names are one field, in units of their own; the members of an HA
+pair, and jobs that scrape the same exporter, are copies, of which the one with more samples counts; series
+that follow one another (a restarted exporter) are added.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
 _SNAP_MS = 100
 _FEW_STEPS = 48
-# Corrupt samples are few, and looked for one by one; where they are not, their steps are left out whole.
+# Corrupt samples are few, and searched for one by one; where they are many, their steps are left out whole.
 _MOST_CORRUPT = 1_000
 
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """Of the series of one metric: labels, and by function its results, (series, steps); NaN for none."""
+    """The series of one metric: labels, and by function its results, (series, steps); NaN for none."""
 
     places: Sequence[SeriesPlace]
     labels: Sequence[SeriesLabels]
@@ -63,8 +63,8 @@ class StepStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StepQuery:
-    """A function of a series' samples in each step and ``before_ms`` before it; where it is not ``over`` a
-    bound it is not asked for."""
+    """A function of a series' samples in each step and ``before_ms`` before it; with ``over``, it is queried
+    only where a value is above that bound."""
 
     function: str
     before_ms: int = 0
@@ -89,9 +89,9 @@ class DcgmReader:
     steps: Sequence[Window]
     subjects: SeriesSubjects
     dropped: dict[DcgmField, float] = field(default_factory=dict)
-    """Device time of samples that no device can have, by field."""
+    """Device time of samples with values that no device can have, by field."""
     untold_ms: float = 0.0
-    """Device time of samples whose unit nothing tells."""
+    """Device time of samples whose unit is unknown."""
     _intervals: dict[tuple[str, ...], float] = field(default_factory=dict)
     _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
     _most: int = 0
@@ -102,7 +102,7 @@ class DcgmReader:
 
     @property
     def interval_ms(self) -> float:
-        """The longest of all jobs; 0 when nothing was read."""
+        """The longest scrape interval of all jobs; 0 when nothing was read."""
         return max(self._intervals.values(), default=0.0)
 
     def gauge(self, names: Iterable[str]) -> DeviceReading:
@@ -110,7 +110,8 @@ class DcgmReader:
         rows: list[_DcgmRow] = []
         for name in names:
             meant = NAMES[name.upper()]
-            # Peaks are of use where the values tell the unit, and of memory; else only where one is corrupt.
+            # Peaks are needed where the values decide the unit, and for memory; else only where a sample is
+            # corrupt.
             needs_peaks = meant.unit is None or meant.field is DcgmField.MEMORY_USED
             over = None if needs_peaks else int(SCALES[meant.unit or DcgmUnit.RATIO].highest)
             most = StepQuery("max_over_time", 0, over)
@@ -131,8 +132,9 @@ class DcgmReader:
         return self._merged(rows)
 
     def counter(self, names: Iterable[str]) -> DeviceReading:
-        """How much a counter rose, and for how long it was seen to: from the last sample before a step to
-        the last in it, of each series alone, so that what appears under new labels is no rise."""
+        """How much a counter rose, and for how long that was observed: from the last sample before a step to
+        the last in it, of each series alone, so that a series under new labels is not counted as an increase.
+        """
         rows: list[_DcgmRow] = []
         for name in names:
             scale = SCALES[NAMES[name.upper()].unit or DcgmUnit.RATIO]
@@ -150,18 +152,18 @@ class DcgmReader:
                 rise = rises[at] / scale.per
                 seen = np.maximum(grids["count"][at] - 1, 0) * interval
                 observed = counts_of[at] * interval
-                # What fell too often, or rose faster than any GPU can, says nothing certain of its step.
+                # A counter that fell too often, or rose faster than any GPU can, proves nothing for its step.
                 bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + interval))
                 lost = np.where(bad, seen, seen - observed)
                 self._drop(DcgmField.ENERGY, float(np.nansum(lost)) if key.uids else 0)
-                # No GPU draws nothing: a counter that stands still is not read.
+                # Every GPU draws power: a counter that stands still is not being read.
                 observed = np.where(bad | (rise <= 0), np.nan, observed)
                 rows.append(_DcgmRow(key, source, observed, rise, rise))
         return self._merged(rows)
 
     def _rises(self, name: str, stats: StepStatistics, edge_ms: int) -> tuple[Floats, Floats]:
         """By series and step, how much a counter rose, and in how many intervals. Where it fell, as when the
-        driver is loaded anew, its samples are read one by one, and that interval alone is left out."""
+        driver is reloaded, its samples are read one by one, and that interval alone is left out."""
         grids = stats.grids
         rises, counts = grids["max"] - grids["min"], np.maximum(grids["count"] - 1, 0)
         fell = grids["resets"] > 0
@@ -182,11 +184,11 @@ class DcgmReader:
         return _merged(rows, len(self.steps), self.length_ms, self.interval_ms)
 
     def known_scale(self, name: str, labels: SeriesLabels) -> UnitScale | None:
-        """The unit of a series that ``gauge`` read; None where it is not known."""
+        """The unit of a series that ``gauge`` read; None where it is unknown."""
         return self._scales.get(name, {}).get(place_of(labels))
 
     def known_interval(self, labels: SeriesLabels) -> float:
-        """Of the job of a series that was read; 0 where it is not known."""
+        """The scrape interval of the job of a series that was read; 0 where it is unknown."""
         return self._intervals.get(self.subjects.source("", labels), 0.0)
 
     def levels(self, names: Iterable[str]) -> dict[DeviceSubject, Floats]:
@@ -203,7 +205,7 @@ class DcgmReader:
         return found
 
     def stats(self, name: str, asked: Mapping[str, StepQuery]) -> StepStatistics:
-        """Answers by their names in ``asked``."""
+        """The results of ``asked``, by name."""
         places: dict[SeriesPlace, int] = {}
         read = {key: [*self._answer(name, ask)] for key, ask in asked.items()}
         rows = {
@@ -218,12 +220,12 @@ class DcgmReader:
             values = [float(value) for each in found for _, value in each["values"]]
             steps = self._places(np.rint(times * 1000).astype(np.int64), first)
             at = np.repeat(np.array(rows[key], dtype=np.int64), many), steps
-            # Nothing that DCGM reads is below 0.
+            # DCGM reports nothing below 0.
             grids[key][at] = [value if 0 <= value < BEYOND else np.nan for value in values]
         return StepStatistics([*places], [dict(labels) for labels in places], grids)
 
     def _places(self, times: IntArray, first: int) -> IntArray:
-        """Which step each point is of, as answers.instant_place has it."""
+        """The step of each point, as in query_response.instant_place."""
         places = -(-(times - first) // self.length_ms)
         outside = times[(places < 0) | (places >= len(self.steps))]
         for at in outside[:1].tolist():
@@ -231,7 +233,7 @@ class DcgmReader:
         return places
 
     def _answer(self, name: str, ask: StepQuery) -> Iterator[ResultSeries]:
-        # The very beginning of a step belongs to the one before.
+        # The very beginning of a step belongs to the step before.
         selector = self.reader.select(name)
         expression = over_time(ask.function, selector, self.length_ms - 1 + ask.before_ms)
         if ask.over is not None:
@@ -248,7 +250,7 @@ class DcgmReader:
             yield from self.reader.matrix(expression, first.end_ms, last.end_ms, self.length_ms)
 
     def _most_steps(self, selector: PromQL) -> int:
-        """How many steps keep an answer small, by how many series there are at three instants."""
+        """How many steps keep an answer small, judged by the number of series at three instants."""
         half = (self.steps[-1].end_ms - self.steps[0].start_ms) // 2
         start = self.steps[0].start_ms
         found = self.reader.matrix(by("count", (), selector), start, start + 2 * half, half)
@@ -262,7 +264,8 @@ class DcgmReader:
                 yield at, key, self.subjects.source(name, labels)
 
     def _interval(self, name: str, stats: StepStatistics, at: int) -> float:
-        """Between two scrapes of the job of this series: the median over one of its series."""
+        """The scrape interval of the job of this series: the median distance between the samples of one of
+        its series."""
         source = self.subjects.source("", stats.labels[at])
         if source not in self._intervals:
             alike = [
@@ -287,7 +290,7 @@ class DcgmReader:
         return max(1.0, round(median / _SNAP_MS) * _SNAP_MS) if median >= _SNAP_MS else median
 
     def _units(self, name: str, stats: StepStatistics) -> list[UnitScale | None]:
-        """The unit of each series; None where only the values could tell, and do not."""
+        """The unit of each series; None where only the values could decide it, and do not."""
         unit = NAMES[name.upper()].unit
         if unit is not None:
             return [SCALES[unit]] * len(stats.labels)
@@ -299,7 +302,7 @@ class DcgmReader:
         return [told[target] for target in targets]
 
     def _repair(self, name: str, stats: StepStatistics, units: Sequence[UnitScale | None]) -> None:
-        """Count and sum anew where a sample is one that no device can have; those are left out."""
+        """Count and sum recomputed without the samples that no device can have."""
         highest = np.array([scale.highest if scale else np.inf for scale in units])[:, None]
         bad = stats.grids["max"] > highest if len(units) else np.zeros((0, 0), dtype=bool)
         rows = np.flatnonzero(bad.any(axis=1)).tolist() if len(units) else []
@@ -346,7 +349,8 @@ class _DcgmRow:
 
 
 def _merged(rows: Sequence[_DcgmRow], steps: int, length_ms: int, interval_ms: float) -> DeviceReading:
-    """Successive series added up, of copies the one with more samples; never more than the step."""
+    """Series that follow one another added up, of copies the one with more samples; never more than the
+    step."""
     keys: dict[DeviceSubject, int] = {}
     sources: dict[SeriesOrigin, int] = {}
     at = [(sources.setdefault(r.source, len(sources)), keys.setdefault(r.key, len(keys))) for r in rows]
@@ -365,10 +369,10 @@ def _merged(rows: Sequence[_DcgmRow], steps: int, length_ms: int, interval_ms: f
 
 
 def _carry(observed: Floats, amount: Floats, length_ms: int, interval_ms: float) -> None:
-    """In place: what is more than a step holds is of the time before it, an interval's worth at the most.
+    """In place: time in excess of a step belongs to the time before it, at most one interval's worth.
 
-    Where the interval does not divide the step, one step has a sample more than fit in and others lack its
-    time; cutting the one down and leaving the others short would lose a part of every sum.
+    Where the interval does not divide the step, one step has a sample too many and others lack its time; to
+    cut the one and leave the others short would lose a part of every sum.
     """
     over, over_amount = np.zeros(observed.shape[:-1]), np.zeros(observed.shape[:-1])
     for step in range(observed.shape[-1] - 1, -1, -1):
@@ -381,7 +385,7 @@ def _carry(observed: Floats, amount: Floats, length_ms: int, interval_ms: float)
 
 
 def _told(most: Floats, total: Floats) -> UnitScale | None:
-    """Percent or ratio, of one target's values of a name that is used for both."""
+    """Percent or ratio, decided by one target's values of a name that is used for both."""
     ratio = SCALES[DcgmUnit.RATIO]
     believable = most[np.isfinite(most) & (most <= SCALES[DcgmUnit.PERCENT].highest)]
     if (believable > ratio.highest).any():

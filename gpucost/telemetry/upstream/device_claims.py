@@ -1,21 +1,19 @@
-"""Which part of which device each pod held, step by step: what readings of devices are cut to.
+"""Claims on devices: which part of which device each pod held, step by step, and the readings cut to it.
 
-A row names a device and a pod; who held what, from when to when, and among how many a device was handed out,
-is known from Kubernetes. Labels outlive what was held (the kubelet goes on naming pods that have ended), so
-whatever was read counts for no more than the time held.
+A row names a device and a pod; who held what, from when to when, and among how many holders a device was
+divided, is known from Kubernetes. Labels stay longer than the allocation (the kubelet goes on naming pods
+that have ended), so readings count for no more than the time held.
 
-Steps in which the mean of a row is not its pod's: read sample by sample.
+Some steps are read sample by sample (``recut``). The kubelet may name a pod long after it ended, and a name
+may be used again (as a StatefulSet does) within one step; then the mean of the row is not its pod's. Samples
+are assigned by when each pod held its units. These steps are few; where there are too many, the reading is
+divided among the pods by the time they held.
 
-The kubelet may name a pod long after it ended, and a name may be used again (as a StatefulSet does) within
-one step. There the samples are told apart by when each pod held its units. These steps are few; where they
-are not, what was read counts for each pod by the time it held.
-
-Devices that several pods share, which dcgm-exporter never splits right.
-
-What its rows are is told by the rows themselves. With ``vgpu`` (its virtual-GPU flag), or with rows of
-several pods at the same time, they are copies of the device's value, one for each holder. A row of the device
-itself beside those of pods (busy time and memory from release 4.8.2 on) says that theirs are their own. Else
-one arbitrary pod has the whole device to its name, and nothing can be said of any.
+Devices that several pods share are never split correctly by dcgm-exporter. What its rows mean follows from
+the rows themselves. With ``vgpu`` (its virtual-GPU flag), or with rows of several pods at the same time, they
+are copies of the device's value, one for each holder. Where the device has a row of its own beside those of
+pods (busy time and memory from release 4.8.2 on), theirs are the pods' own values. Else one arbitrary pod has
+the whole device to its name, and the use of each pod is unknown.
 """
 
 from __future__ import annotations
@@ -53,9 +51,9 @@ DeviceClaimKey = tuple[DcgmDevice, str]
 
 @dataclass(frozen=True)
 class PodDeviceClaim:
-    """What one pod held of one device. ``share`` is the device's part of a GPU; the device is handed out to
-    ``replicas`` holders, of which the pod may be ``count``. ``held`` is the time held in each step, in ms;
-    ``stretches`` the same as intervals."""
+    """The part of one device that one pod held. ``share`` is the device's part of a GPU; the device is handed
+    out to ``replicas`` holders, of which the pod may be ``count``. ``held`` is the time held in each step, in
+    ms; ``stretches`` the same as intervals."""
 
     node: str
     share: float
@@ -77,7 +75,7 @@ class ClaimReadings:
 
 
 class DeviceClaims:
-    """The claims of all ``keys``, and readings by them."""
+    """The claims of all ``keys``, and readings by claim."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class DeviceClaims:
         self._steps = steps
         self._edges = np.array([(each.start_ms, each.end_ms) for each in steps], dtype=np.float64).T
         self.unknown: set[DcgmDevice] = set()
-        """Devices of which nothing says what part of a GPU they are."""
+        """Devices whose share of a GPU is unknown."""
         self.of: dict[DeviceClaimKey, PodDeviceClaim] = {}
         whole = Window(steps[0].start_ms, steps[-1].end_ms)
         shares: dict[DcgmDevice, float | None] = {}
@@ -111,7 +109,8 @@ class DeviceClaims:
         self.caps = self._caps(holdings, settings, whole)
 
     def of_reading(self, reading: DeviceReading) -> ClaimReadings:
-        """Cut to the time held. What pods of one name read is each one's by the time that it held."""
+        """Readings cut to the time held. A reading of several pods of one name is divided by the time that
+        each held."""
         shape = self.held.shape
         whose, rows = self.rows_of(reading)
         held, seen = self.held[rows], reading.observed[whose]
@@ -124,7 +123,7 @@ class DeviceClaims:
         np.add.at(amount, rows, reading.amount[whose] * observed / np.maximum(seen, 1e-9))
         np.maximum.at(longest, rows, observed)
         np.fmax.at(peak, rows, np.where(observed > 0, reading.peak[whose], np.nan))
-        # Rows with numbers of copies are of the same time; others follow one another.
+        # Rows with copy numbers are of the same time; others follow one another.
         virtual = np.zeros((len(self.held), 1), dtype=bool)
         is_copy = np.array([bool(key.vgpu) for key in reading.keys], dtype=bool)
         virtual[rows[is_copy[whose]]] = True
@@ -133,7 +132,7 @@ class DeviceClaims:
         return ClaimReadings(time, amount * time / np.maximum(total, 1e-9), peak, copies)
 
     def rows_of(self, reading: DeviceReading) -> tuple[IntArray, IntArray]:
-        """Rows of ``reading`` and of the claims that they are of, pair by pair."""
+        """Rows of ``reading`` and the claims that they belong to, pair by pair."""
         pairs = [
             (row, self.at[key.device, uid])
             for key, row in reading.keys.items()
@@ -160,7 +159,7 @@ class DeviceClaims:
     def _caps(
         self, holdings: ClusterHoldings, settings: UpstreamSettings, whole: Window
     ) -> Mapping[str, Floats]:
-        """By pod, the GPU time that all its units were in each step."""
+        """By pod, the GPU time of all its units in each step."""
         shares: dict[str, float] = {}
         for (_, uid), claimed in self.of.items():
             shares[uid] = max(shares.get(uid, 0.0), claimed.share)
@@ -178,7 +177,7 @@ class DeviceClaims:
 
 
 def _share(model: str, profile: str, settings: UpstreamSettings) -> float | None:
-    """The part of a GPU that a device is; None for an instance of a kind that nobody knows."""
+    """The share of a GPU that a device is; None for a MIG instance of an unknown profile."""
     if not profile or profile.startswith("<<<"):
         return 1.0
     try:
@@ -190,7 +189,7 @@ def _share(model: str, profile: str, settings: UpstreamSettings) -> float | None
 def _fitting(
     device: DcgmDevice, products: Mapping[DcgmDevice, tuple[str, str]], holds: Sequence[PodHolding]
 ) -> Sequence[PodHolding]:
-    """Of what a pod held, the units that the device can be one of; all, where none fits."""
+    """Of a pod's allocations, those of which the device can be one unit; all of them where none fits."""
     profile = products[device][1].replace("+", ".")
     wanted = [hold for hold in holds if hold.resource.startswith(_MIG) == bool(device[1])]
     exact = [hold for hold in wanted if profile and hold.resource.startswith(f"{_MIG}{profile}")]
@@ -209,14 +208,15 @@ def _joined(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 _MOST_CELLS = 5_000
 _LINGER_MS = MINUTE_MS
-"""How long labels stay as a rule: until the exporter asks the kubelet again, and is scraped."""
+"""How long labels usually stay: until the exporter asks the kubelet again, and is scraped."""
 _Sums = dict[tuple[DeviceSubject, str], dict[SeriesOrigin, tuple[float, float, float]]]
 
 
 def recut(
     read: DcgmReader, names: Sequence[str], reading: DeviceReading, claims: DeviceClaims
 ) -> DeviceReading:
-    """``reading``, with such steps of a key in keys of their own, one for each pod."""
+    """``reading``, with the steps that were read sample by sample under keys of their own, one for each
+    pod."""
     cells = _cells(reading, claims, 2 * read.interval_ms + _LINGER_MS)
     if not names or not cells or sum(map(len, cells.values())) > _MOST_CELLS:
         return reading
@@ -242,7 +242,7 @@ def recut(
 
 
 def _cells(reading: DeviceReading, claims: DeviceClaims, slack_ms: float) -> Mapping[int, set[DeviceSubject]]:
-    """By step, the keys whose mean is nobody's."""
+    """By step, the keys whose mean is not that of one pod."""
     cells: dict[int, set[DeviceSubject]] = defaultdict(set)
     whose, rows = claims.rows_of(reading)
     seen = reading.observed
@@ -296,7 +296,7 @@ _ROUNDING = 1e-6
 
 
 class SharedRowKind(Enum):
-    """What the rows of pods on a shared device are."""
+    """What the rows of pods on a shared device mean."""
 
     COPIES = "copies"
     ARBITRARY = "arbitrary"
@@ -305,7 +305,7 @@ class SharedRowKind(Enum):
 def kinds_of(
     claims: DeviceClaims, readings: Sequence[DeviceReading], length_ms: int, slack_ms: float
 ) -> dict[DcgmDevice, SharedRowKind]:
-    """Of the devices that are shared."""
+    """The kind of rows of each shared device."""
     shared = {device for (device, _), claimed in claims.of.items() if claimed.replicas > 1}
     kinds: dict[DcgmDevice, SharedRowKind] = {}
     for reading in readings:
@@ -343,7 +343,7 @@ def of_devices(
 
 @dataclass(frozen=True, slots=True)
 class DeviceSharer:
-    """One of those who share: what it read of the device, and its part of it."""
+    """A pod that shares a device: its reading of the device, and its part of it."""
 
     claimed: PodDeviceClaim
     row: int
@@ -353,9 +353,9 @@ class DeviceSharer:
 def split(
     used: ClaimReadings, members: Sequence[DeviceSharer], steps: Sequence[Window]
 ) -> tuple[Floats, Floats]:
-    """Of copies of a device's value, the part of each of ``members``: by what each held of the device among
-    those who held it at the same time. The parts add up to the device's value. Then, how much of each part is
-    of time when others were there, so that it may be theirs."""
+    """For copies of a device's value, the part of each of ``members``: in proportion to what each held of the
+    device, among those who held it at the same time. The parts add up to the device's value. Also returned:
+    how much of each part is of time with other holders, so that it may be theirs."""
     found = np.zeros((len(members), len(steps)))
     unsure = np.zeros(found.shape)
     rows = [member.row for member in members]
@@ -372,8 +372,9 @@ def split(
 def _split_step(
     used: ClaimReadings, members: Sequence[DeviceSharer], step: Window, at: int
 ) -> tuple[list[float], list[float]]:
-    """Cut where any of them begins or ends. All see the same device, so what the one with the least time
-    read tells of the stretches that it was there for, and each further one of what is left of its own."""
+    """The step is cut where any member begins or ends. All see the same device, so the member with the least
+    observed time gives the value of its stretches, and each further member the value of what is left of its
+    own."""
     inside = [
         [(max(a, step.start_ms), min(b, step.end_ms)) for a, b in member.claimed.stretches]
         for member in members
@@ -407,7 +408,7 @@ def _split_step(
 
 
 def limited(used: ClaimReadings, rows: Sequence[int], device: tuple[Floats, Floats]) -> Floats:
-    """The pods' own values, lowered where together they are more than the device's."""
+    """The pods' own values, reduced where together they exceed the device's."""
     total = used.amount[rows].sum(axis=0)
     fits = np.where(total > device[1], device[1] / np.maximum(total, 1e-9), 1.0)
     found: Floats = used.amount[rows] * fits
@@ -416,8 +417,8 @@ def limited(used: ClaimReadings, rows: Sequence[int], device: tuple[Floats, Floa
 
 @dataclass(frozen=True, slots=True)
 class DeviceEnergy:
-    """Of claims by step: energy of the whole GPU and the time that it was seen for, the part of the GPU
-    that each claim is, the GPU time that it kept busy (NaN where nobody knows), and its held time."""
+    """Per claim and step: energy of the whole GPU and the time for which it was observed, the claim's part of
+    the GPU, the GPU time that it kept busy (NaN where unknown), and its held time."""
 
     energy: Floats
     observed: Floats
@@ -427,11 +428,11 @@ class DeviceEnergy:
 
 
 def misplaced_ms(boards: Sequence[str], drawn: DeviceEnergy) -> float:
-    """The most energy that may be another's because GPUs are split by what was held of them, as time of
-    such a GPU at its mean power.
+    """The most energy that may be another pod's because GPUs are split in proportion to what was held, as
+    time of such a GPU at its mean power.
 
-    What a GPU draws at rest is rightly split by what was held, what it draws at work by who worked. Nobody
-    knows how much is which, so the truth is somewhere between one and the other.
+    The power of a GPU at rest is rightly split by what was held, the power of work by who worked. The two
+    parts are unknown, so the true split is between the one and the other.
     """
     is_cut = (drawn.energy > 0) & (drawn.parts > 0) & (drawn.parts < 1 - _ROUNDING)
     energy, found = np.where(is_cut, drawn.energy, 0.0), 0.0
@@ -453,7 +454,7 @@ def _misplaced(energy: Floats, parts: Floats, busy: Floats, held: Floats) -> flo
     apart = np.maximum(np.maximum(off, 0.0).sum(axis=0), np.maximum(-off, 0.0).sum(axis=0))
     smallest = np.where(there, parts, 1.0).min(axis=0)
     most = energy.max(axis=0) * np.maximum(1.0 - smallest, np.where(there, parts, 0.0).sum(axis=0))
-    # Those who were there at different times of a step did not share what it drew.
+    # Pods that held the GPU at different times of a step did not share its energy.
     together = np.where(there, held, 0.0).max(axis=0) == np.where(there, held, np.inf).min(axis=0)
     known = together & ~np.isnan(worked).any(axis=0)
     return float(np.where(there.any(axis=0), np.where(known, apart, most), 0.0).sum())

@@ -1,10 +1,11 @@
-"""Whose a series of dcgm-exporter is: its device, and the pods of the name that it gives, told by its labels.
+"""The subject of each series of dcgm-exporter: its device, and the pods of the name in its labels.
 
 A row names the pod that uses the GPU in ``exported_pod`` or, where the scrape honours labels, in ``pod``;
-where nobody uses it, and where labels are not honoured, ``pod`` is the exporter's own. Which of the two,
-is known from who held GPUs then.
+where the GPU has no holder, and where labels are not honoured, ``pod`` is the exporter's own. Which of the
+two it is follows from who held GPUs then.
 
-Who held which units when: what series of GPUs, which name pods and no uids, are matched with.
+``ClusterHoldings`` is which pods held which units when: series of GPUs, which have names of pods and no uids,
+are matched with it.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ class ClusterHoldings:
         return cls(_hold(row, replicas) for row in allocations)
 
     def named(self, namespace: str, pod: str, inside: Window) -> Sequence[PodHolding]:
-        """The holds of the pods of that name that reach into ``inside``: names are reused, uids are not."""
+        """The holdings of the pods of that name that reach into ``inside``: names are reused, uids are
+        not."""
         return _reaching(self._by_name.get((namespace, pod), ()), inside)
 
     def of_uid(self, uid: str, inside: Window) -> Sequence[PodHolding]:
-        """The holds of one pod that reach into ``inside``."""
+        """The holdings of one pod that reach into ``inside``."""
         return _reaching(self._by_uid.get(uid, ()), inside)
 
     def __iter__(self) -> Iterator[PodHolding]:
@@ -90,7 +92,7 @@ _LOOKED_MS = 15 * MINUTE_MS
 _FEW_LOOKS = 6
 _POD = ("exported_pod", "exported_pod_name", "pod_name", "pod")
 _NAMESPACE = ("exported_namespace", "exported_pod_namespace", "pod_namespace", "namespace")
-# Of no use here, and most of what an answer would be.
+# Labels without use here, which would be most of an answer.
 NEEDLESS = (
     *("gpu", "device", "pci_bus_id", "endpoint", "service", "container", "exported_container"),
     *("container_name", "DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "DCGM_FI_PROCESS_NAME"),
@@ -105,23 +107,23 @@ SeriesOrigin = tuple[str, ...]
 
 
 def first_of(labels: SeriesLabels, names: Iterable[str]) -> str:
-    """The first that is not empty: an empty label and none are the same."""
+    """The first label that is not empty: an empty label equals a missing one."""
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
 def place_of(labels: SeriesLabels) -> SeriesPlace:
-    """What tells a series from others of its metric, without what is of no use here."""
+    """The labels that distinguish a series from others of its metric, without those that have no use here."""
     return frozenset(each for each in labels.items() if each[0] != "__name__" and each[0] not in NEEDLESS)
 
 
 def pod_of(labels: SeriesLabels) -> tuple[str, str]:
-    """Namespace and name of the pod that a row names: of one that uses the GPU, or of the exporter itself."""
+    """Namespace and name of the pod that a row names: a pod that uses the GPU, or the exporter itself."""
     return first_of(labels, _NAMESPACE), first_of(labels, _POD)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSubject:
-    """One device, for the pods of one name (none: nobody), in one of the copies that ``vgpu`` numbers."""
+    """One device, for the pods of one name (empty: no holder), in one of the copies that ``vgpu`` numbers."""
 
     device: DcgmDevice
     uids: tuple[str, ...] = ()
@@ -129,18 +131,18 @@ class DeviceSubject:
 
 
 def _looks(window: Window, most: int) -> tuple[int, int, int]:
-    """The first and the last of the instants at which ``window`` is looked at, and how far they are apart:
-    few enough to cost little beside what is read of every scrape."""
+    """The first and the last instant at which ``window`` is sampled, and the distance between two: few enough
+    to cost little beside the reading of every scrape."""
     every = min(window.length_ms, max(_LOOKED_MS, -(-window.length_ms // most)))
     return window.end_ms - window.length_ms // every * every, window.end_ms, every
 
 
 def field_names(reader: KubeStateReader, window: Window) -> Mapping[DcgmField, tuple[str, ...]]:
-    """The names that have samples in ``window``, by what they mean."""
+    """The names that have samples in ``window``, by field."""
 
     def ask() -> frozenset[str]:
         counted = by("count", ("__name__",), reader.select(_ALL))
-        # GPUs that come for one short job only are few: looking for them closely costs little.
+        # GPUs that exist for one short job only are few: a finer search for them costs little.
         for most in (_FEW_LOOKS, window.length_ms // _LOOKED_MS):
             looked = reader.matrix(counted, *_looks(window, max(1, most)))
             seen = [needed(each, "__name__", _ALL) for each in looked]
@@ -164,7 +166,7 @@ def has_others(reader: KubeStateReader, window: Window, names: Sequence[str], be
 
 
 class SeriesSubjects:
-    """Whose each series is, in ``window``: a pod that held GPUs then, or nobody."""
+    """The subject of each series in ``window``: a pod that held GPUs then, or no holder."""
 
     def __init__(self, reader: KubeStateReader, holdings: ClusterHoldings, window: Window) -> None:
         self._holdings = holdings
@@ -173,7 +175,7 @@ class SeriesSubjects:
         self.products: dict[DcgmDevice, tuple[str, str]] = {}  # model name and profile
 
     def of(self, labels: SeriesLabels) -> DeviceSubject | None:
-        """None for a series that names no GPU."""
+        """The subject; None for a series that names no GPU."""
         uuid = first_of(labels, UUID_LABELS)
         if not uuid:
             return None
@@ -191,5 +193,6 @@ class SeriesSubjects:
         return tuple(dict.fromkeys(hold.pod_uid for hold in held))
 
     def source(self, name: str, labels: SeriesLabels) -> SeriesOrigin:
-        """What tells copies of one reading apart: HA members, jobs, names, jobs of an HPC scheduler."""
+        """The labels that distinguish copies of one reading: HA members, jobs, names, jobs of an HPC
+        scheduler."""
         return name, *(labels.get(each, "") for each in ("job", "hpc_job", *self._replicas))

@@ -1,9 +1,9 @@
-"""What pods did with what they held, by device and step, out of dcgm-exporter: signals and activity alike.
+"""The use of GPUs by pod, device and step, out of dcgm-exporter, for both signals and activity.
 
 Busy time is GPU_UTIL, on MIG instances, which have none, the share of time that the graphics engine was
 active. Activity is of the device, so of an instance of 3/7 of a GPU it counts 3/7. Energy is of the whole
-GPU, also on the row of an instance: a pod's is the part of the GPU that it held. Of a device that pods
-share see ``shared``. What has no samples is NaN, never 0.
+GPU, also on the row of an instance: a pod's is the part of the GPU that it held. For a device that pods share
+see ``device_claims``. What has no samples is NaN, never 0.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
 MIB = 1 << 20
 LAG_MS = 30 * SECOND_MS
-"""How old a value may be when it is scraped: dcgm-exporter reads GPUs every 30 s unless told otherwise."""
+"""How old a value may be when it is scraped: by default dcgm-exporter reads GPUs every 30 s."""
 _STUCK_BUSY, _STUCK_SCRAPES = 0.5, 3
 _RATIOS = (DcgmField.BUSY, DcgmField.GRAPHICS, DcgmField.SM, DcgmField.TENSOR)
 _GAUGES = (*_RATIOS, DcgmField.MEMORY_USED)
-# What a problem is about: the numbers of reports, where it is not about all that it can be about.
+# The columns that a problem affects, where it does not affect all that it could.
 _BUSY, _MEMORY, _ENERGY, _ACTIVITY = "busy time", "memory", "energy", "SM activity, tensor activity"
 _ABOUT = {
     DcgmField.BUSY: _BUSY,
@@ -89,7 +89,7 @@ class ClaimMeasurement:
 
 @dataclass(frozen=True)
 class ClaimUsage:
-    """By claim (rows of ``claims``) and step. Amounts of busy, SM and tensor time are GPU milliseconds, of
+    """Per claim (rows of ``claims``) and step. Amounts of busy, SM and tensor time are GPU milliseconds, of
     memory MiB seconds, of energy millijoules; ``used`` and ``total`` are bytes of the device."""
 
     steps: Sequence[Window]
@@ -110,7 +110,7 @@ class ClaimUsage:
 def read_use(
     reader: KubeStateReader, window: Window, holdings: ClusterHoldings, step_ms: int
 ) -> Iterator[ClaimUsage]:
-    """By steps of equal length: they are aligned to the epoch, and cut at the window's edges."""
+    """In steps of equal length, which are aligned to the epoch and cut at the window's edges."""
     names = field_names(reader, window)
     for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
         yield _Reading(reader, [*group], holdings, names).use()
@@ -161,7 +161,7 @@ class _Reading:
         self._claimed = [*self._claims.of.values()]
         self._shares = np.array([each.share for each in self._claimed]).reshape(-1, 1)
         self._uids = [uid for _, uid in self._claims.of]
-        # Of each field, GPU time of use that was split, so that it may be another's.
+        # By field, GPU time of use that was split, so that it may be another pod's.
         self._unsure: dict[DcgmField, Floats] = {}
 
     def use(self) -> ClaimUsage:
@@ -174,7 +174,7 @@ class _Reading:
             ClaimMeasurement(*(np.where(stuck, np.nan, each) for each in (one.observed, one.amount)))
             for one in (sm, tensor)
         )
-        # A device has the one or the other; the share of time with a kernel running is the better.
+        # A device has one of the two; the share of time with a kernel running is the better one.
         lacks = np.isnan(busy.observed)
         busy = ClaimMeasurement(
             np.where(lacks, graphics.observed, busy.observed), np.where(lacks, graphics.amount, busy.amount)
@@ -202,7 +202,8 @@ class _Reading:
         )
 
     def _lacks_busy(self) -> bool:
-        """Whether any device may have nothing but the activity of its graphics engine: reading it is dear."""
+        """Whether any device may have only the activity of its graphics engine, which is expensive to
+        read."""
         graphics, busy = (self._names.get(field, ()) for field in (DcgmField.GRAPHICS, DcgmField.BUSY))
         if not graphics or not busy or has_others(self._read.reader, self._whole, graphics, busy):
             return bool(graphics)
@@ -216,7 +217,7 @@ class _Reading:
         return any(((seen[0] > 0) & (seen[1] == 0)).any() for seen in lacking.values())
 
     def _read_energy(self) -> DeviceReading:
-        """The counter; of GPUs without one, power times time, which is the same unit."""
+        """The energy counter; for GPUs without one, power times time, which has the same unit."""
         counted = self._read.counter(self._names.get(DcgmField.ENERGY, ()))
         boards = {key.device[0] for key, row in counted.keys.items() if counted.observed[row].any()}
         lacking = any(key.device[0] not in boards for each in self._gauges.values() for key in each.keys)
@@ -232,7 +233,7 @@ class _Reading:
         return DeviceReading({key: row for row, (_, key, _) in enumerate(taken)}, *grids)
 
     def _parts(self, used: ClaimReadings) -> Floats:
-        """Of its device, the part that each claim is; 0 where nobody can say whose a reading was."""
+        """Per claim, its part of its device; 0 where the pod of a reading is unknown."""
         parts = np.ones(used.observed.shape)
         for device, kind in self._kinds.items():
             rows = self._rows.get(device, [])
@@ -249,8 +250,8 @@ class _Reading:
         return parts
 
     def _amounts(self, used: ClaimReadings, reading: DeviceReading, parts: Floats) -> tuple[Floats, Floats]:
-        """Of each claim, in the device's unit: copies of a shared device's value are split. Then, how much of
-        it may be another's."""
+        """Per claim, in the device's unit: copies of a shared device's value are split. Also, how much of it
+        may be another pod's."""
         amounts, unsure = used.amount.copy(), np.zeros(used.amount.shape)
         if not self._kinds:
             return amounts, unsure
@@ -274,7 +275,7 @@ class _Reading:
         return self._capped(used.observed * parts * self._shares, amounts * self._shares)
 
     def _energy_of(self, busy: Floats) -> tuple[ClaimMeasurement, float]:
-        """By what was held of a GPU, and how far that may be off, in GPU milliseconds."""
+        """Energy split by what was held of a GPU, and how far that may be off, in GPU milliseconds."""
         used = self._claims.of_reading(self._energy)
         parts = self._parts(used) * self._shares
         boards = [uuid for (uuid, _), _ in self._claims.of]
@@ -284,7 +285,7 @@ class _Reading:
         return self._capped(used.observed * parts, used.amount * parts), off_ms
 
     def _memory_unsure_ms(self, used: Mapping[DcgmField, ClaimReadings], total: Floats) -> float:
-        """GPU time of memory of shared devices that no row tells of each pod, by the part in use."""
+        """GPU time of memory of shared devices that no row gives per pod, times the part in use."""
         of = used[DcgmField.MEMORY_USED]
         own = of_devices(self._gauges[DcgmField.MEMORY_USED], self._read.interval_ms, self._length)
         found = 0.0
@@ -297,7 +298,7 @@ class _Reading:
         return found
 
     def _memory(self, used: ClaimReadings) -> tuple[ClaimMeasurement, Floats, Floats, Floats]:
-        """Measured; what there was of it; the most in use, and the whole, of each device in bytes."""
+        """Memory measured; the memory that existed; the peak, and the total, of each device in bytes."""
         reading = self._gauges[DcgmField.MEMORY_USED]
         parts = self._parts(used)
         own = of_devices(reading, self._read.interval_ms, self._length) if self._kinds else {}
@@ -322,7 +323,7 @@ class _Reading:
         return measured, whole, np.where(known, peak, np.nan), np.where(known, total, np.nan)
 
     def _totals(self, reading: DeviceReading) -> Floats:
-        """Bytes of the device of each claim: as told, or what is in use and free and reserved."""
+        """Bytes of the device of each claim: the reported total, or the sum of used, free and reserved."""
         told, free, reserved = (
             self._read.levels(self._names.get(field, ()))
             for field in (DcgmField.MEMORY_TOTAL, DcgmField.MEMORY_FREE, DcgmField.MEMORY_RESERVED)
@@ -335,7 +336,7 @@ class _Reading:
         for key, row in reading.keys.items():
             seen = reading.observed[row]
             used = np.where(seen > 0, reading.amount[row] / np.maximum(seen, 1e-9), np.nan)
-            # A row of its own, beside those of pods, may have memory in use alone.
+            # The device's own row, beside those of pods, may have used memory alone.
             left = free.get(key, nothing if key.uids else of_device.get(key.device, nothing))
             summed = used + left + np.nan_to_num(reserved.get(key, nothing))
             whole[key.device] = np.fmax(whole.get(key.device, nothing), summed)
@@ -346,7 +347,7 @@ class _Reading:
         return np.array(rows, dtype=np.float64).reshape(-1, len(self._steps))
 
     def _held(self, used: Mapping[DcgmField, ClaimReadings]) -> Floats:
-        """GPU time held of each device, where anything was read of it."""
+        """GPU time held of each device, where anything of it was read."""
         copies = np.fmax.reduce([each.copies for each in used.values()])
         longest = np.fmax.reduce([each.observed for each in used.values()])
         of_any = ClaimReadings(longest, longest, longest, copies)
@@ -354,7 +355,7 @@ class _Reading:
         return np.where(longest > 0, held, 0.0)
 
     def _capped(self, observed: Floats, amount: Floats) -> ClaimMeasurement:
-        """Never more than the units of a pod were; NaN where nothing was observed."""
+        """At most what the pod's units were; NaN where nothing was observed."""
         pods = {uid: at for at, uid in enumerate(dict.fromkeys(self._uids))}
         of = [pods[uid] for uid in self._uids]
         totals = np.zeros((len(pods), len(self._steps)))
@@ -367,7 +368,8 @@ class _Reading:
         )
 
     def _stuck(self, used: Mapping[DcgmField, ClaimReadings]) -> Floats:
-        """Where profiling metrics cannot be: all of them stand at 0 while a kernel runs most of the time."""
+        """Devices on which profiling metrics do not work: all of them are 0 while a kernel runs most of the
+        time."""
         busy, graphics, sm, tensor = (used[field] for field in _RATIOS)
         enough = busy.observed >= _STUCK_SCRAPES * self._read.interval_ms
         is_busy = enough & (busy.amount > _STUCK_BUSY * np.maximum(busy.observed, 1.0))
@@ -375,7 +377,7 @@ class _Reading:
         is_still &= (sm.amount == 0) & (tensor.amount == 0)
         names = self._names.get(DcgmField.GRAPHICS, ())
         if is_still.any() and names and not self._gauges[DcgmField.GRAPHICS].keys:
-            # Only here does it matter whether the graphics engine stood still too.
+            # Only here the activity of the graphics engine matters too.
             read = recut(self._read, names, self._read.gauge(names), self._claims)
             graphics = self._claims.of_reading(read)
         found: Floats = is_still & (graphics.amount == 0) & ((graphics.observed > 0) | (sm.observed > 0))
@@ -403,7 +405,7 @@ class _Reading:
         return found
 
     def _split_problems(self, energy_ms: float, memory_ms: float) -> list[DataProblem]:
-        """What was split by what was held, for no row told better."""
+        """Problems for readings that were split by what was held, since no row gave them per pod."""
         busy_ms = max((float(each.sum()) for each in self._unsure.values()), default=0.0)
         told = [
             (_COPIED, f"{_BUSY}, {_ACTIVITY}", busy_ms),
@@ -421,7 +423,7 @@ class _Reading:
         return DataProblem(code, self._cluster, about or self._cluster, detail, ms, self._whole.start_ms)
 
     def _unsplit_ms(self) -> float:
-        """GPU time of those who hold parts of devices on which nobody can be told from another."""
+        """GPU time of holders of parts of devices whose readings cannot be assigned to one pod."""
         shares: dict[str, float] = {}
         split_up: set[str] = set()
         for (device, uid), claimed in self._claims.of.items():
@@ -440,7 +442,8 @@ class _Reading:
         )
 
     def _sampled_ms(self) -> float:
-        """An interval and the exporter's own at each end of what was held of a device, as GPU time."""
+        """The scrape interval and the exporter's own at each end of what was held of a device, as GPU
+        time."""
         each_ms = self._read.interval_ms + LAG_MS
         found = 0.0
         for (device, _), claimed in self._claims.of.items():

@@ -1,8 +1,7 @@
-"""Nodes of one window out of kube-state-metrics, and what dcgm-exporter says where their labels do not.
+"""Nodes of one window out of kube-state-metrics, and dcgm-exporter where the nodes' labels lack a fact.
 
-As in the first dialect, nodes of which nothing changed come from a few aggregated queries, the others are
-read scrape by scrape; what was found is put into the terms of gpucost's own contract, from which the rows are
-made.
+As in gpucost's dialect, nodes without changes come from a few aggregated queries, the others are read scrape
+by scrape; the results are put into the terms of gpucost's own contract, from which the rows are made.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ _MIG = "nvidia.com/mig-"
 
 @dataclass(frozen=True, slots=True)
 class NodeGpuFacts:
-    """What dcgm-exporter says of nodes: physical GPUs, the product's name, and the kind of MIG instance
-    that all of them are cut into."""
+    """dcgm-exporter's facts about nodes: physical GPUs, the product's name, and the MIG profile if all
+    instances have the same one."""
 
     count: Mapping[str, int] = field(default_factory=dict)
     product: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +79,7 @@ class NodeGpuFacts:
 
     def label(self, node: str, capacity: Mapping[str, float]) -> str:
         """The product's label as feature discovery would write it. Under MIG strategy ``single`` it names the
-        instances, which are handed out as GPUs."""
+        instances, which are advertised as GPUs."""
         product, profile = self.product.get(node, ""), self.profile.get(node, "")
         is_single = product and profile and capacity.get(_GPU) and not _has_slices(capacity)
         return f"{product}-MIG-{profile.replace('+', '.')}" if is_single else product
@@ -98,7 +97,7 @@ class _SeenNode:
 def read_nodes(
     reader: KubeStateReader, groups: ScrapeGroups, boards: NodeGpuFacts
 ) -> tuple[list[NodeSpan], list[DataProblem]]:
-    """Spans of all nodes that have or should have GPUs, not clipped, and what was odd about them."""
+    """Spans of all nodes that have or should have GPUs, not clipped, and problems."""
     evidence = groups.evidence
     units = _units(reader, evidence)
     flags = _flags(reader, evidence)
@@ -173,7 +172,7 @@ def _flags(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, di
 
 
 def _label_keys(reader: KubeStateReader) -> Mapping[str, str]:
-    """Name of a series' label -> the node label it was made of."""
+    """Name of a series' label -> the node label it was made from."""
     keys = (*label_keys(), *PLACE_LABELS, *reader.settings.node_labels)
     return {ksm.label_name(key): key for key in keys}
 
@@ -200,13 +199,13 @@ def _counts_gpus(labels: Sequence[tuple[str, str]]) -> bool:
 
 
 def _nobody(label: str, found: object, allowed: str) -> None:
-    """Labels that make no sense are as good as none here: the collector's page says them."""
+    """Invalid labels count as missing here; they are reported on the collector's page."""
 
 
 def _samples(
     reader: KubeStateReader, groups: ScrapeGroups
 ) -> tuple[Mapping[str, int], Mapping[str, set[TargetKey]]]:
-    """By node: how many, and where there are shards, of which targets."""
+    """By node: how many samples, and with shards, of which targets."""
     further = TARGET_LABELS if groups.is_sharded else ()
     counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), groups.evidence.range_ms)
     result = reader.vector(by("sum", (*_NODE, *further), counted), groups.evidence.end_ms)
@@ -221,7 +220,8 @@ def _samples(
 
 
 def _changed(reader: KubeStateReader, evidence: ScrapeEvidence) -> set[str]:
-    """Nodes of which any number is not the same in all samples of the evidence, or has fewer than others."""
+    """Nodes with any number that is not the same in all samples of the evidence, or that has fewer samples
+    than others."""
     selectors = [
         reader.select(ksm.NODE_CAPACITY, reader.is_gpu),
         reader.select(ksm.NODE_ALLOCATABLE, reader.is_gpu),
@@ -253,7 +253,7 @@ def _span(
 def _facts(
     reader: KubeStateReader, boards: NodeGpuFacts, node: str, seen: _SeenNode
 ) -> tuple[NodeInfoLabels, Mapping[tuple[str, str], float]]:
-    """In the terms of the contract: labels first, and dcgm-exporter where they say nothing."""
+    """In the terms of the contract: labels first, and dcgm-exporter where they lack a fact."""
     labels = dict(seen.labels)
     capacity = {key[1]: units for key, units in seen.units.items() if key[0] == NODE_GPU_CAPACITY.name}
     said, place = gpu_labels(labels, _nobody), node_place(labels, _nobody)
@@ -276,19 +276,19 @@ def _facts(
 def _shares(
     said: GpuLabels, capacity: Mapping[str, float], boards: int, *, tells_replicas: bool
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Units that should be there and how often each is shared, by resource: as labels have it, of which any
-    may be missing, for the resources that the node has, and where they say nothing by its GPUs."""
+    """Units that should exist and how often each is shared, by resource: from labels, any of which may be
+    missing, for the resources that the node has, and without labels from its GPUs."""
     expected = {_as_advertised(resource, capacity): units for resource, units in said.expected.items()}
     replicas = {_as_advertised(resource, capacity): times for resource, times in said.replicas.items()}
     if _has_slices(capacity):
-        # The label counts all GPUs, sliced ones too; how many are whole nobody says but the capacity.
+        # The label counts all GPUs, sliced ones too; only the capacity shows how many are whole.
         return {name: units for name, units in expected.items() if name not in _SHARED}, replicas
     is_sliced = bool(parse_product(said.product).profile)
     is_whole = boards > 0 and capacity.keys() == {_GPU} and not is_sliced
     for resource in sorted(capacity.keys() & set(_SHARED)):
         units = unit_count(capacity[resource])
         if units is None:
-            continue  # told as a problem, and nothing is known of it
+            continue  # reported as a problem; the count is unknown
         counted = expected.get(resource, 0 if is_sliced else boards)
         times = 1 if resource in replicas or tells_replicas or not counted else units // counted
         if times > 1 and units == times * counted:
@@ -303,7 +303,7 @@ def _has_slices(capacity: Mapping[str, float]) -> bool:
 
 
 def _as_advertised(resource: str, capacity: Mapping[str, float]) -> str:
-    """Only the product's label says whether shared units have a name of their own: the node has them under
+    """Only the product's label shows whether shared units have a name of their own: the node has them under
     one of the two."""
     other = resource.removesuffix(_RENAMED) if resource.endswith(_RENAMED) else resource + _RENAMED
     return other if capacity.get(other) and not capacity.get(resource) else resource
@@ -328,7 +328,7 @@ def _odd_spans(
         for life, until in zip(found, following, strict=True):
             if life.doubt is not None:
                 problems.append(DataProblem(life.doubt, reader.cluster, node, f"node: {life.why}"))
-            # As where all was counted: half-way to the first scrape that did not show it.
+            # As where samples are counted: half-way to the first scrape that did not show it.
             after = evidence.beat_after(life.end_ms) if life.end_ms in created else None
             if after is not None and life.doubt is None and after - life.end_ms <= evidence.max_gap_ms:
                 life = replace(life, end_ms=min(until, life.end_ms + (after - life.end_ms) // 2))
@@ -340,7 +340,8 @@ def _odd_spans(
 def _by_scrape(
     reader: KubeStateReader, group: Iterable[ResultSeries], evidence: ScrapeEvidence
 ) -> tuple[dict[int, float], dict[int, _SeenNode]]:
-    """When the node was created, and what it was, at each scrape that showed it; labels last until others."""
+    """When the node was created, and its facts, at each scrape that showed it; labels hold until others are
+    seen."""
     keys = _label_keys(reader)
     created: dict[int, float] = {}
     units: dict[int, dict[tuple[str, str], float]] = defaultdict(dict)

@@ -1,8 +1,8 @@
-"""Whose pods are: jobs, queues, team, project and user, by kube-state-metrics' series of owners and labels.
+"""Owners of pods: jobs, queues, team, project and user, from kube-state-metrics' series of owners and labels.
 
-The rule of choice is that of the collector (cluster.ownership): a nearer object goes before a farther one,
-whichever key it has. Owners come without API group and uid here, so a job is known by namespace, kind and
-name: one that was made anew under the same name counts as the same.
+The rule of choice is that of the collector (cluster.views.ownership): a nearer object goes before a farther
+one, whichever key it has. Owners come without API group and uid here, so a job is identified by namespace,
+kind and name: one that was recreated under the same name counts as the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OwnerKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class OwnershipSpan:
-    """What a pod belonged to during ``[since_ms, until_ms)``; empty where nothing says."""
+    """The owner of a pod during ``[since_ms, until_ms)``; fields are empty where unknown."""
 
     since_ms: int
     until_ms: int
@@ -85,7 +85,7 @@ class PodOwners:
         self._labelled = self._over_time()
 
     def of(self, uid: str, name: PodName) -> Sequence[OwnershipSpan]:
-        """Whose the pod was, over time: nearly always one entry, valid forever."""
+        """The owner of the pod over time: nearly always one entry that is valid for ever."""
         chain = self._chain(uid, name)
         return [
             self._belonging(since, until, labels, uid, name, chain)
@@ -137,8 +137,8 @@ class PodOwners:
         return found
 
     def _labels_of_owners(self) -> Mapping[OwnerKey, KubeLabels]:
-        """Those of custom resources have the names that their configuration gave them: ``team`` is read as
-        ``label_team``."""
+        """Labels of the owners. Those of custom resources have the names that their configuration gave them:
+        ``team`` is read as ``label_team``."""
         plain = {label.removeprefix("label_"): label for label in self._labels}
         found: dict[OwnerKey, KubeLabels] = {}
         for kind, metric, name in (*ksm.OWNER_LABELS, *self._reader.existing.custom_resources):
@@ -152,7 +152,7 @@ class PodOwners:
         return found
 
     def _over_time(self) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:
-        """By uid: the labels of a pod, from when to when."""
+        """By uid: the labels of a pod over time."""
         sets: dict[str, list[KubeLabels]] = defaultdict(list)
         for series in self._about(ksm.POD_LABELS, self._labels):
             sets[needed(series, "uid")].append(series["metric"])
@@ -181,7 +181,7 @@ class PodOwners:
         return found
 
     def _about(self, metric: str, labels: Sequence[str]) -> Iterable[ResultSeries]:
-        """Label sets by uid and ``labels``, of the pods that are asked about."""
+        """Label sets by uid and ``labels``, of the pods of this window."""
         gpus = over_time(
             "last_over_time",
             self._reader.select(ksm.REQUESTS, self._reader.is_gpu),
@@ -200,7 +200,7 @@ class PodOwners:
 
 
 def _owner(labels: KubeLabels) -> tuple[str, str] | None:
-    """Kind and name of an owner that controls; None of what has none."""
+    """Kind and name of an owner that is a controller; None without one."""
     kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
     is_one = kind not in ("", ksm.NOBODY) and labels.get("owner_is_controller") == "true"
     return (kind, name) if is_one else None
@@ -217,7 +217,7 @@ def _as_owner(ref: OwnerKey) -> OwnerReference:
 
 
 def _first(places: Sequence[KubeLabels], keys: Sequence[str]) -> str:
-    """The first value, by place and then by key, whether a label or an annotation has it."""
+    """The first value, by place and then by key, from a label or an annotation."""
     for place in places:
         for key in keys:
             found = place.get(ksm.label_name(key)) or place.get(ksm.annotation_name(key))

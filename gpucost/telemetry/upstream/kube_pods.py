@@ -1,15 +1,14 @@
-"""Pods of one window out of kube-state-metrics: a few aggregated queries, raw samples for the odd ones.
+"""Pods of one window out of kube-state-metrics: a few aggregated queries, raw samples for the exceptions.
 
 A pod holds what it requests from the time it was scheduled. It held until its completion time, once its phase
-says that it ended; where it went without saying when, as deleted and evicted pods do, until half-way between
+shows that it ended; where it disappeared without one, as deleted and evicted pods do, until half-way between
 the last scrape that showed it running and the next.
 
-What pods with a node request of GPUs, as the scheduler counts it, and how many scrapes showed them.
-
-A pod holds what its containers request together with its restartable init containers (sidecars), or, if that
-is more, what one of the other init containers needs beside the sidecars before it (KEP-753, "Resources
-calculation for scheduling and pod admission"). The order of init containers is not told: all sidecars are
-taken to come first. kube-state-metrics says which are restartable from release 2.11 on.
+The request of a pod is counted as the scheduler counts it: its containers together with its restartable init
+containers (sidecars), or, if that is more, one of the other init containers with the sidecars before it
+(KEP-753, "Resources calculation for scheduling and pod admission"). The order of init containers is not
+exported: all sidecars are taken to come first. kube-state-metrics marks restartable ones from release 2.11
+on.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class PodName:
 
 
 class PodRequests:
-    """What pods with a node request, by uid and resource; how many scrapes, of which targets where there are
-    shards, showed them; who is there now."""
+    """Requests of pods with a node, by uid and resource; the scrapes that showed them (with shards, of which
+    targets); and the pods that exist now."""
 
     def __init__(self, reader: KubeStateReader, groups: ScrapeGroups) -> None:
         evidence = groups.evidence
@@ -91,7 +90,7 @@ class PodRequests:
         self._count(reader, groups)
         for subject, value in together.items():
             self._keep(reader, subject, value)
-        # Of the last two scrapes: one of them may be of another member of an HA pair.
+        # Of the last two scrapes, since one of them may be of another member of an HA pair.
         before = min(int(each.evidence.scrapes[-2:][0]) for each in groups.groups)
         found = _values(reader, ksm.REQUESTS, "last_over_time", "max", evidence, evidence.end_ms - before + 1)
         self.here = frozenset(key[0] for key, _ in found)
@@ -99,7 +98,7 @@ class PodRequests:
     def _add_init(
         self, reader: KubeStateReader, evidence: ScrapeEvidence, together: dict[PodResourceKey, float]
     ) -> None:
-        # No node stands in all of these series: that of the pod's containers counts.
+        # A node is not in all of these series: the one of the pod's containers counts.
         found = [
             (key, value)
             for key, value in _values(reader, ksm.INIT_REQUESTS, "last_over_time", "max", evidence)
@@ -118,7 +117,7 @@ class PodRequests:
             together[subject] = sidecars[subject] + max(together[subject], most[subject])
 
     def _count(self, reader: KubeStateReader, groups: ScrapeGroups) -> None:
-        """The samples of a container, of all targets; a pod is there as long as any of its containers."""
+        """The samples of a container, over all targets; a pod exists as long as any of its containers."""
         further = TARGET_LABELS if groups.is_sharded else ()
         samples: dict[tuple[str, ...], int] = defaultdict(int)
         for key, value in _values(
@@ -151,7 +150,7 @@ def _values(
     range_ms: int = 0,
     further: tuple[str, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], float]]:
-    """By _CONTAINER, with resources under their own names, and by ``further`` labels; those of pods without a
+    """Values by _CONTAINER, with resources under their own names, and by ``further`` labels; pods without a
     node are left out."""
     read = over_time(function, reader.select(name, reader.is_gpu), range_ms or evidence.range_ms)
     labels = (*_CONTAINER, *further)
@@ -178,7 +177,8 @@ def _sidecars(reader: KubeStateReader, evidence: ScrapeEvidence) -> frozenset[tu
 
 
 def _refuse_blindness(reader: KubeStateReader, evidence: ScrapeEvidence) -> None:
-    """Raise NotCovered where no request of any pod is told, of whatever resource: no cluster is so idle."""
+    """Raise NotCovered where no series shows a request of any pod, of whatever resource: no cluster is that
+    idle."""
     any_of_them = over_time("last_over_time", reader.select(ksm.REQUESTS), evidence.range_ms)
     if not reader.vector(by("count", (), any_of_them), evidence.end_ms):
         raise NotCovered(
@@ -188,8 +188,8 @@ def _refuse_blindness(reader: KubeStateReader, evidence: ScrapeEvidence) -> None
 
 
 _STARTS = (ksm.SCHEDULED, ksm.STARTED, ksm.CREATED)
-"""What says when a pod began to hold its units, the best first: the kubelet's start is a little later, and
-the object's creation earlier, by the time that the pod waited."""
+"""Which time says when a pod began to hold its units, the best first: the kubelet's start is a little later,
+and the object's creation earlier, by the time that the pod waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class PodSpans:
 
 @dataclass(frozen=True)
 class _Told:
-    """What objects say of themselves, and how many scrapes showed them ended, by uid."""
+    """Timestamps of objects, and how many scrapes showed them ended, by uid."""
 
     claims: Mapping[str, Mapping[str, float]]
     ended: Mapping[str, int]
@@ -257,7 +257,7 @@ def read_pods(reader: KubeStateReader, groups: ScrapeGroups) -> PodSpans:
 def _counted(
     group: ScrapeGroup, rows: Sequence[PodResourceKey], requests: PodRequests, told: _Told
 ) -> tuple[list[PodSpan], set[str]]:
-    """Spans of the pods of which counting samples is enough, and the uids of all the others."""
+    """Spans of the pods for which counting samples is enough, and the uids of all the others."""
     evidence = group.evidence
     uids = [uid for uid, _ in rows]
     start_ms = told.start_ms(uids)
@@ -268,12 +268,12 @@ def _counted(
     end_ms = np.where(ended_samples > 0, told.completed_ms(uids), NONE)
     plain = as_expected(start_ms, end_ms, open_samples + ended_samples, ended_samples, evidence)
     plain &= (ended_samples == 0) | (end_ms != NONE)
-    # The last scrapes may be too late for what ended just now.
+    # The last scrapes may be too early to show what ended just now.
     lasting = np.array([uid in requests.here for uid in uids], dtype=np.bool_) & (ended_samples == 0)
     whole = group.is_whole and are_whole(start_ms, open_samples, lasting & (start_ms > 0), evidence)
     gone = endings(start_ms, open_samples, evidence, whole=whole)
     vanished = gone.told & ~plain & (end_ms == NONE) & (start_ms > 0) & (gone.end_ms >= start_ms)
-    # Ended before anything of this was read, and nobody says when.
+    # Ended before any of its series was read, and the time of the end is unknown.
     over = (open_samples == 0) & (ended_samples > 0) & (end_ms == NONE) & (start_ms < evidence.start_ms)
     spans: list[PodSpan] = []
     odd: set[str] = set()
@@ -284,7 +284,8 @@ def _counted(
             spans.append(PodSpan(uid, resource, units, int(start_ms[at]), until))
         elif over[at]:
             continue
-        # What is there at the very end, and was not in all scrapes before, was missed at any time.
+        # A pod that exists at the very end, but was not in all scrapes before, was missing at an unknown
+        # time.
         elif vanished[at] and (ended_samples[at] or uid not in requests.here):
             end, off = int(gone.end_ms[at]), int(gone.off_ms[at])
             spans.append(PodSpan(uid, resource, units, int(start_ms[at]), end, off))
@@ -297,8 +298,8 @@ def _never_began(
     reader: KubeStateReader, evidence: ScrapeEvidence, requests: PodRequests, told: _Told
 ) -> frozenset[str]:
     """Uids of pods that the kubelet refused (``UnexpectedAdmissionError``, ``OutOfnvidia.com/gpu``): ended in
-    all scrapes, without a time of their end, and refused by what is said of them, or no container of theirs
-    ever had a status. By that nobody, where it is told of no pod."""
+    all scrapes, without a time of their end, and refused by their status reason, or no container of theirs
+    ever had a status. The latter is not used where no pod has such series."""
     ended = {
         uid
         for uid, _ in requests.units
@@ -326,13 +327,13 @@ def _missing(reader: KubeStateReader, evidence: ScrapeEvidence, metric: str, ins
 
 
 def _of_gpus(reader: KubeStateReader, expression: PromQL, evidence: ScrapeEvidence) -> PromQL:
-    """Of ``expression``, which has uids, what is of pods that request GPUs."""
+    """The part of ``expression``, which has uids, that is of pods that request GPUs."""
     gpus = over_time("last_over_time", reader.select(ksm.REQUESTS, reader.is_gpu), evidence.range_ms)
     return where_any(expression, gpus, ("uid",))
 
 
 def _claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, Mapping[str, float]]:
-    """By uid: each time that its object claims, by metric."""
+    """By uid: each timestamp of its object, by metric."""
     latest = over_time("last_over_time", reader.select((*_STARTS, ksm.COMPLETED)), evidence.range_ms)
     result = reader.vector(
         _of_gpus(reader, by("max", ("__name__", "uid"), latest), evidence), evidence.end_ms
@@ -345,7 +346,7 @@ def _claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, M
 
 
 def _ended(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, int] | None:
-    """By uid: how many samples showed it ended; None where no phase of any pod is told."""
+    """By uid: how many samples showed it ended; None where no phase of any pod is exported."""
     phases = reader.select(ksm.PHASE, one_of("phase", ksm.ENDED_PHASES))
     counted = by("sum", ("uid",), over_time("sum_over_time", phases, evidence.range_ms))
     result = reader.vector(_of_gpus(reader, counted, evidence), evidence.end_ms)
@@ -354,7 +355,7 @@ def _ended(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, in
 
 
 def _completed(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, int]:
-    """As ``_ended``, by the completion times alone: where phases are not told, the best there is."""
+    """As ``_ended``, by the completion times alone: the best there is where phases are not exported."""
     counted = over_time("count_over_time", reader.select(ksm.COMPLETED), evidence.range_ms)
     result = reader.vector(_of_gpus(reader, by("sum", ("uid",), counted), evidence), evidence.end_ms)
     return dict(zip(column(result, "uid"), map(whole_count, numbers(result)), strict=True))
@@ -363,14 +364,15 @@ def _completed(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str
 def _odd_spans(
     reader: KubeStateReader, group: ScrapeGroup, requests: PodRequests, odd: set[str], told: _Told
 ) -> tuple[list[PodSpan], list[DataProblem]]:
-    """By all samples: what was there on both sides of a gap, and what contradicts itself."""
+    """By all samples: pods that were seen on both sides of a gap, and pods whose samples contradict their
+    timestamps."""
     if not odd:
         return [], []
     evidence = group.evidence
     names = (ksm.REQUESTS, ksm.PHASE, ksm.COMPLETED)
     raw = reader.raw_where(names, ("uid",), odd, evidence.start_ms, evidence.end_ms)
     seen, ended = _sightings(reader, raw, evidence)
-    # What is missing in a scrape that showed no pods may have gone on.
+    # A pod that is missing in a scrape that showed no pods may have gone on.
     shown = np.union1d(group.shown, sorted({at for each in seen.values() for at in each}))
     spans: list[PodSpan] = []
     problems: list[DataProblem] = []
@@ -393,7 +395,7 @@ def _odd_spans(
 
 
 def _end(said: int, start: int, at: int, seen: Sequence[int], ended: set[int]) -> int:
-    """What the object says, or half-way between the last scrape that showed it running, or else its start,
+    """The object's own end, or half-way between the last scrape that showed it running, or else its start,
     and the next scrape."""
     if said != NONE:
         return said
@@ -405,8 +407,8 @@ def _end(said: int, start: int, at: int, seen: Sequence[int], ended: set[int]) -
 def _ending(
     life: PresenceSpan, said: int, seen: Collection[int], evidence: ScrapeEvidence, shown: IntArray
 ) -> tuple[int, int]:
-    """The end of a life, and by how much it may be off: as where all was counted, and all of a gap. ``shown``
-    are the scrapes that showed what pods there were."""
+    """The end of a life, and by how much it may be off: as where samples are counted, and all of a gap.
+    ``shown`` are the scrapes that showed which pods existed."""
     if life.end_ms not in seen:
         inferred = said == NONE and life.end_ms < evidence.window.end_ms and life.doubt is None
         return life.end_ms, _distance_after(life.end_ms, shown) // 2 + SECOND_MS if inferred else 0

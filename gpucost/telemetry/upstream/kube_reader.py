@@ -1,6 +1,6 @@
-"""Questions to the series of kube-state-metrics: which scrapes there were, and what counts as a GPU.
+"""Reader of kube-state-metrics' series: which scrapes there were, and which resources are GPUs.
 
-What is told of the second dialect beside telemetry.settings.
+``UpstreamSettings`` are the settings of this dialect beside prometheus.source_settings.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSettings:
-    """``catalog`` says what a GPU resource is; ``owners`` which labels and annotations of pods (and labels of
-    their namespaces) name team, project and user; ``basis`` what a part of a GPU is measured by.
+    """``catalog`` decides what a GPU resource is; ``owners`` which labels and annotations of pods (and labels
+    of their namespaces) name team, project and user; ``basis`` is the measure of a part of a GPU.
     ``custom_resources`` are series of owners of other kinds that kube-state-metrics was configured to give:
     kind, metric, and the label that holds the name."""
 
@@ -51,7 +51,7 @@ _NEAR_MS = HOUR_MS
 TARGET_LABELS = ("job", "instance")
 _OF_NODE = with_renamed(("node",))
 _NOWHERE = " "
-"""A value that no label has: matches nothing."""
+"""A value that no label has, so that a matcher of it matches nothing."""
 
 
 class KubeStateReader(ClusterReader):
@@ -93,7 +93,7 @@ class KubeStateReader(ClusterReader):
         return found
 
     def _lasting(self) -> list[str]:
-        """Nodes that are there at the ends of the window: one that is at both, where there is one."""
+        """Nodes that exist at the ends of the window; only those that exist at both, if there are any."""
         start, end = self.around
         range_ms = max(2 * HOUR_MS, self.settings.max_gap_ms)
         latest = over_time("last_over_time", self.select(ksm.NODE_CREATED), range_ms)
@@ -103,8 +103,8 @@ class KubeStateReader(ClusterReader):
         return sorted(there[0] & there[1])[:1] or sorted(min(each) for each in there if each)
 
     def is_whole(self, evidence: ScrapeEvidence, targets: Sequence[Sequence[str]] = ()) -> bool:
-        """Whether some node was in every scrape of these targets, or of all: kube-state-metrics begins empty
-        after a restart."""
+        """Whether some node was in every scrape of these targets, or of all: after a restart
+        kube-state-metrics begins empty."""
         nodes = self.select(ksm.NODE_CREATED, *self.of_targets(targets))
         counted = by("sum", _OF_NODE, over_time("count_over_time", nodes, evidence.range_ms))
         (most, *_) = *numbers(self.vector(by("max", (), counted), evidence.end_ms)), 0.0
@@ -116,7 +116,7 @@ class KubeStateReader(ClusterReader):
         return [one_of(name, sorted({*each})) for name, each in zip(TARGET_LABELS, values, strict=False)]
 
     def resource(self, found: str) -> str | None:
-        """The resource that a value of the label ``resource`` stands for; None for one that is no GPU."""
+        """The resource that a value of the label ``resource`` stands for; None if it is not a GPU."""
         return ksm.resource_name(found, self.known)
 
     @cached_property
@@ -139,7 +139,7 @@ class KubeStateReader(ClusterReader):
 
 
 def _scrapes(found: list[ResultSeries]) -> list[ResultSeries]:
-    """One series for each target, with a 1 at each of its scrapes, whichever node showed it."""
+    """One series for each target, with a 1 at each of its scrapes, whichever node it showed."""
     times: dict[tuple[tuple[str, str], ...], set[float]] = {}
     for one in found:
         labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in _OF_NODE))

@@ -1,13 +1,13 @@
-"""What OpenCost bills: its own questions to Prometheus, and what it makes of the answers.
+"""What OpenCost bills: its own queries to Prometheus, and what it computes from the answers.
 
 As opencost/opencost v1.112.0 has it in pkg/costmodel: ``computeAllocation`` of allocation.go with its
 ``queryFmtPods``, ``queryFmtGPUsAllocated``, ``queryFmtGPUsRequested``; ``calculateStartAndEnd``,
 ``applyPodResults`` and ``applyGPUsAllocated`` of allocation_helpers.go; ``ClusterNodes`` of cluster.go. Later
-releases (modules/prometheus-source/pkg/prom/metricsquerier.go) ask the same by uid.
+releases (modules/prometheus-source/pkg/prom/metricsquerier.go) query the same by uid.
 
-OpenCost believes every scrape job, so jobs are not told apart here either.
+OpenCost believes every scrape job, so this module does too.
 
-Which OpenCost wrote a cluster's series, and how it reads them; from its own series.
+``read_release`` finds which release of OpenCost wrote a cluster's series, and how that release reads them.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ def read_billed(
     release: OpenCostRelease | None = None,
     resolution_ms: int = RESOLUTION_MS,
 ) -> tuple[list[BilledNode], list[BilledPod]]:
-    """Nodes and pods of ``window``, a UTC day or a part of one: OpenCost itself asks for a day at a time, and
-    adds days up. ``release`` says how it reads (by name, where it is not given), and ``resolution_ms`` how
-    often it looks. Raises SourceError."""
+    """Nodes and pods of ``window``, a UTC day or a part of one: OpenCost itself queries a day at a time, and
+    adds days up. ``release`` decides how it reads (by name, if None), and ``resolution_ms`` how often it
+    samples. Raises SourceError."""
     looks = _Looks(reader, window, release or OpenCostRelease(), resolution_ms)
     return _nodes(looks), _pods(looks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """How OpenCost looks at a window."""
+    """How OpenCost samples a window."""
 
     reader: ClusterReader
     window: Window
@@ -98,9 +98,9 @@ class _Looks:
     def first_and_last(
         self, seen: PromQL, only: Callable[[PromQL], PromQL] = lambda found: found
     ) -> list[tuple[ResultSeries, int, int]]:
-        """Each of ``seen`` (as far as it is in ``only``) with its first and its last look, one look alone
-        being one resolution, half of it on each side; clipped to the window."""
-        # The left edge of a range counts below Prometheus 3 only: so no server is given one at a look.
+        """Each of ``seen`` (as far as it is in ``only``) with its first and its last sample, a single sample
+        counting as one resolution, half of it on each side; clipped to the window."""
+        # The left edge of a range counts below Prometheus 3 only, so the query avoids samples at the edge.
         range_ms = self.window.length_ms + (2 if self.release.sees_start else 0)
         asked = (
             over_instants(function, instants(seen), range_ms, self.resolution_ms)
@@ -135,7 +135,7 @@ def _pods(looks: _Looks) -> list[BilledPod]:
     active = _active(looks)
     pods = []
     for key in sorted((asked.keys() | billed.keys()) & spans.keys()):
-        # As soon as anybody has the one series, the other is not looked at for anybody.
+        # As soon as any container has the one series, OpenCost does not use the other for any of them.
         units = billed.get(key, {}) if found.mixed else asked[key]
         start, end = spans[key]
         of_all = units or asked[key]
@@ -167,8 +167,8 @@ class _Requests:
         return cls(looks, allocated, requested, bool(looks.vector(by("count", (), looks.mean(allocated)))))
 
     def units(self, selector: PromQL) -> Mapping[_Key, _Containers]:
-        """Units of each container by namespace and pod. Of a container that was on several nodes, or had
-        several uids, the last of the answer is taken, as OpenCost overwrites what it has by what comes."""
+        """Units of each container by namespace and pod. For a container that was on several nodes, or had
+        several uids, the last of the answer counts, as OpenCost overwrites the former by the latter."""
         found: dict[_Key, dict[str, tuple[str, float]]] = {}
         each = by("avg", self._names((*_CONTAINER, *self._uid)), self._own(self.looks.mean(selector)))
         for series, value in _valued(self.looks.vector(each)):
@@ -186,7 +186,7 @@ class _Requests:
         return where_any(found, asking, self._names(_POD))
 
     def placed(self) -> Collection[tuple[str, ...]]:
-        """Namespace, pod and name of the containers that OpenCost has a node of: those that ask for CPUs or
+        """Namespace, pod and name of the containers for which OpenCost has a node: those that request CPUs or
         memory, or that it saw itself."""
         reader, length_ms = self.looks.reader, self.looks.window.length_ms
         resources = one_of("resource", ("cpu", "memory"))
@@ -211,7 +211,7 @@ class _Requests:
 
 
 def _running(looks: _Looks, requests: _Requests) -> dict[_Key, tuple[int, int]]:
-    """By namespace and pod, from the first look at any pod of that name to the last."""
+    """By namespace and pod, from the first sample of any pod of that name to the last."""
     found: dict[_Key, tuple[int, int]] = {}
     for series, start, end in looks.first_and_last(requests.running(), requests.of_pods_with_gpus):
         key = own_label(series, "namespace"), own_label(series, "pod")
@@ -233,11 +233,11 @@ def _nodes(looks: _Looks) -> list[BilledNode]:
         _by_node(looks.vector(looks.mean(select(name)))) for name in (NODE_GPU, NODE_TOTAL, NODE_GPU_COUNT)
     )
     seen: dict[str, int] = {}
-    # A node that came back under its name is another to OpenCost if its provider's id is.
+    # A node that came back under its name is another node to OpenCost if its provider's id changed.
     there = by("group", (*with_renamed(NODE_LABELS), "provider_id"), select(NODE_TOTAL))
     for series, start, end in looks.first_and_last(there):
         seen[_node(series)] = seen.get(_node(series), 0) + end - start
-    # Where no look fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
+    # Where no sample fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
     return [
         BilledNode(node, gpu.get(node), total.get(node), count.get(node), seen.get(node, HOUR_MS))
         for node in sorted({*gpu, *total} - {""})
@@ -266,15 +266,15 @@ def _valued(result: Sequence[ResultSeries]) -> list[tuple[ResultSeries, float]]:
 
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
-# The first release after opencost/opencost pull 3094, which looks at the start of a window on Prometheus 3.
+# The first release after opencost/opencost pull 3094, which samples the start of a window on Prometheus 3.
 _SEES_START = (1, 115)
 
 
 def read_release(
     reader: ClusterReader, window: Window, default_price: float | None = None
 ) -> OpenCostRelease:
-    """The OpenCost of ``window``. ``default_price`` is what somebody says a GPU of a node without a price
-    series costs there; else it is worked out. Raises SourceError."""
+    """The OpenCost of ``window``. ``default_price`` is the configured price of a GPU of a node without a
+    price series; if None, it is derived. Raises SourceError."""
     versions = tuple(filter(None, _label_values(reader, window, BUILD_INFO, "version")))
     uids = reader.select_of_all(NODE_TOTAL, other_than("uid", ""))
     by_uid = bool(reader.vector(by("count", (), _last(uids, window)), window.end_ms))
@@ -316,7 +316,7 @@ def _last(selector: PromQL, window: Window) -> PromQL:
 
 
 def _is_left_open(reader: ClusterReader, at_ms: int) -> bool:
-    """Whether the server leaves out what is exactly at the start of a range, as Prometheus 3 does."""
+    """Whether the server excludes samples exactly at the start of a range, as Prometheus 3 does."""
     on_the_minute = at_ms // MINUTE_MS * MINUTE_MS
     probe = over_instants("count_over_time", always(), MINUTE_MS + 1, MINUTE_MS)
     return numbers(reader.vector(probe, on_the_minute)) == [1.0]

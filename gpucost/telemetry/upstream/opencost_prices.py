@@ -1,9 +1,9 @@
-"""What OpenCost's series say: the prices of nodes, and the figures that OpenCost makes out of them.
+"""OpenCost's series: the prices of nodes, and the figures that OpenCost computes from them.
 
-Prices hardly ever change, so each hour's least and most are asked for, and raw samples only of the hours in
+Prices hardly ever change, so each hour's least and most are queried, and raw samples only of the hours in
 which something did change. A change takes effect at the first sample that shows it. A price holds until
-another is seen, for ``CARRY_MS`` at most, and for ``REACH_MS`` before the first: OpenCost learns of a node
-later than the node is there. Of members of an HA pair the one whose labels sort first is followed.
+another is seen, for ``CARRY_MS`` at most, and for ``REACH_MS`` before the first: OpenCost sees a node later
+than the node exists. Of members of an HA pair the one whose labels sort first is followed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Slot:
 
 
 def read_prices(reader: ClusterReader, window: Window, step_ms: int = HOUR_MS) -> ObservedPrices:
-    """The prices of every node that OpenCost has any of, over ``window``. Raises SourceError."""
+    """The prices of every node that OpenCost has a price for, over ``window``. Raises SourceError."""
     found = {
         field: _steps_of(reader, metric, window, step_ms)
         for field, metric in (("total", NODE_TOTAL), ("gpu", NODE_GPU), ("spot", NODE_IS_SPOT))
@@ -95,7 +95,7 @@ def _slots(
 
 
 def _believed(every: Iterable[ResultSeries]) -> Mapping[int, str]:
-    """At each instant the job that prices most nodes: whoever has a target scraped may write prices."""
+    """At each instant the job that prices most nodes: anyone who has a target scraped could write prices."""
     nodes: dict[int, dict[str, set[str]]] = {}
     for series in every:
         for at in points(series)[0]:
@@ -108,7 +108,7 @@ def _job(series: ResultSeries) -> str:
 
 
 def _in_detail(slots: Mapping[int, _Slot], start: int, step_ms: int) -> Iterable[int]:
-    """The slots in which a value begins, or is another than before."""
+    """The slots in which a value begins, or differs from the one before."""
     for at, slot in slots.items():
         before = slots.get(at - step_ms)
         if not slot.is_constant or (at > start and (before is None or not _same(before.most, slot.least))):
@@ -153,7 +153,7 @@ def _steps(
 
 
 def _extend(steps: list[PriceStep], when: int, value: float, seen_until: int, *, reaches_back: bool) -> None:
-    """``value`` from ``when`` on; what was seen before holds until then, or for as long as it is carried."""
+    """``value`` from ``when`` on; the value before holds until then, or for as long as it is carried."""
     if steps:
         last = steps[-1]
         held_until = min(when, seen_until + CARRY_MS)

@@ -1,14 +1,13 @@
-"""Which scrapes would have shown an object: all of them, or those of the shard that it belongs to.
+"""Scrape groups: which scrapes would have shown an object, and when objects without an end time ended.
 
 kube-state-metrics in shards (its docs, "Horizontal sharding") shows each object by one target only, replicas
-show every object by all. Which of the two a cluster has is told by what their targets show: those with the
-same nodes and namespaces are one, at once or one after the other, as before and after a restart.
+show every object by all. Which of the two a cluster has follows from what the targets show: targets with the
+same nodes and namespaces are one group, at once or one after the other, as before and after a restart.
 
-When things were there that have no timestamp of their end: from how many scrapes showed them. Pure.
-
-A series that was in every scrape from its beginning on, and then in none, was last seen in a scrape that can
-be counted off. What it showed ended between that scrape and the next: in the middle, give or take half of the
-distance. So sums over many of them come out right, and how far they may be off is known.
+Ends of objects that have no timestamp of their end are computed from how many scrapes showed them. Pure. A
+series that was in every scrape from its beginning on, and then in none, was last seen in a scrape that can be
+counted off. Its object ended between that scrape and the next: in the middle, give or take half of the
+distance. So sums over many of them come out right, and the possible error is known.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ TargetKey = tuple[str, ...]
 """Values of TARGET_LABELS."""
 
 _ALIKE = 3 / 4
-"""Of what the smaller of two targets shows, the other must show more than this to be the same. Where a number
-of shards becomes another, a new one has half of its objects from one that was there."""
+"""The part of the objects of the smaller of two targets above which the other must show them to be in the
+same group. Where the number of shards changes, a new one has half of its objects from one that was there."""
 _LOOKED_AT = 20
 
 
 @dataclass(frozen=True, eq=False)
 class ScrapeGroup:
-    """Targets that show the same objects. ``is_whole``: every scrape of theirs showed all that there was;
-    ``shown`` are those that showed any pods."""
+    """Targets that show the same objects. ``is_whole``: every scrape of theirs showed all objects; ``shown``
+    are the scrapes that showed any pods."""
 
     targets: frozenset[TargetKey]
     evidence: ScrapeEvidence
@@ -55,7 +54,7 @@ class ScrapeGroup:
 
 @dataclass(frozen=True)
 class ScrapeGroups:
-    """Of a window: ``evidence`` of all scrapes together, and of each group."""
+    """The groups of a window: ``evidence`` of all scrapes together, and of each group."""
 
     evidence: ScrapeEvidence
     groups: Sequence[ScrapeGroup]
@@ -65,7 +64,7 @@ class ScrapeGroups:
         return len(self.groups) > 1
 
     def of(self, targets: Collection[TargetKey]) -> ScrapeGroup:
-        """What would have shown an object that these targets showed."""
+        """The group that would have shown an object which these targets showed."""
         found = [each for each in self.groups if not each.targets.isdisjoint(targets)] or self.groups
         return found[0] if len(found) == 1 else _together(self.evidence, found)
 
@@ -95,7 +94,7 @@ def _group(
     targets: frozenset[TargetKey],
     scrapes: Mapping[TargetKey, tuple[IntArray, IntArray]],
 ) -> ScrapeGroup:
-    """What is not looked at by the very end, as elsewhere, is not known to be gone."""
+    """One group. A target that is not scraped at the very end is, as elsewhere, not known to be gone."""
     own, named = evidence, list[TargetKey]()
     if targets != scrapes.keys():
         named = sorted(targets)
@@ -110,7 +109,7 @@ def _group(
 
 
 def _together(evidence: ScrapeEvidence, groups: Sequence[ScrapeGroup]) -> ScrapeGroup:
-    """As one group: whatever any of them showed."""
+    """All targets as one group: an object is seen if any of them showed it."""
     beats, scrapes, shown = (
         np.concatenate(each)
         for each in zip(
@@ -144,7 +143,7 @@ def _scrapes(
 
 
 def _objects(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[TargetKey, set[tuple[str, str]]]:
-    """By target, nodes and namespaces that it showed."""
+    """By target, the nodes and namespaces that it showed."""
     latest = over_time("last_over_time", reader.select(ksm.LASTING), evidence.range_ms)
     labels = (*TARGET_LABELS, *with_renamed(("node", "namespace")))
     result = reader.vector(by("group", labels, latest), evidence.end_ms)
@@ -174,8 +173,8 @@ def _is_alike(one: Collection[object], other: Collection[object]) -> bool:
 
 
 def _shown(reader: KubeStateReader, evidence: ScrapeEvidence, targets: Sequence[TargetKey]) -> IntArray:
-    """Scrapes that showed pods, by those that most scrapes showed: after a restart kube-state-metrics shows
-    nothing, or nodes before pods, while it is up."""
+    """Scrapes that showed pods, by the pods that most scrapes showed: after a restart kube-state-metrics
+    shows nothing, or nodes before pods, while it is up."""
     pods = reader.select(ksm.CREATED, *reader.of_targets(targets))
     counted = by("sum", ("uid",), over_time("count_over_time", pods, evidence.range_ms))
     most = column(reader.vector(highest(counted, _LOOKED_AT), evidence.end_ms), "uid")
@@ -191,7 +190,8 @@ SHOWN_WITHIN_MS = 3 * SECOND_MS
 
 @dataclass(frozen=True, slots=True)
 class SubjectEndings:
-    """Per subject: whether an end could be told, the end, and by how much it may be off; in milliseconds."""
+    """Per subject: whether an end could be determined, the end, and by how much it may be off; in
+    milliseconds."""
 
     told: BoolArray
     end_ms: IntArray
@@ -203,9 +203,9 @@ def endings(
 ) -> SubjectEndings:
     """Ends of subjects that began at ``start_ms`` and were seen, not yet ended, in so many scrapes.
 
-    Only within one stretch of observation of which every scrape was ``whole``: else counting says nothing;
-    nor does it where a scrape came so shortly after the start that it may have been too soon. A subject
-    that was seen in all scrapes to the last has no end here.
+    Only within one stretch of observation of which every scrape was ``whole``: else counting proves nothing;
+    nor does it where a scrape came so shortly after the start that it may have been too early. A subject that
+    was seen in all scrapes to the last has no end here.
     """
     scrapes = evidence.scrapes
     first = np.searchsorted(scrapes, start_ms, "left")
@@ -225,10 +225,10 @@ def endings(
 def are_whole(
     start_ms: IntArray, open_samples: IntArray, lasting: BoolArray, evidence: ScrapeEvidence
 ) -> bool:
-    """Whether subjects that are there at the very end (``lasting``) were in all scrapes since they began.
+    """Whether subjects that exist at the very end (``lasting``) were in all scrapes since they began.
 
-    After a restart kube-state-metrics shows nothing, or nodes before pods, while it is up: what is missing
-    then did not end.
+    After a restart kube-state-metrics shows nothing, or nodes before pods, while it is up: a subject that is
+    missing then did not end.
     """
     due = evidence.scrapes_between(start_ms + SHOWN_WITHIN_MS, np.full(len(start_ms), evidence.end_ms + 1))
     return bool((open_samples >= due)[lasting].all())

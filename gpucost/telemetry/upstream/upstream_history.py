@@ -1,16 +1,13 @@
-"""What detectors look at, as far as other people's series tell it: use, health and quotas of GPUs.
+"""The frames that only detectors read, as far as upstream series have them: use, health and quotas of GPUs.
 
-Who waits, for how many GPUs and why is in nobody's series: Kueue counts pending workloads without their
-sizes, and suspended jobs have no pods. Rules that need it say so instead of finding nothing.
+Which jobs wait, for how many GPUs and why is in no upstream series: Kueue counts pending workloads without
+their sizes, and suspended jobs have no pods. Rules that need it say so instead of finding nothing.
 
-The frame frames.ACTIVITY out of dcgm-exporter: what each GPU did for each pod, in steps of minutes.
-
-Rows of frames.HEALTH out of dcgm-exporter: GPUs after an error that only a reset repairs.
-
-Its gauge shows the last error's code for as long as there was no other, so that an event is a change of it.
-There is no row while there was no error: the first one is an event where the GPU was seen before without
-it, by the same exporter; a code that was there when its GPU was first seen is none. An error of the same
-code as the last is not seen.
+frames.ACTIVITY is what each GPU did for each pod, in steps of minutes, from dcgm-exporter. frames.HEALTH are
+GPUs after an error that only a reset repairs. dcgm-exporter's gauge shows the last error's code for as long
+as there was no other, so an event is a change of it. There is no series while there was no error: the first
+one is an event where the GPU was seen before without it, by the same exporter; a code that was there when its
+GPU was first seen is none. An error of the same code as the last is not seen.
 """
 
 from __future__ import annotations
@@ -58,13 +55,14 @@ from gpucost.telemetry.upstream.gpu_usage import ClaimUsage, read_use
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
 _BEFORE_MS = 10 * MINUTE_MS
-# Of these each kind of device and each release has at least one.
+# Each kind of device and each release has at least one of these fields.
 _SHOWN = (DcgmField.POWER, DcgmField.MEMORY_USED, DcgmField.BUSY, DcgmField.GRAPHICS)
 _Values = dict[int, int]
 
 
 def read_health(reader: KubeStateReader, window: Window, boards: ObservedGpus) -> list[FrameRow]:
-    """Clipped to the window. One counts from its first sample until its code is gone, at most for an hour."""
+    """Rows of frames.HEALTH, clipped to the window. An error counts from its first sample until its code is
+    gone, at most for an hour."""
     wide = Window(window.start_ms - LONGEST_MS - _BEFORE_MS, window.end_ms)
     names = field_names(reader, wide)
     uuids = _broken(reader, wide, names.get(DcgmField.XID, ()))
@@ -81,7 +79,7 @@ def read_health(reader: KubeStateReader, window: Window, boards: ObservedGpus) -
 
 
 def _broken(reader: KubeStateReader, wide: Window, names: Iterable[str]) -> set[str]:
-    """GPUs that showed a code in that time at all; of most nothing else need be read."""
+    """GPUs that showed a code in that time at all; for most GPUs no further query is needed."""
     found: set[str] = set()
     for name in names:
         most = over_time("max_over_time", reader.select(name), wide.length_ms)
@@ -101,7 +99,7 @@ def _raw(
 
 
 def _codes(found: Iterable[ResultSeries]) -> Mapping[str, _Values]:
-    """By GPU, the code at each instant; what no code can be is left out."""
+    """By GPU, the code at each instant; values that cannot be a code are left out."""
     codes: dict[str, _Values] = defaultdict(dict)
     for each in found:
         own = codes[first_of(each["metric"], UUID_LABELS)]
@@ -114,7 +112,7 @@ def _codes(found: Iterable[ResultSeries]) -> Mapping[str, _Values]:
 
 
 def _instants(found: Iterable[ResultSeries]) -> Mapping[str, dict[int, str]]:
-    """By GPU, when any of its rows was read, and of which exporter."""
+    """By GPU, when any of its rows was read, and from which exporter."""
     seen: dict[str, dict[int, str]] = defaultdict(dict)
     for each in found:
         labels = each["metric"]
@@ -124,8 +122,8 @@ def _instants(found: Iterable[ResultSeries]) -> Mapping[str, dict[int, str]]:
 
 
 def _stretches(values: _Values, seen: Mapping[int, str]) -> Iterator[tuple[int, int, int]]:
-    """When the GPU was broken, and by which code: instants without a row of the code but with others of
-    the GPU show that there is none (any more)."""
+    """When the GPU was broken, and by which code: an instant without a row of the code but with others of the
+    GPU shows that there is no error (any more)."""
     timeline = sorted({**dict.fromkeys(seen, 0), **values}.items())
     events: list[tuple[int, int, int]] = []
     for (before, old), (at, code) in pairwise(timeline):
@@ -140,7 +138,7 @@ _MJ_PER_J = 1_000
 
 
 def read_activity(reader: KubeStateReader, window: Window, holdings: ClusterHoldings) -> pd.DataFrame:
-    """Steps are aligned to the epoch, and cut at the window's edges."""
+    """Rows of frames.ACTIVITY. Steps are aligned to the epoch, and cut at the window's edges."""
     uses = read_use(reader, window, holdings, reader.settings.activity_step_ms)
     parts = [part for use in uses if len(part := _frame(reader.cluster, use))]
     return conform(pd.concat(parts, ignore_index=True), ACTIVITY) if parts else empty_frame(ACTIVITY)
@@ -212,7 +210,8 @@ _MILLI = "_scalar_resources"
 def with_history(
     reader: KubeStateReader, window: Window, read: ClusterFrames, wanted: Collection[str] | None
 ) -> ClusterFrames:
-    """``read``, which are the frames of ``window``, with those of detectors; of these the ``wanted`` only."""
+    """``read``, the frames of ``window``, with those that only detectors read; of these the ``wanted``
+    only."""
 
     def is_wanted(spec: FrameSpec) -> bool:
         return wanted is None or spec.name in wanted
@@ -253,7 +252,7 @@ def _quotas(reader: KubeStateReader, window: Window, read: ClusterFrames) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Stretches of other people's gauges; Volcano counts GPUs by thousandths."""
+    """Runs of upstream gauges; Volcano counts GPUs by thousandths."""
 
     reader: KubeStateReader
     window: Window
@@ -265,7 +264,7 @@ class _State:
 
 
 class _UpstreamCohorts(CohortTree):
-    """Kueue names the root of a queue's cohort itself where it shows cohorts; else the cohort is the root."""
+    """Kueue exports the root of a queue's cohort where it exports cohorts; else the cohort is the root."""
 
     def __init__(self, state: _State) -> None:
         super().__init__({})
@@ -285,7 +284,7 @@ class _UpstreamCohorts(CohortTree):
 
 
 class _Root(CohortTree):
-    """Volcano's series do not say which queue is whose child."""
+    """Volcano's series do not contain which queue is whose child."""
 
     def __init__(self) -> None:
         super().__init__({})

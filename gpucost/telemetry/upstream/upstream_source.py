@@ -84,7 +84,7 @@ _PEAK = SIGNALS.column_names[5:].index("memory_peak_mib")
 def read_signals(
     reader: KubeStateReader, window: Window, holdings: ClusterHoldings
 ) -> tuple[list[FrameRow], list[DataProblem]]:
-    """One row per pod, node and step of the window, and what could not be known."""
+    """One row per pod, node and step of the window, and problems."""
     rows: list[FrameRow] = []
     problems: list[DataProblem] = []
     for use in read_use(reader, window, holdings, reader.settings.signal_step_ms):
@@ -120,7 +120,7 @@ def _rows(cluster: str, use: ClaimUsage) -> list[FrameRow]:
 
 
 def _columns(use: ClaimUsage) -> list[Floats]:
-    """In the order of the frame."""
+    """In the order of the frame's columns."""
     return [
         use.busy.observed,
         use.busy.amount,
@@ -138,7 +138,7 @@ def _columns(use: ClaimUsage) -> list[Floats]:
 
 
 def _summed(grid: Floats, of: np.ndarray[tuple[int], np.dtype[np.int64]], pods: int) -> Floats:
-    """NaN where all of a pod's are."""
+    """The sum; NaN where all of a pod's values are NaN."""
     known = np.isfinite(grid)
     sums, seen = np.zeros((pods, grid.shape[1])), np.zeros((pods, grid.shape[1]), dtype=bool)
     np.add.at(sums, of, np.where(known, grid, 0.0))
@@ -153,7 +153,7 @@ def _largest(grid: Floats, of: np.ndarray[tuple[int], np.dtype[np.int64]], pods:
 
 
 ShareLookup = Callable[[str, str], Fraction | None]
-"""Node and resource -> what one unit is of a GPU; None where that cannot be said."""
+"""Node and resource -> the share of a GPU that one unit is; None where it is unknown."""
 
 END_TEXT = (
     "of pods that went without saying when (deleted, evicted), each is taken to have held until half-way "
@@ -196,7 +196,7 @@ def bounds(
     names: Mapping[str, PodName],
     shares: ShareLookup,
 ) -> list[DataProblem]:
-    """Of one part that was read."""
+    """The possible error of one part of the reading, as problems."""
     window = groups.evidence.window
     off = Fraction(0)
     for span in spans:
@@ -210,7 +210,7 @@ def bounds(
 
 
 def unread_claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> list[DataProblem]:
-    """A problem where any pod has a claim, as kube-state-metrics tells from 2.20 on."""
+    """A problem where any pod has a claim, as kube-state-metrics exports it from 2.20 on."""
     latest = over_time("last_over_time", reader.select(ksm.RESOURCE_CLAIMS), evidence.range_ms)
     if not reader.vector(by("group", (), latest), evidence.end_ms):
         return []
@@ -218,7 +218,8 @@ def unread_claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> list[Dat
 
 
 def _distance(groups: ScrapeGroups) -> str:
-    """Of most scrapes, in whole seconds; of the shard with the fewest, and of replicas the longer way."""
+    """The distance between most scrapes, in whole seconds; of the shard with the fewest, and of replicas the
+    longer one."""
     apart = [np.diff(each.evidence.beats) for each in groups.groups if len(each.evidence.beats) > 1]
     if not apart:
         return ""
@@ -243,7 +244,7 @@ _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 
 class UpstreamSource:
     """One server and every cluster of which it has kube-state-metrics' series. ``now`` (milliseconds) is
-    asked only for ``covered``."""
+    called only for ``covered``."""
 
     def __init__(
         self,
@@ -277,7 +278,7 @@ class UpstreamSource:
         return len({labels.get("exported_node") or labels.get("node", "") for labels in found})
 
     def node_births(self, cluster: str) -> frozenset[tuple[str, int]]:
-        """Nodes of today, each with the second in which it came to be. Raises SourceError."""
+        """Nodes of today, each with the second in which it was created. Raises SourceError."""
         return node_births(self._reader(cluster, self._all), ksm.NODE_CREATED, self._now())
 
     @property
@@ -286,8 +287,8 @@ class UpstreamSource:
         return Window(now - self._settings.history_ms, now)
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first scrape of kube-state-metrics to ``lateness`` before the last; for one look, to the
-        last. Raises SourceError."""
+        """From the first scrape of kube-state-metrics to ``lateness`` before the last; with ``as_of_ms``, to
+        the last. Raises SourceError."""
         found = self._all
         return heartbeat.covered(self._reader(cluster, found), found.end_ms)
 
@@ -297,10 +298,10 @@ class UpstreamSource:
         return self._read_all(self._reader(cluster, window), window)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
-        """As ``read``, with what detectors look at, as far as these series tell it. With ``only``, names of
-        frames, the others stay empty. Raises what ``read`` raises."""
+        """As ``read``, with the frames that only detectors read, as far as these series have them. With
+        ``only``, names of frames, the others stay empty. Raises what ``read`` raises."""
         reader = self._reader(cluster, window)
-        # What GPUs did is told by pod, so who held what must be known for every frame.
+        # What GPUs did is exported by pod, so every frame needs who held what.
         found = with_history(reader, window, self._read_all(reader, window), only)
         if only is None:
             return found
@@ -310,7 +311,7 @@ class UpstreamSource:
         rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
         problems: dict[tuple[DataProblem, int | None], DataProblem] = {}
         for part in window.split(self._settings.max_span_ms):
-            # Who is believed is told by what is near: a job may be renamed in a month.
+            # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._reader(reader.cluster, part)
             for name, found in _read_part(near, part, problems):
                 rows[name] += found

@@ -339,7 +339,8 @@ def gauge(history: ClusterHistory, resource: str) -> FragmentationGauge:
 
 
 def measured_now(overview: ClusterOverview, resource: str) -> FragmentationMeasure:
-    """With CPU, and with the pods that want none of the resource: the authors' measure of the present state."""
+    """With CPU, and with the pods that want none of the resource: the authors' measure of the present
+    state."""
     pods = [pod for pod in overview.state.pods.values() if not pod.has_ended]
     shapes: Counter[TaskShape] = Counter()
     for pod in pods:

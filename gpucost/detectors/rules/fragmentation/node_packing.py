@@ -197,8 +197,8 @@ def to_empty_nodes(rooms: NodeOccupancy, pool: Ints, before_ms: int) -> tuple[li
 
 
 def _homes(who: Sequence[NodeOccupant], left: Ints, is_target: Flags) -> list[int]:
-    """A node for each of ``who``, the tightest that has room. Takes the room from ``left``; where one finds
-    none, the list is shorter and ``left`` is unchanged."""
+    """A node for each of ``who``, the tightest that has room, which is taken from ``left``; where one finds
+    none, the list is empty and ``left`` is unchanged."""
     found: list[int] = []
     for each in who:
         room = np.where(is_target & (left >= each.units), left, np.iinfo(np.int64).max)

@@ -244,7 +244,8 @@ class OversizedSearch:
 
     @cached_property
     def use(self) -> GpuUsage:
-        """By the default's warm-up and rest: they are equal for all jobs, since these are sums over all rows."""
+        """By the default's warm-up and rest: they are equal for all jobs, since these are sums over all
+        rows."""
         default = self.scoped.default
         return GpuUsage(self.table, milliseconds(default.warm_up), milliseconds(default.rest))
 

@@ -1,4 +1,5 @@
-"""Queues that wait while GPUs that would fit their work are idle: within other queues' quota, or within none."""
+"""Queues that wait while GPUs that would fit their work are idle: within other queues' quota, or within
+none."""
 
 from __future__ import annotations
 

@@ -302,7 +302,8 @@ class WaitingQueue:
 def waiting_queues(
     history: ClusterHistory, demand: pd.DataFrame, reserved: Sequence[str] = ()
 ) -> list[WaitingQueue]:
-    """Everything that waits, in order. ``demand`` as in ``WaitingQueue``; each row has an index of its own."""
+    """Everything that waits, in order. ``demand`` as in ``WaitingQueue``; each row has an index of its
+    own."""
     kinds = zip(places(demand), demand["resource"].tolist(), strict=True)
     rows: dict[tuple[QueuePlace, str], list[int]] = {}
     for row, kind in zip(demand.index.tolist(), kinds, strict=True):

@@ -1,7 +1,5 @@
-"""Probes and hooks of containers (pkg/apis/core/validation: validateProbe, validateLifecycle).
-
-Containers (pkg/apis/core/validation: validateContainers, validateInitContainers).
-"""
+"""Containers, their probes and hooks (pkg/apis/core/validation: validateContainers, validateInitContainers,
+validateProbe, validateLifecycle)."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ _HIGHEST_PORT = 65535
 
 
 def check_probe(container: ObjectPart, key: str, spec: ObjectPart) -> None:
-    """One of ``PROBES``, where it is there."""
+    """One of ``PROBES``, where it is present."""
     if key not in container:
         return
     probe = container.part(key)
@@ -64,7 +62,7 @@ def check_probe(container: ObjectPart, key: str, spec: ObjectPart) -> None:
 
 
 def check_lifecycle(container: ObjectPart, spec: ObjectPart) -> None:
-    """What runs when a container starts and stops."""
+    """The hooks that run when a container starts and stops."""
     lifecycle = container.part("lifecycle")
     for key in ("postStart", "preStop"):
         if key in lifecycle:
@@ -111,7 +109,7 @@ _MOST_RULES, _MOST_CODES = 20, 255
 
 
 class ContainerContext(NamedTuple):
-    """What containers refer to: ``volumes`` is None where somebody else adds some that are not known."""
+    """What containers refer to: ``volumes`` is None where their kind adds volumes that are not known."""
 
     spec: ObjectPart
     volumes: Mapping[str, ObjectPart] | None
@@ -246,7 +244,7 @@ def _check_probes(container: ObjectPart, spec: ObjectPart) -> None:
 
 
 def _check_first(container: ObjectPart, spec: ObjectPart) -> None:
-    """Of an init container; one that restarts always runs beside the others and may have what they have."""
+    """An init container; one that always restarts runs beside the others and may have what they have."""
     _check_restart_rules(container)
     if container.text("restartPolicy") == "Always":
         _check_probes(container, spec)
@@ -277,6 +275,6 @@ def _check_restart_rules(container: ObjectPart) -> None:
 
 
 def all_containers(spec: ObjectPart) -> Iterator[ObjectPart]:
-    """Init containers too."""
+    """Init containers included."""
     yield from spec.parts("initContainers")
     yield from spec.parts("containers")

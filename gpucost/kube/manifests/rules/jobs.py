@@ -1,7 +1,5 @@
-"""Schedules of CronJobs (robfig/cron v3.0.1, parser.go: ParseStandard).
-
-Jobs and CronJobs (pkg/apis/batch/validation; defaults of pkg/apis/batch/v1).
-"""
+"""Jobs and CronJobs (pkg/apis/batch/validation; defaults of pkg/apis/batch/v1), and schedules of CronJobs
+(robfig/cron v3.0.1, parser.go: ParseStandard)."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ _LONGEST = 1024
 
 
 def is_schedule(text: str) -> bool:
-    """Five fields: minute, hour, day of month, month, day of week. Zones stand in a field of their own."""
+    """Five fields: minute, hour, day of month, month, day of week. Time zones have a field of their own."""
     if "TZ" in text or len(text) > _LONGEST:
         return False
     if text.startswith("@"):
@@ -97,7 +95,7 @@ _INTERVAL = re.compile(r"\+?([0-9]{1,10})(?:-\+?([0-9]{1,10}))?")
 
 
 def check_job(root: ObjectPart, name: str) -> None:
-    """``name`` is the one that it will have."""
+    """``name`` is the name that it will have."""
     spec = root.part("spec")
     has_own = spec.flag("manualSelector")
     is_alone = "completions" not in spec and "parallelism" not in spec
@@ -117,7 +115,7 @@ def check_job(root: ObjectPart, name: str) -> None:
 
 
 def _check_name(root: ObjectPart, name: str, completions: int) -> None:
-    """That pods can have it as a label, and as a part of their host's name."""
+    """The name must be usable as a label of its pods, and as a part of their host names."""
     metadata, host = root.part("metadata"), f"{name}-{completions - 1}"
     if not is_label_value(name):
         metadata.flaw("name", name, f"at most {LONGEST_LABEL} characters: pods have it as a label")
@@ -126,8 +124,8 @@ def _check_name(root: ObjectPart, name: str, completions: int) -> None:
 
 
 def _check_generated(spec: ObjectPart, labels: dict[str, str], name: str, uid: str) -> None:
-    """Labels and selector that the API server makes, where a person wrote some of them. An object that it
-    made has them, with its own uid."""
+    """Labels and selector that the API server generates, where the manifest has some of them. An object that
+    comes from the API server has them, with its own uid."""
     made = {key: uid if key.endswith(_UID) else name for key in _OWN}
     for key, value in made.items():
         if key in labels and (labels[key] != value or not value):
@@ -139,7 +137,7 @@ def _check_generated(spec: ObjectPart, labels: dict[str, str], name: str, uid: s
 
 
 def check_job_spec(spec: ObjectPart, completions: int | None = None) -> None:
-    """``completions`` are those of one that says neither these nor a parallelism."""
+    """``completions`` is the default for a job that has neither completions nor a parallelism."""
     for key in _COUNTS:
         check_range(spec, key, 0)
     if completions is None:
@@ -216,7 +214,7 @@ def _check_success_rule(rule: ObjectPart, completions: int) -> None:
 
 
 def _indexes(text: str, completions: int) -> int | None:
-    """How many; None for what is no list of them."""
+    """The number of indexes; None if it is not a list of them."""
     total, last = 0, -1
     for each in text.split(",") if text else ():
         found = _INTERVAL.fullmatch(each)
@@ -265,7 +263,7 @@ def _check_codes(codes: ObjectPart, spec: ObjectPart) -> None:
 
 
 def check_cron_job(root: ObjectPart, name: str) -> None:
-    """``name`` is the one that it will have."""
+    """``name`` is the name that it will have."""
     spec = root.part("spec")
     if len(name) > _LONGEST_CRON:
         root.part("metadata").flaw("name", name, f"no more than {_LONGEST_CRON} characters")

@@ -1,9 +1,8 @@
-"""Deployments, ReplicaSets, StatefulSets and DaemonSets (pkg/apis/apps/validation).
+"""What is checked of an object of each kind; and Deployments, ReplicaSets, StatefulSets and DaemonSets
+(pkg/apis/apps/validation).
 
-What is looked at of an object of each kind.
-
-Kinds of Kubernetes itself are judged as a whole. Of other kinds the schemas are those of who wrote them: of
-these the metadata and the pod templates are judged, since their pods go to the same API server.
+Kinds of Kubernetes itself are checked as a whole. Other kinds have schemas of their own projects: of these
+the metadata and the pod templates are checked, since their pods go to the same API server.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def _check_replicas(spec: ObjectPart, added: Mapping[str, ObjectPart] = _NONE) -
 
 
 def _share(part: ObjectPart, key: str, otherwise: int) -> int:
-    """The number, or that of the percents; -1 for what is neither, with a flaw."""
+    """The number, or that of the percentage; -1 with a flaw if it is neither."""
     found = part.raw(key)
     if found is None:
         return otherwise
@@ -135,13 +134,13 @@ Json = dict[str, Any]
 _TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 PATCHES = frozenset(("podSpecOverrides", "podTemplateOverrides", "runtimePatches", "status"))
-"""Fields in which there are parts of other objects."""
+"""Fields that contain parts of other objects."""
 _VOLUMES = frozenset(("volumeClaimPolicies", "volumeClaimTemplates", "volumes"))
 """Fields of a kind that add volumes to its pods."""
 
 
 class _Judged(NamedTuple):
-    """A kind of Kubernetes: where it is served, its published type, and its rules."""
+    """A kind of Kubernetes: its API version, its published type, and its rules."""
 
     api_version: str
     definition: str
@@ -162,7 +161,7 @@ OF_KUBERNETES = frozenset(_KINDS)
 
 def judged(root: ObjectPart, document: Json, kind: JobKind) -> Json:
     """``document``, which ``root`` stands for, as the API server would hold it. What it would refuse is a
-    flaw of ``root``; rules are only looked at where all of it can be decoded."""
+    flaw of ``root``; rules are checked only where all of it can be decoded."""
     own = _KINDS.get(kind)
     if own is None:
         return _custom(root, document)
@@ -195,7 +194,7 @@ def _adds_volumes(spec: Json) -> bool:
 
 
 def _mapping(part: ObjectPart, value: Json, adds_volumes: bool) -> Json:
-    """A copy with all pod templates in it decoded, and judged."""
+    """A copy with all pod templates in it decoded and checked."""
     pods = value.get("spec")
     if isinstance(pods, dict) and "containers" in pods:
         return _template(part, value, adds_volumes)

@@ -1,8 +1,5 @@
-"""Forms of names and labels (apimachinery v0.36.3: pkg/util/validation/validation.go, pkg/api/validate).
-
-Names, labels and owners of objects (apimachinery v0.36.3, pkg/api/validation/objectmeta.go).
-
-Label selectors (apimachinery v0.36.3, pkg/apis/meta/v1/validation: ValidateLabelSelector).
+"""Forms of names, labels, selectors and metadata (apimachinery v0.36.3: pkg/util/validation/validation.go,
+pkg/api/validate, pkg/api/validation/objectmeta.go, and pkg/apis/meta/v1/validation: ValidateLabelSelector).
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ _PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _HEADER = re.compile("[-A-Za-z0-9]+")
 LONGEST_NAME, LONGEST_LABEL = 253, 63
 SET, BOTH = ErrorRemark("set"), ErrorRemark("both")
-"""Of fields that must not be there."""
+"""The message for fields that must not be set."""
 
 LABEL_RULE = "lower-case letters, digits and -, with a letter or digit at both ends, at most 63"
 SUBDOMAIN_RULE = (
@@ -44,12 +41,12 @@ HEADER_RULE = "letters, digits and -"
 
 
 def is_dns_label(text: str) -> bool:
-    """RFC 1123, as a container's name."""
+    """RFC 1123, as for a container's name."""
     return len(text) <= LONGEST_LABEL and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: str) -> bool:
-    """RFC 1123, as most objects' names."""
+    """RFC 1123, as for most objects' names."""
     return len(text) <= LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 
@@ -62,7 +59,7 @@ def is_label_value(text: str) -> bool:
 
 
 def is_qualified(text: str) -> bool:
-    """``name`` or ``prefix/name``, as the keys of labels and names of resources."""
+    """``name`` or ``prefix/name``, as for the keys of labels and names of resources."""
     prefix, slash, name = text.rpartition("/")
     return (
         len(name) <= LONGEST_LABEL
@@ -72,12 +69,12 @@ def is_qualified(text: str) -> bool:
 
 
 def is_variable(text: str) -> bool:
-    """Of the environment, since 1.34 anything that is printable."""
+    """A name of an environment variable: since 1.34 anything that is printable."""
     return _VARIABLE.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
-    """Of a ConfigMap or a Secret."""
+    """A key of a ConfigMap or a Secret."""
     return (
         len(text) <= LONGEST_NAME
         and _KEY.fullmatch(text) is not None
@@ -95,13 +92,13 @@ def is_header(text: str) -> bool:
 
 
 def is_domain_path(text: str) -> bool:
-    """``domain/path``, as who manages a Job."""
+    """``domain/path``, as for the manager of a Job."""
     domain, slash, path = text.partition("/")
     return bool(slash) and is_subdomain(domain) and _PATH.fullmatch(path) is not None
 
 
 def is_address(text: str) -> bool:
-    """IPv4 or IPv6; numbers of IPv4 may begin with zeros, as in all fields that are old."""
+    """IPv4 or IPv6; numbers of IPv4 may begin with zeros, as in all older fields."""
     four = text.split(".")
     if len(four) == 4:
         return all(each.isascii() and each.isdigit() and int(each[-9:]) < 256 for each in four)
@@ -115,7 +112,7 @@ def is_address(text: str) -> bool:
 def check_name(
     part: ObjectPart, key: str, is_right: Callable[[str], bool], rule: str, is_required: bool = False
 ) -> bool:
-    """Whether it is a name; a flaw where it is none, and where it is missing and must not be."""
+    """Whether it is a valid name; a flaw where it is not, and where it is missing and required."""
     found = part.text(key)
     if found and is_right(found):
         return True
@@ -134,7 +131,7 @@ def check_labels(part: ObjectPart, key: str) -> None:
 
 
 def check_annotations(part: ObjectPart, key: str) -> None:
-    """Names as those of labels in lower case; 256 KiB of all together."""
+    """Names as those of labels in lower case; 256 KiB for all together."""
     found: Mapping[str, str] = part.labels(key)
     for name in found:
         if not is_qualified(name.lower()):
@@ -148,7 +145,7 @@ _MOST_ANNOTATIONS = 256 << 10
 
 
 def check_one_of(part: ObjectPart, key: str, allowed: Iterable[str], is_required: bool = False) -> None:
-    """Text that must be one of some, where it is there."""
+    """Text that must be one of the given values, where it is present."""
     found = part.text(key)
     if found not in allowed and (found or is_required or key in part):
         part.flaw(
@@ -164,7 +161,7 @@ def check_required(part: ObjectPart, *keys: str) -> None:
 
 
 def check_range(part: ObjectPart, key: str, least: int, most: int | None = None) -> None:
-    """A whole number, where it is there."""
+    """A whole number, where it is present."""
     found = part.whole(key)
     if found is not None and (found < least or (most is not None and found > most)):
         allowed = f"greater than or equal to {least}" if most is None else f"between {least} and {most}"
@@ -172,19 +169,20 @@ def check_range(part: ObjectPart, key: str, least: int, most: int | None = None)
 
 
 GENERATED = "xxxxx"
-"""In the place of what the API server makes up after generateName."""
+"""In place of the suffix that the API server generates after generateName."""
 _LONGEST_PREFIX = 58
 _FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def name_of(metadata: ObjectPart) -> str:
-    """The name that an object will have; empty where it says none."""
+    """The name that an object will have; empty where it has none."""
     prefix = metadata.text("generateName")[:_LONGEST_PREFIX]
     return metadata.text("name") or (f"{prefix}{GENERATED}" if prefix else "")
 
 
 def check_metadata(root: ObjectPart, is_label: bool = False) -> str:
-    """The name that it will have. With ``is_label`` names of the kind are labels of DNS."""
+    """Checks the metadata and returns the name that it will have. With ``is_label`` names of the kind are DNS
+    labels."""
     metadata = root.part("metadata")
     name = name_of(metadata)
     is_right, rule = (is_dns_label, LABEL_RULE) if is_label else (is_subdomain, SUBDOMAIN_RULE)
@@ -212,7 +210,7 @@ LISTED, BARE = ("In", "NotIn"), ("Exists", "DoesNotExist")
 
 
 def check_selector(part: ObjectPart, key: str) -> None:
-    """A selector, where it is there."""
+    """A selector, where it is present."""
     selector = part.part(key)
     check_labels(selector, "matchLabels")
     for each in selector.parts("matchExpressions"):
@@ -222,7 +220,7 @@ def check_selector(part: ObjectPart, key: str) -> None:
 
 
 def check_operator(expression: ObjectPart, listed: tuple[str, ...], bare: tuple[str, ...]) -> None:
-    """That values are there where an operator takes them, and only there."""
+    """Values must be present for operators that take them, and only for those."""
     operator, values = expression.text("operator"), expression.texts("values")
     if operator in listed:
         if not values:
@@ -243,7 +241,7 @@ def check_values(expression: ObjectPart) -> None:
 
 
 def selects(selector: ObjectPart, labels: Mapping[str, str]) -> bool:
-    """Whether it matches ``labels``; an empty one matches all, and one that makes no sense too."""
+    """Whether it matches ``labels``; an empty selector matches all, and so does an invalid one."""
     if any(labels.get(key) != value for key, value in selector.labels("matchLabels").items()):
         return False
     return all(_holds(each, labels) for each in selector.parts("matchExpressions"))

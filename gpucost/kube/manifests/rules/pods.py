@@ -1,9 +1,6 @@
-"""Where pods may run (pkg/apis/core/validation: ValidateTolerations, validateAffinity,
-validateTopologySpreadConstraints).
-
-Specs and templates of pods (pkg/apis/core/validation: ValidatePodSpec, ValidatePodTemplateSpec,
-ValidatePodCreate).
-"""
+"""Specs and templates of pods (pkg/apis/core/validation: ValidatePodSpec, ValidatePodTemplateSpec,
+ValidatePodCreate), and where pods may run (ValidateTolerations, validateAffinity,
+validateTopologySpreadConstraints)."""
 
 from __future__ import annotations
 
@@ -184,7 +181,7 @@ _NONE: Mapping[str, ObjectPart] = {}
 
 
 def check_pod(root: ObjectPart) -> None:
-    """A pod of its own."""
+    """A plain pod."""
     spec = root.part("spec")
     _check_annotations(root)
     check_spec(spec, is_pod=True)
@@ -202,8 +199,8 @@ def check_pod(root: ObjectPart) -> None:
 
 
 def _check_admitted(spec: ObjectPart) -> None:
-    """What admission that is on in every API server refuses of a pod (plugin/pkg/admission: priority,
-    runtimeclass), as far as it does not depend on other objects."""
+    """What the admission plugins that every API server enables refuse of a pod (plugin/pkg/admission:
+    priority, runtimeclass), as far as it does not depend on other objects."""
     if spec.whole("priority") and not spec.text("priorityClassName"):
         allowed = "none: the integer value is computed from the PriorityClass"
         spec.flaw("priority", spec.whole("priority"), allowed)
@@ -216,8 +213,8 @@ def _check_admitted(spec: ObjectPart) -> None:
 def check_template(
     template: ObjectPart, runs_on: bool = False, added: Mapping[str, ObjectPart] | None = _NONE
 ) -> None:
-    """Of a pod template; with ``runs_on`` that of a kind whose pods never end. ``added`` are volumes by name
-    that its kind adds to it; None where they are not known."""
+    """A pod template; with ``runs_on`` one of a kind whose pods never end. ``added`` are volumes by name that
+    its kind adds to it; None where they are not known."""
     metadata, spec = template.part("metadata"), template.part("spec")
     check_labels(metadata, "labels")
     check_annotations(metadata, "annotations")
@@ -247,7 +244,7 @@ def _check_annotations(root: ObjectPart) -> None:
 def check_spec(
     spec: ObjectPart, is_pod: bool = False, added: Mapping[str, ObjectPart] | None = _NONE
 ) -> None:
-    """Of a pod, and with less of it of a template; ``added`` as in ``check_template``."""
+    """The spec of a pod, and with fewer checks that of a template; ``added`` as in ``check_template``."""
     volumes = check_volumes(spec, is_pod)
     claims = _check_claims(spec)
     check_containers(ContainerContext(spec, None if added is None else {**volumes, **added}, claims))

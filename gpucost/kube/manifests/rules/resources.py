@@ -26,7 +26,7 @@ _NOT_STANDARD = (
 )
 Amounts = Mapping[str, Fraction]
 _Names = Callable[[str], str]
-"""What is allowed, of a name of a resource that is not; empty for one that is."""
+"""What is allowed, for an invalid resource name; empty for a valid one."""
 
 
 def amounts(part: ObjectPart, key: str) -> dict[str, Fraction]:
@@ -35,12 +35,12 @@ def amounts(part: ObjectPart, key: str) -> dict[str, Fraction]:
 
 
 def is_native(resource: str) -> bool:
-    """Of Kubernetes itself: names without a domain, or of its own."""
+    """Resources of Kubernetes itself: names without a domain, or with its own."""
     return "/" not in resource or _NATIVE in resource
 
 
 def is_extended(resource: str) -> bool:
-    """A device or the like, whose quantity is whole and whose request is its limit."""
+    """A device or the like, whose quantity is whole and whose request equals its limit."""
     return (
         not is_native(resource)
         and not resource.startswith(_IN_QUOTA)
@@ -56,7 +56,7 @@ def check_resources(part: ObjectPart, claims: Iterable[str]) -> None:
 
 
 def check_overhead(part: ObjectPart) -> None:
-    """Is judged as limits."""
+    """Is checked as limits are."""
     found = amounts(part, "overhead")
     for name, amount in found.items():
         _check_amount(part, "overhead", name, amount, _container_resource)
@@ -65,7 +65,7 @@ def check_overhead(part: ObjectPart) -> None:
 
 
 def check_pod_resources(spec: ObjectPart) -> None:
-    """Those of the pod as a whole, beside those of its containers."""
+    """The resources of the pod as a whole, beside those of its containers."""
     if "resources" not in spec:
         return
     resources = spec.part("resources")
@@ -89,12 +89,12 @@ def check_pod_resources(spec: ObjectPart) -> None:
 
 
 def _written(resources: ObjectPart, key: str, name: str) -> str:
-    """One that ``amounts`` has, as it stands there; to read all of them for each takes minutes."""
+    """The text of one quantity that ``amounts`` has; to format all of them for each would take minutes."""
     return str(resources.raw(key)[name])
 
 
 def _asked(spec: ObjectPart, key: str) -> dict[str, Fraction]:
-    """Of containers together, or of the init container that asks for most with the sidecars before it
+    """The requests of all containers, or of the init container that needs most with the sidecars before it
     (component-helpers v0.36.3, resource/helpers.go: AggregateContainerRequests)."""
     total: dict[str, Fraction] = {}
     for container in spec.parts("containers"):
@@ -166,7 +166,7 @@ def _asks_only_huge_pages(found: Amounts) -> bool:
 
 
 def _container_resource(name: str) -> str:
-    """What is allowed, of a name that is not."""
+    """What is allowed, for a name that is not."""
     if not is_qualified(name):
         return QUALIFIED_RULE
     if "/" not in name:

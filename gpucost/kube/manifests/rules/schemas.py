@@ -37,7 +37,7 @@ Schema = Mapping[str, Any]
 
 def decoded(part: ObjectPart, value: dict[str, Any], definition: str) -> dict[str, Any]:
     """``value``, which ``part`` stands for, as the API server holds it: without ``null``, and quantities
-    without blanks around. What it cannot decode is a flaw of ``part``, and left out.
+    without blanks around. A value that it cannot decode is a flaw of ``part``, and left out.
 
     ``definition`` is the full name of a published type.
     """
@@ -46,7 +46,7 @@ def decoded(part: ObjectPart, value: dict[str, Any], definition: str) -> dict[st
 
 @lru_cache(maxsize=1)
 def _definitions() -> Mapping[str, Any]:
-    """Read once, and only when an object is looked at: it takes some 20 ms."""
+    """Read once, and only when an object is checked: it takes some 20 ms."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"{_PACKAGE} is missing: install gpucost[server]", name=_PACKAGE)
@@ -84,7 +84,7 @@ def misspelt(unknown: list[str], fields: Any, otherwise: str) -> list[tuple[str,
 
 
 def _value(part: ObjectPart, key: str, value: Any, schema: Schema) -> Any:
-    """None for what has a flaw, or ``null`` where that is nothing."""
+    """The decoded value; None for one with a flaw, or ``null`` where that means absent."""
     name = schema.get("$ref", "").removeprefix(_PREFIX)
     if name:
         schema = _definitions()[name]

@@ -30,7 +30,7 @@ _NOT_ON_WINDOWS = (
 
 
 def check_pod_security(spec: ObjectPart) -> None:
-    """Of the pod as a whole."""
+    """The security context of the pod as a whole."""
     context = spec.part("securityContext")
     for key in ("fsGroup", "runAsUser", "runAsGroup"):
         check_range(context, key, 0, _HIGHEST_ID)
@@ -47,7 +47,7 @@ def check_pod_security(spec: ObjectPart) -> None:
 
 
 def check_container_security(container: ObjectPart, spec: ObjectPart) -> None:
-    """Of one container."""
+    """The security context of one container."""
     context = container.part("securityContext")
     for key in ("runAsUser", "runAsGroup"):
         check_range(context, key, 0, _HIGHEST_ID)
@@ -115,7 +115,7 @@ def _check_host(spec: ObjectPart) -> None:
 
 
 def _check_system(spec: ObjectPart, context: ObjectPart) -> None:
-    """What one operating system has and the other has not."""
+    """Fields that one operating system has and the other has not."""
     system = spec.part("os").text("name")
     if system == "linux" and "windowsOptions" in context:
         context.flaw("windowsOptions", SET, "none, of a linux pod")

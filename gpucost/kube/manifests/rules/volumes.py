@@ -1,9 +1,6 @@
-"""What pods are told of themselves, in variables and files (pkg/apis/core/validation:
-validateObjectFieldSelector, validateContainerResourceFieldSelector).
-
-Volumes, and where containers mount them (pkg/apis/core/validation: ValidateVolumes,
-ValidateVolumeMounts).
-"""
+"""Volumes and their mounts (pkg/apis/core/validation: ValidateVolumes, ValidateVolumeMounts), and fields of
+the pod that it can read in variables and files (validateObjectFieldSelector,
+validateContainerResourceFieldSelector)."""
 
 from __future__ import annotations
 
@@ -118,7 +115,7 @@ _RECURSIVE = ("Disabled", "IfPossible", "Enabled")
 
 
 def check_volumes(spec: ObjectPart, is_pod: bool) -> Mapping[str, ObjectPart]:
-    """Those of a pod spec; the volumes that are right, by name."""
+    """The volumes of a pod spec; returns the valid ones by name."""
     found: dict[str, ObjectPart] = {}
     for volume in spec.parts("volumes"):
         before = len(volume.flaws)
@@ -324,7 +321,7 @@ def _paths(inner: ObjectPart, key: str) -> Iterable[str]:
 
 
 def _nothing(_: ObjectPart) -> None:
-    """Of a kind that has no rules."""
+    """For kinds without rules."""
 
 
 def _named_items(source: ObjectPart) -> None:
@@ -394,7 +391,7 @@ _SOURCES: Mapping[str, Callable[[ObjectPart], None]] = {
 
 
 def check_mounts(container: ObjectPart, volumes: Mapping[str, ObjectPart] | None) -> None:
-    """``volumes`` are those of the pod; None where somebody else adds some that are not known."""
+    """``volumes`` are those of the pod; None where its kind adds volumes that are not known."""
     devices = {each.text("name"): each.text("devicePath") for each in container.parts("volumeDevices")}
     paths: set[str] = set()
     for mount in container.parts("volumeMounts"):
