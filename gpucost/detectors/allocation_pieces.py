@@ -17,8 +17,8 @@ from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
 
 LEAST_COVERAGE = 0.9
-"""The part of the samples of a rule's input that must exist for it to report anything (design, data quality).
-"""
+"""The part of the samples of a rule's input that must exist for it to report anything (design, data
+quality)."""
 
 
 class AllocationPiece(NamedTuple):

@@ -117,8 +117,8 @@ class JobManifest:
     pod_group: PodGroup | None = None
     """That PodGroup, where it is given beside the manifest. ``job.gang_size`` is its minimum then."""
     unknown: tuple[str, ...] = ()
-    """What it needs and the manifest does not contain, in words: with any of it, an answer would be a guess.
-    """
+    """What it needs and the manifest does not contain, in words: with any of it, an answer would be a
+    guess."""
     beside: tuple[Document, ...] = field(default=(), compare=False)
     """Documents it was read with: its PodGroup, the runtime of a TrainJob."""
 

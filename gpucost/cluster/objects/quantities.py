@@ -23,8 +23,8 @@ _QUANTITY = re.compile(
 _BLANKS = (
     " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 )
-"""The blanks that Go trims and that JSON writes unescaped: for an escaped tab the API server sees the escape.
-"""
+"""The blanks that Go trims and that JSON writes unescaped: for an escaped tab the API server sees the
+escape."""
 _LONGEST = 64
 """The digits before and after the point that make a difference: more is beyond ``MOST``, or below a
 billionth."""

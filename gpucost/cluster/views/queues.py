@@ -52,7 +52,7 @@ def waiting_by_queue(state: ClusterState) -> dict[QueueName, list[Workload]]:
 
 
 def pending_reason(workload: Workload) -> str:
-    """Why it has no quota, in Kueue's word; ``PendingWorkloads`` before Kueue has written a reason."""
+    """Why it has no quota, in Kueue's word; ``Pending`` before Kueue has written a reason."""
     found = workload.conditions.get("QuotaReserved")
     return found.reason if found is not None and found.reason else "Pending"
 

@@ -1,6 +1,6 @@
 """Findings as JSON and back, as stored in the ledger and served by the API.
 
-Claims (``Draft.episodes``) and labels are left out: they are not needed once a finding's waste is computed,
+Claims (``FindingDraft.episodes``) and labels are left out: they are not needed once a finding's waste is computed,
 and there may be many.
 """
 

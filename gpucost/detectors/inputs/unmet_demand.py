@@ -145,8 +145,8 @@ class FreeUnits:
 
 
 MOST_LOOKS = 2_000_000
-"""The limit takes about four seconds. 300 jobs that wait all day and 1,000 nodes with free units stay exact.
-"""
+"""The limit takes about four seconds. 300 jobs that wait all day and 1,000 nodes with free units stay
+exact."""
 _STEPS_MS = (1, MINUTE_MS, 5 * MINUTE_MS)
 
 K = TypeVar("K")

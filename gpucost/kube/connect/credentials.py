@@ -27,7 +27,7 @@ _CUT = (http.client.HTTPException, ConnectionResetError, BrokenPipeError, ssl.SS
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """What an answer may cost: seconds to connect and until its head, bytes of a page, bytes of a line.
+    """Limits of an answer: seconds to connect and until its head, bytes of a page, bytes of a line.
 
     An object of 1.5 MB, the most that etcd takes, has up to 9 MB as JSON: Go writes ``<`` as ``\\u003c``.
     """

@@ -43,7 +43,7 @@ _CHUNK = 65536
 
 
 class HttpTransport:
-    """``Transport`` over one connection per request.
+    """``KubeTransport`` over one connection per request.
 
     ``base_url`` is like ``https://10.96.0.1:443`` or ``https://host/prefix``. Certificates are always
     verified: against ``ca_file``, or the system's authorities where there is none. Without ``token_file``
@@ -70,7 +70,7 @@ class HttpTransport:
         return cls(f"https://{bracketed}:{port}", mounted / "token", mounted / "ca.crt")
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> HttpResponse:
-        """See ``Transport.get``."""
+        """See ``KubeTransport.get``."""
         target = f"{self._base.path.rstrip('/')}{path}"
         if params:
             target += f"?{urlencode(params)}"

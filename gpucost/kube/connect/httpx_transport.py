@@ -59,11 +59,11 @@ class AnonymousCredentials:
 
 
 class HttpxTransport:
-    """``Transport`` through ``client``, which brings the certificates, the proxy and the pool.
+    """``KubeTransport`` through ``client``, which has the certificates, the proxy and the pool.
 
     ``base_url`` as for ``HttpTransport``. ``server_name`` is the name in the server's certificate where it
     is not that of the address. ``reload`` reads certificate files again; it is called when the server's
-    certificate, or what the client showed, was not taken, so that the next request goes with new ones.
+    certificate, or that of the client, was refused, so that the next request uses new ones.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HttpxTransport:
         self._server_name, self._reload, self._limits = server_name, reload, limits or AnswerLimits()
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> HttpxResponse:
-        """See ``Transport.get``."""
+        """See ``KubeTransport.get``."""
         url = httpx2.URL(f"{self._base}{path}", params=dict(params)) if params else f"{self._base}{path}"
         return self._asked("GET", url, timeout_s)
 
@@ -165,10 +165,7 @@ class HttpxTransport:
             return self._client.send(request, stream=True, follow_redirects=False)
         except httpx2.HTTPError as error:
             failure = _failure(error)
-        if failure.reason in {
-            "tls",
-            "cut",
-        }:  # a server that wants a certificate may just close the connection
+        if failure.reason in {"tls", "cut"}:  # the cut of a server that wants a certificate
             self._reloaded()
         raise failure from None
 

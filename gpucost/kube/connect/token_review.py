@@ -25,8 +25,8 @@ PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TIMEOUT_S = 5.0
 """The time limit of each wait on the API server: a client waits for the result."""
 MOST_KEPT = 4_096
-"""How many answers of each kind are kept. Refused tokens are kept apart: a flood of them drops no valid one.
-"""
+"""How many answers of each kind are kept. Refused tokens are kept apart: a flood of them drops no valid
+one."""
 _ANSWERED = (200, 201)
 
 
@@ -61,8 +61,8 @@ class KubernetesTokens:
         return self._accepted.get(digest, now_ms) is None and self._refused.get(digest, now_ms) is None
 
     def check(self, token: str, now_ms: int) -> Principal | None:
-        """Never None: the API server is the last checker and knows every token. Raises Denied, and
-        CheckUnavailable, which is not kept."""
+        """Never None: the API server is the last checker and knows every token. Raises AccessDenied and
+        CheckUnavailable; the latter is not kept."""
         if _is_no_token(token):
             raise AccessDenied("this is no token")
         digest = _digest(token)

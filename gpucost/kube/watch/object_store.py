@@ -15,8 +15,8 @@ from gpucost.domain.errors import InputError
 from gpucost.kube.parse.events import Unreadable, identity, is_stale
 
 T = TypeVar("T")
-"""The stored form of an object: a trimmed dict, or the result of a parser. Never changed once it is stored.
-"""
+"""The stored form of an object: a trimmed dict, or the result of a parser. Never changed once it is
+stored."""
 
 _REMEMBERED_DELETIONS = 10_000
 

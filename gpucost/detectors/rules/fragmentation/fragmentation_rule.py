@@ -58,7 +58,7 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.settings.types import milliseconds
 
-_NAME = WastePattern.FRAGMENTATION
+NAME = WastePattern.FRAGMENTATION
 ClaimsByRow = Mapping[int, Sequence[UnmetClaim]]
 MOST_SINGLE = 200
 """How many blocked jobs get a finding each, those blocked for longest; the others get one per team, queue and
@@ -99,7 +99,7 @@ def _many_draft(
     where = f" in queue {queue}" if queue else ""
     units = max(row.units, 1)
     return FindingDraft(
-        pattern=_NAME,
+        pattern=NAME,
         variant="blocked_many",
         subject=FindingSubject(
             SubjectKind.QUEUE if queue else SubjectKind.TEAM, facts.cluster, queue or team, uid="/".join(key)
@@ -149,7 +149,7 @@ def blocked_draft(facts: DetectorFacts, one: BlockedJob, claims: ClaimsByRow) ->
     # A team cannot move other tenants' pods.
     own_action = _smaller(largest) if moves else action
     return FindingDraft(
-        pattern=_NAME,
+        pattern=NAME,
         variant="blocked",
         subject=row.subject,
         since_ms=one.start_ms,
@@ -296,9 +296,6 @@ def _action(one: BlockedJob, units: int, moves: Sequence[PodMove]) -> FindingAct
         moves,
         float(sum(move.who.units for move in moves)),
     )
-
-
-NAME = WastePattern.FRAGMENTATION
 
 
 def run(facts: DetectorFacts, settings: ScopedSettings[FragmentationSettings]) -> RuleDetection:

@@ -1,10 +1,10 @@
 """The published OpenAPI schemas: fields that exist, and values of the type that they have.
 
-They come with the package kubernetes-validate, as data. Its own validation is not used: it calls ``null``
-wrong where the API server takes it for nothing at all, knows no bounds of whole numbers, and loads for longer
-than a command runs. Objects are read here as the API server decodes them (apimachinery v0.36.3,
-pkg/runtime/serializer/json with strict validation, which kubectl asks for unless told otherwise): unknown
-fields are refused, ``null`` is nothing, and what the schema calls required is not, unless a rule says so.
+They come with the package kubernetes-validate, as data. Its own validation is not used: it refuses ``null``
+where the API server treats it as absent, has no bounds of whole numbers, and takes longer to load than a
+command runs. Objects are read here as the API server decodes them (apimachinery v0.36.3,
+pkg/runtime/serializer/json with strict validation, which is kubectl's default): unknown fields are refused,
+``null`` means absent, and what the schema calls required is not, unless a rule says so.
 """
 
 from __future__ import annotations
