@@ -154,8 +154,7 @@ def _unseen_done(need: GangNeed, pods: Iterable[Pod]) -> int:
 
 
 def _changes(pods: Iterable[Pod], holds_gpus: Callable[[Pod], bool]) -> Iterator[_GangChange]:
-    """Creation, binding and end of each member. One with an unknown end is left out of the time it held its
-    node."""
+    """Creation, binding and end of each member. One that ended at an unknown time never counts as bound."""
     for pod in pods:
         done = int(pod.phase is PodPhase.SUCCEEDED)
         gated = int(pod.is_gated)
@@ -386,7 +385,7 @@ def _is_made_by(jobs: Sequence[JobObject], kind: JobKind) -> bool:
 
 
 def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGang | None:
-    """The finished gang; None where no member is left, or it wants no GPUs."""
+    """The gang of a draft; None where no member is left, or it wants no GPUs."""
     alive = [pod for pod in draft.members if not pod.has_ended]
     bound = [pod for pod in alive if pod.is_bound]
     wants = draft.wants_gpus or any(units.of(pod) for pod in alive)

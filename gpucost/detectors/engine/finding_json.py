@@ -1,7 +1,7 @@
 """Findings as JSON and back, as stored in the ledger and served by the API.
 
-Claims (``FindingDraft.episodes``) and labels are left out: they are not needed once a finding's waste is computed,
-and there may be many.
+Claims (``FindingDraft.episodes``) and labels are left out: they are not needed once a finding's waste is
+computed, and there may be many.
 """
 
 from __future__ import annotations
