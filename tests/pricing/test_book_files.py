@@ -236,8 +236,8 @@ def test_the_examples_of_the_page_are_valid_books() -> None:
     books = [PriceBook.parse(block.split("```")[0], "docs/prices.md") for block in blocks]
     assert len(books) == 4
     assert {type(priced).__name__ for book in books for priced in book.rows} == {
-        "Price",
-        "Owned",
+        "ListPrice",
+        "OwnedHardware",
         "Commitment",
     }
     assert yaml.safe_load(blocks[0].split("```")[0])["currency"] == "USD"
