@@ -61,7 +61,7 @@ def advise(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool 
 
 
 def _stopped(what: str, known: AdvisorContext) -> tuple[str, ...]:
-    """Says so, once it is late."""
+    """The assumption that ``what`` was cut short, once the answer is late; empty before."""
     if not known.is_late():
         return ()
     seconds = known.settings.budget_s
@@ -69,7 +69,7 @@ def _stopped(what: str, known: AdvisorContext) -> tuple[str, ...]:
 
 
 def ask_again(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> Advice:
-    """For suggestions: the same without further ones, and without its wait where nobody asks for that."""
+    """For suggestions: the same without further ones, and without its wait unless the caller wants it."""
     return advise_asking(request_from_manifest(manifest, known), known, with_wait)
 
 
@@ -143,7 +143,7 @@ def _through_layers(asking: SchedulingRequest, known: AdvisorContext) -> tuple[L
 
 
 def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
-    """Whether quota would be a guess, because nobody could read who holds it."""
+    """Whether quota would be a guess, because who holds it could not be read."""
     state = known.state
     local = state.local_queue_by_name.get((asking.subject.namespace, asking.workloads[-1].queue))
     queue = state.cluster_queue_by_name.get(local.cluster_queue) if local is not None else None
@@ -156,7 +156,7 @@ def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResu
 
 
 def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
-    """One that waits for quota in vain: no node would take its pods in any flavor, not even an empty one."""
+    """A job that waits for quota in vain: no node would take its pods in any flavor, even when empty."""
     nodes = placement_answer(known, asking)
     if nodes.decision is not SchedulingDecision.NEVER:
         return None
@@ -164,7 +164,7 @@ def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorC
 
 
 def _joined(quota: LayerResult, nodes: LayerResult) -> LayerResult:
-    """What quota gave, and what nodes say of it."""
+    """The result of the quota layer, together with that of the nodes."""
     return replace(
         nodes,
         why=(*quota.why, *nodes.why),

@@ -1,4 +1,4 @@
-"""The gang-and-placement layer: once quota is there, does every pod find a node, all at once."""
+"""The gang-and-placement layer: once quota is there, whether every pod finds a node, all of them at once."""
 
 from __future__ import annotations
 
@@ -58,14 +58,16 @@ _NO_OTHER_PODS = "rules about other pods, topology spreading, volumes and host p
 def wanted_of(
     known: AdvisorContext, asking: SchedulingRequest, quota: LayerResult | None
 ) -> list[PlacementDemand]:
-    """What its pods ask of nodes, with the flavors and sizes that ``quota`` gave them; None for no quota."""
+    """The demand of its pods on nodes, with the flavors and sizes that ``quota`` gave them; None without
+    quota."""
     return [each for part in parts_of(known, asking, quota) for each in part.wanted]
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetPart:
-    """Pods of one pod set that have the same flavors. ``wanted`` are several where each workload of the job
-    has a topology of its own; ``given`` is what quota says of them, None where nothing does."""
+    """Pods of one pod set that have the same flavors. ``wanted`` has several entries where each workload of
+    the job has a topology of its own; ``given`` is what quota assigned to them, None where no quota is
+    counted."""
 
     name: str
     wanted: tuple[PlacementDemand, ...]
@@ -79,7 +81,7 @@ class PodSetPart:
 def parts_of(known: AdvisorContext, asking: SchedulingRequest, quota: LayerResult | None) -> list[PodSetPart]:
     """All pods of a job, by pod set and flavors; those of equal workloads together.
 
-    Pod sets that nobody counts quota for (a job is more than its workload) come as they are.
+    Pod sets for which no quota is counted (a job can be more than its workload) come as they are.
     """
     times = max(1, len(asking.workloads))
     sets = asking.workloads[0].pod_sets if asking.workloads else asking.pod_sets
@@ -113,7 +115,8 @@ def _wanted_each(
 def placement_answer(
     known: AdvisorContext, asking: SchedulingRequest, quota: LayerResult | None = None
 ) -> LayerResult:
-    """Of the pods of a job whose quota, if any, is there once the victims in ``quota`` have left."""
+    """The answer for the pods of a job whose quota, if it needs any, is there once the victims in ``quota``
+    have left."""
     unread = [each for each in ("nodes", "pods") if known.state.is_unread(each)]
     if unread:
         says = f"{' and '.join(unread)} could not be read: what is free is not known"
@@ -152,7 +155,8 @@ def rooms_for(
 def _by_preempting(
     known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[PlacementDemand], done: PodPreemption
 ) -> LayerResult:
-    """All of it runs once kube-scheduler has preempted others; or so it would be, and nobody knows."""
+    """All of it runs once kube-scheduler has preempted others; UNKNOWN where it is not known whether it may
+    preempt."""
     gone, why = victims(known, done), doubt(known, asking, wanted)
     where = f"placement: {_where(done.nodes)}"
     if why:
@@ -199,7 +203,7 @@ def _in_part(
 
 
 def started(known: AdvisorContext, asking: SchedulingRequest, quota: LayerResult) -> LayerResult:
-    """Where some of its workloads have quota and others none: whether those that have it find nodes too."""
+    """Where some of its workloads have quota and others do not: whether those that have it find nodes too."""
     if not quota.partly:
         return quota
     nodes = placement_answer(known, asking, quota)
@@ -296,8 +300,9 @@ def _answer(
 def _unusable(
     known: AdvisorContext, repaired: RepairPlan, found: GangPlacement, says: str, until: str
 ) -> LayerResult:
-    """It waits for nodes, not for a change of its own: kubelets and device plugins come back, and whoever
-    cordons a node uncordons it. Only ``until`` they do where no other node would take it, even when empty."""
+    """It waits for nodes, not for a change of its own: kubelets and device plugins come back, and a cordoned
+    node is uncordoned by an administrator. ``until`` is what it waits for where no other node would take it,
+    even when empty; else it is empty."""
     layer = (
         SchedulingLayer.DEVICE if NodeRepair.DEVICES in repaired.nodes.values() else SchedulingLayer.PLACEMENT
     )

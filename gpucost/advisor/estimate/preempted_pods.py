@@ -1,4 +1,4 @@
-"""kube-scheduler's preemption in an answer: whether pods may preempt others, whom, and what nobody knows."""
+"""kube-scheduler's preemption in an answer: whether pods may preempt others, which ones, what is unknown."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ PREEMPTS_PODS = "PreemptsPods"
 PREEMPTION_NOT_KNOWN = "PreemptionNotKnown"
 _OF_KUBERNETES = ("", "default-scheduler")
 _FOUND_NOBODY = "preemption: 0/"
-"""In what PodScheduled says, before how many nodes would do (kubernetes v1.36, preemption.go, Preempt)."""
+"""In the message of PodScheduled, before the number of nodes that would do (kubernetes v1.36, preemption.go,
+Preempt)."""
 _HIGHEST = 2**31 - 1
-"""Taken where nobody knows the priority: whether it would matter at all."""
+"""Used where the priority is not known: to see whether it would matter at all."""
 BY_DEFAULT = (
     "kube-scheduler preempts as it does by default (DefaultPreemption): its configuration is not read"
 )
@@ -74,7 +75,7 @@ def preempted(
     found: GangPlacement,
     gone: frozenset[str],
 ) -> PodPreemption | None:
-    """What kube-scheduler would do for pods without a node; None where it would preempt nobody."""
+    """What kube-scheduler would do for pods without a node; None where it would preempt no pod."""
     if found.fits or not found.is_exact or not any(each.preempts for each in wanted):
         return None
     budgets = known.state.disruption_budgets.values()
@@ -83,7 +84,7 @@ def preempted(
 
 
 def doubt(known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[PlacementDemand]) -> str:
-    """Why nobody knows whether its pods preempt others; empty where they do as kube-scheduler has it."""
+    """Why it is not known whether its pods preempt others; empty where kube-scheduler's rules decide it."""
     other = next((each.template.scheduler for each in wanted if not _is_default(each)), "")
     if other:
         return f"scheduler {other} places its pods, and whom that preempts is not known"
@@ -103,7 +104,7 @@ def doubt(known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[Pla
 def passed(
     known: AdvisorContext, asking: SchedulingRequest, rooms: FreeCapacity, wanted: Sequence[PlacementDemand]
 ) -> frozenset[str]:
-    """Uids of pods that are in its way no longer than it takes until preempting them is enough."""
+    """Uids of pods that occupy nodes only until preempting them makes enough room."""
     return frozenset() if doubt(known, asking, wanted) else evictable(rooms, wanted)
 
 
@@ -113,13 +114,13 @@ def victims(known: AdvisorContext, done: PodPreemption) -> tuple[PreemptionVicti
 
 
 def stopped_ms(gone: Sequence[PreemptionVictim]) -> int | None:
-    """How long they may take to stop, all together; None where nobody knows of one of them."""
+    """How long they may take to stop, all together, in ms; None where that is not known of one of them."""
     times = [each.grace_ms for each in gone]
     return max((each for each in times if each is not None), default=0) if None not in times else None
 
 
 def remarks(done: PodPreemption) -> Iterator[str]:
-    """What is to be said of the choice."""
+    """Remarks on the choice of the victims, for the answer."""
     if done.broken:
         one = "1 of them is" if done.broken == 1 else f"{done.broken:,} of them are"
         yield (

@@ -1,4 +1,4 @@
-"""How long a job waits: who runs now, who waits with it, and what has to be free; then the simulation."""
+"""How long a job waits: the jobs that run and wait now, what has to become free, and the simulation."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from gpucost.cluster.objects.pods import Pod
 from gpucost.domain.time import HOUR_MS, SECOND_MS
 
 GRAIN_MS = 60_000
-"""Ends are rounded up to a minute: answers are given in minutes, and less is asked."""
+"""Ends are rounded up to a minute: answers are given in minutes, and fewer steps have to be simulated."""
 LEAVING_MS = 60_000
-"""What one that was told to leave still needs to stop its pods, at most."""
+"""What a workload that is being evicted still needs to stop its pods, at most."""
 EVENTS = 400
 """Jobs to look at for each sample that the settings ask for: where fewer run and wait, there are up to ten
 times as many samples, since 40 carry no more than the order of magnitude."""
@@ -63,7 +63,7 @@ def wait_of(asking: SchedulingRequest, found: LayerResult, known: AdvisorContext
         wait = _at_volcano(asking, asking.gang, known, sampling)
     else:
         wait = _for_nodes(asking, known, sampling)
-    # What came of waits is kept for queues of Kueue only.
+    # Outcomes of waits are kept for queues of Kueue only.
     return None if wait is None else corrected(wait, None, "", asking.gpus, known.state.at_ms)
 
 
@@ -76,7 +76,7 @@ def _simulated(scene: QueueScene, known: AdvisorContext, sampling: WaitSampling)
 
 
 def _is_stuck(known: AdvisorContext, ask: QuotaRequest) -> bool:
-    """Whether the head of its line can never be admitted, so that nobody behind it is."""
+    """Whether the head of its queue can never be admitted, so that none behind it is."""
     head = known.kueue.lines_of(ask.queue)[ask.queue].head
     if head is None or head.uid == ask.uid:
         return False
@@ -90,9 +90,9 @@ def _at_kueue(
     asks: Sequence[QuotaRequest],
     sampling: WaitSampling,
 ) -> WaitEstimate | None:
-    """Until the last of its workloads starts. Who holds quota in the tree, and, where quota is there and
-    nodes are not, who else is on the nodes. None where the simulation would let all start now: it knows
-    fewer rules than the answer, which says that they wait."""
+    """Until the last of its workloads starts. Simulated are the workloads that hold quota in the tree and,
+    where quota is there and nodes are not, those that hold the nodes. None where the simulation would start
+    all of them now: it knows fewer rules than the answer, which says that they wait."""
     view, ask = known.kueue, asks[-1]
     tree = view.tree(ask.queue)
     members = {uid for name in tree for uid in view.snapshot.queues[name].members}
@@ -117,7 +117,7 @@ def _at_kueue(
 def _at_volcano(
     asking: SchedulingRequest, gang: VolcanoGang, known: AdvisorContext, sampling: WaitSampling
 ) -> WaitEstimate | None:
-    """Its queue, and nodes: all that hold either may end."""
+    """A gang at Volcano: its queue, and nodes. Every job that holds either may end."""
     jobs: dict[str, list[Pod]] = {}
     for job, pods in sorted(known.pods_by_job.items()):
         bound = [pod for pod in pods if pod.is_bound and pod.node and not _stays(pod)]
@@ -147,7 +147,7 @@ def _run_of_gang(gang: VolcanoGang, known: AdvisorContext) -> SimulatedRun:
 def _for_nodes(
     asking: SchedulingRequest, known: AdvisorContext, sampling: WaitSampling
 ) -> WaitEstimate | None:
-    """No queue: it starts when enough others have ended on nodes that it may use."""
+    """A job without a queue: it starts when enough others have ended on nodes that it may use."""
     wanted = wanted_of(known, asking, None)
     jobs = _on_nodes(asking, known, wanted, frozenset())
     running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
@@ -183,8 +183,8 @@ def _uids(jobs: Mapping[str, Sequence[Pod]]) -> dict[str, list[str]]:
 
 
 class _Nodes:
-    """Room for the target as others end. Those that start meanwhile are taken to go elsewhere, and whom
-    kube-scheduler preempts for it is in its way no longer than it takes until that is enough."""
+    """Room for the target as others end. Jobs that start meanwhile are taken to go elsewhere. Pods that
+    kube-scheduler preempts for it occupy nodes only until preempting them makes enough room."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Gated:
 
 
 def _run_of(workload: Workload, known: AdvisorContext) -> SimulatedRun:
-    """One that holds quota, or waits for it."""
+    """A workload that holds quota, or waits for it, as a run of the simulation."""
     job = known.overview.ownership.job_of(workload)
     team = known.overview.ownership.team_of(workload)
     since = workload.admitted_ms if workload.admitted_ms is not None else workload.reserved_ms
@@ -261,7 +261,7 @@ def _stays(pod: Pod) -> bool:
 
 
 def _with_calibration(wait: WaitEstimate, known: AdvisorContext, queue: str) -> WaitEstimate:
-    """With how many of the ranges given so far held."""
+    """The wait, with how many of the ranges given so far held."""
     found = known.calibration(queue) if known.calibration is not None else None
     if found is None or not found.p90.given:
         return wait

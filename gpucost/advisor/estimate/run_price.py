@@ -1,4 +1,4 @@
-"""What a job costs per hour where it would run, and for the run that like jobs had."""
+"""What a job costs per hour where it would run, and for a run as long as those of similar jobs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _asks_gpus(wanted: PlacementDemand, known: AdvisorContext) -> bool:
 
 
 def _first(wanted: PlacementDemand, known: AdvisorContext) -> Node | None:
-    """By name, of the nodes that admit its pods and have as many of its GPUs, whoever holds them now."""
+    """The first node by name that admits its pods and has as many of its GPUs, whether or not
+    they are held now."""
     base, asks = known.rooms.base, wanted.asks
     gpus = {name: amount for name, amount in asks.requests.items() if known.overview.catalog.is_gpu(name)}
     admitting = (base.nodes[at] for at in base.admits(asks))
@@ -88,7 +89,7 @@ def _first(wanted: PlacementDemand, known: AdvisorContext) -> Node | None:
 
 
 def _boards(node: Node, requests: Mapping[str, int], known: AdvisorContext) -> tuple[Fraction | None, str]:
-    """GPUs that one pod holds."""
+    """GPUs that one pod holds, as a fraction where it asks for parts of a GPU."""
     total = Fraction(0)
     for resource, amount in requests.items():
         if not known.overview.catalog.is_gpu(resource):

@@ -1,8 +1,7 @@
 """The walk through the layers for a job that exists: quota, gang and placement, device, running well.
 
-How a job ended, as its Workload, its status or its pods say.
-
-What to do about a job that exists: suggestions for its manifest, as if it were submitted again.
+``explain`` is the walk. ``end_of`` says how a job ended, as its Workload, its status or its pods report it.
+``actions`` says what to do about it: suggestions for its manifest, as if it were submitted again.
 """
 
 from __future__ import annotations
@@ -58,19 +57,19 @@ from gpucost.domain.time import DAY_MS, EARLIEST_MS
 _GANG = "gang"
 """Name of the rule: start whole or not at all."""
 _SMALLER = frozenset(("min-count", "fewer-gpus-per-pod", "fewer-pods"))
-"""Those after which the job does less at a time than it was made for."""
+"""Rules after which the job does less at a time than it was made for."""
 
 
 def actions(found: ExistingJob, known: AdvisorContext, outlook: Advice) -> tuple[JobSuggestion, ...]:
     """Changes with which it would run if it were submitted again: it and its pods are taken out of the
     cluster, and its manifest is asked about. None where its manifest cannot be made from what is known.
 
-    ``outlook`` is what is said of it as it stands, with what it holds already: only what is better than that
-    is given. A Volcano job that has started in part, as its minimum lets it, is asked about with all its pods
-    as the minimum: to start in part again is no help.
+    ``outlook`` is the advice for the job as it stands, with what it holds already: only what is better than
+    that is given. A Volcano job that has started in part, as its minimum lets it, is asked about with all its
+    pods as the minimum: to start in part again is no help.
 
     The soonest come first; of those that do equally well, those that leave the job what it is before smaller
-    jobs, and then those for whoever submits it before those for administrators.
+    jobs, and then those for the author of the job before those for administrators.
     """
     manifest = _manifest(found, known)
     if manifest is None:
@@ -187,7 +186,8 @@ _MOST_PODS = 3
 
 
 def end_of(found: ExistingJob) -> LayerAnswer | None:
-    """That it has ended, of which no layer has to be asked any more; None where it has not, or nothing says.
+    """That it has ended, so that no layer has to be asked any more; None where it has not, or where no object
+    records its end.
 
     Of a job: what its Workload says, else its status. Of plain pods: that all of them have ended.
     """
@@ -277,7 +277,7 @@ def explain(kind: str, namespace: str, name: str, known: AdvisorContext) -> Expl
 
 
 def _ended(found: ExistingJob, end: LayerAnswer) -> Explanation:
-    """Nothing holds what has ended: only how it ended is told."""
+    """No layer holds a job that has ended: only how it ended is reported."""
     inner = (SchedulingLayer.QUOTA, SchedulingLayer.PLACEMENT, SchedulingLayer.DEVICE)
     before = [LayerAnswer(each, LayerVerdict.NOT_REACHED, "", None) for each in inner]
     return Explanation(found.subject, SchedulingLayer.NONE, end.says, end.since_ms, (*before, end))
@@ -288,9 +288,9 @@ def _with_advice(
 ) -> tuple[tuple[LayerAnswer, ...], LayerAnswer]:
     """The walk with what the rules say of it, and the layer that holds it.
 
-    That is a later one than the first that says so in two cases: a workload waits in its queue, by the rules
-    has quota now, and its pods would find no nodes; or its pods find no nodes for want of devices that nodes
-    should have.
+    That is a later layer than the first that holds it in two cases: a workload waits in its queue, by the
+    rules has quota now, and its pods would find no nodes; or its pods find no nodes for want of devices that
+    nodes should have.
     """
     cause = held
     if _is_later(advice, held) and _may_pass(found, held):
@@ -309,7 +309,7 @@ def _with_advice(
 
 
 def _is_later(advice: Advice, held: LayerAnswer) -> bool:
-    """Whether the rules see what holds it in a layer further in."""
+    """Whether the rules find it held in a layer further in."""
     is_known = advice.decision in (
         SchedulingDecision.WAITS,
         SchedulingDecision.NEVER,
@@ -319,7 +319,8 @@ def _is_later(advice: Advice, held: LayerAnswer) -> bool:
 
 
 def _may_pass(found: ExistingJob, held: LayerAnswer) -> bool:
-    """Of the quota layer only what merely waits there: not what is stopped, checked or evicted."""
+    """Whether the quota layer may be passed: only where the job merely waits there, not where it is stopped,
+    checked or evicted."""
     if held.layer is not SchedulingLayer.QUOTA or found.workload is None:
         return True
     return found.workload.state is WorkloadState.PENDING
@@ -333,12 +334,12 @@ def _quota_is_there(advice: Advice) -> str:
 
 
 def _reason(advice: Advice) -> str:
-    """What holds it, without what happens."""
+    """What holds it, without the first half of the sentence, which says what happens."""
     return advice.why[0].partition(": ")[2] if advice.why else advice.says
 
 
 def _dated(answer: LayerAnswer, known: AdvisorContext) -> LayerAnswer:
-    """Without a time that cannot be: before gpucost knows any, or later than clocks disagree."""
+    """Without instants that cannot be: before gpucost existed, or later than clocks may disagree."""
     since_ms = answer.since_ms
     if since_ms is None or EARLIEST_MS <= since_ms <= known.state.at_ms + DAY_MS:
         return answer
@@ -346,7 +347,7 @@ def _dated(answer: LayerAnswer, known: AdvisorContext) -> LayerAnswer:
 
 
 def _walk(found: ExistingJob, known: AdvisorContext) -> tuple[LayerAnswer, ...]:
-    """Layers after the first that holds it are not reached, but for those that hold it as well."""
+    """Layers after the first that holds it are not reached, except for those that hold it as well."""
     steps: list[LayerAnswer] = []
     is_held = False
     for step in _STEPS:
@@ -360,9 +361,9 @@ def _walk(found: ExistingJob, known: AdvisorContext) -> tuple[LayerAnswer, ...]:
 
 def _advice(found: ExistingJob, held: LayerAnswer, known: AdvisorContext) -> Advice | None:
     """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated, or
-    Kueue holds it and nobody knows by which workload. The rest of a job that has
-    some of its pods on nodes never runs where the whole never would, even on its own nodes, and waits for
-    nodes to come back where the whole would."""
+    Kueue holds it and its workload is not known. The rest of a job that has some of its pods on nodes never
+    runs where the whole never would, even on its own nodes, and waits for nodes to come back where the whole
+    would."""
     if held.layer is SchedulingLayer.RUNNING:
         return None
     workload = found.workload

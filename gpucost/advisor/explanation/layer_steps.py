@@ -1,6 +1,7 @@
-"""One layer of the walk each: what it says of a job that exists. Quota: ``quota_step``.
+"""One function for each layer of the walk: what holds a job that exists there.
 
-The first step of the walk: does a queue hold the job, or whoever else has to let it start?
+``quota_step`` is the first: whether a queue, or another controller that has to let it start, holds the job.
+``placement_step``, ``device_step`` and ``running_step`` follow.
 
 What is worked out, and stands in no object, is evidence without a field.
 """
@@ -43,7 +44,7 @@ _MOST_PODS = 3
 
 
 def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
-    """Its pods: does every one have a node, all that must be there at once?"""
+    """Its pods: whether every one has a node, all at once where they need each other."""
     gang = _partial_gang(found, known)
     alive = found.standing
     waiting = sorted((pod for pod in alive if pod.is_unplaced and not pod.is_gated), key=pod_since_ms)
@@ -92,7 +93,7 @@ def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
 
 
 def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
-    """Its nodes: do they have the devices, and can its pods be started with them?"""
+    """Its nodes: whether they have the devices, and its pods can be started with them."""
     pods = _still_there(found)
     broken = [
         pod
@@ -134,7 +135,7 @@ def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
 
 
 def running_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
-    """Its containers: do they run, and do they use what they hold?"""
+    """Its containers: whether they run, and use what they hold."""
     bound = [pod for pod in _still_there(found) if pod.is_bound]
     if not bound:
         ended = [pod for pod in found.pods if pod.has_ended]
@@ -198,7 +199,7 @@ def _shape_evidence(gang: PodGang, found: ExistingJob) -> Iterator[AdviceEvidenc
 
 
 def _minimum(found: ExistingJob) -> int | None:
-    """How few pods start it, where that is below what it wants; None where nothing is."""
+    """With how few pods it starts, where that is below what it wants; None where no object says."""
     wanted = found.object.pods_wanted if found.object is not None else 0
     fewest = [each.min_member for each in found.groups]
     if not fewest and found.object is not None and found.object.gang_size is not None:
@@ -281,7 +282,7 @@ _MEANINGS = {"Preempted": "others needed its quota", "Deactivated": "it was deac
 
 
 def quota_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
-    """Its queue: does it have quota, or is it let in?"""
+    """Its queue: whether it has quota, or is let in."""
     workload = found.workload
     if workload is not None:
         return _of_workload(workload, known)
@@ -329,7 +330,7 @@ def _pending(workload: Workload, known: AdvisorContext) -> LayerAnswer:
 
 
 def _reserved(workload: Workload, reason: str, said: str) -> Iterator[AdviceEvidence]:
-    """What the object says of its quota, then what that comes to where Kueue has no word for it."""
+    """What the object says of its quota, then what that means where Kueue has no word for it."""
     name, condition = f"workload/{workload.meta.name}", workload.conditions.get("QuotaReserved")
     if condition is not None:
         told = condition.message or "nothing said yet"
@@ -343,7 +344,7 @@ def _reserved(workload: Workload, reason: str, said: str) -> Iterator[AdviceEvid
 
 
 def _inactive(workload: Workload) -> LayerAnswer:
-    """Kueue deactivates too: the reason of the eviction says why, where one is there."""
+    """Kueue deactivates workloads too: then the reason of the eviction says why."""
     name, evicted = f"workload/{workload.meta.name}", workload.conditions.get("Evicted")
     why = f" ({evicted.reason})" if evicted is not None and evicted.status is True else ""
     meaning = (
@@ -381,7 +382,7 @@ def _of_group(group: PodGroup) -> LayerAnswer:
 
 
 def _of_gates(found: ExistingJob) -> LayerAnswer | None:
-    """Pods that Kueue holds back, whose workload nobody knows."""
+    """Pods that Kueue holds back, whose workload is not known."""
     held = [pod for pod in found.pods if ADMISSION_GATE in pod.gates and not pod.has_ended]
     if not held:
         return None
@@ -406,7 +407,8 @@ def _of_gates(found: ExistingJob) -> LayerAnswer | None:
 
 
 def _of_suspended(found: ExistingJob, known: AdvisorContext) -> LayerAnswer | None:
-    """One that makes no pods until somebody lets it; in a queue that is Kueue, by its Workload."""
+    """A job that makes no pods until its suspend is lifted; in a queue that is done by Kueue, through its
+    Workload."""
     job = found.object
     if job is None or not job.is_suspended:
         return None
@@ -425,7 +427,7 @@ def _of_suspended(found: ExistingJob, known: AdvisorContext) -> LayerAnswer | No
 
 
 def _of_no_workload(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
-    """One that Kueue was asked about has a Workload, if Kueue looks at it."""
+    """A job that is submitted to Kueue has a Workload, if Kueue manages jobs of its kind."""
     off = switched_off(found.job.kind, known.state.schedulers.kueue)
     if found.queue and off:
         says = (

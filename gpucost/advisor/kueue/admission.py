@@ -1,8 +1,8 @@
-"""What becomes of one workload if it asks now and nobody ends: admitted, by whose leaving, or waiting.
+"""What becomes of a workload that asks for quota, now (``KueueView``) and over time (``KueueDiscipline``).
 
-Kueue's queues while time goes by: who is admitted when others end. For the simulation of waits.
-
-Nobody is preempted in it: whoever could be would be by now, and later arrivals are not known.
+``KueueView.outlook`` runs scheduling cycles until the workload is admitted, by preempting others if need be,
+or has to wait. ``KueueDiscipline`` is the queue as the simulation of waits plays it; no workload is preempted
+in it: those that could be preempted would be gone by now, and later arrivals are not known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queue_order import in_heap
 
 DRAWS = 8
-"""How often lots are drawn, each time otherwise, to see what depends on them."""
+"""How many draws of lots are tried to see what depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class AdmissionOutlook:
 
     ``admitted`` says whether quota is found for all of them, once ``victims`` have left; ``given`` is what
     was chosen for those that find it, in their order. ``nominee`` is what was chosen in the end, of several
-    for the last that finds none, None where its turn never came. ``fits_empty`` is whether quota would do
-    for all if nobody else had any; ``blocker`` is the head that nobody passes in a StrictFIFO queue, by uid.
-    ``is_settled`` is False where there were too many cycles to tell. ``ahead`` counts those before them in
-    their line. ``others`` are admitted before them or with them, by uid. Victims are those that hold quota
-    now.
+    for the last that finds none, None where its turn never came. ``fits_empty`` is whether quota would do for
+    all if no other workload had any; ``blocker`` is the head that no workload passes in a StrictFIFO queue,
+    by uid. ``is_settled`` is False where too many cycles passed without a decision. ``ahead`` counts the
+    workloads before them in their queue. ``others`` are admitted before them or with them, by uid. Victims
+    are those that hold quota now.
     """
 
     admitted: bool
@@ -64,22 +64,22 @@ class AdmissionOutlook:
     given: tuple[NominatedHead, ...]
     others: Mapping[str, tuple[PodSetFlavors, ...]]
     leaving: frozenset[str]
-    """Uids of all who are preempted, by whomever."""
+    """Uids of all workloads that are preempted, by any other."""
     ties: frozenset[tuple[str, str]] = frozenset()
     """Pairs of sibling cohorts that Kueue takes in any order."""
     otherwise: tuple[AdmissionOutlook, ...] = ()
-    """What else may become of it, as lots between them fall; empty where all draws that were tried agree."""
+    """The other outcomes, by how lots between ``ties`` fall; empty where all draws that were tried agree."""
 
     @property
     def gist(self) -> tuple[object, ...]:
-        """What matters of it."""
+        """What two outcomes have to agree in to count as the same."""
         given = [each.assignment.assigned for each in self.given]
         victims = {each.member.uid for each in self.victims}
         return self.admitted, self.is_settled, given, victims, self.others, self.leaving
 
 
 class KueueView:
-    """A snapshot and its lines, made once for many questions. Not for two threads at once."""
+    """A snapshot and its pending queues, made once for many questions. Not for two threads at once."""
 
     def __init__(self, state: ClusterState, config: KueueConfig) -> None:
         self.snapshot = KueueSnapshot(state, config)
@@ -89,7 +89,7 @@ class KueueView:
         self._trees: dict[str, frozenset[str]] = {}
 
     def lines_of(self, queue: str) -> dict[str, QueueHeap]:
-        """Fresh lines of all active queues in a queue's tree."""
+        """Fresh pending queues of all active ClusterQueues in a queue's tree."""
         found = {}
         for name in self.tree(queue):
             if not self.snapshot.queues[name].is_active:
@@ -113,7 +113,8 @@ class KueueView:
         return found
 
     def outlook(self, ask: QuotaRequest, beside: Sequence[QuotaRequest] = ()) -> AdmissionOutlook:
-        """Of one that asks now, and ``beside`` it others of the same job. It may be in line already."""
+        """What becomes of a workload that asks now, with ``beside`` it others of the same job. It may be
+        pending already."""
         with self.guarded(ask.queue):
             found = self._drawn(ask, beside, 0)
             if not found.ties:
@@ -133,8 +134,8 @@ class KueueView:
 
     @contextmanager
     def guarded(self, queue: str) -> Iterator[None]:
-        """Whatever goes wrong within, the usage of the queue's tree is as before: the next question must not
-        pay for it."""
+        """Restores the usage of the queue's tree after any error within, so that the next question starts
+        from the right usage."""
         nodes = self.snapshot.queues[queue].node.path[-1].below
         before = [dict(node.usage) for node in nodes]
         try:
@@ -204,12 +205,12 @@ class KueueView:
         )
 
     def nominated_alone(self, ask: QuotaRequest) -> NominatedHead:
-        """What would be chosen for it if nobody else had quota in its tree."""
+        """What would be chosen for it if no other workload had quota in its tree."""
         return self.alone((ask,))[1]
 
     def alone(self, asks: Sequence[QuotaRequest]) -> tuple[int, NominatedHead]:
-        """How many of these would have quota if nobody else had any in their tree, and what would be chosen
-        for the first that has none, or the last."""
+        """How many of these would have quota if no other workload had any in their tree, and what would be
+        chosen for the first that has none, or the last."""
         queue = self.snapshot.queues[asks[0].queue]
         members = [
             member for name in self.tree(queue.name) for member in self.snapshot.queues[name].members.values()
@@ -225,7 +226,7 @@ class KueueView:
 
     @contextmanager
     def started(self, queue: SnapshotQueue, outlook: AdmissionOutlook) -> Iterator[None]:
-        """As if those had quota that were given it, and their victims none."""
+        """As if those to which the outlook gave quota had it, and their victims none."""
         with self.guarded(queue.name), ExitStack() as held:
             held.enter_context(self.snapshot.without(each.member for each in outlook.victims))
             for nominee in outlook.given:
@@ -238,7 +239,7 @@ class KueueView:
 
 
 def _of_own(done: ProcessedNominee, own: Collection[str], ask: QuotaRequest) -> str:
-    """Whom a decision is about: one of its own, or, where an equal one was parked and all that are equal
+    """The uid a decision is about: one of its own, or, where an equal one was parked and all that are equal
     with it, itself; else empty."""
     other = done.nominee.ask
     if other.uid in own:
@@ -255,7 +256,8 @@ def _borrowed(queue: SnapshotQueue, given: Sequence[NominatedHead]) -> dict[Flav
 
 
 class PlacementGate(Protocol):
-    """The nodes, for the target: told who ended, it says whether its pods would find room."""
+    """The nodes, for the target: given the jobs that ended, it says whether the target's pods
+    would find room."""
 
     def leave(self, ended: Sequence[str], /) -> None: ...
 
@@ -264,8 +266,9 @@ class PlacementGate(Protocol):
 
 class KueueDiscipline:
     """The tree of one queue, as ``gpucost.advisor.wait.simulation.QueueDiscipline``. The target is ``ask``,
-    with ``beside`` it others of the same job: it starts when the last of them does, and who has quota before
-    keeps it. ``gate`` holds the target back once all have quota, while its pods would find no nodes."""
+    with ``beside`` it others of the same job: it starts when the last of them does; those that have quota
+    before that keep it. ``gate`` holds the target back once all have quota, while its pods would find no
+    nodes."""
 
     def __init__(
         self, view: KueueView, ask: QuotaRequest, gate: PlacementGate, beside: Sequence[QuotaRequest] = ()

@@ -1,4 +1,4 @@
-"""What Kueue's rules say of a job, in words."""
+"""The answer of Kueue's rules for a job, as sentences, evidence and a decision."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence
 
 
 def _of_more(found: LayerResult, asked: int, count: int) -> LayerResult:
-    """In words about how many of its workloads, all of them and not only those that were asked about."""
+    """An answer about some of its workloads, worded for all of them and not only for those that were asked
+    about."""
     more = " or more" if count >= MOST_WORKLOADS else ""
     said = f"of its {asked:,} ", f"of its {count:,}{more} "
     says = found.says.replace(*said).replace("all of it asks", f"the first {asked:,} alone ask")
@@ -103,7 +104,7 @@ def _of_more(found: LayerResult, asked: int, count: int) -> LayerResult:
 
 
 def _too_deep(view: KueueView, workload: Workload) -> LayerResult | None:
-    """Cohorts nested as nobody would: the rules walk down them one inside the other."""
+    """Cohorts nested deeper than in practice: the rules walk down them recursively."""
     local = view.snapshot.state.local_queue_by_name[workload.meta.namespace, workload.queue]
     depth = view.snapshot.queues[local.cluster_queue].node.path[-1].height
     if depth <= MOST_LEVELS:
@@ -113,7 +114,7 @@ def _too_deep(view: KueueView, workload: Workload) -> LayerResult | None:
 
 
 def _of_all(count: int, found: LayerResult) -> LayerResult:
-    """Where all that were asked about fit, and there are more: nobody knows."""
+    """Where all workloads that were asked about fit, and there are more: not known for the others."""
     if count <= MOST_BESIDE or found.decision is not SchedulingDecision.NOW:
         return found
     says = f"the first {MOST_BESIDE:,} of its {count:,} workloads have quota; the others were not asked about"
@@ -125,7 +126,8 @@ def _of_all(count: int, found: LayerResult) -> LayerResult:
 def _decided(
     view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], outlook: AdmissionOutlook
 ) -> LayerResult:
-    """Of all; where some have quota and others none, of the others, and how many have it."""
+    """The answer for all of them; where some have quota and others do not, for the others, with
+    how many have it."""
     if outlook.admitted:
         return _admitted(queue, outlook)
     found = _refused(view, queue, asks, outlook)
@@ -137,7 +139,7 @@ def _decided(
 def _either(
     view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest], outlook: AdmissionOutlook
 ) -> LayerResult:
-    """Where Kueue draws lots, and something depends on it, what may become of it either way."""
+    """Where Kueue draws lots and the outcome depends on it: the outcomes either way."""
     found = _decided(view, queue, asks, outlook)
     if not outlook.otherwise:
         return found
@@ -156,7 +158,7 @@ def _either(
 
 
 def _leaving(outlook: AdmissionOutlook) -> str:
-    """How many victims it has, by queue: who they are is not for everybody."""
+    """How many victims it has, by queue, without their names, which not every reader may see."""
     counts = Counter(each.member.queue for each in outlook.victims)
     of = (f"{counted(count, 'workload')} of {name}" for name, count in sorted(counts.items()))
     return " and ".join(of) or "nobody"
@@ -220,7 +222,7 @@ def _admitted(queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
 
 
 def _never(view: KueueView, queue: SnapshotQueue, asks: Sequence[QuotaRequest]) -> LayerResult:
-    """What is wrong with it whoever leaves."""
+    """What keeps it out whatever other workload leaves."""
     count, nominee = view.alone(asks)
     if count:
         return _never_all(view, queue, asks, count, nominee)
@@ -315,7 +317,7 @@ def _amount(lack: FlavorReason, amount: int) -> str:
 def _short(
     view: KueueView, queue: SnapshotQueue, outlook: AdmissionOutlook, nominee: NominatedHead, is_of_many: bool
 ) -> LayerResult:
-    """It waits for others to give quota back. ``is_of_many``: it is one of several workloads of its job."""
+    """It waits for quota that others give back. ``is_of_many``: it is one of several workloads of its job."""
     unserved = [each for each in nominee.assignment.pod_sets if each.mode is not AssignmentMode.FIT]
     says = outlook.message
     lack = _least_lack(unserved or nominee.assignment.pod_sets, messages.WAITING_FOR_QUOTA)
@@ -348,7 +350,7 @@ def _hides_preemption(queue: SnapshotQueue, nominee: NominatedHead) -> bool:
 
 
 def _behind(view: KueueView, queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
-    """Nobody passes the head of a StrictFIFO queue."""
+    """No workload passes the head of a StrictFIFO queue."""
     head = view.snapshot.state.workloads.get(outlook.blocker)
     who = f"{head.meta.namespace}/{head.meta.name}" if head is not None else "another workload"
     says = f"stands behind {who}, which does not fit; nobody passes the head of a StrictFIFO queue"
@@ -382,14 +384,14 @@ def _no_queue(view: KueueView, workload: Workload) -> LayerResult | None:
 
 
 def _no_namespace(state: ClusterState, namespace: str) -> str:
-    """That the namespace is what is missing, where all of them are known."""
+    """Evidence that the namespace is missing, where all namespaces are known."""
     is_known = bool(state.namespaces) and not state.is_unread("namespaces")
     is_missing = is_known and namespace not in state.namespace_by_name
     return f": there is no namespace {namespace}" if is_missing else ""
 
 
 def _no_service(view: KueueView, workload: Workload) -> LayerResult | None:
-    """A queue that is there and serves nobody, or not this namespace."""
+    """A queue that exists and takes no workloads, or none of this namespace."""
     namespace = workload.meta.namespace
     local = view.snapshot.state.local_queue_by_name[namespace, workload.queue]
     queue = view.snapshot.queues[local.cluster_queue]

@@ -51,7 +51,7 @@ from gpucost.cluster.views.quota import QuotaUse
 
 
 def classical_order(nominees: Sequence[NominatedHead]) -> list[NominatedHead]:
-    """Who borrows from lower down comes first, then higher priority, then the older."""
+    """Workloads that borrow from lower in the tree come first, then higher priority, then the older."""
     return sorted(nominees, key=lambda each: (each.assignment.level, *_among_equals(each)))
 
 
@@ -128,7 +128,7 @@ _TO_THE_HEAP = frozenset(
 
 @dataclass(slots=True)
 class ProcessedNominee:
-    """A head after its turn."""
+    """A head after the cycle has processed it."""
 
     nominee: NominatedHead
     outcome: CycleOutcome
@@ -145,7 +145,8 @@ class ProcessedNominee:
 
 
 def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
-    """What one cycle decides about every workload, as if all that wait had just come into their queues."""
+    """The decisions of one cycle about every workload, as if all pending ones had just come into their
+    queues."""
     snapshot = KueueSnapshot(state, config)
     waiting = lines(snapshot)
     cycle = AdmissionCycle(snapshot)
@@ -158,9 +159,10 @@ def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
 
 
 class AdmissionCycle:
-    """Runs cycles on a snapshot, whose usage it changes only while it runs. Without ``may_preempt`` nobody
-    has anybody to preempt. ``ties`` are pairs of sibling cohorts with equal shares that Kueue takes in any
-    order, of heads or in the search for victims: what was decided is one of the things it may do."""
+    """Runs cycles on a snapshot, whose usage it changes only while it runs. Without
+    ``may_preempt`` no workload has candidates to preempt. ``ties`` are pairs of sibling cohorts
+    with equal shares that Kueue takes in any order, of heads or in the search for victims: what
+    was decided is one of the things it may do."""
 
     def __init__(self, snapshot: KueueSnapshot, may_preempt: bool = True) -> None:
         self._snapshot, self._may_preempt = snapshot, may_preempt
@@ -170,7 +172,7 @@ class AdmissionCycle:
         self, heads: Sequence[QuotaRequest], known: dict[str, NominatedHead] | None = None
     ) -> list[ProcessedNominee]:
         """The heads in the order in which they were processed. ``known`` are nominees by uid that hold as
-        long as nobody's quota changes; new ones are added."""
+        long as no workload's quota changes; new ones are added."""
         known = {} if known is None else known
         lots = self._snapshot.lots
         earlier, lots.ties = lots.ties, set()
@@ -207,7 +209,7 @@ class AdmissionCycle:
     def _process(
         self, nominee: NominatedHead, victims: dict[str, QuotaMember]
     ) -> tuple[ProcessedNominee, QuotaUse]:
-        """What becomes of a head, and what it takes of the quota for the rest of the cycle. ``victims`` are
+        """Decides about a head, and counts the quota that it takes for the rest of the cycle. ``victims`` are
         those of heads before it; its own are added."""
         assignment = nominee.assignment
         if assignment.mode is AssignmentMode.NO_FIT:
@@ -256,8 +258,8 @@ def _count(node: QuotaNode, key: FlavorResource, amount: int, undo: bool = False
 
 
 def _kept_free(nominee: NominatedHead) -> dict[FlavorResource, int]:
-    """What a head that has nobody to preempt keeps others from taking until the next cycle; nothing where it
-    can have it back whenever it likes."""
+    """The quota that a head without candidates to preempt keeps others from taking until the next cycle;
+    nothing where it can have it back whenever it likes."""
     queue = nominee.queue
     if queue.spec.preemption.reclaim_within_cohort == "Any":
         return {}
@@ -298,7 +300,7 @@ def _decisions(
 
 
 def _victims(heads: Iterable[ProcessedNominee]) -> dict[str, tuple[str, PreemptionTarget]]:
-    """Whose victim each is, by uid."""
+    """By uid of each victim, the uid of the head that preempts it."""
     return {
         target.member.uid: (head.nominee.ask.uid, target)
         for head in heads

@@ -1,9 +1,10 @@
-"""Cycle after cycle on one snapshot: who is admitted, who leaves, who waits for what, until nothing changes.
+"""Cycle after cycle on one snapshot, until nothing changes: which workloads are admitted, leave, or wait.
 
-Rules: kueue v0.19.2, pkg/cache/queue (manager.go, cluster_queue.go): a parked workload is looked at again
-when quota comes back somewhere in its tree; a preemptor stays the head of its queue while its victims leave.
+Rules: kueue v0.19.2, pkg/cache/queue (manager.go, cluster_queue.go): a parked workload is tried again when
+quota comes back somewhere in its tree; a preemptor stays the head of its queue while its victims leave.
 
-Whether a workload could be admitted without anybody leaving, told at a glance.
+``CycleSandbox`` runs the cycles. ``QuickFitCheck`` tells cheaply that a workload cannot be admitted unless
+another leaves.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Need = list[list[tuple[tuple[FlavorResource, int], ...]]]
 
 @dataclass(slots=True)
 class _WorkloadShape:
-    """What some of a queue need, and whether it is there, while usage stays as it is."""
+    """What some workloads of a queue need, and whether it is there, while usage stays as it is."""
 
     queue: str
     need: _Need | None
@@ -37,9 +38,9 @@ class _WorkloadShape:
 
 
 class QuickFitCheck:
-    """Necessary, not sufficient: each pod set at its smallest finds, in each resource group, a flavor that
-    takes it and has enough left. What an ask needs is worked out once, and whether it is there once for all
-    that need the same, until ``forget``."""
+    """A check that is necessary, not sufficient: each pod set at its smallest finds, in each resource group,
+    a flavor that takes it and has enough left. What a workload needs is worked out once, and whether it is
+    there once for all that need the same, until ``forget``."""
 
     def __init__(self, snapshot: KueueSnapshot) -> None:
         self._snapshot = snapshot
@@ -49,7 +50,7 @@ class QuickFitCheck:
         self._left: dict[tuple[str, FlavorResource], int] = {}
 
     def forget(self) -> None:
-        """After usage changed: what was told of it holds no more."""
+        """Drops all results, since usage has changed."""
         for kind in self._told:
             kind.said = None
         self._told.clear()
@@ -66,7 +67,7 @@ class QuickFitCheck:
         return kind.said
 
     def _shared(self, queue: str, need: _Need | None) -> _WorkloadShape:
-        """Many that wait in a queue need the same."""
+        """One entry for all that need the same: many pending workloads of a queue do."""
         return self._kinds.setdefault((queue, repr(need)), _WorkloadShape(queue, need))
 
     def _may_fit(self, kind: _WorkloadShape) -> bool:
@@ -108,13 +109,13 @@ class QuickFitCheck:
 
 
 MOST_CYCLES = 64
-"""After so many without an answer there is none."""
+"""The number of cycles after which the simulation gives up without an answer."""
 
 
 @dataclass(slots=True)
 class QueueHeap:
-    """One queue's: ``heap`` head first, and ``parked`` in the same order. ``sticky`` is a preemptor that
-    keeps the head."""
+    """One queue's workloads: ``heap`` head first, and ``parked`` in the same order. ``sticky`` is a preemptor
+    that keeps the head."""
 
     heap: list[QuotaRequest] = field(default_factory=list)
     parked: list[QuotaRequest] = field(default_factory=list)
@@ -137,7 +138,7 @@ class QueueHeap:
         self.heap = [ask for ask in self.heap if ask.uid != like.uid and ask.shape != like.shape]
 
     def wake(self, may_fit: Callable[[QuotaRequest], bool] = lambda _: True) -> None:
-        """All are looked at again, of whom it makes sense."""
+        """Moves parked workloads back into the heap, those that may fit now."""
         woken = [ask for ask in self.parked if may_fit(ask)]
         if woken:
             names = {ask.uid for ask in woken}
@@ -146,11 +147,11 @@ class QueueHeap:
 
 
 class CycleSandbox:
-    """Lines of one tree over a snapshot. ``cycle`` runs once and applies what was decided; what it changes is
-    undone at the end of ``sandbox``.
+    """The pending queues of one tree over a snapshot. ``cycle`` runs once and applies what was decided; what
+    it changes is undone at the end of ``sandbox``.
 
-    With ``glance`` nobody preempts, and whoever cannot fit at a glance is not looked at: much faster, and
-    exact but for the quota that a head without anybody to preempt keeps free for one cycle.
+    With ``glance`` no workload preempts, and those that the check rules out are not tried: much faster, and
+    exact but for the quota that a head without candidates to preempt keeps free for one cycle.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class CycleSandbox:
         self._forget()
 
     def cycle(self) -> tuple[list[ProcessedNominee], bool]:
-        """What was decided of each head, and whether anything changed by it."""
+        """The decision about each head, and whether anything changed by it."""
         heads = list(self._heads())
         done = self._cycle.run(heads, self._nominees)
         changed = False
@@ -193,7 +194,7 @@ class CycleSandbox:
 
     def _park_stalled(self, done: Sequence[ProcessedNominee]) -> bool:
         """A head that does not fit and has flavors left to try is parked once Kueue has tried them, in a
-        cycle or two; here all flavors were looked at already. Whether there was one."""
+        cycle or two; here all flavors were tried already. Returns whether there was one."""
         stalled = [
             each
             for each in done
@@ -217,7 +218,7 @@ class CycleSandbox:
                 yield head
 
     def wake(self) -> None:
-        """After quota came back."""
+        """Tries parked workloads again, after quota came back."""
         for line in self.lines.values():
             if self._glance is None:
                 line.wake()
@@ -260,13 +261,13 @@ class CycleSandbox:
         self._forget()
 
     def _forget(self) -> None:
-        """What followed from usage, which changed."""
+        """Drops what was worked out from usage, which has changed."""
         self._nominees.clear()
         if self._glance is not None:
             self._glance.forget()
 
     def _queue_again(self, member: QuotaMember) -> None:
-        """A victim waits in its queue again, where it stood before."""
+        """Puts a victim back into its queue, at its former place."""
         workload = self.snapshot.state.workloads.get(member.uid)
         line = self.lines.get(member.queue)
         if workload is not None and line is not None:

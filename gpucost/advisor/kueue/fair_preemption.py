@@ -1,4 +1,4 @@
-"""Fair sharing: victims by share, and the tournament that decides which head comes next.
+"""Fair sharing: the search for victims by share.
 
 Rules: kueue v0.19.2, pkg/scheduler/preemption (fairPreemptions, fairsharing/) and
 pkg/scheduler/fair_sharing_iterator.go, with its gates FairSharingPreemptWithinNominal and
@@ -118,7 +118,7 @@ class _Hunt:
 
 
 class _Order:
-    """Which queue to look at next: from the root down to whoever has the highest share."""
+    """Which queue to take a candidate from next: from the root down to the queue with the highest share."""
 
     def __init__(self, search: VictimSearch, shares: FairShares, candidates: Sequence[QuotaMember]) -> None:
         self._search, self._shares = search, shares
@@ -173,7 +173,8 @@ class _Order:
         return best_queue[1]
 
     def _drawn(self, tops: Sequence[QuotaNode]) -> QuotaNode:
-        """One of cohorts with equal shares. Who has nobody to give is passed over: that changes nothing."""
+        """One of cohorts with equal shares. A cohort without candidates is passed over, which changes
+        nothing."""
         giving = [each for each in reversed(tops) if len(tops) == 1 or self._gives(each)]
         return giving[self._search.snapshot.lots.draw(giving)] if len(giving) > 1 else (giving or tops)[-1]
 
@@ -183,8 +184,8 @@ class _Order:
         return node.is_queue or any(map(self._gives, node.children))
 
     def _is_exhausted(self, node: QuotaNode, share: DominantShare) -> bool:
-        """Whether there is nobody to take below a node, now or later: who borrows nothing gives nothing, save
-        the asking queue and the cohorts above it."""
+        """Whether there is no candidate below a node, now or later: a queue that borrows nothing gives
+        nothing, except the asking queue and the cohorts above it."""
         if not node.is_queue:
             return not share.is_borrowing and id(node) not in self._path
         queue = self._search.snapshot.queues[node.name]

@@ -1,4 +1,4 @@
-"""Fair sharing: the dominant resource share of queues and cohorts, and who comes first where it is equal.
+"""Fair sharing: the dominant resource share of queues and cohorts, and which comes first where it is equal.
 
 Rules: kueue v0.19.2, pkg/cache/scheduler/fair_sharing.go. Shares are floats there, and so here: two shares
 are equal when Kueue takes them for equal.
@@ -29,7 +29,7 @@ class DominantShare:
 
     @cached_property
     def rank(self) -> tuple[bool, float]:
-        """To compare shares: whoever borrows with weight 0 is above all others."""
+        """To compare shares: a node that borrows with weight 0 is above all others."""
         if self.weight == 0 and self.borrowed:
             return True, self.ratio
         return False, self.ratio / self.weight if self.ratio else 0.0
@@ -40,8 +40,8 @@ class DominantShare:
 
 
 class ShareTieBreaker:
-    """Whom Kueue takes of sibling cohorts with equal shares: the order of a map of Go decides, which is
-    another each time. Here it is the first in ``turn`` 0, the last in turn 1, in others any, always the same.
+    """Which of sibling cohorts with equal shares Kueue takes: the order of a Go map decides, which differs
+    each time. Here it is the first in ``turn`` 0, the last in turn 1, in others any, always the same.
 
     ``ties`` are the pairs between which lots were drawn.
     """

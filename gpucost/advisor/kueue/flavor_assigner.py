@@ -1,13 +1,9 @@
-"""How well a flavor serves a request, and which of two is preferred.
+"""Which flavor each pod set gets, how well a flavor serves a request, and which of two is preferred.
 
-Rules: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go (isPreferred, shouldTryNextFlavor).
-
-Which flavor each pod set gets.
-
-Rules: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go (assignFlavors, findFlavorForPodSets,
-fitsResourceQuota), with its gate VectorizedResourceRequests on: without it resources are walked in any order,
-on which only reasons and messages depend. The scan of flavors starts at the first: where Kueue went on from
-in an earlier cycle is only in its memory.
+Rules: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go (isPreferred, shouldTryNextFlavor,
+assignFlavors, findFlavorForPodSets, fitsResourceQuota), with its gate VectorizedResourceRequests on: without
+it resources are walked in any order, on which only reasons and messages depend. The scan of flavors starts at
+the first: the flavor at which Kueue continues after an earlier cycle is only in its memory.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ class AssignmentMode(IntEnum):
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Only preemption would help, and there is nobody to preempt."""
+    """Only preemption would help, and there are no candidates to preempt."""
     PREEMPT = 2
     """By preempting workloads of the own queue, among others."""
     RECLAIM = 3
@@ -78,7 +74,7 @@ def is_preferred(one: AssignmentGrade, other: AssignmentGrade, fungibility: Flav
 
 
 def tries_next(grade: AssignmentGrade, fungibility: FlavorFungibility) -> bool:
-    """Whether the flavors after one of this grade are looked at too."""
+    """Whether the flavors after one of this grade are tried too."""
     if (
         grade.mode in (AssignmentMode.PREEMPT, AssignmentMode.RECLAIM)
         and fungibility.when_can_preempt == TRY_NEXT
@@ -94,7 +90,7 @@ PreemptionOracle: TypeAlias = Callable[[FlavorResource, int], AssignmentGrade]
 
 
 class FlavorChoice(NamedTuple):
-    """The flavor of one resource, how well it serves, and whether flavors after it were not looked at."""
+    """The flavor of one resource, how well it serves, and whether flavors after it were left untried."""
 
     flavor: str
     grade: AssignmentGrade
@@ -104,7 +100,7 @@ class FlavorChoice(NamedTuple):
 @dataclass(slots=True)
 class PodSetChoice:
     """Of one pod set: no ``choices`` where no flavor serves it; ``reasons`` of those that do not at once.
-    ``tried`` are the flavors that were looked at, as in ``words.merged``."""
+    ``tried`` are the flavors that were tried, as in ``messages.merged``."""
 
     name: str
     count: int
@@ -125,8 +121,8 @@ class PodSetChoice:
 
 @dataclass(slots=True)
 class FlavorAssignment:
-    """Of all pod sets, as far as they were looked at: after one that no flavor serves comes no other.
-    ``groups`` are the resource groups of the queue."""
+    """Of all pod sets, up to the first that no flavor serves. ``groups`` are the resource groups of the
+    queue."""
 
     groups: Sequence[ResourceGroup] = ()
     pod_sets: list[PodSetChoice] = field(default_factory=list)
@@ -151,7 +147,7 @@ class FlavorAssignment:
 
     @property
     def has_untried(self) -> bool:
-        """Whether some flavor was not looked at: then the next cycle goes on from there."""
+        """Whether some flavor was left untried: then the next cycle continues from there."""
         return any(choice.has_untried for each in self.pod_sets for choice in each.choices.values())
 
     @property

@@ -1,6 +1,7 @@
-"""What Kueue would make of a job that somebody submits (kueue v0.19.2, pkg/controller/jobframework).
+"""The Workloads that Kueue would make of a job, and whether its suspend is lifted.
 
-Jobs that are suspended: where that stands, and whether a queue lifts it.
+Rules: kueue v0.19.2, pkg/controller/jobframework. ``as_workloads`` makes them of a manifest; ``not_lifted``
+and ``unlifted`` say why a suspended job stays so.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class WorkloadPriority:
 def as_workloads(manifest: JobManifest, state: ClusterState, config: KueueConfig) -> tuple[Workload, ...]:
     """Equal Workloads without quota, created at the manifest's instant: one for most kinds; one for each pod
     of a Deployment, one for each group of a LeaderWorkerSet, at most ``MOST_WORKLOADS``; none for what is not
-    Kueue's. Whether its integration is switched on is not looked at.
+    Kueue's. Whether its integration is switched on is not checked.
 
     The uid is that of the manifest, of several with ``/0``, ``/1`` and so on. Requests are without the
     resources that Kueue does not count. ``flaws`` name a priority class that does not exist.
@@ -209,8 +210,8 @@ def switched_off(kind: JobKind, config: KueueConfig) -> str:
 
 
 def not_lifted(job: JobObject, queue: str, state: ClusterState) -> str:
-    """Why nobody lifts the suspend of a job that names ``queue`` (empty: none); empty where Kueue may: in a
-    queue it is suspended until it is let in."""
+    """Why the suspend of a job that names ``queue`` (empty: none) is never lifted; empty where Kueue may lift
+    it: in a queue a job is suspended until it is admitted."""
     if not job.is_suspended:
         return ""
     says = f"it is suspended ({'.'.join(suspend_path(job.job_kind))})"
@@ -229,7 +230,7 @@ def not_lifted(job: JobObject, queue: str, state: ClusterState) -> str:
 
 
 def unlifted(job: JobObject, queue: str, state: ClusterState) -> str:
-    """The same of a job that exists and has no Workload: where its queue is missing, Kueue never lets it in
+    """The same for a job that exists and has no Workload: where its queue is missing, Kueue never admits it
     either."""
     says = not_lifted(job, queue, state)
     is_missing = (job.meta.namespace, queue) not in state.local_queue_by_name

@@ -1,6 +1,8 @@
-"""Messages and reasons as Kueue writes them into a workload's QuotaReserved condition (v0.19.2).
+"""Kueue's own messages and reasons (v0.19.2), and the quota fields that an answer cites as evidence.
 
-Where in which object it stands that a request does or does not fit a ClusterQueue.
+``FlavorReason``, ``merged`` and ``granular`` give what Kueue writes into a workload's QuotaReserved
+condition. ``quota_path`` and ``quota_evidence`` say where in which object it stands that a request fits a
+ClusterQueue or not.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 @dataclass(frozen=True, slots=True)
 class FlavorReason:
     """Why one flavor does not serve a pod set as it is: Kueue's granular reason, the flavor, and what
-    ``message`` says of it. Of quota: what earlier pod sets ``used``, what is ``asked``, and what there is
+    ``message`` is made of. For quota: what earlier pod sets ``used``, what is ``asked``, and what there is
     (``left``)."""
 
     reason: str
@@ -42,7 +44,7 @@ class FlavorReason:
 
     @property
     def message(self) -> str:
-        """Kueue's sentence; put together only when somebody asks, for there are many."""
+        """Kueue's sentence; made only when it is read, for there are many."""
         name = self.resource
         if self.said:
             return self.said
@@ -153,7 +155,8 @@ def quota_evidence(
 
 
 def _in_use(queue: SnapshotQueue, key: FlavorResource) -> Iterator[AdviceEvidence]:
-    """As its status says, and as the workloads that hold it come to where that is something else."""
+    """Usage as the object's status has it, and the sum over the workloads that hold it where the
+    two differ."""
     name, what = f"clusterqueue/{queue.name}", f"{key.resource} of flavor {key.flavor}"
     said, used = queue.spec.reserved.get(key), queue.node.usage.get(key, 0)
     if said is not None:

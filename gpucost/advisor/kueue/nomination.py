@@ -3,7 +3,8 @@
 Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (getInitialAssignments), flavorassigner/podset_reducer.go,
 preemption/preemption_oracle.go.
 
-The search for victims alone, with flavors that are given: how some recorded decisions are stated.
+``victims_given`` is the search for victims alone, with flavors that are given: how some recorded decisions
+are stated.
 """
 
 from __future__ import annotations

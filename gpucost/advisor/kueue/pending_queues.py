@@ -1,4 +1,4 @@
-"""Who waits in which ClusterQueue, in Kueue's order, and who stands in no line at all."""
+"""Which workloads wait in which ClusterQueue, in Kueue's order, and which are in no queue at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 @dataclass(frozen=True, slots=True)
 class PendingQueues:
     """``by_queue`` has the asks of each active ClusterQueue, head first. ``refused`` are those among them
-    that are parked when their turn comes, ``hopeless`` those that stand in no line before something else
+    that are parked when their turn comes, ``hopeless`` those that are in no queue until something else
     changes: by uid."""
 
     by_queue: Mapping[str, list[QuotaRequest]]
@@ -50,7 +50,7 @@ def lines(snapshot: KueueSnapshot) -> PendingQueues:
 
 
 def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
-    """What a workload asks, and where it stands in its line. Its queues exist."""
+    """What a workload asks, and its place in its queue. Its queues exist."""
     local = snapshot.state.local_queue_by_name[workload.meta.namespace, workload.queue]
     queue = snapshot.queues[local.cluster_queue]
     is_fair = queue.spec.admission_mode == FAIR_ADMISSION
@@ -58,7 +58,7 @@ def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
 
 
 def _why_not_in_line(snapshot: KueueSnapshot, workload: Workload) -> WorkloadDecision | None:
-    """Why nobody looks at a pending workload; None where its queue does. In a queue that is not active it
+    """Why a pending workload is never tried; None where its queue tries it. In a queue that is not active it
     waits as it is."""
     uid = workload.meta.uid
     local = snapshot.state.local_queue_by_name.get((workload.meta.namespace, workload.queue))

@@ -1,11 +1,9 @@
-"""Whom a workload may make leave, in which order, and what the search for victims has in common.
+"""Preemption: which workloads a workload may preempt, in which order, and the classical search for victims.
 
-Rules: kueue v0.19.2, pkg/scheduler/preemption (preemption.go, common/).
+Rules: kueue v0.19.2, pkg/scheduler/preemption (preemption.go, common/), for the classical search
+preemption.go (classicalPreemptions) and classical/ (candidate_generator.go, hierarchical_preemption.go).
 
-Classical preemption: the victims that priority, the place in the tree and borrowing allow.
-
-Rules: kueue v0.19.2, pkg/scheduler/preemption/preemption.go (classicalPreemptions) and classical/
-(candidate_generator.go, hierarchical_preemption.go).
+``VictimSearch`` is what classical preemption and fair sharing (``fair_preemption``) have in common.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 
 
 class PreemptionTarget(NamedTuple):
-    """A victim, and why it may be one, in Kueue's word."""
+    """A victim, and why it may be preempted, in Kueue's word."""
 
     member: QuotaMember
     reason: str
@@ -60,8 +58,8 @@ class VictimSearch:
         return False
 
     def candidates(self, queue: SnapshotQueue) -> Iterable[QuotaMember]:
-        """Members of a queue that hold something contested and that policy lets go. Nobody is taken from a
-        queue that is not active: Kueue's snapshot does not have it."""
+        """Members of a queue that hold something contested and that policy allows to preempt. A queue that is
+        not active has none: Kueue's snapshot leaves it out."""
         if not queue.is_active:
             return
         policies = self.queue.spec.preemption
@@ -79,7 +77,8 @@ class VictimSearch:
         return self.queue.fits(self.usage)
 
     def order(self, member: QuotaMember) -> tuple[bool, bool, int, int, str]:
-        """Who goes first: already evicted, of another queue, of lower priority, with the newest quota."""
+        """The order of preemption: already evicted, of another queue, of lower priority, with the newest
+        quota."""
         return (
             not member.is_evicted,
             member.queue == self.queue.name,
@@ -109,7 +108,7 @@ def is_within_nominal(node: QuotaNode, keys: Iterable[FlavorResource]) -> bool:
 
 
 class PreemptionVariant(Enum):
-    """By what right a candidate may be made to leave; the value is Kueue's reason."""
+    """By what right a candidate may be preempted; the value is Kueue's reason."""
 
     OWN = (IN_QUEUE, "own")
     HIERARCHICAL = (RECLAMATION, "hierarchical")
@@ -191,10 +190,10 @@ def _is_valid(search: VictimSearch, candidate: PreemptionCandidate, may_borrow: 
 
 
 def _foreign(search: VictimSearch) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
-    """Candidates of other queues: those over whom the ask has the advantage of its place, and the others.
+    """Candidates of other queues: those over which the ask has the advantage of its place, and the others.
 
-    Going up from the asking queue: once a subtree has quota for what is left of the request, everybody
-    outside of it uses what is the subtree's by right.
+    Going up from the asking queue: once a subtree has quota for what is left of the request, all queues
+    outside of it use what is the subtree's by right.
     """
     hierarchical: list[PreemptionCandidate] = []
     by_priority: list[PreemptionCandidate] = []

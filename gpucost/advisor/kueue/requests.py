@@ -75,8 +75,8 @@ def in_order(ask: QuotaRequest) -> tuple[Fraction, int, int, str]:
 def ask_of(
     workload: Workload, queue: str, config: KueueConfig, before: Fraction = Fraction(0)
 ) -> QuotaRequest:
-    """What a workload asks. What Kueue itself says it asks (status.resourceRequests) goes before what its
-    templates say; pods that gave their quota back are not asked for again."""
+    """What a workload asks. Kueue's own figure (status.resourceRequests) takes precedence over its templates;
+    pods that gave their quota back are not asked for again."""
     return QuotaRequest(
         workload.meta.uid,
         queue,

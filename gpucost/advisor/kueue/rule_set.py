@@ -88,15 +88,15 @@ GATES = {
 
 
 def named(config: KueueConfig) -> str:
-    """The rules that an answer follows, as a person reads it: version, and how is preempted."""
+    """The rules that an answer follows, as a person reads it: version, and the kind of preemption."""
     if not config.fair_sharing:
         return f"Kueue {_NAME}, classical preemption"
     return f"Kueue {_NAME}, fair sharing ({', '.join(config.strategies)})"
 
 
 def drift(config: KueueConfig) -> tuple[str, ...]:
-    """Where the cluster may decide otherwise than these rules, in sentences; empty where nothing is known
-    that differs: version, what could not be read, gates, settings that are not followed."""
+    """Where the cluster may decide otherwise than these rules, in sentences; empty where no difference is
+    known: version, what could not be read, gates, settings that are not followed."""
     return tuple(_drift(config))
 
 

@@ -1,4 +1,4 @@
-"""What a scheduling cycle works on: quota trees, who holds quota in them, which flavors admit whom."""
+"""What a scheduling cycle works on: quota trees, workloads with quota in them, which pods a flavor admits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class QuotaMember:
 
 
 class SnapshotQueue:
-    """A ClusterQueue in a snapshot: its object, its place in the tree, and who holds quota in it, by uid."""
+    """A ClusterQueue in a snapshot: its object, its place in the tree, and the workloads that hold quota in
+    it, by uid."""
 
     __slots__ = ("covered", "is_active", "is_tas_only", "members", "node", "spec")
 
@@ -74,7 +75,8 @@ class SnapshotQueue:
 class KueueSnapshot:
     """The quota trees of a cluster with their workloads, for what-ifs: whatever is removed is put back.
 
-    ``state`` is left as it is. ``queues`` by name; one that is not active is there, and serves nobody.
+    ``state`` is left as it is. ``queues`` by name; one that is not active is included, and admits no
+    workload.
     """
 
     def __init__(self, state: ClusterState, config: KueueConfig) -> None:
@@ -91,7 +93,7 @@ class KueueSnapshot:
         of_queues = {name: added_usage(usages) for name, usages in usage.items()}
         self.tree = quota_tree(queues.values(), state.cohorts.values(), of_queues)
         for cohort in self.tree.cohorts.values():
-            cohort.children.sort(key=lambda node: (node.is_queue, node.name))  # in whatever order they came
+            cohort.children.sort(key=lambda node: (node.is_queue, node.name))  # in any order until here
         self.shares = FairShares(queues.values(), state.cohorts.values())
         self.lots = ShareTieBreaker()
         self.flavors: Mapping[str, ResourceFlavor] = state.flavor_by_name
@@ -188,7 +190,8 @@ class KueueSnapshot:
         return None
 
     def _is_active(self, spec: ClusterQueue) -> bool:
-        """As Kueue's condition says; what makes it so counts too, for what nobody has reconciled yet."""
+        """Whether Kueue counts it as active: by its Active condition, and by the causes of that condition,
+        for a queue that is not reconciled yet."""
         if spec.stop_policy in STOPPED or is_false(spec.conditions, "Active"):
             return False
         if self.tree.queues[spec.name].in_cycle:

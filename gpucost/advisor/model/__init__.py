@@ -1,4 +1,5 @@
-"""What the advisor answers: types, their JSON documents, their first line, and what of them a reader may see.
+"""What the advisor answers: types, their JSON documents, their first line, and redaction for readers.
+
 The same for the terminal, the API, chat and the webhook; field names and enum values are part of the API.
 Begin at ``answers`` (``Advice``, ``Explanation``, ``LayerResult``); ``redaction`` hides what belongs to
 others. ``cycle_results`` is what one cycle of Kueue decides, ``settings`` what of the advisor can be set.

@@ -1,6 +1,7 @@
 """What the advisor answers: types only, the same for the terminal, the API, chat and the webhook.
 
-What one layer says, before all layers are put together.
+``Advice`` and ``Explanation`` are whole answers; ``LayerResult`` is that of one layer, before all layers are
+put together.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class SchedulingDecision(StrEnum):
     WAITS = "waits"
     """Until others end."""
     NEVER = "never"
-    """Whatever ends: something has to be changed."""
+    """Whatever other jobs end: something has to be changed."""
     UNKNOWN = "unknown"
-    """Out of scope of the rules, or not enough is known: ``says`` why."""
+    """Out of scope of the rules, or too little is known: ``says`` gives the reason."""
 
 
 class SchedulingLayer(StrEnum):
@@ -45,7 +46,7 @@ class SchedulingLayer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdviceSubject:
-    """Whom an answer is about. ``uid`` is empty for what is not submitted."""
+    """The job an answer is about. ``uid`` is empty for one that is not submitted."""
 
     kind: str
     namespace: str
@@ -56,8 +57,8 @@ class AdviceSubject:
 @dataclass(frozen=True, slots=True)
 class AdviceEvidence:
     """One fact an answer rests on: ``object`` as ``kind/name`` (``clusterqueue/ml``), ``field`` in it as a
-    path (``spec.resourceGroups[0].flavors[0].resources[0].nominalQuota``), what stands there, and what it
-    means here."""
+    path (``spec.resourceGroups[0].flavors[0].resources[0].nominalQuota``), the value that stands there, and
+    what it means here."""
 
     object: str
     field: str
@@ -70,8 +71,8 @@ class PreemptionVictim:
     """A workload that would have to leave, or a pod. ``reason`` is Kueue's word (InClusterQueue,
     InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing), Volcano's action (preempt,
     reclaim), or of pods that of kube-scheduler (PreemptionByScheduler); ``units`` are the GPU units it would
-    give back. ``already_leaving`` was evicted before. ``priority`` is None where the reader is not told.
-    ``node`` is that of a pod, ``grace_ms`` how long it may still take to stop, None where nothing says."""
+    give back. ``already_leaving`` was evicted before. ``priority`` is None where it is redacted. ``node`` is
+    that of a pod, ``grace_ms`` how long it may still take to stop, None where that is not known."""
 
     subject: AdviceSubject
     queue: str
@@ -119,9 +120,9 @@ class WaitEstimate:
     """How long it waits, in milliseconds from now; None: longer than was simulated (``horizon_ms``).
 
     ``basis`` says in a sentence what run times it rests on. ``held`` and ``given`` say how many of the ranges
-    given so far held the truth, and how many there were; None and 0 where nobody kept count. One in ten is
-    to be over before ``p10_ms``. ``simulated`` is what the simulation alone says, before it was corrected by
-    what became of the ``learnt_from`` waits foretold before; None where nothing was simulated.
+    given so far held the truth, and how many there were; None and 0 where they were not counted. One wait in
+    ten should end before ``p10_ms``. ``simulated`` is the range of the simulation alone, before it was
+    corrected by the outcomes of the ``learnt_from`` waits predicted before; None where nothing was simulated.
     """
 
     p50_ms: int | None
@@ -138,8 +139,8 @@ class WaitEstimate:
 
 @dataclass(frozen=True, slots=True)
 class PriceEstimate:
-    """Nano-units of ``currency``. ``run_ms`` is the run time it is expected to have (the median of like
-    jobs), None where no history says; then ``for_run`` is None too. ``rates`` names where prices are from."""
+    """Nano-units of ``currency``. ``run_ms`` is the run time it is expected to have (the median of similar
+    jobs), None without history; then ``for_run`` is None too. ``rates`` names where prices are from."""
 
     per_hour: int
     currency: str
@@ -149,10 +150,10 @@ class PriceEstimate:
 
 
 class SuggestedChangeKind(StrEnum):
-    """Whom a patch is for."""
+    """Who can carry out a change."""
 
     MANIFEST = "manifest"
-    """Whoever submits the job: ``patch`` is for its manifest."""
+    """The author of the job: ``patch`` is for its manifest."""
     CLUSTER = "cluster"
     """An administrator: ``patch`` is for ``target``."""
 
@@ -171,8 +172,8 @@ class SuggestedChange:
 
 @dataclass(frozen=True, slots=True)
 class JobSuggestion:
-    """``rule`` names the kind (``other-queue``); ``decision`` and ``wait`` are those of the advisor asked
-    again about what was changed: a suggestion that does not help is never given."""
+    """``rule`` names the kind (``other-queue``); ``decision`` and ``wait`` are the advisor's answer for the
+    changed job or cluster: a suggestion that does not help is never given."""
 
     rule: str
     says: str
@@ -189,10 +190,10 @@ class Advice:
 
     ``layer`` is the first that holds it (NONE: nothing does). ``reason`` is one word for programs: those of
     Kueue's granular reasons for quota, else gpucost's own. ``rules`` names the rule set and its version;
-    ``drift`` what of the cluster differs. ``assumptions`` are what was taken for granted. ``borrowed``
-    is quota beyond the queue's own, ``level`` how high in the tree it is lent. ``ahead`` is how many
-    workloads stand before it in its queue. ``later_ms`` is the delay until nodes are there, or, of one that
-    runs now, what the pods that kube-scheduler preempts for it may take to stop; None where nothing says.
+    ``drift`` what of the cluster differs. ``assumptions`` are what was taken for granted. ``borrowed`` is
+    quota beyond the queue's own, ``level`` how high in the tree it is lent. ``ahead`` is how many workloads
+    stand before it in its queue. ``later_ms`` is the delay until nodes are there, or, of one that runs now,
+    what the pods that kube-scheduler preempts for it may take to stop; None where that is not known.
     ``victims`` of one that waits are pods that leave for a part of it.
     """
 
@@ -230,7 +231,7 @@ class LayerVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerAnswer:
-    """One step of the walk. ``since_ms`` is since when it is so, None where nothing says."""
+    """One step of the walk. ``since_ms`` is since when it is so, None where that is not recorded."""
 
     layer: SchedulingLayer
     verdict: LayerVerdict
@@ -277,7 +278,8 @@ class LayerResult:
     victims: tuple[PreemptionVictim, ...] = ()
     later_ms: int | None = None
     until: str = ""
-    """What it waits for where that is not the end of others: ``nodes are ready``. Nobody knows how long."""
+    """What it waits for where that is not the end of others: ``nodes are ready``. How long that takes is not
+    known."""
     evidence: tuple[AdviceEvidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ class CycleOutcome(StrEnum):
     PREEMPTED = "preempted"
     KEEPS_RUNNING = "keeps-running"
     BEING_EVICTED = "being-evicted"
-    """Told to leave before this cycle; its quota is still reserved."""
+    """Evicted before this cycle; its quota is still reserved."""
 
 
 class PendingClass(StrEnum):
@@ -27,12 +27,12 @@ class PendingClass(StrEnum):
     NO_CANDIDATES = "needs-preemption-no-candidates"
     NO_FIT = "no-fit"
     NO_LONGER_FITS = "no-longer-fits"
-    """Nominated, and then others of this cycle took the quota."""
+    """Nominated, but other heads of this cycle took the quota."""
     OVERLAPPING = "overlapping-preemption-targets"
     WAITING = "waiting"
     """Not the head of its queue, or in a queue that is not active and so offers no head."""
     INADMISSIBLE = "inadmissible"
-    """Its queue leads nowhere, or takes nobody of its namespace."""
+    """Its LocalQueue leads to no ClusterQueue, or to one that takes no workloads of its namespace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def headline(found: LayerResult, wait: WaitEstimate | None) -> str:
 
 
 def about(span_ms: int) -> str:
-    """A span nobody knows to the minute: ``20 min``, ``1 h 40 min``, ``5 h 30 min``, ``2 d 4 h``."""
+    """A span that is known roughly: ``20 min``, ``1 h 40 min``, ``5 h 30 min``, ``2 d 4 h``."""
     minutes = max(1, -(-span_ms // MINUTE_MS))
     if minutes < 60:
         return f"{minutes} min"
@@ -87,7 +87,7 @@ def pods_named(pods: Sequence[PreemptionVictim]) -> str:
 
 
 def seconds(span_ms: int) -> str:
-    """A span that somebody set to the second: ``30 s``; from two minutes on as ``about``."""
+    """A span that was configured to the second: ``30 s``; from two minutes on as ``about``."""
     whole = -(-span_ms // SECOND_MS)
     return f"{whole} s" if whole < 2 * MINUTE_MS // SECOND_MS else about(span_ms)
 

@@ -1,10 +1,10 @@
-"""What an answer says to whom: a reader is not told the names of what others run.
+"""Redaction of answers: a reader does not see the names of what other teams run.
 
 What belongs to others stays in the answer as a fact about their queue: how many workloads would have to
-leave, from which queue, what they hold. Who they are does not.
+leave, from which queue, what they hold. Their names do not.
 
-Whether a name stands in an answer must not tell whether somebody has it. So what the reader wrote is said
-back as it is, and where a rule names others, only what is the reader's is named.
+Whether a name stands in an answer must not reveal whether an object of that name exists. So what the reader
+wrote is repeated as it is, and where a rule names others, only what is the reader's is named.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gpucost.advisor.model.answers import (
 )
 
 OTHERS = "another team's workload"
-"""Stands where the name of somebody else's work stood."""
+"""Stands in place of the name of another team's workload."""
 
 # Names of Kubernetes objects, and several with slashes between them (namespace/name, kind/name).
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._/]*[A-Za-z0-9])?")
 # A digit beside a letter, or a mark inside: no plain word of a sentence.
 _LIKE_A_NAME = re.compile(r"[-._]|[A-Za-z][0-9]|[0-9][A-Za-z]")
 _BETWEEN = frozenset(("and", "more"))
-# Words of our own sentences: whoever calls a job ``queue`` shall not make them unreadable. They tell nothing.
+# Words of our own sentences, which reveal nothing: a job called ``queue`` must not make sentences unreadable.
 _OUR_WORDS = frozenset(
     (
         *("a", "ahead", "all", "an", "and", "another", "any", "are", "as", "asks", "at"),
@@ -84,9 +84,9 @@ _STATUS = "status"
 
 @dataclass(frozen=True, slots=True)
 class AnswerReader:
-    """Who reads: ``shows`` says whether a workload may be named to them, ``hides`` whether a word is the name
-    of something that may not be, ``owns`` whether it is that of something of theirs, and ``knows`` whether
-    they know the word anyway: it is theirs, or the cluster's."""
+    """The reader of an answer: ``shows`` says whether a workload may be named to them, ``hides`` whether a
+    word is the name of something that may not be, ``owns`` whether it is the name of something of theirs, and
+    ``knows`` whether they know the word anyway: it is theirs, or the cluster's."""
 
     shows: Callable[[AdviceSubject], bool]
     hides: Callable[[str], bool]
@@ -95,8 +95,8 @@ class AnswerReader:
 
 
 def redact_advice(advice: Advice, reader: AnswerReader, written: object = ()) -> Advice:
-    """``advice`` without the names of what ``reader`` may not know of. ``written`` is what the reader wrote:
-    the manifest that was asked about, whatever holds its words.
+    """``advice`` without the names that ``reader`` may not see. ``written`` is what the reader wrote, such as
+    the manifest that was asked about, in any form that holds its words.
 
     Evidence about an object of others is left out, and so is a change to one; in sentences its name becomes
     ``OTHERS``. What the subject itself is called, its pod sets, queue, nodes and flavors are kept.
@@ -105,8 +105,8 @@ def redact_advice(advice: Advice, reader: AnswerReader, written: object = ()) ->
 
 
 def redact_explanation(explanation: Explanation, reader: AnswerReader, written: object = ()) -> Explanation:
-    """The same for the walk through the layers. Of what schedulers say of its objects, words that look like
-    names are kept only where they are known: they may name what has gone."""
+    """The same for the walk through the layers. In messages of schedulers about its objects, words that look
+    like names are kept only where the reader knows them: they may name objects that have gone."""
     advice = explanation.advice
     own = _names_of(explanation.subject) | (frozenset() if advice is None else _own(advice))
     facts = [fact for step in explanation.steps for fact in step.evidence]
@@ -146,7 +146,7 @@ def _texts_in(written: object) -> Iterator[str]:
 
 
 def _quotes(facts: Iterable[AdviceEvidence]) -> tuple[str, ...]:
-    """What schedulers and controllers said, the longest first."""
+    """Messages of schedulers and controllers that the evidence quotes, the longest first."""
     said = {
         text
         for fact in facts
@@ -240,7 +240,7 @@ class _RedactionWords:
         return replace(step, says=self.text(step.says), evidence=self.evidence(step.evidence))
 
     def _is_about_others(self, suggestion: JobSuggestion) -> bool:
-        """A patch is carried out as it is written, so it is told as it is or not at all. One for the manifest
+        """A patch is carried out as it is written, so it is shown unchanged or left out. One for the manifest
         is made of what its author wrote."""
         change = suggestion.change
         if change.kind is SuggestedChangeKind.MANIFEST:

@@ -1,4 +1,4 @@
-"""What of the advisor can be set."""
+"""Settings of the advisor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AutoscaledPool:
-    """Nodes that an autoscaler adds when they are wanted.
+    """Nodes that an autoscaler adds when they are needed.
 
     ``labels`` and ``taints`` (``key=value:effect``) are what its nodes carry, ``allocatable`` what each has,
     as Kubernetes quantities; at most ``most`` nodes in all, new ones ready after ``minutes``.
@@ -25,8 +25,8 @@ class AutoscaledPool:
 @dataclass(frozen=True, slots=True)
 class AdvisorSettings:
     """``horizon_hours`` and ``samples`` are of the simulation of the wait, 0 samples for none; ``pools``
-    those that scale. ``budget_s`` is what ``Knowledge.is_late`` allows for waits and suggestions, in seconds,
-    for the words of an answer; None where nobody limits it."""
+    those that scale. ``budget_s`` is what ``AdvisorContext.is_late`` allows for waits and suggestions, in
+    seconds, for the words of an answer; None without a limit."""
 
     horizon_hours: float = 168.0
     samples: int = 40

@@ -1,4 +1,4 @@
-"""Free room of nodes: one immutable base per snapshot, and cheap overlays of what is taken or given back."""
+"""Free capacity of nodes: one immutable base per snapshot, and cheap overlays of what is taken from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpucost.cluster.views.overview import ClusterOverview
 MOST_KEPT = 256
 """Answers that a base remembers of each kind; when there are more it starts anew."""
 OF_EVERY_NODE = frozenset({"DaemonSet", "Node"})
-"""Owners of pods that stay whatever job ends: DaemonSets, and the node itself for static pods."""
+"""Owners of pods that stay when jobs end: DaemonSets, and the node itself for static pods."""
 
 TopologyDomain: TypeAlias = tuple[str, ...]
 """Label values of a topology domain, from the widest level down to its own."""
@@ -29,9 +29,10 @@ _V = TypeVar("_V")
 class NodeBase:
     """The nodes of a snapshot in order of name, and what is free on them; ``usage`` says what a bound pod
     holds, ``broken`` which GPU units a node should advertise and does not, ``may_back`` whether devices of
-    ResourceSlices may stand for an extended resource on some node, of which the state does not tell.
+    ResourceSlices may stand for an extended resource on some node, which the state does not record.
 
-    Never changed once made; remembers which nodes admit equal templates, and how many each takes."""
+    Never changed once made; remembers which nodes admit equal templates, and how many each takes.
+    """
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class NodeBase:
         self._domains: dict[TopologyDomain, Sequence[TopologyDomain | None]] = {}
 
     def admits(self, template: PodTemplate) -> frozenset[int]:
-        """Nodes whose state, labels and taints admit it, whatever is free there (``fit.matches``)."""
+        """Nodes whose state, labels and taints admit it, whatever is free there (``node_fit.matches``)."""
         return _kept(self._admits, where(template), lambda: frozenset(self._admitting(template)))
 
     def counts(self, template: PodTemplate) -> _Counts:
@@ -71,7 +72,8 @@ class NodeBase:
         return _kept(self._refusals, _what(template), lambda: make(self, template))
 
     def alike(self, template: PodTemplate) -> Iterator[tuple[int, tuple[object, ...]]]:
-        """Every node with what decides whether it admits the template: equal keys mean equal answers."""
+        """For every node, what decides whether it admits the template: nodes with equal keys give equal
+        answers."""
         keys = set(template.node_selector)
         keys.update(each.key for term in template.affinity for each in term if not each.of_field)
         by_name = any(each.of_field for term in template.affinity for each in term)
@@ -152,8 +154,8 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, overview: ClusterOverview) -> FreeCapacity:
-        """Of a snapshot: allocatable less what bound pods ask for, devices of claims with them. Looks at
-        every pod: make it once and share it (``copy``) among all questions to that snapshot."""
+        """Of a snapshot: allocatable less what bound pods ask for, devices of claims with them. It goes
+        through every pod: make it once and share it (``copy``) among all questions to that snapshot."""
         return cls(_base(overview))
 
     @property
@@ -176,7 +178,7 @@ class FreeCapacity:
         return at >= len(self.base.nodes)
 
     def at(self, name: str) -> int | None:
-        """Its index; None for a node that is not known."""
+        """The index of a node; None for a name that is not known."""
         return self._at.get(name) if self.extra else self.base.index.get(name)
 
     @cached_property
@@ -202,7 +204,7 @@ class FreeCapacity:
         return sorted(self._changed)
 
     def copy(self) -> FreeCapacity:
-        """The same room, to be changed apart; undo does not reach behind it."""
+        """The same capacity, to be changed apart; undo does not reach behind it."""
         other = FreeCapacity(self.base, self.extra, self.minutes)
         other._changed = dict(self._changed)
         return other
@@ -310,9 +312,10 @@ def _importance(pod: Pod) -> tuple[int, float, str, str]:
 
 
 def how_many(node: Node, free: Resources, asked: Resources) -> int:
-    """How many pods of ``asked`` (no zeros) fit there at once (``fit.room`` asked again and again).
+    """How many pods of ``asked`` (no zeros) fit there at once (as repeated calls of ``node_fit.room`` would
+    give).
 
-    A pod that asks for nothing fits as often as the node takes pods; ``UNLIMITED`` where nothing says.
+    A pod that asks for nothing fits as often as the node takes pods; ``UNLIMITED`` where it states no limit.
     """
     most = max(free.get(PODS, 0), 0) if PODS in node.allocatable else UNLIMITED
     for resource, amount in asked.items():
@@ -329,7 +332,7 @@ UNLIMITED = 2**31 - 1
 
 
 def positive(requests: Resources) -> Resources:
-    """Amounts that are asked for."""
+    """The amounts above 0."""
     return {resource: amount for resource, amount in requests.items() if amount > 0}
 
 

@@ -108,7 +108,7 @@ def line(reasons: Mapping[str, int], nodes: int) -> str:
 
 
 def refusal(node: Node, template: PodTemplate) -> str:
-    """What keeps it out, whatever is free there (``fit.matches``); empty where nothing does."""
+    """What keeps it out, whatever is free there (``node_fit.matches``); empty where nothing does."""
     if matches(node, template):
         return ""
     if not node.is_ready:
@@ -139,7 +139,7 @@ def lacks(node: Node, free: Resources, asked: Resources) -> tuple[str, ...]:
 
 
 MOST_EXPLAINED = 8
-"""Pod sets of which is said why nodes refuse them, the first by name."""
+"""The most pod sets for which the refusals of nodes are explained, the first by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +157,14 @@ class GangPlacement:
     """Where they go, by pod set.
 
     ``fits`` is whether each pod set finds room for its least, all at once. With ``is_exact`` that is certain
-    as far as the rules of ``gpucost.cluster.views.node_fit`` go; without, nobody knows, and ``fits`` is
+    as far as the rules of ``gpucost.cluster.views.node_fit`` go; without, it is not known, and ``fits`` is
     False. ``unknown`` says what was not evaluated, also where it fits: "nothing known is against it".
 
-    ``nodes`` has pods by node, of as many as went; ``short`` how many found no room (missing: none).
-    ``why`` has how many of the ``seen`` nodes refuse one more pod, by reason, of the first that are short.
+    ``nodes`` has pods by node, of as many as went; ``short`` how many found no room (missing: none). ``why``
+    has how many of the ``seen`` nodes refuse one more pod, by reason, of the first that are short.
     ``domains`` are the topology domains chosen, as label values from the widest level down. ``notes`` are
     further reasons, in sentences. ``even_empty`` is whether it would fit if no job ran on any node: if not,
-    waiting does not help; None where nobody knows. ``new_nodes`` are nodes an autoscaler has to add, by
+    waiting does not help; None where it is not known. ``new_nodes`` are nodes an autoscaler has to add, by
     pool, ready after ``minutes``.
     """
 
@@ -332,7 +332,7 @@ def _not_evaluated(gang: PodSetGang, fits: bool | None) -> tuple[str, ...]:
 
 
 def _maybe_backed(rooms: FreeCapacity, gang: PodSetGang) -> tuple[str, ...]:
-    """Extended resources that a DRA driver may give, which only its DeviceClass would tell."""
+    """Extended resources that a DRA driver may provide, which only its DeviceClass would show."""
     asked = {key for each in gang.merged for key in positive(each.asks.requests)}
     return tuple(
         f"{key}: devices that nodes publish in ResourceSlices may stand for it; that is not evaluated"

@@ -1,6 +1,6 @@
-"""Several pod sets as blocks that are placed together.
+"""Decides whether the pod sets of a gang fit at once: greedy first, then a proof, then a bounded search.
 
-Decides whether several blocks find room at once: greedy first, then a proof, then a bounded search.
+``PodSetGang`` puts pod sets into blocks that are placed together; ``solve`` places the blocks.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def level_of(each: PlacementDemand) -> tuple[int | None, bool]:
 
 
 def levels_of(each: PlacementDemand) -> TopologyDomain:
-    """Of its topology; the one label it names, where its flavor has no topology."""
+    """The levels of its topology; the one label it names, where its flavor has no topology."""
     named = [each.topology[key] for key in ("required", "preferred", "slice") if each.topology.get(key)]
     return each.levels or tuple(dict.fromkeys(named))
 
@@ -167,7 +167,8 @@ def _part(rooms: FreeCapacity, each: PlacementDemand, need: int) -> PlacementPar
 
 
 def _allowed(rooms: FreeCapacity, each: PlacementDemand) -> frozenset[int] | None:
-    """None where its template alone decides. Topology needs every level's label on a node."""
+    """The nodes it may use; None where its template alone decides. Topology needs every level's
+    label on a node."""
     if each.conflict:
         return frozenset()
     allowed: Collection[int] | None = None
@@ -182,12 +183,13 @@ def _allowed(rooms: FreeCapacity, each: PlacementDemand) -> frozenset[int] | Non
 
 
 MOST_CHOICES = 32
-"""Combinations of domains that the search looks at."""
+"""Combinations of domains that the search tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSolution:
-    """``fits`` is None where nobody knows; ``placed`` is all of it, or as much as went at best."""
+    """``fits`` is None where the bounds did not allow an answer; ``placed`` is all of it, or as much as went
+    at best."""
 
     fits: bool | None
     placed: PlacedPods
@@ -219,7 +221,7 @@ def is_impossible(rooms: FreeCapacity, blocks: Sequence[PlacementBlock]) -> bool
 
 
 def fits(rooms: FreeCapacity, blocks: Sequence[PlacementBlock]) -> bool | None:
-    """``solve``, without saying where."""
+    """The answer of ``solve``, without the placement."""
     if len(blocks) == 1 and _is_free(blocks[0]):
         item = blocks[0].parts[0].item
         return sum(item.counts(rooms).values()) >= item.need
@@ -237,7 +239,7 @@ def _is_free(block: PlacementBlock) -> bool:
 
 
 def _ways(blocks: Sequence[PlacementBlock]) -> Iterator[TrialOrder]:
-    """Those that differ for these blocks."""
+    """The orders of trial that differ for these blocks."""
     is_one = sum(len(block.parts) for block in blocks) < 2
     prefers = any(block.is_preferred for block in blocks)
     for way in WAYS:

@@ -13,7 +13,7 @@ from gpucost.cluster.objects.quantities import amount, parse_quantity
 from gpucost.domain.errors import InputError
 
 MOST_NEW_NODES = 2_000
-"""Of one pool, that are looked at for one answer."""
+"""Nodes of one pool that are considered for one answer."""
 _HOSTNAME = "kubernetes.io/hostname"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -24,9 +24,9 @@ def with_pools(
     """And the nodes that each pool may still add: its ``most`` less those that are there, and no more than
     there are pods wanted, nor than ``MOST_NEW_NODES``.
 
-    A new node is empty, and named ``<pool>/new-1`` and so on, which no node can be; its host name is its
-    own. Labels that a pool does not say (a rack) it does not have. Raises InputError for a pool whose taints
-    or quantities make no sense.
+    A new node is empty, and named ``<pool>/new-1`` and so on, which no node can be; its host name is its own.
+    A label that the settings of the pool do not name (a rack) it does not have. Raises InputError for a pool
+    whose taints or quantities make no sense.
     """
     pods = sum(max(each.count, 0) for each in wanted)
     nodes: list[Node] = []
@@ -37,7 +37,8 @@ def with_pools(
 
 
 def existing(rooms: FreeCapacity, pool: AutoscaledPool) -> int:
-    """Nodes that are there and belong to it: they have all its labels, or, where it says none, its name."""
+    """Nodes that exist and belong to the pool: they have all its labels, or, where it lists none,
+    its name."""
     wanted = pool.labels.items()
     return sum(
         all(node.labels.get(key) == value for key, value in wanted) if wanted else node.pool == pool.name
@@ -46,8 +47,8 @@ def existing(rooms: FreeCapacity, pool: AutoscaledPool) -> int:
 
 
 def silent_about(pools: Sequence[AutoscaledPool], wanted: Sequence[PlacementDemand]) -> tuple[str, ...]:
-    """What keeps new nodes out only because a pool does not say it: levels of a topology that its nodes may
-    well have, as sentences. With any of them "does not fit new nodes" is not certain."""
+    """What keeps new nodes out only because the settings of a pool leave it open: levels of a topology that
+    its nodes may well have, as sentences. With any of them "does not fit new nodes" is not certain."""
     found = set()
     for pool in pools:
         for each in wanted:
@@ -58,7 +59,7 @@ def silent_about(pools: Sequence[AutoscaledPool], wanted: Sequence[PlacementDema
 
 
 def new_nodes(pool: AutoscaledPool, count: int) -> list[Node]:
-    """Nodes as the pool would add them. Raises InputError for quantities and taints that are none."""
+    """Nodes as the pool would add them. Raises InputError for invalid quantities and taints."""
     if count < 1:
         return []
     field = f"pools.{pool.name}"

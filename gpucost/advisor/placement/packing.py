@@ -2,13 +2,13 @@
 
 Packing pods of several sizes is NP-hard, so there are three steps. A greedy placement may find a place: then
 it fits. Else ``cannot`` may prove that nothing would. Else ``search`` tries everything, in ``MOST_STEPS``
-steps at most; where these do not suffice nobody knows, and that is the answer.
+steps at most; where these do not suffice the answer is "unknown".
 
 Why counting is exact for what is common. Say a node *holds* ``h_v(n)`` pods of request ``v``: the smallest,
 over the resources, of ``free // v``.
 
-1. One kind of pods: they fit if and only if the sum of ``h_v`` over the nodes is at least their number.
-   Pods on one node do not touch another, and a node takes every number of them up to ``h_v``.
+1. One kind of pods: they fit if and only if the sum of ``h_v`` over the nodes is at least their number. Pods
+   on one node do not touch another, and a node takes every number of them up to ``h_v``.
 2. Necessary for any kinds: let ``w_j(v)`` be how many ``v`` lie within one pod ``j`` (the smallest, over the
    resources of ``v``, of ``j // v``). A node with pods ``j`` could have ``w_j(v)`` of ``v`` instead of each.
    So the sum of ``w_j(v)`` over all pods is at most the sum of ``h_v`` over the nodes that admit any of them,
@@ -30,7 +30,7 @@ from gpucost.cluster.objects.pods import PodTemplate
 from gpucost.cluster.views.node_fit import PODS
 
 MOST_STEPS = 5_000
-"""Node fillings that the search looks at."""
+"""Node fillings that the search tries."""
 MOST_PLACES = 200
 """Nodes that the search goes through."""
 

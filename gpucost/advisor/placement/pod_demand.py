@@ -1,4 +1,4 @@
-"""What is to be placed."""
+"""What is to be placed: equal pods, and what they ask of nodes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PlacementDemand:
 
     @property
     def slice_size(self) -> int | None:
-        """Pods per slice; None where nothing sensible is said."""
+        """Pods per slice; None where no valid size is given."""
         text = self.topology.get("slice_size", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) else None
 
@@ -94,8 +94,8 @@ def of_pod_set(
     devices: Resources = NO_DEVICES,
 ) -> PlacementDemand:
     """What a pod set asks of nodes with the flavors its resources were given; ``count`` after partial
-    admission. ``topologies`` are by name; a flavor's topology that is not there has no levels known, and so
-    is left out."""
+    admission. ``topologies`` are by name; a topology of a flavor that is not among them has no known levels,
+    and is left out."""
     given = tuple(flavors)
     known = topologies or {}
     levels = [known[each.topology].levels for each in given if each.topology in known]

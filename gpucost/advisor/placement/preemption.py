@@ -1,4 +1,4 @@
-"""What kube-scheduler does for pods that find no node: it preempts pods of lower priority.
+"""kube-scheduler's preemption of pods of lower priority for pods that find no node, and what it frees.
 
 Rules are those of its plugin DefaultPreemption, on by default (kubernetes v1.34 to v1.36,
 pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go, and
@@ -10,7 +10,8 @@ priority of the most important victim, least sum of priorities, fewest victims, 
 important ones; between equals at random. A budget is no bar, only a preference. Victims hold their room until
 they have stopped, and count as victims for the next pod as well.
 
-What preemption gives back, and whether the gang that asked for it can use it.
+``preempt`` follows these rules. ``freed_capacity`` compares two states: what preemption gives back, and
+whether the gang that asked for it can use it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from gpucost.cluster.views.node_fit import PODS, meets
 from gpucost.domain.text import counted
 
 LEAST_CANDIDATES, PART_OF_CANDIDATES = 100, 10
-"""minCandidateNodesAbsolute, and one in so many (minCandidateNodesPercentage): nodes are looked at from a
-random one on, until so many can do as the larger of both says (calculateNumCandidates)."""
+"""minCandidateNodesAbsolute, and one in so many (minCandidateNodesPercentage): nodes are examined from a
+random one on, until as many as the larger of both are candidates (calculateNumCandidates)."""
 _ABOVE_ZERO = 2**31
 """Added to each priority, so that a sum of negative ones is not the less the more there are."""
 
@@ -40,8 +41,8 @@ _ABOVE_ZERO = 2**31
 class PodPreemption:
     """``nodes`` are all pods by node and pod set once ``victims`` have left; ``short`` how many of each pod
     set still find none. ``broken`` is how many victims a PodDisruptionBudget would spare. ``is_drawn``: other
-    nodes were as good, and one is taken at random; ``is_sampled``: there are more nodes that would do than
-    kube-scheduler looks at."""
+    nodes were as good, and one is taken at random; ``is_sampled``: there are more candidate nodes than
+    kube-scheduler examines."""
 
     nodes: Mapping[str, Mapping[str, int]]
     short: Mapping[str, int]
@@ -56,8 +57,8 @@ class PodPreemption:
 
 
 class _Candidate(NamedTuple):
-    """A node with who would have to leave it, the most important first; the lower the better. ``spared`` are
-    uids of those that a budget would spare."""
+    """A node with the pods that would have to leave it, the most important first; the lower the better.
+    ``spared`` are uids of those that a budget would spare."""
 
     broken: int
     highest: int
@@ -116,7 +117,8 @@ def evictable(rooms: FreeCapacity, wanted: Sequence[PlacementDemand]) -> frozens
 
 @dataclass
 class _Field:
-    """Nodes as they are after the pods before: each has a node, and its victims are still there."""
+    """Nodes as they are after the pods placed before: each of these has a node, and its victims are still
+    there."""
 
     rooms: FreeCapacity
     budgets: _Budgets
@@ -134,7 +136,7 @@ class _Field:
         return self.rooms.name(at)
 
     def candidate(self, at: int, asked: Resources, priority: int) -> _Candidate | None:
-        """Who would leave the node for a pod of ``asked``; None where that would not help."""
+        """The pods that would leave the node for a pod of ``asked``; None where that would not help."""
         there = self.rooms.base.by_importance[at]
         if not there or there[-1].priority >= priority:
             return None
@@ -179,7 +181,7 @@ class _Field:
 
 
 class _Budgets:
-    """Of all namespaces."""
+    """The PodDisruptionBudgets of all namespaces."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._of: dict[str, list[DisruptionBudget]] = {}
@@ -334,7 +336,8 @@ class FreedCapacity:
 def freed_capacity(
     before: FreeCapacity, after: FreeCapacity, wanted: Sequence[PlacementDemand]
 ) -> FreedCapacity:
-    """Compares two rooms of one snapshot: ``after`` has the victims gone. Amounts are as of ``Resources``."""
+    """Compares two free capacities of one snapshot: ``after`` has the victims gone. Amounts are as of
+    ``Resources``."""
     asked = {key for each in wanted for key in positive(each.asks.requests)}
     by_node: dict[str, dict[str, int]] = {}
     free: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Nodes that are broken or kept back, and would make a gang fit: the device layer's part of a placement."""
+"""Repairs: broken or cordoned nodes with which a gang would fit; the device layer's part of a placement."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def repair_plan(rooms: FreeCapacity, wanted: Sequence[PlacementDemand]) -> Repai
     """Which repairs would make it fit: nodes Ready without all their GPUs first, then also nodes that are not
     ready, then also cordoned ones. None where no repair would, and where it is not certain.
 
-    Taints that Kubernetes set itself go with what they stand for. ``rooms`` has no pools in it: what an
-    autoscaler would add is another answer. Nodes that need no repair are used first.
+    Taints that Kubernetes set itself are removed with their cause. ``rooms`` is without pools: nodes that an
+    autoscaler would add are another answer. Nodes that need no repair are used first.
     """
     lacks = rooms.base.broken
     tried: dict[str, NodeRepair] = {}
@@ -86,7 +86,7 @@ def repair_plan(rooms: FreeCapacity, wanted: Sequence[PlacementDemand]) -> Repai
 
 
 def until(repairs: Iterable[NodeRepair]) -> str:
-    """What one waits for that needs these."""
+    """What a job waits for that needs these repairs."""
     wanted = frozenset(repairs)
     return " and ".join(_UNTIL[each] for each in NodeRepair if each in wanted)
 
@@ -100,7 +100,7 @@ def unusable(rooms: FreeCapacity) -> dict[str, NodeRepair]:
 def repairs_in(
     state: ClusterState, nodes: Mapping[str, NodeRepair], lacks: Mapping[str, Resources]
 ) -> Iterator[AdviceEvidence]:
-    """The fields of nodes that say what each needs."""
+    """The fields of nodes that show what each needs, as evidence."""
     for name, repair in sorted(nodes.items()):
         node = state.node_by_name[name]
         if repair is NodeRepair.DEVICES:

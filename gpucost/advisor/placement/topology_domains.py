@@ -61,7 +61,7 @@ class PlacedPods:
 @dataclass(frozen=True, slots=True)
 class TrialOrder:
     """One order of trial: ``by_size`` large pods first, else those with the least choice first; ``tight``
-    smallest nodes first; ``prefers`` whether preferred topologies are looked at."""
+    smallest nodes first; ``prefers`` whether preferred topologies are taken into account."""
 
     by_size: bool = True
     tight: bool = False
@@ -248,5 +248,5 @@ def _size(rooms: FreeCapacity, item: PackingItem) -> float:
 
 
 def _choice(rooms: FreeCapacity, item: PackingItem) -> float:
-    """How often over it would fit, alone."""
+    """How many times over it would fit, alone."""
     return sum(item.counts(rooms).values()) / max(item.need, 1)

@@ -1,4 +1,4 @@
-"""What is asked, and what it is answered from.
+"""The question to the advisor, and what the answer is made from.
 
 ``scheduling_request`` is a job as all layers see it, made of a manifest; ``existing_job`` makes one of a job
 that exists. ``context`` (``AdvisorContext``) is the cluster, history, prices and settings, with what is

@@ -1,4 +1,4 @@
-"""What the advisor answers from."""
+"""What the advisor answers from: the cluster, history, prices and settings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.pricing.price_book import PriceBook
 
 MOST_UNPLACED = 200
-"""Kinds of pods without a node that are looked at before others ask."""
+"""Kinds of pods without a node that are placed before the question is answered."""
 LEAST_PRIORITY = -(2**31)
 
 
 def never() -> bool:
-    """Nobody waits for the answer."""
+    """The default of ``is_late``: no caller waits for the answer."""
     return False
 
 
@@ -47,15 +47,15 @@ class OpenJobFinding:
 
 @dataclass(frozen=True)
 class AdvisorContext:
-    """A cluster as it is now, and what history and prices say; what is worked out of it once for many
-    questions. Not for two threads at once.
+    """A cluster as it is now, its history and prices, and what is worked out of them once for many questions.
+    Not for two threads at once.
 
     ``read`` makes a manifest of a document that was changed, as it was made of the first; ``write`` makes a
     document of a job that exists, its workload and its PodGroup, and ``read_new`` a manifest of that.
     ``calibration`` says how often ranges of waits held so far, by ClusterQueue, and ``skill`` corrects them
-    by that; ``troubles`` what is found against a job that runs, by its uid. None where nobody knows.
-    ``is_late`` is asked between two samples of a wait and before each suggestion: once it says so, what is
-    there by then is the answer.
+    by that; ``troubles`` are the open findings on a job that runs, by its uid. Each is None where it is not
+    known. ``is_late`` is asked between two samples of a wait and before each suggestion: once it returns
+    True, what is there by then is the answer.
     """
 
     overview: ClusterOverview
@@ -129,9 +129,9 @@ class AdvisorContext:
         return {}
 
     def _reserved(self, pods: Mapping[str, list[Pod]], priority: int = LEAST_PRIORITY) -> FreeCapacity:
-        """Of those not below ``priority``: nodes that are being cleared are kept for whom they are cleared
-        for (kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go, addNominatedPods). Then the
-        oldest first, of at most ``MOST_UNPLACED`` kinds."""
+        """Of those not below ``priority``: nodes that are being cleared are kept for the pods they are
+        cleared for (kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go, addNominatedPods). Then
+        the oldest first, of at most ``MOST_UNPLACED`` kinds."""
         kinds: dict[int, list[Pod]] = {}
         waiting = [pod for each in pods.values() for pod in each if pod.priority >= priority]
         rooms = self.rooms.copy()
@@ -149,7 +149,7 @@ class AdvisorContext:
 
     @cached_property
     def world(self) -> VolcanoSession:
-        """Volcano's view."""
+        """The cluster as Volcano sees it."""
         return VolcanoSession(self.overview, self.state.schedulers.volcano, self.rooms)
 
     @cached_property

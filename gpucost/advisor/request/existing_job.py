@@ -1,4 +1,4 @@
-"""A job that exists, found by kind and name, with all that stands for it in the cluster."""
+"""A job that exists, found by kind and name, with all objects that stand for it in the cluster."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class ExistingJob:
 
     @property
     def standing(self) -> tuple[Pod, ...]:
-        """Its pods that have not ended and that nobody has deleted: as many as its parallelism says, where a
-        pod that is being deleted already has its successor."""
+        """Its pods that have not ended and are not being deleted: as many as its parallelism asks for, where
+        a pod that is being deleted already has its successor."""
         return tuple(pod for pod in self.pods if not pod.has_ended and not pod.is_leaving)
 
     @property
@@ -103,8 +103,8 @@ def find_job(kind: str, namespace: str, name: str, known: AdvisorContext) -> Exi
 
 
 def request_from_job(found: ExistingJob, known: AdvisorContext) -> SchedulingRequest:
-    """As if what of it still waits asked now: its pending workload, or its pods without a node. Where all of
-    them have one, as if it asked for other nodes."""
+    """The request of what still waits of it: its pending workload, or its pods without a node. Where all of
+    them have one, the request as if it asked for other nodes."""
     workload = found.workload
     waits = workload is not None and workload.state in (WorkloadState.PENDING, WorkloadState.INACTIVE)
     volcano = found.of_volcano
@@ -134,7 +134,7 @@ def request_from_job(found: ExistingJob, known: AdvisorContext) -> SchedulingReq
 
 
 def _refused(found: ExistingJob, known: AdvisorContext) -> tuple[str, str] | None:
-    """That it is suspended, and nothing that is there lifts that."""
+    """That it is suspended, and that no queue or controller in the cluster lifts that."""
     job = found.object
     if job is None or found.workloads:
         return None
@@ -145,8 +145,8 @@ def _refused(found: ExistingJob, known: AdvisorContext) -> tuple[str, str] | Non
 def whole_of(
     found: ExistingJob, asking: SchedulingRequest, known: AdvisorContext
 ) -> SchedulingRequest | None:
-    """As if all of it asked, also for the nodes that it has in part; None where it has none, and where a
-    queue is asked too."""
+    """The request as if all of it asked, also for the nodes that it has in part; None where it has none, and
+    where a queue is asked too."""
     own = found.bound
     if not own or own == asking.own_pods or asking.workloads or asking.gang is not None:
         return None

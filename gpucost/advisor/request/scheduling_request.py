@@ -47,12 +47,11 @@ from gpucost.cluster.views.queue_order import OF_KUEUE, OF_PODS, has_pod_class
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """``pod_sets`` are all pods it wants, whoever schedules them. ``workloads`` stand for it at Kueue, none
+    """``pod_sets`` are all pods it wants, under any scheduler. ``workloads`` stand for it at Kueue, none
     where Kueue has nothing to do with it; ``gang`` is it at Volcano, None likewise. ``gpus`` are GPU units of
-    all pods. ``deadline_s`` is the longest it may run. ``unknown`` is what it wants and nothing says, in
-    words: with any of it an answer would be a guess. ``remarks`` are told, and hold nothing; ``assumptions``
-    are what was taken for granted where the manifest became a workload.
-    """
+    all pods. ``deadline_s`` is the longest it may run. ``unknown`` is what it wants and no object specifies,
+    in words: with any of it an answer would be a guess. ``remarks`` are shown, and hold nothing;
+    ``assumptions`` are what was taken for granted where the manifest became a workload."""
 
     subject: AdviceSubject
     team: str
@@ -62,14 +61,14 @@ class SchedulingRequest:
     gpus: int = 0
     deadline_s: int | None = None
     waiting: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
-    """Its pods that are there and have no node, by the pod set that they are."""
+    """Its pods that exist and have no node, by their pod set."""
     pod_group: str = ""
     """The PodGroup of its pods, where that is not Volcano's; empty for none."""
     own_pods: frozenset[str] = frozenset()
     """Uids of its pods that are bound already: what they hold is its own."""
     unknown: tuple[str, ...] = ()
     refused: tuple[str, str] | None = None
-    """Why it can never be made as it is, before any layer: a reason in one word, and what it says."""
+    """Why it can never be created as it is, before any layer: a reason in one word, and a sentence."""
     remarks: Sequence[str] = ()
     assumptions: tuple[str, ...] = ()
 
@@ -83,7 +82,7 @@ NO_QUEUE = (
 
 
 def request_from_manifest(manifest: JobManifest, known: AdvisorContext) -> SchedulingRequest:
-    """As if it were submitted now."""
+    """The request of a job as if it were submitted now."""
     state, config = known.state, known.state.schedulers.kueue
     remarks: list[str] = []
     if _is_defaulted(manifest, known):
@@ -118,7 +117,7 @@ def request_from_manifest(manifest: JobManifest, known: AdvisorContext) -> Sched
 def _refused(
     manifest: JobManifest, workloads: Sequence[Workload], known: AdvisorContext
 ) -> tuple[str, str] | None:
-    """What keeps the job, or its Workload, from being made at all."""
+    """What keeps the job, or its Workload, from being created at all."""
     job, state = manifest.job, known.state
     group = job.as_owner.group
     collection = f"{job.kind.lower()}s.{group}" if group else f"{job.kind.lower()}s"
@@ -138,7 +137,7 @@ def _refused(
 
 
 def _is_defaulted(manifest: JobManifest, known: AdvisorContext) -> bool:
-    """Whether Kueue names a queue where the job does not: a LocalQueue of that name is in its namespace
+    """Whether Kueue assigns a queue where the job names none: a LocalQueue of that name is in its namespace
     (gate LocalQueueDefaulting, on since v0.17). Pods of their own are left alone."""
     framework = FRAMEWORKS.get(manifest.job.job_kind, "pod")
     if manifest.queue or framework in _OF_PODS or manifest.job.meta.owner is not None:
@@ -150,7 +149,7 @@ def _is_defaulted(manifest: JobManifest, known: AdvisorContext) -> bool:
 def team_of(
     labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, known: AdvisorContext
 ) -> str:
-    """By the job's own labels, else its namespace's; empty where neither says."""
+    """By the job's own labels, else its namespace's; empty where neither names a team."""
     found = known.state.namespace_by_name.get(namespace)
     places = [labels, annotations, *([found.meta.labels, found.meta.annotations] if found else ())]
     return next(

@@ -1,4 +1,4 @@
-"""One question with what may be spent on it: every candidate is asked about, and kept only if it helps."""
+"""One question and how much may be spent on it: every candidate is evaluated, and kept only if it helps."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import MINUTE_MS
 
 AdvisorQuestion = Callable[[JobManifest, AdvisorContext, bool], Advice]
-"""Asks again, without suggestions; the last says whether the wait is wanted, which takes long to work out."""
+"""Asks the advisor again, without suggestions; the last argument is whether the wait is wanted, which is slow
+to work out."""
 
 MOST_ASKED = 24
-"""Changed manifests that one answer asks about, all rules together."""
+"""Changed manifests that one answer evaluates, all rules together."""
 MOST_OF_CLUSTER = 16
-"""Changed clusters."""
+"""Changed clusters that one answer evaluates."""
 MOST_OF_RULE = 4
-"""The same of one rule, unless it says otherwise."""
+"""The same for one rule, unless the rule sets its own."""
 MOST_WAITS = 3
-"""Of these, how many waits are worked out: first roughly, and well only of what seems to be shorter."""
+"""Waits that are worked out for these: first roughly, and accurately only for those that seem to
+be shorter."""
 _ROUGH = 3
-"""Samples of a rough one; these take as long as all the rest together."""
+"""Samples of a rough wait; these take as long as all the rest together."""
 _FEWER = 4
-"""The wait of a suggestion is told from fewer samples by this than that of the job: there are many."""
+"""The wait of a suggestion has fewer samples than that of the job, by this factor: there are many
+suggestions."""
 RANK: Mapping[SchedulingDecision, int] = {
     SchedulingDecision.NOW: 0,
     SchedulingDecision.LATER: 1,
     SchedulingDecision.WAITS: 2,
     SchedulingDecision.NEVER: 3,
 }
-"""The less, the better; what is unknown is no improvement on anything."""
+"""The lower the better; an unknown decision is no improvement on anything."""
 _CHEAPER = Fraction(9, 10)
 _SHORTER = Fraction(3, 4)
 _LEAST_MS = 10 * MINUTE_MS
@@ -53,9 +56,9 @@ _LEAST_MS = 10 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class SuggestionCandidate:
-    """A candidate, and what the advisor says of it. With ``completes`` it is worth it even where the decision
-    is no better: the job then starts whole or not at all. With ``same_work`` the job does what it did, so
-    that a lower price is a gain."""
+    """A candidate, and the advice for it. With ``completes`` it is suggested even where the decision is no
+    better: the job then starts whole or not at all. With ``same_work`` the job does the same work, so that a
+    lower price is a gain."""
 
     says: str
     change: SuggestedChange
@@ -68,7 +71,7 @@ class SuggestionCandidate:
 
 
 class SuggestionCase:
-    """``advice`` is what was said of ``manifest``."""
+    """A question that suggestions are sought for. ``advice`` is the answer for ``manifest``."""
 
     def __init__(
         self, manifest: JobManifest, advice: Advice, known: AdvisorContext, ask: AdvisorQuestion
@@ -79,7 +82,7 @@ class SuggestionCase:
         self._left_of_rule, self._waits, self._kind = 0, MOST_WAITS, SuggestedChangeKind.MANIFEST
 
     def begin(self, kind: SuggestedChangeKind, most: int = MOST_OF_RULE) -> None:
-        """Another rule, which changes this and may ask so often."""
+        """Begins another rule, whose candidates are changes of ``kind``, ``most`` of them at most."""
         self._kind, self._left_of_rule = kind, most
 
     @property
@@ -88,12 +91,12 @@ class SuggestionCase:
 
     @property
     def is_asked_of_kueue(self) -> bool:
-        """Whether it names a queue of Kueue, which may not be there, and Kueue looks at it."""
+        """Whether the job names a queue, existing or not, and the answer is Kueue's."""
         return bool(self.manifest.queue) and "kueue" in self.advice.scheduler
 
     @property
     def is_at_kueue(self) -> bool:
-        """Whether that leads to a ClusterQueue that serves it."""
+        """Whether its queue leads to a ClusterQueue that exists."""
         return self.advice.queue in self.known.kueue.snapshot.queues and bool(self.manifest.queue)
 
     @property
@@ -108,7 +111,8 @@ class SuggestionCase:
         same_work: bool = False,
         completes: bool = False,
     ) -> SuggestionCandidate | None:
-        """The manifest after ``edit``; None where that makes no sense, or nothing may be asked any more."""
+        """The manifest after ``edit``, with the advice for it; None where the edit makes no sense, or no more
+        may be evaluated."""
         if not self.may_ask:
             return None
         before = self.manifest.document
@@ -132,7 +136,8 @@ class SuggestionCase:
     def of_cluster(
         self, says: str, change: SuggestedChange, known: AdvisorContext, caveat: str = ""
     ) -> SuggestionCandidate | None:
-        """The same manifest in a cluster that was changed."""
+        """The same manifest in a cluster that was changed, with the advice for it; None where no more may be
+        evaluated."""
         if not self.may_ask:
             return None
         answer = self._asked(self.manifest, known)
@@ -140,7 +145,7 @@ class SuggestionCase:
         return SuggestionCandidate(says, change, answer, self.manifest, known, caveat)
 
     def helps(self, tried: SuggestionCandidate) -> bool:
-        """Whether it is really better."""
+        """Whether the change is a real improvement."""
         first, second = self.advice, tried.answer
         if second.decision not in RANK or first.decision not in RANK:
             return False
@@ -158,8 +163,8 @@ class SuggestionCase:
         return is_cheaper(second, first)
 
     def waits_less(self, tried: SuggestionCandidate) -> SuggestionCandidate | None:
-        """With its wait, where that is clearly shorter than it was; None else, and where too many were asked
-        for it already."""
+        """The candidate with its wait, where that is clearly shorter than before; else None, also where too
+        many waits were worked out already."""
         if self._waits <= 0 or tried.answer.decision is not SchedulingDecision.WAITS or self.known.is_late():
             return None
         self._waits -= 1
@@ -170,7 +175,8 @@ class SuggestionCase:
         return found if self._is_shorter(found) else None
 
     def finished(self, tried: SuggestionCandidate) -> SuggestionCandidate | None:
-        """With its wait, where waits are told; None where it then turns out to wait longer than as it is."""
+        """The candidate with its wait, where waits are simulated; None where that turns out to be longer than
+        without the change."""
         first, second = self.advice, tried.answer
         if second.decision is SchedulingDecision.WAITS and second.wait is None and first.wait is not None:
             tried = self._waiting(tried, self._samples)
@@ -189,7 +195,7 @@ class SuggestionCase:
         return f"its pods are then on {named}, which differ in speed and memory"
 
     def _preempts(self, answer: Advice) -> str:
-        """That it costs others their pods, where it did not before."""
+        """That it preempts pods of others, where it did not before."""
         before = {each.subject.uid for each in self.advice.victims}
         pods = [e for e in answer.victims if e.is_of_scheduler and e.subject.uid not in before]
         return f"kube-scheduler then preempts {pods_named(pods)}" if pods else ""
@@ -224,7 +230,7 @@ class SuggestionCase:
 
 
 def is_as_good(one: SuggestionCandidate, other: SuggestionCandidate) -> bool:
-    """Whether the decision is."""
+    """Whether the decision of ``one`` is at least as good."""
     worst = len(RANK)
     return RANK.get(one.answer.decision, worst) <= RANK.get(other.answer.decision, worst)
 
@@ -235,10 +241,12 @@ def with_wait(tried: SuggestionCandidate, ask: AdvisorQuestion) -> SuggestionCan
 
 
 def is_shorter(one: WaitEstimate | None, other: WaitEstimate | None) -> bool:
-    """Clearly: by a quarter and ten minutes at least. What is past the horizon counts as long as that.
+    """Whether it is clearly shorter: by a quarter and ten minutes at least. What is past the horizon counts
+    as long as that.
 
-    By what is told, and by what was simulated: waits that ended say little of a queue that a change makes
-    another."""
+    By the range that is given, and by the simulated one: waits that ended say little of a queue that the
+    change makes a different one.
+    """
     if one is None or other is None or not _is_less(one.p50_ms, other.p50_ms, other.horizon_ms):
         return False
     if one.simulated is None or other.simulated is None:
@@ -252,12 +260,12 @@ def _is_less(one_ms: int | None, other_ms: int | None, horizon_ms: int) -> bool:
 
 
 def is_longer(one: WaitEstimate | None, other: WaitEstimate | None) -> bool:
-    """As clearly: two simulations of waits that are alike differ by chance."""
+    """Whether it is as clearly longer: two simulations of similar waits differ by chance."""
     return is_shorter(other, one)
 
 
 def is_cheaper(one: Advice, other: Advice) -> bool:
-    """Clearly: by a tenth."""
+    """Whether the price is clearly lower: by a tenth."""
     if one.price is None or other.price is None or one.price.currency != other.price.currency:
         return False
     return is_clearly_less(one.price.per_hour, other.price.per_hour)
@@ -271,8 +279,8 @@ def is_clearly_less(one: int, other: int) -> bool:
 def most_that_helps(
     case: SuggestionCase, low: int, high: int, make: Callable[[int], SuggestionCandidate | None]
 ) -> Iterator[SuggestionCandidate | None]:
-    """Candidates for the largest number between ``low`` and ``high`` that helps: halving, as long as may be
-    asked; every one that was asked is given, in order."""
+    """Candidates for the largest number between ``low`` and ``high`` that helps: by halving, as long as more
+    may be evaluated; every one that was evaluated is returned, in order."""
     first = make(low)
     yield first
     if first is None or not case.helps(first):

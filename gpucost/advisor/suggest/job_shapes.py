@@ -1,8 +1,8 @@
-"""A smaller job: a smaller minimum, fewer pods, fewer GPUs in a pod, a slice instead of a GPU.
+"""Suggestions that change the size or the shape of a job.
 
-The same job in another shape: topology as a wish instead of a condition, as many GPUs in smaller pods.
-
-All at once or not at all, for pods that need each other and may start in part.
+A smaller job: a smaller minimum, fewer pods, fewer GPUs in a pod, a slice instead of a GPU. The same job in
+another shape: topology as a preference instead of a condition, as many GPUs in smaller pods. All at once or
+not at all, for pods that need each other and may start in part.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from gpucost.domain.text import counted
 LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 WHOLE_GPU = "nvidia.com/gpu"
 MOST_OF_SIZE = 7
-"""Candidates of one of these rules: halving finds the largest of up to 64."""
+"""Candidates that one of these rules evaluates: halving finds the largest of up to 64."""
 
 SizeEdit = Callable[[dict[str, Any]], None]
 
 
 def min_counts(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """The largest minimum with which it starts, all its pods wanted still."""
+    """The largest minimum with which the job starts; it still asks for all its pods."""
     if case.advice.decision is SchedulingDecision.NOW:
         return
     if case.manifest.job.job_kind in (JobKind.JOB, JobKind.CRON_JOB) and case.is_at_kueue:
@@ -52,7 +52,8 @@ def min_counts(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _of_kueue(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Kueue takes the largest number of pods that fits: asked once what that is, it becomes the minimum."""
+    """Kueue takes the largest number of pods that fits: evaluated once to find that number, which becomes the
+    minimum."""
     total = case.manifest.job.pods_wanted
     own = case.manifest.job.pod_sets[0].min_count if case.manifest.job.pod_sets else None
     least = total if own is None else own
@@ -69,8 +70,8 @@ def _of_kueue(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _of_volcano(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Only of jobs that say already that a part of them is enough, since those that start in part hold GPUs
-    while the rest waits; and only where there could be room for the rest some time."""
+    """Only for jobs that already state that a part of them is enough, since those that start in part hold
+    GPUs while the rest waits; and only where there could be room for the rest at some time."""
     gang = gang_of_manifest(case.manifest, case.known.state)
     if not 1 < gang.min_member < gang.size:
         return
@@ -89,7 +90,7 @@ def _of_volcano(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _min_available(least: int) -> SizeEdit:
-    """With minimums of tasks that are above it, none starts: they go."""
+    """Sets the job's minimum; minimums of tasks that add up to more are removed, since no pod would start."""
 
     def edit(document: dict[str, Any]) -> None:
         put(document, ("spec", "minAvailable"), least)
@@ -113,7 +114,7 @@ def _annotation(case: SuggestionCase, key: str, value: str) -> SizeEdit:
 
 
 def fewer_pods(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """The most that helps."""
+    """The largest number of pods that helps."""
     if case.advice.decision is SchedulingDecision.NOW:
         return
     count = largest_count(case.manifest.document, case.manifest.job.job_kind)
@@ -155,7 +156,8 @@ def _fewer(case: SuggestionCase, amount: int) -> SizeEdit:
 
 
 def fewer_gpus(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """In each pod: as many as like runs used, as a node has, or half as often as may be."""
+    """Fewer GPUs in each pod: as many as similar runs used, as a node has, or half as many as long as more
+    may be evaluated."""
     asks = _asked(case)
     if not asks or asks[0].amount < 2:
         return
@@ -177,7 +179,7 @@ def fewer_gpus(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def mig_profiles(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """The smallest slice in which like runs fit, of those that nodes have."""
+    """The smallest slice in which similar runs would fit, of those that nodes have."""
     asks = _asked(case)
     used = case.known.used(case.manifest) if case.known.used is not None else None
     if used is None or not asks or (asks[0].resource, asks[0].amount) != (WHOLE_GPU, 1):
@@ -195,7 +197,8 @@ def mig_profiles(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _asked(case: SuggestionCase) -> list[GpuRequestField]:
-    """Where its pods ask for GPUs; none where they ask for several different amounts, or a pod asks twice."""
+    """Where its pods ask for GPUs; empty where they ask for several different amounts, or a pod
+    asks twice."""
     asks = gpu_asks(case.manifest.document, case.known.overview.catalog)
     kinds = {(each.resource, each.amount) for each in asks}
     holders = {each.path[:-2] for each in asks}
@@ -242,8 +245,8 @@ def topologies(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 def smaller_pods(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     """As many GPUs in more pods, the largest pods first; with as many times the completions, of which each
-    then does less. Only of jobs whose pods are all alike: of others nobody knows which part may be divided.
-    """
+    then does less. Only for jobs whose pods are all alike: for others it is not known which part may be
+    divided."""
     if case.advice.decision is SchedulingDecision.NOW or case.advice.layer is not SchedulingLayer.PLACEMENT:
         return
     document, kind = case.manifest.document, case.manifest.job.job_kind
@@ -289,7 +292,7 @@ def _soft(changed: dict[str, Any]) -> None:
 
 
 def _multiply(document: dict[str, Any], times: int) -> None:
-    """What is said of how many pods must be there at least."""
+    """Multiplies the field that states how many pods must be there at least."""
     tasks = get(document, ("spec", "tasks"))
     of_tasks = [("spec", "tasks", at, "minAvailable") for at in range(len(tasks or ()))]
     for path in (*_MINIMUMS, *of_tasks):
@@ -304,7 +307,7 @@ def _multiply(document: dict[str, Any], times: int) -> None:
 
 
 def gangs(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """A minimum as large as the job, at Volcano; else a queue or a scheduler that knows gangs."""
+    """A minimum as large as the job, at Volcano; else a queue or a scheduler that supports gangs."""
     job = case.manifest.job
     total = job.pods_wanted
     if total < 2 or case.advice.decision in (SchedulingDecision.NEVER, SchedulingDecision.UNKNOWN):
@@ -328,7 +331,7 @@ def _minimum(case: SuggestionCase, total: int) -> Iterator[SuggestionCandidate |
 
 
 def _scheduled(case: SuggestionCase, total: int) -> Iterator[SuggestionCandidate | None]:
-    """The default scheduler places pods one by one."""
+    """Hands the job to a gang scheduler: the default scheduler places pods one by one."""
     state, document = case.known.state, case.manifest.document
     if case.manifest.queue or case.manifest.group_name:
         return

@@ -1,4 +1,4 @@
-"""Where in a job's document stands what a suggestion changes, for all kinds."""
+"""The fields of a job's document that suggestions change, for all kinds of jobs."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ def _pod_specs(value: Any, path: DocumentPath) -> Iterator[DocumentPath]:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequestField:
-    """Where so many units of a resource are asked for by one pod: ``path`` leads to limits and requests."""
+    """The field in which one pod asks for so many units of a resource: ``path`` leads to limits
+    and requests."""
 
     path: DocumentPath
     resource: str
     amount: int
 
     def change(self, document: Any, resource: str, amount: int) -> None:
-        """Asks for this instead, wherever it asked for that."""
+        """Asks for another amount or resource, at every place that asked for the old one."""
         for field in ("limits", "requests"):
             asked = get(document, (*self.path, field))
             if isinstance(asked, dict) and self.resource in asked:
@@ -66,7 +67,7 @@ class GpuRequestField:
 
 
 def gpu_asks(document: Document, catalog: ResourceCatalog) -> list[GpuRequestField]:
-    """Of every container that asks for GPUs, and of a TrainJob's trainer."""
+    """The requests of every container that asks for GPUs, and of a TrainJob's trainer."""
     holders: list[DocumentPath] = []
     for spec in pod_specs(document):
         containers = get(document, (*spec, "containers"))
@@ -82,7 +83,7 @@ def _asks(document: Document, path: DocumentPath, catalog: ResourceCatalog) -> I
         asked = get(document, (*path, field))
         for resource, amount in asked.items() if isinstance(asked, Mapping) else ():
             number = str(amount)
-            # Of more digits there is none to suggest anything for, and int() refuses thousands.
+            # Nothing could be suggested for a larger number, and int() refuses thousands of digits.
             if (
                 isinstance(resource, str)
                 and catalog.is_gpu(resource)
@@ -101,7 +102,8 @@ def gpu_specs(document: Document, catalog: ResourceCatalog) -> list[DocumentPath
 
 
 def metadata(document: Document) -> list[DocumentPath]:
-    """Of the object that queues: of a CronJob the one of its jobs, of several pods each one's."""
+    """The metadata of the object that is queued: of a CronJob that of its jobs, of several pods
+    that of each."""
     items = document.get("items")
     if document.get("kind") == "List" and isinstance(items, list):
         return [("items", at, "metadata") for at in range(len(items))]
@@ -112,10 +114,10 @@ def metadata(document: Document) -> list[DocumentPath]:
 
 @dataclass(frozen=True, slots=True)
 class PodCountField:
-    """How many equal pods, or groups of pods: ``paths`` are fields that must all say it. ``beside`` are
-    minimums that must not be above it, of which some may not be there. ``role`` is what the part is called,
-    empty where there is only one; ``completions`` says how many of its pods are to succeed, if anything does.
-    """
+    """How many equal pods, or groups of pods: ``paths`` are fields that must all have this value. ``beside``
+    are minimums that must not be above it, of which some may not be there. ``role`` is what the part is
+    called, empty where there is only one; ``completions`` is the field for how many of its pods are to
+    succeed, if there is one."""
 
     amount: int
     paths: tuple[DocumentPath, ...]
@@ -138,7 +140,7 @@ class PodCountField:
 
 
 def largest_count(document: Document, kind: JobKind, least: int = 2) -> PodCountField | None:
-    """The count of the part with the most pods, of ``least`` or more; None where nothing says any."""
+    """The count of the part with the most pods, of ``least`` or more; None where no field has a count."""
     found = [each for each in _counts(document, kind) if each.amount >= least]
     return max(found, key=lambda each: each.amount, default=None)
 

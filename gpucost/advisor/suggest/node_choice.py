@@ -30,7 +30,7 @@ FlavorEdit = Callable[[dict[str, Any]], None]
 
 
 def tolerations(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Of the taints of a flavor that refuses it, or of nodes that would take it."""
+    """Tolerations for the taints of a flavor that refuses it, or of nodes that would take it."""
     if case.advice.decision is SchedulingDecision.NOW:
         return
     for taints in _refusing_taints(case):
@@ -55,7 +55,7 @@ def flavors(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def spot(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Only for what says that it checkpoints."""
+    """A spot flavor or spot nodes, only for a job that states that it checkpoints."""
     if case.manifest.checkpoints is not True:
         return
     for flavor in _other_flavors(case):
@@ -92,7 +92,7 @@ def _flavors(case: SuggestionCase) -> Iterator[ResourceFlavor]:
 
 
 def _other_flavors(case: SuggestionCase) -> list[ResourceFlavor]:
-    """Those that it is not given as it is."""
+    """The flavors that it is not given without a change."""
     given = {name for each in case.advice.pod_sets for name in each.flavors.values()}
     return [each for each in _flavors(case) if each.meta.name not in given and each.node_labels]
 
@@ -125,7 +125,7 @@ def _taints_of(nodes: Iterable[Node], templates: Sequence[PodTemplate]) -> list[
 
 
 def _may_split(case: SuggestionCase, taints: Sequence[Taint]) -> str:
-    """What speaks against nodes with other GPUs than those it may use as it is; of one pod nothing does."""
+    """A warning where it may use nodes with other GPUs than before the change; none for a single pod."""
     templates = _templates(case)
     special = {name for each in templates for name, amount in each.requests.items() if "/" in name and amount}
     before, opened = set[str](), set[str]()
@@ -176,8 +176,8 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 
 def _steered(case: SuggestionCase, flavor: ResourceFlavor) -> FlavorEdit:
-    """To the nodes of a flavor: its labels in the node selector, required affinity that speaks of these
-    labels away, its taints tolerated."""
+    """Steers the job to the nodes of a flavor: its labels are added to the node selector, required affinity
+    about these labels is removed, its taints are tolerated."""
     specs = gpu_specs(case.manifest.document, case.known.overview.catalog)
     refusal = case.known.kueue.snapshot.mismatch
 

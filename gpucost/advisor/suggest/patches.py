@@ -1,6 +1,7 @@
-"""Changes of a document: made, and written down as RFC 6902 (``operations`` carries that out) and as YAML.
+"""Changes of a document: made, written as RFC 6902 and as YAML, and carried out.
 
-A document after the operations of a suggestion.
+``operations`` and ``merge_patch`` write the difference between two documents; ``patched`` is a document after
+the operations of a suggestion.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ SOME = "# merge this: only what changes is shown, list entries under their names
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors and aliases, which manifests may not have."""
+    """A YAML dumper without anchors and aliases, which manifests may not have."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the base class names it
         return True
 
 
 def pointer(path: DocumentPath) -> str:
-    """RFC 6901."""
+    """The path as a JSON pointer (RFC 6901)."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)
 
 
 def get(document: Any, path: DocumentPath) -> Any:
-    """What stands there; None where nothing does."""
+    """The value at the path; None where there is none."""
     for key in path:
         if isinstance(document, Mapping):
             document = document.get(key)
@@ -44,7 +45,8 @@ def get(document: Any, path: DocumentPath) -> Any:
 
 
 def put(document: Any, path: DocumentPath, value: Any) -> None:
-    """Sets it, with what is missing above. Raises LookupError where something else stands in the way."""
+    """Sets a value, with the levels above it that are missing. Raises LookupError where another kind of value
+    is in the way."""
     for at, key in enumerate(path[:-1]):
         inner = get(document, (key,))
         if inner is None and isinstance(document, dict) and isinstance(path[at + 1], str):
@@ -56,7 +58,7 @@ def put(document: Any, path: DocumentPath, value: Any) -> None:
 
 
 def drop(document: Any, path: DocumentPath) -> None:
-    """Takes it away, and what is empty above it then, but for the first two levels."""
+    """Removes a value, and the levels above it that are empty then, except for the first two."""
     above = get(document, path[:-1])
     if isinstance(above, dict):
         above.pop(path[-1], None)
@@ -65,7 +67,7 @@ def drop(document: Any, path: DocumentPath) -> None:
 
 
 def operations(before: Any, after: Any, path: DocumentPath = ()) -> Iterator[PatchOperation]:
-    """The way from one document to the other."""
+    """The operations that make one document into the other."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key, value in before.items():
             if key not in after:
@@ -87,7 +89,7 @@ def operations(before: Any, after: Any, path: DocumentPath = ()) -> Iterator[Pat
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What changes, as YAML to be merged: None takes a field away. Lists are whole, but for those whose
-    members have names: of these, what changes, and then the first line says so."""
+    members have names: of these, only what changes, which the first line then states."""
     changes, is_whole = _merged(before, after)
     return text_of(changes, is_whole)
 
@@ -150,9 +152,9 @@ _AT_END = "-"
 
 
 def patched(document: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A copy of ``document`` after ``operations`` of RFC 6902: add, replace, remove and test, which are
-    those that suggestions are made of. Raises ValueError for others and for a test that fails, LookupError
-    where a path leads nowhere."""
+    """A copy of ``document`` after ``operations`` of RFC 6902: add, replace, remove and test, the operations
+    that suggestions use. Raises ValueError for others and for a test that fails, LookupError where a path
+    leads nowhere."""
     found: Any = deepcopy(dict(document))
     for each in operations:
         keys = [key.replace("~1", "/").replace("~0", "~") for key in str(each["path"]).split("/")[1:]]

@@ -1,6 +1,7 @@
-"""Another queue: the one that was meant, or one of the same namespace that has what it needs.
+"""Suggestions of another queue or priority class.
 
-A higher priority class, where those it would then preempt are what it waits for.
+Another queue: the one that was probably meant, or one of the same namespace that has what the job needs. A
+higher priority class: where the job waits for workloads that it would then preempt.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _POLICY: DocumentPath = ("spec", "runPolicy", "schedulingPolicy")
 
 
 def misspelt(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """The queue that it names does not exist: the one with the nearest name."""
+    """For a queue that does not exist: the one with the nearest name."""
     if case.advice.reason != MISSING:
         return
     of_kueue = case.is_asked_of_kueue
@@ -45,7 +46,7 @@ def misspelt(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def other(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """One that has room, or whose quota lets it wait less."""
+    """Another queue that has room, or whose quota makes the wait shorter."""
     if case.advice.reason == MISSING or case.advice.decision is SchedulingDecision.NOW:
         return
     if case.is_asked_of_kueue:
@@ -65,7 +66,7 @@ def _renamed(case: SuggestionCase, name: str, says: str, caveat: str) -> Suggest
 
 
 def kueue_queue(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
-    """Puts the label where a queue is named already, else where Kueue looks for it first."""
+    """Sets the queue label where a queue is named already, else at the first place that Kueue reads."""
 
     def edit(changed: dict[str, Any]) -> None:
         for path in _named_at(document):
@@ -86,7 +87,8 @@ def _named_at(document: Document) -> list[DocumentPath]:
 
 
 def volcano_queue(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
-    """A Volcano job and kinds of the training operator have a field for it; others an annotation."""
+    """Sets the queue: a Volcano job and kinds of the training operator have a field for it; others an
+    annotation."""
 
     def edit(changed: dict[str, Any]) -> None:
         if document.get("apiVersion", "").startswith("batch.volcano.sh/"):
@@ -129,7 +131,7 @@ def _room(queue: SnapshotQueue, resources: Sequence[str]) -> int:
 
 
 def _resources(case: SuggestionCase) -> list[str]:
-    """GPUs that it asks for; whatever it asks for where it asks for none."""
+    """The GPU resources that it asks for; all resources where it asks for no GPU."""
     asked = dict.fromkeys(name for each in case.manifest.job.pod_sets for name in each.template.requests)
     catalog = case.known.overview.catalog
     return [name for name in asked if catalog.is_gpu(name)] or list(asked)

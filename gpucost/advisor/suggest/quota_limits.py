@@ -1,6 +1,6 @@
 """Quota for an administrator to raise, by exactly what is missing, and a setting that hides preemption.
 
-A raised limit of a ClusterQueue or cohort: as an object, in words, and as it is carried out.
+``QuotaRaise`` is a raised limit of a ClusterQueue or cohort: as an object, in words, and as a patch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ QuotaAmounts = Mapping[FlavorResource, int]
 
 @dataclass(frozen=True, slots=True)
 class QuotaRaise:
-    """``field`` of the quotas of one object, by so much for each flavor and resource; it is set for all."""
+    """``field`` of the quotas of one object is raised by these amounts, for each flavor and resource, all in
+    one change."""
 
     owner: ClusterQueue | Cohort
     field: str
@@ -76,7 +77,7 @@ class QuotaRaise:
         return f"raise {self.field} of {self.kind} {self.owner.name}: {', '.join(parts)}"
 
     def written(self) -> SuggestedChange:
-        """Without a command where the name is no name of Kubernetes."""
+        """Without a command where the name is not a valid Kubernetes name."""
         name, steps = self.owner.name, tuple(self._operations())
         collection = CLUSTER_QUEUES if self.kind == "ClusterQueue" else COHORTS
         return SuggestedChange(
@@ -88,7 +89,8 @@ class QuotaRaise:
         )
 
     def _operations(self) -> Iterator[Mapping[str, object]]:
-        """Names are tested, so that nothing else is changed where the object has changed meanwhile."""
+        """The RFC 6902 operations. They test names, so that nothing is changed where the object has changed
+        meanwhile."""
         for key in sorted(self.by):
             for at, group in enumerate(self.owner.groups):
                 if key.resource in group.resources and key.flavor in group.flavors:
@@ -154,7 +156,8 @@ def _lending(case: SuggestionCase) -> Iterator[QuotaRaise]:
 
 
 def nominal(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Its ClusterQueue has more of its own: what it lacks, else also what those before it take first."""
+    """Its ClusterQueue gets more quota of its own: what the job lacks, else also what the workloads ahead of
+    it take first."""
     yield from _first(case, _nominal(case))
 
 
@@ -205,7 +208,7 @@ def preference(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _short_of(case: SuggestionCase) -> Iterator[tuple[QuotaAmounts, SnapshotQueue]]:
-    """What is missing of quota, for the flavors with which the least of its GPUs is."""
+    """The quota that is missing, for the flavors with which the fewest GPUs are missing."""
     is_short = case.advice.layer is SchedulingLayer.QUOTA and case.advice.decision in (
         SchedulingDecision.WAITS,
         SchedulingDecision.NEVER,
@@ -221,7 +224,8 @@ def _short_of(case: SuggestionCase) -> Iterator[tuple[QuotaAmounts, SnapshotQueu
 
 
 def _missing(case: SuggestionCase, queue: SnapshotQueue) -> Iterator[QuotaAmounts]:
-    """By flavor of the resource group that its GPUs are in; of other groups the flavor that lacks least."""
+    """The missing quota for each flavor of the resource group that its GPUs are in, each together with the
+    flavors of other groups that lack least."""
     totals, templates = _totals(case, queue)
     if not totals or totals.keys() - queue.covered.keys():
         return
@@ -244,8 +248,8 @@ def _missing(case: SuggestionCase, queue: SnapshotQueue) -> Iterator[QuotaAmount
 
 
 def _ahead(case: SuggestionCase, queue: SnapshotQueue) -> Sequence[dict[str, int]]:
-    """What those ask for who stand before it, and take first what there is more of: those that ask for no
-    more than it does, which go first whatever is raised, and all."""
+    """What the workloads ahead of it ask for, which take raised quota first: those that ask for no more than
+    it does, which are served first in any case, and all."""
     line = case.known.kueue.lines_of(queue.name)[queue.name]
     workloads = as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue)
     own = in_order(standing(case.known.kueue.snapshot, workloads[-1]))
@@ -279,7 +283,7 @@ def _totals(case: SuggestionCase, queue: SnapshotQueue) -> tuple[dict[str, int],
 def _keeping(
     case: SuggestionCase, queue: SnapshotQueue, key: FlavorResource, by: int
 ) -> list[ClusterQueue | Cohort]:
-    """Those of the tree with a lending limit that keep so much unused to themselves, the most first."""
+    """Nodes of the tree whose lending limit keeps so much unused quota to themselves, the most first."""
     state, above = case.known.state, set(_above(queue.node))
     found: list[tuple[int, str, ClusterQueue | Cohort]] = []
     for node in _below(_root(queue.node)):

@@ -34,8 +34,8 @@ from gpucost.cluster.objects.jobs import JobManifest
 
 @dataclass(frozen=True, slots=True)
 class SuggestionRule:
-    """One kind of suggestion. It may ask ``most`` times; with ``takes_last``, of candidates that do equally
-    well the last one is meant."""
+    """One kind of suggestion. It may evaluate ``most`` candidates; with ``takes_last``, of candidates that do
+    equally well the last one is used."""
 
     name: str
     find: Callable[[SuggestionCase], Iterator[SuggestionCandidate | None]]
@@ -68,15 +68,15 @@ RULES: Sequence[SuggestionRule] = (
     SuggestionRule("nominal-quota", quota_limits.nominal, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
     SuggestionRule("capability", repairs.capabilities, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
 )
-"""In the order of how much each intrudes on the job, then those for administrators."""
+"""In the order of how much each changes the job, then those for administrators."""
 
 
 def suggestions(
     manifest: JobManifest, advice: Advice, known: AdvisorContext, ask: AdvisorQuestion
 ) -> tuple[JobSuggestion, ...]:
-    """What to change so that it runs, earlier or for less; each asked about again after the change. At most
-    as many as the settings say; at most ``MOST_ASKED`` changed manifests and ``MOST_OF_CLUSTER`` changed
-    clusters are looked at."""
+    """What to change so that it runs, earlier or for less; each was evaluated with the change. At most as
+    many as the settings allow; at most ``MOST_ASKED`` changed manifests and ``MOST_OF_CLUSTER`` changed
+    clusters are evaluated."""
     most = known.settings.most_suggestions
     if most < 1 or advice.decision is SchedulingDecision.UNKNOWN:
         return ()
@@ -115,7 +115,7 @@ def _soon(found: Sequence[tuple[int, SuggestionRule, SuggestionCandidate]]) -> i
 def _best(
     case: SuggestionCase, rule: SuggestionRule
 ) -> tuple[SuggestionCandidate | None, SuggestionCandidate | None]:
-    """What helps most; and where nothing does, the first that might shorten the wait."""
+    """The candidate that helps most; where none does, the first that might shorten the wait."""
     case.begin(rule.changes, rule.most)
     best: SuggestionCandidate | None = None
     same: SuggestionCandidate | None = None
@@ -141,7 +141,7 @@ def _beats(one: SuggestionCandidate, other: SuggestionCandidate, takes_last: boo
 
 
 def _rank(at: int, tried: SuggestionCandidate) -> tuple[bool, int, int, int]:
-    """For whom, how soon, how much it intrudes, and the price."""
+    """The sort key: for whom it is, how soon the job runs, how much it changes the job, and the price."""
     price = tried.answer.price.per_hour if tried.answer.price is not None else 0
     is_for_admins = tried.change.kind is SuggestedChangeKind.CLUSTER
     return is_for_admins, RANK[tried.answer.decision], at, price

@@ -32,7 +32,7 @@ _NODE = "node/"
 
 
 def repairs(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """Those nodes that the answer names as what keeps it from fitting."""
+    """Repairs of the nodes that the answer names as what keeps the job from fitting."""
     wanted = _wanted(case)
     if not wanted or case.advice.decision is SchedulingDecision.NOW:
         return
@@ -51,7 +51,7 @@ def repairs(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def _wanted(case: SuggestionCase) -> dict[str, NodeRepair]:
-    """By node, from the evidence of the answer."""
+    """The repairs by node, from the evidence of the answer."""
     found = {}
     for each in case.advice.evidence:
         name = each.object.removeprefix(_NODE)
@@ -75,7 +75,7 @@ def _says(repair: NodeRepair, wanted: Mapping[str, NodeRepair]) -> str:
 
 
 def _commands(case: SuggestionCase, wanted: Mapping[str, NodeRepair]) -> str:
-    """One a line; none for names that are no names of Kubernetes."""
+    """One command a line; none for names that are not valid Kubernetes names."""
     lines = []
     for name, repair in sorted(wanted.items()):
         if not is_plain(name):
@@ -90,7 +90,7 @@ def _commands(case: SuggestionCase, wanted: Mapping[str, NodeRepair]) -> str:
 
 
 def _restart(case: SuggestionCase, node: str) -> str:
-    """Of the device plugin's pod on the node, else of whatever NVIDIA's operator runs there."""
+    """Restarts the device plugin's pod on the node, else the pods of NVIDIA's operator that run there."""
     pods = case.known.state.pods_by_node.get(node, ())
     plugins = (pod.meta for pod in pods if _PLUGIN in pod.meta.name)
     plugin = min(plugins, key=lambda meta: meta.name, default=None)
@@ -101,7 +101,7 @@ def _restart(case: SuggestionCase, node: str) -> str:
 
 
 def capabilities(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """A Volcano queue's hard cap, by what it lacks."""
+    """A higher cap for a Volcano queue, by what the job lacks."""
     if not case.is_at_volcano or case.advice.decision not in (
         SchedulingDecision.WAITS,
         SchedulingDecision.NEVER,
@@ -119,7 +119,8 @@ def capabilities(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 def _least(
     case: SuggestionCase, queue: VolcanoQueue, by: dict[str, int]
 ) -> Iterator[SuggestionCandidate | None]:
-    """All that it asks for more; then without what is not needed, and of the rest the least."""
+    """First all that the job asks for beyond the cap; then without what is not needed, and of the rest the
+    least."""
     first = _with(case, queue, by)
     yield first
     if first is None or not case.helps(first):

@@ -1,4 +1,4 @@
-"""Switches that somebody set: suspend of a job, stopPolicy of a queue, spec.active of a Workload."""
+"""Switches that were set by hand: suspend of a job, stopPolicy of a queue, spec.active of a Workload."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORKLOADS = "workloads.kueue.x-k8s.io"
 
 
 def suspends(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """A job whose suspend nobody else lifts."""
+    """For a job whose suspend no queue lifts: lift it."""
     if case.advice.reason != SUSPENDED:
         return
     path = suspend_path(case.manifest.job.job_kind)
@@ -49,7 +49,7 @@ def suspends(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
 
 
 def stop_policies(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
-    """The queue that the answer names as stopped: it goes on. One object only, the first that is."""
+    """For a queue that the answer names as stopped: resume it. One object only, the first that is stopped."""
     if case.advice.reason != QUEUE_INACTIVE:
         return
     stopped = next((each for each in case.advice.evidence if each.field == STOP_POLICY), None)
@@ -81,12 +81,12 @@ def _going_on(known: AdvisorContext, namespace: str, name: str) -> AdvisorContex
 
 
 def _without_stop(conditions: Conditions) -> Conditions:
-    """Kueue takes back that it is not active because it is stopped."""
+    """The conditions once Kueue no longer reports the queue as inactive because it is stopped."""
     return {name: each for name, each in conditions.items() if (name, each.reason) != ("Active", _STOPPED)}
 
 
 def activation(workload: Workload) -> SuggestedChange:
-    """Its Workload may queue again: for whoever may change Workloads."""
+    """Lets its Workload queue again: for those who may change Workloads."""
     name, namespace = workload.meta.name, workload.meta.namespace
     return _switch(_WORKLOADS, namespace, name, f"workload/{name}", "active", True)
 
@@ -94,7 +94,7 @@ def activation(workload: Workload) -> SuggestedChange:
 def _switch(
     collection: str, namespace: str, name: str, target: str, field: str, value: object
 ) -> SuggestedChange:
-    """Without a command where a name is no name of Kubernetes."""
+    """Without a command where a name is not a valid Kubernetes name."""
     patch: Mapping[str, object] = {"spec": {field: value}}
     written = json.dumps(patch, separators=(",", ":"))
     where = ("-n", namespace) if namespace else ()

@@ -1,4 +1,4 @@
-"""A cluster with a change in it, as cheap to ask as the one it was made from.
+"""A cluster with a change in it, as cheap to evaluate as the one it was made from.
 
 Only what the change touches is worked out again: of quota the tree of one queue, of nodes the room on those
 that are repaired.
@@ -50,7 +50,8 @@ def with_queues(
     cluster_queues: Iterable[ClusterQueue] = (),
     local_queues: Iterable[LocalQueue] = (),
 ) -> AdvisorContext:
-    """With these in place of those of their names, and all workloads: also those that stood in no line."""
+    """With these queues in place of those of their names, and all workloads: also those that were in no
+    queue."""
     state = known.state
     changed = replace(
         state,
@@ -106,6 +107,6 @@ def _put(objects: Mapping[str, T], changed: Iterable[T]) -> dict[str, T]:
 
 
 def _carry(one: object, other: object, names: Iterable[str]) -> None:
-    """What was worked out of one already, and is the same of the other."""
+    """Takes over what was worked out for one cluster already and is the same for the other."""
     known = vars(one)
     vars(other).update({name: known[name] for name in names if name in known})

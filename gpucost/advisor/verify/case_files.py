@@ -37,7 +37,8 @@ _CASE_FILE = "a file of recorded cases: docs/advisor-cases.md"
 
 
 class CaseFile(NamedTuple):
-    """``unread`` are fields of the file itself, beside its cases, that mean nothing here."""
+    """The cases of one file. ``unread`` are fields of the file itself, beside its cases, that
+    have no meaning here."""
 
     cases: tuple[SchedulerCase, ...]
     unread: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class CaseFile(NamedTuple):
 def read_cases(content: bytes, name: str) -> CaseFile:
     """The cases in ``content`` (inflated). ``name`` is for errors.
 
-    Raises InputError for what is no such file, and for the first field that is wrong, by its path.
+    Raises InputError for content that is no such file, and for the first field that is wrong, by its path.
     """
     whole = JsonFields(_json(content, name), name)
     version = whole.whole("schemaVersion", SCHEMA_VERSION)
@@ -124,7 +125,7 @@ def _config(case: JsonFields) -> KueueConfig:
 
 
 def _given(case: JsonFields, level: str, cluster: CaseCluster) -> tuple[GivenFlavors, str]:
-    """Of a search for victims; and whom it is for."""
+    """The flavors that a search for victims is given, and the uid of the workload that it is for."""
     by_set = case.mapping("givenFlavorByPodSet", _flavors)
     of_all = case.mapping("givenFlavor", flavor_name)
     fits = case.raw("givenFlavorFits")

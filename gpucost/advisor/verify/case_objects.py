@@ -1,6 +1,6 @@
-"""The cluster of a recorded case as typed objects, as Kueue's own would be read.
+"""The cluster of a recorded case as typed objects, as Kueue's own objects would be read.
 
-The workloads of a recorded case, pending or with quota.
+``CaseCluster`` makes the state; ``workload`` makes its workloads, pending or with quota.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ NOWHERE = "nowhere"
 """A LocalQueue that does not exist."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _TAINT = Taint("instance", "spot", "NoSchedule")
-"""Of a flavor that is only said to be tainted: the one that Kueue's own tests use
-(kueue v0.19.2, pkg/scheduler/scheduler_test.go)."""
+"""For a flavor that the case only marks as tainted: the one that Kueue's own tests use (kueue v0.19.2,
+pkg/scheduler/scheduler_test.go)."""
 _NEVER = ("Never", "")
 _WITHIN = ("LowerPriority", "LowerOrNewerEqualPriority", *_NEVER)
 _RECLAIM = ("LowerPriority", "Any", *_NEVER)
@@ -175,8 +175,8 @@ _MADE_MS = NOW_MS - 20 * 365 * 86_400_000
 
 
 class CaseCluster:
-    """Raises InputError for the first field that makes no sense. Uids of workloads are their names, so that
-    ties are broken by name; with the namespace behind where two have one name."""
+    """The cluster of one case. Raises InputError for the first invalid field. Uids of workloads are their
+    names, so that ties are broken by name; with the namespace appended where two have the same name."""
 
     def __init__(self, case: JsonFields) -> None:
         unusable = case.mapping("unusableFlavors", _unusable)
@@ -216,7 +216,8 @@ class CaseCluster:
         return queue is not None and is_true(queue.conditions, "Active")
 
     def _flavors(self) -> dict[str, ResourceFlavor]:
-        """Those that are described, and the others that quotas or workloads name, without rules."""
+        """The flavors that the case describes, and the others that its quotas or workloads name, without
+        rules."""
         named = {flavor for each in self.cluster_queues.values() for flavor in _named(each)}
         named |= {flavor for each in self.cohorts.values() for flavor in _named(each)}
         found = {name: ResourceFlavor(_meta(name)) for name in sorted(named | self._tainted)} | self._given

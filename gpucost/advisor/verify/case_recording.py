@@ -1,9 +1,9 @@
-"""What one scheduling cycle of a real cluster did, seen from two states of it: or why it cannot be said.
+"""What one scheduling cycle of a real cluster did, from two states of it, or why that cannot be worked out.
 
-A state says who has quota and since which second, not how many cycles went by. So a step is written down only
-where all that was decided can be of one cycle; what the API does not tell is left open.
+A state has the workloads with quota and the second in which they got it, not the number of cycles. So a case
+is recorded only where all that was decided can be of one cycle; what the API does not show is left open.
 
-What decides in a cluster and has no place in the schema of recorded cases.
+``beyond`` lists what decides in a cluster and has no field in the schema of recorded cases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIELDS = ("workloads", "cluster_queues", "local_queues", "cohorts", "flavors")
 
 
 def beyond(state: ClusterState, config: KueueConfig) -> Iterator[str]:
-    """In words, for a person; nothing where a case can say all."""
+    """What a case cannot express, in words for a person; empty where it can express everything."""
     for field in _FIELDS:
         if state.is_unread(field):
             yield f"{field.replace('_', ' ')} could not be read"
@@ -95,14 +95,14 @@ _MOST_SAID = 5
 
 
 class RecordedCase(NamedTuple):
-    """One case, None where there is none; then ``why`` says why not, and else what was left out of it."""
+    """One case, None where there is none; then ``why`` is the reason, and else what was left out of it."""
 
     case: CaseDocument | None
     why: tuple[str, ...] = ()
 
 
 class _Step(NamedTuple):
-    """Workloads as they are afterwards, by uid: those that got quota, and those that were told to leave."""
+    """Workloads as they are afterwards, by uid: those that got quota, and those that were evicted."""
 
     admitted: Mapping[str, Workload]
     preempted: Mapping[str, Workload]
@@ -165,7 +165,7 @@ def _left(then: Workload, now: Workload) -> StatusCondition | None:
 
 
 def _doubts(before: ClusterState, after: ClusterState, step: _Step) -> Iterator[str]:
-    """Why this is not one cycle on the state before."""
+    """Why this cannot be one cycle on the state before."""
     for what in ("cluster_queues", "cohorts", "local_queues", "flavors"):
         if _specs(getattr(before, what)) != _specs(getattr(after, what)):
             yield f"{what.replace('_', ' ')} changed in between"
@@ -185,7 +185,7 @@ def _doubts(before: ClusterState, after: ClusterState, step: _Step) -> Iterator[
 
 
 def _seconds_of(step: _Step) -> set[int]:
-    """In which seconds something was decided; -1 for no date."""
+    """The seconds in which something was decided; -1 where it has no date."""
     times = [each.reserved_ms for each in step.admitted.values()]
     for each in step.preempted.values():
         times.append(each.conditions["Preempted"].since_ms)
@@ -226,8 +226,8 @@ def _specs(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parked(before: ClusterState, step: _Step, places: Mapping[str, int]) -> tuple[set[str], list[str]]:
-    """Who waited ahead of one that was admitted, and so outside the heap of a BestEffortFIFO queue; and what
-    cannot be: a StrictFIFO queue passes nobody over."""
+    """The workloads that waited ahead of one that was admitted, and so outside the heap of a BestEffortFIFO
+    queue; and what cannot be: a StrictFIFO queue passes no workload over."""
     parked: set[str] = set()
     wrong = []
     lines: dict[str, list[str]] = {}
@@ -255,7 +255,7 @@ def _expected(
     names: CaseNames,
     places: Mapping[str, int],
 ) -> CaseDocument:
-    """What can be known of one workload."""
+    """The decision about one workload, as far as the states show it."""
     uid = then.meta.uid
     if uid in step.admitted:
         return admitted_as(step.admitted[uid], writer)
@@ -282,7 +282,7 @@ def _expected(
 
 
 def admitted_as(now: Workload, writer: CaseWriter) -> CaseDocument:
-    """What is expected of one that was given quota."""
+    """The expected decision for a workload that got quota."""
     sets = writer.pod_sets(now)
     flavors: dict[str, set[str]] = {}
     for each in sets:

@@ -1,4 +1,4 @@
-"""One recorded case: a cluster, what was asked of its scheduler, and what it did."""
+"""The types of a recorded case: a cluster, what was asked of its scheduler, and what it did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARKED = "inadmissible"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedDecision:
-    """What the scheduler did with one workload; None is not asserted. Workloads are named by their keys."""
+    """What the scheduler did with one workload; None: not asserted. Workloads are named by their keys."""
 
     outcome: str | None = None
     cluster_queue: str | None = None

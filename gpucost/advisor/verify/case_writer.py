@@ -1,6 +1,6 @@
-"""A cluster in the schema of recorded cases, with all that the schema can say of it.
+"""A cluster in the schema of recorded cases, as far as the schema can express it.
 
-Names in a recorded case: as they are, or aliases that say nothing and keep their order.
+``CaseNames`` writes real names, ``CaseAliases`` aliases that reveal nothing and keep their order.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ _DIGITS = 5
 
 
 class CaseNames:
-    """Real names."""
+    """Names as they are."""
 
     is_anonymous = False
 
     def of(self, kind: str, name: str) -> str:
-        """``kind`` says what it names (``queue``, ``flavor``). An empty name stays empty."""
+        """The name to write. ``kind`` is the kind of the object (``queue``, ``flavor``). An empty name stays
+        empty."""
         del kind
         return name
 
     def learn(self, kind: str, names: Iterable[str]) -> None:
-        """Names to come, in the order that their aliases are to have."""
+        """Announces names in the order that their aliases are to have."""
         del kind, names
 
 
@@ -149,7 +150,7 @@ class CaseWriter:
         }
 
     def _stop_policy(self, each: ClusterQueue) -> str | None:
-        """One that is not active for a reason that a case has no words for is as good as stopped."""
+        """A queue that is inactive for a reason that the schema has no word for is written as stopped."""
         flavors = {flavor for group in each.groups for flavor in group.flavors}
         if each.stop_policy == "None" and is_false(each.conditions, "Active"):
             return "Hold" if flavors <= set(self._state.flavor_by_name) else None
@@ -232,7 +233,8 @@ class CaseWriter:
         return document
 
     def cluster_queue(self, each: Workload) -> str:
-        """Where it has quota or queues; empty where its queue leads nowhere."""
+        """The name of the ClusterQueue where it has or asks for quota; empty where its LocalQueue leads
+        nowhere."""
         queue = self._state.local_queue_by_name.get((each.meta.namespace, each.queue))
         return each.cluster_queue or (queue.cluster_queue if queue is not None else "")
 

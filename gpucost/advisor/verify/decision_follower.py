@@ -1,12 +1,14 @@
-"""What a real scheduler decided, from the writes of its Workloads one after the other, tree by tree.
+"""Decisions of a real scheduler, found in the writes of its Workloads one after the other, tree by tree.
 
-A decision is a write of its own: quota is reserved for a workload, or workloads are told to leave for one.
-What was written before it is the input. That is the order of the API server (of resource versions, in which a
-watch tells of them), and an assumption: Kueue decides on what it has read, counts its own admissions before
-they are written, and writes those of one cycle side by side. So the order of writes within ``MOMENT_MS`` is
-not certain; what the rules answer differently in another order of them is left out, and counted.
+A decision is a write of its own: quota is reserved for a workload, or workloads are evicted for one. What was
+written before it is the input. That is the order of the API server (of resource versions, in which a watch
+delivers them), and an assumption: Kueue decides on what it has read, counts its own admissions before they
+are written, and writes those of one cycle side by side. So the order of writes within ``MOMENT_MS`` is not
+certain; decisions that the rules answer differently in another order of these writes are left out, and
+counted.
 
-The parts of a cluster that decide apart: a cohort tree with its queues, or a ClusterQueue alone.
+A tree is a part of a cluster that decides on its own (``tree_names``): a cohort tree with its queues, or a
+ClusterQueue alone.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def _root(cohort: str, parents: Mapping[str, str]) -> str:
 
 
 MOMENT_MS = 1_000
-"""Conditions are dated to the second, and Kueue looks at queues again a second after quota came back."""
+"""Conditions are dated to the second, and Kueue tries queues again a second after quota came back."""
 MOST_ORDERS = 64
 _STRICT = "StrictFIFO"
 _GIVEN = ("QuotaReserved", "Admitted")
@@ -118,7 +120,7 @@ class WorkloadWrite:
 @dataclass(slots=True)
 class _DecisionDraft:
     """A decision until its moment has passed. ``before`` are all workloads as they were, by uid; ``victims``
-    by uid as they were told to leave, none of an admission."""
+    by uid as they were evicted, none of an admission."""
 
     at_ms: int
     subject: str
@@ -131,7 +133,7 @@ class _DecisionDraft:
 
 @dataclass(slots=True)
 class ObservedCases:
-    """What was kept of the decisions that were seen. ``left_out`` counts the others by reason."""
+    """The decisions that became cases. ``left_out`` counts the others by reason."""
 
     admissions: int = 0
     preemptions: int = 0
@@ -144,7 +146,7 @@ class ObservedCases:
 
 
 class DecisionFollower:
-    """Told of every write in order; ``kept`` has the cases of the decisions whose moment has passed."""
+    """Takes every write in order; ``kept`` has the cases of the decisions whose moment has passed."""
 
     def __init__(self, config: KueueConfig, names: CaseNames) -> None:
         self._config, self._names = config, names
@@ -156,7 +158,7 @@ class DecisionFollower:
         self.kept = ObservedCases()
 
     def look(self, state: ClusterState, at_ms: int) -> None:
-        """Notes which trees changed since the last look."""
+        """Notes which trees changed since the last call."""
         names = tree_names(state)
         specs: dict[str, Any] = {}
         for queue, tree in names.items():
@@ -172,7 +174,7 @@ class DecisionFollower:
 
     def take(self, write: WorkloadWrite, state: ClusterState, is_alone: bool = True) -> None:
         """The next write; ``state`` has queues, cohorts, flavors and namespaces as they are known then.
-        Without ``is_alone`` it was read with others, and nobody knows in which order they were written."""
+        Without ``is_alone`` it was read with others, and their order is not known."""
         self.pass_by(write.at_ms)
         then = self._workloads.get(write.uid)
         write = replace(write, then=then)
@@ -188,7 +190,7 @@ class DecisionFollower:
             self._workloads[write.uid] = write.now
 
     def pass_by(self, at_ms: int | None = None) -> None:
-        """Closes decisions whose moment has passed by then; all of them without."""
+        """Closes decisions whose moment has passed by ``at_ms``; all of them where that is None."""
         due = [each for each in self._drafts if at_ms is None or at_ms > each.at_ms + MOMENT_MS]
         for each in due:
             self._drafts.remove(each)
@@ -207,7 +209,7 @@ class DecisionFollower:
         self._drafts.append(draft)
 
     def _preempted(self, write: WorkloadWrite, state: ClusterState, is_alone: bool) -> None:
-        """Victims of one preemptor are told one by one; the first of them begins the case."""
+        """Victims of one preemptor are evicted one by one; the first of them begins the case."""
         assert write.then is not None
         assert write.now is not None
         named = _FOR.search(write.now.conditions["Preempted"].message)
@@ -248,7 +250,8 @@ class DecisionFollower:
             self.kept.cases.append(found)
 
     def _agrees_in_another_order(self, draft: _DecisionDraft, id_: str) -> bool:
-        """Whether it does with some of what was written within a moment of it on its other side."""
+        """Whether the rules agree when some of what was written within a moment of the decision is put on its
+        other side."""
         near = [
             each
             for each in self._writes
@@ -284,7 +287,7 @@ def preempted(then: Workload, now: Workload) -> StatusCondition | None:
 
 
 def _choices(count: int) -> Iterator[Sequence[bool]]:
-    """Each one moved, and all of them; then any several."""
+    """Each one moved, and all of them; then any combination."""
     singles = [[at == one for at in range(count)] for one in range(count)]
     yield from singles
     yield [True] * count
@@ -298,7 +301,7 @@ def _before(write: WorkloadWrite, draft: _DecisionDraft) -> tuple[str, Workload 
 
 
 def _is_of_quota(write: WorkloadWrite) -> bool:
-    """Whether it changed who holds how much, or who is told to leave."""
+    """Whether the write changed what a workload holds, or evicted one."""
     holds = [each is not None and each.has_quota for each in (write.then, write.now)]
     if write.then is None or write.now is None or holds[0] != holds[1]:
         return any(holds)
@@ -307,7 +310,7 @@ def _is_of_quota(write: WorkloadWrite) -> bool:
 
 
 def _why_not(draft: _DecisionDraft, config: KueueConfig) -> str:
-    """Why a decision has no place in a case; empty where it has."""
+    """Why a decision cannot become a case; empty where it can."""
     state, then = draft.state, draft.before[draft.subject]
     subject = draft.admitted or then
     queue = state.cluster_queue_by_name.get(queue_of(state, subject))
@@ -336,7 +339,7 @@ def _why_not_it(subject: Workload) -> str:
 
 
 def _asks_for_topology(request: Mapping[str, str]) -> bool:
-    """More than where its pods would be numbered."""
+    """Whether it asks for more than the numbering of its pods."""
     return any(request.get(key) for key in ("required", "preferred", "unconstrained", "slice"))
 
 
@@ -384,7 +387,7 @@ def _expected(each: Workload, draft: _DecisionDraft, writer: CaseWriter, names: 
         if draft.admitted is not None:
             return admitted_as(draft.admitted, writer)
         victims = [writer.key(draft.before[victim]) for victim in sorted(draft.victims)]
-        # One that was told to leave before may be among its targets, and nothing is written then.
+        # One that was evicted before may be among its targets, and nothing is written then.
         is_whole = not any(
             is_true(one.conditions, "Evicted") for one in draft.before.values() if one.has_quota
         )
@@ -397,7 +400,7 @@ def _expected(each: Workload, draft: _DecisionDraft, writer: CaseWriter, names: 
 
 
 def _as_counted(held: Workload) -> Workload | None:
-    """One that holds quota, asking for exactly that; None where it is no whole amount per pod."""
+    """A workload that holds quota, asking for exactly that; None where it is no whole amount per pod."""
     pod_sets, assignments = [], []
     sets = {each.name: each for each in held.pod_sets}
     for given in held.assignments:
@@ -418,7 +421,8 @@ def _as_counted(held: Workload) -> Workload | None:
 
 
 def _as_asked(then: Workload, now: Workload | None) -> Workload | None:
-    """One that waits, asking for what Kueue counted once it had it: defaults and overhead are in that."""
+    """A workload that waits, asking for what Kueue counted once it had quota: defaults and overhead are
+    included."""
     given = {each.name: each for each in now.assignments} if now is not None else {}
     pod_sets = []
     for pods in then.pod_sets:
@@ -446,7 +450,8 @@ def _per_pod(usage: Mapping[str, int], count: int) -> dict[str, int] | None:
 
 
 def _ahead(draft: _DecisionDraft, before: Mapping[str, Workload], queue: ClusterQueue) -> list[Workload]:
-    """Who should have been tried first in a StrictFIFO queue, and was there for longer than a moment."""
+    """Workloads that should have been tried first in a StrictFIFO queue, and were there for longer than a
+    moment."""
     state, place = draft.state, _place(before.get(draft.subject, draft.before[draft.subject]))
     return [
         each

@@ -1,4 +1,4 @@
-"""The fields of a JSON object, each taken once and by name; what nobody takes is refused."""
+"""The fields of a JSON object, each taken once and by name; fields that are not taken are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JsonFields:
         return self._found.get(key)
 
     def unread(self) -> list[str]:
-        """Names of fields that nobody took, for a person."""
+        """Names of fields that were not taken, for a person."""
         return [shorten(key, 80)[1:-1] for key in self._found if key not in self._taken]
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -93,7 +93,7 @@ class JsonFields:
         return round(found * 1000)
 
     def amount(self, key: str, resource: str) -> int:
-        """In the units of ``objects.Resources``."""
+        """In the units of ``gpucost.cluster.objects.metadata.Resources``."""
         return quantity_of(resource, self._given(key, None), self.at(key))
 
     def amount_or_none(self, key: str, resource: str) -> int | None:
@@ -105,7 +105,8 @@ class JsonFields:
         return default if found is None else _quantity(found, self.at(key))
 
     def objects(self, key: str) -> Iterator[JsonFields]:
-        """Each of a list, left once its unknown fields were refused; none where it is not there."""
+        """Each object of a list, closed once its unknown fields were refused; none where the list
+        is missing."""
         for place, each in enumerate(items(self._given(key, []), self.at(key))):
             with fields(each, f"{self.at(key)}[{place}]") as part:
                 yield part
@@ -133,7 +134,7 @@ class JsonFields:
 
 @contextmanager
 def fields(found: object, path: str) -> Iterator[JsonFields]:
-    """An object, whose fields that nobody has taken in the end are refused by name."""
+    """An object whose fields that were not taken by the end are refused by name."""
     part = JsonFields(found, path)
     yield part
     for key in part.unread():

@@ -1,6 +1,7 @@
 """Recorded cases, replayed through the rules and counted.
 
-What a recording asserts of one workload, held against what the rules say, one fact at a time.
+``facts`` compares what a recording asserts of one workload with the answer of the rules, one fact at a time;
+``verify`` counts the facts of all cases.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _Pair = tuple[object, Callable[[ReplayAnswer], object]]
 
 
 def facts(expected: ExpectedDecision, answer: ReplayAnswer | None) -> list[AssertedFact]:
-    """Of one workload; ``answer`` is None where the rules say nothing of it."""
+    """The facts of one workload; ``answer`` is None where the rules give no answer for it."""
     found = []
     for name, (wanted, of) in _pairs(expected).items():
         if wanted is None:
@@ -132,7 +133,7 @@ def _where(answer: ReplayAnswer) -> str:
 
 
 def _pending(answer: ReplayAnswer) -> str:
-    """``needs-preemption`` goes without saying of one that is preempting."""
+    """The pending class to compare: ``needs-preemption`` is implied for a workload that is preempting."""
     decision = answer.decision
     if decision.pending is not None:
         return decision.pending.value
@@ -157,7 +158,7 @@ def _merged(sets: Iterable[PodSetFlavors]) -> dict[str, str] | None:
 
 
 def _plain(sets: Iterable[PodSetFlavors] | None) -> dict[str, tuple[int, dict[str, str]]] | None:
-    """By name: in which order pod sets are listed means nothing."""
+    """By name: the order in which pod sets are listed has no meaning."""
     return None if sets is None else {each.name: (each.count, dict(each.flavors)) for each in sets}
 
 
@@ -234,7 +235,7 @@ class ReplayReport:
 
     @property
     def agrees(self) -> bool:
-        """Whether every asserted fact does. One without facts does not."""
+        """Whether every asserted fact agrees. False for a report without facts."""
         return self.facts.of > 0 and not self.disagreements
 
 
@@ -277,7 +278,7 @@ def _compared(case: SchedulerCase, rules: ReplayRules) -> list[tuple[str, Assert
 
 
 def decided(case: SchedulerCase, rules: ReplayRules = KUEUE) -> CycleResult:
-    """What the rules say of a case; of a search, who is preempted for the one that is given."""
+    """The answer of the rules for a case; of a search, the workloads that are preempted for the given one."""
     if case.level == CYCLE:
         return rules.cycle(case.state, case.config)
     given = case.given
@@ -295,7 +296,7 @@ def decided(case: SchedulerCase, rules: ReplayRules = KUEUE) -> CycleResult:
 
 
 def _searched(case: SchedulerCase, uid: str, victims: Mapping[str, str]) -> WorkloadDecision:
-    """Of one with quota. One that was told to leave before gets no new reason."""
+    """The decision about a workload with quota. One that was evicted before gets no new reason."""
     by = case.searched if uid in victims else ""
     if "Evicted" in case.state.workloads[uid].conditions:
         return WorkloadDecision(uid, CycleOutcome.BEING_EVICTED, preempted_by=by)

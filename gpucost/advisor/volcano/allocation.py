@@ -32,7 +32,7 @@ from gpucost.cluster.views.node_fit import is_evaluated
 
 NO_DOMAINS = HyperNodeDomains(None)
 MOST_KINDS = 100
-"""Kinds of pods in one gang that nodes are asked for."""
+"""The most kinds of pods in one gang that are placed on nodes."""
 
 
 @dataclass
@@ -67,10 +67,10 @@ class AllocateAction:
         self.unasked: list[str] = []
 
     def run(self, until: JobTurn) -> GangAttempt | None:
-        """What happens to ``until`` at its turn; None where its queue gets none. ``before`` are jobs that
-        got nodes first, in order, and ``placed`` the same with their nodes; ``skipped`` is its queue where
-        that is overused when its turn comes; ``unasked`` are jobs that no node was asked for, and count as
-        not placed."""
+        """What happens to ``until`` at its turn; None where its queue gets none. ``before`` are jobs that got
+        nodes first, in order, and ``placed`` the same with their nodes; ``skipped`` is its queue where that
+        is overused when its turn comes; ``unasked`` are jobs that were not tried on nodes, and count as not
+        placed."""
         self._until = until
         by_queue = self._by_queue()
         heads = [(queue_key(name, self._queues), name) for name in by_queue]
@@ -128,7 +128,7 @@ class AllocateAction:
 
 
 def domains_for(gang: VolcanoGang, world: VolcanoSession) -> HyperNodeDomains:
-    """What it may use of the nodes of a snapshot."""
+    """The nodes of a snapshot that it may use."""
     if not gang.topology:
         return NO_DOMAINS
     hyper_nodes = world.overview.state.hyper_nodes.values()
@@ -136,8 +136,8 @@ def domains_for(gang: VolcanoGang, world: VolcanoSession) -> HyperNodeDomains:
 
 
 def is_asked(gang: VolcanoGang) -> bool:
-    """Whether nodes are asked for it: a tenant can write pods of thousands of kinds, with thousands of rules
-    each, and each costs a look at every node."""
+    """Whether the gang is tried on nodes: a tenant can write pods of thousands of kinds, with thousands of
+    rules each, and each costs a pass over every node."""
     if len(gang.tasks) > MOST_KINDS and len({kind_of(task.template) for task in gang.tasks}) > MOST_KINDS:
         return False
     return all(is_evaluated(task.template) for task in gang.tasks)
@@ -238,7 +238,7 @@ def in_turn(turn: JobTurn, out: Container[int]) -> Iterator[tuple[int, PodSet]]:
 
 
 class NodeSeats:
-    """Nodes for equal pods, the fullest first."""
+    """Nodes for equal pods, the fullest node first."""
 
     def __init__(self, rooms: FreeCapacity, template: PodTemplate, among: frozenset[str] | None) -> None:
         self._rooms, self._template, self._among = rooms, template, among
@@ -261,7 +261,7 @@ class NodeSeats:
 
 
 def gangs_ahead(turn: JobTurn, others: Iterable[JobTurn], world: VolcanoSession) -> list[VolcanoGang]:
-    """Jobs of the same queue that wait, and whose turn is before it, in order."""
+    """Jobs of the same queue that wait and are ahead of it, in order."""
     own = job_key(turn, world.config, world.total)
     keyed = (
         (job_key(each, world.config, world.total), each.gang)

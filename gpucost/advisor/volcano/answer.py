@@ -1,4 +1,4 @@
-"""One answer for one gang: the walk through Volcano's session, and the first thing that holds it."""
+"""One answer for one gang: a walk through Volcano's session up to the first thing that holds it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class VolcanoAnswer:
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
     until: str = ""
-    """What it waits for where that is not that others end (``nodes are ready``)."""
+    """What it waits for where that is not the end of other jobs (``nodes are ready``)."""
     partly: str = ""
     """Where not all of its pods start at once: with how many (``starts with 1 of 3 pods``)."""
 
@@ -97,7 +97,7 @@ def volcano_answer(gang: VolcanoGang, world: VolcanoSession) -> VolcanoAnswer:
 
 
 class _Walk:
-    """The layers in order; each gives an answer or lets the next one speak."""
+    """The layers in order; each gives an answer or leaves it to the next."""
 
     def __init__(self, gang: VolcanoGang, world: VolcanoSession) -> None:
         self.gang, self.world, self.config = gang, world, world.config
@@ -151,7 +151,7 @@ class _Walk:
         return replace(found, until=until(nodes.values()))
 
     def _at_a_glance(self) -> VolcanoAnswer | None:
-        """What needs no look at other jobs."""
+        """The answers that need no other jobs."""
         gang, state = self.gang, self.world.overview.state
         if gang.queue not in self.world.queues:
             return self._no_queue(state.is_unread("volcano_queues"))
@@ -336,7 +336,8 @@ class _Walk:
         return self._of(decision, SchedulingLayer.PLACEMENT, "NotEnoughTasks", says, [found])
 
     def _refused(self, refusal: QueueRefusal) -> VolcanoAnswer:
-        """A queue that is held back by what the cluster has, and by nothing of its own, has quota enough."""
+        """The answer for a queue's refusal. A queue that is limited only by what the cluster has, and by
+        nothing of its own, has enough quota."""
         says, evidence = refused_says(refusal, self.gang), self._evidence(refusal)
         if refusal.reason == "Overcommit":
             return self._of(
@@ -383,7 +384,8 @@ class _Walk:
         )
 
     def in_doubt(self, answer: VolcanoAnswer) -> VolcanoAnswer:
-        """Unknown where what is not followed could change it; the rules' own answer becomes a reason."""
+        """Unknown where a rule that is not followed could change it; the rules' own answer
+        becomes a reason."""
         doubts = (
             self.gaps.doubts if answer.decision in (SchedulingDecision.NOW, SchedulingDecision.WAITS) else ()
         )

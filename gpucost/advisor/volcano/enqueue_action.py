@@ -1,13 +1,11 @@
-"""Whose turn it is: queues and jobs in the order of the configured plugins.
+"""The action enqueue: in which order jobs are asked to enter, and which the plugins let in.
 
-Sources: volcano, pkg/scheduler/framework/session_plugins.go (QueueOrderFn, JobOrderFn), plugins priority,
-gang and drf, v1.15.1. Plugins are asked in the order of their tiers; the first that sees a difference
-decides, then the older one goes first, then the smaller uid.
+Order: volcano, pkg/scheduler/framework/session_plugins.go (QueueOrderFn, JobOrderFn), plugins priority, gang
+and drf, v1.15.1. Plugins are asked in the order of their tiers; the first that sees a difference decides,
+then the older one goes first, then the smaller uid.
 
-Who is let in: the action enqueue, and the votes of overcommit and of the quota plugin.
-
-Sources: volcano, pkg/scheduler/actions/enqueue/enqueue.go, plugins/overcommit/overcommit.go,
-framework/session_plugins.go (JobEnqueueable), v1.15.1.
+Votes of overcommit and of the quota plugin: volcano, pkg/scheduler/actions/enqueue/enqueue.go,
+plugins/overcommit/overcommit.go, framework/session_plugins.go (JobEnqueueable), v1.15.1.
 """
 
 from __future__ import annotations
@@ -35,7 +33,8 @@ SortKey: TypeAlias = tuple[float | str, ...]
 
 @dataclass
 class JobTurn:
-    """A job while a session runs: what it has got. ``ready`` and ``left`` are pods by place in its tasks."""
+    """A job while a session runs, with what it was given. ``ready`` and ``left`` are pods by place in its
+    tasks."""
 
     gang: VolcanoGang
     least: int
@@ -88,8 +87,8 @@ OrderKey: TypeAlias = tuple[SortKey, SortKey]
 
 
 class EnqueueVotes:
-    """What the plugins say of one job after another, while those that are let in take their place. ``idle``
-    is what overcommit has to give (``idle_of``), ``promised`` what it has reserved; queues are changed."""
+    """The plugins' answers for one job after another, while those that are let in count. ``idle`` is what
+    overcommit has to give (``idle_of``), ``promised`` what it has reserved; queues are changed."""
 
     def __init__(
         self, config: VolcanoConfig, queues: SessionQueues, idle: ResourceAmounts, promised: ResourceAmounts
@@ -120,8 +119,8 @@ class EnqueueVotes:
         return None
 
     def takes(self, gang: VolcanoGang) -> bool:
-        """Lets it in, if nobody refuses it. While jobs are only let in, who was refused stays refused, and
-        with it everybody who asks the same queue, or the whole cluster, for the same."""
+        """Lets it in, if no plugin refuses it. While jobs are only let in, a refused job stays refused, and
+        with it every job that asks the same queue, or the whole cluster, for the same."""
         alike = gang.minimum_key
         if alike in self._refused or (gang.queue, alike) in self._refused:
             return False
@@ -155,7 +154,7 @@ def idle_of(config: VolcanoConfig, total: ResourceAmounts, used: ResourceAmounts
 @dataclass(frozen=True)
 class EnqueueLine:
     """All that wait to be let in, in the order in which they are asked, and how one run of the action ends
-    for them. A job that is refused keeps nobody back. Jobs of queues that do not exist are not asked."""
+    for them. A job that is refused holds back no other. Jobs of queues that do not exist are not asked."""
 
     places: Sequence[OrderKey]
     gangs: Sequence[VolcanoGang]
@@ -184,8 +183,9 @@ class EnqueueLine:
     def with_one(
         self, gang: VolcanoGang, place: OrderKey, votes: EnqueueVotes
     ) -> tuple[QueueRefusal | None, list[VolcanoGang]]:
-        """Why a job that joins it is refused, None where it is let in; and who else is let in then. Only who
-        was let in without it is asked again, until one of them is refused because of it."""
+        """Why a job that joins it is refused, None where it is let in; and the other jobs that
+        are let in then. Only jobs that were let in without it are asked again, until one of them
+        is refused because of it."""
         at = bisect_left(self.places, place)
         found = [self.gangs[each] for each in self.taken if each < at]
         for each in found:

@@ -1,4 +1,4 @@
-"""Who would have to leave: the actions preempt and reclaim, for one gang that found no room.
+"""Evictions: the actions preempt and reclaim, for one gang that found no room.
 
 Sources: volcano, pkg/scheduler/actions/preempt/preempt.go and reclaim/reclaim.go,
 framework/session_plugins.go (Preemptable, Reclaimable, BuildVictimsPriorityQueue), plugins priority, gang,
@@ -42,7 +42,8 @@ _Vote = Callable[[ResourceAmounts, Sequence[EvictionCandidate]], list[EvictionCa
 
 
 class EvictionAction:
-    """One action for one gang. ``chosen`` are its victims, in order, ``notes`` who decided it."""
+    """One action for one gang. ``chosen`` are its victims, in order, ``notes`` the plugins that
+    decided it."""
 
     def __init__(
         self, action: str, world: VolcanoSession, queues: SessionQueues, rooms: FreeCapacity, turn: JobTurn
@@ -58,8 +59,8 @@ class EvictionAction:
         self._job_keys: dict[str, SortKey] = {}
 
     def run(self) -> bool:
-        """Whether the gang would be complete once its victims are gone; else nobody is evicted. Leaves rooms
-        and queues as they were then, so that no second action may follow on them."""
+        """Whether the gang would be complete once its victims are gone; if not, no pod is evicted. Leaves
+        rooms and queues as they were then, so that no second action may follow on them."""
         if self._action == RECLAIM and self._queues.overused(self._gang.queue):
             return False
         out: set[int] = set()
@@ -101,7 +102,7 @@ class EvictionAction:
         """As few as make room, in order; None where the node cannot have it."""
         rooms, name = self._rooms, self._rooms.name(at)
         offered = [each for each in self._by_node.get(name, ()) if self._is_offered(each)]
-        # Plugins see them in any order (a map's); sessions repeat until one suits.
+        # Plugins get them in any order (a map's); sessions repeat until one suits.
         offered.sort(key=self._victim_key, reverse=True)
         agreed = self._agreed(asked, offered)
         mark, wanted, taken = rooms.mark(), positive(template.requests), list[EvictionCandidate]()
@@ -120,7 +121,8 @@ class EvictionAction:
         return found
 
     def _queue_takes(self, asked: ResourceAmounts, freed: ResourceAmounts) -> bool:
-        """preempt also makes room in the queue itself; reclaim has asked before."""
+        """Whether the queue takes the pod. preempt also makes room in the queue itself; reclaim has checked
+        before."""
         if self._action == RECLAIM:
             return True
         name = self._gang.queue
@@ -277,7 +279,7 @@ class EvictionAction:
 
 
 def _conforming(_asked: ResourceAmounts, offered: Sequence[EvictionCandidate]) -> list[EvictionCandidate]:
-    """Not what the cluster itself needs."""
+    """Without pods that the cluster itself needs."""
     return [
         each
         for each in offered

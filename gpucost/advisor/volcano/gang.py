@@ -1,4 +1,4 @@
-"""One gang as Volcano's scheduler sees it: a PodGroup with its tasks, made or still to be made."""
+"""One gang as Volcano's scheduler sees it: a PodGroup with its tasks, already made or still to be made."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class VolcanoGang:
     """``tasks`` are the pods that have no node yet; ``ready`` says how many of each task have one or
     succeeded, ``allocated`` what these hold and ``nodes`` where. ``min_task_member`` is by task.
 
-    ``min_resources`` is None where the PodGroup says none. ``topology`` is as of ``PodGroup.topology``.
+    ``min_resources`` is None where the PodGroup states none. ``topology`` is as of ``PodGroup.topology``.
     ``phase`` is empty for one that is not submitted. ``unread`` are settings that change its fate and that
     gpucost does not follow. ``subject`` is (kind, uid) of the job it stands for. ``group`` is the name of its
-    PodGroup where somebody wrote one, empty where a controller will make it; ``is_group_missing`` says that
-    its pods name one which is nowhere.
+    PodGroup where one was written by hand, empty where a controller will make it; ``is_group_missing`` says
+    that its pods name one which does not exist.
     """
 
     namespace: str
@@ -69,12 +69,12 @@ class VolcanoGang:
 
     @property
     def about(self) -> str:
-        """The object that says its minimum, for evidence."""
+        """The object that states its minimum, for evidence."""
         return f"podgroup/{self.group}" if self.group else f"job/{self.name}"
 
     @property
     def minimum_field(self) -> str:
-        """The field that says it."""
+        """The field that states it."""
         return "spec.minMember" if self.group else "spec.minAvailable"
 
     @property
@@ -88,7 +88,7 @@ class VolcanoGang:
 
     @cached_property
     def minimum(self) -> ResourceAmounts:
-        """Its minResources as they count; nothing where it says none."""
+        """Its minResources as they count; nothing where it states none."""
         return counted(self.min_resources or {})
 
     @cached_property
@@ -149,9 +149,9 @@ def gang_of_manifest(
     manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]] | None = None
 ) -> VolcanoGang:
     """A job that is about to be submitted. A Volcano job names its minimum, or all its pods are needed; plain
-    pods under Volcano's scheduler that name a PodGroup, in the same file or in the cluster, join it. Others
-    are each other's equals: one suffices unless an annotation says more
-    (volcano, pkg/controllers/podgroup/pg_controller_handler.go, v1.15.1).
+    pods under Volcano's scheduler that name a PodGroup, in the same file or in the cluster, join it. In
+    others any single pod suffices, unless an annotation asks for more (volcano,
+    pkg/controllers/podgroup/pg_controller_handler.go, v1.15.1).
 
     ``members`` are pods that exist, by the uid of their PodGroup.
     """
@@ -269,12 +269,13 @@ def gang_of_group(
 
 
 def task_of(pod: Pod) -> str:
-    """The task that a pod says it is of, empty for none."""
+    """The task that a pod's label or annotation names, empty for none."""
     return pod.meta.labels.get(TASK) or pod.meta.annotations.get(TASK, "")
 
 
 def _waiting(pods: Iterable[Pod]) -> tuple[PodSet, ...]:
-    """Pods without a node, equal ones of a task together. Those that are gated wait for somebody else."""
+    """Pods without a node, equal ones of a task together. Those that are gated wait for another
+    controller."""
     kinds: dict[object, tuple[str, PodTemplate, int]] = {}
     for pod in pods:
         if pod.is_bound or pod.has_ended or pod.is_gated:

@@ -18,7 +18,7 @@ from gpucost.cluster.objects.volcano import HyperNode
 PLUGIN = "network-topology-aware"
 HARD = "hard"
 MOST_PATTERN = 256
-"""Characters of a pattern that is evaluated."""
+"""The longest pattern that is evaluated, in characters."""
 _QUANTIFIERS = re.compile(r"(?<!\\)[*+?{]")
 _GROUPS = re.compile(r"\(\?[^:iP]|\\[1-9]")
 MOST_QUANTIFIERS = 4
@@ -27,8 +27,8 @@ MOST_QUANTIFIERS = 4
 @dataclass(frozen=True, slots=True)
 class HyperNodeDomains:
     """What a gang may use: ``allowed`` are sets of nodes, the narrowest tiers first, each with its HyperNode
-    and tier; None where it may use any node. ``notes`` say what was taken for granted, ``wrong`` why no
-    HyperNode can do. ``field`` is where the limit stands."""
+    and tier; None where it may use any node. ``notes`` are assumptions, ``wrong`` is why no HyperNode will
+    do. ``field`` is where the limit stands."""
 
     allowed: tuple[tuple[str, int, frozenset[str]], ...] | None
     notes: tuple[str, ...] = ()
@@ -118,8 +118,8 @@ def _labelled(labels: Mapping[str, str], selector: str) -> bool:
 
 
 def _pattern(text: str) -> re.Pattern[str] | None:
-    """None for one that Go would not take, or that could take for ever here: Go's expressions are searched
-    in linear time, Python's are not."""
+    """The compiled pattern; None for one that Go would not accept, or that could take for ever here: Go
+    searches in linear time, Python does not."""
     if len(text) > MOST_PATTERN or len(_QUANTIFIERS.findall(text)) > MOST_QUANTIFIERS or _GROUPS.search(text):
         return None
     if re.search(r"\)[*+{?]", text) and len(_QUANTIFIERS.findall(text)) > 1:

@@ -1,8 +1,7 @@
-"""Queues that are given what they deserve, flat or in a tree.
+"""What queues deserve: by weight (plugin proportion), or as configured, flat or in a tree (plugin capacity).
 
-Source: volcano, pkg/scheduler/plugins/capacity/capacity.go, v1.15.1.
-
-What queues deserve by weight (volcano, pkg/scheduler/plugins/proportion/proportion.go, v1.15.1).
+Sources: volcano, pkg/scheduler/plugins/proportion/proportion.go and
+pkg/scheduler/plugins/capacity/capacity.go, v1.15.1.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def capability(queue: VolcanoQueue) -> dict[str, float]:
 
 
 def not_guaranteed(total: ResourceAmounts, guarantees: ResourceAmounts) -> dict[str, float]:
-    """What of the cluster is guaranteed to nobody."""
+    """What of the cluster is not guaranteed to any queue."""
     return exceeding(total, guarantees)
 
 
@@ -85,7 +84,7 @@ def deserved(total: ResourceAmounts, claims: Iterable[QueueClaim]) -> dict[str, 
         for share in open_:
             for at, taken in enumerate(share.take(before, weights)):
                 remaining[at] -= taken
-        # Guarantees above what the cluster has leave less than nothing, which nobody can be given.
+        # Guarantees above what the cluster has leave less than nothing, which cannot be given out.
         remaining = [max(0.0, amount) for amount in remaining]
         open_ = [share for share in open_ if not share.is_done]
         rounds += 1

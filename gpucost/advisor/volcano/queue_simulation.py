@@ -1,6 +1,6 @@
-"""Volcano's queues while time goes by: who starts when others end. For the simulation of waits.
+"""Volcano's queues over time: which jobs start when others end. For the simulation of waits.
 
-Nobody is evicted in it. What queues deserve by weight stays as it is when all that wait are let in.
+No pod is evicted in it. What queues deserve by weight stays as it is when all waiting jobs are let in.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from gpucost.cluster.objects.pods import Pod, PodTemplate
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
 
 MOST_RIVALS = 200
-"""Jobs that wait beside it. Where there are more, only those of its queue, and of queues under the same
-ancestors, are followed, the first of them in order."""
+"""Jobs that wait beside the target. Where there are more, only those of its queue, and of queues under the
+same ancestors, are followed, the first of them in order."""
 
 
 @dataclass
@@ -144,7 +144,7 @@ class SimulationStage:
 
 class VolcanoDiscipline:
     """As ``gpucost.advisor.wait.simulation.QueueDiscipline``: after each end, those that wait are let in and
-    tried on nodes, in order; nobody holds others up."""
+    tried on nodes, in order; no job holds up others."""
 
     def __init__(self, stage: SimulationStage) -> None:
         self._stage, world = stage, stage.world
@@ -222,7 +222,7 @@ class VolcanoDiscipline:
         self._changed_use(held, 1)
 
     def _changed_use(self, held: JobHoldings, sign: int) -> None:
-        """What overcommit has to give grows with what is free."""
+        """Updates what overcommit has to give, which grows with what is free."""
         idle = dict(self._votes.idle)
         for _, requests, count in held.seats:
             add_to(idle, times(requests, sign * count))

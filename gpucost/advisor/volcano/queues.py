@@ -1,7 +1,4 @@
-"""Queues in one session of the scheduler, and what the quota plugins say of them.
-
-Sources: volcano, pkg/scheduler/plugins/proportion/proportion.go and plugins/capacity/capacity.go, v1.15.1.
-"""
+"""Queues in one session of the scheduler, and the decisions of the quota plugins about them."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from gpucost.cluster.views.node_fit import PODS
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
 
 OPEN = ("Open", "")
-"""States in which a queue takes jobs; a queue whose status nobody wrote counts as open."""
+"""States in which a queue takes jobs; a queue without a status counts as open."""
 
 
 class QueueRefusal(NamedTuple):
@@ -108,7 +105,7 @@ class QueueAttr:
 
 
 class QueueOverlay(Mapping[str, QueueAttr]):
-    """Queues of which each is copied when it is first looked at: a question touches few of many."""
+    """Queues, each of which is copied when it is first used: a question touches few of many."""
 
     def __init__(self, base: Mapping[str, QueueAttr]) -> None:
         self._base = base
@@ -157,9 +154,9 @@ def reserved(gang: VolcanoGang) -> ResourceAmounts:
 
 
 class SessionQueues:
-    """Queues by name, without any plugin that limits them: whatever nodes have, jobs may take.
+    """Queues by name, without any plugin that limits them: jobs may take all that nodes have.
 
-    ``proportion`` and ``capacity`` refine it.
+    ``ProportionQueues`` and ``CapacityQueues`` refine it.
     """
 
     def __init__(
@@ -230,7 +227,7 @@ class SessionQueues:
 
 
 class ProportionQueues(SessionQueues):
-    """The plugin proportion: nobody gets above what the weights give."""
+    """The plugin proportion: no queue gets more than the weights give."""
 
     def enqueueable(self, gang: VolcanoGang) -> QueueRefusal | None:
         closed = self._closed(gang.queue)

@@ -1,6 +1,6 @@
-"""What an answer says, and the fields it rests on.
+"""Sentences and evidence of an answer, and what no waiting helps against.
 
-What no waiting helps against: a gang that would not start on an empty cluster either.
+``impossible`` finds a gang that would not start on an empty cluster either.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gpucost.domain import text
 
 CONFIG = "configmap/volcano-scheduler-configmap"
 MOST_NAMED = 3
-"""Things that one sentence names; how many more there are is said."""
+"""Names in one sentence; the number of the others is given."""
 
 
 def amount(resource: str, value: float) -> str:
-    """As a person says it: cores, GiB, units."""
+    """An amount as a person writes it: cores, GiB, units."""
     if value == INFINITE:
         return f"any amount of {resource}"
     if is_bytes(resource):
@@ -121,7 +121,7 @@ def refused_says(refusal: QueueRefusal, gang: VolcanoGang) -> str:
 
 
 def left_of(limit: ResourceAmounts, used: ResourceAmounts, asked: ResourceAmounts) -> dict[str, int]:
-    """Whole units that are left of a limit, of what is asked; nothing is said where there is no limit."""
+    """Whole units that are left of a limit, of what is asked; resources without a limit are left out."""
     found = {}
     for key in sorted(asked):
         most = limit.get(key, 0.0)

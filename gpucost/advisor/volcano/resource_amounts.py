@@ -34,7 +34,7 @@ def _is_counted(resource: str) -> bool:
 
 
 def slack(resource: str) -> float:
-    """Less than so much is nothing."""
+    """The amount below which a resource counts as nothing."""
     return 0.1 if resource in (CPU, MEMORY) else 0.0001
 
 

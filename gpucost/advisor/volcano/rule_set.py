@@ -1,4 +1,4 @@
-"""Which rules were restated, and what of a scheduler's configuration is not among them."""
+"""Which rules were restated, and which parts of a scheduler's configuration are not followed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpucost.cluster.objects.scheduler_config import VolcanoConfig
 VERSION = "1.15.1"
 RELEASE = "1.15"
 FOLLOWED = frozenset({"priority", "gang", "conformance", "overcommit", "drf", "proportion", "capacity"})
-"""Plugins whose say is restated; ``predicates`` as far as node fit is."""
+"""Plugins whose decisions are restated; ``predicates`` as far as node fit is."""
 NO_VOTE = frozenset(
     {
         *("predicates", "nodeorder", "binpack", "network-topology-aware", "task-topology"),
@@ -30,8 +30,8 @@ DEVICES = "deviceshare"
 
 @dataclass(frozen=True, slots=True)
 class RuleGaps:
-    """``doubts`` make every answer but "never" a guess, ``vetoes`` every "now"; ``drift`` says both, and what
-    else of the cluster differs from the rules."""
+    """``doubts`` make every answer but "never" a guess, ``vetoes`` every "now"; ``drift`` holds both, and the
+    other differences of the cluster from the rules."""
 
     doubts: tuple[str, ...]
     vetoes: tuple[str, ...]
@@ -80,6 +80,7 @@ def gaps(config: VolcanoConfig, gang: VolcanoGang) -> RuleGaps:
 
 
 def flag(config: VolcanoConfig, plugin: str, name: str, default: bool) -> bool:
-    """A switch of a plugin (``enablePreemptable``), read from its arguments, where nothing else says it."""
+    """A switch of a plugin (``enablePreemptable``), read from its arguments; ``default`` where these do not
+    set it."""
     text = config.arguments.get(plugin, {}).get(name, "").lower()
     return text == "true" if text in ("true", "false") else default

@@ -1,8 +1,7 @@
 """One session of the scheduler: all its jobs and queues, as a snapshot has them.
 
-A job among all others in the next session: whether it is let in, who else is, and the queues then.
-
-Pods that Volcano may evict.
+``enter`` puts a job among all others in the next session: whether it is let in, which others are, and the
+queues then. ``running`` are the pods that Volcano may evict.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class VolcanoSession:
 
     @cached_property
     def settled(self) -> Mapping[str, Mapping[str, VolcanoGang]]:
-        """Jobs that were let in, by queue and uid: what they hold does not depend on who asks."""
+        """Jobs that were let in, by queue and uid: what they hold is the same for every question."""
         found: dict[str, dict[str, VolcanoGang]] = {}
         for uid, gang in self.gangs.items():
             if not gang.is_pending:
@@ -174,7 +173,7 @@ class VolcanoSession:
 
     @cached_property
     def before(self) -> SessionQueues:
-        """The queues before anybody is let in. To be copied."""
+        """The queues before any job is let in. To be copied."""
         return self.queues_of(self.pending)
 
     @cached_property
@@ -202,7 +201,7 @@ class VolcanoSession:
 
     @cached_property
     def after(self) -> SessionQueues:
-        """The queues once those are let in that are let in next. To be copied."""
+        """The queues once the next jobs are let in. To be copied."""
         return self.queues_of(self.entered.get(gang.uid, gang) for gang in self.pending)
 
     @cached_property
@@ -360,14 +359,14 @@ class SessionEntry:
 
 
 def queues_before(gang: VolcanoGang, world: VolcanoSession) -> SessionQueues:
-    """The queues while it waits to be let in. To be copied."""
+    """The queues while the gang waits to be let in. To be copied."""
     if _is_known(gang, world) or (not gang.uid and gang.queue in world.before.present):
         return world.before
     return world.queues_of([*_others(gang, world), gang], gang.uid)
 
 
 def enter(gang: VolcanoGang, world: VolcanoSession) -> SessionEntry:
-    """Of a job that is new nothing is worked out again that does not depend on it."""
+    """Enters a job. For a new job only what depends on it is worked out again."""
     if _is_known(gang, world):
         return _of_known(gang, world)
     others = _others(gang, world)

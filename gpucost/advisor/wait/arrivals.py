@@ -1,4 +1,4 @@
-"""Who will be submitted while one waits: a stretch of the past, played again."""
+"""Jobs that will be submitted during a wait: a stretch of the past, replayed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def as_before(past: Sequence[JobArrival], span_ms: int, horizon_ms: int) -> JobA
     """Each sample begins somewhere else in the ``span_ms`` of ``past`` (``at_ms`` from its start), and plays
     on for ``horizon_ms``, from the start again where it comes to the end. So bursts and sizes stay.
 
-    Only those matter that overtake whoever is asked about; leave the others out. The ids of a second round
-    end in ``#2``. Raises InputError where the past does not lie within its span.
+    Only jobs that overtake the target matter; leave the others out. The ids of a second round end in ``#2``.
+    Raises InputError where the past does not lie within its span.
     """
     if span_ms < 1:
         raise InputError("span_ms", span_ms, "milliseconds above 0")

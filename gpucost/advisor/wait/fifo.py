@@ -65,7 +65,7 @@ class FifoNodes:
 
 class FifoDiscipline:
     """``waiting`` in the order of submission. Strict: the first of a queue that does not fit holds all behind
-    it in its queue, never another queue. With ``backfills`` everyone who fits starts, in order.
+    it in its queue, never another queue. With ``backfills`` every job that fits starts, in order.
 
     ``later`` holds those that may arrive, by id.
     """
@@ -90,7 +90,7 @@ class FifoDiscipline:
         self._later = later or {}
 
     def start(self, _now_ms: int, ended: Sequence[str], arrived: Sequence[str], /) -> Sequence[str]:
-        """See ``simulate.Discipline``."""
+        """See ``QueueDiscipline`` in ``gpucost.advisor.wait.simulation``."""
         for id in ended:
             self._nodes.give_back(self._held.pop(id))
         for id in arrived:
@@ -98,7 +98,7 @@ class FifoDiscipline:
         return self._all_that_may()
 
     def placement(self, id: str) -> FifoPlacement:
-        """Where one that started and has not ended is. Raises KeyError for others."""
+        """Where a job that started and has not ended is placed. Raises KeyError for others."""
         return self._held[id]
 
     def _join(self, ask: FifoJob) -> None:
@@ -106,8 +106,8 @@ class FifoDiscipline:
         self._submitted += 1
 
     def _all_that_may(self) -> list[str]:
-        """In the order of submission, by the heads of lines: who asks for as much as one that did not fit
-        does not fit either."""
+        """The jobs that start now, in the order of submission, by the heads of queues: a job that asks for as
+        much as one that did not fit does not fit either."""
         started: list[str] = []
         heads = [(line[0], key) for key, line in self._lines.items() if line]
         heapq.heapify(heads)
@@ -146,5 +146,5 @@ def fifo(
     backfills: bool = False,
     later: Mapping[str, FifoJob] | None = None,
 ) -> Callable[[], FifoDiscipline]:
-    """Makes one discipline after the other, each as of now."""
+    """Makes one discipline after the other, each in the state of now."""
     return lambda: FifoDiscipline(FifoNodes(nodes, gpus_per_node), running, waiting, backfills, later)

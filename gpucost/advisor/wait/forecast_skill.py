@@ -1,25 +1,26 @@
-"""A simulated wait, corrected by what became of the waits foretold before it.
+"""A simulated wait, corrected by the outcomes of earlier predictions.
 
 The simulation knows the queue, and nothing of a change of regime: jobs that run longer all at once, or a
-queue that drains faster than ever. So it is one of three predictors. The others are how long the last of the
-same queue and size waited, or the oldest that waits still where that is longer; and the mean of the queue's
-waits. The simulation is believed up to twice the longest wait that the queue has seen: a queue that is
-blocked is let go at once, where the simulation lets it go one by one. The middle is the weighted power mean
-of the three with exponent one half: between the arithmetic one, which a single absurd guess carries off, and
-the geometric one, which is too low. A weight is the inverse root of the discounted absolute error, so that
-nobody wins for ever; all weigh the same before any is known. Who waits still counts as soon as it waits
-longer than a predictor said, by as much as is certain; and once it waits longer than it was told it lifts the
-middle, to the largest guess at most.
+queue that drains faster than ever. So it is one of three predictors. The others are how long the last job of
+the same queue and size waited, or the oldest that still waits where that is longer; and the mean of the
+queue's waits. The simulation is believed up to twice the longest wait that the queue has seen: a queue that
+is blocked is released at once, where the simulation releases it job by job. The middle is the weighted power
+mean of the three with exponent one half: between the arithmetic one, which a single absurd guess dominates,
+and the geometric one, which is too low. A weight is the inverse root of the discounted absolute error, so
+that no predictor wins for ever; all weigh the same before any error is known. A job that still waits counts
+as soon as it waits longer than a predictor said, by as much as is certain; and once it waits longer than
+predicted it lifts the middle, to the largest guess at most.
 
 The range is the simulation's own, laid around that middle, and stretched so far that as many of the last
 outcomes lie outside on each side as should: one in ten, or what made it one in ten so far (adaptive conformal
-inference: Gibbs and Candès 2021, arXiv 2106.00184). So in the long run it holds as often as it says. Who
-waits longer than it was told is an outcome already, at what it has waited so far: in a burst little ends.
+inference: Gibbs and Candès 2021, arXiv 2106.00184). So in the long run it holds as often as it claims. A job
+that waits longer than predicted is an outcome already, at what it has waited so far: in a burst few waits
+end.
 
-Learnt is only from waits that ended before the question, and from how long others have waited by then. The
+It learns only from waits that ended before the question, and from how long others have waited by then. The
 constants were set on October and November of the Philly trace (benchmarks/waits.py has the other months).
 
-How often the ranges given so far held: counting only.
+``calibration`` counts how often the ranges given so far held.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 
 LEAST_DECIDED = 10
-"""Foretold waits of a queue that have to be over before it speaks for itself; until then all queues do. For
-the width of the range those of all queues count as so many of its own."""
+"""Predicted waits of a queue that have to be over before its own outcomes are used; until then those of all
+queues are. For the width of the range those of all queues count as so many of its own."""
 
 HALF_LIFE_MS = 3 * DAY_MS
 """An error counts half of one that is three days newer."""
@@ -44,22 +45,22 @@ SHARPNESS = 0.5
 MOST_TIMES_LONGEST = 2
 """The simulation is believed up to so many times the longest wait of the queue, over or not."""
 LIFT = 0.6
-"""Of the middle, as a logarithm, where all that wait still wait longer than they were told..."""
+"""Of the middle, as a logarithm, where all that still wait wait longer than predicted..."""
 LIFT_NEEDS = 3
 """...and there are many more of them than these."""
 MOST_PENDING = 50
-"""Those that wait still of which the longest are looked at, so that a burst costs no more."""
+"""The longest of those that still wait are examined, at most so many, so that a burst costs no more."""
 
 OUTSIDE = 0.1
 """The share that is to lie below p10, and above p90."""
 AIM_OUTSIDE = 0.093
-"""Somewhat less than that: of what was not over when it was asked more lies outside than of what was."""
+"""Somewhat less than that: of waits that were not over when they were predicted, more lie outside."""
 OUTSIDE_STEP = 0.05
 LEAST_OUTSIDE, MOST_OUTSIDE = 0.005, 0.5
 LAST_SCORES = 100
 FIRST_STRETCH = 1.2
-"""The range where nothing is known, in simulated ranges: alone these held 69 to 87 % in the months that this
-was set on. It counts as one outcome on each side."""
+"""The range where nothing is known yet, in simulated ranges: unstretched ones held 69 to 87 % in the months
+that this was set on. It counts as one outcome on each side."""
 LEAST_STRETCH, MOST_STRETCH = 0.01, 8.0
 LEAST_SPREAD = 0.3
 """Of the logarithm, on each side: the simulation may be sure of what is wrong."""
@@ -69,13 +70,13 @@ _SCALE_MS = MINUTE_MS
 _PREDICTORS = 3
 _Guesses = tuple[float, ...]
 _Weighted = tuple[float, float]
-"""A score and what it counts."""
+"""A score and its weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastWait:
     """A wait that was asked about, and how it ended: ``started_ms``, or ``gone_ms`` without a start, or
-    neither. ``simulated`` is what the simulation alone said, None where it was not asked: then only the wait
+    neither. ``simulated`` is the range of the simulation alone, None where there was none: then only the wait
     is learnt from."""
 
     id: str
@@ -90,7 +91,7 @@ class PastWait:
 
 @dataclass(frozen=True, slots=True)
 class SkilledRange:
-    """``range`` is to be told. ``decided`` foretold waits stand behind it, of ``queue`` or (empty) of all
+    """``range`` is the range to give. It rests on ``decided`` predicted waits, of ``queue`` or (empty) of all
     queues; 0: none was over, and the range is widened."""
 
     range: WaitRange
@@ -117,7 +118,8 @@ class _Band:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """``low`` and ``high`` are the scores of what was told."""
+    """A prediction whose wait is not over. ``low`` and ``high`` are the scores of the range that
+    was given."""
 
     asked_ms: int
     guesses: _Guesses
@@ -126,13 +128,13 @@ class _Pending:
     high: float
 
     def score(self, at_ms: int) -> float:
-        """The least that it can come to; above 0 it waits longer than the middle said."""
+        """The least score that it can end with; above 0 it waits longer than the middle predicted."""
         return self.band.score(at_ms - self.asked_ms)
 
 
 @dataclass(slots=True)
 class _Record:
-    """Of one queue, or of all."""
+    """The outcomes of one queue, or of all."""
 
     by_size: dict[int, int] = field(default_factory=dict)
     last_ms: int = 0
@@ -164,7 +166,7 @@ class _Record:
         self.scores.append(was.band.score(waited_ms))
 
     def oldest_ms(self, gpus: int, at_ms: int) -> int:
-        """How long the oldest of a size has waited; 0 where none does."""
+        """How long the oldest job of a size has waited, in ms; 0 where none waits."""
         asked_ms = next(iter(self.waiting.get(gpus, {}).values()), at_ms)
         return at_ms - asked_ms
 
@@ -173,7 +175,7 @@ class _Record:
 
 
 class WaitSkill:
-    """Learns as waits end; a range is given from what is known by then. Tell it in the order of time."""
+    """Learns as waits end; a range is worked out from what is known by then. Call it in the order of time."""
 
     def __init__(self) -> None:
         self._all = _Record()
@@ -183,12 +185,13 @@ class WaitSkill:
     def foretell(
         self, queue: str, gpus: int, at_ms: int, simulated: WaitRange, horizon_ms: int
     ) -> SkilledRange:
-        """What to tell of a wait that the simulation says ``simulated`` of, asked about ``at_ms``."""
+        """The range to give for a wait that the simulation predicts as ``simulated``, asked about at
+        ``at_ms``."""
         return self._told(queue, gpus, at_ms, simulated, horizon_ms)[0]
 
     def asked(self, past: PastWait) -> SkilledRange | None:
-        """The same, and it is remembered until it is over. None without a simulation: then only that it waits
-        is remembered."""
+        """The same, and the prediction is remembered until the wait is over. None without a simulation: then
+        only that the job waits is remembered."""
         found = None
         own = self._record(past.queue)
         if past.simulated is not None:
@@ -266,7 +269,7 @@ class WaitSkill:
             record.waited(past.gpus, waited_ms)
 
     def gone(self, past: PastWait) -> None:
-        """It left without a start: nobody knows how long it would have waited."""
+        """The job left without a start: how long it would have waited is not known."""
         own = self._record(past.queue)
         own.pending.pop(past.id, None)
         own.waiting.get(past.gpus, {}).pop(past.id, None)
@@ -296,7 +299,7 @@ def skill_of(waits: Iterable[PastWait]) -> WaitSkill:
 
 
 def corrected(wait: WaitEstimate, skill: WaitSkill | None, queue: str, gpus: int, at_ms: int) -> WaitEstimate:
-    """``wait`` with the range to tell, and where that is from. Without ``skill`` it is widened only."""
+    """``wait`` with the range to give, and its source. Without ``skill`` it is widened only."""
     if wait.simulated is None:
         return wait
     found = (skill or WaitSkill()).foretell(queue, gpus, at_ms, wait.simulated, wait.horizon_ms)
@@ -316,7 +319,7 @@ def corrected(wait: WaitEstimate, skill: WaitSkill | None, queue: str, gpus: int
 
 
 def _losses(record: _Record, pending: Sequence[_Pending], at_ms: int) -> list[float]:
-    """With what those that wait still are known to miss."""
+    """The errors of the predictors, with those that are already certain for jobs that still wait."""
     losses = list(record.loss)
     for each in pending:
         age_ms = at_ms - each.asked_ms
@@ -336,7 +339,7 @@ def _middle(guesses: _Guesses, losses: Sequence[float]) -> float:
 
 
 def _quantile(rising: Sequence[_Weighted], share: float) -> float:
-    """The first that at least ``share`` of the weight is not above."""
+    """The first value that at least ``share`` of the weight does not exceed."""
     least = share * sum(counts for _, counts in rising) - 1e-9
     reached = 0.0
     for score, counts in rising:
@@ -362,12 +365,13 @@ def _or(value: int | None, beyond: float) -> float:
 
 
 LEAST = 20
-"""Decided ranges that a queue needs to speak for itself; below it, all queues together do."""
+"""Decided ranges that a queue needs for figures of its own; below it, those of all queues
+together are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedRange:
-    """A range that was given, and what came of it: ``waited_ms`` so far, and whether it still waits.
+    """A range that was given, and its outcome: ``waited_ms`` so far, and whether the job still waits.
 
     ``p50_ms`` and ``p90_ms`` are None where they lay beyond the horizon. Raises InputError for negatives.
     """

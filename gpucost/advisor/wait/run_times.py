@@ -1,21 +1,19 @@
 """How long jobs run, learnt from those that ended.
 
-Like jobs are pooled from the narrowest group to the widest: team, name pattern and size class; team and
-name pattern; team and size class; team; size class; all. A group counts from three runs on. What it says of
-runs longer than what has passed is mixed with what the next wider one says, which counts as two runs of the
-group: many runs of its own drown it, and where it knows few runs that long, the wider one speaks.
+Similar jobs are pooled from the narrowest group to the widest: team, name pattern and size class; team and
+name pattern; team and size class; team; size class; all. A group counts from three runs on. Its estimate for
+runs longer than the elapsed time is mixed with that of the next wider group, which counts as two runs of the
+group: many runs of its own outweigh it, and where the group has few runs that long, the wider one prevails.
 
 Later runs count more: a run weighs half of one that is 40 runs newer in its group (160 in a team, 640 in a
 size class, 2,560 overall), and after four half-lives it is forgotten, so that memory is bounded.
 
-The cold start is free of scale: where nobody knows a run that long, what has passed is the median of what
-is left, P(left > r | e) = e / (e + r), with e at least ten minutes.
+The cold start is free of scale: where no run that long is known, the elapsed time is the median of what is
+left, P(left > r | e) = e / (e + r), with e at least ten minutes.
 
-What like jobs used of their GPUs: the input of suggestions about size.
-
-Job names without what only tells runs of one job apart.
-
-The last runs of a group of like jobs, and draws from them that are longer than what has passed.
+``RunTimePool`` holds the last runs of a group and draws from those that are longer than the elapsed time.
+``name_pattern`` is a job's name without the parts that only distinguish runs of one job. ``PastUse`` is what
+similar jobs used of their GPUs: the input of suggestions about size.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.time import MINUTE_MS
 
 HALF_LIVES = 4
-"""A pool keeps this many half-lives of runs: what is older weighs less than a sixteenth of the newest."""
+"""A pool keeps this many half-lives of runs: older ones weigh less than a sixteenth of the newest."""
 
 _LATER_IN = 50
-"""A table is made anew once a fiftieth of what the pool weighs has come in."""
+"""A table is made anew once a fiftieth of the pool's weight has been added."""
 
 _BELOW_ONE = 1.0 - 1e-9
 
@@ -94,7 +92,7 @@ class RunTimePool:
         self.learnt += not is_censored
 
     def table(self) -> RunTimeTable:
-        """As of the newest run; in large pools as of the newest but a fiftieth of their weight."""
+        """The table as of the newest run; in large pools it may lag by a fiftieth of their weight."""
         if self._table is None or self._new > min(len(self._runs), self._half_life) // _LATER_IN:
             self._table = self._made()
             self._new = 0
@@ -118,7 +116,7 @@ LONGEST = 63
 
 _SEPARATORS = re.compile(r"([-_.])")
 _DIGITS = re.compile(r"\d+")
-# What Kubernetes makes suffixes of: no vowels and no 0, 1, 3, so that no words come out
+# The characters of Kubernetes' suffixes: no vowels and no 0, 1, 3, so that no words come out
 # (kubernetes/apimachinery: pkg/util/rand/rand.go).
 _SUFFIX = re.compile(r"(?=.*[a-z])[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
 _SHORTEST_HASH = 5
@@ -152,7 +150,8 @@ def _part(part: str, is_first: bool) -> str:
 LEAST_RUNS = 3
 WIDER_COUNTS_AS = 2.0
 FLOOR_MS = 10 * MINUTE_MS
-"""What a job without history is taken to have run already: half of such end within ten minutes more."""
+"""The run time that a job without history is assumed to have behind it: half of such jobs end within ten
+minutes more."""
 
 MOST_GROUPS = 20_000
 """Beyond it, the group that learnt nothing for the longest is forgotten; wider ones still know its runs."""
@@ -171,7 +170,7 @@ _Key = tuple[str, ...]
 class PastRun:
     """One job that ended, or was observed until ``run_ms`` of run time and still ran (``is_censored``).
 
-    ``team`` is what its labels said, which anybody may write; ``owner`` whose it is by the team rules, empty:
+    ``team`` is from its labels, which any user may write; ``owner`` is the team by the team rules, empty:
     ``team``. Raises InputError for a negative run time or number of GPUs.
     """
 
@@ -199,7 +198,7 @@ def size_class(gpus: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LikeJobs:
-    """What is known of jobs like one. ``basis`` says of whom; ``runs`` is how many ended runs of the
+    """What is known of similar jobs. ``basis`` describes the group; ``runs`` is how many ended runs of the
     narrowest group were learnt, 0 without any history."""
 
     basis: str
@@ -207,7 +206,7 @@ class LikeJobs:
     tables: tuple[RunTimeTable, ...]
 
     def remaining_ms(self, elapsed_ms: int, uniform: float, at_most_ms: int | None = None) -> int:
-        """How much longer one runs that has run for ``elapsed_ms``: the draw that ``uniform`` in [0, 1)
+        """How much longer a job runs that has run for ``elapsed_ms``: the draw that ``uniform`` in [0, 1)
         points to, at least 1 and at most ``at_most_ms`` (what its deadline leaves)."""
         left = self._run_ms(elapsed_ms, uniform) - elapsed_ms
         if at_most_ms is not None and left > at_most_ms:
@@ -242,7 +241,7 @@ class LikeJobs:
 
 
 class RunTimes:
-    """Run times of like jobs. ``runs`` are in the order they ended, oldest first.
+    """Run times of similar jobs. ``runs`` are in the order they ended, oldest first.
 
     Runs that have not ended (``is_censored``) count as Kaplan and Meier have it. Give them only together with
     all runs that started when they did, in the order of their start: the last that ended and all that still
@@ -258,7 +257,7 @@ class RunTimes:
 
     def seen_by(self, teams: Collection[str]) -> RunTimes:
         """The same for readers of ``teams``: of groups of a team only those in which every run was theirs,
-        and those over all teams. What is learnt later is known to both."""
+        and those over all teams. What is learnt later is shared by both."""
         found = RunTimes()
         found._pools, found._owners = self._pools, self._owners
         found._readers = frozenset(teams)
@@ -313,7 +312,7 @@ def _groups(team: str, pattern: str, size: str) -> list[_Key]:
 
 
 def _says(key: _Key) -> str:
-    """How a group is named: ``of team vision named train-llm-* on 1 GPU``."""
+    """The description of a group: ``of team vision named train-llm-* on 1 GPU``."""
     match key:
         case ("all",):
             return "of all teams"
@@ -332,10 +331,10 @@ NO_HISTORY = RunTimes()
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """Of earlier runs of the same job, or of like ones. ``model`` is the GPU they ran on
+    """GPU use of earlier runs of the same job, or of similar ones. ``model`` is the GPU they ran on
     (``gpucost.domain.gpu``), ``memory_bytes`` the 99th percentile of memory in use on one GPU of
     ``board_bytes``, ``sm_activity`` the 95th percentile of SM activity, 0 to 1. ``gpus`` is how many GPUs of
-    one pod did anything at all, None where nobody can say. ``runs`` is how many runs it is from."""
+    one pod were used at all, None where that is not known. ``runs`` is how many runs it is from."""
 
     model: str
     board_bytes: float

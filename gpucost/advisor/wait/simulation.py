@@ -1,4 +1,4 @@
-"""How long a job waits: the queue simulated many times over, with drawn run times."""
+"""How long a job waits: the queue is simulated many times over, with drawn run times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpucost.domain.errors import InputError
 
 SHARED_SPREAD = 0.6
 """Run times of one sample share a factor exp(0.6 z), z standard normal: the runs of a burst are alike, and
-what was learnt may be of another. Without it the errors of many draws cancel, and the range is too narrow.
+the history may be of another burst. Without it the errors of many draws cancel, and the range is too narrow.
 In a replay of the Philly trace 90 % of waits fall below p90, in its first 70 % and in the rest."""
 
 _NORMAL = NormalDist()
@@ -24,11 +24,12 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class QueueDiscipline(Protocol):
-    """Who may start. One is made for every sample, as of now, and it keeps count of what is free."""
+    """Decides which jobs may start. One is made for every sample, in the state of now, and it keeps count of
+    what is free."""
 
     def start(self, now_ms: int, ended: Sequence[str], arrived: Sequence[str], /) -> Sequence[str]:
-        """Who starts at ``now_ms`` (from the start of the simulation), once ``ended`` gave back what they
-        held and ``arrived`` joined their queues. Called with neither at 0."""
+        """The jobs that start at ``now_ms`` (from the start of the simulation), once ``ended`` gave back what
+        they held and ``arrived`` joined their queues. Called with neither at 0."""
         ...
 
 
@@ -56,7 +57,7 @@ JobArrivals = Callable[[Random], Sequence[JobArrival]]
 
 
 def no_arrivals(_: Random) -> Sequence[JobArrival]:
-    """Nobody submits anything: all that matters in strict FIFO, where nobody overtakes."""
+    """No job is submitted: all that matters in strict FIFO, where none overtakes."""
     return ()
 
 
@@ -81,7 +82,7 @@ class WaitSampling:
 
 @dataclass(frozen=True, slots=True)
 class QueueScene:
-    """Who runs and who waits now, the one that is asked about (``target``) among those who wait."""
+    """The jobs that run and that wait now; the one that is asked about (``target``) is among the waiting."""
 
     target: str
     running: Sequence[SimulatedRun]
@@ -147,7 +148,7 @@ class _Jobs:
         return self._likes[key]
 
     def basis(self, scene: QueueScene) -> str:
-        """Of the largest group first, in a sentence."""
+        """A sentence about the groups that run times are from, the largest first."""
         counts: dict[str, int] = {}
         for run in (*scene.running, *scene.waiting):
             if run.id != scene.target:
@@ -162,8 +163,8 @@ class _Jobs:
 
 
 def _factors(samples: int) -> list[float]:
-    """Evenly spread over the distribution rather than drawn, so that the median does not wobble. In an order
-    in which the first few are spread too: nobody knows how many there is time for."""
+    """Evenly spread over the distribution rather than drawn, so that the median is stable. In an order in
+    which the first few are spread too: how many there is time for is not known."""
     parts = [(at + 0.5) / samples for at in range(samples)]
     places = sorted(range(samples), key=lambda at: (0.5 + at * _GOLDEN) % 1.0)
     return [
