@@ -1,6 +1,7 @@
-"""The simulated cluster as frames, and the truth about it by plain arithmetic.
+"""The simulated cluster as frames, and the ground truth about it by plain arithmetic.
 
-The nodes of the simulated cluster as frames, and their state at any time.
+``SimulatedCluster`` is the month. ``nodes_frame`` and ``capacity_frame`` are its nodes; ``states`` is the
+state of a node over time.
 """
 
 from __future__ import annotations
@@ -129,14 +130,14 @@ DEMO_MONTH = Month(2026, 10)
 
 
 CPU_NODE = "a100-owned-01"
-"""The node without a taint for GPUs, where pods without GPUs stand."""
+"""The node without a taint for GPUs, where pods without GPUs run."""
 
 
 @dataclass(frozen=True)
 class GroundTruth:
     """What gpucost must find, in GPU milliseconds inside the month; fractions are exact.
 
-    ``held_ms`` is by team ("" is nobody's), ``capacity_ms`` is GPUs times the life of their nodes.
+    ``held_ms`` is by team ("" is no team), ``capacity_ms`` is GPUs times the life of their nodes.
     """
 
     held_ms: Mapping[str, Fraction]
@@ -145,11 +146,11 @@ class GroundTruth:
 
 
 class SimulatedCluster:
-    """A month of a cluster that never existed: 112 GPUs times ``scale``, six teams, several mishaps.
+    """A month of a cluster that never existed: 112 GPUs times ``scale``, six teams, several disruptions.
 
     ``month`` may be any span of 31 days or more that begins on a full hour. ``name`` is the cluster's; with
-    ``unrest_ms`` there is some trouble more around that instant (``unrest``). The same arguments give equal
-    frames. Work that was still running when the month ended has its end at the end of the month.
+    ``unrest_ms`` there are further disruptions around that instant (``unsettle``). The same arguments give
+    equal frames. Work that was still running when the month ended has its end at the end of the month.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class SimulatedCluster:
 
     @cached_property
     def plants(self) -> tuple[InjectedPattern, ...]:
-        """The anti-patterns that are in the month on purpose."""
+        """The anti-patterns that were injected into the month."""
         return (*self._of_jobs[0], *self.staged.plants, *self._of_cluster())
 
     @cached_property
@@ -281,7 +282,8 @@ class SimulatedCluster:
 
     @cached_property
     def _gangs(self) -> tuple[DrawnInts, DrawnInts]:
-        """When the gang of each placement began, which for other pods is their own start; and that."""
+        """When the gang of each placement began, which for other pods is their own start; and the start of
+        each placement."""
         start = self._spans[0]
         begun = [
             self.begun_ms[pod.submission.job.uid, pod.submission.attempt]
@@ -293,7 +295,7 @@ class SimulatedCluster:
 
     @cached_property
     def evicted(self) -> Mapping[str, Sequence[tuple[int, str]]]:
-        """By job uid: when pods of it were made to go, and why; once for all that went together."""
+        """By job uid: when pods of it were evicted, and why; one entry for all that were evicted together."""
         frame = self.frames.evictions[["job_uid", "end_ms", "reason"]].drop_duplicates()
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for uid, end_ms, reason in frame.itertuples(index=False):
@@ -319,7 +321,7 @@ class SimulatedCluster:
         return of_pods(self.seed, self.nodes, self.placements, self._boards)
 
     def _of_cluster(self) -> Iterator[InjectedPattern]:
-        """Plants whose subject is a node or a queue."""
+        """Injected patterns whose subject is a node or a queue."""
         for node in self.nodes:
             for spell in node.spells:
                 if spell.lost:

@@ -1,4 +1,4 @@
-"""What ``gpucost demo`` shows: the simulated cluster of October 2026, its prices and its teams."""
+"""The data of ``gpucost demo``: the simulated cluster of October 2026, its prices and its teams."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What no scheduler would do, but months of real life have: applied to what the scheduler returned.
+"""Disruptions that no scheduler causes, but that months of real life have, applied to its placements.
 
-A device plugin restarts and hands out a GPU that is in use; the collector is down for 40 minutes, and a
-pod disappears meanwhile; a Deployment passes from one team to another.
+In the month: a device plugin restarts and hands out a GPU that is in use; the collector is down for 40
+minutes, and a pod disappears meanwhile; a Deployment passes from one team to another.
 
-Trouble around one instant, made of what is there: a gang that waits for its last rank, and a preemption.
-
-Only ever takes GPUs away from what the scheduler gave out, so nothing is over-committed by it. For whoever
-looks at the cluster around that instant; the simulated month itself has its own trouble on its own days.
+Around one instant (``unsettle``), for readers of the cluster at that instant: a gang that waits for its last
+rank, and a preemption. They only take away GPUs that the scheduler gave out, so nothing is over-committed by
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class HandOver:
 
 
 def gap_of(month: Window) -> Window:
-    """Forty minutes in which nobody watched the cluster."""
+    """Forty minutes in which the cluster was not observed."""
     start_ms = month.start_ms + 11 * DAY_MS + 3 * HOUR_MS + 10 * MINUTE_MS
     return Window(start_ms, start_ms + 40 * MINUTE_MS)
 
@@ -47,11 +46,11 @@ def hand_over_of(month: Window) -> HandOver:
 def go_unseen(
     placements: Sequence[PodPlacement], gap: Window
 ) -> tuple[list[PodPlacement], tuple[PodPlacement, ...]]:
-    """What a collector that was down during ``gap`` can know: (placements, those whose end nobody saw).
+    """What a collector that was down during ``gap`` can know: (placements, those whose end was not observed).
 
     A pod that ended in the gap is forgotten by its end, unless it still lingered afterwards: all that is
-    known is when it was last seen. One that also began in the gap was never seen at all. At least one pod
-    is lost: one on its own, so that taking away the rest of its time disturbs no gang.
+    known is when it was last seen. One that also began in the gap was never seen at all. At least one pod is
+    lost: one on its own, so that taking away the rest of its time disturbs no gang.
     """
     there = [pod for pod in placements if pod.start_ms < gap.start_ms and pod.end_ms > gap.end_ms]
     alone = (pod for pod in there if pod.submission.pods == 1)
@@ -102,7 +101,8 @@ _LONE = "vj-whole-node"
 
 @dataclass(frozen=True, slots=True)
 class ClusterUnrest:
-    """``placements`` are all of them, changed; ``waits`` come on top of those there were."""
+    """The result of ``unsettle``: ``placements`` are all of them, changed; ``waits`` come in addition to the
+    existing ones."""
 
     placements: list[PodPlacement]
     waits: tuple[SchedulingWait, ...] = ()
@@ -111,7 +111,7 @@ class ClusterUnrest:
 def unsettle(placements: Sequence[PodPlacement], at_ms: int, seed: int) -> ClusterUnrest:
     """The youngest gang that runs at ``at_ms`` lacks its last rank for three hours more; one job was
     preempted 50 minutes before, for twelve minutes; a job that Kueue does not manage looks for a whole node.
-    What finds no job is left out."""
+    A disruption that finds no job for it is left out."""
     found = list(placements)
     late = _late_rank(found, at_ms)
     if late is not None:

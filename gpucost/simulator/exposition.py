@@ -1,8 +1,8 @@
-"""Frames as the metric contract's OpenMetrics text: what Prometheus would hold after scraping the exporters,
-and the servers, which count their own requests.
+"""Frames as the metric contract's OpenMetrics text: what Prometheus would hold after scraping.
 
-Any stretch of time can be written on its own, so that months of samples need little memory; stretches
-that follow one another add up to the whole.
+Scraped are the exporters, and the servers, which count their own requests. Any stretch of time can be written
+on its own, so that months of samples need little memory; stretches that follow one another add up to the
+whole.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""What every GPU did for every pod, in steps of five minutes, and the sums of it by the hour.
+"""The activity of every GPU for every pod, in steps of five minutes, and its sums by the hour.
 
-Work is either at it or not: what is idle is exactly 0 for whole steps, in stretches that the pods of a gang
+Work is either active or idle: an idle GPU is exactly 0 for whole steps, in stretches that the pods of a gang
 share. Training loads its data first, evaluates now and then, and dips while it writes checkpoints; servers
-follow the day; notebooks mostly wait for their owner. MIG slices have no busy signal and L4 GPUs no SM
-signal, as in real life; some nodes measure only part of the time, and one not at all.
+follow the day; notebooks mostly wait for their user. MIG slices have no busy signal and L4 GPUs no SM signal,
+as in real life; some nodes measure only part of the time, and one not at all. Null means not measured.
 
-How busy GPUs are, step by step: levels from 0 to 1, drawn for gangs and spread over their GPUs.
-
-What was measured of the held time, hour by hour, as sums of the activity; and how far training jobs came.
-
-MIG slices have no busy signal and L4 GPUs no SM signal, as in real life. Null means not measured.
+``draw_levels`` draws how busy GPUs are, levels from 0 to 1, for gangs, and spreads them over their GPUs;
+``draw_activity`` makes the activity frame of them. ``draw_signals`` is what was measured of the held time,
+hour by hour, and ``draw_progress`` the steps of training jobs.
 """
 
 from __future__ import annotations
@@ -33,9 +31,10 @@ from gpucost.simulator.workloads import DrawnFloats, DrawnInts, rhythm
 
 @dataclass(frozen=True, slots=True)
 class _Character:
-    """Of a class of work: betas of the busy level while at work, of the ratios of SM activity to busy time
-    and of tensor to SM activity; the chance that a stretch is idle, by day and by night; how many steps a
-    stretch lasts on average; and the part of its GPU's memory it uses, from and to."""
+    """Of a class of work: parameters of the beta distributions of the busy level while at work, of the ratios
+    of SM activity to busy time and of tensor to SM activity; the chance that a stretch is idle, by day and by
+    night; how many steps a stretch lasts on average; and the lowest and highest part of its GPU's memory that
+    it uses."""
 
     busy: tuple[float, float]
     sm: tuple[float, float]
@@ -62,7 +61,7 @@ _CONTEXT_BYTES = 0.6 * GIB
 
 @dataclass(frozen=True)
 class ActivityLevels:
-    """Per row: busy and SM level, tensor to SM, memory in bytes, and a wobble around 0 for any use."""
+    """Per row: busy and SM level, tensor to SM, memory in bytes, and a variation around 0 for any use."""
 
     busy: DrawnFloats
     sm: DrawnFloats
@@ -72,7 +71,7 @@ class ActivityLevels:
     wobble: DrawnFloats
 
     def write(self, at: DrawnInts, busy: float | None, sm_ratio: float | None, memory: float | None) -> None:
-        """Put other levels at some rows; None keeps what is there."""
+        """Set other levels at some rows; None keeps a level."""
         if busy is not None:
             self.busy[at] = np.clip(busy * (1 + 0.04 * self.wobble[at]), 0, 1)
         if sm_ratio is not None:
@@ -161,7 +160,7 @@ def _stretches(
     return np.asarray(drawn[last], dtype=bool)
 
 
-# By the beginning of the product: idle and full watts, and memory of a GPU.
+# By the beginning of the product name: idle and full watts, and memory of a GPU.
 _BOARDS = {
     "NVIDIA-H100": (68.0, 640.0, 80.0),
     "NVIDIA-A100": (60.0, 380.0, 80.0),
@@ -183,7 +182,8 @@ class GpuActivity:
 
 @dataclass(frozen=True)
 class GpuHardware:
-    """Per row of ``held``: watts of a GPU at rest and at full load, bytes of one GPU, and what is seen."""
+    """Per row of ``held``: watts of a GPU at rest and at full load, bytes of one GPU, and which signals
+    exist."""
 
     idle_w: DrawnFloats
     full_w: DrawnFloats
@@ -311,8 +311,8 @@ def _played(
 
 
 def hour_sums(activity: GpuActivity, hours: pd.DataFrame) -> dict[str, DrawnFloats]:
-    """Sums of the activity per row of ``hours`` (from ``signals.hourly``), by the names of the signals frame;
-    what has no signal sums to 0."""
+    """Sums of the activity per row of ``hours`` (from ``hourly``), by the names of the signals frame; what
+    has no signal sums to 0."""
     row, start = hours["row"].to_numpy(np.int64), hours["start_ms"].to_numpy(np.int64)
     first_of_row = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
     frame = activity.frame
@@ -374,7 +374,7 @@ def hourly(held: pd.DataFrame) -> pd.DataFrame:
 def draw_signals(
     held: pd.DataFrame, nodes: dict[str, SimulatedNode], hours: pd.DataFrame, sums: Mapping[str, DrawnFloats]
 ) -> pd.DataFrame:
-    """The signals frame: ``sums`` of the activity (``activity.hour_sums``) in each row of ``hours``."""
+    """The signals frame: ``sums`` of the activity (``hour_sums``) in each row of ``hours``."""
     at = hours["row"].to_numpy()
     product = held["node"].map({name: node.product for name, node in nodes.items()}).to_numpy()[at]
     sliced = (

@@ -1,6 +1,7 @@
-"""What only detectors look at, of the simulated month: who waited, stalled, was evicted; what was broken.
+"""The frames that only detectors read, of the simulated month: waits, stalls, evictions, broken GPUs, quotas.
 
-The queues of the simulated cluster: what each may use, and used over the month.
+``demand``, ``evictions``, ``stalls`` and ``health`` make the first ones; ``quotas`` is what each queue may
+use, and used over the month.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def free_units(
         units = pod.submission.units
         found = changes[pools[pod.node].pool, pod.submission.resource]
         cordoned = [spell for spell in pools[pod.node].spells if spell.cordoned]
-        # Those that a cordoned node still has are counted as away already.
+        # Units that a cordoned node still has are counted as away already.
         end_ms = min([pod.end_ms, *(s.start_ms for s in cordoned if pod.start_ms < s.start_ms < pod.end_ms)])
         found += [(pod.start_ms, -units), (end_ms, units)]
     return {key: StepSeries.of(found) for key, found in changes.items()}
@@ -94,7 +95,7 @@ def demand(
     nodes: Sequence[SimulatedNode],
 ) -> pd.DataFrame:
     """The demand frame. While its pool has too little free, a job waits for quota, which is all there is;
-    else the free units are in the wrong places. What no queue manages is always looking for a place."""
+    else the free units are in the wrong places. A job that no queue manages always waits for a node."""
     products = {(node.pool, offer.resource): node.product for node in nodes for offer in node.offers}
     rows = []
     for wait in waits:
@@ -131,7 +132,7 @@ def _layer(sub: JobSubmission, free_units: int) -> WaitLayer:
 
 
 def layer_at(sub: JobSubmission, free: StepSeries, at_ms: int) -> WaitLayer:
-    """What holds a job that waits at an instant."""
+    """The layer that holds a waiting job at an instant."""
     return _layer(sub, free.at(at_ms))
 
 
@@ -164,7 +165,8 @@ def _demand_row(
 def evictions(
     cluster: str, pods: Sequence[tuple[PodPlacement, str]], unseen: Sequence[PodPlacement]
 ) -> pd.DataFrame:
-    """The evictions frame. ``pods`` are placements with their uids; ``unseen`` those whose end nobody saw."""
+    """The evictions frame. ``pods`` are placements with their uids; ``unseen`` those whose end was not
+    observed."""
     lost = {id(pod) for pod in unseen}
     reasons = {SimulatedOutcome.PREEMPTED: "Preempted", SimulatedOutcome.EVICTED: "Drain"}
     rows = [
@@ -187,7 +189,8 @@ def evictions(
 
 
 def _checkpoint(pod: PodPlacement) -> int:
-    """Training saves every hour, and says so; nothing else does."""
+    """The time of the last checkpoint, -1 for none: training saves every hour, and reports it; other work
+    does not."""
     if pod.submission.job.kind not in _SAVES or pod.end_ms - pod.start_ms < _SAVE_EVERY_MS:
         return -1
     return pod.end_ms - (pod.end_ms - pod.start_ms) % _SAVE_EVERY_MS
@@ -230,7 +233,7 @@ def health(cluster: str, broken: Sequence[tuple[str, str, Window, str]]) -> pd.D
 COHORT = "company"
 PLATFORM, RELEASE = "platform", "release"
 RELEASE_UNITS = 16
-"""What is kept for releases, which hardly use it."""
+"""Units that are kept for releases, which hardly use them."""
 RELEASE_POOL = "h100"
 # Of each pool product's queue owns this part, research the rest; together they may use all of it.
 _PRODUCT_PART = {"h100": 1 / 12, "a100": 1 / 3, "a100-owned": 1.0, "l4-spot": 0.75}

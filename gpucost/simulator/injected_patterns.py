@@ -1,9 +1,8 @@
-"""Anti-patterns that are in the month on purpose: what detectors must find, and what they must not.
+"""Anti-patterns that are injected into the month: what detectors must find, and what they must not.
 
-Some are jobs like any other, submitted here and run by the scheduler; others are put where it left room
-(``staged``). What their GPUs do is a ``ActivityScript`` that overrides what would have been drawn.
-
-Plants that no scheduler makes by itself, put where it left room: blocked, starved and thrashed jobs.
+Some are jobs like any other, submitted here and run by the scheduler (``planted``). Others, which no
+scheduler causes by itself, are put where it left room (``stage``): blocked, starved and thrashed jobs. The
+activity of their GPUs is an ``ActivityScript`` that overrides what would have been drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ GIB, MIB = 1 << 30, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InjectedPattern:
-    """One anti-pattern: of job, node or queue ``name``, in ``window``, on ``boards`` GPUs.
+    """One anti-pattern: of the job, node or queue ``name``, in ``window``, on ``boards`` GPUs.
 
     ``is_found`` False: it only looks like one, and a detector that reports it is wrong.
     """
@@ -51,10 +50,10 @@ class InjectedPattern:
 
 @dataclass(frozen=True, slots=True)
 class ActivityScript:
-    """What GPUs of ``job`` do in ``window``: the ones at ``boards`` in each pod, None for all of them.
+    """What GPUs of ``job`` do in ``window``: those at ``boards`` in each pod, None for all of them.
 
-    Levels are 0 to 1 and replace what was drawn; None leaves it. With ``burst_steps`` every so many steps one
-    is busy all the same. ``is_seen`` False: nothing is measured.
+    Levels are 0 to 1 and replace what was drawn; None leaves it. With ``burst_steps`` one step in so many is
+    busy all the same. ``is_seen`` False: nothing is measured.
     """
 
     job: str
@@ -69,7 +68,7 @@ class ActivityScript:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A job of a plant: on which day and hour it is submitted, and for how long it runs."""
+    """A job of an injected pattern: the day and hour of its submission, and its run time."""
 
     team: str
     kind: JobKind
@@ -121,7 +120,7 @@ _IDLE = (
 
 
 def planted(month: Window, seed: int) -> list[JobSubmission]:
-    """The jobs of plants that the scheduler runs."""
+    """The jobs of injected patterns that the scheduler runs."""
     found = [_submission(case, month, seed) for case in _CASES]
     friday = _last_friday(month)
     case = _Case("vision", JobKind.NOTEBOOK, _WEEKEND, "a100", 1, 1, 0, 9, 73)
@@ -164,7 +163,8 @@ def arrive_late(placements: Sequence[PodPlacement]) -> list[PodPlacement]:
 def of_jobs(
     placements: Sequence[PodPlacement],
 ) -> tuple[tuple[InjectedPattern, ...], tuple[ActivityScript, ...]]:
-    """Plants of the jobs that ran, and what their GPUs do. A job that found no room in the month has none."""
+    """Injected patterns of the jobs that ran, and the activity of their GPUs. A job that found no room in the
+    month has none."""
     first: dict[str, PodPlacement] = {}
     for each in placements:
         first.setdefault(each.submission.job.name, each)
@@ -211,7 +211,7 @@ def _window(idle: _Idle, pod: PodPlacement) -> Window | None:
 def plant_of(
     pattern: WastePattern, submission: JobSubmission, window: Window, boards: float, what: str
 ) -> InjectedPattern:
-    """A plant whose subject is a job."""
+    """An injected pattern whose subject is a job."""
     job = submission.job
     return InjectedPattern(pattern, job.name, window, boards, what, job.namespace, job.uid)
 
@@ -219,7 +219,7 @@ def plant_of(
 def job_of(
     seed: int, name: str, kind: JobKind, team: str, urgent: bool = False, **shape: int
 ) -> JobSubmission:
-    """A job of a staged plant: ``shape`` has units, submit_ms and run_ms, and pods unless it is one."""
+    """A job of a staged pattern: ``shape`` has units, submit_ms and run_ms, and pods unless it is one."""
     job = identity(seed, name, kind, TEAM_BY_NAME[team], stable_rng(seed, name))
     known: Mapping[str, int] = {"pods": 1, **shape}
     return JobSubmission(job, "h100", GPU, urgent=urgent, **known)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ class StagedPatterns:
 def stage(
     nodes: Sequence[SimulatedNode], placements: Sequence[PodPlacement], month: Window, seed: int
 ) -> StagedPatterns:
-    """Each plant at the first place with room for it after its day; one that finds none is left out."""
+    """Each pattern at the first place with room for it after its day; one that finds none is left out."""
     rooms = SpareCapacity(nodes, placements, month)
     pools = {node.name: node.pool for node in nodes}
     staged = StagedPatterns()
@@ -317,7 +317,7 @@ def _starve(staged: StagedPatterns, rooms: SpareCapacity, month: Window, seed: i
     submit_ms = start_ms + HOUR_MS
     second = job_of(seed, "grasp-eval", JobKind.JOB, "robotics", units=4, submit_ms=submit_ms, run_ms=HOUR_MS)
     _put(staged, rooms, second, node, start_ms + run_ms, HOUR_MS)
-    # What it waits beside must stay free for it to starve.
+    # The units it waits for must stay free for it to starve.
     rooms.take(node, 4, start_ms, start_ms + run_ms)
     window = Window(submit_ms, start_ms + run_ms)
     staged.waits.append(

@@ -1,4 +1,4 @@
-"""The nodes of the simulated cluster: what they are, what they advertise, and what happens to them."""
+"""The nodes of the simulated cluster: their hardware, what they advertise, and what happens to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ GPU = "nvidia.com/gpu"
 class ResourceOffer:
     """What a node advertises of one resource: units, replicas per GPU, and the share of a GPU per unit.
 
-    The share is written out here, not looked up, so that the ground truth does not lean on the code it tests.
+    The share is written out here, not looked up, so that the ground truth does not depend on the code it
+    tests.
     """
 
     resource: str
@@ -53,7 +54,7 @@ class SimulatedNode:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPool:
-    """``nodes`` nodes alike."""
+    """``nodes`` equal nodes."""
 
     name: str
     nodes: int
@@ -108,7 +109,7 @@ _ENDINGS: tuple[tuple[str, int, float, float], ...] = (
     ("l4-spot", 6, 3.2, 1.8),
     ("l4-spot", 19, 15.4, 2.6),
 )
-# Nodes of a pool that measure badly (share of time covered) or not at all.
+# Nodes of a pool that measure only a share of the time, or not at all.
 _COVERAGE = {"h100-04": 0.82, "l4-spot-02": 0.9, "a100-03": 0.0}
 
 

@@ -37,7 +37,8 @@ def draw_serving(activity: GpuActivity, held: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class RequestCounter:
-    """The counter of one pod, with the labels that a scrape of the pod gives it; it goes with the pod."""
+    """The counter of one pod, with the labels that a scrape of the pod gives it; it exists as
+    long as the pod."""
 
     labels: str
     curve: CounterCurve
@@ -45,7 +46,7 @@ class RequestCounter:
     end_ms: int
 
     def line(self, at_ms: int) -> str:
-        """As the pod says it at an instant."""
+        """The line that the pod exports at an instant."""
         value = float(np.floor(np.interp(at_ms, self.curve.at_ms, self.curve.total)))
         return f"{REQUESTS}{{{self.labels}}} {value!r}\n"
 

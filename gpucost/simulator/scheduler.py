@@ -1,9 +1,8 @@
 """A small scheduler: gangs whole or not at all, best fit, first come first served with backfill, preemption.
 
-It never gives out more units than a node advertises. What it returns is what really happened, from which
-both the frames and the ground truth are made.
-
-Which concrete GPUs a pod holds: the first that are free, as a device plugin would give them.
+It never gives out more units than a node advertises. What it returns is what really happened, from which both
+the frames and the ground truth are made. ``of_pods`` says which concrete GPUs a pod holds: the first that are
+free, as a device plugin would give them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class SimulatedOutcome(StrEnum):
 class PodPlacement:
     """One pod, bound to ``node`` during ``[start_ms, end_ms)``; RUNNING ones outlive the month.
 
-    ``by`` is who preempted it, as namespace/name.
+    ``by`` is the job that preempted it, as namespace/name.
     """
 
     submission: JobSubmission
@@ -288,7 +287,7 @@ class GpuSlots:
         self._free: Mapping[_Key, list[int]] = {
             (node.name, offer.resource): list(range(offer.units)) for node in nodes for offer in node.offers
         }
-        # What ends gives back before anything that begins at the same instant takes.
+        # Units that end are given back before anything that begins at the same instant takes some.
         events: list[tuple[int, int, int, SimulatedNode | None]] = []
         for at, pod in enumerate(placements):
             if pod is extra:

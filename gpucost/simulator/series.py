@@ -51,7 +51,7 @@ class SeriesRun:
 
 
 class SeriesLife:
-    """When series go. Something seen to end keeps them for a while, together with its end."""
+    """When series end. An object that was seen to end keeps them for a while, together with its end."""
 
     def __init__(self, frames: ClusterFrames) -> None:
         self._horizon_ms = int(frames.observed["end_ms"].max())

@@ -1,4 +1,4 @@
-"""What the GPU exporter would have said: counters of pods by GPU, memory, and what broke."""
+"""The series of the GPU exporter: counters of pods by GPU, memory, and GPU health."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _risen(values: DrawnFloats) -> DrawnFloats:
 
 
 def _memory(activity: pd.DataFrame) -> Iterator[SeriesRun]:
-    """Memory of a GPU while somebody holds it: of all who share it, and never more than there is."""
+    """Memory in use on a GPU while a pod holds it: of all that share it, and never more than the GPU has."""
     step: DrawnInts = activity["start_ms"].to_numpy() // STEP_MS * STEP_MS
     by_step = activity.assign(step=step).groupby(["node", "gpu", "step"], observed=True, sort=True)
     rows = by_step.agg({"cluster": "first", "memory_used_bytes": "sum", "memory_total_bytes": "max"})
@@ -132,7 +132,8 @@ def _memory(activity: pd.DataFrame) -> Iterator[SeriesRun]:
 
 
 def _ratios(frames: ClusterFrames) -> Iterator[SeriesRun]:
-    """Which part of its GPU each GPU is, as long as its node is there: an instance is all its holder's."""
+    """Which share of its GPU each device is, as long as its node exists: a MIG instance belongs to its holder
+    as a whole."""
     rows = frames.activity
     held = rows.assign(ratio=rows["held_ms"] / (rows["end_ms"] - rows["start_ms"]))
     most = held.groupby(["cluster", "node", "gpu"], observed=True)["ratio"].max().reset_index()
@@ -146,8 +147,8 @@ def _ratios(frames: ClusterFrames) -> Iterator[SeriesRun]:
 
 
 def _health(frames: ClusterFrames) -> Iterator[SeriesRun]:
-    """GPUs that answered at some time, while their node is there; 0 while they are lost. After an error
-    a GPU answers on, and its driver's counters begin anew when it is repaired."""
+    """GPUs that answered at some time, while their node exists; 0 while they are lost. After an error a GPU
+    continues to answer, and its driver's counters begin at 0 when it is repaired."""
     named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
     named["gpu"] = named["gpu"].str.split("/").str[0]
     boards = pd.concat([named, frames.health[["cluster", "node", "gpu"]]]).drop_duplicates()

@@ -1,4 +1,4 @@
-"""What the queue collector would have said of queues, of what waits, of evictions and of partial gangs."""
+"""The series of the queue collector: queues, waiting jobs, evictions and partial gangs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PENDING = "pending"
 
 
 class _Presence:
-    """Info series: there while any of the things they describe is. Stretches of equal labels are joined."""
+    """Info series: present while any of the things they describe is. Stretches of equal labels are joined."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[tuple[int, int]]] = defaultdict(

@@ -1,4 +1,4 @@
-"""Room that the scheduler left: where and when something more can stand without disturbing anybody."""
+"""Room that the scheduler left: where and when something more can run without disturbing other pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_MS = 5 * MINUTE_MS
 class SpareCapacity:
     """Free units per node and step of five minutes; a step that is partly taken counts as taken.
 
-    Only nodes that offer a single resource. ``take`` what is used, and it is free no more.
+    Only nodes that offer a single resource. ``take`` marks units as used.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The simulated cluster at one instant, as the typed objects that a collector would have read.
 
-The Kueue queues of the simulated cluster at one instant.
-
-Volcano's corner of the simulated cluster: it starts the pods of some kinds of jobs together.
+``cluster_state`` puts it together: nodes, pods, and the queues of Kueue (``cluster_queues``,
+``local_queues``) and Volcano (``volcano_queues``, ``pod_groups``), which starts the pods of some kinds of
+jobs together.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def volcano_queues(seed: int, created_ms: int) -> list[VolcanoQueue]:
 
 
 def pod_groups(seed: int, jobs: Iterable[JobObject], pods: Sequence[Pod]) -> list[PodGroup]:
-    """One for each job of those kinds that Kueue has let make its pods, running once one of them is."""
+    """A PodGroup for each job of those kinds whose pods Kueue has allowed, running once one of them is."""
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         name = pod.meta.annotations.get(VOLCANO_GROUPS[1])
@@ -140,7 +140,7 @@ def _cluster_queue(
 
 
 def _lending_limit(kind: SimulatedQueueQuota) -> int | None:
-    """Product may lend all of its H100s, and says so; nobody else says anything."""
+    """The lending limit of product's queue, which may lend all of its H100s; no other queue has one."""
     return kind.nominal if kind.cohort and kind.borrowing_limit is not None else None
 
 
@@ -195,7 +195,7 @@ T = TypeVar("T", bound=_HasMeta)
 
 
 def cluster_state(cluster: SimulatedCluster, at_ms: int) -> ClusterState:
-    """What stands at ``at_ms``: nodes, pods that hold or want GPUs, their jobs, queues and workloads. The
+    """The cluster at ``at_ms``: nodes, pods that hold or want GPUs, their jobs, queues and workloads. The
     units that pods hold are those of the allocations frame."""
     nodes = [node for node in cluster.nodes if node.start_ms <= at_ms < node.end_ms]
     work = SimulatedWork.of(cluster, at_ms)

@@ -1,6 +1,6 @@
 """Jobs, workloads and pods of the simulated cluster at one instant: those that run and those that wait.
 
-Names, labels and sizes that the objects of the simulated cluster have in common.
+Also the names, labels and sizes that the objects of the simulated cluster have in common.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ API = {
     JobKind.LEADER_WORKER_SET: "leaderworkerset.x-k8s.io/v1",
 }
 KIND_NAMES = {JobKind.VOLCANO_JOB: "Job", JobKind.CRON_JOB: "Job"}
-"""Kinds as their objects are called, where that is another name; of a CronJob its run."""
+"""Kinds as their objects are called, where that is another name; of a CronJob its Job."""
 
 POD_GROUPED = (JobKind.VOLCANO_JOB, JobKind.MPI_JOB, JobKind.JOB_SET)
 """Kinds whose pods Volcano starts together, once Kueue has given them quota."""
@@ -101,7 +101,7 @@ def meta(
 
 
 _MAIN = "main"
-# What pods ask of a node's cores and memory, of what their part of its units would be.
+# The part of its units' share of a node's cores and memory that a pod asks for.
 _HOST_PART = 0.5
 
 
@@ -134,7 +134,7 @@ class SimulatedWork:
 
     @classmethod
     def ended(cls, cluster: SimulatedCluster, from_ms: int, at_ms: int) -> SimulatedWork:
-        """What ended in ``(from_ms, at_ms]``, with the jobs and workloads it was for as if they were over."""
+        """The objects of work that ended in ``(from_ms, at_ms]``, with its jobs and workloads as finished."""
         maker = _Maker(cluster, at_ms)
         for at in cluster.placed(from_ms, at_ms):
             pod = cluster.placements[at]
@@ -233,7 +233,7 @@ class _Maker:
         )  # fmt: skip
 
     def _owner(self, sub: JobSubmission) -> OwnerReference:
-        """The object that makes the pods: a Deployment's are made by its ReplicaSet."""
+        """The object that owns the pods: those of a Deployment are owned by its ReplicaSet."""
         job = sub.job
         if job.kind is JobKind.DEPLOYMENT:
             return OwnerReference(

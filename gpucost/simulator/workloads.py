@@ -1,11 +1,9 @@
-"""What is submitted in a month: when it comes, how long it would run, how it would fail.
+"""What is submitted in a month: when it comes, how long it would run, how it would fail; and the teams.
 
-The sorts of work the teams submit: tables only, drawn from in ``workloads``.
-
-The shapes (many short jobs, few long gangs that hold most of the time) follow what is published about real
-GPU clusters; every number here is our own.
-
-The teams of the simulated company, and what their pods can be recognised by.
+``TEAMS`` are the teams of the simulated company, with the labels and namespaces of their pods; the templates
+are the kinds of work that they submit, and ``submissions`` draws jobs from them. The shapes (many short jobs,
+few long gangs that hold most of the time) follow what is published about real GPU clusters; every number here
+is our own.
 """
 
 from __future__ import annotations
@@ -26,7 +24,8 @@ from gpucost.simulator.inventory import GPU
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTeam:
-    """One team. Its pods carry its label unless somebody forgot; ``cluster_queue`` is where its quota is."""
+    """One team. Its pods carry its label, except where that was forgotten; ``cluster_queue`` is where its
+    quota is."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -63,7 +62,7 @@ TEAM_BY_NAME = {team.name: team for team in TEAMS}
 # What platform keeps for releases: a queue of its own, hardly used.
 RELEASE = replace(TEAM_BY_NAME["platform"], queue="release", cluster_queue="release")
 
-# A namespace that no team rule knows: what runs here shows up in reports as nobody's.
+# A namespace that no team rule knows: what runs here has no team in reports.
 SANDBOX = SimulatedTeam(NO_TEAM, ("sandbox",), "", "", ("",), ("guest",))
 
 
@@ -74,10 +73,10 @@ _PRODUCT = {"ranking": 3.0, "robotics": 2.0}
 
 @dataclass(frozen=True, slots=True)
 class JobTemplate:
-    """One sort of work. Run times are log-normal around ``median_s``; ``per_day`` is a weekday's mean.
+    """One kind of work. Run times are log-normal around ``median_s``; ``per_day`` is a weekday's mean.
 
-    ``fails`` is the chance that an attempt fails (or is failed by its author); a failed attempt is retried
-    up to ``retries`` times. ``labelled`` is the chance that the pods carry their team's label.
+    ``fails`` is the chance that an attempt fails (or is failed by its author); a failed attempt is retried up
+    to ``retries`` times. ``labelled`` is the chance that the pods carry their team's label.
     """
 
     kind: JobKind
@@ -183,9 +182,9 @@ class JobSubmission:
     """One job as submitted: ``pods`` pods of ``units`` units each, all of them or none.
 
     Attempt ``k`` fails after the part ``failures[k]`` of its run time, if there is such an entry, and is
-    tried again up to ``retries`` times. ``urgent`` work preempts other; ``restarts`` says whether the job
-    comes back after an eviction, for the rest of its run time. ``measured`` work goes to nodes that measure
-    all the time, and to no others.
+    tried again up to ``retries`` times. ``urgent`` work preempts other work; ``restarts`` says whether the
+    job comes back after an eviction, for the rest of its run time. ``measured`` work goes to nodes that
+    measure all the time, and to no others.
     """
 
     job: JobIdentity
@@ -204,7 +203,7 @@ class JobSubmission:
 
 
 def submissions(month: Window, seed: int, scale: int = 1) -> list[JobSubmission]:
-    """What the teams submit in ``month``, in order of time; ``scale`` multiplies how much comes."""
+    """The jobs that the teams submit in ``month``, in order of time; ``scale`` multiplies their number."""
     rng = np.random.default_rng([seed, 1])
     found = [sub for template in TEMPLATES for sub in _of_template(template, month, rng, seed, scale)]
     for server in SERVERS:
@@ -214,17 +213,18 @@ def submissions(month: Window, seed: int, scale: int = 1) -> list[JobSubmission]
 
 
 def stable_uid(seed: int, name: str) -> str:
-    """A uid that looks like Kubernetes' and depends on nothing but the seed and the name."""
+    """A uid in the form of Kubernetes' that depends only on the seed and the name."""
     return str(uuid5(NAMESPACE_URL, f"gpucost.simulator/{seed}/{name}"))
 
 
 def stable_rng(seed: int, name: str) -> np.random.Generator:
-    """Randomness that depends on nothing but the seed and the name."""
+    """Randomness that depends only on the seed and the name."""
     return np.random.default_rng([seed, *name.encode()])
 
 
 def rhythm(instants_ms: DrawnInts, nocturnal: bool = False) -> DrawnFloats:
-    """How much is submitted, 1 being a weekday's average: nights and weekends are slow, cron runs at two."""
+    """The rate of submissions, 1 being a weekday's average: nights and weekends are slow, cron
+    jobs run at two."""
     hour = instants_ms // HOUR_MS % 24
     if nocturnal:
         return np.where(hour == 2, 24.0, 0.0)
@@ -302,7 +302,8 @@ def _of_server(
 
 
 def _scripted(month: Window, seed: int, scale: int) -> Iterator[JobSubmission]:
-    """What a month of real life has and chance might not: preemption, a bad image, a job too big to run."""
+    """Events that a month of real life has and chance might not produce: preemption, a bad image, a job too
+    big to run."""
     rng = np.random.default_rng([seed, 2])
     language, robotics = TEAM_BY_NAME["language"], TEAM_BY_NAME["robotics"]
     for day in (8, 22):
