@@ -1,4 +1,6 @@
 """What gpucost's exporters share: the HTTP endpoint and the guarded rendering of metrics.
 
-It knows nothing about GPUs or Kubernetes. No pandas, numpy or SQL.
+``endpoint`` serves the routes that an exporter gives it, ``scrape_access`` guards them by tokens and TLS,
+``exposition`` renders metrics, ``fetch`` reads other exporters. Begin with ``endpoint``. What must not live
+here: anything about GPUs or Kubernetes; pandas, numpy or SQL.
 """

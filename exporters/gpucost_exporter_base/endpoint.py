@@ -1,12 +1,12 @@
 """A small HTTP/1.1 server in a thread of its own, which no client can exhaust.
 
 All connections live on one asyncio loop, so an idle, half-open or slow one costs some kilobytes and no
-thread; only the making of an answer takes a thread, of which there are few. Every wait has an end, every
-buffer a limit, and a connection counts from before its TLS handshake. Built on the standard library alone,
-see ``messages``: the server that prometheus_client brings has a thread for each connection and no end of
-either, knows no bearer token, and reads its certificate once.
+thread; only making an answer takes a thread, of which there are few. Every wait has an end, every buffer a
+limit, and a connection counts from before its TLS handshake. Built on the standard library alone, see
+``http_messages``: the server of prometheus_client has a thread for each connection and no limit of either,
+supports no bearer token, and reads its certificate once.
 
-What /healthz and /readyz answer.
+``HealthChecks`` answers /healthz and /readyz.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BACKLOG = 128
 _SEND_BUFFER_BYTES = 131_072
 _RECEIVE_BUFFER_BYTES = 16_384
 _NO_ROOM_S = 1.0
-"""Before the next connection is taken, where there was no descriptor for one."""
+"""The pause before the next connection is accepted, where there was no file descriptor for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class HttpEndpoint:
     """Serves ``routes`` (path -> function) on ``host`` and ``port``; port 0 takes a free one.
 
     Routes are called in a few threads, several at a time. One that raises is answered with 500, one that
-    takes longer than ``limits.answer_s`` with 503. ``setting`` is what the user calls the
-    address, ``host_setting`` what the host alone, where it is a setting of its own. With a ``certificate``
-    nothing but TLS is answered; one that is replaced is taken.
+    takes longer than ``limits.answer_s`` with 503. ``setting`` is the name of the setting of the address,
+    ``host_setting`` that of the host, where it is a setting of its own. With a ``certificate`` only TLS is
+    answered; one that is replaced is reloaded.
     """
 
     def __init__(
@@ -177,7 +177,8 @@ class HttpEndpoint:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Not by asyncio's own server, which tells of a TLS connection when its handshake is over."""
+        """Accepts connections itself: asyncio's own server reports a TLS connection only after
+        its handshake."""
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(listener)
@@ -206,7 +207,7 @@ class HttpEndpoint:
         self._tasks.discard(task)
 
     async def _connected(self, connection: socket.socket) -> None:
-        with suppress(OSError, EOFError):  # the client went, or was too slow, or speaks no TLS
+        with suppress(OSError, EOFError):  # the client went, was too slow, or does not speak TLS
             reader = asyncio.StreamReader(limit=self._limits.head_bytes)
             protocol = asyncio.StreamReaderProtocol(reader)
             tls = None if self._certificate is None else self._certificate.context
@@ -222,7 +223,7 @@ class HttpEndpoint:
                 transport.abort()
 
     async def _said_all(self, writer: asyncio.StreamWriter) -> None:
-        """What TLS still holds, and its last word, go out."""
+        """Waits until TLS has sent what it still holds, and its closing message."""
         writer.close()
         async with asyncio.timeout(self._limits.write_s):
             await writer.wait_closed()
@@ -264,7 +265,8 @@ class HttpEndpoint:
     async def _answer(
         self, request: EndpointRequest, ahead: asyncio.Task[bytes]
     ) -> tuple[bytes, Sequence[bytes]]:
-        """The answer; ``ahead`` reads what comes behind the request. Raises EOFError when the client goes."""
+        """The answer; ``ahead`` reads what comes after the request. Raises EOFError when the client
+        disconnects."""
         if request.method not in METHODS:
             return encode(request, text(405, "GET or HEAD"))
         route = self._routes.get(request.path)
@@ -292,7 +294,7 @@ class HttpEndpoint:
 def _reading_on(reader: asyncio.StreamReader) -> asyncio.Task[bytes]:
     """The first byte of what comes next, if anything does; ends with the connection."""
     ahead = asyncio.ensure_future(reader.read(1))
-    ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ask for it
+    ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # its result may never be used
     return ahead
 
 

@@ -1,7 +1,7 @@
-"""Metric samples -> the text Prometheus scrapes, each source guarded, with one set of labels given once.
+"""Metric samples -> the text Prometheus scrapes, each source guarded, with each set of labels given once.
 
-prometheus_client writes the text and chooses the format; what it does not check is checked here: equal
-label sets, over-long label values, characters that a parser may refuse, a source that raises.
+prometheus_client writes the text and chooses the format; what it does not check is checked here: equal label
+sets, over-long label values, characters that a parser may refuse, a source that raises.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class MetricExposition:
 
 
 class _ExpositionText:
-    """One rendering, compressed once however many ask for it."""
+    """One rendering, compressed once for all clients that ask for it."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body

@@ -51,11 +51,11 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> str:
-    """GET an address and return its text; bytes that are no UTF-8 are replaced.
+    """GET an address and return its text; bytes that are not UTF-8 are replaced.
 
-    ``timeout_s`` bounds each attempt to connect, and what is left of it then the whole answer, however
-    slowly it comes. No proxy is used. ``headers`` must be fit to be sent. Without ``tls`` certificates are
-    verified against the system's authorities. Raises FetchError.
+    ``timeout_s`` bounds each attempt to connect, and what is left of it then the whole answer, however slowly
+    it comes. No proxy is used. ``headers`` must be fit to be sent. Without ``tls`` certificates are verified
+    against the system's authorities. Raises TextFetchError.
     """
     host, port = address.hostname or "", address.port
     connection = (
@@ -105,7 +105,7 @@ def _get(
     connection.sock.settimeout(_left(deadline))
     connection.request("GET", path, headers=dict(headers))
     with http.client.HTTPResponse(connection.sock, method="GET") as response:
-        # In place of its own file, of which only each wait has an end.
+        # In place of the response's own file, which limits only each single wait.
         response.fp.close()
         response.fp = io.BufferedReader(_BodyStream(connection.sock, deadline))
         response.begin()

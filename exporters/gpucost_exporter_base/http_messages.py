@@ -1,8 +1,8 @@
 """Requests and responses of the endpoint, and their bytes. Pure.
 
-The parser is our own: the endpoint answers GET and HEAD without a body on a handful of paths, which is
-thirty lines, while the maintained parsers (h11, httptools) would be a further package in an image that is
-to stay small. What it does not know for certain it refuses, and the connection is closed.
+The parser is our own: the endpoint answers GET and HEAD without a body on a handful of paths, which is thirty
+lines, while the maintained parsers (h11, httptools) would be a further package in an image that is to stay
+small. What it cannot parse for certain it refuses, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def compress(body: bytes) -> bytes:
 
 
 def parse(head: bytes) -> EndpointRequest:
-    """The request with this head (all up to and with the empty line). Raises InputError for any other."""
+    """The request with this head (everything up to and including the empty line). Raises InputError for any
+    other."""
     line, *fields = head.decode("latin-1").strip("\r\n").split("\r\n")
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:
@@ -85,7 +86,7 @@ def parse(head: bytes) -> EndpointRequest:
 
 
 def encode(request: EndpointRequest | None, response: EndpointResponse) -> tuple[bytes, Sequence[bytes]]:
-    """Head, and body in chunks, to send. ``request`` is None where there was none to be understood."""
+    """Head, and body in chunks, to send. ``request`` is None where the request could not be parsed."""
     fields = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
     body, length = response.chunks, sum(map(len, response.chunks))
     if length > GZIP_FROM_BYTES and request and _GZIP.search(request.headers.get("accept-encoding", "")):
@@ -130,7 +131,7 @@ def _parts(chunk: bytes) -> Iterable[bytes | memoryview]:
 
 
 def _keeps_alive(method: str, minor: str, headers: Mapping[str, str]) -> bool:
-    """Whether a further request may follow: never behind a body, which is not read."""
+    """Whether a further request may follow: never after a body, which is not read."""
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     options = {option.strip().lower() for option in headers.get("connection", "").split(",")}
     return minor == "1" and method in METHODS and not has_body and "close" not in options

@@ -1,9 +1,9 @@
-"""Who may scrape: settings of an exporter's listener, the tokens that it takes, and its certificate.
+"""Access to scrapes: settings of an exporter's listener, the tokens that it accepts, and its certificate.
 
-A scrape names every team's pods, users and queues, so what is not said to be open is not: without a token the
-exporter starts on loopback only. Tokens are compared with files, not asked of the API server (TokenReview and
-SubjectAccessReview, as kube-rbac-proxy does): an exporter needs no further rights for it, and goes on being
-scraped while the API server is away, which is when counters are wanted.
+A scrape names every team's pods, users and queues, so it is open only where the settings say so: without a
+token the exporter starts on loopback only. Tokens are compared with files, not checked by the API server
+(TokenReview and SubjectAccessReview, as kube-rbac-proxy does): an exporter needs no further rights for it,
+and can be scraped while the API server is down, which is when counters are wanted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME = "gpucost-exporter"
 
 
 class ScrapeSettings(SettingsGroup):
-    """Where an exporter listens, and to whom it answers."""
+    """Where an exporter listens, and to which clients it answers."""
 
     listen_host: str = "0.0.0.0"
     """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
@@ -90,11 +90,11 @@ class ScrapeTokens:
 
     def accepts(self, authorization: str) -> bool:
         """Whether this value of the header is ``Bearer`` and one of the tokens; where no file holds a token,
-        none is. It takes as long for each wrong one, as far as Python can see to that."""
+        no value is. It takes equally long for each wrong one, as far as Python can ensure that."""
         scheme, _, given = authorization.partition(" ")
         digest = _digest(given.strip().encode("latin-1", "replace"))
         tokens = [token for token in map(_read, self._files) if token is not None]
-        # All are compared, so that it does not tell which was nearest.
+        # All are compared, so that the time taken does not reveal which was nearest.
         found = sum(hmac.compare_digest(digest, _digest(token)) for token in tokens)
         if found and scheme.lower() == "bearer":
             return True
@@ -102,7 +102,7 @@ class ScrapeTokens:
         return False
 
     def _tell(self, why: str) -> None:
-        """Once in a while, since whoever asks without a token may ask often."""
+        """Logs a refusal once in a while, since clients without a token may ask often."""
         with self._lock:
             now_s = self._clock()
             if self._told_s is not None and now_s - self._told_s < _TOLD_EVERY_S:
@@ -112,13 +112,13 @@ class ScrapeTokens:
 
 
 class SelfSignedCertificate:
-    """A certificate that nobody can check, made once."""
+    """A certificate that no client can verify, made once."""
 
     def __init__(self) -> None:
         self._pem = _made()
 
     def stamp(self) -> str:
-        """See ``TlsSource``: it stays."""
+        """See ``TlsSource``: constant."""
         return _NAME
 
     def pem(self) -> bytes:
@@ -127,7 +127,7 @@ class SelfSignedCertificate:
 
 
 def guarded(route: Route, tokens: ScrapeTokens) -> Route:
-    """``route`` for who sends a token, and 401 for others."""
+    """``route`` for clients that send a token, and 401 for others."""
 
     def answer(request: EndpointRequest) -> EndpointResponse:
         if tokens.accepts(request.headers.get("authorization", "")):
@@ -178,7 +178,7 @@ def _certificate(settings: ScrapeSettings) -> ListenerCertificate | None:
 
 
 def _read(file: Path) -> bytes | None:
-    """None where there is no token, or one that could be guessed."""
+    """The token in a file; None where there is none, or one that could be guessed."""
     try:
         token = read_small(file, _LARGEST_FILE).strip()
     except OSError:
@@ -191,7 +191,8 @@ def _digest(token: bytes) -> bytes:
 
 
 def _made() -> bytes:
-    """By the program, so that no image carries a package for it. Key and certificate go through a pipe."""
+    """A certificate made by the program ``openssl``, so that no image carries a package for it. Key and
+    certificate go through a pipe."""
     command = (
         *_OPENSSL,
         "-keyout",

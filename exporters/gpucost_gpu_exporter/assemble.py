@@ -52,7 +52,7 @@ REAL_CLOCK = ExporterClock(boot_ns, wall_ms)
 
 
 class WatchedPods:
-    """The pod watch and the ResourceSlices of the node, as ``DeviceHolders`` wants them."""
+    """The pod watch and the ResourceSlices of the node, in the form that ``DeviceHolders`` takes."""
 
     def __init__(self, pods: NodePods, slices: NodeSlices) -> None:
         self._pods = pods
@@ -121,7 +121,7 @@ class GpuExporterProcess:
             self.endpoint.close()
 
     def wait_for_pods(self, seconds: float) -> None:
-        """Wait until the watches have brought what there is, for ``seconds`` at most."""
+        """Wait until the watches have listed all objects, for ``seconds`` at most."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not all(watch.synced for watch in self.reflectors):
             if self._closing.wait(0.02):
@@ -131,7 +131,7 @@ class GpuExporterProcess:
         self.holders.run(self.settings.kubelet_interval.total_seconds())
 
     def _collect(self) -> None:
-        # A holder seen before its uid is known would be another one than afterwards.
+        # A holder seen before its uid is known would count as another one afterwards.
         self.wait_for_pods(FIRST_PODS_S)
         self.holders.asked.wait(FIRST_PODS_S)
         self.exporter.run(self.settings.interval.total_seconds())
@@ -210,12 +210,12 @@ def _routes(exporter: GpuExporter, settings: ExporterSettings, clock: ExporterCl
 def _pods(
     settings: ExporterSettings, environ: Mapping[str, str]
 ) -> tuple[PodNames, tuple[Reflector[Object], ...], list[Callable[[], None]]]:
-    """Who the pods are; the list takes the functions to call when something changed on the node."""
+    """The names and UIDs of pods; the list takes the functions to call when something changed on the node."""
     wakes: list[Callable[[], None]] = []
     is_off = settings.kubernetes == "auto" and "KUBERNETES_SERVICE_HOST" not in environ
     if is_off or settings.kubernetes == "off":
         return NoPodNames(), (), wakes
-    if not settings.node:  # the host's name is in a pod the pod's, which no pod runs on
+    if not settings.node:  # in a pod, the host's name is the pod's, and no pod runs on a node of that name
         raise InputError("node", ErrorRemark("missing"), "the name of the node, from spec.nodeName")
     transport = _transport(settings, environ)
 
@@ -247,7 +247,7 @@ def _dcgm(settings: ExporterSettings, clock: ExporterClock) -> DcgmEndpoint | No
 
 
 def boot_id() -> str:
-    """What the kernel calls this boot of the node; empty where it does not say."""
+    """The kernel's id of this boot of the node; empty where it gives none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

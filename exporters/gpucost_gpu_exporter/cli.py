@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     try:
         settings = load_settings(os.environ)
-        # A person who looks wants the table; what is merely as it should be would stand above it.
+        # A person wants the table; messages about normal operation would stand above it.
         _log_to_stderr("warning" if options.once and settings.log_level == "info" else settings.log_level)
         code = _once(settings, options.seconds) if options.once else _serve(settings)
     except InputError as error:
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    from importlib.metadata import version  # some megabytes, which the exporter need not carry
+    from importlib.metadata import version  # some megabytes, which the exporter need not keep
 
     return version("gpucost")
 

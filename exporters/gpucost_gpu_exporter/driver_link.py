@@ -1,7 +1,7 @@
 """The parent's end of the driver process: asks for readings, and never waits for the driver for long.
 
-A reply that does not come in time means a wedged driver: the process is killed and started anew, after a
-wait that grows with each failure in a row.
+A reply that does not come in time means a hung driver: the process is killed and started anew, after a wait
+that grows with each failure in a row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DriverDown(SourceError):
     """There is no reading. ``code`` is the name of the NVML error, or one of these:
 
     ``NO_GPUS`` (the driver lists none), ``HUNG`` (no reply in time), ``EXITED`` (the process ended by
-    itself), ``PROTOCOL`` (a reply that is none), ``STUCK`` (too many processes could not be killed).
+    itself), ``PROTOCOL`` (not a valid reply), ``STUCK`` (too many processes could not be killed).
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -95,7 +95,8 @@ class DriverLink:
     def look(self, now_ns: int, processes: bool) -> NodeReading:
         """One look at all GPUs; ``processes`` asks for the processes on them too.
 
-        Raises DriverDown: at once while waiting for the next try, else when the time for a reply is over.
+        Raises DriverDown: at once while the next start is still delayed, else when the time for a reply is
+        over.
         """
         if self._down is not None and self._clock() < self._try_at_s:
             raise DriverDown(self._down.code, self._down.text)
@@ -186,7 +187,7 @@ class DriverLink:
             return "the driver process closed its end of the pipe"
 
     def _stop(self) -> None:
-        """Kill rather than ask: the process keeps nothing, and one that hangs would not listen."""
+        """Kill rather than ask: the process keeps no state, and one that hangs would not respond."""
         child, self._child = self._child, None
         if child is None:
             return

@@ -69,9 +69,9 @@ logger = logging.getLogger(__name__)
 
 # The contract's promise: a pod's series can be scraped for ten minutes after it gave its GPU back.
 KEEP_NS = 600 * SECOND_NS
-# However often something changes on the node.
+# The least time between two collections, however often something changes on the node.
 LEAST_INTERVAL_S = 0.1
-# A longer absence of the exporter is not bridged, whoever held the GPUs before and after.
+# A longer absence of the exporter is not bridged, even if the same pods held the GPUs before and after.
 MAX_BRIDGE_NS = 3_600 * SECOND_NS
 
 
@@ -133,7 +133,8 @@ class GpuExporter:
         self._driver = driver(saved.resume)
 
     def collect(self) -> ExporterSnapshot:
-        """One step: look, add the time since the last step to who held the GPUs, then see who does now."""
+        """One step: read the GPUs, add the time since the last step to the holders of that time, then update
+        the holders."""
         reading, problem = self._look()
         now_ns, now_ms = self._clock.boot_ns(), self._clock.wall_ms()
         if self._dcgm:
@@ -151,11 +152,11 @@ class GpuExporter:
         self._meter.open(_by_device(holdings))
         for held in holdings or ():
             self._meter.accounts.saw(held.pod, now_ms, now_ns)
-        if holdings is not None:  # else nobody knows who is gone
+        if holdings is not None:  # otherwise it is not known which pods are gone
             self._meter.accounts.retire(now_ns, KEEP_NS)
         self._count(reading)
         snapshot = self._publish(now_ns, now_ms, reading, problem)
-        self._collected_ns = now_ns  # only now: who is told "ready" finds the page
+        self._collected_ns = now_ns  # only now: a client that gets "ready" finds the page
         return snapshot
 
     @property
@@ -179,7 +180,7 @@ class GpuExporter:
             self._wake.clear()
 
     def wake(self) -> None:
-        """Collect now: who holds the GPUs has changed."""
+        """Collect now: the holders of the GPUs have changed."""
         self._wake.set()
 
     def close(self) -> None:
@@ -196,7 +197,7 @@ class GpuExporter:
         try:
             return self._driver.look(self._clock.boot_ns(), self._processes is not None), ""
         except DriverDown as error:
-            if error is not self._down:  # the same one again is no new attempt
+            if error is not self._down:  # the same failed state again is no new attempt
                 self._errors["driver", error.code] += 1
                 logger.info("no reading from the driver: %s", error)
             self._down = error
@@ -209,7 +210,8 @@ class GpuExporter:
         return replace(reading, boards=(*reading.boards, *gone)) if gone else reading
 
     def _held_since(self, now_held: Sequence[DeviceHolding] | None) -> HoldingsOfDevice:
-        """Who held the GPUs since the last step: those seen then; over a restart, only who can prove it."""
+        """The holders since the last step: those seen then; over a restart, only of devices that the same
+        pods, known by UID, hold before and after."""
         if not self._is_bridging:
             return _by_device(self._holdings)
         self._is_bridging = False
@@ -226,7 +228,7 @@ class GpuExporter:
         processes = self._processes
 
         def owner(pid: int) -> ProcessOwner:
-            assert processes is not None  # processes are asked of the driver only then
+            assert processes is not None  # otherwise the driver does not read processes
             return processes.owner(pid, now_ns)
 
         return owner
@@ -272,7 +274,7 @@ class GpuExporter:
         return snapshot
 
     def _publish_failure(self) -> None:
-        """What was known goes on being shown, with the count of failures beside it."""
+        """The last known values stay on the page, with the count of failures beside them."""
         if self.source.latest is not None:
             self._version += 1
             self.source.latest = replace(self.source.latest, version=self._version, counts=self._counts())

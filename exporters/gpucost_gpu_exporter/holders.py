@@ -1,16 +1,15 @@
-"""From the kubelet's device ids to exact shares of GPUs and MIG instances. Pure.
+"""Holders of this node's devices: from the kubelet's device ids to exact shares of GPUs and MIG instances.
 
-The forms of a device id: ``GPU-…``; ``MIG-…``; ``MIG-GPU-…/gi/ci`` of drivers before R470; a replica of any
-of these, ``…::2`` (NVIDIA/k8s-device-plugin, time-slicing and MPS); GKE's ``nvidia0``, ``nvidia0/gi3``, and
-their replicas ``…/vgpu1``; the ``driver/pool/device`` of a resource claim.
+``resolve`` is pure. The forms of a device id: ``GPU-…``; ``MIG-…``; ``MIG-GPU-…/gi/ci`` of drivers before
+R470; a replica of any of these, ``…::2`` (NVIDIA/k8s-device-plugin, time-slicing and MPS); GKE's ``nvidia0``,
+``nvidia0/gi3``, and their replicas ``…/vgpu1``; the ``driver/pool/device`` of a resource claim.
 
-The shares of one device never add up to more than 1, whatever the kubelet says: it can list a finished pod
+The shares of one device never add up to more than 1, whatever the kubelet lists: it can list a finished pod
 beside the one that has its device now, and replicas beside the whole they were cut from.
 
-Who holds what on this node, put together from the kubelet, the pod watch and the GPUs there are.
-
-The kubelet is asked in a thread of its own (``run``), every few seconds and at once when a pod appears,
-finishes or goes; ``current`` never waits.
+``DeviceHolders`` puts the kubelet, the pod watch and the GPUs there are together. The kubelet is asked in a
+thread of its own (``run``), every few seconds and at once when a pod appears, finishes or goes; ``current``
+never waits.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ _GKE = re.compile(r"nvidia(?P<minor>\d{1,6})(?:/gi(?P<instance>\d{1,6}))?\Z")
 
 
 class ShareNoteKind(StrEnum):
-    """Where a share rests on less than the kubelet's own word."""
+    """Where a share rests on less than the kubelet's own answer."""
 
     REPLICAS_GUESSED = "replicas_guessed"
-    """The kubelet does not list the replicas of a device; the most that was ever seen counts."""
+    """The kubelet does not list the replicas of a device; the largest number that was ever seen counts."""
     DISPUTED = "disputed"
     """Several pods claim a device id that only one can hold."""
     OVERSUBSCRIBED = "oversubscribed"
@@ -56,7 +55,8 @@ class ShareNoteKind(StrEnum):
 
 
 class ShareNote(NamedTuple):
-    """``subject`` is the device id, or for ``OVERSUBSCRIBED`` the GPU and GPU instance."""
+    """A remark on a share. ``subject`` is the device id, or for ``OVERSUBSCRIBED`` the GPU and
+    GPU instance."""
 
     kind: ShareNoteKind
     subject: str
@@ -66,9 +66,9 @@ class ShareNote(NamedTuple):
 class NodeHoldings:
     """Who holds what, ordered by device and pod.
 
-    ``unresolved`` are claims on ids that no GPU or instance of the node answers to. ``replicas`` says in
-    how many parts each shared device is cut; given back to ``resolve`` as ``remembered``, it holds while
-    the kubelet does not say (it lists no unhealthy devices).
+    ``unresolved`` are claims on ids that no GPU or instance of the node answers to. ``replicas`` says in how
+    many parts each shared device is divided; passed to ``resolve`` again as ``remembered``, it is used while
+    the kubelet does not list the device (it lists no unhealthy ones).
     """
 
     holdings: tuple[DeviceHolding, ...]
@@ -95,12 +95,12 @@ def resolve(
     """Who holds which share of which device.
 
     ``pod_uid(namespace, name)`` is the UID of the pod that has the name now, None while the watch does not
-    know it; ``finished(namespace, name)`` says that it has ended, and the kubelet merely keeps its devices.
-    A pod that was given a device holds it from then on, whether it computes or still pulls its image.
+    know it; ``finished(namespace, name)`` says that it has ended, and the kubelet merely keeps its devices. A
+    pod that was given a device holds it from then on, whether it computes or still pulls its image.
 
-    A device id that several pods claim: pods of one DRA claim share it equally. A device of the device
-    plugin has one holder; then only the pods known to the watch count, and if more than one is left, each
-    gets an equal part and a note says so, since nothing tells them apart.
+    A device id that several pods claim: pods of one DRA claim share it equally. A device of the device plugin
+    has one holder; then only the pods known to the watch count, and if more than one is left, each gets an
+    equal part and a note is added, since they cannot be distinguished.
     """
     notes: set[ShareNote] = set()
     claims = [claim for claim in state.claims if not finished(claim.namespace, claim.pod)]
@@ -187,7 +187,7 @@ def _replicas(
     remembered: Mapping[str, int],
     notes: set[ShareNote],
 ) -> dict[str, int]:
-    """In how many replicas each shared device is cut.
+    """Into how many replicas each shared device is divided.
 
     As many as the kubelet could hand out. Where it does not list the device, the largest of the highest
     replica number held, the replicas held, and what was known before: a count that is too low would charge
@@ -217,7 +217,7 @@ def _unit(
 
 def _whole(device_id: str, topology: GpuTopology) -> _Unit | None:
     """What an id that is no replica stands for."""
-    if found := topology.mig(device_id):  # before R470 the driver itself says MIG-GPU-…/gi/ci
+    if found := topology.mig(device_id):  # before R470 the driver's own UUIDs are MIG-GPU-…/gi/ci
         return _Unit(*found)
     if match := _OLD_MIG.match(device_id):
         return _old_mig(topology, match["board"], int(match["instance"]))
@@ -251,7 +251,7 @@ def _old_mig(topology: GpuTopology, uuid: str, number: int) -> _Unit | None:
 
 logger = logging.getLogger(__name__)
 
-# How long the kubelet's last answer stands: a restart of the kubelet takes less.
+# How long the kubelet's last answer is used: a restart of the kubelet takes less.
 STANDS_NS = 30 * SECOND_NS
 # After a wake: 8 s at two questions a second, of the hundred that the kubelet answers.
 HASTE_S, HASTY_QUESTIONS = 0.5, 16
@@ -260,7 +260,7 @@ LEAST_PAUSE_S = 0.1
 
 
 class PodNames(Protocol):
-    """What the pod watch says."""
+    """What the pod watch knows of the pods of the node."""
 
     def uid(self, namespace: str, name: str) -> str | None: ...
 
@@ -276,7 +276,7 @@ class PodNames(Protocol):
 
 
 class NoPodNames:
-    """Where there is no API server to ask: UIDs are unknown, and the kubelet's list is all there is."""
+    """Used without an API server: UIDs are unknown, and only the kubelet's list counts."""
 
     version = 0
     problem = "off"
@@ -299,7 +299,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a resolution was made of: it holds for as long as these are the same."""
+    """The inputs of a resolution, which is valid for as long as these are the same."""
 
     state: KubeletState
     topology: GpuTopology
@@ -323,7 +323,7 @@ class DeviceHolders:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self.asked = threading.Event()
-        """Set once the kubelet was asked, whatever it said."""
+        """Set once the kubelet was asked, with or without success."""
         self._answer: _Answer | None = None
         self._problem = "starting"
         self._resolved: NodeHoldings | None = None
@@ -343,7 +343,7 @@ class DeviceHolders:
             self._take(self._kubelet.read(now_ns), now_ns)
         except KubeletDown as error:
             self._failed(str(error.code), error)
-        except Exception as error:  # whatever it was, the kubelet is asked again
+        except Exception as error:  # after any error, the kubelet is asked again
             self._failed("failed", error)
         self.asked.set()
 
@@ -381,7 +381,7 @@ class DeviceHolders:
         return self._resolved
 
     def lacks(self) -> Iterator[MissingPart]:
-        """What is not known of who holds what."""
+        """What is missing to know the holders."""
         if self._problem:
             yield MissingPart(NODE, "kubelet", self._problem)
         if self._pods.problem:
@@ -403,8 +403,8 @@ class DeviceHolders:
     def run(self, interval_s: float) -> None:
         """Ask the kubelet at once, then again and again, until ``close``.
 
-        The API server tells of a pod before the kubelet has given it its devices, so after a wake the
-        kubelet is asked several times, lest a short job lose its first seconds.
+        The API server reports a pod before the kubelet has given it its devices, so after a wake the kubelet
+        is asked several times: otherwise a short job could lose its first seconds.
         """
         hasty = 0
         while not self._closed.is_set():

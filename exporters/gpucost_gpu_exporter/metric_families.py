@@ -35,7 +35,7 @@ class SelfCounts:
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """What is shown of a GPU beside its counters. ``sources`` and ``owners`` are by device."""
+    """What is exported of a GPU beside its counters. ``sources`` and ``owners`` are by device."""
 
     seen: GpuReading
     lost: str
@@ -46,7 +46,7 @@ class GpuView:
 
     @classmethod
     def of(cls, board: GpuState) -> GpuView:
-        """What is shown of ``board`` as it stands."""
+        """The view of ``board`` as it stands."""
         devices = tuple(board.layout())
         sources = {device.key: dict(board.device(device.key).sources) for device in devices}
         owners = {device.key: dict(board.device(device.key).owners) for device in devices}
@@ -163,7 +163,7 @@ def _present(spec: MetricSpec, values: Sequence[tuple[tuple[str, ...], int | Non
 
 
 def _counters(snapshot: ExporterSnapshot) -> Iterator[MetricFamily]:
-    """The counters of GPUs and holders. Of a lost GPU only the time it is held goes on being shown."""
+    """The counters of GPUs and holders. Of a lost GPU only the held time continues to be exported."""
     node, accounts = snapshot.node, snapshot.accounts
     here = {board.seen.uuid for board in snapshot.boards if not board.lost}
 

@@ -1,8 +1,8 @@
-"""What the API server knows of this node: its pods, with UIDs and whether they are over, and its slices.
+"""This node's pods and ResourceSlices from the API server: UIDs, whether pods have finished, and devices.
 
-The kubelet says which pod holds a device by name only, and goes on saying it of pods that have finished
-until they are deleted. Names are used again (StatefulSets), so the UID and the end come from a watch limited
-to this node. Nothing here asks the server; it looks at what the watch brought.
+The kubelet lists the pod that holds a device by name only, and keeps listing pods that have finished until
+they are deleted. Names are used again (StatefulSets), so the UID and the end come from a watch limited to
+this node. Nothing here asks the server; it reads what the watch brought.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def is_turning_point(change: ObjectChange[Object]) -> bool:
 
 
 def is_finished(pod: Object) -> bool:
-    """Whether no container of a trimmed pod runs, or will again. In doubt, no: the GPU is still held.
+    """Whether no container of a trimmed pod runs, or will run again. In doubt False: the GPU counts as held.
 
     A container between two starts (CrashLoopBackOff, ``restartPolicy: Always``) holds the GPU. So does a pod
     that has not started one yet, except that nothing new starts in a pod that is being deleted.
@@ -138,7 +138,8 @@ def is_finished(pod: Object) -> bool:
 
 
 def trim(pod: dict[str, Any]) -> dict[str, Any]:
-    """What of a pod is read here; status lists are always there. Raises for a pod without a name."""
+    """The parts of a pod that are read here; status lists are always there. Raises for a pod
+    without a name."""
     spec, status = _mapping(pod.get("spec")), _mapping(pod.get("status"))
     trimmed: dict[str, Any] = {
         "metadata": _named(pod["metadata"]),
@@ -154,7 +155,7 @@ def trim(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def trim_slice(found: dict[str, Any]) -> dict[str, Any]:
-    """What of a ResourceSlice is read here, in the shape of the version it came in."""
+    """The parts of a ResourceSlice that are read here, in the shape of the version it came in."""
     spec = _mapping(found.get("spec"))
     return {
         "metadata": _only(found["metadata"], ("name", "uid", "resourceVersion")),
@@ -170,10 +171,10 @@ def _has_run(container: Object) -> bool:
 
 
 def _is_over(container: Object, spec: Object) -> bool:
-    """Whether a container of a pod that nobody deletes has ended for good.
+    """Whether a container of a pod that is not being deleted has ended for good.
 
     A container may have a restart policy of its own (KEP-5307); its rules are not followed here, so such a
-    one is over when the pod's phase says so, not before.
+    container is over only when the pod's phase is.
     """
     terminated = container["state"].get("terminated")
     own_policies = {found.get("name") for found in spec.get("containers", ())}
@@ -184,7 +185,8 @@ def _is_over(container: Object, spec: Object) -> bool:
 
 
 def _on_node(node: str) -> dict[str, str]:
-    """An empty name would select the pods of no node, and one with a comma could select anything."""
+    """The field selector for a node. An empty name would select the pods of no node, and one with a comma
+    could select anything."""
     if not _NODE_NAME.fullmatch(node):
         raise InputError("node", node, "the name of a node, such as gpu-7.example")
     return {"fieldSelector": f"spec.nodeName={node}"}

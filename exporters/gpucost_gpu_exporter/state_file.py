@@ -1,11 +1,11 @@
-"""The kept state as JSON, and back: what parses and yet cannot have been written is refused. Pure.
+"""State that outlives the exporter's process: counters, GPUs and holders, in one JSON file.
 
-What outlives the exporter's process: counters, GPUs and who held what, in one file.
+``to_json`` and ``from_json`` are pure; a document that parses but cannot have been written is refused.
 
-It is written before the counters are shown, so that a killed process never comes back with less than
-somebody has read: a counter that falls by little looks to Prometheus like one that began anew, and all of
-it would be counted twice. Where it cannot be written it is removed: from 0 nothing is counted twice. The
-file is no use after the node has booted: then counters begin at 0.
+The file is written before the counters are shown, so that a killed process never comes back with less than a
+client has read: a counter that falls by little looks to Prometheus like a reset, and all of it would be
+counted twice. Where it cannot be written it is removed: from 0 nothing is counted twice. The file is of no
+use after the node has booted: then counters begin at 0.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _board(uuid: str, found: Mapping[str, Any]) -> GpuState:
 
 
 def _seen(board: GpuReading) -> None:
-    """What is shown of a GPU, and in how many parts it is cut, before the driver has answered again."""
+    """The last view of a GPU, and the number of its parts, until the driver has answered again."""
     _texts((board.uuid, board.product, board.pci_bus_id, board.lost))
     for missing in (board.missing, *(instance.missing for instance in board.instances)):
         _texts((*missing, *missing.values()))
@@ -150,20 +150,20 @@ logger = logging.getLogger(__name__)
 
 MAX_BYTES = 64 << 20
 _SENSELESS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-# Never through a link, and never into what somebody else has made or waits at.
+# Never through a link, and never into a file that another user made, or into a pipe.
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-# What opening says of a link, and of a socket.
+# The errors of opening a link, and a socket.
 _NO_FILE = (errno.ELOOP, errno.ENXIO)
 
 
 class StateFile:
     """The file ``state.json`` in ``folder``, for this boot of the node only.
 
-    ``problem`` is empty, or says why nothing is kept: ``not_configured``, ``no_boot_id`` (a file could be of
-    any boot), ``not_readable``, ``not_writable``, ``not_locked`` (what is written may be another exporter's
-    as well). A file that makes no sense is put aside as ``state.json.broken``.
+    ``problem`` is empty, or the reason why nothing is kept: ``not_configured``, ``no_boot_id`` (a file could
+    be of any boot), ``not_readable``, ``not_writable``, ``not_locked`` (what is written may be another
+    exporter's as well). A file that makes no sense is put aside as ``state.json.broken``.
     """
 
     def __init__(self, folder: Path | None, boot_id: str) -> None:
@@ -176,7 +176,7 @@ class StateFile:
     def acquire(self) -> bool:
         """Take the folder for this process; False while another exporter has it, as in a rollout.
 
-        Where it cannot be taken or written, ``problem`` says so, and counters begin at 0.
+        Where it cannot be taken or written, ``problem`` is set, and counters begin at 0.
         """
         if self._path is None or self._lock is not None:
             return True
@@ -204,8 +204,8 @@ class StateFile:
     def load(self) -> ExporterState:
         """What was kept, or an empty state: at the first start, after a boot, and when it is broken.
 
-        Nothing is believed that could not be replaced: it would be there again after the next start, by then
-        less than what was shown.
+        A file that could not be replaced is not used: it would be read again after the next start, by then
+        with less than what was shown.
         """
         if self._path is None or self.problem:
             return ExporterState()
@@ -221,12 +221,12 @@ class StateFile:
             logger.warning(
                 "state file is broken and put aside, counters begin at 0: %s", type(error).__name__
             )
-            with suppress(OSError):  # it is written over all the same
+            with suppress(OSError):  # it is overwritten all the same
                 self._path.replace(self._path.with_name("state.json.broken"))
             return ExporterState()
 
     def save(self, state: ExporterState) -> None:
-        """Replace the file. A failure is no reason to stop: ``problem`` says it, and metrics show it."""
+        """Replace the file. A failure does not stop the exporter: ``problem`` is set, and metrics show it."""
         if self._path is None or not self._boot_id:
             return
         text = json.dumps(to_json(state, self._boot_id), separators=(",", ":"))
@@ -273,7 +273,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """Raises OSError, and ValueError for what is no file of ours: a link, a pipe, gigabytes."""
+    """The content of the file. Raises OSError, and ValueError for anything but a file of ours: a link, a
+    pipe, gigabytes."""
     try:
         opened = os.open(path, _READ)
     except OSError as error:

@@ -1,6 +1,7 @@
-"""What the exporter lacks, in words for a person: the codes of ``conditions`` said plainly. Pure.
+"""Reports for a person at a node's shell (``--once``): what is missing, and what happened. Pure.
 
-What happened between two snapshots, as a table for a person at a node's shell (``--once``). Pure.
+``sentences`` puts the codes of ``missing_parts`` into words; ``render`` is a table of what happened between
+two snapshots.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpucost_gpu_exporter.metric_families import ExporterSnapshot, GpuView
 from gpucost_gpu_exporter.model.holdings import DeviceKey, exported
 from gpucost_gpu_exporter.settings import variable
 
-# In this order: what explains the most comes first.
+# The order of reports: the parts that explain the most come first.
 _PARTS: Mapping[str, str] = {
     "driver": "the GPU driver",
     "gpu": "everything",
@@ -169,8 +170,8 @@ def render(before: ExporterSnapshot, after: ExporterSnapshot) -> str:
     """A line per GPU or MIG instance and holder, then a line for all that is missing. Ends in a newline.
 
     SHARE is of the GPU; BUSY, SM and TENSOR are of the GPU or MIG instance, so the holders of a shared one
-    add up to it; ``-`` is what nobody could say. Whether counters would survive a restart is left out: a
-    look keeps none.
+    add up to it; ``-`` stands for what is not known. Whether counters would survive a restart is left out:
+    ``--once`` keeps none.
     """
     look = _look(before, after)
     rows = [line for board in after.boards for line in _board(look, board)]
@@ -241,7 +242,7 @@ def _ratio(
 
 def _power(look: _CounterIncreases, key: DeviceKey, rise: Mapping[GpuMeasure, int]) -> str:
     joules = rise.get(GpuMeasure.ENERGY)
-    # A GPU that is on always draws something: where its energy did not rise, nobody read it.
+    # A GPU that is on always draws something: where its energy did not rise, it was not read.
     if joules is None or not look.seconds or not look.of_board(key.gpu_uuid, GpuMeasure.ENERGY):
         return _UNKNOWN
     return f"{exported(GpuMeasure.ENERGY, joules) / look.seconds:.0f} W"

@@ -36,7 +36,7 @@ from gpucost_queue_collector.scheduler_metrics import (
 )
 from gpucost_queue_collector.settings import CollectorSettings
 
-# The first series are complete where the API server answers in time; else they come when it does.
+# The first series are complete where the API server answers in time; else they are completed when it does.
 FIRST_STATE_S = 60.0
 
 
@@ -74,7 +74,7 @@ class QueueCollectorProcess:
 
     def _refresh(self) -> None:
         self.collector.watch.wait(FIRST_STATE_S)
-        # What is known now will mostly stay: the garbage collector need not look at it again and again.
+        # Most objects made until now will stay: the garbage collector need not examine them again and again.
         gc.collect()
         gc.freeze()
         self.collector.run(self.settings.refresh.total_seconds(), CollectionJournal(self.collector).tell)

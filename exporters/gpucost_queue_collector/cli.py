@@ -1,6 +1,7 @@
 """The command ``gpucost-queue-collector``.
 
-``gpucost-queue-collector --check``: what of the cluster can be read, asked once, for who installs it.
+With ``--check`` it prints which parts of the cluster can be read, asked once, for the administrator who
+installs it.
 """
 
 from __future__ import annotations

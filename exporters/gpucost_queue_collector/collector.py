@@ -99,8 +99,8 @@ NO_VERSION = "none"
 
 class CollectorSelf(NamedTuple):
     """``counts`` are objects by collection, ``errors`` by collection and reason; ``failures`` count by part
-    of the series, ``failed`` are the parts that could not be renewed the last time; ``others`` count what has
-    no series of its own, by part."""
+    of the series, ``failed`` are the parts that could not be renewed the last time; ``others`` count objects
+    without series of their own, by part."""
 
     is_current: bool
     replicas: int
@@ -152,14 +152,15 @@ def _is_up(status: CollectionStatus) -> bool:
 logger = logging.getLogger(__name__)
 
 LONGEST_SILENCE_S = 60.0
-"""A view of pods and nodes that is older, because the API server cannot be read, is not current."""
+"""The age from which a view of pods and nodes is not current, because the API server cannot be read."""
 SELF_INTERVAL_S = 1.0
-"""How old what the collector says of itself may be: scrapes within it are answered with the same page."""
+"""The greatest age of the collector's series about itself: scrapes within it are answered with
+the same page."""
 
 
 PODS, NODES = "pods", "nodes"
 NEEDED = frozenset({PODS, NODES})
-"""Parts without which the heartbeat would be a lie."""
+"""Parts without which the heartbeat would be false."""
 
 CLAIMS, SLICES = "resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"
 
@@ -169,14 +170,14 @@ REST = 4
 
 
 def pause_s(interval_s: float, took_s: float) -> float:
-    """From one renewal to the next: so long that events are not held up, but not so long that the page would
-    be too old for the heartbeat before the next one is done."""
+    """From one renewal to the next: long enough for events to be processed, but not so long that the page
+    would be too old for the heartbeat before the next one is done."""
     return max(interval_s, min(REST * took_s, LONGEST_SILENCE_S - 3 * took_s))
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesRules:
-    """What of the settings decides what series say."""
+    """The settings that decide what series contain."""
 
     catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
     owner_keys: OwnerKeys = field(default_factory=OwnerKeys)
@@ -187,8 +188,8 @@ class SeriesRules:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPart:
-    """Series of one kind: ``facts`` are the rows by key, worked out at each refresh; with a ``limit`` no more
-    of a namespace than the settings allow."""
+    """Series of one kind: ``facts`` are the rows by key, worked out at each refresh; with a ``limit``, of a
+    namespace no more than the settings allow."""
 
     name: str
     rows: SeriesRows[Any]
@@ -200,7 +201,7 @@ class QueueCollector:
     """Watches ``collections`` over ``transport``; its page has the series as of the last ``refresh``.
 
     ``start`` begins to watch; ``refresh`` is for one thread, ``run`` does it again and again until ``close``.
-    A part of the series that cannot be made stays as it was, is reported and counted, and holds up no other.
+    A part of the series that cannot be made stays as it was, is logged and counted, and holds up no other.
     """
 
     def __init__(
@@ -252,21 +253,21 @@ class QueueCollector:
 
     def run(self, interval_s: float, then: Callable[[], object] = lambda: None) -> None:
         """Refresh every ``interval_s``, and call ``then``, until ``close``. Where a refresh takes long, less
-        often: events are more urgent, and the same threads of one interpreter follow them."""
+        often: events are more urgent, and are processed by threads of the same interpreter."""
         while not self._closed.is_set():
             began_s = self._clocks.monotonic_s()
             try:
                 self.refresh()
                 then()
             except Exception:
-                # A mistake of ours must not end the rest; the heartbeat says how it stands.
+                # An error of ours must not end the rest; the heartbeat shows the state.
                 logger.exception("the series could not be renewed")
             took_s = self._clocks.monotonic_s() - began_s
             self._closed.wait(pause_s(interval_s, took_s))
 
     def refresh(self) -> ClusterOverview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
-        # Before the snapshot: a page of what was known before the server was heard again is an old one.
+        # Before the snapshot: a page of what was known before the server answered again is an old one.
         now_ms, begun_s = self._clocks.now_ms(), self._clocks.monotonic_s()
         current = self.watch.current(LONGEST_SILENCE_S)
         overview = self.overview()
@@ -294,7 +295,7 @@ class QueueCollector:
 
     def overview(self) -> ClusterOverview:
         """The cluster as it is known now, with what ended of late."""
-        # What is remembered is taken after the state: it knows all that the state ever had.
+        # Memories are read after the state: they contain all that the state ever had.
         state = self.watch.snapshot()
         ended, history = self._ended.pods(), self._claims.history()
         return ClusterOverview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
@@ -303,7 +304,7 @@ class QueueCollector:
         if part.limit is None:
             return facts
         rows, beyond = part.limit.rows(facts, self._rules.most_per_namespace)
-        if beyond and part.name not in self._crowded:  # once: whoever floods must not flood the log as well
+        if beyond and part.name not in self._crowded:  # once: who floods the API must not flood the log
             self._crowded.add(part.name)
             logger.warning(
                 "%d of the %s have no series of their own: a namespace has more than most_per_namespace (%d)",
@@ -319,13 +320,13 @@ class QueueCollector:
             logger.exception("the series of %s could not be made; the old ones stay", part.name)
 
     def answer(self, request: EndpointRequest) -> EndpointResponse:
-        """The route of /metrics. The heartbeat is as of now, not of the last refresh; what else the collector
-        says of itself as of at most SELF_INTERVAL_S ago."""
+        """The route of /metrics. The heartbeat is as of now, not of the last refresh; the other series about
+        the collector are at most SELF_INTERVAL_S old."""
         with self._telling:
             now_s, is_current = self._clocks.monotonic_s(), self.is_current
             told = self._told
             if told is None or told[1] != is_current or now_s - told[0] >= SELF_INTERVAL_S:
-                self._told = now_s, is_current  # before they are looked at: a refresh meanwhile undoes it
+                self._told = now_s, is_current  # before they are read: a refresh meanwhile undoes it
                 with self.page.update():
                     self._self.update({"self": self._about_itself()})
         return self.page.answer(request)
@@ -400,7 +401,8 @@ class QueueCollector:
 
 
 def _needed_for_claims(overview: ClusterOverview) -> frozenset[str]:
-    """Collections that pods with claims are not rightly shown without: slices name the devices."""
+    """Whether collections are missing without which pods with claims are not shown rightly: slices name the
+    devices."""
     bound = [
         pod for pod in overview.state.pods.values() if pod.is_bound and (pod.claims or pod.backing_claim)
     ]

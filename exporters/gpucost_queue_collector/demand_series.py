@@ -50,7 +50,7 @@ class WaitingSet(NamedTuple):
 
 @dataclass(frozen=True)
 class WaitingDemand:
-    """What the waiting workloads and jobs of one state want. Equal templates are looked at once."""
+    """What the waiting workloads and jobs of one state want. Equal templates are evaluated once."""
 
     overview: ClusterOverview
     _answers: dict[object, tuple[NodeAdmission, tuple[str, ...]]] = field(default_factory=dict)
@@ -60,8 +60,9 @@ class WaitingDemand:
         return self.overview.ownership
 
     def of_workload(self, workload: Workload) -> tuple[WaitingSet, ...]:
-        """One that is held back. While quota holds it, all of its pods wait, made or not; once it is
-        admitted, those without a node. One whose pods all have nodes, and cannot start there, wants none."""
+        """The waiting sets of a workload that is held back. While quota holds it, all of its pods wait, made
+        or not; once it is admitted, those without a node. One whose pods all have nodes, and cannot start
+        there, wants none."""
         layer = self.overview.holds[workload.meta.uid].layer
         waiting = self._by_workload.get(workload.meta.uid, ())
         size = self._gang_size(workload)
@@ -78,7 +79,7 @@ class WaitingDemand:
         return tuple(found)
 
     def pods_of(self, job: JobReference) -> Sequence[Pod]:
-        """Pods without a node of a job that no workload stands for."""
+        """Pods without a node of a job without a workload."""
         return self._by_job.get(job, ())
 
     def of_job(self, job: JobReference) -> tuple[WaitingSet, ...]:
@@ -109,8 +110,8 @@ class WaitingDemand:
         return {resource: -(-amount // pod_set.count) for resource, amount in counted.items()}
 
     def _gang_size(self, workload: Workload) -> int:
-        """How many of its pods are of no use without each other, at most; as for gangs, the job's shape says,
-        and where it is not known, all are."""
+        """How many of its pods are of no use without each other, at most; as for gangs, by the job's shape,
+        and all where that is not known."""
         job = self.ownership.maker_of(workload)
         if job is not None and (job.pod_sets or job.gang_size):
             return job.gang_size or 1
@@ -157,7 +158,7 @@ class WaitingDemand:
         return found
 
     def _look(self, template: PodTemplate, resource: str) -> tuple[NodeAdmission, tuple[str, ...]]:
-        """One node of a product is enough."""
+        """Whether nodes would take the template. One node of a product is enough."""
         by_product = self._nodes.get(resource, {})
         admitted = {
             product for product, nodes in by_product.items() if any(matches(node, template) for node in nodes)

@@ -1,4 +1,4 @@
-"""What the log says of the API server: a few lines for an outage, not one for each of forty collections."""
+"""The log about the API server: a few lines for an outage, not one for each of forty collections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = 6
 
 class FirstFailureFilter(logging.Filter):
     """Of the reflectors' messages, the first failure for each reason within ``ONE_OUTAGE_S``, with the
-    server's words, and mistakes of ours. The rest is in the journal's summary."""
+    server's words, and errors of our own. The rest is in the journal's summary."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class FirstFailureFilter(logging.Filter):
 
 
 class CollectionJournal:
-    """Logs what has changed since it was last asked to ``tell``; for one thread."""
+    """Logs what has changed since the last call of ``tell``; for one thread."""
 
     def __init__(self, collector: QueueCollector) -> None:
         self._collector = collector
@@ -46,7 +46,7 @@ class CollectionJournal:
         self._is_current: bool | None = None
 
     def tell(self) -> None:
-        """To be called after every refresh."""
+        """Log changes. To be called after every refresh."""
         statuses = self._collector.watch.statuses()
         stand = {name: (bool(each.problem), each.absent, each.synced) for name, each in statuses.items()}
         if stand != self._told:

@@ -1,4 +1,4 @@
-"""Series of nodes: what they have, advertise and should advertise, and what a price depends on."""
+"""Series of nodes: what they have, advertise and should advertise, and the labels that prices depend on."""
 
 from __future__ import annotations
 

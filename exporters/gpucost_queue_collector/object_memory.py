@@ -1,10 +1,12 @@
-"""What has ended, and when: pods, nodes and workloads keep their series a while longer, with their end.
+"""Pods, nodes and workloads that have ended, and when: they keep their series a while longer, with their end.
 
-The end of a pod is its object's own (when its last container ended) wherever the object says so, so that it
-is the same after a restart. Only where an object went without saying, it is when that was seen: the arrival
-of the deletion, or, for what vanished while nobody watched, the last sign of life before.
+The end of a pod is its object's own (when its last container ended) wherever the object has it, so that it is
+the same after a restart. Only where an object was deleted without one, it is the time when that was observed:
+the arrival of the deletion, or, for an object that vanished while it was not watched, its last sign of life
+before.
 
-What is remembered of ResourceClaims: they are taken from a pod, or deleted, before it is seen to end.
+``ClaimMemory`` remembers ResourceClaims: they are taken from a pod, or deleted, before the pod is seen to
+end.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from gpucost.kube.watch.object_store import ObjectChange, ObjectChangeKind
 
 _MS = 1_000_000
 _GONE = (ObjectChangeKind.DELETED, ObjectChangeKind.VANISHED)
-# A pod that ended longer ago when it is first seen is history.
+# A pod that had ended longer ago when it is first seen is not shown.
 CATCH_UP_MS = DAY_MS
 
 
@@ -45,7 +47,7 @@ class EndedNode(NamedTuple):
 
 
 class EndedObjects:
-    """Told of changes by reflectors, asked when series are refreshed; ``now_ms`` is a clock."""
+    """Receives changes from reflectors, and is read when series are refreshed; ``now_ms`` is a clock."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -66,7 +68,7 @@ class EndedObjects:
             elif pod.bound_ms is not None and (ended_ms := _end_of(change)) is not None:
                 ended = replace(pod, phase=_final(pod), ended_ms=max(ended_ms, pod.bound_ms))
                 now_ms = self._now_ms()
-                # What ended before our eyes is news, also where the host's clock is a day ahead.
+                # What ended while we watched is recent, also where the host's clock is a day ahead.
                 is_news = _was_running(change) or ended_ms > now_ms - CATCH_UP_MS
                 self._pods[uid] = _Ended(ended, now_ms if is_news else 0, is_there)
 
@@ -83,7 +85,7 @@ class EndedObjects:
         """Those that ended of late, with their ends; the ones that are still in the API included."""
         since_ms = self._now_ms() - LINGER_MS
         with self._lock:
-            # What is still there is remembered, so that it does not end a second time.
+            # What still exists is remembered, so that it does not end a second time.
             self._pods = {
                 uid: ended for uid, ended in self._pods.items() if ended.is_there or ended.known_ms > since_ms
             }
@@ -106,7 +108,7 @@ class EndedObjects:
 
 
 def _end_of(change: ObjectChange[Pod]) -> int | None:
-    """None where it ended unseen and its object does not say when."""
+    """The end of a pod; None where it was not observed and its object does not have it."""
     if change.object.ended_ms is not None:
         return change.object.ended_ms
     return change.seen_ns // _MS if _was_running(change) else None
@@ -128,7 +130,7 @@ class _SeenObject(NamedTuple):
 
 
 class ClaimMemory:
-    """Told of changes by a reflector, asked when series are refreshed; ``now_ms`` is a clock."""
+    """Receives changes from a reflector, and is read when series are refreshed; ``now_ms`` is a clock."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -151,7 +153,7 @@ class ClaimMemory:
             return ClaimHistory({uid: seen.claims for uid, seen in self._seen.items()}, self._shares)
 
     def remember(self, overview: ClusterOverview) -> None:
-        """What pods hold now, for their lives. What was seen of pods that nobody knows (any more) is
+        """What pods hold now, for their lives. What was seen of pods that are not (or no longer) known is
         forgotten after ten minutes."""
         known = overview.state.pods.keys() | {pod.meta.uid for pod in overview.ended}
         since_ms = self._now_ms() - LINGER_MS

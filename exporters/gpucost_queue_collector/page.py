@@ -6,10 +6,9 @@ and kept until a row of it changes. A compressed page is the gzip members of its
 which is a gzip stream itself (RFC 1952, 2.2). Answers share their pieces, and no whole page is ever put
 together: however many clients read slowly, they hold what changed while they read, once for all of them.
 
-No series may come twice in a scrape: Prometheus drops the second. That is not searched for, which would
-cost an entry in memory for each of half a million series, but follows: a metric belongs to one table, the
-keys of a table are unique, and a row's lines carry the labels that its key is made of, one to one
-(``lines``).
+No series may come twice in a scrape: Prometheus drops the second. That is not searched for, which would cost
+an entry in memory for each of half a million series, but follows: a metric belongs to one table, the keys of
+a table are unique, and a row's lines carry the labels that its key is made of, one to one (``rows``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gpucost_exporter_base.exposition import MetricFamily, render
 from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, compress
 
 ROWS_PER_BLOCK = 64
-"""Of fewer, compressing costs more for each row; of more, each changed row makes more be done again."""
+"""Fewer would cost more compression for each row; with more, each changed row makes more be done again."""
 
 
 class SeriesTable:
@@ -115,9 +114,9 @@ class MetricsPage:
 
     @contextmanager
     def update(self) -> Iterator[None]:
-        """Puts and drops in here come into the page together, at its end; one update at a time.
+        """Puts and drops within this context appear on the page together, at its end; one update at a time.
 
-        Where it raises, they come with the next that does not.
+        Where it raises, they appear with the next update that does not.
         """
         with self._writing:
             yield

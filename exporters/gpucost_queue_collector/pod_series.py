@@ -1,9 +1,7 @@
-"""Series of pods: the intervals in which they hold GPUs, whose they are, and who waits.
-
-Series of gangs: what they need, what runs, and since when one is partial.
+"""Series of pods and gangs: when pods hold GPUs, for whom, which pods wait, and since when gangs are partial.
 
 While a gang stays partial its since never gets earlier, and becomes later only where its pods show that it
-was whole in between: what told of the loss may be forgotten long before the gang is whole again.
+was whole in between: the object that recorded the loss may be gone long before the gang is whole again.
 """
 
 from __future__ import annotations
@@ -86,8 +84,8 @@ def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[
 def _belonging(known: HeldPod | None, pod: Pod, ownership: PodOwnership) -> PodAffiliation:
     """As ``known`` where the pod's owners have gone before it, as they do when deleted.
 
-    A pod keeps the place in Kueue that it was bound with: while it is told to stop, its workload loses the
-    flavor, gets another, or goes.
+    A pod keeps the place in Kueue that it was bound with: while it is being stopped, its workload loses the
+    flavor, gets another, or is deleted.
     """
     found = ownership.of(pod)
     if known is None:
@@ -110,14 +108,14 @@ def _belonging(known: HeldPod | None, pod: Pod, ownership: PodOwnership) -> PodA
 
 
 def _is_given(pod: Pod, ownership: PodOwnership) -> bool:
-    """Whether its workload's quota is what it was bound with, not some that was reserved later."""
+    """Whether its workload's quota is the one it was bound with, not one that was reserved later."""
     workload = ownership.workload_of(pod)
     reserved_ms = workload.reserved_ms if workload is not None else None
     return reserved_ms is not None and pod.bound_ms is not None and reserved_ms <= pod.bound_ms
 
 
 def _has_held(pod: Pod) -> bool:
-    """Whether it held anything for any time. One that was shown holding needs its end all the same."""
+    """Whether it held anything for any time. A pod that was exported as holding needs its end in any case."""
     return pod.ended_ms != pod.bound_ms
 
 
@@ -144,7 +142,8 @@ def write_held(held: HeldPod) -> Sequence[bytes]:
 
 
 def _disrupted(pod: Pod) -> bytes:
-    """Who may write a pod's status may write any reason."""
+    """The reason of a disruption, from a fixed list: any user who may write a pod's status may write any
+    reason."""
     found = pod.disruption
     if found is None or found.since_ms is None:
         return b""
@@ -221,8 +220,8 @@ class GangStalls:
         self._since: dict[str, int] = {}
 
     def find(self, gangs: Iterable[PodGang], at_ms: int) -> Mapping[str, PodGang]:
-        """By uid, as they are at ``at_ms``. Where nothing says since when one is partial, it is since it was
-        first found so."""
+        """By uid, as they are at ``at_ms``. Where no object records since when one is partial, it is since it
+        was first found so."""
         found = {gang.uid: gang for gang in gangs}
         self._since = {
             uid: _since(gang, self._since.get(uid), at_ms) for uid, gang in found.items() if gang.is_partial
@@ -241,7 +240,7 @@ def _since(gang: PodGang, before_ms: int | None, at_ms: int) -> int:
 
 
 def _other_gangs(gangs: Sequence[PodGang]) -> Mapping[str, PodGang]:
-    """Sums. That some of them are partial is not said: which, nobody could tell."""
+    """Sums over several gangs. That some of them are partial is left out: the row could not show which."""
     first, held = gangs[0], Counter[str]()
     for each in gangs:
         held.update(each.held)
@@ -262,7 +261,7 @@ def _other_gangs(gangs: Sequence[PodGang]) -> Mapping[str, PodGang]:
     return {uid: one}
 
 
-# Those that hold GPUs first: what they waste when they are partial is somebody's.
+# Those that hold GPUs first: what they waste when they are partial is attributed to a team.
 LIMIT = NamespaceLimit[PodGang](
     lambda gang: gang.namespace, lambda gang: (int(not any(gang.held.values())), gang.uid), _other_gangs
 )

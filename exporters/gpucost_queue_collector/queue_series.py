@@ -20,7 +20,7 @@ from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, line, others_uid
 
-# What a metric is of a view's quotas.
+# The metric for each figure of a view's quotas.
 _OF_CLUSTER_QUEUE: Mapping[MetricSpec, str] = {
     m.CLUSTER_QUEUE_NOMINAL: "nominal",
     m.CLUSTER_QUEUE_BORROWING_LIMIT: "borrowing_limit",

@@ -1,14 +1,13 @@
-"""Rows of a table, written only when what they say has changed.
-
-One sample -> the line that every text format of Prometheus shares, for series too many to render twice.
+"""Rows of a table of series: written only when their facts have changed, as lines, limited by namespace.
 
 A sample's line is the same in the classic text format, in text 1.0.0 and in OpenMetrics; only headers differ
-(``page``). Label values are made safe as everywhere in gpucost's exporters (``exposition.clean``), and differ
-where the values they were made of differ, so that no two rows of a page become one series. An object
-mostly gives several lines with the same labels: write ``labels`` once, then ``sample`` for each line.
+(``page``), so series too many to render twice are written once. Label values are made safe as everywhere in
+gpucost's exporters (``exposition.clean``), and differ where the values they were made of differ, so that no
+two rows of a page become one series. An object mostly gives several lines with the same labels: write
+``labels`` once, then ``sample`` for each line.
 
-Rows of one kind of object, limited by namespace: whoever may create objects in a namespace chooses how
-many series there are. Those beyond the limit are one row of it, with sums that stay what they are.
+Users who may create objects in a namespace decide how many series there are. So objects of one kind beyond
+the limit of their namespace share one row (``NamespaceLimit``), with sums that stay what they are.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class SeriesRows(Generic[F]):
         self._facts: Mapping[str, F] = {}
 
     def update(self, facts: Mapping[str, F]) -> None:
-        """Make the table say what ``facts`` say by key, and nothing else. ``facts`` is kept.
+        """Make the table hold ``facts`` by key, and nothing else. ``facts`` is kept.
 
         Where ``write`` raises, nothing has changed.
         """
@@ -110,7 +109,7 @@ def _is_plain(text: str) -> bool:
 def _distinct(value: str) -> str:
     """``clean``, one to one: what it changes ends with U+FFFD and a digest of what it was.
 
-    So does what holds that mark already, which is why nothing that stays as it is looks like a changed one.
+    So does a value that holds that mark already: no unchanged value looks like a changed one.
     """
     cleaned = clean(value)
     if cleaned == value and _CHANGED not in value:
@@ -120,18 +119,18 @@ def _distinct(value: str) -> str:
 
 
 OTHERS = "__others__"
-"""The name of what stands for several objects; no object of Kubernetes may be called so."""
+"""The name of a row that stands for several objects; no object of Kubernetes may have it."""
 
 
 def others_uid(*where: str) -> str:
-    """The uid of what stands for several objects of a namespace: another one than those of others."""
+    """The uid of a row that stands for several objects of a namespace, different for each namespace."""
     return ":".join((OTHERS, *where))
 
 
 @dataclass(frozen=True)
 class NamespaceLimit(Generic[F]):
     """``namespace`` of an object; ``order`` in which objects of one have rows, the first come first: all
-    replicas must choose the same ones, and nobody's rows come and go. ``fold`` makes the rows, by key, of
+    replicas must choose the same ones, and rows must not come and go. ``fold`` makes the rows, by key, of
     those of one namespace that have none of their own, at least one."""
 
     namespace: Callable[[F], str]

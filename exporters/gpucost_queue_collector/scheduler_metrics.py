@@ -1,4 +1,4 @@
-"""What Kueue and Volcano say of themselves in their metrics: optional, and never needed for anything else.
+"""Kueue's and Volcano's metrics about themselves: optional, and never needed for anything else.
 
 Read in a thread of its own. A round that fails leaves the facts of the last good one, marked as not up.
 """
@@ -36,7 +36,8 @@ MAX_BYTES = 64 << 20
 """Of one answer: 500 ClusterQueues with five priority classes give about 30 MB."""
 
 MAX_LINE = 8192
-"""Characters: the parser is slow on long lines, quadratically. One of Kueue's has at most some hundred."""
+"""Characters of a line: the parser takes quadratic time on long ones. A line of Kueue's has a few
+hundred at most."""
 MAX_LINES = 200_000
 """Of those that are used: 500 ClusterQueues with five priority classes give about 45,000 for each role."""
 MAX_VERSION = 64
@@ -71,10 +72,10 @@ class WaitHistogram:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFacts:
-    """What one of them said last; ``waits`` is by ClusterQueue.
+    """The last facts of one scheduler; ``waits`` is by ClusterQueue.
 
-    ``problem`` is empty while ``up``, else one word: why the last round brought nothing. ``version`` is
-    empty where nothing says it; Volcano never does.
+    ``problem`` is empty while ``up``, else one word: why the last round failed. ``version`` is empty where no
+    metric has it; Volcano's never have.
     """
 
     scheduler: SchedulerKind
@@ -93,8 +94,8 @@ class SchedulerEndpoint:
     """Where the metrics are and how they are asked for.
 
     Kueue's are served over https and want the token of a service account that may ``get`` the URL
-    ``/metrics``. ``ca_file`` is the authority of its certificate; ``insecure`` takes any certificate, and
-    then whoever answers gets the token.
+    ``/metrics``. ``ca_file`` is the authority of its certificate; ``insecure`` accepts any certificate, and
+    then any server that answers gets the token.
     """
 
     scheduler: SchedulerKind
@@ -107,7 +108,7 @@ class SchedulerEndpoint:
 
 
 class NotMetrics(Exception):
-    """The text is not what the scheduler would say: a proxy's page, another program's metrics, too many."""
+    """The text is not that of the scheduler: a proxy's page, another program's metrics, too many."""
 
 
 class SchedulerMetrics:
@@ -138,8 +139,8 @@ class SchedulerMetrics:
     def facts(self) -> SchedulerFacts:
         """What is known now, without waiting for a round.
 
-        Not up where the last good round is more than three intervals and a time-out ago: a round that does
-        not end, since one that fails says so itself.
+        Not up where the last good round is more than three intervals and a time-out ago: this catches a round
+        that does not end; one that fails sets ``problem`` itself.
         """
         facts = self._facts
         if facts.up and self._monotonic_s() > self._good_until_s:
@@ -159,7 +160,7 @@ class SchedulerMetrics:
             self._thread.join(2 * self._endpoint.timeout_s)
 
     def poll(self) -> None:
-        """One round. What goes wrong becomes ``problem``, and is never raised."""
+        """One round. Failures become ``problem``, and are never raised."""
         scheduler = self._endpoint.scheduler
         try:
             facts = read_metrics(scheduler, self._text())
@@ -201,8 +202,8 @@ class SchedulerMetrics:
 def read_metrics(scheduler: SchedulerKind, text: str) -> SchedulerFacts:
     """The facts in a text of metrics. Raises NotMetrics, also for more than MAX_LINES.
 
-    Only lines that are used are parsed: they are a few in a hundred, and the parser is slow. One that is
-    longer than any of Kueue's is not used, nor what Volcano says of Kueue.
+    Only lines that are used are parsed: they are a few in a hundred, and the parser is slow. A line that is
+    longer than any of Kueue's is not used, nor are metrics of Kueue in an answer of Volcano.
     """
     if not re.search(rf"^{scheduler}_", text, re.MULTILINE):
         raise NotMetrics
@@ -222,7 +223,7 @@ def read_metrics(scheduler: SchedulerKind, text: str) -> SchedulerFacts:
 
 
 def quantile(histogram: WaitHistogram, q: float) -> float | None:
-    """The wait in seconds that the part ``q`` of all (0 to 1) did not exceed; None when nobody waited.
+    """The wait in seconds that the part ``q`` of all (0 to 1) did not exceed; None when no wait was counted.
 
     As Prometheus estimates it (histogram_quantile): evenly spread within a bucket, and the highest finite
     bound when it lies beyond.

@@ -1,4 +1,4 @@
-"""Series of Kueue's workloads, and of jobs without one: where they stand, since when, what holds them."""
+"""Series of Kueue's workloads, and of jobs without one: their state, since when, and what holds them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ SPECS = (
 )
 WAITING_JOB = (m.JOB_WAITING, m.JOB_WAITING_INFO, *JOB_SETS)
 _LATER_MS = 1 << 50
-"""More than any time of creation."""
-# The condition that says why a workload is in a state.
+"""Later than any time of creation."""
+# The condition that has the reason for each state of a workload.
 _WHY = {
     WorkloadState.PENDING: "QuotaReserved",
     WorkloadState.INACTIVE: "Evicted",
@@ -57,8 +57,8 @@ _WHY = {
 
 class ShownWorkload(NamedTuple):
     """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go,
-    ``queued_ms`` since when it waits, or waited, for the quota it has; None where nobody knows. ``wants`` are
-    its pod sets while it waits."""
+    ``queued_ms`` since when it waits, or waited, for the quota it has; None where that is not known.
+    ``wants`` are its pod sets while it waits."""
 
     workload: Workload
     cluster_queue: str
@@ -130,7 +130,8 @@ def _job(found: JobReference, before: ShownWorkload | None) -> JobReference:
 
 
 def _queued_ms(workload: Workload, before: ShownWorkload | None) -> int | None:
-    """As it was while it waited for this quota: afterwards its object says less of it."""
+    """Since when it queued, as recorded while it waited for this quota: afterwards its object no
+    longer shows it."""
     if before is None or not (workload.has_quota or workload.finished_ms is not None):
         return workload.queued_since_ms
     is_the_same = not before.workload.has_quota or before.workload.reserved_ms == workload.reserved_ms
@@ -206,7 +207,7 @@ def _total(amounts: Iterable[Resources]) -> Resources:
 
 def _together(sets: Iterable[WaitingSet]) -> tuple[WaitingSet, ...]:
     """GPU units of several pod sets, one set for each resource: as many pods of one unit. Which nodes would
-    take them is not said, nor that some must start at once."""
+    take them is left out, and that some must start at once."""
     units: Counter[str] = Counter()
     for each in sets:
         for wanted in each.wants:
@@ -218,7 +219,8 @@ def _together(sets: Iterable[WaitingSet]) -> tuple[WaitingSet, ...]:
 
 
 def _rank(shown: ShownWorkload) -> tuple[int, str]:
-    """What has quota before what waits, that before what has finished; of each the oldest first."""
+    """The order of workloads: those with quota, then those that wait, then the finished ones; of each the
+    oldest first."""
     workload = shown.workload
     rank = 2 if workload.finished_ms is not None else int(not workload.has_quota)
     return rank * _LATER_MS + workload.meta.created_ms, workload.meta.uid
@@ -230,8 +232,8 @@ WORKLOAD_LIMIT = NamespaceLimit[ShownWorkload](
 
 
 def _write_others(others: OtherWorkloads) -> Sequence[bytes]:
-    """One text for each of SPECS. Counts of evictions are not among them: of what stands for now these, now
-    those, a count that falls would look like evictions."""
+    """One text for each of SPECS. Counts of evictions are left out: the row stands for changing workloads,
+    and a count that falls and rises would look like evictions."""
     uid = others_uid(others.namespace, others.cluster_queue, others.layer)
     identity = (others.namespace, OTHERS, uid)
     info = ("", others.cluster_queue, JobKind.OTHER.value, OTHERS, uid, "", "")

@@ -1,6 +1,7 @@
-"""Fetches a dcgm-exporter's text in a thread of its own, so that nobody ever waits for it.
+"""dcgm-exporter as the second source: it fills what NVML lacks, and nothing else.
 
-dcgm-exporter as the second source: it fills what NVML lacks, and nothing else.
+``DcgmEndpoint`` fetches its text in a thread of its own, so that no other part waits for it;
+``DcgmSecondSource`` is the endpoint as the exporter uses it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class EndpointSnapshot:
     """The endpoint at one instant of its clock.
 
     ``up`` says whether the last round brought values and ``since_ns`` from when on that has been so; before
-    the first round it is down since it was made. Values too old to be used mean that it is down, whatever
-    the last round said: the next one may never end. ``failures`` counts rounds, ``dropped`` lines, by reason.
+    the first round it is down since it was made. Values too old to be used mean that it is down, whatever the
+    result of the last round: the next one may never end. ``failures`` counts rounds, ``dropped`` lines, by
+    reason.
     """
 
     known: DcgmState
@@ -116,7 +118,7 @@ class DcgmEndpoint:
         return replace(found, up=False, since_ns=expires_ns) if found.up and now_ns > expires_ns else found
 
     def poll(self) -> None:
-        """One round. What goes wrong is counted, never raised; the last values are left to grow old."""
+        """One round. Failures are counted, never raised; the last values stay and grow old."""
         try:
             text = fetch(self._address, self._timeout_s, MAX_BYTES)
             parsed = parse(text, self._now.known.units)
@@ -160,7 +162,7 @@ R = TypeVar("R", GpuReading, InstanceReading)
 
 
 class DcgmSecondSource:
-    """A ``DcgmEndpoint`` as the exporter uses it; ``look`` fixes what is known for one collection."""
+    """A ``DcgmEndpoint`` as the exporter uses it; ``look`` fixes the values for one collection."""
 
     def __init__(self, endpoint: DcgmEndpoint) -> None:
         self._endpoint = endpoint
@@ -169,10 +171,10 @@ class DcgmSecondSource:
         self._counted: dict[tuple[str, int], int] = {}
 
     def look(self) -> None:
-        """Take what is known now."""
+        """Take the values known now."""
         before, self._now = self._now, self._endpoint.snapshot()
         if self._now.up:
-            self._why_down = DcgmProblem.STALE.value  # unless a round fails, it goes down by growing old
+            self._why_down = DcgmProblem.STALE.value  # unless a round fails: values grow old
         for reason, count in self._now.failures.items():
             if count > before.failures.get(reason, 0):
                 self._why_down = reason

@@ -1,9 +1,9 @@
 """dcgm-exporter's text, read line by line: one bad line costs that line and nothing else. Pure.
 
 Prometheus's own parser refuses the whole text for one line like ``… ERROR - FAILED TO CONVERT TO STRING``,
-which dcgm-exporter prints for fields that are no numbers; and label values are printed without escaping, so
-a quote may stand inside one. Here the value is what follows the last brace, and of the labels only those
-that say which device it is are looked for. They are printed first, before anything a user can choose.
+which dcgm-exporter prints for fields that are no numbers; and label values are printed without escaping, so a
+quote may stand inside one. Here the value is what follows the last brace, and of the labels only those that
+identify the device are read. They are printed first, before any that a user can choose.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class DcgmDropReason(StrEnum):
 class DcgmScrape:
     """One scrape. ``values`` are in base units, by device; a field without a believable row is absent.
 
-    Activity is 0 to 1, on a MIG instance relative to the instance. Energy and power stand under the GPU
-    only. ``dropped`` counts the lines thrown away; lines of families that are not in the table count only
-    when they cannot be read at all. ``samples`` is the number of lines that are no comment.
-    ``units`` is what is known of the names whose unit is not settled, for the next ``parse``.
+    Activity is 0 to 1, on a MIG instance relative to the instance. Energy and power stand under the GPU only.
+    ``dropped`` counts the lines thrown away; lines of families that are not in the table count only when they
+    cannot be read at all. ``samples`` is the number of lines that are no comment. ``units`` is what is known
+    so far about names whose unit differs between versions, for the next ``parse``.
     """
 
     values: Mapping[DeviceKey, Mapping[DcgmField, float]]
@@ -74,7 +74,8 @@ class DcgmScrape:
 
     @property
     def is_empty(self) -> bool:
-        """dcgm-exporter answers 200 with nothing in it while it reloads or GPUs come and go."""
+        """True when dcgm-exporter answers 200 with nothing in it, as it does while it reloads or GPUs come
+        and go."""
         return self.samples == 0
 
 
@@ -89,10 +90,10 @@ class _SampleRow:
 def parse(text: str, units: Mapping[str, DcgmUnit] = NO_UNITS) -> DcgmScrape:
     """Read a text. Never raises: what is wrong is dropped and counted.
 
-    Rows of one device and field are collapsed to the largest: the copies per virtual GPU, HPC job or
-    replica of an exporter equal each other, and since 4.8.2 rows per pod stand beside the device's own,
-    of which they are a part. A last line without a line feed is a cut-off one and is dropped.
-    ``units`` is what the scrape before returned.
+    Rows of one device and field are collapsed to the largest: the copies per virtual GPU, HPC job or replica
+    of an exporter equal each other, and since 4.8.2 rows per pod stand beside the device's own, of which they
+    are a part. A last line without a line feed was cut off, and is dropped. ``units`` is what the scrape
+    before returned.
     """
     if len(text) > MAX_BYTES:
         return DcgmScrape({}, Counter({DcgmDropReason.TOO_LARGE: 1}), 0, units)

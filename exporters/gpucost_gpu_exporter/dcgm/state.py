@@ -1,4 +1,4 @@
-"""What the dcgm-exporter of the node last said, for how long it counts, and where it contradicts itself.
+"""The last values of the node's dcgm-exporter, for how long they count, and where they contradict themselves.
 
 Pure: a ``DcgmState`` is never changed; a scrape makes the next one. Missing is None, never 0.
 
@@ -25,7 +25,7 @@ V = TypeVar("V")
 MAX_AGE_NS = 60 * 10**9
 STUCK_AFTER = 3
 STUCK_BUSY = 0.5
-# What is remembered beyond the GPUs of the last scrape: far more than a node has.
+# Kept beyond the GPUs of the last scrape: far more than a node has.
 MAX_ABSENT = 64
 MAX_XIDS = 4_096
 
@@ -82,7 +82,7 @@ class DcgmState:
     strikes: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, parsed: DcgmScrape, now_ns: int) -> DcgmState:
-        """What is known once this scrape has come in."""
+        """The state once this scrape has come in."""
         if not parsed.values:
             return replace(self, units=parsed.units)
         boards = _by_board(parsed.values)
@@ -146,8 +146,8 @@ class DcgmState:
     def memory(self, device: DeviceKey, now_ns: int) -> FrameBufferMemory:
         """Memory of a GPU or MIG instance.
 
-        The total is what is printed as such, else used, free and reserved together; without the reserved
-        part nobody can say (it is 1 % to 2 % of a GPU, and old drivers count it as used).
+        The total is what is printed as such, else used, free and reserved together; without the reserved part
+        it is not known (that part is 1 % to 2 % of a GPU, and old drivers count it as used).
         """
         used, total, *rest = (
             self._value(device, name, now_ns)
@@ -200,9 +200,9 @@ def _counted(
 ) -> dict[tuple[str, int], DcgmXidCounts]:
     """Count a code when no row of its GPU showed it before.
 
-    The gauge keeps the last code for ever, so only a change is an event; what a GPU shows when it is
-    first seen is of unknown age and does not count. All slices of a GPU repeat a code, some a scrape
-    later, hence the comparison by GPU. The same code twice in a row cannot be told from once.
+    The gauge keeps the last code for ever, so only a change is an event; what a GPU shows when it is first
+    seen is of unknown age and does not count. All slices of a GPU repeat a code, some a scrape later, hence
+    the comparison by GPU. The same code twice in a row looks like once.
     """
     counted: dict[tuple[str, int], DcgmXidCounts] = {}
     for uuid, shown in codes.items():
@@ -213,7 +213,8 @@ def _counted(
 
 
 def _remembered(before: Mapping[K, V], now: Mapping[K, V], most: int) -> dict[K, V]:
-    """``now`` behind the ``most`` latest others of ``before``, so that names without end fill no memory."""
+    """``now`` after the ``most`` latest others of ``before``: bounded, so that an endless supply of names
+    fills no memory."""
     others = {key: value for key, value in before.items() if key not in now}
     return {**dict(islice(others.items(), max(0, len(others) - most), None)), **now}
 
@@ -222,7 +223,8 @@ def _strikes_after(before: int, rows: Iterable[Mapping[DcgmField, float]]) -> in
     """How many scrapes in a row the profiling counters of a GPU were 0 while it was busy.
 
     After some weeks, or an XID 31, they read 0 until the exporter is restarted (dcgm-exporter#662). Once
-    there are ``STUCK_AFTER``, only a value that is not 0 sets them right again: idling proves nothing.
+    there are ``STUCK_AFTER``, only a value that is not 0 shows that they work again: an idle GPU proves
+    nothing.
     """
     rows = list(rows)
     if any(row.get(name) for row in rows for name in _PROFILED):

@@ -1,11 +1,12 @@
-"""The driver process: the only code that loads NVML. Run as ``python -m gpucost_gpu_exporter.driver``.
+"""The driver process, the only code that loads NVML: run as ``python -m gpucost_gpu_exporter.driver``.
 
-One request per line on stdin, one reply per line on stdout, both JSON; ``driver_link`` is the other end.
-A call into the driver can hang for ever and cannot be interrupted, so this process holds no state that
-cannot be lost: the parent kills it and starts another. It imports nvidia-ml-py, ``readings`` and the
-standard library only, and stays small. It never creates a CUDA context and never changes a setting of the
-driver (accounting, GPM streaming), so that watching a GPU does not keep it awake.
+One request per line on stdin, one reply per line on stdout, both JSON; ``driver_link`` is the other end. A
+call into the driver can hang for ever and cannot be interrupted, so this process holds no state that cannot
+be lost: the parent kills it and starts another. It imports nvidia-ml-py, ``model.readings`` and the standard
+library only, and stays small. It never creates a CUDA context and never changes a setting of the driver
+(accounting, GPM streaming), so that watching a GPU does not keep it awake.
 
-``calls`` sorts errors, ``node`` finds the GPUs, ``boards`` reads one, and one module per thing reads the
-rest: ``activity`` (busy), ``gpm`` (SM and tensor), ``throttling``, ``processes``, ``mig``, ``events``.
+``calls`` sorts errors, ``node`` finds the GPUs and collects their XID events, ``gpus`` reads one GPU and its
+MIG instances, and one module per thing reads the rest: ``activity`` (busy time, throttling), ``gpm`` (SM and
+tensor activity), ``processes``. Begin with ``node``.
 """

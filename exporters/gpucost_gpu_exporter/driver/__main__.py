@@ -1,4 +1,4 @@
-"""The loop of the driver process: a request in, a look at the GPUs, a reply out; ends when stdin does."""
+"""The loop of the driver process: a request in, one read of all GPUs, a reply out; ends when stdin does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
 
 
 def main() -> None:
-    """Serve stdin and stdout. What the library may print goes to stderr: stdout holds replies only."""
+    """Serve stdin and stdout. Output of the library goes to stderr: stdout holds replies only."""
     _die_with_parent()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -47,8 +47,8 @@ def main() -> None:
 def _die_with_parent() -> None:
     """Have the kernel kill this process with its parent: inside the driver it would not see its stdin end.
 
-    It is meant of the thread that started this one, see prctl(2): the link is used by one thread that lives
-    as long as the exporter.
+    The kernel watches the thread that started this process, see prctl(2): the link is used by one thread that
+    lives as long as the exporter.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,8 +1,8 @@
-"""For how long a GPU ran at least one kernel: the driver's own samples, each over the time it stands for.
+"""For how long a GPU ran at least one kernel, and for how long it was slowed down, by reason.
 
-nvmlDeviceGetSamples hands out a ring buffer, so nothing is missed between two looks, and short jobs count.
-
-For how long a GPU was slowed down, by reason: the driver's counters, or the reasons of the instant.
+Busy time is from the driver's own samples, each over the time it stands for: nvmlDeviceGetSamples hands out a
+ring buffer, so nothing is missed between two reads, and short jobs count. Throttling is from the driver's
+counters, or from the reasons at the instant of a read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpucost_gpu_exporter.model.readings import SignalActivity, SignalSource
 
 LONGEST_SAMPLE_US = 2_000_000
 LONGEST_GUESS_NS = 1_500_000_000
-"""A value of one instant stands for no more time than this, however long ago the look before was."""
+"""A sample of one instant stands for at most this much time, however long ago the last read was."""
 _FIRST_SPACING_US = 166_667
 _SILENCE_NS = 10_000_000_000
 _NS_PER_PERCENT_OF_US = 10
@@ -45,7 +45,7 @@ class BusyTime:
         self._looked_ns: int | None = None
 
     def measure(self, look: DriverLook, handle: Any) -> SignalActivity | None:
-        """Busy time since the look before; None while there is nothing new. Raises Refused, BoardLost."""
+        """Busy time since the last look; None while there is nothing new. Raises NvmlRefusal, GpuLost."""
         before_ns, self._looked_ns = self._looked_ns, look.now_ns
         try:
             samples = _samples(handle, self.last_us or 0)
@@ -84,7 +84,8 @@ class BusyTime:
         return since_us
 
     def _start_over_when_silent(self, now_ns: int) -> None:
-        """The driver stamps with the wall clock: set back, it would hand out nothing until it caught up."""
+        """The driver stamps samples with the wall clock: set back, it would hand out nothing
+        until it caught up."""
         if self._heard_ns is None:
             self._heard_ns = now_ns
         elif now_ns - self._heard_ns > _SILENCE_NS:
@@ -116,7 +117,7 @@ def _of_rate(look: DriverLook, handle: Any, before_ns: int | None) -> SignalActi
 
 
 class _Reason(NamedTuple):
-    """A field that counts nanoseconds, and the bit of the event reasons that says the same of an instant."""
+    """A field that counts nanoseconds, and the bit of the event reasons that stands for the same reason."""
 
     field: int
     bit: int
@@ -142,16 +143,17 @@ REASONS = {
         pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
     ),
 }
-# Drivers from before a field say that its number is no argument.
+# Drivers older than a field answer that its number is no argument.
 _UNCOUNTED = UNSUPPORTED | {"INVALID_ARGUMENT"}
 _FIELDS = [reason.field for reason in REASONS.values()]
 
 
 class ThrottleTime:
-    """Of one GPU. What the driver does not count is added up here, from 0 when this process started.
+    """Throttled time of one GPU. What the driver does not count is added up here, from 0 when this process
+    started.
 
-    A reason stays with one of the two: a counter that fails for once is left out, so that no reader takes
-    the switch for a counter that was set back.
+    A reason stays with one of the two: a counter that fails once is left out, so that a change of source
+    never looks like a counter that was reset.
     """
 
     def __init__(self) -> None:
@@ -160,7 +162,7 @@ class ThrottleTime:
         self._looked_ns: int | None = None
 
     def measure(self, look: DriverLook, handle: Any) -> dict[str, int]:
-        """Nanoseconds by reason, cumulative. Raises Refused when no reason can be read; BoardLost."""
+        """Nanoseconds by reason, cumulative. Raises NvmlRefusal when no reason can be read; GpuLost."""
         before_ns, self._looked_ns = self._looked_ns, look.now_ns
         counted, codes = _counters(look, handle)
         counted = {name: count for name, count in counted.items() if name not in self._added_ns}

@@ -1,4 +1,4 @@
-"""One call into NVML, and what its refusal means: for the item, for the GPU, or for the whole driver."""
+"""One call into NVML, and what its failure means: for one reading, for the GPU, or for the whole driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DriverGone(NvmlFailure):
 
 @dataclass(slots=True)
 class DriverLook:
-    """One look at the node: the parent's clock, what is asked for, and what happened since the look before.
+    """One look at the node: the parent's clock, what is asked for, and what happened since the last one.
 
     ``xids`` are the codes of new events by UUID; ``dropped`` counts readings thrown away, by reason.
     """
@@ -59,13 +59,14 @@ class DriverLook:
 
 
 class GpuErrorGuard:
-    """Keeps a mistake met with one GPU from ending the look at the others; each GPU's is told once."""
+    """Keeps an error of one GPU from ending the look at the others; each GPU's is logged once."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def code(self, subject: str, error: Exception) -> str:
-        """Why ``subject`` counts as lost: the driver's own word, else INTERNAL. Raises DriverGone again."""
+        """The reason why ``subject`` counts as lost: the name of the driver's error, else INTERNAL. Raises
+        DriverGone again."""
         if isinstance(error, DriverGone):
             raise error
         if isinstance(error, NvmlFailure):
@@ -78,7 +79,7 @@ class GpuErrorGuard:
 
 
 def call(function: Callable[..., Any], *arguments: object) -> Any:
-    """The function's answer. Raises Refused, BoardLost or DriverGone.
+    """The function's answer. Raises NvmlRefusal, GpuLost or DriverGone.
 
     What nvidia-ml-py cannot decode (a name that is not UTF-8, a type of value it does not know) is CORRUPT.
     """
@@ -113,7 +114,8 @@ def code_name(value: int) -> str:
 
 
 def value_of(kind: int, value: Any) -> int | float:
-    """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names. Raises Refused for an unknown type."""
+    """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names. Raises NvmlRefusal for an
+    unknown type."""
     if not 0 <= kind < len(_MEMBERS):
         raise NvmlRefusal(CORRUPT)
     found: int | float = getattr(value, _MEMBERS[kind])

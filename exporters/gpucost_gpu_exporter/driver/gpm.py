@@ -25,7 +25,7 @@ from gpucost_gpu_exporter.driver.calls import (
 from gpucost_gpu_exporter.model.readings import GpuSignal, SignalActivity, SignalSource
 
 DeviceId = tuple[object, ...]
-"""UUID of the GPU, then for a MIG instance what tells it from another that got the same id later."""
+"""UUID of the GPU; for a MIG instance also what distinguishes it from another that got the same id later."""
 
 SHORTEST_NS = 100_000_000
 LONGEST_NS = 600_000_000_000
@@ -71,7 +71,7 @@ class GpmSampler:
     def measure(
         self, look: DriverLook, device_id: DeviceId, board: Any, take: Callable[[Any], Any]
     ) -> GpmResult:
-        """Activity since the look before. ``take`` fills a sample of the device. Raises BoardLost."""
+        """Activity since the last look. ``take`` fills a sample of the device. Raises GpuLost."""
         try:
             return self._measure(look, device_id, board, take)
         except NvmlRefusal as refusal:
@@ -124,7 +124,7 @@ class GpmSampler:
 
 
 def _take(look: DriverLook, device: _Device, board: Any, take: Callable[[Any], Any]) -> None:
-    """Put a new sample in the place of the kept one. Off for a while when the driver will not have it."""
+    """Put a new sample in the place of the kept one. Switched off for a while when the driver refuses it."""
     try:
         if not device.probed and not call(pynvml.nvmlGpmQueryDeviceSupport, board).isSupportedDevice:
             raise NvmlRefusal("NOT_SUPPORTED")

@@ -1,8 +1,7 @@
-"""Memory of a GPU or MIG instance.
+"""One physical GPU and its MIG instances: what is kept of it between two looks, and one look at it.
 
-The MIG instances of a GPU. Read anew at each look: handles and ids are reused when a GPU is recut.
-
-One physical GPU: what is kept of it between two looks, and one look at it.
+``memory_bytes`` reads the memory of a GPU or MIG instance. ``MigInstances`` are read anew at each look:
+handles and ids are reused when a GPU is repartitioned.
 """
 
 from __future__ import annotations
@@ -61,7 +60,8 @@ _PROFILE = re.compile(r"MIG (?:\d+c\.)?(\d+g\.\S+)")
 
 
 class _Compute(NamedTuple):
-    """One compute instance; its handle is good until the GPU is recut. Slices are of its GPU instance."""
+    """One compute instance; its handle is valid until the GPU is repartitioned. Slices are of its GPU
+    instance."""
 
     gpu_instance: int
     compute_instance: int
@@ -73,7 +73,8 @@ class _Compute(NamedTuple):
 
 
 def is_enabled(handle: Any) -> bool:
-    """Whether the GPU is cut by MIG now. Raises Refused when the driver would not say, BoardLost."""
+    """Whether the GPU is in MIG mode now. Raises NvmlRefusal when the driver does not answer
+    that, GpuLost."""
     try:
         current, _ = call(pynvml.nvmlDeviceGetMigMode, handle)
     except NvmlRefusal as refusal:
@@ -129,7 +130,8 @@ class MigInstances:
         )
 
     def _profile(self, compute: _Compute) -> str:
-        """``3g.40gb`` of ``NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb``; empty when the driver does not say."""
+        """``3g.40gb`` of ``NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb``; empty when the driver gives no
+        such name."""
         known = self._profiles.get(_shape(compute))
         if known:
             return known
@@ -214,7 +216,7 @@ class NvmlGpu:
             self.lost = failure.code
 
     def look(self, look: DriverLook, no_xids: str = "") -> GpuReading:
-        """What there is to know now. ``no_xids`` is why the GPU's events cannot be had, else empty."""
+        """The reading of the GPU now. ``no_xids`` is why its events cannot be collected, else empty."""
         missing = {ReadingPart.XID.value: no_xids} if no_xids else {}
         try:
             return self._read(look, missing) if not self.lost else self._lost(look)
@@ -223,7 +225,7 @@ class NvmlGpu:
             return self._lost(look)
 
     def _identify(self, handle: Any) -> None:
-        """What is refused is asked again the next time that GPUs are listed."""
+        """Reads identity once; a value that is refused is read again the next time that GPUs are listed."""
         if not self._product:
             with suppress(NvmlRefusal):
                 self._product = call(pynvml.nvmlDeviceGetName, handle)
@@ -272,7 +274,7 @@ class NvmlGpu:
         gpm = self._gpm.measure(look, (self.uuid,), self._handle, self._take)
         busy = _attempt(missing, ReadingPart.BUSY, self.busy.measure, look, self._handle)
         self._shares.keep_up(self.busy.last_us)
-        # A passing failure is made up for by the samples after it, so GPM must not count that time too.
+        # A passing failure is compensated by the samples after it, so GPM must not count that time too.
         if missing.get(ReadingPart.BUSY) in UNSUPPORTED and GpuSignal.BUSY in gpm.activity:
             del missing[ReadingPart.BUSY]
         else:
@@ -292,7 +294,7 @@ class NvmlGpu:
 def _attempt(
     missing: Missing, part: ReadingPart, function: Callable[..., Result], *arguments: object
 ) -> Result | None:
-    """The function's answer, or None and the reason in ``missing``. Raises BoardLost, DriverGone."""
+    """The function's answer, or None and the reason in ``missing``. Raises GpuLost, DriverGone."""
     try:
         return function(*arguments)
     except NvmlRefusal as refusal:

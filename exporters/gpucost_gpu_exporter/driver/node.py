@@ -1,6 +1,7 @@
-"""XID events of all GPUs, collected by a thread of their own: the driver hands each out once, blocking.
+"""All GPUs of the node: finding them, keeping them, one look at all of them; and their XID events.
 
-All GPUs of the node: finding them, keeping them, one look at all of them.
+``XidEvents`` collects the events in a thread of its own: the driver hands each out once, in a call that
+blocks.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class XidEvents:
             threading.Thread(target=self._collect, name="xid-events", daemon=True).start()
 
     def missing(self, uuid: str) -> str:
-        """Why the events of a GPU cannot be had; empty when they can."""
+        """Why the events of a GPU cannot be collected; empty when they can."""
         return self._refused.get(uuid, "")
 
     def drain(self) -> dict[str, tuple[int, ...]]:
@@ -107,9 +108,9 @@ class _Place:
 
 
 class NvmlNode:
-    """GPUs are known by UUID, since the driver's order of them can change; one once seen is not forgotten.
-    A GPU that was lost before its UUID was ever known is told under the name of its place, ``pci:…`` or
-    ``index:…``, for as long as it is so.
+    """GPUs are known by UUID, since the driver's order of them can change; one once seen is not forgotten. A
+    GPU that was lost before its UUID was ever known is reported under the name of its place, ``pci:…`` or
+    ``index:…``, for as long as it stays lost.
 
     ``resume`` gives the driver's time of the last sample that an earlier process saw, by UUID.
     """

@@ -27,7 +27,7 @@ _OTHER_LISTS = (
 
 
 class ProcessShares:
-    """Samples of SM use by process, of one GPU. Not to be had on a GPU that is cut by MIG.
+    """Samples of SM use by process, of one GPU. Not available on a GPU in MIG mode.
 
     The driver hands samples out up to 10 s late (NVIDIA/go-nvml#51), one process's later than another's, so
     what was seen is kept for each process. ``last_us`` is the driver's time of the last sample that an
@@ -50,7 +50,8 @@ class ProcessShares:
             self._newest_us, self._begin_us, self._seen_us = newest_us, newest_us or 0, {}
 
     def weights(self, look: DriverLook, handle: Any) -> dict[int, int]:
-        """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises Refused."""
+        """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises
+        NvmlRefusal."""
         from_us = self._from_us(look.now_ns)
         weights: dict[int, int] = {}
         for at_us, pid, percent in _samples(handle, from_us):
@@ -92,7 +93,7 @@ def _samples(handle: Any, from_us: int) -> list[tuple[int, int, int]]:
 
 
 def memory_by_pid(handle: Any) -> dict[int, int | None]:
-    """Bytes by pid of every process with a context there, None where unknown. Raises Refused, BoardLost.
+    """Bytes by pid of every process with a context there, None where unknown. Raises NvmlRefusal, GpuLost.
 
     A process that both computes and draws is in two of the driver's lists, with the same memory. Clients of
     an MPS server are in a list of their own.

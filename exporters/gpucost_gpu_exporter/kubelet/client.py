@@ -1,4 +1,4 @@
-"""Asks the kubelet who holds which device, and says in one word why it could not."""
+"""Asks the kubelet which pod holds which device, and gives a one-word reason where that fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KubeletFailure(StrEnum):
 
 
 class KubeletDown(SourceError):
-    """The kubelet did not say who holds what. ``code`` is one of ``KubeletFailure``, ``text`` its own
+    """The kubelet could not be asked for the holders. ``code`` is one of ``KubeletFailure``, ``text`` its own
     words."""
 
     def __init__(self, code: KubeletFailure, text: str) -> None:
@@ -74,7 +74,7 @@ class PodResources:
         self._allocatable_due_ns: int | None = None
 
     def read(self, now_ns: int) -> KubeletState:
-        """Who holds what at this moment. ``now_ns`` is of any clock that only goes forward.
+        """The holders at this moment. ``now_ns`` is of any clock that only goes forward.
 
         Raises KubeletDown when the pods could not be listed; the next call connects anew.
         """
@@ -119,16 +119,15 @@ class PodResources:
         return resource.startswith("nvidia.com/") and self._catalog.is_gpu(resource)
 
     def _is_news(self, claims: tuple[DeviceClaim, ...]) -> bool:
-        """Whether a device is held that the cached list lacks: the devices were cut up anew."""
+        """Whether a device is held that the cached list lacks: the devices were repartitioned."""
         if self._allocatable is None:
             return False
         known = {device_id for ids in self._allocatable.values() for device_id in ids}
         return any(claim.device_id not in known for claim in claims if not claim.is_dra)
 
     def _read_allocatable(self) -> bool:
-        """Whether there is no need to ask again soon. What is known is kept when the kubelet fails to say,
-        and forgotten when it has no such call.
-        """
+        """Whether there is no need to ask again soon. The last list is kept when the kubelet's call fails,
+        and dropped when it has no such call."""
         request, kind = api.AllocatableResourcesRequest(), api.AllocatableResourcesResponse
         try:
             answer: api.AllocatableResourcesResponse = self._call("GetAllocatableResources", request, kind)
@@ -155,7 +154,7 @@ class PodResources:
                 response_deserializer=answer.FromString,
             )
             return ask(request, timeout=self._timeout_s)
-        except ValueError as error:  # closed by another thread just now
+        except ValueError as error:  # just closed by another thread
             raise KubeletDown(KubeletFailure.FAILED, str(error)) from error
         except grpc.RpcError as error:
             down = self._down(error)
@@ -197,7 +196,8 @@ def _channel(socket: Path) -> grpc.Channel:
 
 
 def _why_unavailable(socket: Path) -> KubeletFailure:
-    """gRPC says only UNAVAILABLE, in words that change; the system says which error it is."""
+    """The cause of gRPC's UNAVAILABLE, whose text differs between versions: the error of the operating
+    system."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

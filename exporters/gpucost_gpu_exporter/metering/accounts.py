@@ -1,14 +1,12 @@
-"""Who used a GPU, out of who holds it and whose processes ran on it. Pure.
+"""Counters of what every GPU did and what every holder had of it, and the weights by which it is apportioned.
 
-The rules are those of docs/gpu-exporter.md, "Shared GPUs": NVML's per-process SM samples are weights, not
-times (they come late, leave out short work and may add up to less or more than the GPU's own figure), so
-what the GPU did is dealt in proportion to them.
+Pure, in integers. The rules are those of docs/gpu-exporter.md, "Shared GPUs": NVML's per-process SM samples
+are weights, not times (they come late, leave out short work and may add up to less or more than the GPU's own
+figure), so what the GPU did is apportioned to them (``users``).
 
-The counters themselves: what every GPU did and what every holder had of it. Pure, in integers.
-
-There is one way to add to them, ``GpuAccounts.add``, and it takes an amount of the GPU together with those
-who share it: whatever is added to a GPU is dealt to holders in the same step, so the parts cannot drift from
-the whole. A measure that was never observed is absent, not 0.
+There is one way to add to the counters, ``GpuAccounts.add``, and it takes an amount of the GPU together with
+those who share it: whatever is added to a GPU is apportioned to holders in the same step, so the parts cannot
+drift from the whole. A measure that was never observed is absent, not 0.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ NO_POD = PodRef("", "", "")
 
 
 class GpuUser(NamedTuple):
-    """A holder: a pod, or nobody in particular."""
+    """Who used a GPU: a pod, or one of the names for use without a pod, such as ``__unallocated__``."""
 
     holder: HolderKind
     pod: PodRef = NO_POD
@@ -59,17 +57,17 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class GpuUserWeights:
-    """Weights by which the use of a GPU is dealt; at least one is above 0."""
+    """Weights by which the use of a GPU is apportioned; at least one is above 0."""
 
     weights: UserWeights
     method: AttributionMethod
 
 
 def held_shares(holdings: Sequence[DeviceHolding] | None) -> UserWeights:
-    """The shares of a device, adding up to 1: of each pod, and what nobody holds.
+    """The shares of a device, adding up to 1: of each pod, and what no pod holds.
 
-    None, when the kubelet does not say, is all ``__unknown__``. Raises nothing: shares that add up to more
-    than 1 leave nothing unallocated and are dealt in proportion.
+    None, when the kubelet gives no answer, is all ``__unknown__``. Raises nothing: shares that add up to more
+    than 1 leave nothing unallocated and are apportioned.
     """
     if holdings is None:
         return {UNKNOWN: Fraction(1)}
@@ -86,7 +84,8 @@ def held_shares(holdings: Sequence[DeviceHolding] | None) -> UserWeights:
 def process_weights(
     holdings: Sequence[DeviceHolding] | None, processes: Sequence[GpuProcess] | None
 ) -> dict[GpuUser, int] | None:
-    """SM weights of the holders and of the others on the device; None where no process can be told apart.
+    """SM weights of the holders and of the others on the device; None where processes cannot be attributed to
+    holders.
 
     Processes of a pod that does not hold the device, and those outside Kubernetes, are ``__unmanaged__``;
     those whose owner could not be found are ``__shared_overhead__``.
@@ -107,7 +106,7 @@ def process_weights(
 
 
 def users(holdings: Sequence[DeviceHolding] | None, weights: UserWeights | None) -> GpuUserWeights:
-    """How the use of a device is dealt among holders and others.
+    """How the use of a device is apportioned to holders and others.
 
     ``weights`` are means of what ``process_weights`` gave in the last seconds. Without any above 0: equal
     shares for the units of those that have a process on the device, or of all holders when none has.
@@ -132,7 +131,8 @@ def users(holdings: Sequence[DeviceHolding] | None, weights: UserWeights | None)
 
 
 def _serves_others(owner: ProcessOwner, by_uid: Mapping[str, GpuUser]) -> bool:
-    """The MPS server works for all its clients, so its use says nothing about any of them.
+    """Whether it is the MPS server, which works for all its clients, so that its use is attributed to none of
+    them.
 
     One in a holder's own pod is that pod's use: any process can take the name.
     """
@@ -145,7 +145,7 @@ def _user(owner: ProcessOwner, by_uid: Mapping[str, GpuUser]) -> GpuUser:
     return UNMANAGED if owner.kind is OwnerKind.OUTSIDE else by_uid.get(owner.pod_uid, UNMANAGED)
 
 
-# A node that runs a thousand short jobs in ten minutes would else have a page of ten thousands of series.
+# Otherwise a node that runs a thousand short jobs in ten minutes would have tens of thousands of series.
 MOST_PODS = 1_000
 LEAST_KEEP_NS = 120 * SECOND_NS
 
@@ -188,7 +188,8 @@ class GpuAccounts:
     def add(
         self, gpu: DeviceKey, measure: GpuMeasure, base: int, shares: Mapping[CounterRow, int | Fraction]
     ) -> None:
-        """Add ``base`` nanoseconds or millijoules to a GPU and deal them to ``shares``, to the last tick.
+        """Add ``base`` nanoseconds or millijoules to a GPU and apportion them to ``shares``, to the last
+        tick.
 
         ``base`` may be 0: then the counters begin to exist, at 0. Raises InputError for weights that are
         negative or all 0, ValueError for a negative amount; nothing has changed then.
@@ -210,14 +211,14 @@ class GpuAccounts:
             amounts[measure] = amounts.get(measure, 0) + part
 
     def saw(self, pod: PodRef, now_ms: int, now_ns: int) -> None:
-        """``pod`` holds something now."""
+        """Note that ``pod`` holds something now."""
         life = self.pods.setdefault(pod, PodLife(now_ms, now_ns, now_ns))
         life.last_held_ns = now_ns
 
     def retire(self, now_ns: int, keep_ns: int, most: int = MOST_PODS, least_ns: int = LEAST_KEEP_NS) -> None:
         """Move the rows of pods not seen for ``keep_ns`` to ``retired``; their sums stay.
 
-        Of more than ``most`` pods those seen longest ago go sooner, but not within ``least_ns``.
+        Of more than ``most`` pods those seen longest ago are moved sooner, but not within ``least_ns``.
         """
         excess: set[PodRef] = set()
         if len(self.pods) > most:
@@ -238,7 +239,7 @@ class GpuAccounts:
             del self.pods[pod]
 
     def differences(self) -> Iterator[tuple[str, GpuMeasure, int]]:
-        """(GPU, measure, GPU minus holders and retired), where it is not 0: nowhere, ever.
+        """(GPU, measure, GPU minus holders and retired), where it is not 0, which never happens.
 
         Energy is known of GPUs only, so all is added up by GPU.
         """

@@ -18,7 +18,7 @@ from gpucost_gpu_exporter.model.readings import (
     SignalSource,
 )
 
-# An idle stretch shorter than this says more about the driver's counter steps than about the GPU.
+# A shorter idle stretch shows the driver's counter steps more than the GPU.
 IDLE_STRETCH_NS = 10 * SECOND_NS
 # More than any GPU can draw; a step beyond it is a broken counter.
 MAX_WATTS = 10_000
@@ -51,7 +51,7 @@ class IdlePower:
             self.stretch_ns = self.stretch_mj = 0
 
     def of(self, ns: int, millijoules: int) -> int:
-        """The millijoules, out of ``millijoules`` used in ``ns``, that an idle GPU would have used."""
+        """The part of ``millijoules`` used in ``ns`` that an idle GPU would have used."""
         return min(millijoules, (self.milliwatts or 0) * ns // SECOND_NS)
 
 
@@ -65,12 +65,11 @@ class ProcessWeightSample(NamedTuple):
 
 @dataclass(slots=True)
 class DeviceState:
-    """Of one device: what its signals may still claim of the time that passed, and its latest weights.
+    """Of one device: how much of the time that passed its signals may still cover, and its latest weights.
 
     ``credit_ns`` is GPU time of the device that a signal has not covered yet: no signal is observed for
-    longer than the device was there, whichever sources took turns. ``weighed`` are the process weights of
-    the last seconds. ``owners`` counts the processes on it by whose
-    they are.
+    longer than the device was there, whichever sources took turns. ``weighed`` are the process weights of the
+    last seconds. ``owners`` counts the processes on it by kind of owner.
     """
 
     credit_ns: dict[GpuSignal, int] = field(default_factory=dict)
@@ -104,7 +103,7 @@ class GpuState:
         return self.devices.setdefault(key.gpu_instance, DeviceState())
 
     def answered(self, board: GpuReading, now_ns: int) -> None:
-        """The GPU was read. An instance that is gone, or of another size, begins anew under its id."""
+        """The GPU was read. An instance that is gone, or has another size, begins anew under its id."""
         before = {device.key: device.part for device in self.layout()} if self.seen.mig or board.mig else None
         self.seen, self.answered_ns = board, now_ns
         if before is not None:
@@ -128,9 +127,9 @@ class GpuState:
     def energy_step(self, total_mj: int, source: str, now_ns: int) -> int | None:
         """Millijoules since the last look that had a total, out of the driver's total since it was loaded.
 
-        None at the first look, after a change of source and for a step no GPU can make. A total that
-        fell is a new life of the driver: what it shows was used since then. One that stands still was not
-        brought up to date, as dcgm-exporter's are for 30 s: the time goes on until it moves.
+        None at the first look, after a change of source and for a step no GPU can make. A total that fell was
+        reset with the driver: what it shows was used since then. One that stands still was not updated, as
+        dcgm-exporter's are not for 30 s: the step lasts until it moves.
         """
         before, known_source = self.energy_mj, self.energy_source
         if before == total_mj and known_source == source:
@@ -146,7 +145,8 @@ class GpuState:
         return step if step * SECOND_NS <= MAX_WATTS * 1_000 * max(span_ns, SECOND_NS) else None
 
     def forget_totals(self) -> None:
-        """What the driver counted until the next look belongs to nobody: it is too long ago."""
+        """Drop the totals: what the driver counts until the next look is attributed to no one, since it is
+        too long ago."""
         self.energy_mj, self.throttled_ns = None, {}
 
     def throttled_step(self, totals: Mapping[str, int]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """From looks at the GPUs to counters: each look adds the time since the one before. Pure.
 
-The driver's figures are of GPUs and MIG instances; the kubelet says who holds them; ``split`` says who
-used them. Seconds are GPU seconds: an instance of 3 of 7 slices counts 3/7.
+The driver's figures are of GPUs and MIG instances; the kubelet names their holders; ``accounts`` apportions
+use to them. Seconds are GPU seconds: an instance of 3 of 7 slices counts 3/7.
 """
 
 from __future__ import annotations
@@ -56,29 +56,29 @@ MEASURES: Mapping[GpuSignal, tuple[GpuMeasure, GpuMeasure]] = {
 # Per-process samples come up to ten seconds late (NVIDIA/go-nvml#51), and not of all processes at once: what
 # counts is the mean over this time, or over the part of it in which a holder had a process.
 WEIGHTS_SPAN_NS = 10 * SECOND_NS
-# Means are whole numbers, since fractions of many denominators are slow to deal by.
+# Means are whole numbers, since fractions of many denominators are slow to calculate with.
 PER_NS = 10**15
-# What a signal may catch up on after it was away: longer than any driver's buffer reaches back.
+# What a signal may catch up on after an interruption: longer than any driver's buffer reaches back.
 MAX_CREDIT_NS = 600 * SECOND_NS
-# What is read after a longer pause goes to pods only if they held the GPU since before it; the second
-# source's value of now says nothing about more; and a GPU is not seen idle over it.
+# What is read after a longer pause goes to pods only if they held the GPU since before it; the current value
+# of the second source says nothing about more; and a GPU is not counted as idle over it.
 PAUSE_NS = 5 * SECOND_NS
 # How far a signal may reach back beyond its look without being late.
 JITTER_NS = 2 * SECOND_NS
 NVML_SOURCES = (SignalSource.NVML_SAMPLES, SignalSource.NVML_UTILIZATION, SignalSource.GPM)
-# A GPU that vanished while nobody holds it is forgotten after this time.
+# A GPU that vanished while no pod holds it is forgotten after this time.
 FORGET_NS = 600 * SECOND_NS
 
-# Who holds a device now: None when the kubelet does not say.
+# The holders of a device now: None when the kubelet gives no answer.
 HoldingsOfDevice: TypeAlias = Callable[[DeviceKey], Sequence[DeviceHolding] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class SecondSource:
-    """The second source, dcgm-exporter: for what NVML lacks.
+    """The second source, dcgm-exporter, for what NVML lacks.
 
-    ``ratio`` is the share of the time, 0 to 1, that a signal is active now, ``energy_mj`` a GPU's total
-    since the driver was loaded; None where there is none, or only an old one.
+    ``ratio`` is the share of the time, 0 to 1, that a signal is active now, ``energy_mj`` a GPU's total since
+    the driver was loaded; None where there is none, or only an old one.
     """
 
     ratio: Callable[[DeviceKey, GpuSignal], float | None]
@@ -89,7 +89,7 @@ NO_SECOND = SecondSource(lambda _device, _signal: None, lambda _uuid: None)
 
 
 class GpuMeter:
-    """Adds each look to the accounts. ``boards`` is what is remembered of each GPU, by UUID."""
+    """Adds each look to the accounts. ``boards`` is the state of each GPU, by UUID."""
 
     def __init__(
         self, accounts: GpuAccounts, boards: dict[str, GpuState], last_ns: int | None = None
@@ -98,9 +98,9 @@ class GpuMeter:
         self.boards = boards
         self.last_ns = last_ns
         self.failures = 0
-        """How often a GPU could not be counted because of a mistake of ours."""
+        """How often a GPU could not be counted because of an error in this program."""
         self.impossible_steps = 0
-        """How many steps of energy were left out, since no GPU can make them."""
+        """How many steps of energy were left out, since no GPU can use that much."""
 
     def advance(
         self,
@@ -110,9 +110,9 @@ class GpuMeter:
         owner: Callable[[int], ProcessOwner],
         second: SecondSource = NO_SECOND,
     ) -> None:
-        """Bring the counters up to ``now_ns``; ``held`` is who held what since the last look.
+        """Bring the counters up to ``now_ns``; ``held`` gives the holders since the last look.
 
-        ``reading`` is None when the driver did not answer: holders go on holding, nothing is measured.
+        ``reading`` is None when the driver did not answer: held time is added, nothing is measured.
         """
         elapsed_ns = 0 if self.last_ns is None else max(0, now_ns - self.last_ns)
         self.last_ns = now_ns
@@ -127,7 +127,7 @@ class GpuMeter:
             if uuid not in found:
                 state.lost = state.lost or ("NO_DRIVER" if reading is None else "GONE")
             is_old = uuid not in found and now_ns - state.answered_ns > FORGET_NS
-            # A lost GPU is called by its place until it can say its UUID.
+            # A lost GPU is called by its place until its UUID can be read.
             is_named_now = reading is not None and uuid not in found and ":" in uuid
             if is_named_now or (state.lost and is_old and _is_free(state, held)):
                 del self.boards[uuid]
@@ -144,18 +144,18 @@ class GpuMeter:
             self.impossible_steps += look.impossible_steps
 
     def open(self, held: HoldingsOfDevice) -> None:
-        """Let the counters of those who hold something now begin, at 0."""
+        """Let the counters of all current holders begin, at 0."""
         for state in self.boards.values():
             for device in state.layout():
                 if state.device(device.key).method is AttributionMethod.NONE and not state.lost:
-                    continue  # no look at it yet, or no signal: the next look says by which method
+                    continue  # no look at it yet, or no signal: the next look decides the method
                 shares = held_shares(held(device.key))
                 rows = _rows(shares, device.key, state.device(device.key).method)
                 self.accounts.add(device.key, GpuMeasure.HELD, 0, rows)
 
 
 class _Used(NamedTuple):
-    """A device, who used it, and for how long each signal was active in this look (GPU ns)."""
+    """A device, its users, and for how long each signal was active in this look (GPU ns)."""
 
     device: MeteredDevice
     users: GpuUserWeights
@@ -191,7 +191,7 @@ class _MeterReading:
             self._events(board)
 
     def _spans(self, devices: Sequence[MeteredDevice]) -> list[int]:
-        """The elapsed time dealt to the devices by their part of the GPU; the rest is unpartitioned."""
+        """The elapsed time apportioned to the devices by their part of the GPU; the rest is unpartitioned."""
         rest = self.state.unpartitioned()
         spans = split_by_weight(self.elapsed_ns, dict(enumerate((*(d.part for d in devices), rest))))
         if rest:
@@ -201,7 +201,8 @@ class _MeterReading:
         return list(spans.values())
 
     def _held_shares(self, device: MeteredDevice) -> UserWeights:
-        """Who holds which share; added up once in a look, for all that is dealt by it."""
+        """The holders of a device with their shares; added up once in a look, for all that is
+        apportioned by it."""
         if device.key not in self._shares:
             self._shares[device.key] = held_shares(self.held(device.key))
         return self._shares[device.key]
@@ -234,7 +235,7 @@ class _MeterReading:
         return [GpuProcess(self.owner(found.pid), found.sm_weight) for found in device.reading.processes]
 
     def _signals(self, device: MeteredDevice, use: GpuUserWeights, span_ns: int) -> dict[GpuSignal, int]:
-        """Add what was observed and active; returns the active nanoseconds of each signal there was."""
+        """Add what was observed and active; returns the active nanoseconds of each signal that there was."""
         state = self.state.device(device.key)
         active_ns: dict[GpuSignal, int] = {}
         for signal in GpuSignal:
@@ -243,7 +244,7 @@ class _MeterReading:
                 continue
             active_ns[signal] = activity.active_ns
             self._add_activity(device, signal, activity, use, span_ns)
-        # A signal that the driver has, and that merely brought nothing new yet, is a signal.
+        # A signal that the driver has, and that only brought nothing new yet, is a signal.
         is_due = device.reading is not None and GpuSignal.BUSY not in device.reading.missing
         has_signal = is_due or state.sources[GpuSignal.BUSY] != SignalSource.NONE
         state.method = use.method if has_signal else AttributionMethod.NONE
@@ -252,7 +253,7 @@ class _MeterReading:
     def _activity(
         self, device: MeteredDevice, signal: GpuSignal, state: DeviceState, span_ns: int
     ) -> SignalActivity | None:
-        """What NVML, else the second source, observed, in GPU time; never more than there was."""
+        """What NVML, else the second source, observed, in GPU time; never more than the elapsed time."""
         credit = min(MAX_CREDIT_NS, state.credit_ns.get(signal, 0) + span_ns)
         state.credit_ns[signal] = credit
         found = device.reading.activity.get(signal) if device.reading else None
@@ -284,7 +285,7 @@ class _MeterReading:
         by_use = _rows(use.weights, device.key, use.method)
         late_ns = activity.observed_ns - span_ns
         if late_ns > JITTER_NS and not self._is_held_since(self.now_ns - self.elapsed_ns - late_ns, [device]):
-            # The driver caught up on a pause; who had the GPU then is not known.
+            # The driver caught up on a pause; the users of the GPU in it are not known.
             unknown = {CounterRow(UNKNOWN, device.key, AttributionMethod.NONE): 1}
             late_active_ns = activity.active_ns * late_ns // activity.observed_ns
             self.accounts.add(device.key, observed, late_ns, unknown)
@@ -292,7 +293,7 @@ class _MeterReading:
             activity = SignalActivity(span_ns, activity.active_ns - late_active_ns, activity.source)
         self.accounts.add(device.key, observed, activity.observed_ns, by_share)
         self.accounts.add(device.key, active, activity.active_ns, by_use)
-        # A holder that did nothing was seen doing nothing: 0, not absent.
+        # A holder that did nothing was observed doing nothing: 0, not absent.
         for row in by_share:
             self.accounts.rows[row].setdefault(active, 0)
 
@@ -310,7 +311,8 @@ class _MeterReading:
         self.accounts.add(device.key, GpuMeasure.HELD, span_ns, _rows(shares, device.key, method))
 
     def _watch_idling(self, used: Sequence[_Used]) -> None:
-        """Note since when all of the GPU was seen idle, by the driver itself and without a pause."""
+        """Note since when all of the GPU has been observed as idle, by the driver itself and
+        without a pause."""
         is_watched = all(
             self.state.device(found.device.key).sources[GpuSignal.BUSY] in NVML_SOURCES for found in used
         )
@@ -342,7 +344,7 @@ class _MeterReading:
         self.accounts.add(gpu, GpuMeasure.ENERGY, step - idle_mj, by_use or by_share)
 
     def _idle_rows(self, used: Sequence[_Used]) -> dict[CounterRow, int | Fraction]:
-        """What a GPU draws by being on is dealt by the share held."""
+        """The energy that a GPU draws by being on, apportioned by the share held."""
         rows: dict[CounterRow, int | Fraction] = {}
         for device, use, _ in used:
             method = self._energy_method(use)
@@ -356,7 +358,8 @@ class _MeterReading:
         )
 
     def _use_rows(self, used: Sequence[_Used]) -> dict[CounterRow, int | Fraction]:
-        """What a GPU draws beyond that is dealt by use: among MIG instances by activity and slices.
+        """The energy that a GPU draws beyond that, apportioned by use: among MIG instances by activity and
+        slices.
 
         By one signal for all of them: SM activity where each has it, else busy time.
         """
@@ -395,7 +398,7 @@ def _rows(
 
 
 def _method(who: GpuUser, method: AttributionMethod) -> AttributionMethod:
-    """Nobody's rows keep one method, whatever happens beside them."""
+    """The method of a row. Rows without a pod keep one method, whatever happens beside them."""
     if who in (UNALLOCATED, UNPARTITIONED):
         return AttributionMethod.EXACT
     return (

@@ -1,4 +1,4 @@
-"""What the exporter lacks now, and since when: said in metrics and in ``--once``, never by a 0. Pure."""
+"""What the exporter lacks now, and since when: shown in metrics and in ``--once``, never by a 0. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODE = DeviceKey("")
 class MissingPart(NamedTuple):
     """``part`` is missing on ``device`` (NODE when it concerns all) because of ``reason``, a short code.
 
-    Parts are those of ``readings.Part`` and ``driver``, ``gpu``, ``kubelet``, ``holders``, ``pods``,
+    Parts are those of ``ReadingPart`` and ``driver``, ``gpu``, ``kubelet``, ``holders``, ``pods``,
     ``host_pids``, ``dcgm`` and ``state_file``.
     """
 
@@ -46,7 +46,7 @@ class MissingParts:
 
 
 def missing_parts_of(board: GpuState) -> Iterator[MissingPart]:
-    """What a GPU and its MIG instances cannot say, and the second source does not either."""
+    """What of a GPU and its MIG instances cannot be read, neither by NVML nor from the second source."""
     uuid = board.seen.uuid
     if board.lost:
         yield MissingPart(DeviceKey(uuid), "gpu", board.lost)

@@ -1,7 +1,7 @@
-"""Whose a process is: from a PID, as the driver gives it, to the pod whose cgroup it runs in.
+"""The owner of a process: from a PID, as the driver gives it, to the pod whose cgroup it runs in.
 
-The driver says which processes are on a GPU by PID; ``/proc`` of the host says the rest. Nothing here
-raises: a process may end between any two reads.
+The driver lists the processes on a GPU by PID; the rest is in ``/proc`` of the host. Nothing here raises: a
+process may end between any two reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 # The UID of a pod ends a directory name: "pod<uid>", "kubepods-burstable-pod<uid>.slice". The systemd driver
 # writes "_" for "-"; static pods have 32 hex digits or more, the hash of their manifest. Only what stands
-# below "kubepods", or says so itself, was made by a kubelet: anyone may name a unit "pod<uid>.slice". From
+# below "kubepods", or is named so, was made by a kubelet: others may name a unit "pod<uid>.slice". From
 # within a private cgroup namespace all above it is "..".
 _POD = re.compile(
     r"(?:(?:^|/)(?:[^/:]+-)?kubepods(?:\.slice)?/(?:(?:burstable|besteffort)/)?"
@@ -30,7 +30,7 @@ _POD = re.compile(
     r"(?:\.slice)?(?=[/:]|$)",
     re.IGNORECASE,
 )
-# Where systemd lets users make what cgroups they like.
+# Where systemd lets users create cgroups of their own.
 _OF_A_USER = re.compile(r"^(?:/\.\.)*/user\.slice/")
 # The container is what follows the pod at once. CRI-O's "crio-conmon-…" is its monitor, not a container.
 _CONTAINER = re.compile(
@@ -42,27 +42,28 @@ _STAT = re.compile(r"-?\d+ \((?P<comm>.*)\)(?: \S+){19} (?P<start>[0-9]{1,20})\s
 
 
 class CgroupOwner(NamedTuple):
-    """A pod, and the container in it; ``container_id`` is empty where the cgroup is of no container."""
+    """A pod, and the container in it; ``container_id`` is empty where the cgroup is not of a container."""
 
     pod_uid: str
     container_id: str
 
 
 class OwnerKind(StrEnum):
-    """What is known of whose a process is."""
+    """The kinds of owner of a process."""
 
     POD = "pod"
     OUTSIDE = "outside"
-    """A process of the node that no pod holds: trap 29, never charged to whoever was given the GPU."""
+    """A process of the node that is in no pod: trap 29, never charged to the holder of the GPU."""
     UNREADABLE = "unreadable"
-    """Gone before it could be looked at, in a PID namespace that cannot be seen, or not for our eyes."""
+    """Ended before it could be read, in a PID namespace that cannot be seen, or not readable for this
+    process."""
     MPS_SERVER = "mps_server"
-    """It works for its clients, and stands for them in the driver's lists."""
+    """The MPS server: it works for its clients, and stands for them in the driver's lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessOwner:
-    """Whose a process is. The pod and container are those of its cgroup, also of an MPS server."""
+    """The owner of a process. The pod and container are those of its cgroup, also of an MPS server."""
 
     kind: OwnerKind
     pod_uid: str = ""
@@ -101,11 +102,11 @@ class _SeenProcess(NamedTuple):
 
 
 class ProcessOwners:
-    """Whose each process is, under a ``/proc`` (of the host, to be of use: ``pid_view``).
+    """The owners of processes, under a ``/proc`` (which must be the host's: ``pid_view``).
 
-    A PID is looked at anew each time, since the kernel hands out PIDs again: with another start time it is
-    another process. A process that has ended keeps its last owner for 60 s, since the driver's samples of
-    it come late.
+    A PID is read anew each time, since the kernel hands out PIDs again: with another start time it is another
+    process. A process that has ended keeps its last owner for 60 s, since the driver's samples of it come
+    late.
     """
 
     def __init__(self, proc_root: Path) -> None:
@@ -114,7 +115,7 @@ class ProcessOwners:
         self._swept_ns: int | None = None
 
     def owner(self, pid: int, now_ns: int) -> ProcessOwner:
-        """Whose the process is. ``now_ns`` is of any clock that only goes forward. Never raises."""
+        """The owner of the process. ``now_ns`` is of any clock that only goes forward. Never raises."""
         self._sweep(now_ns)
         seen, stat = self._seen.get(pid), self._stat(pid)
         if stat is None:
@@ -143,7 +144,7 @@ class ProcessOwners:
         return _Stat(match["comm"], int(match["start"])) if match else None
 
     def _sweep(self, now_ns: int) -> None:
-        """Forget, once a minute, what was not asked for since the minute before."""
+        """Forget, once a minute, the processes that were not asked for in the last minute."""
         if self._swept_ns is not None and now_ns - self._swept_ns < REMEMBER_ENDED_NS:
             return
         self._swept_ns = now_ns
@@ -153,7 +154,7 @@ class ProcessOwners:
 
 
 class PidView(NamedTuple):
-    """Whether the driver's PIDs can be looked up; if not, ``code`` is why, in the words of ``Lack``."""
+    """Whether the driver's PIDs can be looked up; if not, ``code`` is why, as a reason of ``MissingPart``."""
 
     host: bool
     code: str = ""

@@ -1,16 +1,14 @@
-"""Who holds which part of which GPU, as exact shares. Pure.
+"""Holders, and the devices they hold as exact shares: types of GPUs, MIG instances, claims and amounts. Pure.
 
-Which GPUs and MIG instances a node has: what device ids are looked up in. Pure.
+``DeviceHolding`` is a pod's share of a device; ``DeviceClaim`` and ``KubeletState`` are the kubelet's answer.
+``GpuTopology`` has the GPUs and MIG instances of a node: what device ids are looked up in. ``devices`` gives
+the devices of resource claims (DRA), from the ResourceSlices that their driver publishes; a MIG device that
+is created only when claimed has no UUID in its slice, and is left out.
 
-What the devices of resource claims (DRA) are, by the ResourceSlices that their driver publishes. Pure.
-
-A MIG device that is cut only when claimed has no UUID in its slice, and is left out.
-
-Amounts as integers that floats can carry without an error. Pure.
-
-Counters are exported as floats and added up by others: by Prometheus, by a spreadsheet, in any order. A sum
-of multiples of 2^-20 s (about 1 µs) or 2^-14 J is exact in a double up to 2^33 s and 2^39 J, far beyond the
-life of a GPU, so that the parts add up to the whole not only here but wherever they are added.
+Amounts (``dyadic``, ``exported``) are integers that floats can carry without an error. Counters are exported
+as floats and added up by others: by Prometheus, by a spreadsheet, in any order. A sum of multiples of 2^-20 s
+(about 1 µs) or 2^-14 J is exact in a double up to 2^33 s and 2^39 J, far beyond the life of a GPU, so that
+the parts add up to the whole not only here but wherever they are added.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class DeviceKey(NamedTuple):
 
 
 class PodRef(NamedTuple):
-    """A pod on this node. ``uid`` is empty while nobody could say it."""
+    """A pod on this node. ``uid`` is empty while it is not known."""
 
     namespace: str
     name: str
@@ -61,7 +59,7 @@ class DeviceHolding:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim:
-    """One line of the kubelet's answer, before NVML says what it is: a pod's container lists a device id.
+    """One line of the kubelet's answer, before the device is looked up: a pod's container lists a device id.
 
     ``device_id`` is as the kubelet gives it (``GPU-…``, ``MIG-…``, ``GPU-…::2``, ``nvidia0/gi3``), or the
     ``driver/pool/device`` of a DRA claim, when ``is_dra``.
@@ -79,7 +77,7 @@ class DeviceClaim:
 class KubeletState:
     """What the kubelet answered: the claims, and every device id it could hand out, by resource name.
 
-    ``allocatable`` gives replica counts and free slices; None when the kubelet does not say.
+    ``allocatable`` gives replica counts and free slices; None when the kubelet gives no such list.
     """
 
     claims: tuple[DeviceClaim, ...]
@@ -117,7 +115,7 @@ class GpuTopology:
 
     @classmethod
     def from_reading(cls, reading: NodeReading, before: GpuTopology | None = None) -> Self:
-        """What this reading shows. A lost GPU is as it was ``before``: its holders hold it still."""
+        """The GPUs of this reading. A lost GPU is as it was ``before``: its holders still hold it."""
         known = before.boards if before is not None else {}
         return cls(
             {
@@ -131,7 +129,7 @@ class GpuTopology:
         return next((uuid for uuid, board in self.boards.items() if board.minor == minor), None)
 
     def mig(self, mig_uuid: str) -> tuple[DeviceKey, Fraction] | None:
-        """The GPU instance a MIG device is in, and which part of it the device is."""
+        """The GPU instance that a MIG device is in, and which part of it the device is."""
         for uuid, board in self.boards.items():
             for number, instance in board.instances.items():
                 if (slices := instance.compute_instances.get(mig_uuid)) is not None:

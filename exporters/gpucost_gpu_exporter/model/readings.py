@@ -1,7 +1,7 @@
 """What one look at the GPUs of a node found. Pure; crosses the pipe from the driver process as JSON.
 
-Missing is None, never 0. Everything cumulative (energy, throttling) is as the driver counts it, since it
-was loaded; everything else is of the time since the look before.
+Missing is None, never 0. Everything cumulative (energy, throttling) is as the driver counts it, since it was
+loaded; everything else is of the time since the last look.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SignalActivity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """A process on a GPU or MIG instance. ``pid`` is as the driver says it.
+    """A process on a GPU or MIG instance. ``pid`` is as the driver gives it.
 
     ``sm_weight`` is the sum of its SM percentages in the new samples of the driver: a weight, not a time;
     None where the driver has no per-process samples (MIG, vGPU, no privilege).
@@ -77,14 +77,15 @@ class InstanceReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One physical GPU; ``uuid`` is ``pci:<bus id>`` or ``index:<n>`` for a lost one that never said its own.
+    """One physical GPU; ``uuid`` is ``pci:<bus id>`` or ``index:<n>`` for a lost one whose UUID was never
+    read.
 
-    ``lost`` is the driver's word when the GPU no longer answers (``GPU_IS_LOST``), else empty; then all
-    else but ``uuid`` is as last known or None. ``missing`` says, for each thing that could not be read, why:
-    the name of the NVML error without its prefix (``NOT_SUPPORTED``, ``NO_PERMISSION``,
-    ``FUNCTION_NOT_FOUND``, ``CORRUPT`` for a value outside its range); its keys are the names in
-    ``ReadingPart``. ``processes`` is None when the list could not be read, empty when there is none.
-    ``xids`` are the codes of the XID events since the look before, one entry per event.
+    ``lost`` is the driver's error when the GPU no longer answers (``GPU_IS_LOST``), else empty; then all else
+    but ``uuid`` is as last known or None. ``missing`` says, for each thing that could not be read, why: the
+    name of the NVML error without its prefix (``NOT_SUPPORTED``, ``NO_PERMISSION``, ``FUNCTION_NOT_FOUND``,
+    ``CORRUPT`` for a value outside its range); its keys are the names in ``ReadingPart``. ``processes`` is
+    None when the list could not be read, empty when there is none. ``xids`` are the codes of the XID events
+    since the last look, one entry per event.
     """
 
     uuid: str
