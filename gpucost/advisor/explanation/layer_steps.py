@@ -276,7 +276,6 @@ def _is_ready(known: AdvisorContext, name: str) -> bool:
 
 ADMISSION_GATE = "kueue.x-k8s.io/admission"
 """Kueue takes it from pods when their workload is admitted (kueue v0.19.2, pkg/controller/jobs/pod)."""
-_MOST_GATED_PODS = 3
 _MEANINGS = {"Preempted": "others needed its quota", "Deactivated": "it was deactivated"}
 """Of reasons of an eviction that comes without a message."""
 
@@ -393,7 +392,7 @@ def _of_gates(found: ExistingJob) -> LayerAnswer | None:
             ADMISSION_GATE,
             "Kueue takes it away when it lets the pod in",
         )
-        for pod in held[:_MOST_GATED_PODS]
+        for pod in held[:_MOST_PODS]
     )
     one, they = ("pod waits", "it names") if len(held) == 1 else ("pods wait", "they name")
     named = f"queue {found.queue}" if found.queue else "no queue"

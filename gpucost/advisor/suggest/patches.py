@@ -148,9 +148,6 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_AT_END = "-"
-
-
 def patched(document: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """A copy of ``document`` after ``operations`` of RFC 6902: add, replace, remove and test, the operations
     that suggestions use. Raises ValueError for others and for a test that fails, LookupError where a path
@@ -167,7 +164,7 @@ def patched(document: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]
 
 def _do(operation: str, above: Any, key: str, value: Any) -> None:
     if operation == "add" and isinstance(above, list):
-        at = len(above) if key == _AT_END else int(key)
+        at = len(above) if key == _APPEND else int(key)
         if not 0 <= at <= len(above):
             raise IndexError(f"{key} of {len(above)}")
         above.insert(at, value)
