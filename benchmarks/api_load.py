@@ -248,7 +248,8 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def cold(address: str, path: str) -> dict[str, float]:
-    """All READERS at once, before anything of it was asked. Who is told to come again (503) does."""
+    """All READERS at once, before anything of it was asked. A reader that is answered with 503
+    tries again."""
     busy: list[int] = []
 
     def patiently(_: int) -> float:
@@ -327,7 +328,8 @@ def bombs_verdict(found: dict[str, Any]) -> tuple[dict[str, float], dict[str, fl
 
 
 def different(address: str) -> dict[str, int]:
-    """READERS who each ask something of the whole month that nobody asked: by turns, or told to wait."""
+    """READERS that each ask something of the whole month that was not asked before: served in turn, or
+    refused with 503."""
 
     def reader(number: int) -> str:
         try:

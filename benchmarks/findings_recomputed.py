@@ -219,7 +219,7 @@ class Recomputed:
         return [Piece(node, said.since_ms, said.seen_ms, Fraction(1)) for node, _ in idle.index]
 
     def _unused_quota(self, said: Said) -> list[Piece]:
-        """Nominal quota less what is used, a part of a GPU on every node of the flavor. Nobody borrows."""
+        """Nominal quota less what is used, a part of a GPU on every node of the flavor. No queue borrows."""
         quotas = self._frame("quotas")
         rows = quotas[(quotas["queue"] == said.name) & (quotas["nominal"] > 0)]
         found = []
@@ -232,7 +232,7 @@ class Recomputed:
         return found
 
     def _unusable(self, said: Said, resource: str) -> Iterator[Piece]:
-        """Free units while somebody waited whom they did not fit, less what blocked jobs had of them."""
+        """Free units while a job waited that did not fit on them, less what blocked jobs had of them."""
         queue = Queue(self._frame("demand"), self._capacity, self._held, self._frame("quotas"), resource)
         products = {row.node: row.product for row in _rows(self._frame("nodes"))}
         looks = list(queue.looks(said.since_ms, said.seen_ms, products))
@@ -264,7 +264,8 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """A stretch in which nothing changed: (row, node, units) of what fits nobody, and whom places block."""
+    """A stretch in which nothing changed: (row, node, units) of units that fit no waiting job, and the jobs
+    that are blocked."""
 
     start_ms: int
     end_ms: int

@@ -1,7 +1,8 @@
-"""Precision and recall of idle servers by signal, on made-up fleets of which it is known who is called.
+"""Precision and recall of idle servers by signal, on made-up fleets of which it is known which servers are
+called.
 
 The rule looks once a week at the last two weeks of 5-minute steps. A finding is one stretch of one server; it
-is right when nobody calls the server again in the four weeks after. Recall is of the servers that nobody
+is right when the server is not called again in the four weeks after. Recall is of the servers that were not
 called for a day at the last look. ``240 min`` is the rule before: four hours without a kernel. Fleet and
 guesses: ``benchmarks/support/servers.py``. It was tuned on one half of the first fleet (``--tune`` shows
 that); held out are its other half and both halves of every other fleet, each judged by itself, since a

@@ -1,9 +1,9 @@
 """SIGKILL of the service, of PostgreSQL and of Prometheus, in turn, fifty times during a replayed week.
 
 A real ``gpucost serve`` reads the week of a simulated cluster hour by hour from a real Prometheus into a real
-PostgreSQL, looks for findings and tells the week's digest, while one of the three is killed again and
-again and started anew. Compared with a run that nobody disturbed: digest and version of every window, sums by
-team, node and job, waste, and the digest of the closed month; in the chat room, how often something was told.
+PostgreSQL, looks for findings and sends the week's digest, while one of the three is killed again and again
+and started anew. Compared with an undisturbed run: digest and version of every window, sums by team, node and
+job, waste, and the digest of the closed month; in the chat room, how often each message was sent.
 
     python benchmarks/kills.py [--kills 50] [--seed 8] [--since 2026-10-05T00:00:00Z]
 """

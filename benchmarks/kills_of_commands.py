@@ -1,10 +1,10 @@
 """SIGKILL at random moments of every command that writes a ledger.
 
 Ingest, close, roll-up, backup, restore and upgrade, on SQLite and PostgreSQL, fifty times each, at moments
-that are uniform over what the command takes when nobody disturbs it. Then the ledger is looked through
-(integrity, every digest), the same command is run again, and what comes out is held against a run that nobody
-killed: windows with versions and digests, month, folding, audit trail, sums, waste. Halves of files that
-nobody removes, and halves of dumps that go in as whole ones, are counted as wrong.
+that are uniform over what the command takes when it is not disturbed. Then the ledger is looked through
+(integrity, every digest), the same command is run again, and what comes out is held against a run that was
+not killed: windows with versions and digests, month, folding, audit trail, sums, waste. Halves of files that
+are never removed, and halves of dumps that go in as whole ones, are counted as wrong.
 
     python benchmarks/kills_of_commands.py [--kills 50] [--seed 19] [--only sqlite|postgres]
 """

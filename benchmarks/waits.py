@@ -1,7 +1,7 @@
-"""Waits of months that nothing was tuned on, foretold at each submission, beside simple predictors.
+"""Waits of months that nothing was tuned on, predicted at each submission, beside simple predictors.
 
-For each month, rule and load the trace is queued again (benchmarks/support/wait_replay.py), and of those
-that wait some are asked about as they are submitted: from what had ended by then, and from nothing later. The
+For each month, rule and load the trace is queued again (benchmarks/support/wait_replay.py), and of those that
+wait some are asked about as they are submitted: from what had ended by then, and from nothing later. The
 table has mean absolute errors in seconds, and how often the truth lay in [p10, p90], at most p50 and p90.
 October and November 2017 are those that the constants were set on.
 """

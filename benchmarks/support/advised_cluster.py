@@ -178,7 +178,8 @@ def _meta(
 
 def settled(state: ClusterState) -> ClusterState:
     """The state once Kueue has done all it can do with it, as one finds a cluster that has run for a while:
-    whoever fits is admitted, whoever can be preempted for another is, and the rest has been looked at."""
+    every workload that fits is admitted, every one that can be preempted for another is, and the rest has
+    been tried."""
     view = KueueView(state, state.schedulers.kueue)
     workloads = dict(state.workloads)
     for tree in sorted({min(view.tree(name)) for name in view.snapshot.queues}):

@@ -20,7 +20,7 @@ def build_blocks(
 ) -> None:
     """Write all scrapes of ``window`` into ``data``, one part after the other, never more than one at a time.
 
-    ``done`` is told the share that is finished.
+    ``done`` is called with the share that is finished.
     """
     for part in window.split(PART_MS):
         create_blocks(exposition(frames, scrape_ms, part), data)

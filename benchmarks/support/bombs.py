@@ -1,8 +1,8 @@
-"""Six parsing bombs at once beside 50 readers: does the API answer probes, and everybody else, in time?
+"""Six parsing bombs at once beside 50 readers: does the API answer probes, and all other clients, in time?
 
 Each of six viewers, with a key of its own, sends one manifest after another that is made to be expensive, and
-comes again as soon as it is told to. 50 readers, with keys of their own, ask what people ask. Somebody asks
-for /healthz fifty times a second, as a kubelet does: over a connection of its own each time.
+comes again as soon as the answer allows it. 50 readers, with keys of their own, ask what people ask. One
+client asks for /healthz fifty times a second, as a kubelet does: over a connection of its own each time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def keys(name: str, number: int) -> dict[str, str]:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[dict[str, Any]]:
-    """Settings of a service that advises: an API server to watch, and the keys of everybody here."""
+    """Settings of a service that advises: an API server to watch, and the keys of all clients here."""
     common = {"sha256": hash_secret(_SECRET)}
     given = [{"id": name, **common, "role": "viewer", "teams": [_TEAM]} for name in keys("bomber", BOMBERS)]
     given += [{"id": name, **common, "role": "finance"} for name in keys("reader", READERS)]
@@ -89,7 +89,7 @@ def watched(folder: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Crowd:
-    """Threads that ask until they are told to stop, and what became of it."""
+    """Threads that ask until they are stopped, and the answers they got."""
 
     address: str
     statuses: dict[str, Counter[int]] = field(default_factory=dict)

@@ -63,7 +63,7 @@ class Held:
     @classmethod
     def of(cls, nodes: int, pods: int, torn: float) -> Held:
         """One pod per GPU, and a second one, later in the day, on as many as it takes. One node in fifty is
-        empty, ``torn`` of them have three GPUs that nobody holds; groups of four nodes share jobs of eight.
+        empty, ``torn`` of them have three GPUs that no pod holds; groups of four nodes share jobs of eight.
         """
         rng = np.random.default_rng(5)
         node = np.arange(nodes * BOARDS) // BOARDS
@@ -136,8 +136,8 @@ def _allocations(held: Held) -> pd.DataFrame:
 
 
 def _activity(held: Held, nodes: int) -> pd.DataFrame:
-    """A row per GPU and step, of whoever held the GPU when the step began. One pod in fifty idles from noon
-    on, one in fifty is hardly busy and uses little memory."""
+    """A row per GPU and step, of the pod that held the GPU when the step began. One pod in fifty idles from
+    noon on, one in fifty is hardly busy and uses little memory."""
     rng = np.random.default_rng(7)
     first = np.full(nodes * BOARDS, -1, dtype=np.int64)
     once = held.start == START

@@ -89,7 +89,7 @@ def _pod(number: int, node: Node, resource: str, bound: int, end: int, gpus: tup
 
 
 def write_blocks(world: World, scrape_ms: int, data: Path, done: Callable[[float], None]) -> None:
-    """Every series of the world into ``data``; ``done`` is told the share that is finished."""
+    """Every series of the world into ``data``; ``done`` is called with the share that is finished."""
     targets = tuple(_targets(world))
     whole_of = Window(world.start_ms, world.end_ms)
     for part in whole_of.split(_PART_MS):

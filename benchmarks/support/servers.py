@@ -1,13 +1,13 @@
-"""Servers that are called now and then, and some that nobody calls any more: a seeded trace, all made up.
+"""Servers that are called now and then, and some that are not called any more: a seeded trace, all made up.
 
 What is known of real ones and held here: the rate at which functions are called spans eight orders of
 magnitude and most are called rarely (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020), so a
 server's mean pause between sessions is lognormal. Calls of language models come in bursts with
 Gamma-distributed pauses, and follow the day (BurstGPT, Wang et al., arXiv 2401.17644), so they come in
-sessions, pauses have heavy tails, and nights stretch them. On a real diffusion-serving fleet work followed
-on 86, 68, 44 and 37 % of the stretches without any of at least 30, 60, 120 and 240 minutes; ``followed``
-gives the same of this one, where it is more often. Guesses of ours: how many servers die, and that a light
-step (one call) shows on the GPU's counter half the time, as sampled utilisation does.
+sessions, pauses have heavy tails, and nights stretch them. On a real diffusion-serving fleet work followed on
+86, 68, 44 and 37 % of the stretches without any of at least 30, 60, 120 and 240 minutes; ``followed`` gives
+the same of this one, where it is more often. Guesses of ours: how many servers die, and that a light step
+(one call) shows on the GPU's counter half the time, as sampled utilisation does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEP_MS = 5 * MINUTE_MS
 STEPS_A_DAY = DAY_MS // STEP_MS
 T0 = parse_instant("2026-10-05T00:00:00Z")
 DIE, NEVER = 0.55, 0.04
-"""Parts of the servers: nobody calls them any more from some instant on, or ever."""
+"""Parts of the servers: those not called any more from some instant on, and those never called."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ _PRICE = Rate("flat", 4_000_000_000, "USD", 4_000_000_000, "model", "benchmark",
 @dataclass(frozen=True)
 class ServedFleet:
     """By server and step: how many calls came, whether the GPU's counter shows work, and bytes received.
-    ``dead`` is the step from which on nobody calls a server; one that lives has the number of steps."""
+    ``dead`` is the step from which on a server is not called; one that lives has the number of steps."""
 
     calls: Floats
     busy: Floats

@@ -46,14 +46,14 @@ class RunNotes:
 
 
 class RunWatcher:
-    """A plugin of pytest: it notes what a run says, and tells coverage which test runs."""
+    """A plugin of pytest: it records the results of a run, and names the running test to coverage."""
 
     def __init__(self, first: dict[str, float], measured: Any, settings: Path) -> None:
         self.notes = RunNotes()
         self._first, self._measured, self._settings = first, measured, settings
 
     def pytest_configure(self) -> None:
-        """How small an example can be made of a red property is nobody's matter here."""
+        """How small an example can be made of a red property does not matter here."""
         import hypothesis
 
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]

@@ -137,8 +137,8 @@ class QueuedMonth:
         )
 
     def told(self, simulated: Mapping[int, WaitRange]) -> dict[int, WaitRange]:
-        """What is told of each that was simulated, by what was known when it was submitted: of these what was
-        told, and of all that wait since when, and when they started."""
+        """The range that is predicted for each that was simulated, from what was known when it was submitted:
+        the ranges predicted before, and, of all that wait, since when, and when they started."""
         skill, found = WaitSkill(), dict[int, WaitRange]()
         for _, is_asked, past in self._events(simulated):
             if is_asked:
