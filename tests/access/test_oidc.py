@@ -1,4 +1,4 @@
-"""Tokens of an issuer of our own over real TLS: who gets in, and everybody who does not."""
+"""Tokens of an issuer of our own over real TLS: which are accepted, and all that are refused."""
 
 from __future__ import annotations
 

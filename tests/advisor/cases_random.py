@@ -1,8 +1,8 @@
 """Hypothesis strategies for small GPU clusters in the manner of the recorded ones.
 
 One to four ClusterQueues, alone, in one cohort or in a tree; one or two flavors, some with labels and taints;
-workloads that hold quota, within quota unless a test asks otherwise, some of them told to leave; and others
-that wait. All times differ, so that only Kueue's rules decide.
+workloads that hold quota, within quota unless a test asks otherwise, some of them evicted; and others that
+wait. All times differ, so that only Kueue's rules decide.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def quotas(draw: Draw, *, in_cohort: bool) -> FlavorQuota:
 def holdings(
     draw: Draw, name: str, queues: list[ClusterQueue], flavors: Iterable[str], ages: Ages, evicted: bool
 ) -> Workload:
-    """Admitted in any flavor; one of six has been told to leave."""
+    """Admitted in any flavor; one of six has been evicted."""
     queue = draw(st.sampled_from(queues))
     pods = draw(pod_sets(queue, partial=False))
     reserved, created = sorted((next(ages), next(ages)))

@@ -1,8 +1,8 @@
-"""Histories of the real Kueue scheduler as the writes that an API server would have told a watch of.
+"""Histories of the real Kueue scheduler as the writes that a watch of an API server would have received.
 
-``conventions`` in their file says what a history holds. Of decisions within one second it does not tell the
-order: here those that tell others to leave come first, then quota that comes back, then admissions, by name;
-last those that tell one to leave that was admitted in the same second.
+``conventions`` in their file says what a history holds. It does not record the order of decisions within one
+second: here evictions of others come first, then quota that comes back, then admissions, by name; last the
+evictions of workloads that were admitted in the same second.
 """
 
 from __future__ import annotations

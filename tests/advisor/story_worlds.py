@@ -67,7 +67,7 @@ def plain_job(name: str, pods: int, gpus: int, placed: Sequence[str], message: s
 
 
 def serving(node: str, gpus: int) -> Json:
-    """A pod of nobody's queue that stays."""
+    """A pod without a queue that stays."""
     return bound(shapes.pod("web", f"serve-{node}", f"serve-{node}", NOW - 48 * HOUR, GPU, gpus), node)
 
 
@@ -251,7 +251,7 @@ class Cluster:
         return Cluster(self.folder, [*left, *objects])
 
     def without(self, name: str) -> Cluster:
-        """Where somebody deleted a job, and with it all it owned."""
+        """The cluster after a job was deleted, with all it owned."""
         gone = {each["metadata"]["uid"] for each in self.objects if each["metadata"]["name"] == name}
         left = [
             each
@@ -275,7 +275,7 @@ class Cluster:
 
 
 def manifest_of(job: Json) -> Json:
-    """As whoever submitted it has it: without what the API server added."""
+    """As its author has it: without what the API server added."""
     named = job["metadata"]
     kept = {key: named[key] for key in ("name", "namespace", "labels", "annotations") if key in named}
     return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": kept, "spec": job["spec"]}

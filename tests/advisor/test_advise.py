@@ -379,7 +379,7 @@ def test_nodes_that_take_no_pods_now_are_waited_for(found: list[Node], until: st
 
 
 def test_nodes_that_are_not_ready_and_full_are_waited_for() -> None:
-    """Pods on a node that is lost hold it until somebody says that they are gone."""
+    """Pods on a node that is lost hold it until it is recorded that they are gone."""
     held = [builders.pod(f"p{at}", 8, node=f"n{at}") for at in range(2)]
     advice = ask(job(queue=""), *nodes(2, **DOWN), *held)
     assert (advice.decision, advice.layer) == (SchedulingDecision.WAITS, SchedulingLayer.PLACEMENT)

@@ -1,5 +1,5 @@
-"""What explain says of jobs that nobody lets start, that have ended, or that were sent back: real objects in
-a dump, and the commands themselves."""
+"""What explain says of jobs that are not let in, that have ended, or that were sent back: real objects in a
+dump, and the commands themselves."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_namespace_that_is_missing(cluster: Make) -> None:
     assert advice["says"].endswith("LocalQueue lm/team does not exist: there is no namespace lm")
 
 
-# A gang that nobody holds together
+# A gang that nothing holds together
 
 
 def test_a_plain_job_that_started_in_part(cluster: Make) -> None:
@@ -349,7 +349,7 @@ def test_only_pods_that_are_being_deleted_are_none_of_the_jobs(cluster: Make) ->
 
 
 def test_a_lost_node_of_a_pod_that_is_replaced_holds_nothing(cluster: Make) -> None:
-    """The node controller deletes pods of a node that is gone, and nobody there confirms it."""
+    """The node controller deletes pods of a node that is gone, and no kubelet there confirms it."""
     job, leaving, successor = plain_job("train", 2, 8, ["gpu-1", "gpu-2"], "")
     job["spec"] |= {"parallelism": 1, "completions": 1}
     lost, other = nodes(2)

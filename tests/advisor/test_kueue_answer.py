@@ -304,7 +304,7 @@ def test_all_workloads_of_a_job_are_asked_about() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_of_some_of_its_workloads_quota_is_short(strict: bool) -> None:
-    """Equal ones are parked together: the reason is quota, not somebody that nobody passes."""
+    """Equal ones are parked together: the reason is quota, not a head that no workload passes."""
     pods = [workload(f"pod-{place}", "a", 4, cpu=1) for place in range(3)]
     held = workload("held", "a", 8, holding=True)
     quota = queue("a", 16, cpu=64, strict=strict)

@@ -112,7 +112,7 @@ def test_who_finds_no_quota_is_parked_unless_the_queue_is_strict(is_strict: bool
 
 
 def test_who_has_flavors_left_to_try_is_not_parked() -> None:
-    """The scan stopped at the first flavor, which is preempted in: nobody can be."""
+    """The scan stopped at the first flavor in which preemption is tried: there are no candidates."""
     spec = queue("a", {"h100": 4, "l4": 4}, cohort="org", can_borrow="MayStopSearch")
     lender = queue("b", {"h100": 4}, cohort="org")
     two = queue("c", {"h100": 0}, cohort="org")

@@ -194,7 +194,8 @@ def test_equal_shares_of_queues_are_decided_by_whose_victim_goes_first() -> None
 
 
 def test_shares_are_compared_below_the_common_ancestor() -> None:
-    """Queue b has more than a has, but its cohort has no more than its own: nobody of it is taken."""
+    """Queue b has more than a has, but its cohort has no more than its own: no workload of it is
+    preempted."""
     tree = cohort("org", 4), cohort("team", 8, parent="org"), cohort("rest", parent="org")
     objects = queue("a", 0, cohort="rest", reclaim="Any"), queue("b", 0, cohort="team")
     inside = _held("inside", "b", 8)

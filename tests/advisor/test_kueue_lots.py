@@ -91,15 +91,15 @@ def _six_each(of_b: int = 3) -> tuple[Workload, ...]:
 
 
 def test_a_tie_of_sibling_cohorts_in_the_search_for_victims_is_said() -> None:
-    """a asks 3, with which it has 3 / 12 = 250 thousandths. Whoever gives one has 250 as well: enough for
-    LessThanOrEqualToFinalShare. So b1 leaves, or c1: the shares of left and right are 500 each."""
+    """a asks 3, with which it has 3 / 12 = 250 thousandths. A queue that gives one has 250 as well: enough
+    for LessThanOrEqualToFinalShare. So b1 leaves, or c1: the shares of left and right are 500 each."""
     result = _fair(*_equals(), *_six_each(), workload("new", "a", 3))
     assert result.decisions["new"].preempts == ("c1",)
     assert result.ties == (("left", "right"),)
 
 
 def test_no_tie_in_the_search_where_shares_differ() -> None:
-    """left has 5 / 12, right 6 / 12: right gives first, whoever draws."""
+    """left has 5 / 12, right 6 / 12: right gives first, whichever lots are drawn."""
     held = [each for each in _six_each(5) if each.meta.name != "b2"]
     result = _fair(*_equals(), *held, workload("new", "a", 3))
     assert (result.decisions["new"].preempts, result.ties) == (("c1",), ())

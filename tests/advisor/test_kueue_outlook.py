@@ -187,7 +187,7 @@ def test_one_that_is_not_in_the_state_may_ask() -> None:
 
 
 def test_an_exception_leaves_members_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever caught it may ask again, once the view is made anew: members are never lost for good."""
+    """A caller that caught it may ask again, once the view is made anew: members are never lost for good."""
     state = worlds.state(
         queue("a", 8, within="LowerPriority"),
         workload("old", "a", 8, holding=True),

@@ -91,7 +91,7 @@ def test_quota_adds_up_as_it_does_the_plain_way(state: ClusterState) -> None:
 @some
 @given(clusters(most_pending=1, above_quota=True), st.integers(1, 12))
 def test_available_is_the_most_that_breaks_no_limit(state: ClusterState, amount: int) -> None:
-    """Unless something is above its limits already: then quota that nobody else may use is still there."""
+    """Unless something is above its limits already: then quota that no other queue may use is still there."""
     snapshot = _snapshot(state)
     for key in {key for queue in state.cluster_queues.values() for key in queue.quotas}:
         for name, account in accounts(state, key).items():

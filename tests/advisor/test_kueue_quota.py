@@ -1,4 +1,4 @@
-"""Quota in a tree: limits, levels, what is not covered, and queues that serve nobody."""
+"""Quota in a tree: limits, levels, what is not covered, and queues that admit nothing."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_namespace_selector(key: str, is_admitted: bool) -> None:
 
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_head_of_a_namespace_that_is_not_taken_has_its_turn_and_is_parked(is_strict: bool) -> None:
-    """Even in a StrictFIFO queue, which nobody of that namespace blocks for longer than a cycle."""
+    """Even in a StrictFIFO queue, which no workload of that namespace blocks for longer than a cycle."""
     named = SelectorRequirement("kubernetes.io/metadata.name", "In", ("a",))
     result = cycle(
         queue("a", 8, strict=is_strict, namespace_selector=(named,)),

@@ -106,8 +106,8 @@ def test_flavors_behind_the_one_that_fits_are_not_tried() -> None:
 
 
 def test_the_mildest_refusal_of_a_group_that_could_be_had() -> None:
-    """Of GPUs spot is refused, small has too few, h100 fits: the mildest refusal is ExceedsMaxQuota.
-    Of cpu there is enough, but it is in use and nobody may be preempted for more than the queue's own
+    """Of GPUs spot is refused, small has too few, h100 fits: the mildest refusal is ExceedsMaxQuota. Of cpu
+    there is enough, but it is in use and no workload may be preempted for more than the queue's own
     (WaitingForQuota). The most severe of both is ExceedsMaxQuota."""
     spec = queue("a", {"spot": 8, "small": 1, "h100": 8}, cohort="org", cpu={"pool": 4})
     lender = queue("b", None, cohort="org", cpu={"pool": 4})
@@ -197,7 +197,7 @@ def test_a_group_serves_all_that_it_covers() -> None:
 
 def test_a_flavor_of_two_groups_that_the_second_scan_does_not_reach() -> None:
     """memory: h100 and l4 fit or not; GPUs: pool fits and ends the search, so that h100 and l4 count as
-    refused there, whatever they were for memory; cpu is covered by nobody and fails."""
+    refused there, whatever they were for memory; cpu is covered by no group and fails."""
     groups = ResourceGroup(("memory",), ("h100", "l4")), ResourceGroup((GPU,), ("pool", "h100", "l4"))
     for memory in (1, 9):  # with 9 h100 and l4 do not fit, and memory is where it ends
         found = decided("new", _overlapping(*groups), workload("new", "a", cpu=1, more={"memory": memory}))

@@ -1,4 +1,5 @@
-"""Answers with kube-scheduler's preemption: what the pods may do, who leaves, and what nobody can know."""
+"""Answers with kube-scheduler's preemption: what the pods may do, which pods leave, and what
+cannot be known."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def test_priority_and_policy_are_those_of_the_class(
 
 
 def test_a_class_that_is_not_there_is_no_class() -> None:
-    """The API server refuses its pods: none is made, and nobody preempted."""
+    """The API server refuses its pods: none is made, and no pod is preempted."""
     known = world(*nodes(1), runs("batch", "n0"))
     found = asked(known, pod={"priorityClassName": "hihg"})
     assert (found.decision, found.victims) == (SchedulingDecision.NEVER, ())
@@ -294,7 +295,8 @@ def test_a_node_that_is_cleared_for_another_is_not_free() -> None:
 def test_room_is_not_kept_for_pods_of_lower_priority_that_wait(
     priority: int, decision: SchedulingDecision
 ) -> None:
-    """kube-scheduler tries them after it; whoever waits though there is room may wait for something else."""
+    """kube-scheduler tries them after it; a pod that waits though there is room may wait for
+    something else."""
     waits = runs("waits", "", 4, priority, unschedulable="0/1 nodes: 1 pod has unbound volume claims")
     found = asked(world(*nodes(1), runs("batch", "n0", 4), waits))
     assert found.decision is decision

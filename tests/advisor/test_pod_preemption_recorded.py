@@ -110,7 +110,7 @@ def classes() -> tuple[PriorityClass, ...]:
 
 
 def cluster(recorded: Recorded, held: int, *more: object, **victim: Any) -> ClusterOverview:
-    """All other nodes are held by pods that nobody preempts, and so is the rest of this one."""
+    """All other nodes are held by pods that are not preempted, and so is the rest of this one."""
     there = builders.pod(
         recorded.victim, held, namespace=recorded.namespace, node=recorded.node, priority=LOW
     )
@@ -181,7 +181,7 @@ def test_where_priorities_could_not_be_read_it_says_why_it_cannot_know(recorded:
     "recorded", [each for each in preemptions() if each.waited], ids=lambda each: each.victim
 )
 def test_a_preemptor_waits_for_the_victim_that_stops(recorded: Recorded) -> None:
-    """As the scheduler said: it preempts nobody else meanwhile, though there would be somebody."""
+    """As the scheduler said: it preempts no other pod meanwhile, though there would be one."""
     spare = builders.node("spare", 8, labels={"pool": "spare"})
     lower: Pod = builders.pod("lower", 8, namespace="x", node="spare", priority=LOW - 10)
     owner = builders.job("asks", namespace=recorded.preemptor_namespace, uid="asks")

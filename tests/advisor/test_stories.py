@@ -78,7 +78,7 @@ def verdicts(found: Json) -> list[str]:
 
 
 def resubmitted(before: Cluster, kind: str, name: str, change: Json, how: How = by_operations) -> Json:
-    """What the advisor says of a job that somebody deleted, changed and is about to submit again."""
+    """What the advisor says of a job that was deleted, changed and is about to be submitted again."""
     assert change["kind"] == "manifest"
     manifest = how(manifest_of(before.find(kind, name)), change)
     return before.without(name).advise(manifest)
@@ -89,7 +89,7 @@ def pods_placed(advice: Json) -> int:
 
 
 def elsewhere() -> list[Json]:
-    """A pod and a Workload of somebody else, which hold no GPUs: a dump that has none of a kind does not say
+    """A pod and a Workload of another team, which hold no GPUs: a dump that has none of a kind does not say
     that there are none."""
     page = bound(shapes.pod("web", "page", "page", NOW - HOURS, "cpu", 1), "gpu-1")
     return [page, kueue.workload("old", "web", queue="team", conditions=[condition("Finished")])]

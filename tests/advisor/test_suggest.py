@@ -1,4 +1,4 @@
-"""Suggestions for whoever submits: each kind where it helps, and where it must not be given."""
+"""Suggestions for the author of a job: each kind where it helps, and where it must not be given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Decisions told from the writes of Workloads: of the real scheduler's own histories, and one by one."""
+"""Decisions worked out from the writes of Workloads: of the real scheduler's own histories, and
+one by one."""
 
 from __future__ import annotations
 

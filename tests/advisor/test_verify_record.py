@@ -1,4 +1,4 @@
-"""What a cluster was seen to do, written down as a case; and what cannot be told from outside, refused."""
+"""What a cluster was seen to do, written down as a case; and what cannot be known from outside, refused."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_a_queue_with_all_it_deserves_is_skipped() -> None:
 
 @pytest.mark.parametrize(("held", "expected"), [(3, "now"), (4, "now"), (5, "waits")])
 def test_capacity_takes_what_is_idle_up_to_the_capability(held: int, expected: str) -> None:
-    """What a queue deserves is no limit while nobody else wants it."""
+    """What a queue deserves is no limit while no other queue wants it."""
     given = queue("default", 8, deserved=2)
     answer = asked(gang(4), given, node("n1", 16), running("r", held), config=CAPACITY)
     assert answer.decision.value == expected

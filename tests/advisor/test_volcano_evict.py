@@ -66,7 +66,7 @@ def test_no_gang_is_taken_below_its_minimum(least: int, expected: str) -> None:
 
 
 def test_a_later_tier_gives_what_the_first_does_not() -> None:
-    """Volcano asks drf where the first tier gives nobody, and drf does not look at gangs."""
+    """Volcano asks drf where the first tier gives no victims, and drf does not consider gangs."""
     held, asking = running("r", 4, least=4), gang(2, priority=10, min_resources=None)
     answer = preempting(asking, node("n1", 4), held)
     assert (answer.decision, answer.why) == (
@@ -166,7 +166,7 @@ def test_capacity_takes_back_above_what_the_other_deserves(deserved: int, expect
 
 
 def test_the_first_tier_that_gives_victims_decides() -> None:
-    """With gang and conformance in a tier of their own, nobody asks what the other queue deserves."""
+    """With gang and conformance in a tier of their own, no plugin checks what the other queue deserves."""
     tiers = (("priority", "gang", "conformance"), ("overcommit", "predicates", "capacity"))
     queues = [queue("default", deserved=1), queue("other", deserved=4)]
     config = with_actions("enqueue", "allocate", "reclaim", tiers=tiers)

@@ -273,7 +273,7 @@ def test_a_quantile_lies_between_0_and_1(q: float) -> None:
 
 
 def test_readers_see_groups_that_are_all_theirs_and_those_of_all() -> None:
-    """A label of a team is written by whoever likes: one run of somebody else's hides its group."""
+    """Any user may write the label of a team: one run of another team hides its group."""
     mixed = [PastRun("audio", "tts-2", 8, HOUR_MS, owner=owner) for owner in ("audio", "audio", "vision")]
     learning = AdaptiveRunTimes([*_runs("vision", "eval-1", 1, *[MINUTE_MS] * 5), *mixed])
     found = learning.seen_by({"vision"})

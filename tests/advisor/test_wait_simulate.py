@@ -138,7 +138,7 @@ def test_ends_in_grains_are_never_earlier() -> None:
 
 
 class _Priority:
-    """One slot; whoever arrives goes before those who wait."""
+    """One slot; jobs that arrive go before those that wait."""
 
     def __init__(self, waiting: Sequence[str]) -> None:
         self._waiting = list(waiting)
@@ -258,7 +258,7 @@ def test_an_ask_for_no_gpu_is_refused() -> None:
 
 
 def test_a_new_job_without_history_is_given_the_floor() -> None:
-    """Twenty ahead of it of which nobody knows anything: not nothing."""
+    """Twenty jobs without history are ahead of it: their run times are not zero."""
     wait = simulate(_scene(_running(0), _waiting(*[8] * 21)), NO_HISTORY, SAMPLING)
     assert wait.p50_ms is not None
     assert wait.p50_ms > 20 * FLOOR_MS

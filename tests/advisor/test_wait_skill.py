@@ -1,4 +1,4 @@
-"""What is told of a wait, by what became of those foretold before: never from what had not ended."""
+"""The prediction of a wait, from the outcomes of earlier predictions: never from waits that had not ended."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_before_any_foretold_wait_is_over_those_that_were_seen_weigh_as_much_as_
 
 
 def test_those_that_wait_longer_than_they_were_told_widen_the_range_before_they_are_over() -> None:
-    """Foretold each time what it came to; then a burst of which nothing is over after a day."""
+    """Each time the prediction was right; then a burst of which nothing is over after a day."""
     skill = skill_of([past(at, 5 * HOUR_MS) for at in range(40)])
     at_ms = 40 * 6 * HOUR_MS
     before = told(skill, at_ms=at_ms)
@@ -149,8 +149,9 @@ def test_a_queue_with_few_ends_listens_to_all_queues() -> None:
 
 @pytest.mark.parametrize("spread", [0.15, 0.5, 2.0])
 def test_ranges_hold_eight_times_in_ten_however_wrong_the_simulation_is(spread: float) -> None:
-    """Waits around 15 hours with another spread than the simulation has, asked about one after the other.
-    Much narrower ones are held more often: the middle is off by some percent, since nobody wins for ever."""
+    """Waits around 15 hours with another spread than the simulation has, asked about one after
+    the other. Much narrower ones are held more often: the middle is off by some percent, since no
+    predictor wins for ever."""
     random = Random(3)
     skill, held, count = WaitSkill(), 0, 0
     for at in range(1_500):

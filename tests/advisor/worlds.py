@@ -201,7 +201,7 @@ def workload(
     """Of ``pods`` pods of ``gpus`` GPUs each, in ``queue``; or of ``pod_sets``. Pending, unless ``holding``.
 
     One that holds quota has been admitted ``reserved`` seconds ago in ``flavor`` (one for all resources, or
-    by resource), ``given`` pods by pod set, else all of them. With ``evicted`` it was told to stop that many
+    by resource), ``given`` pods by pod set, else all of them. With ``evicted`` it was evicted that many
     seconds ago; its quota stays reserved while it is ``holding``. ``rest`` are more fields of Workload; more
     keywords go to ``pod_set``.
     """

@@ -156,7 +156,7 @@ BOMBS = {
 def test_a_bomb_is_refused_before_it_was_read(
     bomb: str, clients: Clients, engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read of YAML is told by the parser's steps, which is what it costs."""
+    """The parser's steps measure how much of the YAML was read, which is what it costs."""
     steps, parse = 0, yaml.parse
 
     def counted(*given: Any) -> Iterator[Any]:

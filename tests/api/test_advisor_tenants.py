@@ -1,4 +1,4 @@
-"""What a team's key is told of others, by the real rules: in random clusters no name of theirs, and whether a
+"""What a team's key sees of others, by the real rules: in random clusters no name of theirs, and whether a
 name is taken makes no difference to the answer."""
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ def test_who_is_ahead_is_not_named_because_the_name_was_guessed(scheduler: str, 
 
 @pytest.mark.fault(47)
 def test_whom_kube_scheduler_would_preempt_is_named_to_their_team_alone(ledger: Ledger) -> None:
-    """A victim of another team is told as a fact: a pod leaves, from which node, what it holds, how long that
-    takes; neither its name, namespace, priority nor uid."""
+    """A victim of another team is reported as a fact: a pod leaves, from which node, what it holds, how long
+    that takes; neither its name, namespace, priority nor uid."""
     spaces = builders.namespace("ml", RESEARCH, uid="namespace/ml"), builders.namespace(SPACE, VISION)
     pods = [
         replace(

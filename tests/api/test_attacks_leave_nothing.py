@@ -271,7 +271,7 @@ def test_no_field_of_anothers_changes_anything(route: str, field: str, world: Wo
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("route", CHANGES)
 def test_no_body_that_is_giant_deep_or_no_json_changes_anything(route: str, world: World) -> None:
-    """As somebody who may do everything: only the body is wrong."""
+    """With a key that may do everything: only the body is wrong."""
     deep = b"[" * 100_000
     nested = json.dumps(CHANGES[route])[:-1].encode() + b', "more": ' + deep + b"]" * 100_000 + b"}"
     giant = json.dumps(CHANGES[route]).encode() + b" " * (4 << 20)

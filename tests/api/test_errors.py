@@ -1,4 +1,4 @@
-"""One error shape, whoever makes the error, and no parameter that is ignored."""
+"""One error shape, from every part that raises an error, and no parameter that is ignored."""
 
 from __future__ import annotations
 

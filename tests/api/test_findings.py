@@ -475,7 +475,8 @@ def test_a_large_body_is_refused_however_it_comes(clients: Clients) -> None:
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonx", None],
 )
 def test_a_page_of_another_site_cannot_answer_for_somebody(content_type: str | None, ledger: Ledger) -> None:
-    """Without keys a browser's request is anybody's; what browsers send without asking first is refused."""
+    """Without keys a browser's request may come from any page; what browsers send without asking first is
+    refused."""
     local = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock())).anybody
     headers = {"Host": "localhost", "Origin": "https://evil.example"}
     headers |= {} if content_type is None else {"Content-Type": content_type}
@@ -518,7 +519,7 @@ def test_hostile_names_are_words_like_any_other(clients: Clients, ledger: Ledger
 def test_a_key_of_a_team_gets_the_words_for_the_team_and_nobody_gets_labels(
     ledger: Ledger, clients: Clients
 ) -> None:
-    """A finding of research that names what vision runs; its team is told so without the name."""
+    """A finding of research that names what vision runs; its team sees that without the name."""
     own, foreign, label = "said-to-its-own", "canary-of-vision", "canary-of-a-label"
     found = finding(
         "shared",

@@ -1,7 +1,7 @@
-"""A name of another team's and a name of nobody's: the same answer, and the same work to give it.
+"""A name of another team's and a name that does not exist: the same answer, and the same work to give it.
 
 Times are not measured here: what takes time is counted. Statements, rows that they return, and how often the
-database goes round in its loops, which tells of rows that it reads and drops.
+database goes round in its loops, which counts rows that it reads and drops.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def foreign(name: str) -> str:
 
 
 def absent(value: str) -> str:
-    """A name that nobody has, as long and of the same letters."""
+    """A name that does not exist, as long and of the same letters."""
     return value.replace("zq", "zx")
 
 
@@ -88,7 +88,7 @@ def world_ledger(folder: Path, clock: Clock) -> Ledger:
 
 
 def crowded() -> StillCluster:
-    """``zq-space`` has very much in it, and nobody has ``zx-space``."""
+    """``zq-space`` has very much in it, and there is no ``zx-space``."""
     labels = {"team": OTHER}
     found = state()
     jobs = [
@@ -347,7 +347,8 @@ def test_no_other_way_of_asking_tells_more(world: World) -> None:
     ],
 )
 def test_a_name_that_looks_like_ones_own_is_another(variant: str, world: World) -> None:
-    """And asking for somebody else beside oneself gives oneself. Nobody has the names of these clients."""
+    """And asking for another client beside oneself gives oneself. The names of these clients are
+    not in use."""
     ada = world.clients.ada
     found = ada.get("/v1/allocations", params={"window": DAY, "team": variant})
     if found.status_code == 422:
@@ -386,8 +387,8 @@ def test_a_team_that_is_called_nearly_the_same_is_another(tmp_path: Path) -> Non
 
 @pytest.mark.fault(46)
 def test_an_id_of_a_key_is_not_told_by_the_work_to_refuse_it(world: World) -> None:
-    """Keys are read again for an id that nobody has, in case it was just made; for a wrong secret as well.
-    Whatever time has gone by since they were read."""
+    """Keys are read again for an id that does not exist, in case it was just made; for a wrong secret as
+    well. Whatever time has gone by since they were read."""
     clock = Clock()
     settings = SETTINGS.model_copy(update={"rate": 0, "refused_rate": 0})
     kept = LedgerKeys(world.ledger, clock)

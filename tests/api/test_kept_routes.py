@@ -100,7 +100,7 @@ def test_different_questions_take_turns_or_are_told_when(ledger: Ledger, reads: 
 
 
 def test_who_asks_after_a_change_gets_what_is_now(ledger: Ledger, tmp_path: Path) -> None:
-    """Somebody else writes to the ledger: another process, as far as this one knows."""
+    """Another client writes to the ledger: another process, as far as this one knows."""
     app = fresh(ledger)
     before = [answer.content for answer in ask(app, PATHS)]
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=Clock()) as other:

@@ -27,7 +27,7 @@ def scrape(
 
 def test_the_last_day_by_hand(ledger: Ledger) -> None:
     found = scrape(ledger, Clock(), {"vision": 1_500 * NANO})
-    # 16 H100 at 2.50; from 20:00 on nobody holds any of them.
+    # 16 H100 at 2.50; from 20:00 on no pod holds any of them.
     assert found["gpucost_capacity_gpus"] == {
         ("held", "c"): 0,
         ("unallocated", "c"): 16,
@@ -40,7 +40,7 @@ def test_the_last_day_by_hand(ledger: Ledger) -> None:
     assert day["c", "research", "held"] == 32.75 * HOUR_S
     assert day["c", "research", "observed"] == 30 * HOUR_S
     assert day["c", "research", "busy"] == 20 * HOUR_S
-    # Nobody measured it: absent, and not 0.
+    # It was not measured: absent, and not 0.
     assert ("c", "vision", "busy") not in day
     assert found["gpucost_ledger_observed_ratio"] == {("c",): 23 / 24}
     assert found["gpucost_team_budget_usd"] == {("vision",): 1500.0}

@@ -39,7 +39,7 @@ PUBLIC = {("GET", "/healthz"), ("GET", "/healthz/ready")}
 REPORT = "/v1/reports/2026-10"
 DAY = "window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
 RESEARCHS = {"research", "train", "tune", "uid-train", "job-train", "bob", "llm", "ml", "mine", "theirs"}
-"""What another team must not be told: names of research, its namespace, its jobs, its people, its key."""
+"""What another team must not see: names of research, its namespace, its jobs, its people, its key."""
 
 EVERYBODY = frozenset(AccessRole)
 READERS = frozenset({AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN})
@@ -118,7 +118,7 @@ BEFORE_US = {
     "X-API-Key": "gpc_ada_s3cret_of-ada",
     "Cookie": "session=gpc_ada_s3cret_of-ada",
 }
-"""What proxies write for others. It is not looked at: anybody could write it."""
+"""What proxies write for others. It is ignored: any client could write it."""
 GRANTS = GroupGrants(
     (
         AccessGrant(groups=("gpu-admins",), role=AccessRole.ADMIN),
@@ -143,7 +143,7 @@ class World(NamedTuple):
         return self.client.request(route[0], ROUTES[route].url, headers=written, content=content)
 
     def groups(self, *groups: str) -> list[str]:
-        """The header of somebody in these groups."""
+        """The header of a person in these groups."""
         return [f"Bearer {self.issuer.token(groups=list(groups))}"]
 
 
@@ -203,7 +203,7 @@ def test_every_route_but_the_probes_depends_on_a_principal(world: World) -> None
 
 @pytest.fixture(scope="module")
 def wrong(world: World) -> dict[str, list[str]]:
-    """Headers that let nobody in, by what is wrong with them."""
+    """Headers that are refused, by what is wrong with them."""
     return HEADERS | {what: [f"Bearer {make(world.issuer)}"] for what, make in WRONG.items()}
 
 

@@ -1,4 +1,4 @@
-"""The listener of the webhook under attack: whoever sends whatever, an honest API server gets its answers."""
+"""The listener of the webhook under attack: whatever clients send, an honest API server gets its answers."""
 
 from __future__ import annotations
 

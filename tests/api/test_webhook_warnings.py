@@ -1,4 +1,4 @@
-"""What the webhook says: whole sentences, short, and of nobody else."""
+"""What the webhook says: whole sentences, short, and about no other team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could not be computed is told with its size; GPUs are billed once whatever is missing."""
+"""What could not be computed is reported with its size; GPUs are billed once whatever is missing."""
 
 from __future__ import annotations
 

@@ -173,8 +173,8 @@ prices:
 
 
 def furnish(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in ``folder``, with a dump and prices there. Settings, ledger and kubeconfig of whoever runs the
-    test stay out."""
+    """Work in ``folder``, with a dump and prices there. Settings, ledger and kubeconfig of the person who
+    runs the test stay out."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     for name in ("GPUCOST_CONFIG", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):

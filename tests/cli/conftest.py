@@ -14,5 +14,5 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A login of whoever runs the tests is none of theirs."""
+    """The tests do not use the login of the person who runs them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -37,7 +37,7 @@ def ratio(value: object) -> Fraction | None:
 
 
 def group(name: Name, row: Mapping[str, Any]) -> Known:
-    """What somebody held, and how it was used, in JSON."""
+    """What one holder had, and how it was used, in JSON."""
     yield from amount(name, row["held"])
     if "jobs" in row:
         yield (*name, "jobs"), Fraction(row["jobs"])

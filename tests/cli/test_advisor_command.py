@@ -228,7 +228,7 @@ def test_a_live_cluster_is_watched_until_it_decides(cluster: ClusterServer, tmp_
 
 
 def test_every_admission_of_a_busy_cluster_is_a_case(cluster: ClusterServer, tmp_path: Path) -> None:
-    """Jobs are admitted at once as they come, while a queue that nobody uses is stopped."""
+    """Jobs are admitted at once as they come, while an unused queue is stopped."""
     cluster.put(kueue.cluster_queue("other", quotas={"h100": {GPU: "8"}}, stop_policy="Hold"))
     cluster.put(kueue.local_queue("others", "other", "ml"))
     cluster.put(kueue.cluster_queue("big", quotas={"h100": {GPU: "64"}}))

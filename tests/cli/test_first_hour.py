@@ -1,4 +1,4 @@
-"""The first hour of a stack: what somebody sees who tries gpucost at once, against the recorded truth.
+"""The first hour of a stack: what a user sees who tries gpucost at once, against the recorded truth.
 
 Prometheus holds an hour of a real kube-state-metrics, from 21:06:36 on; the clock is set to ten minutes after
 its start, and to an hour and one minute.
@@ -188,7 +188,7 @@ def test_after_one_scrape_the_doctor_has_no_command_yet(urls: URLS, at: At) -> N
 
 
 def test_nothing_provisional_gets_into_a_ledger(urls: URLS, at: At, tmp_path: Path) -> None:
-    """The hour is written once, when it is over and told in full; the minutes after it are not."""
+    """The hour is written once, when it is over and complete; the minutes after it are not."""
     url, file = urls("p2"), tmp_path / "gpucost.yaml"
     file.write_text(f'ledger: {{url: "sqlite:///{tmp_path}/gpucost.db"}}\n', encoding="utf-8")
     ingest = ("--config", str(file), "ingest", "--source", f"prometheus:{url}")

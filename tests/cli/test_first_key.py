@@ -1,4 +1,4 @@
-"""A new installation: the service says that nobody may ask, and takes the first key while it runs."""
+"""A new installation: the service says that there is no key yet, and takes the first key while it runs."""
 
 from __future__ import annotations
 

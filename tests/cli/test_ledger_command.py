@@ -92,7 +92,7 @@ def test_wait_ends_when_the_ledger_is_upgraded(url: str, monkeypatch: pytest.Mon
 def test_each_goes_to_a_ledger_and_to_no_server(
     url: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is logged in would take this ledger for the server's."""
+    """A user who is logged in would take this ledger for the server's."""
     server, words = "https://costs.test", ["--server", "https://costs.test"]
     if given == "login":
         monkeypatch.setenv("GPUCOST_SERVER", server)

@@ -33,7 +33,7 @@ def prices() -> Iterator[Series]:
     node = {"node": "l4-1", "instance": "l4-1", "instance_type": "g6.12xlarge", "region": "eu-west-1"}
     for name, value in (("node_total_hourly_cost", L4_HOUR), ("node_gpu_hourly_cost", 0.4)):
         yield Series(name, node, value, VARIANT.window.start_ms, VARIANT.window.end_ms)
-    # Nobody set any price of this one's.
+    # No price of this one was set.
     unset = {"node": UNSET, "instance": UNSET, "instance_type": "p5.48xlarge", "region": "eu-west-1"}
     yield Series("node_total_hourly_cost", unset, 0.03168, VARIANT.window.start_ms, VARIANT.window.end_ms)
 
@@ -204,7 +204,7 @@ def test_a_month_to_come_is_refused(command: tuple[str, ...], run: Run) -> None:
 def test_a_file_that_cannot_be_written_is_told_before_all_is_read(
     command: tuple[str, ...], name: str, reason: str, run: Run, tmp_path: Path
 ) -> None:
-    """A month takes minutes: nobody is asked for it first."""
+    """A month takes minutes: it is not read before the file can be written."""
     (tmp_path / "there").mkdir()
     (tmp_path / "file").write_text("")
     result = run(*command, "2026-10", "--prometheus", "http://127.0.0.1:1", "-f", "csv", "-o", name)

@@ -37,7 +37,7 @@ JOBS = 64
 
 @dataclass
 class Served:
-    """A running ``gpucost serve``, and the files it was told of."""
+    """A running ``gpucost serve``, and the files it was given."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -261,7 +261,7 @@ def test_a_certificate_and_a_token_are_replaced_while_it_runs(served: Served, pk
 
 
 def test_it_ends_with_all_its_processes(served: Served) -> None:
-    """Last: after it nobody answers."""
+    """Last: after it no process answers."""
     eventually(lambda: len(served.children()) == 1)
     (listener,) = served.children()
     served.process.send_signal(signal.SIGTERM)

@@ -143,7 +143,7 @@ def test_a_prometheus_that_does_not_answer_is_said_when_it_was_asked(tmp_path: P
 
 
 def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_path: Path) -> None:
-    """Whoever looks at a finished job wants to know what to change next time."""
+    """A reader of a finished job wants to know what to change next time."""
     resolve(tmp_path)
     found = json.loads(changing("job", "uid-forgotten", "-f", "json").stdout)["findings"]
     assert [(note["state"], note["counted"], note["until"]) for note in found] == [
@@ -154,7 +154,7 @@ def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_pa
 
 
 def ledger_only(folder: Path) -> Run:
-    """Windows that were assessed, and no finding: nobody looked live."""
+    """Windows that were assessed, and no finding: the live detectors did not run."""
     run = prepare(folder)
     ingest(run)
     detect(folder, live=False)

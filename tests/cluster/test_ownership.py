@@ -267,7 +267,7 @@ def test_of_several_workloads_the_newest_unfinished_counts() -> None:
         ),
         ({}, {"scheduling.k8s.io/group-name": "pg"}, ("volcano-q", "")),
         ({}, {"scheduling.volcano.sh/queue-name": "plain"}, ("plain", "")),
-        # Anybody can write this label.
+        # Any user can write this label.
         ({"kueue.x-k8s.io/cluster-queue-name": "theirs"}, {}, ("", "")),
         # A Volcano queue may be named like a LocalQueue; it leads to no ClusterQueue.
         ({"volcano.sh/queue-name": "lq"}, {}, ("lq", "")),

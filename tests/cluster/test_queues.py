@@ -293,7 +293,7 @@ def test_what_could_not_be_read_is_not_counted_as_none() -> None:
     assert found.cohorts["co"].quotas[KEY] == CohortQuota(None, None, None, 16, None, None, None, None)
     assert found.cohorts["co"].pending is None
 
-    assert a.quotas[KEY].lendable is None  # what b uses of it nobody knows
+    assert a.quotas[KEY].lendable is None  # what b uses of it is not known
     assert found.local_queues["team-a", "main"].reserved == {}
 
     found = seen("cohorts")

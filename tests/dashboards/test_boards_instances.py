@@ -1,5 +1,5 @@
-"""Boards on a real Prometheus while the service is restarted: its instances tell one waste ledger. And a job
-of two teams, boards of which a part is held, and a ledger that is days behind."""
+"""Dashboards on a real Prometheus while the service is restarted: its instances export one waste ledger. And
+a job of two teams, GPUs of which a part is held, and a ledger that is days behind."""
 
 from __future__ import annotations
 

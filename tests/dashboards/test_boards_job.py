@@ -1,4 +1,5 @@
-"""The Job board on a real Prometheus: two replicas of the collector, and a pod's name that comes again."""
+"""The Job dashboard on a real Prometheus: two replicas of the collector, and a pod's name that
+comes again."""
 
 from __future__ import annotations
 

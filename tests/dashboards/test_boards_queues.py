@@ -1,5 +1,5 @@
-"""The Queues and Team boards on a real Prometheus: replicas that disagree for a moment, quota of other things
-than GPUs, evictions that happen once, and work without a team's label."""
+"""The Queues and Team dashboards on a real Prometheus: replicas that disagree for a moment, quota of other
+things than GPUs, evictions that happen once, and work without a team's label."""
 
 from __future__ import annotations
 

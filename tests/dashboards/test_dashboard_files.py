@@ -1,4 +1,4 @@
-"""The committed JSON and the page about the boards are those of the sources."""
+"""The committed JSON and the page about the dashboards are those of the sources."""
 
 from __future__ import annotations
 

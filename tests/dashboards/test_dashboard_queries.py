@@ -21,7 +21,7 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 Json = dict[str, Any]
 
 WITHOUT_DATA: dict[tuple[str, str], str] = {}
-"""(board's title, panel's title): why the demo has no data for it. There should be none."""
+"""(dashboard's title, panel's title): why the demo has no data for it. There should be none."""
 STEP_S = 60
 RANGE = "3h"
 

@@ -1,4 +1,5 @@
-"""Fault matrix 66: all boards keep the rules, and every rule fails, naming board and panel, when it must."""
+"""Fault matrix 66: all dashboards keep the rules, and every rule fails, naming dashboard and
+panel, when it must."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ HELD = 'sum by (owner_team) (gpucost_team_gpus{gpu_cluster=~"$cluster"})'
 TEXT = "How to read this panel, and what it cannot show."
 
 EXCUSED: dict[tuple[str, str, str], str] = {}
-"""(rule, board's uid, panel's title): why the rule does not hold there. There should be none."""
+"""(rule, dashboard's uid, panel's title): why the rule does not hold there. There should be none."""
 
 
 @pytest.mark.fault(66)
@@ -36,7 +37,7 @@ def test_every_excuse_is_needed_and_has_a_reason() -> None:
 
 
 def sound() -> Json:
-    """A small board that keeps all rules."""
+    """A small dashboard that keeps all rules."""
     rows = [
         PanelRow(
             "Row",
@@ -198,7 +199,7 @@ FAULTS: dict[str, tuple[Callable[[Json], None], str, str]] = {
     ),
 }
 OF_THE_BOARD = {"form", "identity", "datasource", "variables"}
-"""Rules whose problem may be the board's and no panel's."""
+"""Rules whose problem may be the dashboard's and no panel's."""
 
 
 @pytest.mark.fault(66)

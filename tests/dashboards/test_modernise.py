@@ -27,7 +27,8 @@ Json = dict[str, Any]
 
 
 def legacy() -> Json:
-    """A board as grafanalib writes it, with a panel of every type that boards use and nothing set by hand."""
+    """A dashboard as grafanalib writes it, with a panel of every type that dashboards use and
+    nothing set by hand."""
     target = {"expr": "up", "legendFormat": "{{job}}"}
     steps = [core.Threshold("green", 0, 0.0), core.Threshold("red", 1, 80.0)]
     panels = [
@@ -176,7 +177,8 @@ values = st.recursive(
 
 @st.composite
 def changed_boards(draw: st.DrawFn) -> Json:
-    """The legacy board with keys added, panels left out, moved, doubled, and ids and refIds as they come."""
+    """The legacy dashboard with keys added, panels left out, moved, doubled, and ids and refIds
+    as they come."""
     board = legacy()
     picked = draw(st.lists(st.sampled_from(board["panels"]), max_size=8))
     board["panels"] = copy.deepcopy(picked)

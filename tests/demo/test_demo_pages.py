@@ -1,4 +1,4 @@
-"""What the demo's exporters say at an instant, without any program of anybody else's."""
+"""What the demo's exporters say at an instant, without any other program."""
 
 from __future__ import annotations
 

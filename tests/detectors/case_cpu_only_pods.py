@@ -45,7 +45,7 @@ def overview(
 
 
 def crowded(cores: float = 8, minutes: float = 15, is_watched: bool = True, **more: Any) -> World:
-    """Of 16 cores left for two free GPUs somebody without a GPU takes ``cores``."""
+    """Of 16 cores left for two free GPUs a pod without a GPU takes ``cores``."""
     world = World(minutes).node("n1").pod("train-uid", "n1", 0, units=6)
     world.overview = overview(cores, minutes, **more) if is_watched else None
     return world

@@ -15,7 +15,7 @@ def halves(end: float, held: int = 5, seen: list[tuple[float, float]] | None = N
 
 
 def blocked(end: float, held: int = 5, seen: list[tuple[float, float]] | None = None) -> World:
-    """Somebody waits for 6 GPUs on one node."""
+    """A job waits for 6 GPUs on one node."""
     return halves(end, held, seen).waits("big", 0, units=6, layer="placement")
 
 

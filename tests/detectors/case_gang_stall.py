@@ -38,7 +38,7 @@ def half(minutes: float = 10, running: int = 2, needed: int = 4) -> World:
 
 
 def unseen(world: World) -> World:
-    """With 2 of 15 minutes, in the stall, in which nobody looked."""
+    """With 2 of 15 minutes, in the stall, that were not observed."""
     world.seen = [(0, START + 4), (START + 6, world.end)]
     return world
 

@@ -18,7 +18,7 @@ def node(allocatable: int = 0, minutes: float = 10, schedulable: int = 1, expect
 
 
 def unseen(world: World) -> World:
-    """With 2 of 15 minutes in which nobody looked."""
+    """With 2 of 15 minutes that were not observed."""
     world.seen = [(0, START + 4), (START + 6, world.end)]
     return world
 

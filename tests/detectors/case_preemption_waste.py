@@ -49,7 +49,7 @@ def cycle(times: int = 3) -> World:
 
 
 def unseen(world: World) -> World:
-    """With an hour in which nobody looked."""
+    """With an hour that was not observed."""
     world.seen = [(0, 200), (260, 480)] if world.end == 480 else [(0, 120), (180, 240)]
     return world
 

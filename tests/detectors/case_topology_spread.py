@@ -16,8 +16,8 @@ NODES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
 
 
 def spread(minutes: float = 61, taken: int = 0, is_watched: bool = True, **asks: Any) -> World:
-    """A job of two whole nodes has one in each of two zones, and somebody holds ``taken`` GPUs of the other
-    node of each."""
+    """A job of two whole nodes has one in each of two zones, and another job holds ``taken`` GPUs of the
+    other node of each."""
     world = World(START + minutes)
     for name in NODES:
         world.node(name)

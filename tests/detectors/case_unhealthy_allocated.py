@@ -30,7 +30,7 @@ def broken(minutes: float = 10, reason: str = "xid_79", gpu: str = "g0", step: f
 
 
 def unseen(world: World) -> World:
-    """With 2 of 15 minutes in which nobody looked."""
+    """With 2 of 15 minutes that were not observed."""
     world.seen = [(0, START + 4), (START + 6, world.end)]
     return world
 

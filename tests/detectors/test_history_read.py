@@ -77,7 +77,7 @@ def served() -> World:
 
 
 def starved() -> World:
-    """Somebody has waited for six days, while what was free was seen in pieces at first."""
+    """A job has waited for six days, while what was free was seen in pieces at first."""
     world = World(END).node("n1", 4).quota("q1", 8, 0).quota("q2", 8, 0)
     minutes = [2 * DAY + n for n in (2, 3, 5, 6, 8, 9)]
     edges = [0, *minutes, END]
@@ -86,7 +86,7 @@ def starved() -> World:
 
 
 def came_back() -> World:
-    """A node was there a week ago, and again from this morning on; somebody waits for it."""
+    """A node was there a week ago, and again from this morning on; a job waits for it."""
     world = World(END).node("n1", 1).pod("p1", "n1", 0, units=1)
     world.work("p1", "n1", "g0", [1.0] * (END // STEP))
     world.node("n2", 4, end=DAY).node("n2", 4, start=FIRST + 3 * HOUR)

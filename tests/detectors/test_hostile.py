@@ -1,4 +1,4 @@
-"""Numbers that cannot be true, and names that nobody should write: no evaluation stops for them."""
+"""Numbers that cannot be true, and names that should not be used: no evaluation stops for them."""
 
 from __future__ import annotations
 

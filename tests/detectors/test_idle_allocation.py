@@ -244,7 +244,7 @@ def test_a_pod_that_is_replaced_leaves_the_job_as_idle_as_it_was() -> None:
             "kubectl -n ns annotate notebooks.kubeflow.org/j1 kubeflow-resource-stopped=true --overwrite",
         ),
         ("Deployment", 240, "kubectl -n ns scale deployments.apps/j1 --replicas=0"),
-        ("Pod", 240, ""),  # nobody makes it again
+        ("Pod", 240, ""),  # it is not made again
         ("RayService", 240, ""),
     ],
 )
@@ -297,7 +297,7 @@ PIECE = st.tuples(st.sampled_from([0.0, 0.0, 0.0, 0.0, 0.4, None]), st.integers(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Two jobs of a few GPUs, each GPU a few long stretches of work, rest, or nobody looking."""
+    """Two jobs of a few GPUs, each GPU a few long stretches of work, rest, or no observation."""
     world = World(600).node("n1").node("n2")
     for job in range(2):
         kind = draw(st.sampled_from(["Job", "Notebook", "Deployment", "Pod"]))

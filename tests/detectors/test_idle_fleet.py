@@ -25,7 +25,7 @@ def found(given: ServedFleet, signal: str, **settings: float) -> set[int]:
 
 
 def test_requests_tell_the_dead_from_the_quiet(given: ServedFleet) -> None:
-    """Dead: nobody called it for a day, and nobody will."""
+    """Dead: it was not called for a day, and will not be."""
     after = {n for n, row in enumerate(given.calls) if row[NOW:].any()}
     dead = {n for n, row in enumerate(given.calls) if not row[NOW - STEPS_A_DAY :].any()} - after
     by_gpu = found(given, "silent", serving_risk=0.999)

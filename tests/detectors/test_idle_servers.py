@@ -147,7 +147,7 @@ def test_by_what_became_of_servers_that_were_idle_as_long() -> None:
 
 
 def test_with_requests_a_fleet_that_comes_back_still_holds_it_back() -> None:
-    """Of 12 that were idle for six hours 6 worked within a day: nobody calls it now, but somebody will."""
+    """Of 12 that were idle for six hours 6 worked within a day: it is not called now, but will be."""
     world = fleet(6, 6)
     world.served("web", [0.0] * (3 * 24 * HOUR - 1), start=5)
     (because,) = of_web(detect(world))
@@ -247,8 +247,8 @@ def test_the_ledger_remembers_what_a_day_of_history_cannot(dead: int, back: int,
 
 
 def test_a_gap_that_began_before_the_history_is_as_long_as_it_was() -> None:
-    """It did nothing for two weeks, and nothing in the six hours since: asked is what became of others after
-    a quarter of what is known, and nobody else was idle for so long."""
+    """It did nothing for two weeks, and nothing in the six hours since: compared are others after a quarter
+    of what is known, and no other was idle for so long."""
     world = World(360).node("n1").pod("web", "n1", 0, job="web", kind="Deployment")
     world.work("web", "n1", "g0", idle(360))
     rows = pd.DataFrame([past_row("uid-job", 0, 1.0), *(past_row("uid-web", n, 0.0) for n in range(336))])

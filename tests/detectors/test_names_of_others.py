@@ -38,7 +38,7 @@ def _jobs(world: World) -> list[str]:
 
 
 def _among_strangers(world: World, job_uid: str) -> World:
-    """The same world, of which but for one job all belongs to somebody else; and two more of those: one who
+    """The same world, of which but for one job all belongs to another team; and two more of those: one who
     holds a node, and one who waits."""
     for name in _JOBS:
         for row in world.rows.get(name, ()):

@@ -124,7 +124,7 @@ def test_a_moment_without_observation_is_no_break_and_a_longer_one_is() -> None:
     world = _free(40, seen=[(0, 10), (11, 40)]).quota("a", 0, 0).quota("b", 8, 4)
     draft = _one(world.waits("j1", 0, cluster_queue="a"))
     assert draft.since_ms == at(0)
-    # Not claimed where nobody looked.
+    # Not claimed where it was not observed.
     assert sum(each.end_ms - each.start_ms for each in draft.episodes) == 39 * MINUTE_MS
     world = _free(40, seen=[(0, 10), (12, 40)]).quota("a", 0, 0).quota("b", 8, 4)
     found = _run(world.waits("j1", 0, cluster_queue="a"))
@@ -268,7 +268,7 @@ def test_lines_say_what_is_there_now() -> None:
 
 
 def _watched(strategy: str = "StrictFIFO", cpu: int = 1000, **node: Any) -> World:
-    """Somebody waits for one GPU and ``cpu`` thousandths of a core behind one who waits for sixteen GPUs."""
+    """A job waits for one GPU and ``cpu`` thousandths of a core behind one that waits for sixteen GPUs."""
     world = _quotas({"cohort": "x"}, {"cohort": "x"}, used=0)
     quotas = {("f", GPU): build.FlavorQuota(2)}
     big = build.workload("big", build.pod_set(gpus=16), queue="lq", namespace="ns", created_ms=at(-9))

@@ -1,4 +1,4 @@
-"""Quota that nobody uses: what is found, and what speaks against it."""
+"""Unused quota: what is found, and what speaks against it."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_10_two_rules_on_one_board_second_share_it(pattern: WastePattern, case: 
 
 
 def _rival(draft: FindingDraft, episode: WasteEpisode) -> FindingDraft:
-    """Somebody who claims all there is at that time, in an earlier bucket where there is one."""
+    """A rule that claims all there is at that time, in an earlier bucket where there is one."""
     waste = Waste.GANG_STALL if episode.pod_uid else Waste.STARVED
     if episode.waste is Waste.UNAVAILABLE:
         waste = Waste.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""Broken GPUs that pods hold: whose they are, and when nobody can say."""
+"""Broken GPUs that pods hold: whose they are, and when that is not known."""
 
 from __future__ import annotations
 
