@@ -191,7 +191,7 @@ def test_the_sweep_says_what_trying_everybody_on_every_node_every_minute_says(
 
 
 def _slowly(history: ClusterHistory, found: UnmetDemand) -> list[Row]:
-    """Everything worked out afresh every minute, every node looked at for everybody."""
+    """Everything worked out afresh every minute, every node checked for every job."""
     demand = found.demand[found.demand["until_ms"] - found.demand["since_ms"] >= WAIT_MS]
     demand = demand.sort_values(["since_ms", "job_uid", "pod_set"], kind="stable")
     held = history.frames.allocations

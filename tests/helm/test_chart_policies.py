@@ -119,7 +119,7 @@ def reached(spec: Object, port: str, namespace: str, address: str = TENANTS_ADDR
 
 
 def open_rules(spec: Object) -> list[Object]:
-    """Those that everybody is in."""
+    """The rules that admit every client."""
     rules = [(rule, "from") for rule in spec["ingress"]] + [(rule, "to") for rule in spec["egress"]]
     return [rule for rule, key in rules if not rule.get(key)]
 

@@ -151,7 +151,7 @@ def scraped(text: Iterable[str], settings: Values) -> Iterator[str]:
 
 
 def asked(url: str, key: str = "") -> int:
-    """The status; 0 while nobody answers."""
+    """The status; 0 while no server answers."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -175,7 +175,7 @@ SERVICE = f"http://127.0.0.1:{PORT}"
 OURS: Values = {
     "prometheus": {"url": f"http://127.0.0.1:{PROMETHEUS_PORT}"},
     "networkPolicies": {"enabled": False},  # that address is in no namespace
-    # One machine has the ports of all; and nobody waits for a minute here.
+    # One machine has the ports of all; and no test waits for a minute here.
     "service": {
         "extraEnv": [{"name": "GPUCOST_API__PORT", "value": str(PORT)}],
         "config": {

@@ -295,7 +295,7 @@ def wait_for(condition: Any, seconds: float = 60.0) -> None:
 class HurriedTransport:
     """The server's answers, without the silences: these pass on a clock of its own.
 
-    With ``interval_s`` etcd tells its version that often, at first after ``first_s``, and ``late_s`` later
+    With ``interval_s`` etcd reports its version that often, at first after ``first_s``, and ``late_s`` later
     the API server has a bookmark for watches that began at an older version.
     """
 
@@ -340,7 +340,7 @@ class HurriedTransport:
         return response
 
     def _told_s(self) -> float | None:
-        """When etcd tells its version next, after the one that the watch begins at."""
+        """When etcd reports its version next, after the one that the watch begins at."""
         if self._interval_s is None:
             return None
         times = max(0, int((self._position_s - self._first_s) // self._interval_s + 1))

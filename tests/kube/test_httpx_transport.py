@@ -139,7 +139,7 @@ def test_a_kept_connection_that_the_server_left_is_not_an_error() -> None:
                 with accepted:
                     accepted.recv(65536)
                     accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-                    accepted.recv(65536)  # the next request comes, and nobody answers it
+                    accepted.recv(65536)  # the next request comes, and is not answered
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve, args=(listening,))
@@ -165,7 +165,7 @@ def test_several_kept_connections_that_the_server_left_are_not_an_error_either()
             if number < many:
                 together.wait(60)
             accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            accepted.recv(65536)  # the next request comes, and nobody answers it
+            accepted.recv(65536)  # the next request comes, and is not answered
 
     def listen(listening: socket.socket) -> None:
         with suppress(OSError):

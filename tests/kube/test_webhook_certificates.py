@@ -70,7 +70,7 @@ def server() -> Iterator[ObjectServer]:
 
 @dataclass
 class Replica:
-    """A keeper with a clock, and what it was told to show."""
+    """A keeper with a clock, and the certificates it was given to serve."""
 
     url: str
     wanted: CertificateSpec = WANTED
@@ -228,7 +228,7 @@ def test_two_replicas_at_once_agree_on_one(server: ObjectServer, replica: Callab
         barrier, writes = threading.Barrier(2), itertools.count()
 
         def wait(method: str, path: str) -> None:
-            """Both have read before either writes; a later write of one of them waits for nobody."""
+            """Both have read before either writes; a later write of one of them does not wait."""
             is_write = method in {"POST", "PUT"} and path.startswith(SECRET.rpartition("/")[0])
             if is_write and next(writes) < 2:
                 barrier.wait(60)

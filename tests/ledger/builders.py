@@ -104,8 +104,8 @@ def attribution(first: int, last: int, *, pods: int = 4, moved_ms: int = 0) -> A
     """Attribution of the hours from ``first`` to ``last`` of MONTH, with every kind of line.
 
     Two nodes, one of a price that changes within an hour and one without a price; pods that start on the
-    half-hour, one shared, one more than there is room for; an hour nobody saw. ``moved_ms`` ends the pods
-    that much earlier. Lines of an hour do not depend on ``first`` and ``last``.
+    half-hour, one shared, one more than there is room for; an hour that was not observed. ``moved_ms`` ends
+    the pods that much earlier. Lines of an hour do not depend on ``first`` and ``last``.
     """
     length = 2.5 - moved_ms / HOUR_MS
     names = [(f"p{n}", n * 0.5) for n in range(pods)]

@@ -50,7 +50,7 @@ def sees(scope: Scope, cluster: str, row: dict[str, Any]) -> bool:
 
 
 def fill(ledger: Ledger, scope: Scope, *, finds: bool = True) -> None:
-    """What ``scope`` may see, and nothing else; ``finds``: with findings, whose content nobody can read."""
+    """What ``scope`` may see, and nothing else; ``finds``: with findings, whose content cannot be read."""
     for cluster in filter(scope.sees_cluster, CLUSTERS):
         for at, window in enumerate(windows_of(cluster)):
             seen = [row for row in rows_of(cluster, window) if sees(scope, cluster, row)]

@@ -1,4 +1,4 @@
-"""Somebody who owns the database and knows of the triggers; and a disk that changes bytes."""
+"""An attacker who owns the database and knows of the triggers; and a disk that changes bytes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LEAF_OF_INDEX = 0x0A
 
 
 def flip_index_page(file: Path, index: str) -> None:
-    """Change a value in an index of a SQLite file that nobody has open. Its page stays one by its header:
-    whoever reads there gets another value, and no error."""
+    """Change a value in an index of a SQLite file that is not open. Its page stays one by its header: a
+    reader of it gets another value, and no error."""
     with closing(sqlite3.connect(file)) as connection:
         [size] = connection.execute("PRAGMA page_size").fetchone()
         [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()

@@ -1,4 +1,5 @@
-"""Backups: taken while somebody writes, looked through, put back; and what a restored ledger still proves."""
+"""Backups: taken while another process writes, looked through, put back; and what a restored ledger still
+proves."""
 
 from __future__ import annotations
 

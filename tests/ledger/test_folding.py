@@ -50,7 +50,7 @@ DAYS = [Window(START + n * DAY_MS, START + (n + 1) * DAY_MS) for n in range(3)]
 PARTS = [name for name in WASTE_LINES.column_names if name not in ("waste", "board_ms", "nano")]
 HOURS = {CLUSTER: (0, 1, 3, 4, 24, 25, 26), "beta": (0, 1)}
 UNSEEN, PROVISIONAL = (3, 4), 25
-"""Hours that nobody assessed, and one whose assessment is not final."""
+"""Hours that were not assessed, and one whose assessment is not final."""
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def closed(ledger: Ledger) -> Ledger:
 
 
 def told(ledger: Ledger) -> dict[str, object]:
-    """Everything that is told by day or longer, of everybody and of one team."""
+    """Everything that is reported by day or longer, of all teams and of one."""
     reporting = build_reporting(ledger, TeamRules.default())
     found: dict[str, object] = {}
     for name, scope in (("all", EVERYTHING), ("red", Scope(frozenset({"red"})))):
@@ -382,7 +382,7 @@ REFUSED = {
 
 
 def raw(url: str, *statements: str) -> None:
-    """Somebody with the database's password, past the ledger's code."""
+    """A connection with the database's password, past the ledger's code."""
     engine = create_engine(url)
     try:
         with engine.begin() as connection:
@@ -403,7 +403,7 @@ def test_rows_of_a_folded_month_cannot_be_changed(ledger_url: str, closed: Ledge
 
 @pytest.mark.fault(41)
 def test_the_door_of_the_triggers_opens_for_a_folding_only(ledger_url: str, closed: Ledger) -> None:
-    """Who begins to fold must have folded at the end of the transaction; nobody folds twice."""
+    """Who begins to fold must have folded at the end of the transaction; none folds twice."""
     delete = "DELETE FROM usage_line WHERE window_id = 1"
     with pytest.raises(DBAPIError, match="gpucost: the month is closed"):
         raw(ledger_url, delete)
@@ -494,7 +494,7 @@ def test_the_digests_find_a_forgery_in_a_folded_month(ledger_url: str, closed: L
 
 @pytest.mark.fault(41)
 def test_a_day_with_other_sums_than_its_windows_is_found_whatever_its_digest(sqlite_url: str) -> None:
-    """Somebody who writes every digest of the folding anew cannot change the sums of a day."""
+    """An attacker who writes every digest of the folding anew cannot change the sums of a day."""
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
         fill(ledger)
         close(ledger)

@@ -1,4 +1,4 @@
-"""Waits that were foretold, in the ledger: written once, scored once, forgotten after 90 days."""
+"""Predicted waits in the ledger: written once, scored once, forgotten after 90 days."""
 
 from __future__ import annotations
 

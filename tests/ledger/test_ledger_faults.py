@@ -194,7 +194,7 @@ def start_child(url: str, way: str, hours: int) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[tuple[str, str, int]]]:
-    """What the child's windows look like when nobody disturbs it."""
+    """What the child's windows look like when it is not disturbed."""
     found = {}
     for way in ("window", "batch"):
         path = tmp_path_factory.mktemp("undisturbed") / "ledger.db"

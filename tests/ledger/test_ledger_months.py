@@ -240,7 +240,7 @@ def test_an_adjustment_says_who_and_why(ledger: Ledger) -> None:
 
 
 def raw(url: str, *statements: str) -> None:
-    """Somebody with the database's password, past the ledger's code."""
+    """A connection with the database's password, past the ledger's code."""
     engine = create_engine(url)
     try:
         with engine.begin() as connection:

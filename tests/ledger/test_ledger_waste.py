@@ -96,7 +96,7 @@ def random_parts(seed: int, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def fill(ledger: Ledger, seed: int = 1) -> list[dict[str, Any]]:
-    """Hours with waste, one that nobody looked at and one whose lines changed since: every part that counts,
+    """Hours with waste, one that was not assessed and one whose lines changed since: every part that counts,
     the rest of every line included."""
     counted = []
     for number in range(HOURS):

@@ -1,4 +1,4 @@
-"""Waste for somebody who adds it up as windows become final."""
+"""Waste for a client that adds it up as windows become final."""
 
 from __future__ import annotations
 

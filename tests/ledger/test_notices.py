@@ -1,4 +1,4 @@
-"""What people were told, in the ledger: told once, kept in order, lost never."""
+"""Notifications in the ledger: delivered once, kept in order, never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long jobs ran, told from usage lines."""
+"""How long jobs ran, from usage lines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def held(
 
 
 def fill(ledger: Ledger, *rows: dict[str, Any], hours: int = 24) -> None:
-    """The first and the last hour of a day, with a line that nobody holds, and those of ``rows``."""
+    """The first and the last hour of a day, with a line without a holder, and those of ``rows``."""
     by_start: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_start[row["window_start_ms"]].append(row)
@@ -263,7 +263,7 @@ def test_past_use_of_like_jobs(ledger: Ledger) -> None:
 
 
 def test_a_folded_day_tells_no_runs_and_no_uses(ledger: Ledger) -> None:
-    """Its job held an hour in the morning and one at night: nobody knows that it did not run in between."""
+    """Its job held an hour in the morning and one at night: that it did not run in between is not known."""
     first = (MONTH.window.end_ms - MONTH.window.start_ms) // HOUR_MS
     rows = [used(at, job) for at, job in ((first - 23, "twice"), (first - 2, "twice"), (first - 1, "over"))]
     rows += [used(first, job, pod=job) for job in ("over", "next-1")]

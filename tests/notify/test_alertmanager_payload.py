@@ -137,7 +137,7 @@ def test_half_a_surrogate_pair_is_no_character() -> None:
 
 
 def test_a_group_of_findings_alone_has_nothing_left_that_fires() -> None:
-    """So that what stood beside them before, and went while nobody listened, is resolved."""
+    """So that what stood beside them before, and went while no receiver listened, is resolved."""
     group = parse(a_payload(alerts=[an_alert(labels={"finding": "12"})]))
     rest = group.without(lambda each: each.finding_id == 12)
     assert (rest.is_firing, rest.alerts) == (False, ())

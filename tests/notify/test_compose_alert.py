@@ -202,7 +202,7 @@ def test_without_any_words_labels_speak() -> None:
 
 
 def test_the_rest_of_a_group_of_findings() -> None:
-    """No alert at all: what is left when those of findings are told elsewhere."""
+    """No alert at all: what is left when those of findings are sent elsewhere."""
     payload = {
         "version": "4",
         "groupKey": "k",

@@ -1,4 +1,4 @@
-"""A finding as a notice: what and whom, what it costs, what to do, in words for whoever reads it."""
+"""A finding as a notice: what and whom, what it costs, what to do, in words for any reader."""
 
 from __future__ import annotations
 

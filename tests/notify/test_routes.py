@@ -1,4 +1,4 @@
-"""Who is told what when: one thing after the other, on fixed clocks."""
+"""Which channel gets which message when: one thing after the other, on fixed clocks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def notice(key: str = "f1:1", stage: NoticeStage = NoticeStage.OPEN, **changes: 
 
 @dataclass
 class World:
-    """Channels and what they were told, from round to round."""
+    """Channels and the messages they got, from round to round."""
 
     rules: RoutingRules
     known: dict[tuple[str, str], Conversation] = field(default_factory=dict)
@@ -199,7 +199,7 @@ def test_what_is_over_by_the_end_of_quiet_hours_is_left_out() -> None:
 
 
 def test_what_is_over_within_quiet_hours_is_posted_at_their_end() -> None:
-    """Decided at once: by the morning nobody may remember it."""
+    """Decided at once: by the morning it may be forgotten."""
     it = world(replace(NLP, quiet=(NIGHT,)))
     it.at(T0, notice())
     assert it.at(EVENING, notice(stage=NoticeStage.RESOLVED)) == [("nlp", DeliveryAct.RESOLVE)]
@@ -287,7 +287,7 @@ def test_what_no_route_takes_is_counted() -> None:
 
 
 def test_readers_of_one_team_are_told_of_no_other() -> None:
-    """Also where somebody made rules that the settings refuse."""
+    """Also with rules that the settings would refuse."""
     everything = NotificationRoute(("nlp", "platform"))
     assert world(everything).at(T0, notice(team="cv")) == [("platform", DeliveryAct.OPEN)]
     assert world(NotificationRoute(("nlp",), platform=True)).at(T0, notice(team="")) == []

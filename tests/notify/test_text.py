@@ -1,4 +1,4 @@
-"""Text is escaped and cut in one place: what comes out pings nobody, links nowhere and hides nothing."""
+"""Text is escaped and cut in one place: what comes out pings no user, links nowhere and hides nothing."""
 
 from __future__ import annotations
 

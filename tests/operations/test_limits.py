@@ -419,7 +419,7 @@ def begun(port: int) -> socket.socket:
 def test_a_probe_is_answered_however_many_are_connected(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bodies that somebody sends slowly, with a good key, are no idle connections."""
+    """Bodies that a client sends slowly, with a good key, are no idle connections."""
     monkeypatch.setattr(listener, "MOST", 3)
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
     with listening(app) as port, ExitStack() as held:

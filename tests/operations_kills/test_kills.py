@@ -1,4 +1,4 @@
-"""Killed again and again, gpucost ends where it would have ended: nothing is lost or told twice."""
+"""Killed again and again, gpucost ends where it would have ended: nothing is lost or sent twice."""
 
 from __future__ import annotations
 

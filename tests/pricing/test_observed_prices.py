@@ -84,7 +84,7 @@ def test_the_basis_gpu_takes_what_opencosts_split_leaves() -> None:
 def test_a_price_more_than_five_times_from_the_books_is_told_either_way(
     node_price: float, is_told: bool
 ) -> None:
-    """2.50 by the book; nobody set the prices of an OpenCost that says 0.00396."""
+    """2.50 by the book; the prices of an OpenCost that says 0.00396 were never set."""
     prices = {("east", "n1"): ObservedNode(total=always(node_price))}
     span = one(prices)
     assert bool(span.doubt) is is_told

@@ -93,7 +93,7 @@ class Moment:
         return self.job.id in scene.discipline().start(0, (), ())
 
     def fits_by_sum(self) -> bool:
-        """The simple rule of the baselines: nobody waits, and enough GPUs are free in all."""
+        """The simple rule of the baselines: no job waits, and enough GPUs are free in all."""
         taken = sum(each.gpus for each in self.running)
         return not self.ahead and self.nodes * GPUS_PER_NODE - taken >= self.job.gpus
 

@@ -64,7 +64,7 @@ def test_ranges_hold_as_often_as_they_say(month: str, rule: str, load: float) ->
 
 
 def test_nothing_is_read_that_had_not_ended() -> None:
-    """What is told of a job stays the same whatever comes after its submission."""
+    """The prediction for a job stays the same whatever comes after its submission."""
     month = queued("2017-09", "fifo", 0.8)
     rows = month.sampled(40)
     early = rows[: len(rows) // 2]

@@ -296,7 +296,7 @@ def test_what_was_muted_or_began_after_the_week_is_no_action() -> None:
 
 
 def test_what_is_over_is_the_waste_of_jobs_without_a_finding_that_goes_on() -> None:
-    """The free and the broken hours are nobody's, the unknown ones are no waste."""
+    """The free and the broken hours have no team, the unknown ones are no waste."""
     found = build_week(week_inputs())
     assert [(row.job, row.waste, row.amount) for row in found.over] == [
         ("train", "idle", CostAmount(10 * HOUR_MS, 10 * H100_NANO)),

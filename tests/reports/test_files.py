@@ -1,4 +1,4 @@
-"""JSON, CSV and Parquet: golden files, numbers that survive, text that harms nobody."""
+"""JSON, CSV and Parquet: golden files, numbers that survive, text that does no harm."""
 
 from __future__ import annotations
 

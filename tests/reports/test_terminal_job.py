@@ -54,7 +54,7 @@ def shown(draw: Callable[[Console], None], width: int = 120) -> str:
 
 
 def told(number: int = 7, text: str = "it idles", patch: str = PATCH) -> KnownFinding:
-    """A finding whose words are ``text``, wherever somebody else may have written them."""
+    """A finding whose words are ``text``, in every place that another user may have written."""
     found = known(number, PRICE)
     subject = FindingSubject(SubjectKind.JOB, text, text, text, "uid-train")
     draft = replace(

@@ -1,4 +1,4 @@
-"""What a reader of some teams is told of a finding: never the names of what others run, and never labels."""
+"""What a reader of some teams sees of a finding: never the names of what others run, and never labels."""
 
 from __future__ import annotations
 

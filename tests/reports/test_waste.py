@@ -100,7 +100,8 @@ def known(number: int, hourly: int | None, **changes: Any) -> KnownFinding:
 
 
 def a_day() -> tuple[dict[str, Any], ...]:
-    """100 GPU-hours: 60 held (15 idle, 5 oversized), 30 free (10 starved), 4 broken, 6 that nobody saw."""
+    """100 GPU-hours: 60 held (15 idle, 5 oversized), 30 free (10 starved), 4 broken, 6 that were not
+    observed."""
     train = {"team": "a", "namespace": "ns", "job_kind": "Job", "job": "train", "job_uid": "uid-train"}
     return (
         line(Waste.IDLE, 15, **train),
@@ -215,7 +216,7 @@ LINES = st.lists(
 
 
 def only_possible(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The ledger never says of held time that nobody held it."""
+    """The ledger never reports held time as without a holder."""
     never = {Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND}
     return [each for each in lines if each["bucket"] != Bucket.HELD or each["waste"] not in never]
 

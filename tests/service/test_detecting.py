@@ -129,7 +129,7 @@ def test_what_people_say_survives_the_next_look(source: RecordedSource, ledger: 
 
 
 def test_what_one_variant_lacks_keeps_no_other_open(source: RecordedSource, ledger: Ledger) -> None:
-    """Nobody watches the cluster's state, so one variant of oversized requests always lacks data."""
+    """The cluster's state is not watched, so one variant of oversized requests always lacks data."""
     looked = _detecting(source, ledger).once(CLUSTER, at(600))
     assert looked is not None
     blind = [

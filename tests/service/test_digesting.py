@@ -1,4 +1,4 @@
-"""When weeks and months are told, over real ledgers; and a week's sums against the database itself."""
+"""When weeks and months are sent, over real ledgers; and a week's sums against the database itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits are foretold and scored, findings are read, and nothing ends the loop."""
+"""Waits are predicted and scored, findings are read, and nothing ends the loop."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ def test_a_wait_is_foretold_once_and_scored_when_it_started(ledger: Ledger) -> N
 
 
 def test_what_became_of_waits_corrects_what_is_told(ledger: Ledger) -> None:
-    """Thirty waits of ten minutes, of which the simulation said two days each time: a new process tells less,
-    writes down both, and what it told is scored."""
+    """Thirty waits of ten minutes, of which the simulation said two days each time: a new process predicts
+    less, writes down both, and its prediction is scored."""
     past = [
         foretold(
             f"p{at}",

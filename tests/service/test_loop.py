@@ -320,7 +320,7 @@ def test_no_error_of_the_source_ends_the_loop(
 
 
 def test_a_loop_that_is_dead_or_silent_is_stalled() -> None:
-    """By a clock that nobody sets: a host whose time jumps by a day, either way, is as alive as it was."""
+    """By a clock that cannot be set: a host whose time jumps by a day, either way, is as alive as it was."""
     elapsed_s = 50.0
     status = LoopStatus(lambda: elapsed_s)
     assert status.stalled() is None, "there is no loop yet"

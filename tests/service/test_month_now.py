@@ -1,4 +1,4 @@
-"""A month that is read now: each day is told, and its waste beside it, once."""
+"""A month that is read now: each day is reported, and its waste beside it, once."""
 
 from __future__ import annotations
 

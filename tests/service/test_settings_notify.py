@@ -1,4 +1,4 @@
-"""Settings of what people are told: what is wrong stops the start, names the place, and shows no secret."""
+"""Settings of notifications: what is wrong stops the start, names the place, and shows no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""News: how things stand in a real ledger, against what channels were told, over restarts and failures."""
+"""News: how things stand in a real ledger, against what was sent to channels, over restarts and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""News about jobs that wait: told after a while, in words of the owning team, asked rarely, and ended."""
+"""News about jobs that wait: sent after a while, in words of the owning team, asked rarely, and ended."""
 
 from __future__ import annotations
 

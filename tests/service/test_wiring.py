@@ -1,4 +1,4 @@
-"""Settings -> parts: the source that was asked for, with its secrets where nobody sees them."""
+"""Settings -> parts: the source that was asked for, with its secrets where they are not shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated cluster: the same seed gives the same frames, nobody is given what does not exist, and the
+"""The simulated cluster: the same seed gives the same frames, no pod is given what does not exist, and the
 ground truth agrees with the frames and with attribution."""
 
 from __future__ import annotations

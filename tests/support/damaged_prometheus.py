@@ -77,7 +77,7 @@ class DamagedPrometheus:
 
 @contextmanager
 def damaged_prometheus(real: str) -> Iterator[DamagedPrometheus]:
-    """Between whoever asks and the Prometheus at ``real``."""
+    """A proxy between clients and the Prometheus at ``real``."""
     between = DamagedPrometheus(real)
 
     class Handler(BaseHTTPRequestHandler):

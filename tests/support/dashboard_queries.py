@@ -1,4 +1,4 @@
-"""What Grafana would ask of Prometheus for a board: its queries, with the variables filled in."""
+"""What Grafana would ask of Prometheus for a dashboard: its queries, with the variables filled in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The rules that every dashboard is held to: each is a function from a board's JSON to its problems.
+"""The rules that every dashboard is held to: each is a function from a dashboard's JSON to its problems.
 
-After grafana/dashboard-linter (docs/index.md), written anew for these boards. A problem names its panel;
-``lint`` adds the board and the rule.
+After grafana/dashboard-linter (docs/index.md), written anew for these dashboards. A problem names its panel;
+``lint`` adds the dashboard and the rule.
 """
 
 from __future__ import annotations

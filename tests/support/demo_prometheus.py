@@ -1,7 +1,7 @@
 """A real Prometheus with three hours of the demo at fixed times: its collector, GPU exporters and service.
 
 Ask it as of ``AT_MS``. Everything is made by the demo's own pages (gpucost.demo), once for a whole run of
-tests: whoever needs it first builds it, the others wait and copy.
+tests: the first process that needs it builds it, the others wait and copy.
 """
 
 from __future__ import annotations

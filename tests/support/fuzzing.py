@@ -71,7 +71,7 @@ def running_service(folder: Path, ledger_url: str) -> Iterator[str]:
     settings: dict[str, Any] = {
         "ledger": {"url": ledger_url},
         "source": {"kind": "recorded", "path": str(folder / "recording")},
-        # Nobody looks: the findings stay what they are.
+        # No detector runs: the findings stay what they are.
         "detectors": {"enabled": False, "state": "kubeconfig", "kubeconfig": str(folder / "kubeconfig")},
         # schemathesis makes no pause.
         "api": {"keys": KEYS, "rate": 0, "refused_rate": 0},

@@ -99,7 +99,7 @@ class Running:
         return f"127.0.0.1:{self.port}"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body; 0 while nobody listens."""
+        """Status and body; 0 while no process listens."""
         try:
             with urllib.request.urlopen(f"http://{self.target}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()

@@ -127,7 +127,7 @@ class GpuNode:
             self.exporter = None
 
     def pass_time(self, seconds: float, loads: Loads | None = None) -> None:
-        """Let time pass with nobody watching."""
+        """Let time pass without an exporter."""
         self.now_ns += round(seconds * SECOND)
         self.driver.advance(round(seconds * SECOND), loads or {})
         self.driver.write()

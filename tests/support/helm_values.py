@@ -18,7 +18,7 @@ _TEXT = re.compile(r" *# -- (.*)")
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Every value that is told of, as ``a.b``, its default as JSON, and its text; in the order of the file.
+    """Every documented value, as ``a.b``, its default as JSON, and its text; in the order of the file.
 
     Raises ValueError for a value without a text.
     """

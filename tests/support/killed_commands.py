@@ -57,7 +57,7 @@ State = tuple[object, ...]
 @dataclass
 class Tally:
     """Of one operation on one database. ``seen`` says how the ledger, or the copy, was found after a kill: as
-    ``before`` it, ``whole`` as after it, or ``between``. ``late`` kills found nobody any more."""
+    ``before`` it, ``whole`` as after it, or ``between``. ``late`` kills found no process any more."""
 
     kills: int = 0
     late: int = 0
@@ -80,7 +80,7 @@ class Databases:
         return self.folder / name / "ledger.db"
 
     def make(self, name: str, template: str = "") -> None:
-        """Empty, or as ``template`` is, which nobody has open."""
+        """Empty, or as ``template`` is, which is not open."""
         (self.folder / name).mkdir()
         if self.server is not None:
             self.settle(template)
@@ -94,7 +94,7 @@ class Databases:
             self.server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def settle(self, name: str) -> None:
-        """Until the server has noticed that whoever had it open is dead."""
+        """Until the server has noticed that the process that had it open is dead."""
         query = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"
         deadline = time.monotonic() + _LONGEST_S
         while self.server is not None and time.monotonic() < deadline:
@@ -107,7 +107,7 @@ class Databases:
 @dataclass(frozen=True)
 class Operation:
     """``words`` are of gpucost, with {folder} of the ledger and {home} of all; or ``shell`` makes a line for
-    the shell. It begins with a copy of ``template``. ``all_or_nothing``: nobody ever sees a part of it."""
+    the shell. It begins with a copy of ``template``. ``all_or_nothing``: no reader ever sees a part of it."""
 
     name: str
     template: str

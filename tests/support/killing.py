@@ -47,7 +47,8 @@ _WINDOWS_MS = HOUR_MS
 _FINAL = "SELECT count(*), 1 FROM waste_window WHERE state = 'final'"
 _UNSENT = "SELECT count(*), 1 FROM notify_post WHERE state = 'waiting'"
 _CLAIMED_MS = 3 * MINUTE_MS
-"""Longer than a claim on a message holds: who claims one and dies has not told it, as far as others know."""
+"""Longer than a claim on a message holds: a process that claims one and dies has not sent it, as far as
+others know."""
 _LONGEST_S = 900.0
 
 
@@ -179,7 +180,7 @@ def _kill_all(world: _World, found: Killed, kills: int, rng: random.Random) -> N
 
 
 def _until_written(world: _World, found: Killed, windows: int, rng: random.Random) -> None:
-    """Who tells the first finding meanwhile is killed for it."""
+    """A process that sends the first finding meanwhile is killed then."""
 
     def is_news() -> bool:
         return not found.while_telling and world.has_told(digest=False)

@@ -50,7 +50,7 @@ def public_jwk(key: PrivateKey, kid: str, **more: str) -> dict[str, Any]:
 
 
 class Issuer:
-    """What the server tells, and a hand that signs. ``served`` counts what was asked, by path."""
+    """What the server publishes, and a key that signs. ``served`` counts what was asked, by path."""
 
     def __init__(self, url: str, ca_file: Path) -> None:
         self.url, self.ca_file = url, ca_file

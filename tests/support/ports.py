@@ -1,4 +1,4 @@
-"""Ports that nobody else is given meanwhile."""
+"""Ports that no other process is given meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _offsets = itertools.count(_begin())
 
 
 def free_port() -> int:
-    """A loopback port on which nobody listens."""
+    """A loopback port on which no process listens."""
     for offset in itertools.islice(_offsets, _LAST - _FIRST):
         port = _FIRST + offset % (_LAST - _FIRST)
         with socket.socket() as probe:

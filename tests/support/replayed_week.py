@@ -62,8 +62,8 @@ def few_nodes(frames: ClusterFrames, names: tuple[str, ...] = _NODES) -> Cluster
 
 
 def idle(frames: ClusterFrames, jobs: tuple[str, ...] = _IDLE_JOBS) -> ClusterFrames:
-    """The same, but the GPUs of ``jobs`` never do anything, and the cluster was observed all the time: that
-    nobody saw the cluster for an hour of that night would excuse them."""
+    """The same, but the GPUs of ``jobs`` never do anything, and the cluster was observed all the time: an
+    hour of that night without observation would excuse them."""
     of_jobs = frames.allocations[frames.allocations["job"].isin(jobs)]
     uids = of_jobs["pod_uid"]
     activity, signals = frames.activity.copy(), frames.signals.copy()
@@ -92,7 +92,7 @@ def write_blocks(data: Path, start_ms: int = WEEK.start_ms) -> None:
 def settings_of(
     folder: Path, ledger_url: str, prometheus_url: str, chat: ChatServer, start_ms: int
 ) -> dict[str, Any]:
-    """Settings of a service that reads hour by hour, and tells the platform's digest and all findings."""
+    """Settings of a service that reads hour by hour, and sends the platform's digest and all findings."""
     prices, teams = folder / PRICES_NAME, folder / TEAMS_NAME
     prices.write_text(demo_prices_text(), encoding="utf-8")
     teams.write_text(demo_teams_text(), encoding="utf-8")
@@ -155,7 +155,7 @@ def held(url: str, span: Window) -> Held:
 
 
 def fill_undisturbed(url: str, given: dict[str, Any], span: Window) -> None:
-    """One process, a day at a time, that nobody kills."""
+    """One process, a day at a time, that is not killed."""
     settings = checked(Settings, {**given, "ingest": {**given["ingest"], "batch": "1d"}}, "")
     book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
     rules = build_rules(settings.attribution, book, TeamRules.parse(demo_teams_text(), TEAMS_NAME))

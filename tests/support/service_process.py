@@ -26,7 +26,7 @@ main()
 
 def service(folder: Path, settings: Mapping[str, Any], port: int, now_ms: int | None = None) -> Program:
     """Not started yet. It answers on ``port``, and its clock shows ``now_ms`` now (the real time, without)
-    and goes on, also while nobody runs."""
+    and goes on, also while no process runs."""
     config, log = folder / "service.yaml", folder / "service.log"
     api = {"host": "127.0.0.1", "port": port, **settings.get("api", {})}
     config.write_text(json.dumps({**settings, "api": api}), encoding="utf-8")  # JSON is YAML too

@@ -10,5 +10,5 @@ from gpucost.simulator.demo import DEMO_SEED
 
 @cache
 def simulated(seed: int = DEMO_SEED) -> SimulatedCluster:
-    """The demo's month of one seed. Its frames are everybody's: copy before you change anything."""
+    """The demo's month of one seed. Its frames are shared by all tests: copy before you change anything."""
     return SimulatedCluster(seed)

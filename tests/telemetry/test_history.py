@@ -176,7 +176,7 @@ EVICTED = {"namespace": "ns", "workload": "wl-some", "workload_uid": "some"}
 
 
 def eviction_samples() -> Iterator[ExpositionSample]:
-    """Twice preempted; and once ``late``, which nobody saw before it had been evicted."""
+    """Twice preempted; and once ``late``, which was not observed before it had been evicted."""
     yield from of(m.WORKLOAD_EVICTIONS, at(4), at(5), 1, **EVICTED, reason="Preempted")
     yield from of(m.WORKLOAD_EVICTIONS, at(5), END, 3, **EVICTED, reason="Preempted")
     late = {"namespace": "ns", "workload": "wl-late", "workload_uid": "late"}

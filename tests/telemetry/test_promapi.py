@@ -270,7 +270,7 @@ def test_infos_alone_are_no_partial_answer() -> None:
         "data": {"resultType": "matrix", "result": [matrix]},
         "infos": ["by the way"],
     }
-    # Jobs, heartbeats and targets are asked for first: nobody else is there.
+    # Jobs, heartbeats and targets are asked for first: no other client is there.
     nobody = [Reply(200, EMPTY)] * 3
     with (
         scripted_server(*nobody, Reply(200, beats), Reply(200, EMPTY)) as server,

@@ -172,7 +172,7 @@ def test_a_gap_is_filled_by_timestamps_only(source: PrometheusSource, size_ms: i
         "ended-in-gap": round(2.5 * HOUR_MS) - 4 * MINUTE_MS + 7,
         "began-in-gap": 3 * HOUR_MS - 9,
         "within-gap": round(0.04 * HOUR_MS),
-        "lost-in-gap": HOUR_MS // 2,  # until the last scrape before the gap, then nobody knows
+        "lost-in-gap": HOUR_MS // 2,  # until the last scrape before the gap, then not known
         "vanished": HOUR_MS // 2 - MINUTE_MS,  # until the last scrape that showed it
         "running": round(23.75 * HOUR_MS),
     }

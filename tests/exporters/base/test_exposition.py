@@ -49,7 +49,7 @@ Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass
 class Fixed:
-    """A source that gives what it is told to, and counts how often it is asked."""
+    """A source that gives the families it was made with, and counts how often it is asked."""
 
     name: str
     given: Callable[[], Iterable[MetricFamily]]

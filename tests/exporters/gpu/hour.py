@@ -25,7 +25,7 @@ class ScriptedPod:
     """A pod holds ``device`` (a device id of the kubelet) from ``start`` to ``end``.
 
     ``busy``, ``sm``: the activity it causes on its unit while it runs, 0 to 1. On the shared GPU ``sm`` is
-    its processes' share of the SMs, and the GPU is busy as long as anybody is.
+    its processes' share of the SMs, and the GPU is busy as long as any of them is.
     """
 
     name: str

@@ -171,7 +171,7 @@ class TestRetire:
         accounts.retire(now_ns, KEEP_NS, most=20)
         assert set(accounts.pods) == set(pods[10:])
         accounts.retire(now_ns, KEEP_NS, most=1)
-        # Whoever had the GPU less than two minutes ago is still shown.
+        # A pod that had the GPU less than two minutes ago is still shown.
         assert set(accounts.pods) == set(pods[18:])
         assert not list(accounts.differences())
 

@@ -1,4 +1,4 @@
-"""Whether the exporter is well, as /healthz and /readyz say, by the clock that nobody sets."""
+"""Whether the exporter is well, as /healthz and /readyz say, by the clock that cannot be set."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp
         assert _said(routes, "/healthz") == (200, b"ok\n")
         assert _said(routes, "/readyz") == (503, b"collection: no collection yet\n")
         made.exporter.collect()
-        now.wall_s += 86_400  # somebody set the clock
+        now.wall_s += 86_400  # the clock was set
         assert _said(routes, "/healthz") == _said(routes, "/readyz") == (200, b"ok\n")
         now.wall_s -= 2 * 86_400
         now.boot_s += 70  # 30 intervals, and what one look may take when the driver has just been started
@@ -65,7 +65,7 @@ def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp
 
 
 def test_ready_only_once_the_page_is_there(tmp_path: Path) -> None:
-    """A disk may be slow at the first save: who is told "ready" meanwhile would read no counter."""
+    """A disk may be slow at the first save: a client that gets "ready" meanwhile would read no counter."""
     said = []
 
     class SlowDisk(StateFile):

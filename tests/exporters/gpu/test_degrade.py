@@ -223,7 +223,7 @@ class TestKubelet:
         since = lacks(stands)["", "kubelet", "no_socket"]
         unknown = node.ticks(30, BUSY)
         assert lacks(unknown)["", "kubelet", "no_socket"] == since
-        # 30 s after its last answer nobody knows; what was held before stays held.
+        # 30 s after its last answer the holders are unknown; what was held before stays held.
         held = of(unknown, "held_seconds", pod="train")
         assert of(unknown, "held_seconds", gpu=GPU, holder="__unknown__") == 66 - held > 20
         assert 35 < held <= 46

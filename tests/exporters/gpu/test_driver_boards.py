@@ -216,7 +216,7 @@ class TestActivity:
         assert node.board().activity["busy"] == SignalActivity(2 * SECOND, SECOND, "nvml_samples")
 
     def test_a_gap_in_the_samples_covers_only_their_usual_spacing(self, node: Node) -> None:
-        """The ring buffer holds 20 s here: of a minute without a look, 40 s are nobody's."""
+        """The ring buffer holds 20 s here: of a minute without a look, 40 s are not attributed."""
         node.look()
         node.board({GPU: DeviceLoad(busy=1.0)})
         busy = node.step({GPU: DeviceLoad(busy=1.0)}, seconds=60).boards[0].activity["busy"]

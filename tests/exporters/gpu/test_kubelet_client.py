@@ -233,7 +233,7 @@ def test_a_socket_that_may_not_be_opened(kubelet: FakeKubelet, client: PodResour
 
 @contextmanager
 def _not_root() -> Iterator[None]:
-    """Root may open every socket, so be somebody else for a moment."""
+    """Root may open every socket, so run as another user for a moment."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)

@@ -144,7 +144,7 @@ def test_counters_go_on_after_a_kill(node: CommandNode) -> None:
     counted = _counters(before)
     assert len(counted) > 20
     assert [series for series, value in counted.items() if first.get(series, -1) < value] == []
-    # The pod held the GPU all along, as the API server's uid proves: the break is its, and nobody else's.
+    # The pod held the GPU all along, as the API server's uid proves: the break is its, and no other pod's.
     break_s = _value(first, COLLECTED) - _value(before, COLLECTED)
     assert _held(first) - _held(before) == pytest.approx(break_s, abs=0.3)
     assert _held(first, "__unknown__") == 0

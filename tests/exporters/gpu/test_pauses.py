@@ -1,4 +1,5 @@
-"""After a pause (a hang, a loss, an absence) nothing is given to somebody who was not there for it."""
+"""After a pause (a hang, a loss, an absence) nothing is attributed to a pod that did not hold the
+GPU in it."""
 
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ def test_a_lost_board_that_says_its_uuid_again_is_not_two(watch: Watch) -> None:
 
 
 class TestKubelet:
-    """``DeviceHolders`` over a kubelet that answers what it is told."""
+    """``DeviceHolders`` over a kubelet that gives a scripted answer."""
 
     class Kubelet(PodResources):
         def __init__(self) -> None:

@@ -79,7 +79,7 @@ def test_slices_have_no_utilisation_and_the_power_of_the_whole_board() -> None:
 
 
 def test_values_are_as_old_as_the_last_collection_and_labels_are_not() -> None:
-    # eval began at 1812, after the collection at 1811, when nobody had the GPU.
+    # eval began at 1812, after the collection at 1811, when no pod had the GPU.
     assert rows(1822, Setting.DEFAULT, UTIL, hour.WHOLE) == {"eval": 0}
     assert rows(1852, Setting.DEFAULT, UTIL, hour.WHOLE) == {"eval": 55}
 

@@ -159,7 +159,7 @@ def _check(
     slices: int = 0,
     layers: dict[str, str] | None = None,
 ) -> Check:
-    """Only in beta does anybody wait when it is looked at."""
+    """Only in beta does a workload wait at the time of the check."""
     reserved = {
         ("alpha", "h100", GPU): alpha,
         ("beta", "h100", GPU): beta,

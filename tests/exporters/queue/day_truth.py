@@ -24,9 +24,9 @@ class PodTruth:
     """A pod held ``units`` of ``resource`` in [``start_ms``, ``end_ms``); it never ended that day where that
     is None.
 
-    Where nobody watched when it went, ``unseen`` is (last seen alive, first known gone): whoever stayed up
-    closes it at the first of these, and a collector that was down in between cannot know its end at all
-    (``in_outage``).
+    Where it was not watched when it went, ``unseen`` is (last seen alive, first known gone): a collector that
+    stayed up closes it at the first of these, and a collector that was down in between cannot know its end at
+    all (``in_outage``).
     """
 
     uid: str
@@ -43,8 +43,8 @@ class PodTruth:
 
 @dataclass(frozen=True)
 class Wait:
-    """One time through the queue: waiting from ``queued_ms``, with quota from ``reserved_ms``, told to stop
-    at ``evicted_ms``, out of quota from ``released_ms``. What did not happen that day is None."""
+    """One time through the queue: waiting from ``queued_ms``, with quota from ``reserved_ms``, evicted at
+    ``evicted_ms``, out of quota from ``released_ms``. What did not happen that day is None."""
 
     queued_ms: int
     reserved_ms: int | None = None

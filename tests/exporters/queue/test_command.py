@@ -1,4 +1,4 @@
-"""The command as a process: it serves what is in the cluster, ends when told, and says what is wrong."""
+"""The command as a process: it serves what is in the cluster, ends on a signal, and says what is wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Running:
         self.process, self.port, self.log = process, port, log
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body; 0 while nobody listens."""
+        """Status and body; 0 while no process listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()

@@ -17,7 +17,7 @@ from tests.exporters.queue.played import LAST_SCRAPE_MS, SCRAPE_MS, Played, play
 
 TRUTH = day().truth
 GAP = (at("15:00:00"), at("15:10:00"))
-"""Nobody could read pods in it."""
+"""Pods could not be read in it."""
 THROTTLED = (at("17:00:00"), at("17:01:00"))
 UNSEEN = (GAP, TRUTH.outage, THROTTLED)
 WORKLOAD_TIMES = ("queued", "reserved", "admitted", "finished")

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.prometheus, needs_prometheus]
 
 TRUTH = day().truth
 DAY = Window(START_MS + HOUR_MS, END_MS)
-"""Without its first hour: nobody knows what was before the first scrape."""
+"""Without its first hour: what was before the first scrape is not known."""
 SHARES = {GPU: Fraction(1), SHARED: Fraction(1, 4), SLICE: Fraction(3, 7)}
 PRICES = """
 version: 1
@@ -105,7 +105,7 @@ def _month(url: str, folder: Path) -> pd.DataFrame:
 
 
 def _held_ms(uid: str) -> int:
-    """What the script says of one pod, in the day; of one that ended while nobody could know, until then."""
+    """What the script says of one pod, in the day; of one whose end could not be observed, until then."""
     pod = TRUTH.pod_by_uid[uid]
     end_ms = END_MS if pod.end_ms is None else pod.end_ms
     if pod.in_outage:

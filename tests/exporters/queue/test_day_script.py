@@ -33,7 +33,7 @@ def path_of(kind: Kind, version: str) -> str:
 
 @dataclass
 class Span:
-    """When a pod held its GPUs, as somebody who only reads its object would say."""
+    """When a pod held its GPUs, as a reader of its object would say."""
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -68,7 +68,7 @@ class Collector:
             reflector.close()
 
     def take(self, change: Any) -> None:
-        """What one change of a pod tells."""
+        """Takes in one change of a pod."""
         found = change.object
         span = self.spans.setdefault(found["metadata"]["uid"], Span())
         span.start_ms = span.start_ms or condition_ms(found, "PodScheduled")

@@ -1,4 +1,4 @@
-"""Whoever may create objects in a namespace cannot have as many series as it likes; sums stay as they are."""
+"""A user who may create objects in a namespace cannot create any number of series; sums stay as they are."""
 
 from __future__ import annotations
 

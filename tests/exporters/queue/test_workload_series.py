@@ -195,7 +195,7 @@ def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
     steps = [
         (seen(), at(0)),
         (seen(QuotaReserved=(True, 5)), at(0)),
-        (seen(QuotaReserved=(True, 5), Evicted=(True, 60)), at(0)),  # told to stop
+        (seen(QuotaReserved=(True, 5), Evicted=(True, 60)), at(0)),  # evicted
         (seen(QuotaReserved=(False, 61), Evicted=(True, 60), Requeued=(True, 61)), at(60)),
         (seen(QuotaReserved=(True, 70), Evicted=(False, 70), Requeued=(True, 61)), at(60)),
         (seen(QuotaReserved=(False, 601), Evicted=(True, 600), Requeued=(True, 61)), at(600)),

@@ -29,7 +29,7 @@ def shared_node(name: str) -> dict[str, Any]:
 
 
 def pod(name: str, gpus: int = 8, resource: str = GPU, **more: Any) -> dict[str, Any]:
-    """One that nobody has scheduled yet."""
+    """A pod that is not scheduled yet."""
     return shapes.pod("team-a", name, f"{name}-uid", T0, resource, gpus, **more)
 
 
@@ -41,7 +41,7 @@ def bound(found: dict[str, Any], node: str, at_ms: int) -> dict[str, Any]:
 
 
 def preempted(found: dict[str, Any], at_ms: int) -> dict[str, Any]:
-    """The same pod, told to stop by kube-scheduler for one of higher priority."""
+    """The same pod, preempted by kube-scheduler for one of higher priority."""
     made = deepcopy(found)
     shapes.set_condition(made, "DisruptionTarget", True, "PreemptionByScheduler", at_ms)
     return made

@@ -134,7 +134,7 @@ def test_cluster_queue() -> None:
 
 
 def test_cluster_queue_that_says_nothing_has_the_defaults() -> None:
-    """As the API server fills them in, and as where it does not (a dump of what somebody applied)."""
+    """As the API server fills them in, and as where it does not (a dump of objects as they were applied)."""
     bare = {"apiVersion": make.VERSION, "kind": "ClusterQueue", "metadata": {"name": "q", "uid": "u"}}
     crds.validate(bare)
     read = parse.cluster_queue(bare)

@@ -145,7 +145,7 @@ class Kueue:
             self._actors.run(found["metadata"]["namespace"], found["metadata"]["name"])
 
     def preempt(self, training: Training, by: Training, reason: str) -> None:
-        """Told to stop for another; its pods still run and its quota is still reserved."""
+        """Evicted for another; its pods still run and its quota is still reserved."""
         workload = self._workload(training)
         message = f"Preempted to accommodate a workload (UID: {by.uid}, JobUID: job-{by.name})"
         self._change(workload, "Evicted", True, "Preempted", message)

@@ -1,6 +1,6 @@
 """What an API server remembers: collections in one or more versions, their objects, and what happened.
 
-Nothing here does I/O. Objects are kept as the JSON they were put as, so that nobody can change them later.
+Nothing here does I/O. Objects are kept as the JSON they were put as, so that they cannot be changed later.
 """
 
 from __future__ import annotations

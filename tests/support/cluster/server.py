@@ -220,7 +220,7 @@ class ClusterServer:
         self._do(self._forget)
 
     def standing_faults(self) -> set[str]:
-        """Collections that a fault without an end keeps from being read, and whose client was told so."""
+        """Collections that a fault without an end keeps from being read, and whose client got that answer."""
         return self._do(
             lambda: {
                 collection.kind.name

@@ -82,7 +82,7 @@ def pod(
     scheduler: str = "default-scheduler",
     pool: str = "",
 ) -> Json:
-    """A pod that nobody has scheduled; ``pool`` is where it must go."""
+    """A pod that is not scheduled; ``pool`` is where it must go."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

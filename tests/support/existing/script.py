@@ -1,4 +1,4 @@
-"""The scripted month: what its pods did, and every mishap that a Prometheus sees only part of.
+"""The scripted month: what its pods did, and every disruption that a Prometheus sees only part of.
 
 Everything that can go wrong does so in the first three days, so that these are enough for most tests.
 """
@@ -152,7 +152,8 @@ def _usual() -> Iterator[Pod]:
 
 
 def _placed(pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Pod]:
-    """Each with the first GPUs that are free, mishaps first; usual work without room was never submitted."""
+    """Each with the first GPUs that are free, disrupted ones first; usual work without room was never
+    submitted."""
     slots: dict[tuple[str, str], list[tuple[Gpu, list[Pod]]]] = {
         (node.name, offer.resource): [(gpu, []) for gpu in offer.gpus for _ in range(offer.replicas)]
         for node in nodes

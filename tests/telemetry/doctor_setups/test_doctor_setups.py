@@ -273,7 +273,7 @@ def test_of_what_stopped_no_month_to_come_is_whole(ask: Ask) -> None:
 def test_a_cluster_that_is_gone_is_looked_at_where_it_was_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside one that goes on: what it had in the month can be told, up to its end."""
+    """Beside one that goes on: what it had in the month can be reported, up to its end."""
     gone = replace(FULL, cluster={"cluster": "gone"}, now_ms=START + DAY_MS)
     for setup in (gone, replace(FULL, cluster={"cluster": "there"})):
         write(setup, tmp_path / "data")
@@ -376,7 +376,7 @@ def test_one_of_two_jobs_is_named_and_then_believed(ask: Ask, tmp_path: Path) ->
 
 
 def test_a_part_of_kube_state_metrics_in_a_job_of_its_own_is_named(ask: Ask, tmp_path: Path) -> None:
-    """A report believes the job that shows nodes, so pods that another tells of are not in it."""
+    """A report believes the job that shows nodes, so pods that another job shows are not in it."""
     found = document(ask("split", "-f", "json"))
     assert verdicts(found)["cost"] == "in part"
     assert facts(found)["GPU requests"] == ["none"]

@@ -1,8 +1,8 @@
-"""Whatever labels kube-state-metrics is told to show, the doctor says what a report then has.
+"""Whatever labels kube-state-metrics is configured to show, the doctor says what a report then has.
 
 The recorded servers are asked through a client that shows labels of nodes and pods as OpenCost gave them,
-which are all, as if kube-state-metrics had been told to show some: each subset is a row of the table. What a
-report has is counted line by line, and against the script of the recording.
+which are all, as if kube-state-metrics had been configured to show some: each subset is a row of the table.
+What a report has is counted line by line, and against the script of the recording.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ends that nobody said, counted off from scrapes."""
+"""Ends that no series has, counted off from scrapes."""
 
 from __future__ import annotations
 

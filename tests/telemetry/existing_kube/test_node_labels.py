@@ -1,4 +1,4 @@
-"""What nodes of every kind have, whichever of their labels kube-state-metrics was told to show.
+"""What nodes of every kind have, whichever of their labels kube-state-metrics is configured to show.
 
 Each kind of node stands there once for every subset of its labels, beside what dcgm-exporter says of it, and
 a pod holds one unit of it: the share of a GPU that is billed must be the same for all subsets.

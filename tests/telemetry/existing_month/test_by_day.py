@@ -93,7 +93,7 @@ def around(number: int, covered: Window) -> Window:
 
 
 def plain(frames: ClusterFrames, name: str) -> pd.DataFrame:
-    """Activity is in the order of whoever read it, and a text may be a code; all else is as it is."""
+    """Activity is in the order in which it was read, and a text may be a code; all else is as it is."""
     frame: pd.DataFrame = getattr(frames, name)
     frame = frame.astype({each: "str" for each in frame if frame[each].dtype.name == "category"})
     return frame.sort_values([*frame], ignore_index=True) if name == ACTIVITY.name else frame

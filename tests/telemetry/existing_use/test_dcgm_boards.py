@@ -90,7 +90,7 @@ CASES: dict[str, list[Rows]] = {
         # Not seen for an hour, and with a code when it came back.
         *(gpu("GPU-gone", 0, 2.5, Hostname="n1"), gpu("GPU-gone", 3.5, 6, Hostname="n1")),
         xid("GPU-gone", 79, 3.5, 6),
-        # There when the GPU was first seen: nobody knows since when.
+        # There when the GPU was first seen: since when is not known.
         xid("GPU-old", 79, 0, 6),
         # Seen to begin at 3:00:30, and latched ever after.
         xid("GPU-new", 79, 3, 6, err_code="79"),
@@ -113,7 +113,7 @@ CASES: dict[str, list[Rows]] = {
         *(gpu(uuid, 3.3, 3.6, Hostname="n2", modelName="NVIDIA A30") for uuid in ("GPU-2", "GPU-3")),
         gpu("GPU-4", 3.3, 3.6, Hostname="n1"),
     ],
-    # An exporter that comes back on another address tells what was latched before.
+    # An exporter that comes back on another address shows what was latched before.
     "again": [
         *nodes("n1"),
         *(gpu("GPU-1", 0, 3, Hostname="n1"), gpu("GPU-1", 3, 6, Hostname="n1", instance="10.0.0.9:9400")),

@@ -287,7 +287,7 @@ def test_names_and_units_of_several_releases_side_by_side(url: str) -> None:
     assert new["sm_active_ms"] == 30
     # Nothing was free or whole on the old one: the total is not known, and not what is in use.
     assert "memory_total_mib_s" not in found["d", 0]
-    # 1 % or all of the time: nobody can tell.
+    # 1 % or all of the time: not known.
     assert ("c", 0) not in found
     assert problems[DataProblemCode.USE_DROPPED].board_ms == HOUR_MS
 
@@ -352,7 +352,7 @@ def test_energy_of_instances_is_off_by_no_more_than_who_worked(url: str) -> None
     assert found["a", 0]["energy_mj"] == found["b", 0]["energy_mj"]
     # Of what the GPU drew, A may have used three fourths instead of 3/7, B one fourth.
     assert _unsplit(url, "apart") == {"energy": pytest.approx((3 / 4 - 3 / 7) * 59.5 * MINUTE_MS, abs=1)}
-    # Nobody else worked: all of it may be A's.
+    # No other pod worked: all of it may be A's.
     assert _unsplit(url, "mig") == {"energy": pytest.approx((1 - 3 / 7) * 59.5 * MINUTE_MS, abs=1)}
     assert not _unsplit(url, "plain")
 
