@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     build_s = _build(philly, args.days, args.scrape, data)
     ledger, queries = folder / "ledger.db", folder / "queries"
     _remove(ledger)
-    # Without compaction in the background, which would be billed to whoever runs at that time.
+    # Without compaction in the background, which would be billed to the process that runs at that time.
     with running_prometheus(data, "--storage.tsdb.max-block-duration=1d") as url:
         print(f"{span}: windows of {args.window // 60_000} min …", flush=True)
         child = replay.ingest(url, ledger, span, args.window, batch_ms=args.batch, queries=queries)

@@ -70,7 +70,7 @@ SEED = 20261121
 # staging/src/k8s.io/client-go/transport/cache.go, v1.34); to webhooks it speaks HTTP/1.1
 # (staging/src/k8s.io/apiserver/pkg/util/webhook/client.go).
 MOST_IDLE = 25
-# The listener tells what it counted once a second.
+# The listener prints what it counted once a second.
 _REPORTED_S = 1.5
 
 

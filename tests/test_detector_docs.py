@@ -156,7 +156,7 @@ def test_the_commands_of_a_page_exist(path: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= known, line
 
 
-# Folders and hosts that only whoever built this knows, and sections of papers that do not ship with it.
+# Folders and hosts that only the author's machine has, and sections of papers that do not ship with it.
 FOREIGN = re.compile(r"/tmp/|/home/|/root/|shared/reference|shared/traces|design\.md|antipatterns[ ,.]")
 
 

@@ -48,7 +48,7 @@ def test_settings_of_the_page_load(
 
 
 def commands_of(name: str) -> list[str]:
-    """In blocks and in the text; ``…`` and what comes after is anybody's."""
+    """In blocks and in the text; ``…`` and what comes after may be anything."""
     text = (DOCS / name).read_text("utf-8")
     blocks = _BLOCK.findall(text)
     found = [line for block in blocks for line in _LINE.findall(block)]

@@ -22,7 +22,7 @@ SHOWN = re.findall(r"^\$ (.*) \| head -1\n(.*)$", _BLOCK[1] if _BLOCK else "", r
 
 @pytest.fixture(autouse=True)
 def in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the settings of somebody who has none."""
+    """Without any settings of the user."""
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.delenv("GPUCOST_CONFIG", raising=False)
 

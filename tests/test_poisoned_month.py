@@ -473,7 +473,7 @@ LINKS = MessageLinks(*OURS)
 
 
 def messages(poisoned: Poisoned) -> Iterator[NotificationMessage]:
-    """What is told of the month, the week, a finding of each pattern, and alerts of any name."""
+    """The messages about the month, the week, a finding of each pattern, and alerts of any name."""
     with poisoned.ledger() as ledger:
         reporting = ReportService(ledger, "test", {})
         month = reporting.month(EVERYTHING, Month.parse(MONTH))

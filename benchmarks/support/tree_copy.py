@@ -122,7 +122,7 @@ class TreeCopy:
         before, stamp = file.read_text(encoding="utf-8"), file.stat()
         try:
             file.write_text(text, encoding="utf-8")
-            # Compiled files are told apart by seconds and size.
+            # Compiled files are distinguished by seconds and size.
             os.utime(file, (stamp.st_atime, stamp.st_mtime + 10))
             yield
         finally:

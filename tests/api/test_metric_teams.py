@@ -83,7 +83,7 @@ def test_a_flood_of_teams_is_one_series_and_sums_stay(
     for name, at in FAMILIES.items():
         teams = {labels[at] for labels in bounded[name]}
         assert {"research", "vision", OTHER_TEAMS} < teams, name
-        # Two named or dear ones, two of the flood, the others, and what is nobody's.
+        # Two named or dear ones, two of the flood, the others, and what has no team.
         assert len({team for team in teams if not team.startswith("__")}) == 4, name
         assert _without_team(bounded[name], at) == pytest.approx(_without_team(whole[name], at)), name
     assert bounded["gpucost_metrics_other_teams"][()] == FLOOD - 2

@@ -251,7 +251,7 @@ def test_head_is_get_without_the_body(url: str, clients: Clients) -> None:
     same = {"X-Request-Id": "one-for-both"}
     head, get = clients.root.head(url, headers=same), clients.root.get(url, headers=same)
     assert (head.status_code, head.content) == (200, b"")
-    # /metrics counts requests: what the second one tells may be longer.
+    # /metrics counts requests: the second answer may be longer.
     varies = {"content-length"} if url == "/metrics" else set()
     told, again = (
         {name: each.headers[name] for name in each.headers if name not in varies} for each in (head, get)

@@ -323,7 +323,7 @@ def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
 
     world = World(SmallEngine(hang), deadline_ms=50)
     first = 0
-    while not begun.is_set():  # at once, unless its deadline passed before anybody came to it
+    while not begun.is_set():  # at once, unless its deadline passed before a worker took it
         assert "warnings" not in response_of(world.post(body()))
         first += 1
     for _ in range(10):

@@ -240,7 +240,7 @@ def test_the_api_answers_the_same(served: Served) -> None:
         held = client.get("/v1/explain/PyTorchJob/nlp/train-0").json()
         assert client.get("/v1/explain/Job/nlp/nobody").status_code == 404
         counted = 'gpucost_webhook_reviews_total{result="advised"}'
-        eventually(lambda: counted in client.get("/metrics").text)  # the listener tells now and then
+        eventually(lambda: counted in client.get("/metrics").text)  # the listener reports now and then
     assert held["schema"] == "gpucost/Explanation/v1"
     with httpx2.Client(base_url=served.api, timeout=30) as client:
         assert client.post("/v1/advisor/advice", json={"manifest": job(1)}).status_code == 401

@@ -277,7 +277,7 @@ def test_what_nobody_can_tell_is_a_problem() -> None:
         (StateProblemCode.CLAIM_UNKNOWN, "o", "what ResourceClaim c gave it is not known"),
         (StateProblemCode.CLAIM_UNKNOWN, "r", "what ResourceClaim c gave it is not known"),
     ]
-    # Claims that cannot be read are told of elsewhere.
+    # Claims that cannot be read are reported elsewhere.
     absent = replace(found, collections={"resourceclaims.resource.k8s.io": CollectionStatus("", True, True)})
     assert problems(absent, CATALOG, GpuUnits(absent, CATALOG, [over])) == []
 

@@ -22,7 +22,7 @@ def holding(
     world = World(end).node("n1").pod("p1", "n1", START, units=len(levels), job="j1", kind=kind)
     for n, each in enumerate(levels):
         world.work("p1", "n1", f"GPU-{n}", [*[1.0] * busy_first, *each], start=START)
-    # Of servers it is known that nobody calls them, so that what GPUs do decides.
+    # These servers are known not to be called, so that the activity of GPUs decides.
     serves = kind in ("Deployment", "RayService")
     return world.served("p1", [0.0] * steps, start=START) if serves else world
 

@@ -31,7 +31,7 @@ NAMES = [case.variant for case in CASES]
 def detect(world: World | DetectorFacts, **values: object) -> RuleDetection:
     facts = world.facts() if isinstance(world, World) else world
     found = oversized_request_rule.run(facts, ScopedSettings(overridden(OversizedRequestSettings(), values)))
-    # That nobody watches the state is said of the cluster each time, and tested by itself.
+    # That the state is not watched is reported of the cluster each time, and tested by itself.
     return RuleDetection(
         found.drafts, tuple(each for each in found.withheld if each.subject.kind != "cluster")
     )

@@ -76,7 +76,7 @@ def test_a_queue_starves_though_those_who_wait_longer_are_named_for_all_that_is_
     assert (behind.queue, behind.since_ms, behind.episodes, behind.at_least) == ("c", at(5), (), "low")
     assert "(0 GPU-hours; all of them counted where work waited longer)" in behind.summary
     assert _says(behind)["the longest waiting has waited"].startswith("since 2026-10-06T00:05")
-    # What free GPUs would not fit at all is behind nobody: 3 at once where 2 are free.
+    # A job that free GPUs would not fit at all is behind no other: 3 at once where 2 are free.
     world = _free(held=6).quota("a", 0, 0).quota("b", 8, 6).quota("c", 0, 0)
     world.waits("first", 2, pods=2, min_pods=1, cluster_queue="a").waits("gang", 5, pods=3, cluster_queue="c")
     assert [draft.queue for draft in _run(world).drafts] == ["a"]
@@ -309,7 +309,8 @@ def test_who_would_find_no_place_for_another_reason_is_left_to_fragmentation() -
 
 
 def test_what_is_too_short_for_its_own_queue_takes_nothing_from_another() -> None:
-    """By an override nobody asks before best-effort work has waited for two hours, though it came first."""
+    """With an override no job counts as starved before best-effort work has waited for two hours, though it
+    came first."""
     world = World(120).node("n1", 4).pod("p", "n1", 0, units=2)
     world.waits("cheap", 10, units=2, cluster_queue="best-effort").waits(
         "dear", 40, units=2, cluster_queue="q2"

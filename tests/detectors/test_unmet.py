@@ -204,7 +204,7 @@ def _slowly(history: ClusterHistory, found: UnmetDemand) -> list[Row]:
         waiting = demand[(demand["start_ms"] <= now) & (demand["end_ms"] > now)]
         names = ("job", "pods", "min_pods", "units", "products")
         every = zip(*(waiting[name].tolist() for name in names), strict=True)
-        # What four units on each of its nodes could never serve stands before nobody.
+        # A job that four units on each of its nodes could never serve stands before no other.
         asks = [ask for ask in every if len(_nodes_for(ask[4])) * (4 // ask[3]) >= max(ask[2], 1)]
         unplaced = []
         for ask in asks:

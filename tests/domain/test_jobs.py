@@ -47,7 +47,7 @@ CHAINS = [
     ([POD, STS], 1, JobKind.STATEFUL_SET),
     ([POD, STS, (KUBEFLOW, "Notebook")], 2, JobKind.NOTEBOOK),
     ([POD, ("apps/v1", "DaemonSet")], 1, JobKind.DAEMON_SET),
-    # An executor that its driver pod owns; a pod of a controller nobody knows; a known job inside one.
+    # An executor that its driver pod owns; a pod of an unknown controller; a known job inside one.
     ([POD, POD], 1, JobKind.POD),
     ([POD, ("argoproj.io/v1alpha1", "Workflow")], 1, JobKind.OTHER),
     ([POD, (KUBEFLOW, "PyTorchJob"), ("kubeflow.org/v1beta1", "Trial")], 1, JobKind.PYTORCH_JOB),

@@ -19,7 +19,7 @@ FILES = (
     "exporters/gpucost_gpu_exporter/Dockerfile",
     "exporters/gpucost_queue_collector/Dockerfile",
 )
-# Host of a registry, as `registry.example.com/` or `localhost:5000/`: whoever builds says where from.
+# Host of a registry, as `registry.example.com/` or `localhost:5000/`: the one who builds chooses it.
 _HOST = re.compile(r"^[^/]*[.:][^/]*/")
 
 

@@ -181,7 +181,7 @@ def telling(**chats: ChatServer) -> dict[str, object]:
     """Settings with a channel to each."""
     room = {"service": "slack", "sees_all": True, "allow_http": True, "allow_private": True}
     channels = [{"name": name, "url": chat.slack_webhook, **room} for name, chat in chats.items()]
-    # A team that has no findings: all that is told is what a test posts.
+    # A team that has no findings: only what a test posts is sent.
     routes = [{"channels": list(chats), "kinds": ["finding"], "teams": ["nobody"]}]
     return {"notify": {"channels": channels, "routes": routes}}
 

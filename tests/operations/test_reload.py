@@ -70,7 +70,7 @@ def test_what_is_wrong_is_not_taken_and_what_is_right_is(tmp_path: Path) -> None
         found.until(lambda: found.metric(HASH) not in (limited_hash, ""))
         unwatched = found.metric(HASH)
         found.write({**limited, "reload": {"watch": "0s"}, "ingest": {"poll": "2m"}})
-        found.process.send_signal(signal.SIGHUP)  # since nobody watches
+        found.process.send_signal(signal.SIGHUP)  # since it is not watched
         found.until(lambda: found.metric(HASH) not in (unwatched, ""))
         assert found.metric(GOOD) == "1.0"
         found.process.send_signal(signal.SIGTERM)

@@ -169,7 +169,7 @@ def test_gaps_are_unknown_and_nothing_is_said_of_them(
         assert idle.integral(at(first), at(last)) == free.integral(at(first), at(last)) == 0
         for draft in starved.drafts:
             assert not any(a.start_ms < at(last) and a.end_ms > at(first) for a in draft.episodes)
-    # 22,348 GPU-hours of the reference's idle ones are no idleness anybody saw.
+    # 22,348 GPU-hours of the reference's idle ones are no observed idleness.
     idle_hours = idle.integral(at(0), at(MINUTES)) / HOUR_MS
     missing = helios.reference["gpu_hours_idle"] - idle_hours
     assert missing == pytest.approx(helios.reference["quota_gpus"] * unseen / 60, **CLOSE)

@@ -110,7 +110,7 @@ def test_steps_are_lines_of_their_own() -> None:
         (1_200_000, 1_200_000, "1", H100, "1 board × 20 min × 6.88 USD/h"),
         (1, 1, "1", H100, "1 board × 0.001 s × 6.88 USD/h"),
         (HOUR_MS, HOUR_MS, "1", None, "1 board × 1 h"),
-        # Not all of the span was held: never a GPU that nobody divided, never units that nobody had.
+        # Not all of the span was held: never a GPU that was not shared, never units without a holder.
         (HOUR_MS, 2 * HOUR_MS, "1", H100, f"1 GPU-hours {DIFFERS} 2 h) × 6.88 USD/h"),
         (7_200_001, HOUR_MS, "1", H100, f"2 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),
         (514_000, HOUR_MS, "1/7", H100, f"0.142778 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),

@@ -1,4 +1,5 @@
-"""Where the capacity went, in every form of the month's report: sums, scopes, names, and nobody's look."""
+"""Where the capacity went, in every form of the month's report: sums, scopes, names, and hours that were not
+assessed."""
 
 from __future__ import annotations
 

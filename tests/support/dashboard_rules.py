@@ -28,7 +28,7 @@ Problems = Iterator[str]
 
 TARGET_LABELS = frozenset({"cluster", "instance", "job"})
 RATE_INTERVAL, RANGE = timedelta(minutes=7, seconds=17), timedelta(hours=11, minutes=7)
-# Durations that nobody writes by hand: a query that has others was not written with Grafana's variables.
+# Durations that are not written by hand: a query that has others was not written with Grafana's variables.
 BUILT_IN = {"__rate_interval": "7m17s", "__range": "11h7m", "__interval": "3m"}
 LEGACY_BOARD = ("__inputs", "gnetId", "hideControls", "rows", "sharedCrosshair", "style")
 LEGACY_PANEL = (

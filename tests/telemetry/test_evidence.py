@@ -320,7 +320,7 @@ def test_what_is_last_seen_before_a_gap_is_doubted() -> None:
     longest = evidence_of(Window(minute(6), minute(30)), [minute(at) for at in (*range(16), *range(20, 40))])
     [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, longest)
     assert (life.end_ms, life.doubt) == (minute(15), None)
-    # Where the window has ended, or nobody has looked since, it is taken as there to the window's end.
+    # Where the window has ended, or it was not observed since, it is taken as there to the window's end.
     [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, evidence_of(Window(minute(6), minute(15)), times))
     assert (life.end_ms, life.doubt) == (minute(15), None)
     [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, evidence_of(Window(minute(6), minute(30)), times[:16]))

@@ -271,7 +271,7 @@ def test_where_nobody_can_tell_nothing_is_believed_and_the_setting_is_named(clie
         NotCovered, match=r"gpucost-queue-collector is not: name yours in prometheus\.gpucost_jobs"
     ):
         read_own(client, "tie")
-    # Ours is down for hours: whoever was there beside it is not taken for it.
+    # Ours is down for hours: another exporter that was there beside it is not taken for it.
     with pytest.raises(NotCovered, match=r"kubernetes-pods is not: name yours"):
         read_own(client, "ours-is-down", window=Window(SPAN.end_ms - HOUR_MS, SPAN.end_ms - 30 * MINUTE_MS))
     named = read_own(client, "tie", jobs=NAMED, own_namespace="gpucost")

@@ -187,7 +187,7 @@ def test_stalls_and_evictions_are_the_same(trip: Trip) -> None:
     assert trip.found.stalls[columns].equals(trip.truth.stalls[columns])
     ends = trip.truth.stalls["end_ms"] - trip.found.stalls["end_ms"]
     assert ends.between(0, SCRAPE_MS).all()
-    # Who took their place, and their checkpoints, no series tells; nor does Kueue of jobs without a queue.
+    # No series shows who took their place, nor their checkpoints; nor does Kueue for jobs without a queue.
     columns = ["pod_uid", "job_uid", "queue", "start_ms", "end_ms", "reason"]
     queued = trip.truth.evictions[trip.truth.evictions["queue"] != ""]
     truth, found = (set(map(tuple, rows[columns].to_numpy())) for rows in (queued, trip.found.evictions))
@@ -223,7 +223,7 @@ def _by_fingerprint(found: RuleEvaluation) -> dict[str, Finding]:
 
 
 NOT_TOLD = {
-    # Checkpoints are told by no series: work since the last one is all work, so a queue has lost more.
+    # No series shows checkpoints: work since the last one is all work, so a queue has lost more.
     (WastePattern.PREEMPTION_WASTE, "queue"),
     (WastePattern.PREEMPTION_WASTE, "below_threshold"),
     # Of a GPU that several pods share the exporter reads the memory of all, the simulator knows each one's.

@@ -35,8 +35,8 @@ MOST_OF_CLUSTER = 16
 MOST_OF_RULE = 4
 """The same for one rule, unless the rule sets its own."""
 MOST_WAITS = 3
-"""Waits that are worked out for these: first roughly, and accurately only for those that seem to
-be shorter."""
+"""Waits of changed jobs that one answer works out: first roughly, accurately only where they seem to be
+shorter."""
 _ROUGH = 3
 """Samples of a rough wait; these take as long as all the rest together."""
 _FEWER = 4

@@ -248,8 +248,8 @@ def _missing(case: SuggestionCase, queue: SnapshotQueue) -> Iterator[QuotaAmount
 
 
 def _ahead(case: SuggestionCase, queue: SnapshotQueue) -> Sequence[dict[str, int]]:
-    """What the workloads ahead of it ask for, which take raised quota first: those that ask for no more than
-    it does, which are served first in any case, and all."""
+    """Two sums of what the workloads ahead of it ask for, which take raised quota first: of those that ask
+    for no more than it does, and so are served first in any case, and of all."""
     line = case.known.kueue.lines_of(queue.name)[queue.name]
     workloads = as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue)
     own = in_order(standing(case.known.kueue.snapshot, workloads[-1]))

@@ -102,7 +102,7 @@ class Actors:
         self.server.delete(self._pod(namespace, name))
 
     def evict(self, namespace: str, name: str) -> None:
-        """By its kubelet under pressure: Failed, and what its containers did is not told."""
+        """By its kubelet under pressure: Failed, and what its containers did is not recorded."""
         found = self._pod(namespace, name)
         found["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
         del found["status"]["containerStatuses"]

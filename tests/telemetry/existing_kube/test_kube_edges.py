@@ -257,7 +257,7 @@ def test_a_finished_pod_ended_when_it_says(rows: pd.DataFrame) -> None:
 
 def test_a_pod_that_the_kubelet_refused_held_nothing(source: UpstreamSource, rows: pd.DataFrame) -> None:
     assert "refused" not in rows.index
-    # Where no pod's containers are told, nobody knows: half-way to the scrape that showed it.
+    # Where no series shows a pod's containers, the end is not known: half-way to the scrape that showed it.
     untold = source.read("no-containers", WINDOW).allocations.set_index("pod")
     assert (untold.loc["refused", "start_ms"], untold.loc["refused", "end_ms"]) == (at(30.2), at(30.6))
 
@@ -369,5 +369,5 @@ def test_without_phases_the_completion_times_count_and_that_is_said(source: Upst
     ends = found.allocations.set_index("pod")["end_ms"]
     assert ends["finished"] == at(70)
     assert ends["deployed"] == WINDOW.end_ms
-    # Nobody can tell that only a sidecar ended.
+    # That only a sidecar ended cannot be known.
     assert ends["sidecar-ended"] <= at(20)

@@ -189,7 +189,7 @@ def test_every_board_millisecond_has_one_bucket_in_each(both: Both):
     capacity = float(sum(both.truth.capacity.values()))
     for read in (both.first, both.second):
         sums = {bucket: read.bucket_ms(bucket) for bucket in Bucket if bucket.is_capacity}
-        # A node's creation is told in whole seconds: of eight GPUs.
+        # A node's creation is exported in whole seconds: of eight GPUs.
         assert sum(sums.values()) == pytest.approx(capacity, abs=8 * SECOND_MS)
         assert not [each for each in read.problems if each.code is DataProblemCode.NOT_CONSERVED]
 
