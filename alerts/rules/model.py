@@ -51,7 +51,6 @@ class DashboardLink:
 
 
 CLUSTER = {"cluster": "cluster"}
-FLEET = DashboardLink("gpucost-fleet", CLUSTER)
 TEAM = DashboardLink("gpucost-team", {**CLUSTER, "team": "team"})
 TEAM_EVERYWHERE = DashboardLink("gpucost-team", {"team": "team"})
 QUEUES = DashboardLink("gpucost-queues", CLUSTER)
@@ -136,10 +135,6 @@ class AlertCase:
     firing: Mapping[int, tuple[ExpectedAlert, ...]] = field(default_factory=dict)
     resolved: tuple[int, ...] = ()
     interval: int = 60
-
-    @property
-    def is_pair(self) -> bool:
-        return bool(self.silent and self.firing)
 
 
 def labelled(expr: str, label: str, source: str) -> str:

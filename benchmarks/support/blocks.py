@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.simulator.exposition import exposition
 from tests.support.prometheus import create_blocks
+from tests.support.simulated_metrics.exposition import exposition
 
 # promtool aligns blocks to their length and reads its whole input once per block. Told "at most a day" it
 # makes them 18 hours long: parts of that length are read once.

@@ -22,9 +22,8 @@ import pandas as pd
 
 from benchmarks.support.helios_jobs import helios_jobs
 from gpucost.advisor.model.answers import WaitRange
-from gpucost.advisor.wait.fifo import FifoDiscipline, FifoJob, FifoNodes, FifoPlacement
 from gpucost.advisor.wait.forecast_skill import PastWait, WaitSkill
-from gpucost.advisor.wait.run_times import AdaptiveRunTimes, PastRun
+from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
     QueueScene,
     SimulatedRun,
@@ -32,6 +31,8 @@ from gpucost.advisor.wait.simulation import (
     simulate,
 )
 from gpucost.domain.time import DAY_MS, SECOND_MS
+from tests.support.waits.fifo import FifoDiscipline, FifoJob, FifoNodes, FifoPlacement
+from tests.support.waits.run_times import AdaptiveRunTimes
 
 RULES = ("fifo", "kueue")
 HELIOS = "helios"

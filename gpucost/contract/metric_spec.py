@@ -1,14 +1,13 @@
 """What a metric of the contract is: its name, type, unit, labels, help and stability.
 
-Also writes samples of the contract as OpenMetrics text with timestamps, as promtool reads it. Pure. For few
-samples use ``openmetrics``. For millions, call ``series_name`` once per series and format lines with
-``sample_line``; put ``header`` before the first line of a metric and ``EOF`` at the end.
+Its text in OpenMetrics: ``header`` before the first line of a metric, ``series_name`` once per series,
+``EOF`` at the end. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -91,16 +90,6 @@ class MetricSpec:
 EOF = "# EOF\n"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpositionSample:
-    """One sample. ``labels`` are the metric's own; ``at_ms`` is its time, None for "now"."""
-
-    spec: MetricSpec
-    labels: Mapping[str, str]
-    value: float
-    at_ms: int | None
-
-
 def header(spec: MetricSpec) -> str:
     """The ``# HELP``, ``# TYPE`` and ``# UNIT`` lines of a metric."""
     lines = [f"# HELP {spec.family} {escape(spec.help)}", f"# TYPE {spec.family} {spec.type.value}"]
@@ -121,30 +110,6 @@ def series_name(
     pairs = {**(target_labels or {}), **labels}
     inner = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(pairs.items()) if value)
     return f"{spec.name}{{{inner}}}"
-
-
-def sample_line(series: str, value: float, at_ms: int | None = None) -> str:
-    """One line; the time is in seconds, with a fraction only where it has one."""
-    if at_ms is None:
-        return f"{series} {value!r}\n"
-    seconds, millis = divmod(at_ms, 1000)
-    return f"{series} {value!r} {seconds}.{millis:03d}\n" if millis else f"{series} {value!r} {seconds}\n"
-
-
-def openmetrics(
-    samples: Iterable[ExpositionSample], target_labels: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """Text of ``samples``, one metric after the other in order of first appearance, with the closing EOF."""
-    by_metric: dict[str, list[ExpositionSample]] = {}
-    for sample in samples:
-        by_metric.setdefault(sample.spec.name, []).append(sample)
-    for group in by_metric.values():
-        yield header(group[0].spec)
-        for sample in group:
-            yield sample_line(
-                series_name(sample.spec, sample.labels, target_labels), sample.value, sample.at_ms
-            )
-    yield EOF
 
 
 def escape(text: str) -> str:

@@ -25,7 +25,6 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metric_spec import MetricExporter, MetricSpec, MetricType
 from gpucost.contract.queue_metrics import QUEUE_METRICS, QUEUE_RULES
-from gpucost.domain.errors import InputError
 from gpucost.domain.time import MINUTE_MS
 
 LINGER_MS = 10 * MINUTE_MS
@@ -204,14 +203,6 @@ METRICS: tuple[MetricSpec, ...] = (
     *QUEUE_METRICS,
     *GPU_EXPORTER_METRICS,
 )
-
-
-def metric(name: str) -> MetricSpec:
-    """The metric called ``name``. Raises InputError when the contract has none."""
-    for spec in METRICS:
-        if spec.name == name:
-            return spec
-    raise InputError("metric", name, ", ".join(spec.name for spec in METRICS))
 
 
 _HEAD = """# Metrics

@@ -175,7 +175,7 @@ COLLECTOR_JOB, GPU_JOB, SERVICE_JOB = "gpucost-queue-collector", "gpucost-gpu-ex
 SERVERS_JOB = "servers"
 """All model servers, as one target whose labels ``namespace`` and ``pod`` are kept: a PodMonitor would have
 one for each pod and give them these labels."""
-_PORTS = {COLLECTOR_JOB: 9837, GPU_JOB: 9836, SERVICE_JOB: 8080}
+_PORTS = {COLLECTOR_JOB: 9837, GPU_JOB: 9836}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,6 @@ class ScrapeTarget:
 
 COLLECTOR = ScrapeTarget(COLLECTOR_JOB, f"{COLLECTOR_JOB}:{_PORTS[COLLECTOR_JOB]}")
 SERVERS = ScrapeTarget(SERVERS_JOB, f"{SERVERS_JOB}:8000")
-SERVICE = ScrapeTarget(SERVICE_JOB, f"{SERVICE_JOB}:{_PORTS[SERVICE_JOB]}")
 
 
 def exporter_of(node: str) -> ScrapeTarget:

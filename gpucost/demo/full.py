@@ -108,7 +108,7 @@ def past_of(
             overview = ClusterOverview(cluster_state(cluster, at_ms), rules.catalog)
             found = detecting.once(cluster.name, at_ms, overview)
             if found is not None:
-                detect_status.looked(cluster.name, found, time.monotonic() - begun, has_state=True)
+                detect_status.looked(cluster.name, found, time.monotonic() - begun)
         assessing = build_assessing(detectors, pipeline, detecting)
         assessing.assess(cluster.name, assessing.pending(cluster.name, window))
         yield DemoHistoryLedger(ledger, book, teams, status, detect_status)

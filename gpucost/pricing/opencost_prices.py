@@ -68,25 +68,10 @@ ObservedPrices = Mapping[tuple[str, str], ObservedNode]
 """By (cluster, node)."""
 
 
-def with_observed(
-    book: RateLookup,
-    prices: ObservedPrices,
-    mode: ObservedPriceMode,
-    *,
-    currency: str,
-    basis: ObservedPriceBasis = ObservedPriceBasis.TOTAL,
-) -> RateLookup:
-    """The rates of ``book`` with ``prices`` as a further source; ``currency`` is the book's."""
-
-    def observed(node: NodeFacts, window: Window) -> tuple[RateSpan, ...]:
-        return observed_spans(prices, node, window, currency, basis)
-
-    return _combined(book, observed, mode)
-
-
 @dataclass
 class OpenCostRates:
-    """As ``with_observed``, for prices that are read when they are needed: by cluster and UTC day, once.
+    """The rates of a book with observed prices as a further source; ``currency`` is the book's. Prices are read
+    when they are needed: by cluster and UTC day, once.
 
     ``read`` is given windows of at most a day. Of a day that was read before it had ended, the rest is read
     when it is needed. Errors of ``read`` are those of a call.

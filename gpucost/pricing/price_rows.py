@@ -25,16 +25,13 @@ from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.gpu import KNOWN_MODELS, parse_product
 from gpucost.domain.money import NANO, plain
 from gpucost.domain.rates import MAX_NANO_PER_BOARD_HOUR, NodeFacts
-from gpucost.domain.time import HOUR_MS, iso
+from gpucost.domain.time import iso
 from gpucost.pricing.amounts import (
     CURRENCIES,
     HOURS_PER_MONTH,
-    HOURS_PER_PERIOD,
-    CommitmentSplit,
     CostParts,
     gpu_fraction,
     owned_node_hour,
-    split_commitment,
 )
 
 CapacityType = Literal["on-demand", "spot", "reserved", "owned"]
@@ -289,15 +286,6 @@ class Commitment(PriceRow):
     @property
     def category(self) -> str:
         return "Committed"
-
-    @property
-    def boards(self) -> Fraction:
-        """How many GPUs the commitment pays for around the clock."""
-        return Fraction(self.gpu_hours, HOURS_PER_PERIOD[self.period])
-
-    def split(self, used_board_ms: int) -> CommitmentSplit:
-        """One period's bill, divided by the GPU time that was used of it."""
-        return split_commitment(self.amount, self.gpu_hours * HOUR_MS, used_board_ms)
 
 
 FAR = 3

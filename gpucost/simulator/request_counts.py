@@ -14,13 +14,21 @@ from gpucost.contract.metric_spec import escape
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import SECOND_MS
 from gpucost.simulator.gpu_activity import GpuActivity
-from gpucost.simulator.series import CounterCurve, ScrapeTimes
+from gpucost.simulator.workloads import DrawnFloats, DrawnInts
 
 REQUESTS = "vllm:request_success_total"
 HEADER = (
     "# HELP vllm:request_success Count of successfully processed requests.\n"
     "# TYPE vllm:request_success counter\n"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CounterCurve:
+    """A counter that rises evenly between known points."""
+
+    at_ms: DrawnInts
+    total: DrawnFloats
 
 
 def draw_serving(activity: GpuActivity, held: pd.DataFrame) -> pd.DataFrame:
@@ -68,17 +76,4 @@ def request_counters(frames: ClusterFrames, serving: pd.DataFrame) -> Iterator[R
         times = np.column_stack([rows["start_ms"], rows["end_ms"]]).ravel()
         total = np.column_stack([after - values, after]).ravel()
         start_ms, end_ms = int(rows["start_ms"].iloc[0]), int(pod["end_ms"])
-        yield RequestCounter(labels, CounterCurve(times, total, is_whole=True), start_ms, end_ms)
-
-
-def of_servers(frames: ClusterFrames, scrapes: ScrapeTimes) -> Iterator[str]:
-    """The lines of all scrapes, with the header before the first."""
-    cluster = f'cluster="{escape(str(frames.observed["cluster"].iloc[0]))}"'
-    texts = (
-        scrapes.samples(f"{REQUESTS}{{{cluster},{each.labels}}}", each.curve, each.start_ms, each.end_ms)
-        for each in request_counters(frames, scrapes.near(frames.serving))
-    )
-    found = [text for text in texts if text]
-    if found:
-        yield HEADER + found[0]
-        yield from found[1:]
+        yield RequestCounter(labels, CounterCurve(times, total), start_ms, end_ms)

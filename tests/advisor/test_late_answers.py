@@ -8,7 +8,6 @@ from itertools import count
 
 from gpucost.advisor.advise import advise
 from gpucost.advisor.model.answers import WaitEstimate
-from gpucost.advisor.wait.fifo import FifoJob, fifo
 from gpucost.advisor.wait.run_times import NO_HISTORY
 from gpucost.advisor.wait.simulation import (
     QueueScene,
@@ -17,6 +16,7 @@ from gpucost.advisor.wait.simulation import (
     simulate,
 )
 from tests.advisor import suggesting, worlds
+from tests.support.waits.fifo import FifoJob, fifo
 
 SAMPLING = WaitSampling(20, 10_000_000, seed=1)
 

@@ -17,7 +17,6 @@ from gpucost.advisor.wait.run_times import (
     HALF_LIVES,
     LONGEST,
     NO_HISTORY,
-    AdaptiveRunTimes,
     PastRun,
     RunTimePool,
     RunTimes,
@@ -26,6 +25,7 @@ from gpucost.advisor.wait.run_times import (
 )
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from tests.support.waits.run_times import AdaptiveRunTimes
 
 
 @pytest.mark.parametrize(

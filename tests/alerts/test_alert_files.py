@@ -35,7 +35,7 @@ def test_every_alert_has_its_boundary_pair_and_its_runbook(alert: AlertRule) -> 
     if alert.expr == "vector(1)":
         assert any(case.firing for case in cases)
     else:
-        pairs = [case for case in cases if case.is_pair]
+        pairs = [case for case in cases if case.silent and case.firing]
         assert pairs, f"{alert.name} has no case that is silent just below and fires"
         gaps = {at - before for case in pairs for at in case.firing for before in case.silent if at > before}
         assert min(gaps) <= pairs[0].interval, "silent one sample before it fires, not long before"

@@ -76,7 +76,7 @@ def ledger(filled: Path, tmp_path: Path) -> Iterator[Ledger]:
 @pytest.fixture
 def clients(ledger: Ledger) -> Clients:
     status = DetectorStatus()
-    status.looked(CLUSTER, looked(WITHHELD), 1.5, has_state=False)
+    status.looked(CLUSTER, looked(WITHHELD), 1.5)
     return Clients(create_app(ledger, SETTINGS, now=Clock(), detectors=status))
 
 

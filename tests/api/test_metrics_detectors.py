@@ -228,7 +228,7 @@ def test_how_many_windows_were_looked_at(ledger: Ledger) -> None:
 
 def test_detectors_say_how_they_do(ledger: Ledger) -> None:
     status = DetectorStatus()
-    status.looked(CLUSTER, looked(WITHHELD, WastePattern.MONOPOLY), 1.5, has_state=True)
+    status.looked(CLUSTER, looked(WITHHELD, WastePattern.MONOPOLY), 1.5)
     status.failed(CLUSTER, "SourceTimeout")
     found = scrape(scraper(ledger, status))
     assert found["gpucost_detectors_last_evaluation_timestamp_seconds"]["c",] == NOW_MS / 1000
@@ -276,7 +276,7 @@ def test_promtool_finds_nothing_to_say_whatever_the_names(ledger: Ledger) -> Non
     save(ledger, life(finding("x", HOSTILE, 900, subject=subject)))
     assess(ledger, 0, 24, Waste.IDLE)
     status = DetectorStatus()
-    status.looked(CLUSTER, looked(WITHHELD), 1.5, has_state=True)
+    status.looked(CLUSTER, looked(WITHHELD), 1.5)
     text = text_of(scraper(ledger, status))
     assert HOSTILE in {value for key in samples(text)["gpucost_finding_active"] for value in key}
     assert "\n# TYPE evil" not in text

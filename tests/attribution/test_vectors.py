@@ -16,12 +16,7 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.money import parse_nano
 from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.reports.month.allocations import (
-    proportion,
-    share_common,
-    share_proportionally,
-    use_of,
-)
+from tests.support.cost_vectors import proportion, share_common, share_proportionally, use_of
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, signal, units
 
 

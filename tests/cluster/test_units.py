@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import (
     DeviceId,
     PublishedDevice,
     ResourceClaim,
     ResourceSlice,
 )
-from gpucost.cluster.views.gpu_units import GpuUnits, held_units
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, T0, meta, pod, state, template
 
 CATALOG = ResourceCatalog()
 MIG = "nvidia.com/mig-1g.10gb"
+
+
+def held_units(state: ClusterState, catalog: ResourceCatalog) -> dict[str, Resources]:
+    """The GPU units of every pod that holds some now, by its uid."""
+    units = GpuUnits(state, catalog)
+    held = ((pod.meta.uid, units.of(pod)) for pod in state.pods.values() if pod.is_bound)
+    return {uid: found for uid, found in held if found}
 
 
 def test_asked_are_gpus_only_and_never_zero() -> None:

@@ -15,11 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from gpucost.contract.frames import HOLDER_COLUMNS, NODES, SIGNALS
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_LABELS
 from gpucost.contract.metric_spec import (
-    ExpositionSample,
     MetricSpec,
     MetricType,
-    openmetrics,
-    sample_line,
     series_name,
 )
 from gpucost.contract.metrics import (
@@ -32,13 +29,13 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     SIGNAL_METRICS,
     STATE_UP,
-    metric,
     node_label_name,
 )
 from gpucost.domain.errors import InputError
 from gpucost.service import metric_docs
 from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.telemetry.evidence.signals import MEMORY_UNITS
+from tests.support.metric_samples import ExpositionSample, metric, openmetrics, sample_line
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

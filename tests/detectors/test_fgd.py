@@ -12,8 +12,8 @@ from gpucost.detectors.rules.fragmentation.fgd_gauge import (
     FragmentClass,
     TaskShape,
     TypicalPods,
-    score,
 )
+from tests.support.placement import score
 
 # (milli-CPU, milli-GPU per GPU, GPUs, type, weight in percent) of the authors' two lists
 # (kubernetes-scheduler-simulator, pkg/utils/frag_test.go). Their weights do not add up to 100 %.

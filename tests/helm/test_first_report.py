@@ -24,7 +24,6 @@ from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window, parse_instant
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED
-from gpucost.simulator.exposition import exposition
 from tests.exporters.queue import world
 from tests.kube.pki import make_pki
 from tests.support.cluster.server import ClusterServer
@@ -36,6 +35,7 @@ from tests.support.programs import Program
 from tests.support.prometheus import create_blocks, needs_prometheus, prometheus_command
 from tests.support.replayed_week import few_nodes
 from tests.support.service_process import PROGRAM
+from tests.support.simulated_metrics.exposition import exposition
 from tests.support.tls_front import tls_front
 
 pytestmark = [needs_helm, needs_mounts, pytest.mark.fault(70), pytest.mark.slow]

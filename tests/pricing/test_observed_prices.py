@@ -18,7 +18,6 @@ from gpucost.pricing.opencost_prices import (
     OpenCostRates,
     PriceStep,
     RateLookup,
-    with_observed,
 )
 from gpucost.pricing.price_book import PriceBook
 
@@ -48,7 +47,7 @@ def rates_of(
     basis: ObservedPriceBasis = ObservedPriceBasis.TOTAL,
     book: PriceBook = BOOK,
 ) -> RateLookup:
-    return with_observed(book.rates, prices, mode, currency=book.currency, basis=basis)
+    return OpenCostRates(lambda *_: prices, book.rates, mode, book.currency, basis)
 
 
 def one(prices: ObservedPrices, node: NodeFacts = P5, **options: object) -> RateSpan:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, parse_nano, plain
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.amounts import ClusterCost, gpu_fraction, split_by_ratio, split_commitment
+from gpucost.pricing.amounts import gpu_fraction
 from tests.pricing.books import SOURCE, book, cost, h100, only_rate, price, window
+from tests.support.cost_vectors import ClusterCost, committed_gpus, split_by_ratio, split_commitment
 
 HOST = {"vcpu": 192, "gib": 2048, "weights": {"gpu": "0.95", "vcpu": "0.031611", "gib": "0.004237"}}
 
@@ -139,12 +140,12 @@ COMMITMENT = {"model": "H100", "amount": 100, "period": "day", "gpu_hours": 40, 
 def test_v28_used_and_unused_add_up_to_the_bill() -> None:
     committed = book(commitments=[COMMITMENT])
     [commitment] = committed.commitments
-    split = commitment.split(30 * HOUR_MS)
+    split = split_commitment(commitment.amount, commitment.gpu_hours * HOUR_MS, 30 * HOUR_MS)
     assert (split.used_nano, split.unused_nano, split.beyond_ms) == (75 * NANO, 25 * NANO, 0)
     rate = only_rate(committed.rates(h100(), window()))
     assert 30 * rate.nano_per_board_hour == split.used_nano
     assert rate.pricing_category == "Committed"
-    assert commitment.boards == Fraction(40, 24)
+    assert committed_gpus(commitment) == Fraction(40, 24)
 
 
 @pytest.mark.vector("V28")

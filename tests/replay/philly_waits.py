@@ -19,8 +19,7 @@ import pandas as pd
 
 from benchmarks.support.philly import DEFAULT_TRACES
 from gpucost.advisor.model.answers import WaitEstimate
-from gpucost.advisor.wait.fifo import FifoJob, FifoPlacement, fifo
-from gpucost.advisor.wait.run_times import AdaptiveRunTimes, PastRun
+from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
     QueueScene,
     SimulatedRun,
@@ -28,6 +27,8 @@ from gpucost.advisor.wait.simulation import (
     simulate,
 )
 from gpucost.domain.time import DAY_MS
+from tests.support.waits.fifo import FifoJob, FifoPlacement, fifo
+from tests.support.waits.run_times import AdaptiveRunTimes
 
 FOLDER = DEFAULT_TRACES / "philly-vc"
 GPUS_PER_NODE = 8

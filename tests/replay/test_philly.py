@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gpucost.advisor.wait.fifo import FifoJob, fifo
 from tests.replay.philly_waits import (
     GPUS_PER_NODE,
     History,
@@ -24,6 +23,7 @@ from tests.replay.philly_waits import (
     predicted,
 )
 from tests.support.shared import needs_shared
+from tests.support.waits.fifo import FifoJob, fifo
 
 SAMPLES = 40
 EVERY = 1 if os.environ.get("GPUCOST_PHILLY_FULL") else 50

@@ -31,12 +31,12 @@ from gpucost.pricing.price_book import PriceBook
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.simulator.disruptions import LINGER_MS
-from gpucost.simulator.exposition import exposition
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 from tests.support.simulated import simulated
+from tests.support.simulated_metrics.exposition import exposition
 
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)

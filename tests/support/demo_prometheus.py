@@ -113,20 +113,21 @@ def _blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _build(folder: Path) -> None:
     # Here, since the simulator takes a second to import and most tests do not need it.
-    from gpucost.demo.exporters import SERVICE, SimulatedExporters
+    from gpucost.demo.exporters import SERVICE_JOB, ScrapeTarget, SimulatedExporters
     from gpucost.demo.full import cluster_around
     from gpucost.demo.stack import MetricBackfill
 
     cluster = cluster_around(AT_MS)
     exporters, backfill = SimulatedExporters(cluster), MetricBackfill()
     service = _service_page(cluster, folder)
+    of_service = ScrapeTarget(SERVICE_JOB, f"{SERVICE_JOB}:8080").labels(CLUSTER)
     for at_ms in (
         *range(START_MS, AT_MS - _FINE_MS, _COARSE_MS),
         *range(AT_MS - _FINE_MS, AT_MS + 1, STEP_MS),
     ):
         for target, page in exporters.pages(at_ms):
             backfill.add(page, target.labels(CLUSTER), at_ms)
-        backfill.add(_earlier(service, AT_MS - at_ms), SERVICE.labels(CLUSTER), at_ms)
+        backfill.add(_earlier(service, AT_MS - at_ms), of_service, at_ms)
     create_blocks(backfill.text(), folder / "data")
 
 

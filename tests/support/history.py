@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 from gpucost.contract.metric_spec import (
     EOF,
-    ExpositionSample,
     MetricSpec,
     header,
-    sample_line,
     series_name,
 )
 from gpucost.contract.metrics import (
@@ -32,6 +30,7 @@ from gpucost.contract.metrics import (
     STATE_UP,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.support.metric_samples import ExpositionSample, sample_line
 
 T0 = 1_788_220_800_000  # 2026-09-01T00:00:00Z
 RETAINED_MS = 10 * MINUTE_MS

@@ -14,11 +14,19 @@ from gpucost.detectors.rules.fragmentation.fgd_gauge import (
     GPU_MILLI,
     TaskShape,
     TypicalPods,
-    score,
 )
 
 LARGEST_CPU, LARGEST_GPU = 128_000, 8_000
 """BestFit weighs what is left of CPU and GPU by the largest node, half each."""
+
+
+def score(before: Floats, after: Floats) -> Floats:
+    """How good placements are that change a node's fragmentation so: 0 to 100, whole numbers, 50 for none.
+
+    floor(100 x sigmoid((before - after) / 1 GPU)).
+    """
+    found: Floats = np.floor(100.0 / (1.0 + np.exp((after - before) / GPU_MILLI)))
+    return found
 
 
 class Policy(Enum):

@@ -22,10 +22,10 @@ from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.service.wiring.source import open_source
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
-from gpucost.simulator.exposition import exposition
 from tests.support.chat_server import ROOM, TOKEN, ChatServer
 from tests.support.prometheus import create_blocks
 from tests.support.simulated import simulated
+from tests.support.simulated_metrics.exposition import exposition
 
 CLUSTER = "demo"
 WEEK = IsoWeek.of(parse_instant("2026-10-05T00:00:00Z")).window

@@ -21,7 +21,6 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.price_book import PriceBook
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
-from gpucost.simulator.exposition import exposition
 from gpucost.telemetry.history.gpu_health import LONGEST_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
@@ -29,6 +28,7 @@ from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 from tests.support.simulated import simulated
+from tests.support.simulated_metrics.exposition import exposition
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]
 

@@ -9,7 +9,6 @@ import traceback
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from gpucost.contract.metric_spec import (
     EOF,
     header,
-    sample_line,
     series_name,
 )
 from gpucost.contract.metrics import STATE_UP
@@ -41,6 +39,7 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import T0
 from tests.support.http import Reply, ScriptedServer, scripted_server
+from tests.support.metric_samples import sample_line
 from tests.support.ports import free_port
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
@@ -294,14 +293,14 @@ def test_queries_travel_in_the_body() -> None:
 
 
 @pytest.mark.fault(25)
-def test_inherited_calls_go_the_repaired_way() -> None:
+def test_instants_and_ranges_are_posted_with_their_milliseconds() -> None:
     with scripted_server(Reply(200, EMPTY)) as server:
         with client_of(server) as client:
-            assert client.custom_query(UP) == []
-            start = datetime.fromtimestamp(T0 / 1000 + 0.25, UTC)
-            assert client.custom_query_range(UP, start, start, "60s") == []
+            assert client.query(UP, T0 + 250).result == []
+            assert client.query_range(UP, T0 + 250, T0 + 250, 60_000).result == []
         assert [asked.path for asked in server.asked] == ["/api/v1/query", "/api/v1/query_range"]
-        assert server.asked[1].form["start"] == f"{T0 / 1000 + 0.25}"
+        assert {asked.method for asked in server.asked} == {"POST"}
+        assert server.asked[0].form["time"] == server.asked[1].form["start"] == f"{T0 // 1000}.250"
 
 
 @needs_prometheus

@@ -20,12 +20,13 @@ from gpucost.contract.gpu_metrics import (
     POD_HELD,
     GpuMeasure,
 )
-from gpucost.contract.metric_spec import ExpositionSample, MetricSpec
+from gpucost.contract.metric_spec import MetricSpec
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import History, Pod, at, counted, openmetrics_of
+from tests.support.metric_samples import ExpositionSample
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]

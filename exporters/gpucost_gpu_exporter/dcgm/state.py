@@ -139,10 +139,6 @@ class DcgmState:
         value = self._value(DeviceKey(gpu_uuid), DcgmField.ENERGY, now_ns)
         return None if value is None else round(value)
 
-    def power_w(self, gpu_uuid: str, now_ns: int) -> float | None:
-        """Watts drawn by the whole GPU."""
-        return self._value(DeviceKey(gpu_uuid), DcgmField.POWER, now_ns)
-
     def memory(self, device: DeviceKey, now_ns: int) -> FrameBufferMemory:
         """Memory of a GPU or MIG instance.
 

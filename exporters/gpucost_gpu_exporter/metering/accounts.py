@@ -11,7 +11,7 @@ drift from the whole. A measure that was never observed is absent, not 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
@@ -237,23 +237,6 @@ class GpuAccounts:
                 retired[measure] = retired.get(measure, 0) + amount
         for pod in gone:
             del self.pods[pod]
-
-    def differences(self) -> Iterator[tuple[str, GpuMeasure, int]]:
-        """(GPU, measure, GPU minus holders and retired), where it is not 0, which never happens.
-
-        Energy is known of GPUs only, so all is added up by GPU.
-        """
-        left: dict[tuple[str, GpuMeasure], int] = {}
-        for gpu, totals in self.gpus.items():
-            for measure, base in totals.items():
-                place = gpu.gpu_uuid, measure
-                left[place] = left.get(place, 0) + dyadic(measure, base)
-        parts = [(row.device, amounts) for row, amounts in self.rows.items()]
-        for device, amounts in (*parts, *self.retired.items()):
-            for measure, amount in amounts.items():
-                place = device.gpu_uuid, measure
-                left[place] = left.get(place, 0) - amount
-        return ((uuid, measure, rest) for (uuid, measure), rest in left.items() if rest)
 
     def copy(self) -> Self:
         """A copy that further additions do not change."""

@@ -43,10 +43,10 @@ from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.scheduling_request import SchedulingRequest
 from gpucost.cluster.objects.metadata import added
 from gpucost.cluster.objects.pods import PodSet
+from gpucost.cluster.views.wait_causes import UNSCHEDULABLE
 from gpucost.domain.text import counted
 from gpucost.domain.time import MINUTE_MS
 
-UNSCHEDULABLE = "Unschedulable"
 FREED_IS_USELESS = "FreedCapacityUnusable"
 LARGER_THAN_ANY_NODE = "LargerThanAnyNode"
 NOT_EVALUATED = "NotEvaluated"

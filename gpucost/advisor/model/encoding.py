@@ -11,7 +11,6 @@ A field is declared once, in its dataclass; the rules are:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -32,11 +31,6 @@ def document(answer: Advice | Explanation) -> dict[str, Any]:
 def schema(kind: type[Advice | Explanation]) -> str:
     """The name and version of the document that ``kind`` becomes."""
     return f"gpucost/{kind.__name__}/v1"
-
-
-def to_json(answer: Advice | Explanation) -> str:
-    """The document as text: keys sorted, two blanks of indent, a newline at the end."""
-    return json.dumps(document(answer), ensure_ascii=False, sort_keys=True, indent=2) + "\n"
 
 
 def _fields(value: Any) -> dict[str, Any]:

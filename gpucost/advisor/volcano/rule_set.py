@@ -24,7 +24,6 @@ VETO_ONLY = frozenset(
 """Plugins that can only hold back more: what waits without them waits with them."""
 ACTIONS = frozenset({"enqueue", "allocate", "backfill", "preempt", "reclaim"})
 VGPU = "volcano.sh/"
-NUMA = "numaaware"
 DEVICES = "deviceshare"
 
 

@@ -295,14 +295,6 @@ class RunTimes:
             self._owners.pop(oldest, None)
 
 
-class AdaptiveRunTimes(RunTimes):
-    """Run times that go on learning; not to be shared between threads."""
-
-    def learn(self, run: PastRun) -> None:
-        """The run that ended last."""
-        self._learn(run)
-
-
 def _groups(team: str, pattern: str, size: str) -> list[_Key]:
     """From the narrowest to the widest."""
     wider: list[_Key] = [("team-size", team, size), ("team", team), ("size", size), ("all",)]

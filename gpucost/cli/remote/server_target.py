@@ -45,13 +45,11 @@ class ServerCredential:
 
 @dataclass(frozen=True)
 class ServerTarget:
-    """A server. ``is_explicit``: the command itself names it. Without a credential requests are anonymous,
-    which a server on loopback may allow."""
+    """A server. Without a credential nobody says who asks, which a server on loopback may allow."""
 
     url: str
     credential: ServerCredential | None = None
     ca_file: Path | None = None
-    is_explicit: bool = False
 
 
 def checked_token(text: str, where: str) -> str:
@@ -121,7 +119,6 @@ def find_target(server: str | None) -> ServerTarget | None:
         url,
         ServerCredential(existing(Path(token), TOKEN_FILE_ENV)) if token else same.credential,
         existing(Path(authority), CA_FILE_ENV) if authority else same.ca_file,
-        is_explicit=bool(server),
     )
 
 

@@ -20,7 +20,6 @@ from gpucost.cluster.objects.metadata import (
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.objects.pods import PodSet, SelectorRequirement, Toleration
 
-MAX_WEIGHTED_SHARE = 2**63 - 1
 """``weightedShare`` of a queue that borrows with weight 0."""
 
 

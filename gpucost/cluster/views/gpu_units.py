@@ -115,13 +115,6 @@ class GpuUnits:
         return _named_as_published(asked)
 
 
-def held_units(state: ClusterState, catalog: ResourceCatalog) -> dict[str, Resources]:
-    """The GPU units of every pod that holds some now, by its uid."""
-    units = GpuUnits(state, catalog)
-    held = ((pod.meta.uid, units.of(pod)) for pod in state.pods.values() if pod.is_bound)
-    return {uid: found for uid, found in held if found}
-
-
 def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
     """GPU units that a node has, and those it advertises; 0 is included, since such a node has lost them.
 

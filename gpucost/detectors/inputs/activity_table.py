@@ -88,14 +88,6 @@ class ActivityTable:
         return len(self.code)
 
     @cached_property
-    def of_pod(self) -> dict[str, Ints]:
-        """Positions of each pod's series: one per GPU it held."""
-        return {
-            str(uid): np.asarray(at, dtype=np.int64)
-            for uid, at in self.series.groupby("pod_uid", observed=True).indices.items()
-        }
-
-    @cached_property
     def is_observed(self) -> Flags:
         """Rows in which the busy signal was observed for at least nine tenths of the held time."""
         held, seen = self.values["held_ms"], self.values["observed_ms"]

@@ -125,9 +125,6 @@ def _quiet_and_active(rows: pd.DataFrame) -> tuple[Flags, Flags]:
     return ~active & (by_busy | by_sm), active
 
 
-CLASS_COLUMN, TEAM_COLUMN, BOARDS_COLUMN = "workload_class", "team", "boards"
-
-
 @dataclass(frozen=True)
 class ClusterHistory:
     """The frames of one cluster and range of time, and what is derived from them.

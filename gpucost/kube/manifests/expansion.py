@@ -122,7 +122,6 @@ def _with(template: ObjectPart, containers: list[dict[str, Any]]) -> ObjectPart:
     return ObjectPart({"metadata": template.raw("metadata"), "spec": {**spec, "containers": inside}})
 
 
-GROUP = "trainer.kubeflow.org"
 _NODE = "node"
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _JOB_SET = job_parser("jobset.x-k8s.io/v1alpha2", "JobSet")

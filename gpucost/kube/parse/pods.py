@@ -88,16 +88,11 @@ class _Container(NamedTuple):
     ended_before_ms: int | None = None
 
 
-def pod(found: Mapping[str, Any]) -> Pod:
-    """One pod with the annotations named in ``POD_ANNOTATIONS``.
-
-    Raises Unreadable without a uid or name.
-    """
-    return _pod(found, POD_ANNOTATIONS)
-
-
 def pod_parser(annotations: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
-    """As ``pod``, with further annotations kept (of a team or user)."""
+    """Of one pod, with the annotations named in ``POD_ANNOTATIONS`` and further ones (of a team or user).
+
+    What is returned raises Unreadable without a uid or name.
+    """
     kept = POD_ANNOTATIONS | annotations
     return lambda found: _pod(found, kept)
 

@@ -1,13 +1,8 @@
 """Allocations: usage by any dimensions and steps of time, with a policy for the time that no pod held.
 
 Sharing happens inside a pool, one GPU model of one cluster on one UTC day, first over the teams and then
-inside a team, before any filter is applied: what a team is charged does not depend on the reader, the
-dimensions or the steps. Every split is exact, so no policy changes a total.
-
-``share_proportionally`` and ``share_common`` charge cost without a holder to those who bear it: idle
-capacity, common services, overhead. All of it is integer arithmetic with the largest remainder: the shares
-add up to the whole. Sharing always covers all teams, and filters come after it, so that a report of one team
-does not change what it pays.
+inside a team, before any filter is applied: what a team is charged does not depend on who looks, by which
+dimensions, nor in which steps. Every split is exact, so no policy changes a total.
 """
 
 from __future__ import annotations
@@ -41,72 +36,6 @@ from gpucost.reports.base.values import (
     costliest_first,
     named,
 )
-
-Who = TypeVar("Who", bound=Hashable)
-Pool = TypeVar("Pool", bound=Hashable)
-
-
-def share_proportionally(
-    held: Mapping[tuple[Who, Pool], int],
-    idle: Mapping[Pool, int],
-    weights: Mapping[Who, int] | None = None,
-) -> tuple[dict[tuple[Who, Pool], int], dict[Pool, int]]:
-    """Share the idle cost of each pool among those who hold in it.
-
-    A pool is capacity that is idle together: a GPU model in a cluster. ``held`` is what each holder pays in
-    each pool; the idle part is proportional to it, or to ``weights`` (a quota, say) over all of ``weights``'
-    holders, whether they held anything or not. Returns (shares, what is left): the idle cost of a pool
-    without held time and without weights stays idle.
-    """
-    shares: dict[tuple[Who, Pool], int] = {}
-    left: dict[Pool, int] = {}
-    for pool, amount in idle.items():
-        claims = dict(weights) if weights else {who: paid for (who, its), paid in held.items() if its == pool}
-        if amount and sum(claims.values()) > 0:
-            for who, part in split_by_weight(amount, claims).items():
-                shares[(who, pool)] = part
-        elif amount:
-            left[pool] = amount
-    return shares, left
-
-
-def share_common(amount: int, over: Mapping[Who, int], *, evenly: bool = False) -> dict[Who, int]:
-    """Share ``amount`` (a shared namespace, overhead) among the keys of ``over``: evenly, or by their
-    values."""
-    if not over:
-        raise InputError("share", amount, "at least one holder to share among")
-    return split_by_weight(amount, dict.fromkeys(over, 1) if evenly else over)
-
-
-def proportion(part: int, whole: int) -> Fraction | None:
-    """The part of an asset that was used; None where there is no asset."""
-    return Fraction(part, whole) if whole else None
-
-
-@dataclass(frozen=True, slots=True)
-class CostByUse:
-    """The cost of held time by what was observed: the three add up to the cost."""
-
-    used_nano: int
-    idle_nano: int
-    unknown_nano: int
-
-
-def use_of(cost_nano: int, board_ms: int, observed_ms: int | None, busy_ms: int | None) -> CostByUse:
-    """Split the cost of held time into busy, allocated-but-idle, and not observed.
-
-    What was not observed is neither used nor idle. Raises InputError unless busy <= observed <= held.
-    """
-    if board_ms <= 0 or observed_ms is None or busy_ms is None:
-        return CostByUse(0, 0, cost_nano)
-    if not 0 <= busy_ms <= observed_ms <= board_ms:
-        raise InputError("busy_ms", (busy_ms, observed_ms, board_ms), "0 <= busy <= observed <= held")
-    parts = split_by_weight(
-        cost_nano,
-        {"busy": busy_ms, "idle": observed_ms - busy_ms, "unknown": board_ms - observed_ms},
-    )
-    return CostByUse(parts["busy"], parts["idle"], parts["unknown"])
-
 
 K = TypeVar("K", bound=Hashable)
 
@@ -320,9 +249,9 @@ def split_amount(amount: CostAmount, weights: Mapping[K, int | Fraction]) -> dic
     whole = {key: Fraction(weight) for key, weight in weights.items()}
     denominator = lcm(*(weight.denominator for weight in whole.values()))
     claims = {key: int(weight * denominator) for key, weight in whole.items()}
-    board_ms = share_common(amount.board_ms, claims)
-    nano = None if amount.nano is None else share_common(amount.nano, claims)
-    unpriced = share_common(amount.unpriced_board_ms, claims)
+    board_ms = split_by_weight(amount.board_ms, claims)
+    nano = None if amount.nano is None else split_by_weight(amount.nano, claims)
+    unpriced = split_by_weight(amount.unpriced_board_ms, claims)
     return {
         key: CostAmount(board_ms[key], None if nano is None else nano[key], unpriced[key]) for key in claims
     }

@@ -23,17 +23,12 @@ from gpucost.service.detection.waste_accounting import WasteAccounting
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """The last evaluation of a cluster: when, how long it took, what rules withheld and why, which rules
-    failed.
-
-    ``has_state`` says whether the state of the cluster was watched, which some rules need.
-    """
+    """The last evaluation of a cluster: when, how long it took, what held rules back, which failed."""
 
     at_ms: int
     seconds: float
     withheld: tuple[WithheldFinding, ...]
     failed: tuple[WastePattern, ...]
-    has_state: bool
 
 
 @dataclass
@@ -45,14 +40,13 @@ class DetectorStatus:
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def looked(self, cluster: str, found: DetectorRun, seconds: float, *, has_state: bool) -> None:
+    def looked(self, cluster: str, found: DetectorRun, seconds: float) -> None:
         failures = found.evaluation.failures
         look = LastLook(
             found.evaluation.now_ms,
             seconds,
             found.withheld,
             tuple(failure.pattern for failure in failures),
-            has_state,
         )
         with self._lock:
             self._looks[cluster] = look
@@ -140,7 +134,7 @@ class DetectorLoop:
         found = self._detecting.once(cluster, self._now(), state)
         if found is not None:
             taken = self._seconds() - begun
-            self._status.looked(cluster, found, taken, has_state=state is not None)
+            self._status.looked(cluster, found, taken)
 
     def _assess(self, cluster: str) -> None:
         extent = self._assessing.ledger.extent(cluster)

@@ -11,7 +11,7 @@ the same runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import Protocol, TypeAlias
@@ -163,15 +163,6 @@ def by_labels(runs: Iterable[GaugeRun], labels: Sequence[str]) -> dict[tuple[str
 
 def values_of(run: GaugeRun, labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(run.labels.get(label, "") for label in labels)
-
-
-def clipped(runs: Iterable[GaugeRun], window: Window) -> list[GaugeRun]:
-    """The part of the runs that lies in ``window``."""
-    return [
-        replace(run, start_ms=max(run.start_ms, window.start_ms), end_ms=min(run.end_ms, window.end_ms))
-        for run in runs
-        if run.start_ms < window.end_ms and run.end_ms > window.start_ms
-    ]
 
 
 def _range_ms(every_ms: int) -> int:

@@ -34,7 +34,6 @@ from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.prometheus.promql import PromQL, label_name, samples
 from gpucost.telemetry.prometheus.query_response import (
     QueryResponse,
-    ResultSeries,
     checked,
     holding,
     joined,
@@ -252,36 +251,16 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         """What the server reports about itself: ``flags`` or ``runtimeinfo``. Not retried: many servers
         (Thanos, Mimir) do not support it. Raises SourceError."""
         self.stats.queries += 1
-        code, body = self._send(f"status/{what}", None, None)
+        code, body = self._send(f"status/{what}", None)
         return parse_status(self.url, code, body)
-
-    def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[ResultSeries]:
-        """The inherited call, through the repaired client."""
-        form = {"query": query, **(params or {})}
-        return self._ask("query", form, timeout).result
-
-    def custom_query_range(
-        self,
-        query: PromQL,
-        start_time: Any,
-        end_time: Any,
-        step: str,
-        params: Any = None,
-        timeout: Any = None,
-    ) -> list[ResultSeries]:
-        """The inherited call, through the repaired client; times keep their milliseconds."""
-        form = {"query": query, "start": start_time.timestamp(), "end": end_time.timestamp(), "step": step}
-        return self._ask("query_range", {**form, **(params or {})}, timeout).result
 
     def _server_limit(self) -> dict[str, str]:
         return {"timeout": f"{self.settings.read_timeout_s:g}s"}
 
-    def _ask(
-        self, path: str, form: Mapping[str, Any] | None, timeout: float | None = None, *, key: str = ""
-    ) -> QueryResponse:
+    def _ask(self, path: str, form: Mapping[str, Any] | None, *, key: str = "") -> QueryResponse:
         for attempt in range(self.settings.attempts):
             try:
-                return self._once(path, form, timeout, key)
+                return self._once(path, form, key)
             except (SourceUnreachable, SourceTimeout):
                 if attempt + 1 == self.settings.attempts or self._stopped():
                     raise
@@ -292,13 +271,11 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
                     raise
         raise AssertionError("at least one attempt is made")
 
-    def _once(
-        self, path: str, form: Mapping[str, Any] | None, timeout: float | None, key: str
-    ) -> QueryResponse:
+    def _once(self, path: str, form: Mapping[str, Any] | None, key: str) -> QueryResponse:
         started = time.monotonic()
         self.stats.queries += 1
         try:
-            status, body = self._send(path, form, timeout)
+            status, body = self._send(path, form)
         finally:
             self.stats.query_seconds += time.monotonic() - started
         self.stats.bytes += len(body)
@@ -308,9 +285,9 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             self.stats.infos.update(answer.infos[:_MOST_INFOS])
         return answer
 
-    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
-        """Posts ``form``; without one, sends a GET."""
-        read_timeout = timeout or self.settings.read_timeout_s
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        """Posts ``form``; without one, just asks."""
+        read_timeout = self.settings.read_timeout_s
         try:
             with self._session.request(
                 "GET" if form is None else "POST",

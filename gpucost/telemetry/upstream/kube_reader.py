@@ -46,8 +46,6 @@ class UpstreamSettings:
 
 
 _MIG = "nvidia_com_mig_"
-_KUBE = "kube_"
-_NEAR_MS = HOUR_MS
 TARGET_LABELS = ("job", "instance")
 _OF_NODE = with_renamed(("node",))
 _NOWHERE = " "

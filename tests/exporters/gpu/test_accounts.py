@@ -26,6 +26,7 @@ from gpucost_gpu_exporter.model.holdings import (
     dyadic,
     exported,
 )
+from tests.support.gpu_accounts import differences
 
 GPU, OTHER = DeviceKey("GPU-1"), DeviceKey("GPU-2")
 SLICE = DeviceKey("GPU-1", "3")
@@ -64,7 +65,7 @@ class TestAdd:
             sum(parts) == of_gpu(accounts, GpuMeasure.HELD) == 333_333_333_000 * TICKS_PER_SECOND // SECOND_NS
         )
         assert max(parts) - min(parts) <= 1000
-        assert not list(accounts.differences())
+        assert not list(differences(accounts))
 
     def test_nothing_added_begins_at_0(self) -> None:
         accounts = GpuAccounts()
@@ -101,7 +102,7 @@ class TestAdd:
         for measure, base, shares in added:
             before = {found: dict(amounts) for found, amounts in accounts.rows.items()}
             accounts.add(GPU, measure, base, shares)
-            assert not list(accounts.differences())
+            assert not list(differences(accounts))
             for found, known in before.items():
                 assert all(accounts.rows[found][measure] >= amount for measure, amount in known.items())
 
@@ -149,7 +150,7 @@ class TestRetire:
             GPU: {GpuMeasure.HELD: TICKS_PER_SECOND * 3 // 2},
             SLICE: {GpuMeasure.BUSY: TICKS_PER_SECOND},
         }
-        assert not list(accounts.differences())
+        assert not list(differences(accounts))
 
     def test_what_is_retired_adds_up(self) -> None:
         accounts = GpuAccounts()
@@ -158,7 +159,7 @@ class TestRetire:
             accounts.add(GPU, GpuMeasure.HELD, SECOND_NS, {row(pod): 1})
             accounts.retire(KEEP_NS + start + 1, KEEP_NS)
         assert accounts.retired == {GPU: {GpuMeasure.HELD: 2 * TICKS_PER_SECOND}}
-        assert not list(accounts.differences())
+        assert not list(differences(accounts))
 
     @pytest.mark.fault(9)
     def test_of_very_many_the_oldest_go_sooner(self) -> None:
@@ -173,7 +174,7 @@ class TestRetire:
         accounts.retire(now_ns, KEEP_NS, most=1)
         # A pod that had the GPU less than two minutes ago is still shown.
         assert set(accounts.pods) == set(pods[18:])
-        assert not list(accounts.differences())
+        assert not list(differences(accounts))
 
     def test_nobody_in_particular_is_never_retired(self) -> None:
         accounts = GpuAccounts()
@@ -198,12 +199,12 @@ class TestDifferences:
         accounts.add(GPU, GpuMeasure.BUSY, SECOND_NS, {row(A): 1})
         accounts.add(OTHER, GpuMeasure.BUSY, SECOND_NS, {row(A, OTHER): 1})
         accounts.rows[row(A)][GpuMeasure.BUSY] -= 3
-        assert list(accounts.differences()) == [("GPU-1", GpuMeasure.BUSY, 3)]
+        assert list(differences(accounts)) == [("GPU-1", GpuMeasure.BUSY, 3)]
 
     def test_energy_is_of_the_board_whatever_instances_it_is_dealt_to(self) -> None:
         accounts = GpuAccounts()
         accounts.add(GPU, GpuMeasure.ENERGY, 1000, {row(A, SLICE): 1, FREE: 2})
-        assert not list(accounts.differences())
+        assert not list(differences(accounts))
 
 
 def filled() -> GpuAccounts:

@@ -13,6 +13,7 @@ from gpucost_gpu_exporter.dcgm.parse import DcgmDropReason, DcgmScrape, parse
 from gpucost_gpu_exporter.dcgm.state import DcgmState, FrameBufferMemory
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal
+from tests.support.gpu_accounts import power_w
 from tests.support.shared import SHARED, needs_shared
 
 SAMPLES = SHARED / "reference" / "dcgm-samples"
@@ -100,7 +101,7 @@ def test_a_vgpu_guest_has_busy_time_and_memory_and_nothing_else() -> None:
     device = only(found)
     known = DcgmState().after(found, 0)
     assert ratios(found, device) == [0.0, None, None]
-    assert (known.power_w(device.gpu_uuid, 0), known.energy_mj(device.gpu_uuid, 0)) == (None, None)
+    assert (power_w(known, device.gpu_uuid, 0), known.energy_mj(device.gpu_uuid, 0)) == (None, None)
     assert known.memory(device, 0) == FrameBufferMemory(0, (9323 + 916) * MIB)
 
 

@@ -17,6 +17,7 @@ from gpucost_gpu_exporter.dcgm.state import (
 )
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal
+from tests.support.gpu_accounts import power_w
 
 FIXTURES = Path(__file__).parent / "dcgm"
 A = "GPU-0a000000-0000-4000-8000-000000000001"
@@ -101,7 +102,7 @@ def test_values_grow_stale_with_their_own_age() -> None:
     assert known.age_ns(late) == 60 * SECOND + 1
     assert known.ratio(BOARD, GpuSignal.BUSY, late) is None
     assert set(known.problems(late).values()) == {DcgmProblem.STALE}
-    assert (known.energy_mj(A, late), known.power_w(A, late)) == (None, None)
+    assert (known.energy_mj(A, late), power_w(known, A, late)) == (None, None)
     assert known.memory(BOARD, late) == FrameBufferMemory(None, None)
 
 
@@ -121,7 +122,7 @@ def test_before_the_first_scrape_everything_is_missing() -> None:
 @pytest.mark.trap(6)
 def test_energy_and_power_are_the_board_s_and_stand_once() -> None:
     known = after(fixture("mig"))
-    assert (known.energy_mj(A, START), known.power_w(A, START)) == (257_858_316, 179)
+    assert (known.energy_mj(A, START), power_w(known, A, START)) == (257_858_316, 179)
     assert known.energy_mj(B, START) == 350_000_000
 
 
@@ -129,7 +130,7 @@ def test_energy_and_power_are_the_board_s_and_stand_once() -> None:
 def test_a_board_without_profiling_keeps_its_busy_time_and_has_no_energy() -> None:
     known = after(board(GPU_UTIL=55, FB_USED=100))
     assert ratios(known, BOARD) == [0.55, None, None]
-    assert (known.energy_mj(A, START), known.power_w(A, START)) == (None, None)
+    assert (known.energy_mj(A, START), power_w(known, A, START)) == (None, None)
 
 
 def test_total_memory_needs_all_three_parts_or_a_row_of_its_own() -> None:

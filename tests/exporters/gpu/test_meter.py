@@ -33,6 +33,7 @@ from gpucost_gpu_exporter.model.readings import (
     SignalActivity,
     SignalSource,
 )
+from tests.support.gpu_accounts import differences
 
 GPU = DeviceKey("GPU-1")
 FIRST, SECOND_SLICE = DeviceKey("GPU-1", "1"), DeviceKey("GPU-1", "2")
@@ -85,7 +86,7 @@ class Watch:
         self.meter.advance(self.now_ns, reading, self._held, OWNERS.__getitem__, second)
         for holding in self.holdings or ():
             self.meter.accounts.saw(holding.pod, 0, self.now_ns)
-        assert not list(self.meter.accounts.differences())
+        assert not list(differences(self.meter.accounts))
 
     def _held(self, device: DeviceKey) -> Sequence[DeviceHolding] | None:
         if self.holdings is None:

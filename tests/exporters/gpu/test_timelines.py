@@ -43,6 +43,7 @@ from gpucost_gpu_exporter.model.readings import (
     SignalActivity,
     SignalSource,
 )
+from tests.support.gpu_accounts import differences
 
 START_NS = 1_000 * SECOND_NS
 KEEP_NS = 600 * SECOND_NS
@@ -187,7 +188,7 @@ def since(accounts: GpuAccounts, row: CounterRow) -> int | None:
 
 def check(accounts: GpuAccounts) -> None:
     """What is always so."""
-    assert not list(accounts.differences())
+    assert not list(differences(accounts))
     every = [*accounts.gpus.values(), *accounts.rows.values(), *accounts.retired.values()]
     assert all(amount >= 0 for amounts in every for amount in amounts.values())
     assert all(ns >= 0 for ns in accounts.throttled_ns.values())

@@ -25,11 +25,11 @@ from gpucost_queue_collector.scheduler_metrics import (
     SchedulerKind,
     SchedulerMetrics,
     WaitHistogram,
-    quantile,
     read_metrics,
     write_scheduler,
 )
 from tests.support.http import Reply, ScriptedServer, scripted_server
+from tests.support.wait_histograms import quantile
 
 KUEUE, VOLCANO = SchedulerKind.KUEUE, SchedulerKind.VOLCANO
 WAIT = "kueue_admission_wait_time_seconds"

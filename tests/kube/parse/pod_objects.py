@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpucost.cluster.objects.pods import Pod
-from gpucost.kube.parse.pods import pod
+from gpucost.kube.parse.pods import pod_parser
 
 DAY_MS = 1_790_812_800_000  # 2026-10-01T00:00:00Z
 GPU = "nvidia.com/gpu"
+
+pod = pod_parser(frozenset())
 
 
 def at(minute: int) -> str:

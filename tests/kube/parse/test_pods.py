@@ -17,7 +17,7 @@ from gpucost.cluster.objects.pods import (
 from gpucost.domain.jobs import OwnerReference
 from gpucost.kube.parse.core_objects import node
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.parse.pods import pod, pod_parser
+from gpucost.kube.parse.pods import pod_parser
 from tests.kube.parse.pod_objects import (
     BOUND,
     GPU,
@@ -27,6 +27,7 @@ from tests.kube.parse.pod_objects import (
     ended,
     ms,
     phase_written,
+    pod,
     pod_object,
     running,
     stuck,

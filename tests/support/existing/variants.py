@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.simulator.exposition import exposition
 from tests.support.existing.dcgm_series import (
     CLASSIC,
     CLASSIC_HONORS,
@@ -27,6 +26,7 @@ from tests.support.existing.script import scripted
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.world import World, at
 from tests.support.prometheus import create_blocks
+from tests.support.simulated_metrics.exposition import exposition
 
 # promtool makes blocks of this length out of "at most a day", and reads all its input once for each.
 PART_MS = 18 * HOUR_MS

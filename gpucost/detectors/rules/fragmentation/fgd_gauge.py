@@ -210,15 +210,6 @@ class FragmentationMeasure:
         return self.total / self.capacity if self.capacity else 0.0
 
 
-def score(before: Floats, after: Floats) -> Floats:
-    """The score of placements that change a node's fragmentation: 0 to 100, whole numbers, 50 for no change.
-
-    floor(100 x sigmoid((before - after) / 1 GPU)).
-    """
-    found: Floats = np.floor(100.0 / (1.0 + np.exp((after - before) / GPU_MILLI)))
-    return found
-
-
 STEP_MS = 5 * MINUTE_MS
 """The gauge is computed every five minutes, at multiples of it, so that it does not depend on the time of the
 evaluation."""

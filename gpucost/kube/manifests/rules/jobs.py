@@ -83,7 +83,6 @@ _COUNTS = (
     *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"),
     *("backoffLimitPerIndex", "maxFailedIndexes"),
 )
-_ENDS = ("Never", "OnFailure")
 _INDEXED = "Indexed"
 _MOST_PARALLEL = _MOST_FAILED = _MANY = 100_000
 _MOST_OF_MANY = 10_000

@@ -41,7 +41,6 @@ from gpucost.kube.parse.fields import ObjectPart
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
-_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
 _COMPARED = ("Gt", "Lt")
 
 

@@ -27,9 +27,10 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import SIGNAL_METRICS
-from gpucost.simulator.series import CounterCurve, GaugeLevels, ScrapeTimes, SeriesLife, SeriesRun
+from gpucost.simulator.request_counts import CounterCurve
 from gpucost.simulator.spare_capacity import STEP_MS
 from gpucost.simulator.workloads import DrawnFloats, DrawnInts
+from tests.support.simulated_metrics.series import GaugeLevels, ScrapeTimes, SeriesLife, SeriesRun
 
 # Of the activity's columns: the counter, and the column's unit in the counter's.
 _COUNTED: Mapping[str, tuple[MetricSpec, float]] = {

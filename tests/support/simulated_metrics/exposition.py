@@ -34,10 +34,10 @@ from gpucost.contract.metrics import (
     STATE_UP,
 )
 from gpucost.domain.time import Window
-from gpucost.simulator.request_counts import of_servers
-from gpucost.simulator.series import ScrapeTimes, SeriesLife, SeriesRun
-from gpucost.simulator.series_gpu import of_gpus
-from gpucost.simulator.series_queues import of_queues
+from tests.support.simulated_metrics.series import ScrapeTimes, SeriesLife, SeriesRun
+from tests.support.simulated_metrics.series_gpu import of_gpus
+from tests.support.simulated_metrics.series_queues import of_queues
+from tests.support.simulated_metrics.series_servers import of_servers
 
 _UNIT_METRICS = {
     "capacity": NODE_GPU_CAPACITY,

@@ -14,16 +14,8 @@ from gpucost.contract.metric_spec import MetricSpec, series_name
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import Window
+from gpucost.simulator.request_counts import CounterCurve
 from gpucost.simulator.workloads import DrawnFloats, DrawnInts
-
-
-@dataclass(frozen=True, slots=True)
-class CounterCurve:
-    """A counter that rises evenly between known points; ``is_whole`` where it counts things."""
-
-    at_ms: DrawnInts
-    total: DrawnFloats
-    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +80,16 @@ class ScrapeTimes:
         series = series_name(run.spec, run.labels, {"cluster": run.cluster})
         return self.samples(series, run.value, run.start_ms, run.end_ms)
 
-    def samples(self, series: str, value: SeriesValue, start_ms: int, end_ms: int) -> str:
-        """One line per scrape in ``[start_ms, end_ms)``."""
+    def samples(
+        self, series: str, value: SeriesValue, start_ms: int, end_ms: int, *, is_whole: bool = False
+    ) -> str:
+        """One line per scrape in ``[start_ms, end_ms)``; ``is_whole`` where a counter counts things."""
         low, high = np.searchsorted(self._at, [start_ms, end_ms])
         if low >= high:
             return ""
         if isinstance(value, CounterCurve):
             found = np.interp(self._at[low:high], value.at_ms, value.total)
-            values = (np.floor(found) if value.is_whole else found.round(3)).tolist()
+            values = (np.floor(found) if is_whole else found.round(3)).tolist()
             return "".join(f"{series} {v!r}{t}" for v, t in zip(values, self._text[low:high], strict=True))
         if isinstance(value, GaugeLevels):
             at = np.searchsorted(value.start_ms, self._at[low:high], "right") - 1

@@ -12,7 +12,7 @@ from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.simulator.series import ScrapeTimes, SeriesRun
+from tests.support.simulated_metrics.series import ScrapeTimes, SeriesRun
 
 _Row: TypeAlias = dict[Hashable, Any]
 _QUOTA_COLUMNS: Mapping[str, tuple[MetricSpec, ...]] = {
