@@ -88,7 +88,7 @@ system: ## Install what tests need from Debian, or say what is missing
 	      || echo "WARNING: apt-get could not install $$missing: the tests that need them will be SKIPPED"; \
 	  else echo "WARNING: not installed: $$missing (apt-get install $$missing): the tests that need them will be SKIPPED"; fi; fi
 
-# Requirements with hashes, for images: what is beside each Dockerfile, and what builds the wheel.
+# Requirements with hashes, for images: what is in the package of each, and what builds the wheel.
 HASHED = .cache/lock/bin/uv pip compile --quiet --python-version 3.11 --python-platform linux \
 	--generate-hashes --no-annotate --no-emit-find-links --custom-compile-command "make lock"
 lock: ## Write constraints.txt and the requirements of images anew from the newest versions allowed

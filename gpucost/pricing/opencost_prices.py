@@ -70,8 +70,8 @@ ObservedPrices = Mapping[tuple[str, str], ObservedNode]
 
 @dataclass
 class OpenCostRates:
-    """The rates of a book with observed prices as a further source; ``currency`` is the book's. Prices are read
-    when they are needed: by cluster and UTC day, once.
+    """The rates of a book with observed prices as a further source; ``currency`` is the book's. Prices are
+    read when they are needed: by cluster and UTC day, once.
 
     ``read`` is given windows of at most a day. Of a day that was read before it had ended, the rest is read
     when it is needed. Errors of ``read`` are those of a call.

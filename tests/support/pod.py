@@ -40,7 +40,7 @@ needs_mounts = pytest.mark.skipif(
 
 
 def image_variables() -> dict[str, str]:
-    """What the service's image sets; the two others do the same."""
+    """What all three images set."""
     text = (ROOT / "gpucost" / "Dockerfile").read_text("utf-8")
     [last] = re.findall(r"^ENV (PATH=(?:.*\\\n)*.*)$", text, re.MULTILINE)
     return dict(re.findall(r"(\w+)=(\S+)", last))

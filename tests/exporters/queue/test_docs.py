@@ -145,11 +145,13 @@ def test_a_restricted_namespace_admits_the_pod() -> None:
 
 
 def test_the_image_has_the_command_and_the_user_of_the_manifest() -> None:
-    image = (ROOT / "exporters" / "gpucost_queue_collector" / "Dockerfile").read_text(encoding="utf-8")
-    user = POD["securityContext"]["runAsUser"]
+    text = (ROOT / "gpucost" / "Dockerfile").read_text(encoding="utf-8")
+    stages = {stage.split("\n")[0].split(" AS ")[-1]: stage for stage in text.split("\nFROM ")[1:]}
+    image, user = stages["queue-collector"], POD["securityContext"]["runAsUser"]
     assert f"USER {user}:{user}" in image
     assert f'/{CONTAINER["command"][0]}"]' in image
-    assert "[collector]" in image
+    assert "--from=queue-collector-environment" in image
+    assert "[collector]" in stages["queue-collector-environment"]
 
 
 def test_what_the_manifest_requests_is_in_the_table_of_sizes() -> None:
