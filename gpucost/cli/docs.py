@@ -38,7 +38,8 @@ def render() -> str:
 def _command(command: Any, path: str) -> Iterator[str]:
     yield f"## {path}\n\n{_text(command.help)}\n"
     context = typer.Context(command)
-    records = [parameter.get_help_record(context) for parameter in command.params if parameter.name != "help"]
+    found = [parameter.get_help_record(context) for parameter in command.params if parameter.name != "help"]
+    records = [record for record in found if record is not None]  # a hidden option has none
     if records:
         rows = [f"| {_code(name)} | {_text(meaning)} |" for name, meaning in records]
         yield "\n".join(["| argument or option | meaning |", "|---|---|", *rows]) + "\n"

@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
@@ -469,6 +471,23 @@ def test_a_key_is_shown_once_and_its_settings_hold_the_hash(run: Run, folder: Pa
 def test_the_documentation_is_up_to_date() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert page == render(), "run: python -m gpucost.cli.docs > docs/cli.md"
+
+
+def test_the_documentation_leaves_out_hidden_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = typer.Typer(add_completion=False)
+
+    @small.command()
+    def show(
+        seen: Annotated[bool, typer.Option("--seen", help="What it does.")] = False,
+        unseen: Annotated[bool, typer.Option("--unseen", hidden=True)] = False,
+    ) -> None:
+        """Show it."""
+        print(seen, unseen)
+
+    monkeypatch.setattr("gpucost.cli.docs.app", small)
+    page = render()
+    assert "| `--seen` | What it does. |" in page
+    assert "unseen" not in page
 
 
 def test_help_lists_the_exit_codes(run: Run) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gpucost.advisor.advise import advise_asking, ask_again
 from gpucost.advisor.explanation.layer_steps import (
+    MOST_PODS,
     device_step,
     placement_step,
     quota_step,
@@ -182,9 +183,6 @@ def _order(suggestion: JobSuggestion) -> tuple[int, bool, bool]:
     return RANK[suggestion.decision], suggestion.rule in _SMALLER, is_for_admins
 
 
-_MOST_PODS = 3
-
-
 def end_of(found: ExistingJob) -> LayerAnswer | None:
     """That it has ended, so that no layer has to be asked any more; None where it has not, or where no object
     records its end.
@@ -217,7 +215,7 @@ def end_of(found: ExistingJob) -> LayerAnswer | None:
         failed = [pod for pod in found.pods if pod.phase is PodPhase.FAILED]
         facts = [
             AdviceEvidence(f"pod/{pod.meta.name}", "status.phase", pod.phase.value, "it has ended")
-            for pod in (failed or found.pods)[:_MOST_PODS]
+            for pod in (failed or found.pods)[:MOST_PODS]
         ]
         times = [pod.ended_ms for pod in found.pods if pod.ended_ms is not None]
         how = "it has failed" if failed else "it is complete"

@@ -40,7 +40,7 @@ from gpucost.cluster.views.wait_causes import (
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind
 
-_MOST_PODS = 3
+MOST_PODS = 3
 
 
 def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
@@ -105,7 +105,7 @@ def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
         says = f"{len(broken):,} of its pods cannot be started on their nodes: {', '.join(names)}"
         facts = tuple(
             AdviceEvidence(f"pod/{pod.meta.name}", "status", pod.stuck, f"on node {pod.node}")
-            for pod in broken[:_MOST_PODS]
+            for pod in broken[:MOST_PODS]
         )
         since_ms = min(pod.bound_ms or pod.meta.created_ms for pod in broken)
         return LayerAnswer(SchedulingLayer.DEVICE, LayerVerdict.HOLDS, says, since_ms, facts)
@@ -117,7 +117,7 @@ def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
         says = f"nodes of its pods are not ready: {', '.join(lost[:3])}"
         facts = tuple(
             AdviceEvidence(f"node/{name}", "status.conditions[Ready]", "not True", "its pods do not run on")
-            for name in lost[:_MOST_PODS]
+            for name in lost[:MOST_PODS]
         )
         node = known.state.node_by_name.get(lost[0])
         return LayerAnswer(
@@ -152,7 +152,7 @@ def running_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
             AdviceEvidence(
                 f"pod/{pod.meta.name}", "status.containerStatuses", pod.stuck, f"on node {pod.node}"
             )
-            for pod in stuck[:_MOST_PODS]
+            for pod in stuck[:MOST_PODS]
         )
         since_ms = min((pod.bound_ms or pod.meta.created_ms for pod in stuck), default=None)
         return LayerAnswer(SchedulingLayer.RUNNING, LayerVerdict.HOLDS, says, since_ms, facts)
@@ -219,7 +219,7 @@ def _gang_evidence(found: ExistingJob) -> Iterator[AdviceEvidence]:
 
 
 def _pod_evidence(pods: Iterable[Pod]) -> Iterator[AdviceEvidence]:
-    for pod in list(pods)[:_MOST_PODS]:
+    for pod in list(pods)[:MOST_PODS]:
         said = pod.waiting.message if pod.waiting is not None else ""
         yield AdviceEvidence(
             f"pod/{pod.meta.name}",

@@ -11,6 +11,7 @@ from gpucost.cluster.objects.kueue import ClusterQueue, FlavorResource, Workload
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.pods import PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.views.node_fit import node_rules
 from gpucost.cluster.views.queue_order import queue_timestamp_ms
 
 PODS = "pods"
@@ -62,7 +63,7 @@ class QuotaRequest:
         """What makes two waiting workloads of a queue equal: Kueue parks equal ones together (pkg/workload,
         scheduling hash)."""
         return self.priority, tuple(
-            (each.name, each.count, each.least, tuple(sorted(each.each.items())), _where(each.template))
+            (each.name, each.count, each.least, tuple(sorted(each.each.items())), node_rules(each.template))
             for each in self.pod_sets
         )
 
@@ -140,7 +141,3 @@ def _of_one(said: Resources | None, count: int, asked: Resources, config: KueueC
     if not config.excluded_prefixes:
         return each
     return {name: amount for name, amount in each.items() if not name.startswith(config.excluded_prefixes)}
-
-
-def _where(template: PodTemplate) -> tuple[object, ...]:
-    return tuple(sorted(template.node_selector.items())), template.affinity, template.tolerations

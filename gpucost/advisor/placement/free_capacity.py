@@ -11,7 +11,7 @@ from gpucost.cluster.objects.metadata import Labels, Resources
 from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.cluster.objects.pods import Pod, PodTemplate
 from gpucost.cluster.views.gpu_units import of_node
-from gpucost.cluster.views.node_fit import PODS, lacking, matches
+from gpucost.cluster.views.node_fit import PODS, lacking, matches, node_rules, pod_kind
 from gpucost.cluster.views.overview import ClusterOverview
 
 MOST_KEPT = 256
@@ -54,12 +54,12 @@ class NodeBase:
         self._domains: dict[TopologyDomain, Sequence[TopologyDomain | None]] = {}
 
     def admits(self, template: PodTemplate) -> frozenset[int]:
-        """Nodes whose state, labels and taints admit it, whatever is free there (``node_fit.matches``)."""
-        return _kept(self._admits, where(template), lambda: frozenset(self._admitting(template)))
+        """Nodes whose state, labels and taints admit it, whatever is free there (``fit.matches``)."""
+        return _kept(self._admits, node_rules(template), lambda: frozenset(self._admitting(template)))
 
     def counts(self, template: PodTemplate) -> _Counts:
         """How many pods of it each admitting node takes, where that is any."""
-        return _kept(self._counts, _what(template), lambda: self._counted(template))
+        return _kept(self._counts, pod_kind(template), lambda: self._counted(template))
 
     def domains(self, levels: TopologyDomain) -> Sequence[TopologyDomain | None]:
         """Of each node the domain at the last of ``levels``; None where it lacks a label."""
@@ -69,7 +69,7 @@ class NodeBase:
         self, template: PodTemplate, make: Callable[[NodeBase, PodTemplate], Sequence[tuple[str, ...]]]
     ) -> Sequence[tuple[str, ...]]:
         """What ``make`` says of every node, worked out once for equal templates."""
-        return _kept(self._refusals, _what(template), lambda: make(self, template))
+        return _kept(self._refusals, pod_kind(template), lambda: make(self, template))
 
     def alike(self, template: PodTemplate) -> Iterator[tuple[int, tuple[object, ...]]]:
         """For every node, what decides whether it admits the template: nodes with equal keys give equal
@@ -334,15 +334,6 @@ UNLIMITED = 2**31 - 1
 def positive(requests: Resources) -> Resources:
     """The amounts above 0."""
     return {resource: amount for resource, amount in requests.items() if amount > 0}
-
-
-def where(template: PodTemplate) -> object:
-    """What decides which nodes admit it."""
-    return tuple(sorted(template.node_selector.items())), template.affinity, template.tolerations
-
-
-def _what(template: PodTemplate) -> object:
-    return where(template), tuple(sorted(template.requests.items()))
 
 
 def domain_of(node: Node, levels: Sequence[str]) -> TopologyDomain | None:

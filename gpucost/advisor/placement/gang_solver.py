@@ -14,7 +14,6 @@ from gpucost.advisor.placement.free_capacity import (
     FreeCapacity,
     TopologyDomain,
     positive,
-    where,
 )
 from gpucost.advisor.placement.packing import (
     MOST_STEPS,
@@ -32,6 +31,7 @@ from gpucost.advisor.placement.topology_domains import (
     candidates,
     greedy,
 )
+from gpucost.cluster.views.node_fit import node_rules
 
 MOST_POD_SETS = 64
 """Different pod sets of one gang that are evaluated together; equal ones count once."""
@@ -101,7 +101,7 @@ def order(each: PlacementDemand) -> tuple[str, ...]:
         each.name,
         f"{each.count:012}",
         requests,
-        repr(where(each.asks)),
+        repr(node_rules(each.asks)),
         repr(sorted(each.topology.items())),
     )
 
@@ -111,7 +111,7 @@ def _alike(each: PlacementDemand) -> object:
     if each.least < each.count or set(each.topology) - {"unconstrained"} or each.conflict:
         return None
     requests = tuple(sorted(positive(each.asks.requests).items()))
-    return where(each.asks), requests, each.levels, each.among
+    return node_rules(each.asks), requests, each.levels, each.among
 
 
 def level_of(each: PlacementDemand) -> tuple[int | None, bool]:

@@ -17,7 +17,7 @@ from gpucost.advisor.model.answers import (
 )
 from gpucost.advisor.model.headline import pods_named
 from gpucost.advisor.request.context import AdvisorContext
-from gpucost.advisor.suggest.patches import merge_patch, operations
+from gpucost.advisor.suggest.patches import ManifestEdit, merge_patch, operations
 from gpucost.advisor.suggest.what_if import with_samples
 from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.errors import InputError
@@ -106,7 +106,7 @@ class SuggestionCase:
     def of_manifest(
         self,
         says: str,
-        edit: Callable[[dict[str, Any]], None],
+        edit: ManifestEdit,
         caveat: str = "",
         same_work: bool = False,
         completes: bool = False,

@@ -7,7 +7,7 @@ not at all, for pods that need each other and may start in part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
@@ -21,6 +21,7 @@ from gpucost.advisor.suggest.manifest_fields import (
 )
 from gpucost.advisor.suggest.patches import (
     DocumentPath,
+    ManifestEdit,
     drop,
     get,
     put,
@@ -37,8 +38,6 @@ LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 WHOLE_GPU = "nvidia.com/gpu"
 MOST_OF_SIZE = 7
 """Candidates that one of these rules evaluates: halving finds the largest of up to 64."""
-
-SizeEdit = Callable[[dict[str, Any]], None]
 
 
 def min_counts(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
@@ -89,8 +88,8 @@ def _of_volcano(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
         yield from most_that_helps(case, 1, gang.min_member - 1, make)
 
 
-def _min_available(least: int) -> SizeEdit:
-    """Sets the job's minimum; minimums of tasks that add up to more are removed, since no pod would start."""
+def _min_available(least: int) -> ManifestEdit:
+    """With minimums of tasks that are above it, none starts: they go."""
 
     def edit(document: dict[str, Any]) -> None:
         put(document, ("spec", "minAvailable"), least)
@@ -103,7 +102,7 @@ def _min_available(least: int) -> SizeEdit:
     return edit
 
 
-def _annotation(case: SuggestionCase, key: str, value: str) -> SizeEdit:
+def _annotation(case: SuggestionCase, key: str, value: str) -> ManifestEdit:
     places = [(*at, "annotations", key) for at in metadata(case.manifest.document)]
 
     def edit(document: dict[str, Any]) -> None:
@@ -131,7 +130,7 @@ def fewer_pods(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     yield from most_that_helps(case, 1, count.amount - 1, make)
 
 
-def _fewer(case: SuggestionCase, amount: int) -> SizeEdit:
+def _fewer(case: SuggestionCase, amount: int) -> ManifestEdit:
     """With minimums that would then be above it."""
     count = largest_count(case.manifest.document, case.manifest.job.job_kind)
     assert count is not None
@@ -205,7 +204,7 @@ def _asked(case: SuggestionCase) -> list[GpuRequestField]:
     return asks if len(kinds) == 1 and len(holders) == len(asks) else []
 
 
-def _asks(asks: list[GpuRequestField], resource: str, amount: int) -> SizeEdit:
+def _asks(asks: list[GpuRequestField], resource: str, amount: int) -> ManifestEdit:
     def edit(document: dict[str, Any]) -> None:
         for each in asks:
             each.change(document, resource, amount)
@@ -275,7 +274,7 @@ def smaller_pods(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
         yield case.of_manifest(says, edit, caveat)
 
 
-def _preferred(places: list[DocumentPath]) -> Callable[[dict[str, Any]], None]:
+def _preferred(places: list[DocumentPath]) -> ManifestEdit:
     def edit(changed: dict[str, Any]) -> None:
         for each in places:
             level = get(changed, (*each, REQUIRED))
@@ -350,14 +349,14 @@ def _is_gang(job: JobObject) -> bool:
     return job.gang_size is not None and job.gang_size > 1
 
 
-def _of_job(total: int) -> Callable[[dict[str, Any]], None]:
+def _of_job(total: int) -> ManifestEdit:
     def edit(changed: dict[str, Any]) -> None:
         put(changed, ("spec", "minAvailable"), total)
 
     return edit
 
 
-def _annotated(document: Document, total: int) -> Callable[[dict[str, Any]], None]:
+def _annotated(document: Document, total: int) -> ManifestEdit:
     def edit(changed: dict[str, Any]) -> None:
         for at in metadata(document):
             put(changed, (*at, "annotations", MIN_MEMBER), str(total))
@@ -365,7 +364,7 @@ def _annotated(document: Document, total: int) -> Callable[[dict[str, Any]], Non
     return edit
 
 
-def _by_volcano(document: Document, total: int) -> Callable[[dict[str, Any]], None]:
+def _by_volcano(document: Document, total: int) -> ManifestEdit:
     def edit(changed: dict[str, Any]) -> None:
         _annotated(document, total)(changed)
         for spec in pod_specs(document):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCa
 from gpucost.advisor.suggest.manifest_fields import gpu_specs
 from gpucost.advisor.suggest.patches import (
     DocumentPath,
+    ManifestEdit,
     drop,
     get,
     put,
@@ -25,8 +26,6 @@ _OF_KUBERNETES = "node.kubernetes.io/"
 _REQUIRED: DocumentPath = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 _SOME = 3
 _INTERRUPTED = "spot nodes can be taken away at any time: it must go on from its last checkpoint"
-
-FlavorEdit = Callable[[dict[str, Any]], None]
 
 
 def tolerations(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
@@ -152,7 +151,7 @@ def _untolerated(taints: Iterable[Taint], by: Sequence[tuple[Any, ...]]) -> tupl
     )
 
 
-def _toleration_edit(case: SuggestionCase, taints: Sequence[Taint]) -> FlavorEdit:
+def _toleration_edit(case: SuggestionCase, taints: Sequence[Taint]) -> ManifestEdit:
     specs = gpu_specs(case.manifest.document, case.known.overview.catalog)
 
     def edit(document: dict[str, Any]) -> None:
@@ -175,9 +174,9 @@ def _toleration(taint: Taint) -> dict[str, str]:
     return {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
 
 
-def _steered(case: SuggestionCase, flavor: ResourceFlavor) -> FlavorEdit:
-    """Steers the job to the nodes of a flavor: its labels are added to the node selector, required affinity
-    about these labels is removed, its taints are tolerated."""
+def _steered(case: SuggestionCase, flavor: ResourceFlavor) -> ManifestEdit:
+    """To the nodes of a flavor: its labels in the node selector, required affinity that speaks of these
+    labels away, its taints tolerated."""
     specs = gpu_specs(case.manifest.document, case.known.overview.catalog)
     refusal = case.known.kueue.snapshot.mismatch
 
@@ -216,7 +215,7 @@ def _selectors(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
             yield case.of_manifest(says, edit, "these are other nodes", same_work=True)
 
 
-def _selector_edit(specs: Sequence[DocumentPath], key: str, value: str, label: str) -> FlavorEdit:
+def _selector_edit(specs: Sequence[DocumentPath], key: str, value: str, label: str) -> ManifestEdit:
     def edit(document: dict[str, Any]) -> None:
         for spec in specs:
             if get(document, (*spec, "nodeSelector", key)) == value:

@@ -6,7 +6,7 @@ the operations of a suggestion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -15,6 +15,8 @@ import yaml
 DocumentPath = tuple[str | int, ...]
 """Keys and indexes from the top of a document."""
 PatchOperation = Mapping[str, Any]
+ManifestEdit = Callable[[dict[str, Any]], None]
+"""Changes a document in place."""
 _APPEND = "-"
 _NAMES = ("name", "groupName")
 SOME = "# merge this: only what changes is shown, list entries under their names\n"

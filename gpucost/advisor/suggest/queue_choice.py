@@ -6,7 +6,7 @@ higher priority class: where the job waits for workloads that it would then pree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -16,7 +16,7 @@ from gpucost.advisor.kueue.snapshot import SnapshotQueue
 from gpucost.advisor.model.answers import SchedulingDecision
 from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase
 from gpucost.advisor.suggest.manifest_fields import metadata, pod_specs
-from gpucost.advisor.suggest.patches import DocumentPath, get, put
+from gpucost.advisor.suggest.patches import DocumentPath, ManifestEdit, get, put
 from gpucost.advisor.volcano.queues import OPEN
 from gpucost.cluster.objects.jobs import Document
 from gpucost.cluster.objects.kueue import FlavorResource
@@ -65,8 +65,8 @@ def _renamed(case: SuggestionCase, name: str, says: str, caveat: str) -> Suggest
     return case.of_manifest(says, edit(case.manifest.document, name), caveat, same_work=True)
 
 
-def kueue_queue(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
-    """Sets the queue label where a queue is named already, else at the first place that Kueue reads."""
+def kueue_queue(document: Document, name: str) -> ManifestEdit:
+    """Puts the label where a queue is named already, else where Kueue looks for it first."""
 
     def edit(changed: dict[str, Any]) -> None:
         for path in _named_at(document):
@@ -86,9 +86,8 @@ def _named_at(document: Document) -> list[DocumentPath]:
     return inner or [(*at, "labels", QUEUE_LABEL) for at in objects]
 
 
-def volcano_queue(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
-    """Sets the queue: a Volcano job and kinds of the training operator have a field for it; others an
-    annotation."""
+def volcano_queue(document: Document, name: str) -> ManifestEdit:
+    """A Volcano job and kinds of the training operator have a field for it; others an annotation."""
 
     def edit(changed: dict[str, Any]) -> None:
         if document.get("apiVersion", "").startswith("batch.volcano.sh/"):
@@ -189,7 +188,7 @@ def _caveat(found: SuggestionCandidate) -> str:
     return f"it goes before others; {who} preempted for it: only where it is that important"
 
 
-def _kueue_class(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
+def _kueue_class(document: Document, name: str) -> ManifestEdit:
     def edit(changed: dict[str, Any]) -> None:
         for at in metadata(document):
             put(changed, (*at, "labels", CLASS_LABEL), name)
@@ -197,7 +196,7 @@ def _kueue_class(document: Document, name: str) -> Callable[[dict[str, Any]], No
     return edit
 
 
-def _class(document: Document, name: str) -> Callable[[dict[str, Any]], None]:
+def _class(document: Document, name: str) -> ManifestEdit:
     """A Volcano job has a field of its own."""
 
     def edit(changed: dict[str, Any]) -> None:

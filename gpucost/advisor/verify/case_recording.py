@@ -152,12 +152,12 @@ def _step(before: ClusterState, after: ClusterState) -> _Step:
             continue
         if now.has_quota and (not then.has_quota or then.reserved_ms != now.reserved_ms):
             admitted[uid] = now
-        elif then.has_quota and not is_true(then.conditions, "Evicted") and _left(then, now):
+        elif then.has_quota and not is_true(then.conditions, "Evicted") and preemption(then, now):
             preempted[uid] = now
     return _Step(admitted, preempted)
 
 
-def _left(then: Workload, now: Workload) -> StatusCondition | None:
+def preemption(then: Workload, now: Workload) -> StatusCondition | None:
     """The Preempted condition that it got in between."""
     found = now.conditions.get("Preempted")
     is_new = found is not None and found.status is True and found != then.conditions.get("Preempted")

@@ -22,12 +22,12 @@ from itertools import islice, product
 from typing import Any
 
 from gpucost.advisor.verify.case_files import read_cases
-from gpucost.advisor.verify.case_recording import admitted_as, document
+from gpucost.advisor.verify.case_recording import admitted_as, document, preemption
 from gpucost.advisor.verify.case_schema import VERSION
 from gpucost.advisor.verify.case_writer import CaseDocument, CaseNames, CaseWriter
 from gpucost.advisor.verify.replay import ReplayReport, verify
 from gpucost.cluster.objects.kueue import ClusterQueue, Workload, WorkloadState
-from gpucost.cluster.objects.metadata import StatusCondition, is_true
+from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queue_order import is_tried, queue_timestamp_ms
@@ -181,7 +181,7 @@ class DecisionFollower:
         if then is not None and write.now is not None:
             if write.now.has_quota and (not then.has_quota or then.reserved_ms != write.now.reserved_ms):
                 self._admitted(write, state, is_alone)
-            elif then.has_quota and not is_true(then.conditions, "Evicted") and preempted(then, write.now):
+            elif then.has_quota and not is_true(then.conditions, "Evicted") and preemption(then, write.now):
                 self._preempted(write, state, is_alone)
         self._writes.append(write)
         if write.now is None:
@@ -277,13 +277,6 @@ class DecisionFollower:
 def checked(cases: list[CaseDocument]) -> ReplayReport:
     """Of cases as they were written."""
     return verify(read_cases(json.dumps(document(cases)).encode(), "recorded").cases)
-
-
-def preempted(then: Workload, now: Workload) -> StatusCondition | None:
-    """The Preempted condition that it got in between."""
-    found = now.conditions.get("Preempted")
-    is_new = found is not None and found.status is True and found != then.conditions.get("Preempted")
-    return found if is_new else None
 
 
 def _choices(count: int) -> Iterator[Sequence[bool]]:

@@ -14,7 +14,6 @@ from gpucost.advisor.placement.free_capacity import (
     FreeCapacity,
     how_many,
     positive,
-    where,
 )
 from gpucost.advisor.volcano.enqueue_action import (
     JobTurn,
@@ -28,7 +27,7 @@ from gpucost.advisor.volcano.queues import QueueRefusal, SessionQueues
 from gpucost.advisor.volcano.resource_amounts import plus
 from gpucost.advisor.volcano.session import VolcanoSession
 from gpucost.cluster.objects.pods import PodSet, PodTemplate
-from gpucost.cluster.views.node_fit import is_evaluated
+from gpucost.cluster.views.node_fit import is_evaluated, pod_kind
 
 NO_DOMAINS = HyperNodeDomains(None)
 MOST_KINDS = 100
@@ -136,16 +135,11 @@ def domains_for(gang: VolcanoGang, world: VolcanoSession) -> HyperNodeDomains:
 
 
 def is_asked(gang: VolcanoGang) -> bool:
-    """Whether the gang is tried on nodes: a tenant can write pods of thousands of kinds, with thousands of
-    rules each, and each costs a pass over every node."""
-    if len(gang.tasks) > MOST_KINDS and len({kind_of(task.template) for task in gang.tasks}) > MOST_KINDS:
+    """Whether nodes are asked for it: a tenant can write pods of thousands of kinds, with thousands of rules
+    each, and each costs a look at every node."""
+    if len(gang.tasks) > MOST_KINDS and len({pod_kind(task.template) for task in gang.tasks}) > MOST_KINDS:
         return False
     return all(is_evaluated(task.template) for task in gang.tasks)
-
-
-def kind_of(template: PodTemplate) -> object:
-    """Equal for pods that fit the same nodes."""
-    return where(template), tuple(sorted(template.requests.items()))
 
 
 def shape_of(turn: JobTurn) -> object:
@@ -155,7 +149,7 @@ def shape_of(turn: JobTurn) -> object:
         turn.least - sum(turn.ready.values()),
         tuple(sorted(gang.topology.items())),
         gang.nodes if gang.topology else (),
-        tuple((left, kind_of(task.template)) for left, task in zip(turn.left, gang.tasks, strict=True)),
+        tuple((left, pod_kind(task.template)) for left, task in zip(turn.left, gang.tasks, strict=True)),
         tuple(sorted(gang.min_task_member.items())) if gang.asks_per_task else (),
         tuple(sorted(turn.ready.items())) if gang.asks_per_task else (),
     )

@@ -15,7 +15,6 @@ from gpucost.advisor.volcano.allocation import (
     GangAttempt,
     domains_for,
     is_asked,
-    kind_of,
     place_gang,
     shape_of,
 )
@@ -32,6 +31,7 @@ from gpucost.advisor.volcano.resource_amounts import (
 from gpucost.advisor.volcano.session import SessionEntry, VolcanoSession, enter
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.pods import Pod, PodTemplate
+from gpucost.cluster.views.node_fit import pod_kind
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
 
 MOST_RIVALS = 200
@@ -240,14 +240,14 @@ class _Fits:
 
     def __init__(self, rooms: FreeCapacity, templates: Iterable[PodTemplate]) -> None:
         self._rooms = rooms
-        self._kinds = {kind_of(each): each for each in templates}
+        self._kinds = {pod_kind(each): each for each in templates}
         self._counts = {kind: rooms.counts(each) for kind, each in self._kinds.items()}
         self._totals = {kind: sum(counts.values()) for kind, counts in self._counts.items()}
 
     def may(self, turn: JobTurn) -> bool:
         needed = turn.least - sum(turn.ready.values())
         for left, task in zip(turn.left, turn.gang.tasks, strict=True):
-            needed -= min(left, self._totals[kind_of(task.template)])
+            needed -= min(left, self._totals[pod_kind(task.template)])
         return needed <= 0
 
     def changed(self, nodes: Iterable[str]) -> None:

@@ -99,7 +99,7 @@ class FreeNodes:
 
     def matching(self, template: PodTemplate) -> tuple[Node, ...]:
         """The nodes whose labels and taints admit it, in the order of the state."""
-        where = _where(template)
+        where = node_rules(template)
         found = self._matching.get(where)
         if found is None:
             found = self._matching[where] = tuple(node for node in self._nodes if matches(node, template))
@@ -109,7 +109,7 @@ class FreeNodes:
         """Whether one pod of it fits a node as nodes are now; True also where it is not evaluated."""
         if not is_evaluated(template):
             return True
-        what = _what(template)
+        what = pod_kind(template)
         if what not in self._fits:
             asked = template.requests
             self._fits[what] = any(room(node, self.free(node), asked) for node in self.matching(template))
@@ -120,7 +120,7 @@ class FreeNodes:
         among those that do not; None when there is none, and where it is not evaluated."""
         if not self._short or not is_evaluated(template):
             return None
-        what = _what(template)
+        what = pod_kind(template)
         if what not in self._would_fit:
             self._would_fit[what] = self._first_short(template)
         return self._would_fit[what]
@@ -152,12 +152,14 @@ def lacking(node: Node, published: Resources, catalog: ResourceCatalog) -> dict[
     return {key: amount for key, amount in short.items() if amount > 0}
 
 
-def _where(template: PodTemplate) -> _Where:
+def node_rules(template: PodTemplate) -> _Where:
+    """What decides which nodes admit it."""
     return tuple(sorted(template.node_selector.items())), template.affinity, template.tolerations
 
 
-def _what(template: PodTemplate) -> _What:
-    return _where(template), tuple(sorted(template.requests.items()))
+def pod_kind(template: PodTemplate) -> _What:
+    """Equal for pods that fit the same nodes."""
+    return node_rules(template), tuple(sorted(template.requests.items()))
 
 
 def _holds(term: tuple[SelectorRequirement, ...], node: Node) -> bool:

@@ -95,8 +95,7 @@ def check_int64(field: str, value: int) -> int:
     return value
 
 
-def check_milliseconds(field: str, value: int) -> int:
-    """``value``, an instant or a duration. Raises InputError below 0, and for more than 64 bits."""
+def check_ms(field: str, value: int) -> int:
     if value < 0:
         raise InputError(field, value, "milliseconds, 0 or more")
     return check_int64(field, value)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, ins
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger.db.dimensions import check_milliseconds, check_text, chunked
+from gpucost.ledger.db.dimensions import check_ms, check_text, chunked
 from gpucost.ledger.db.store_tables import NOTIFY_CONVERSATION, NOTIFY_POST
 from gpucost.notify.message import NotificationMessage, UnreadableMessage, message_from_json, message_to_json
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
@@ -70,8 +70,8 @@ def batches(
     for post in posts:
         if (post.channel, post.key) not in given:
             raise InputError("posts", f"{post.channel}, {post.key}", "posts whose conversation is given too")
-        check_milliseconds("created_ms", post.created_ms)
-        check_milliseconds("due_ms", post.due_ms)
+        check_ms("created_ms", post.created_ms)
+        check_ms("due_ms", post.due_ms)
         given[post.channel, post.key][1].append(post)
     return list(chunked(given.values(), BATCH))
 
@@ -171,7 +171,7 @@ def _checked(given: Conversation) -> Conversation:
     for name in ("posted_ms", "updated_ms", "escalated_ms", "resolved_ms"):
         value = getattr(given, name)
         if value is not None:
-            check_milliseconds(name, value)
+            check_ms(name, value)
     return replace(
         given,
         group=storable_text(given.group),
@@ -284,15 +284,13 @@ def _post(row: Row[tuple[object, ...]], message: NotificationMessage) -> NoticeD
 def claim(connection: Connection, post_id: int, now_ms: int, until_ms: int) -> bool:
     """See Ledger.claim_post."""
     mine = and_(P.id == post_id, P.state == "waiting", P.due_ms <= now_ms)
-    found = connection.execute(
-        update(NOTIFY_POST).where(mine).values(due_ms=check_milliseconds("until_ms", until_ms))
-    )
+    found = connection.execute(update(NOTIFY_POST).where(mine).values(due_ms=check_ms("until_ms", until_ms)))
     return found.rowcount == 1
 
 
 def sent(connection: Connection, post_id: int, at_ms: int, reference: str) -> None:
     """See Ledger.post_sent."""
-    values = {"state": "sent", "ended_ms": check_milliseconds("at_ms", at_ms), "trouble": ""}
+    values = {"state": "sent", "ended_ms": check_ms("at_ms", at_ms), "trouble": ""}
     connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
     if reference:
         own = select(P.channel, P.key).where(P.id == post_id)
@@ -305,7 +303,7 @@ def sent(connection: Connection, post_id: int, at_ms: int, reference: str) -> No
 def failed(connection: Connection, post_id: int, due_ms: int, trouble: str) -> None:
     """See Ledger.post_failed."""
     values = {
-        "due_ms": check_milliseconds("due_ms", due_ms),
+        "due_ms": check_ms("due_ms", due_ms),
         "trouble": _trouble(trouble),
         "tries": P.tries + 1,
     }
@@ -326,7 +324,7 @@ def bury(connection: Connection, channels: Collection[str], at_ms: int) -> int:
 
 
 def _buried(at_ms: int, trouble: str) -> dict[str, object]:
-    return {"state": "dead", "ended_ms": check_milliseconds("at_ms", at_ms), "trouble": _trouble(trouble)}
+    return {"state": "dead", "ended_ms": check_ms("at_ms", at_ms), "trouble": _trouble(trouble)}
 
 
 def dead_posts(connection: Connection, most: int) -> tuple[DeadDelivery, ...]:
@@ -352,7 +350,7 @@ def count_dead(connection: Connection) -> dict[str, int]:
 
 def revive(connection: Connection, post_id: int, now_ms: int) -> bool:
     """See Ledger.revive_post."""
-    now_ms = check_milliseconds("now_ms", now_ms)
+    now_ms = check_ms("now_ms", now_ms)
     values = {"state": "waiting", "ended_ms": None, "since_ms": now_ms, "due_ms": now_ms, "tries": 0}
     statement = update(NOTIFY_POST).where(P.id == post_id, P.state == "dead").values(values)
     return connection.execute(statement).rowcount == 1

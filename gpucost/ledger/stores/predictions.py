@@ -15,7 +15,7 @@ from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS
 from gpucost.ledger.db.dimensions import (
-    check_milliseconds,
+    check_ms,
     check_text,
     chunked,
     insert_new,
@@ -92,7 +92,7 @@ def score(
             .values({name: bindparam("at_ms")})
         )
         for uid, at_ms in sorted(found.items()):
-            at_ms = check_milliseconds(name, at_ms)
+            at_ms = check_ms(name, at_ms)
             changed += connection.execute(statement, {"uid": uid, "at_ms": at_ms}).rowcount
     return changed
 
@@ -117,7 +117,7 @@ def _checked(given: WaitPrediction) -> WaitPrediction:
     for name in _NUMBERS:
         value = getattr(given, name)
         if value is not None:
-            check_milliseconds(name, value)
+            check_ms(name, value)
     return replace(
         given,
         namespace=storable_text(given.namespace),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import isfinite
 from typing import Protocol, TypeAlias
 
@@ -163,6 +163,12 @@ def by_labels(runs: Iterable[GaugeRun], labels: Sequence[str]) -> dict[tuple[str
 
 def values_of(run: GaugeRun, labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(run.labels.get(label, "") for label in labels)
+
+
+def equal_steps(window: Window, step_ms: int) -> Iterator[list[Window]]:
+    """The window in steps, together while their lengths are equal: one query for each list."""
+    for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
+        yield list(group)
 
 
 def _range_ms(every_ms: int) -> int:

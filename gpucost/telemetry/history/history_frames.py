@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -46,7 +45,7 @@ from gpucost.telemetry.evidence.counter_increase import (
     levels,
 )
 from gpucost.telemetry.evidence.frame_rows import frame_of
-from gpucost.telemetry.evidence.gauge_runs import Floats, StateReader
+from gpucost.telemetry.evidence.gauge_runs import Floats, StateReader, equal_steps
 from gpucost.telemetry.history.gpu_health import read_health
 from gpucost.telemetry.history.queue_quotas import read_quotas
 from gpucost.telemetry.history.serving import read_serving
@@ -73,7 +72,7 @@ _DEVICE = tuple(PLACE.index(label) for label in DEVICE_LABELS)
 
 def read_activity(reader: ClusterReader, window: Window) -> pd.DataFrame:
     """Rows of frames.ACTIVITY. Steps are aligned to the epoch, and cut at the window's edges."""
-    groups = _equal_steps(window, reader.settings.activity_step_ms)
+    groups = equal_steps(window, reader.settings.activity_step_ms)
     parts = [part for steps in groups if len(part := _read_steps(reader, steps))]
     return conform(pd.concat(parts, ignore_index=True), ACTIVITY) if parts else empty_frame(ACTIVITY)
 
@@ -105,11 +104,6 @@ def _read_steps(reader: ClusterReader, steps: list[Window]) -> pd.DataFrame:
 def _gpu(key: CounterKey) -> str:
     _, _, uuid, instance = key
     return f"{uuid}/{instance}" if instance else uuid
-
-
-def _equal_steps(window: Window, step_ms: int) -> Iterator[list[Window]]:
-    for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
-        yield list(group)
 
 
 NEEDED: Mapping[str, FrameSpec] = {

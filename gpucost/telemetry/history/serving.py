@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from gpucost.contract.frames import SERVING
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of
+from gpucost.telemetry.evidence.gauge_runs import equal_steps
 from gpucost.telemetry.prometheus.cluster_reader import (
     ClusterReader,
     own_label,
@@ -56,7 +56,7 @@ def read_serving(reader: ClusterReader, window: Window, allocations: pd.DataFram
     for counter in reader.settings.serving:
         if counter.metric in present:
             names = workloads if counter.by == "workload" else pods
-            for steps in _equal_steps(window, reader.settings.activity_step_ms):
+            for steps in equal_steps(window, reader.settings.activity_step_ms):
                 rows += _rises(reader, counter, steps, names)
     return frame_of(SERVING, rows)
 
@@ -80,11 +80,6 @@ def _present(reader: ClusterReader, window: Window, namespaces: Sequence[str]) -
     step = max(1, window.length_ms // _LOOKS)
     found = reader.matrix(every, window.start_ms, window.end_ms, step)
     return frozenset(series["metric"].get("__name__", "") for series in found)
-
-
-def _equal_steps(window: Window, step_ms: int) -> Iterator[list[Window]]:
-    for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
-        yield list(group)
 
 
 def _rises(

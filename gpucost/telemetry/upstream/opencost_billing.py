@@ -63,6 +63,7 @@ from gpucost.telemetry.prometheus.promql import (
     where_any,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries
+from gpucost.telemetry.upstream.opencost_prices import node_of
 
 _POD = ("namespace", "pod")
 _CONTAINER = ("namespace", "pod", "container", "node")
@@ -236,8 +237,8 @@ def _nodes(looks: _Looks) -> list[BilledNode]:
     # A node that came back under its name is another node to OpenCost if its provider's id changed.
     there = by("group", (*with_renamed(NODE_LABELS), "provider_id"), select(NODE_TOTAL))
     for series, start, end in looks.first_and_last(there):
-        seen[_node(series)] = seen.get(_node(series), 0) + end - start
-    # Where no sample fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
+        seen[node_of(series)] = seen.get(node_of(series), 0) + end - start
+    # Where no look fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
     return [
         BilledNode(node, gpu.get(node), total.get(node), count.get(node), seen.get(node, HOUR_MS))
         for node in sorted({*gpu, *total} - {""})
@@ -248,12 +249,8 @@ def _by_node(result: Sequence[ResultSeries]) -> dict[str, float]:
     """One value per node; of several series of a node their mean, as OpenCost takes it."""
     found: dict[str, list[float]] = {}
     for series, value in _valued(result):
-        found.setdefault(_node(series), []).append(value)
+        found.setdefault(node_of(series), []).append(value)
     return {node: fmean(values) for node, values in found.items()}
-
-
-def _node(series: ResultSeries) -> str:
-    return next(filter(None, (own_label(series, label) for label in NODE_LABELS)), "")
 
 
 def _labels(series: ResultSeries) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def _slots(
     found: dict[str, dict[int, _Slot]] = {}
     believed = _believed(least.values())
     for labels in sorted(least.keys() & most.keys()):
-        node = _node(least[labels])
+        node = node_of(least[labels])
         highest = dict(zip(*points(most[labels]), strict=True))
         for at, value in zip(*points(least[labels]), strict=True):
             slot = at + 1 - step_ms
@@ -99,7 +99,7 @@ def _believed(every: Iterable[ResultSeries]) -> Mapping[int, str]:
     nodes: dict[int, dict[str, set[str]]] = {}
     for series in every:
         for at in points(series)[0]:
-            nodes.setdefault(at, {}).setdefault(_job(series), set()).add(_node(series))
+            nodes.setdefault(at, {}).setdefault(_job(series), set()).add(node_of(series))
     return {at: max(jobs, key=lambda job: (len(jobs[job]), job)) for at, jobs in nodes.items()}
 
 
@@ -171,7 +171,7 @@ def _clipped(step: PriceStep, window: Window) -> PriceStep:
     return PriceStep(max(step.start_ms, window.start_ms), min(step.end_ms, window.end_ms), step.value)
 
 
-def _node(series: ResultSeries) -> str:
+def node_of(series: ResultSeries) -> str:
     return next(filter(None, (own_label(series, label) for label in NODE_LABELS)), "")
 
 

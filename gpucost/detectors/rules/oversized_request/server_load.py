@@ -220,7 +220,7 @@ def _slice(
     peak, memory = float(load.sm[at]), float(load.memory.max())
     total = float(search.table.activity.values["memory_total_bytes"][load.rows].min())
     (model,), basis = models, search.facts.history.basis
-    least = peak / settings.peak_room * (load.busier or 1.0)
+    least = _least(load, peak, settings)
     for held in (memory, 0.0):
         fit = smallest_fit(model, total, held, least, settings.memory_room, basis)
         if fit is not None:
@@ -228,6 +228,11 @@ def _slice(
             yield ServerNeed(
                 ServerPart.SLICE, 1, 1, saved, peak, int(load.start[at]), memory, fit, only_memory=held == 0.0
             )
+
+
+def _least(load: ServerLoad, peak: float, settings: OversizedRequestSettings) -> float:
+    """What the busiest hour takes, with the room that is kept."""
+    return peak / settings.peak_room * (load.busier or 1.0)
 
 
 def _gpus(load: ServerLoad, has: int, settings: OversizedRequestSettings) -> Iterator[ServerNeed]:
@@ -238,7 +243,7 @@ def _gpus(load: ServerLoad, has: int, settings: OversizedRequestSettings) -> Ite
     total = float(table.activity.values["memory_total_bytes"][load.rows].min())
     for only_memory in (False, True):
         holds = 0.0 if only_memory else memory / (total * settings.memory_room)
-        least = max(sm[at] / settings.peak_room * (load.busier or 1.0), holds) - _ROUNDING
+        least = max(_least(load, sm[at], settings), holds) - _ROUNDING
         needs = next((count for count in range(1, has) if has % count == 0 and count >= least), has)
         if needs < has:
             saved: Floats = np.full(len(load.rows), 1 - needs / has)
