@@ -146,10 +146,10 @@ def test_many_may_open_a_new_ledger_at_once(ledger_url: str) -> None:
 
 _MIGRATES = """
 import sys
-from gpucost.ledger.db.database import Database
+from gpucost.ledger.db.database import LedgerDatabase
 print("ready", flush=True)
 sys.stdin.readline()
-Database.open(sys.argv[1], 60_000).close()
+LedgerDatabase.open(sys.argv[1], 60_000).close()
 """
 
 

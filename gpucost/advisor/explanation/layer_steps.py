@@ -392,7 +392,7 @@ def _of_gates(found: ExistingJob) -> LayerAnswer | None:
             ADMISSION_GATE,
             "Kueue takes it away when it lets the pod in",
         )
-        for pod in held[:_MOST_PODS]
+        for pod in held[:MOST_PODS]
     )
     one, they = ("pod waits", "it names") if len(held) == 1 else ("pods wait", "they name")
     named = f"queue {found.queue}" if found.queue else "no queue"

@@ -45,7 +45,7 @@ class ServerCredential:
 
 @dataclass(frozen=True)
 class ServerTarget:
-    """A server. Without a credential nobody says who asks, which a server on loopback may allow."""
+    """A server. Without a credential requests are anonymous, which a server on loopback may allow."""
 
     url: str
     credential: ServerCredential | None = None
