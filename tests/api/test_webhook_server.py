@@ -315,14 +315,14 @@ def test_a_listener_that_dies_is_started_again(caplog: pytest.LogCaptureFixture)
 
 _SERVICE = """
 import socket, threading
-from gpucost.api.webhook.adviser import Adviser
+from gpucost.api.webhook.adviser import AdmissionAdviser
 from gpucost.api.webhook.supervisor import WebhookProcess
 from tests.kube.pki import make_pki
 from tests.api.advisor_worlds import TOKEN, advising
 
 found = advising()
 with socket.create_server(("127.0.0.1", 0)) as listener:
-    process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8)
+    process = WebhookProcess(listener, AdmissionAdviser(found), found.status, TOKEN, 5_000, 8)
     process.start()
     while process._process is None:
         pass

@@ -288,7 +288,9 @@ def test_no_number_is_cut(columns: int, filled: Run, monkeypatch: pytest.MonkeyP
     from rich.console import Console
 
     for module in ("reports", "prices"):
-        monkeypatch.setattr(f"gpucost.cli.{module}.stdout", lambda: Console(width=columns, highlight=False))
+        monkeypatch.setattr(
+            f"gpucost.cli.commands.{module}.stdout", lambda: Console(width=columns, highlight=False)
+        )
     job = filled("job", "job-train").stdout
     assert "2.50 USD/h = 80" in " ".join(job.split())
     assert "on 1 node" in job

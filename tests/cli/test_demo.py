@@ -258,4 +258,6 @@ api: {{port: 0, auth: "off"}}
     assert "the source does not answer" in said
 
 
-_IMPATIENT = "from gpucost.cli import main, serve; serve._GRACE_S = 1; main()"
+_IMPATIENT = (
+    "from gpucost.cli import main; from gpucost.cli.commands import serve; serve._GRACE_S = 1; main()"
+)
