@@ -52,9 +52,9 @@ class RecordingClient(PrometheusClient):
         super().__init__(url)
         self.asked: list[tuple[str, dict[str, str]]] = []
 
-    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
         self.asked.append((path, dict(form or {})))
-        return super()._send(path, form, timeout)
+        return super()._send(path, form)
 
 
 def report(client: RecordingClient, window: Window) -> dict[str, float]:

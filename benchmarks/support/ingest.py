@@ -46,10 +46,10 @@ class RecordingClient(PrometheusClient):
 
     asked: list[tuple[str, Mapping[str, Any]]]
 
-    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
         if form is not None:  # else it asks for the targets, which is no query
             self.asked.append((path, dict(form)))
-        return super()._send(path, form, timeout)
+        return super()._send(path, form)
 
 
 def main(

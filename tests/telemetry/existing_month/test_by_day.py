@@ -54,9 +54,9 @@ class AskedClient(PrometheusClient):
         super().__init__(url)
         self.asked: list[str] = []
 
-    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
         self.asked.append(json.dumps([path, dict(form or {})], sort_keys=True))
-        return super()._send(path, form, timeout)
+        return super()._send(path, form)
 
 
 @pytest.fixture(scope="module")
