@@ -6,6 +6,7 @@ import gc
 import itertools
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,10 @@ from tests.support.scheduling import ByFile, in_order
 from tests.support.skipped import skipped_line
 
 _NUMBERS = itertools.count()
+
+# A shell that runs the tests in the background has SIGINT ignored, and so would the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a developer's machine every run tries other examples; in CI the same ones, so that a change is what
 # turns it red. No deadlines: tests never assert a time.

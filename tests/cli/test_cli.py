@@ -287,10 +287,13 @@ def test_the_argument_parser_speaks_plainly(filled: Run, monkeypatch: pytest.Mon
 def test_no_number_is_cut(columns: int, filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
+    from gpucost.cli.terminal.output import stdout
+
+    def narrow(*, whole: bool = False) -> Console:
+        return stdout(whole=True) if whole else Console(width=columns, highlight=False)
+
     for module in ("reports", "prices"):
-        monkeypatch.setattr(
-            f"gpucost.cli.commands.{module}.stdout", lambda: Console(width=columns, highlight=False)
-        )
+        monkeypatch.setattr(f"gpucost.cli.commands.{module}.stdout", narrow)
     job = filled("job", "job-train").stdout
     assert "2.50 USD/h = 80" in " ".join(job.split())
     assert "on 1 node" in job
