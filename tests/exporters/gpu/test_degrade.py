@@ -13,6 +13,7 @@ from gpucost.contract.gpu_metrics import GpuMeasure
 from gpucost_gpu_exporter.metric_families import ExporterSnapshot
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal
+from tests.support.gpu_accounts import differences
 from tests.support.gpu_node import SECOND, START_MS, GpuNode, build_double, gpu_node, of, uid_of
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
 
@@ -110,7 +111,7 @@ class TestDriver:
         assert of(back, "energy_joules", pod="train") > energy + 300 * 25
         assert gpu(back, GpuMeasure.OBSERVED) == pytest.approx(51, abs=0.01)
         assert list(series(node, "gpucost_gpu_driver_epoch").values()) == [1, 1]
-        assert not list(back.accounts.differences())
+        assert not list(differences(back.accounts))
 
     @pytest.mark.fault(1)
     def test_the_time_of_what_is_missing_stands_still_while_it_lasts(self, node: GpuNode) -> None:
@@ -175,7 +176,7 @@ class TestLostBoard:
         assert lacks(back) == {}
         assert of(back, "held_seconds", pod="train") == 20
         assert of(back, "busy_seconds", pod="train") == pytest.approx(2 + 2.5, abs=0.6)
-        assert not list(back.accounts.differences())
+        assert not list(differences(back.accounts))
 
     @pytest.mark.trap(14, 32)
     def test_the_xid_that_came_with_it_is_counted(self, node: GpuNode) -> None:
@@ -233,7 +234,7 @@ class TestKubelet:
         back = node.ticks(20, BUSY)
         assert ("", "kubelet", "no_socket") not in lacks(back)
         assert of(back, "held_seconds", pod="train") == pytest.approx(held + 20, abs=6)
-        assert not list(back.accounts.differences())
+        assert not list(differences(back.accounts))
 
     def test_it_never_answered(self, node: GpuNode) -> None:
         node.kubelet.fails["List"] = grpc.StatusCode.UNAVAILABLE

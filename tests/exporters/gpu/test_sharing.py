@@ -10,6 +10,7 @@ import pytest
 from gpucost.contract.gpu_metrics import GpuMeasure
 from gpucost_gpu_exporter.metric_families import ExporterSnapshot
 from gpucost_gpu_exporter.model.holdings import DeviceKey, PodRef
+from tests.support.gpu_accounts import differences
 from tests.support.gpu_node import SECOND, START_MS, GpuNode, build_double, gpu_node, of, uid_of
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeComputeInstance, FakeInstance
 
@@ -71,7 +72,7 @@ class TestReplicas:
         assert of(found, "held_seconds", holder="__unallocated__") == 5
         assert of(found, "sm_active_seconds") == pytest.approx(8)
         assert of(found, "busy_seconds", method="weighted") == 10
-        assert not list(found.accounts.differences())
+        assert not list(differences(found.accounts))
 
     @pytest.mark.trap(24)
     def test_an_idle_holder_still_holds(self, node: GpuNode) -> None:
@@ -179,7 +180,7 @@ class TestPodsThatComeAndGo:
         [present] = shown(node, "gpucost_gpu_present_seconds_total").values()
         held = sum(shown(node, "gpucost_pod_gpu_held_seconds_total").values())
         assert held + 10 == present == 612
-        assert not list(found.accounts.differences())
+        assert not list(differences(found.accounts))
 
     @pytest.mark.trap(19)
     def test_a_pod_that_pulls_its_image_holds_the_gpu(self, node: GpuNode) -> None:
@@ -226,7 +227,7 @@ class TestMig:
         assert of(found, "busy_seconds", pod="stays") == pytest.approx(29 * 3 / 7, abs=0.9)
         assert of(found, "busy_seconds", pod="comes") == pytest.approx(4, abs=0.3)
         assert DeviceKey(GPU, "2") not in {device.key for board in found.boards for device in board.devices}
-        assert not list(found.accounts.differences())
+        assert not list(differences(found.accounts))
 
     @pytest.mark.trap(12)
     def test_a_slice_destroyed_and_made_again_under_the_same_ids(self, tmp_path: Path, library: Path) -> None:
@@ -281,7 +282,7 @@ class TestRestart:
         assert of(found, "sm_observed_seconds", pod="train") <= 15
         since = found.accounts.pods[PodRef("team", "train", uid_of("train"))].since_ms
         assert since == before.accounts.pods[PodRef("team", "train", uid_of("train"))].since_ms
-        assert not list(found.accounts.differences())
+        assert not list(differences(found.accounts))
 
     @pytest.mark.trap(27)
     @pytest.mark.fault(6)
@@ -351,7 +352,7 @@ class TestRestart:
         assert of(found, "held_seconds") == of(found, "held_seconds", pod="train") == 14
         assert of(found, "energy_joules") == pytest.approx(14 * 300, abs=1)
         assert found.accounts.gpus[DeviceKey(GPU)][GpuMeasure.OBSERVED] <= 14 * SECOND
-        assert not list(found.accounts.differences())
+        assert not list(differences(found.accounts))
 
     @pytest.mark.trap(13, 27)
     def test_the_driver_is_reloaded_meanwhile(self, node: GpuNode) -> None:
