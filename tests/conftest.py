@@ -23,7 +23,7 @@ from tests.support.skipped import skipped_line
 
 _NUMBERS = itertools.count()
 
-# A shell that runs the tests in the background ignores SIGINT, and so would the programs that tests start.
+# A shell that runs the tests in the background has SIGINT ignored, as would the programs that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

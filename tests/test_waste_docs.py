@@ -14,7 +14,7 @@ from gpucost.attribution.waste import waste_parts
 from gpucost.contract.queue_metrics import NodeAdmission
 from gpucost.detectors.engine.evaluation import evaluate
 from gpucost.detectors.rule_settings import RuleSettings
-from gpucost.domain.buckets import REST, Bucket, Waste
+from gpucost.domain.buckets import WASTE_WHEN_UNCLAIMED, Bucket, Waste
 from gpucost.domain.time import HOUR_MS
 from gpucost.ledger.db.digest import waste_digest
 from tests.attribution.test_waste import attributed
@@ -44,11 +44,11 @@ def divided(world: World) -> tuple[dict[Waste, tuple[int, int]], dict[str, list[
     parts = waste_parts(found, evaluate(world.facts(), RuleSettings()).pieces, world.frames().activity)
     sums: dict[Waste, list[int]] = defaultdict(lambda: [0, 0])
     for bucket, board_ms, nano in zip(lines["bucket"], lines["board_ms"], lines["nano"], strict=True):
-        rest = REST[Bucket(bucket)]
+        rest = WASTE_WHEN_UNCLAIMED[Bucket(bucket)]
         sums[rest] = [sums[rest][0] + int(board_ms), sums[rest][1] + int(nano)]
     idle: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for line, name, board_ms, nano in zip(*(parts[name] for name in parts), strict=True):
-        rest, waste = REST[Bucket(lines["bucket"].iloc[line])], Waste(name)
+        rest, waste = WASTE_WHEN_UNCLAIMED[Bucket(lines["bucket"].iloc[line])], Waste(name)
         for bucket, sign in ((waste, 1), (rest, -1)):
             sums[bucket] = [sums[bucket][0] + sign * int(board_ms), sums[bucket][1] + sign * int(nano)]
         if waste is Waste.IDLE:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from alerts.cases.helpers import always, samples
 from alerts.rules import thresholds as t
-from alerts.rules.findings import SAID
+from alerts.rules.findings import PATTERN_ALERT_TEXTS
 from alerts.rules.model import AlertCase, ExpectedAlert
 
 _JOB = "gpucost-job?var-cluster=prod&var-namespace={}&var-job={}"
@@ -12,69 +14,83 @@ _QUEUES = "gpucost-queues?var-cluster=prod&var-queue="
 _NODES = "gpucost-nodes?var-cluster=prod&var-node="
 _FLEET = "gpucost-fleet?var-cluster=prod"
 
-# pattern: finding's severity, alert's, variant, team, namespace, kind, name, first sentence, dashboard
-_SEEN = {
-    "idle_allocation": (
+
+class _ExampleFinding(NamedTuple):
+    """A finding of a pattern, and what its alert says."""
+
+    severity: str
+    alert_severity: str
+    variant: str
+    team: str
+    namespace: str
+    kind: str
+    name: str
+    first_sentence: str
+    dashboard: str
+
+
+_EXAMPLE_FINDINGS = {
+    "idle_allocation": _ExampleFinding(
         *("high", "warning", "whole", "vision", "lab", "job", "segment"),
         "job lab/segment of team vision in cluster prod holds GPUs on which nothing runs (whole).",
         _JOB.format("lab", "segment"),
     ),
-    "oversized_request": (
+    "oversized_request": _ExampleFinding(
         *("medium", "warning", "fits_smaller", "nlp", "nlp", "job", "tune a&b"),
         "job nlp/tune a&b of team nlp in cluster prod holds more GPU than its work has use for "
         "(fits_smaller).",
         _JOB.format("nlp", "tune+a%26b"),
     ),
-    "fragmentation": (
+    "fragmentation": _ExampleFinding(
         *("critical", "critical", "blocked", "vision", "lab", "job", "big"),
         "job lab/big of team vision in cluster prod is where free GPUs lie in the wrong places (blocked).",
         _JOB.format("lab", "big"),
     ),
-    "gang_stall": (
+    "gang_stall": _ExampleFinding(
         *("high", "warning", "partial", "nlp", "nlp", "job", "pretrain"),
         "job nlp/pretrain of team nlp in cluster prod holds GPUs while it waits for members that do not "
         "run (partial).",
         _JOB.format("nlp", "pretrain"),
     ),
-    "monopoly": (
+    "monopoly": _ExampleFinding(
         *("info", "info", "tenant", "", "", "queue", "llm"),
         "queue llm in cluster prod has far more than its part of the GPUs while others wait (tenant).",
         _QUEUES + "llm",
     ),
-    "quota_starvation": (
+    "quota_starvation": _ExampleFinding(
         *("high", "warning", "starved", "", "", "queue", "vision"),
         "queue vision in cluster prod waits for quota beside free GPUs that would fit its work (starved).",
         _QUEUES + "vision",
     ),
-    "not_advertised": (
+    "not_advertised": _ExampleFinding(
         *("critical", "critical", "none", "", "", "node", "gpu-04"),
         "node gpu-04 in cluster prod is Ready and does not offer all the GPUs that it has (none).",
         _NODES + "gpu-04",
     ),
-    "reserved_unused": (
+    "reserved_unused": _ExampleFinding(
         *("info", "info", "unused", "", "", "queue", "speech"),
         "queue speech in cluster prod has quota that it hardly ever uses and nobody borrows (unused).",
         _QUEUES + "speech",
     ),
-    "preemption_waste": (
+    "preemption_waste": _ExampleFinding(
         *("low", "info", "below_threshold", "", "", "cluster", "prod"),
         "cluster prod loses work that was stopped and has to be done again (below_threshold).",
         _FLEET,
     ),
-    "cpu_only_pods": (
+    "cpu_only_pods": _ExampleFinding(
         *("info", "info", "blocked", "", "", "node", "gpu-05"),
         "node gpu-05 in cluster prod has free GPUs that pods without GPUs leave no CPU or memory for "
         "(blocked).",
         _NODES + "gpu-05",
     ),
-    "topology_spread": (
+    "topology_spread": _ExampleFinding(
         *("info", "info", "spread", "nlp", "nlp", "job", "pretrain"),
         "job nlp/pretrain of team nlp in cluster prod is spread over more zones, racks or NVLink domains "
         "than it needs "
         "(spread).",
         _JOB.format("nlp", "pretrain"),
     ),
-    "unhealthy_allocated": (
+    "unhealthy_allocated": _ExampleFinding(
         *("medium", "warning", "xid", "", "", "node", "gpu-06"),
         "node gpu-06 in cluster prod has a broken GPU that a pod still holds (xid).",
         _NODES + "gpu-06",
@@ -84,37 +100,39 @@ _UP = {"gpucost_ledger_up": always()}
 
 
 def _series(metric: str, pattern: str, severity: str, finding: int, more: str = "") -> str:
-    _, _, variant, team, namespace, kind, name, _, _ = _SEEN[pattern]
+    about = _EXAMPLE_FINDINGS[pattern]
     pairs = (
-        f'gpu_cluster="prod", pattern="{pattern}", variant="{variant}", severity="{severity}", '
-        f'owner_team="{team}", '
-        f'namespace="{namespace}", subject_kind="{kind}", subject_name="{name}", finding="{finding}", '
+        f'gpu_cluster="prod", pattern="{pattern}", variant="{about.variant}", severity="{severity}", '
+        f'owner_team="{about.team}", namespace="{about.namespace}", '
+        f'subject_kind="{about.kind}", subject_name="{about.name}", finding="{finding}", '
         f'cluster="central"'
     )
     return f"{metric}{{{pairs}{more}}}"
 
 
 def _firing(pattern: str, severity: str, alert_severity: str, finding: int, money: str) -> ExpectedAlert:
-    _, _, variant, team, namespace, kind, name, said, dashboard = _SEEN[pattern]
+    about = _EXAMPLE_FINDINGS[pattern]
     labels = {
         "severity": alert_severity,
         "finding_severity": severity,
         "cluster": "prod",
         "pattern": pattern,
-        "variant": variant,
-        "subject_kind": kind,
-        "subject_name": name,
+        "variant": about.variant,
+        "subject_kind": about.kind,
+        "subject_name": about.name,
         "finding": str(finding),
-        **({"team": team} if team else {}),
-        **({"namespace": namespace} if namespace else {}),
+        **({"team": about.team} if about.team else {}),
+        **({"namespace": about.namespace} if about.namespace else {}),
     }
-    return ExpectedAlert(labels, f"{said}{money} What to change: gpucost findings show {finding}", dashboard)
+    summary = f"{about.first_sentence}{money} What to change: gpucost findings show {finding}"
+    return ExpectedAlert(labels, summary, about.dashboard)
 
 
 def _seen() -> list[AlertCase]:
     cases = []
-    for number, said in enumerate(SAID, start=1):
-        severity, alert_severity, *_ = _SEEN[said.pattern.value]
+    for number, said in enumerate(PATTERN_ALERT_TEXTS, start=1):
+        about = _EXAMPLE_FINDINGS[said.pattern.value]
+        severity, alert_severity = about.severity, about.alert_severity
         active = _series("gpucost_finding_active", said.pattern.value, severity, number)
         wasted = _series("gpucost_finding_wasted_per_hour_usd", said.pattern.value, severity, number)
         firing = _firing(

@@ -92,7 +92,7 @@ class PatternText:
         )
 
 
-SAID = (
+PATTERN_ALERT_TEXTS = (
     PatternText(
         WastePattern.IDLE_ALLOCATION, "GPUs are held and do nothing.", "holds GPUs on which nothing runs"
     ),
@@ -161,6 +161,6 @@ GROUP = RuleGroup(
             WASTED_LAST,
             last_known(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
         ),
-        *(said.alert() for said in SAID),
+        *(said.alert() for said in PATTERN_ALERT_TEXTS),
     ),
 )

@@ -25,9 +25,9 @@ from gpucost.advisor.model.answers import WaitRange
 from gpucost.advisor.wait.forecast_skill import PastWait, WaitSkill
 from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
-    QueueScene,
     SimulatedRun,
     WaitSampling,
+    WaitSimulationInput,
     simulate,
 )
 from gpucost.domain.time import DAY_MS, SECOND_MS
@@ -117,7 +117,7 @@ class QueuedMonth:
                 found[row] = wait.simulated
         return found
 
-    def _scene(self, row: int) -> QueueScene:
+    def _scene(self, row: int) -> WaitSimulationInput:
         jobs = self.jobs.iloc[: row + 1]
         now = int(jobs["submit"].iloc[-1])
         start, own = self.start[: row + 1], (jobs["vc"] == jobs["vc"].iloc[-1]).to_numpy()
@@ -130,7 +130,7 @@ class QueuedMonth:
 
         held = {str(each): self.places[each] for each in running.tolist()}
         asks = [FifoJob(str(each), int(gpus[each])) for each in queue.tolist()]
-        return QueueScene(
+        return WaitSimulationInput(
             str(row),
             [run_of(each, now - int(start[each])) for each in running.tolist()],
             [run_of(each) for each in queue.tolist()],

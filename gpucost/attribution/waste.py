@@ -2,10 +2,10 @@
 
 Detectors say which stretches of held or free time were wasted (WASTE_PIECES). Here they are applied to the
 lines: a line's parts are whole milliseconds and nano-units that add up to the line, whatever the pieces say.
-What no piece claims is the line's rest (domain.buckets.REST), except for held time that was not observed:
-that is unknown. What counts is what detectors could observe, GPU by GPU and step by step (frames.ACTIVITY):
-an hourly sum cannot tell idle from busy time. Observation is taken to be spread evenly over the time that was
-neither idle nor oversized, since those two are known only where the time was observed.
+What no piece claims is the line's rest (domain.buckets.WASTE_WHEN_UNCLAIMED), except for held time that was
+not observed: that is unknown. What counts is what detectors could observe, GPU by GPU and step by step
+(frames.ACTIVITY): an hourly sum cannot tell idle from busy time. Observation is taken to be spread evenly
+over the time that was neither idle nor oversized, since those two are known only where the time was observed.
 """
 
 from __future__ import annotations

@@ -362,7 +362,7 @@ class MonopolySettings(DetectorSettings):
     cluster is there for them. None by default."""
 
 
-MODELS: Mapping[WastePattern, type[DetectorSettings]] = {
+SETTINGS_BY_PATTERN: Mapping[WastePattern, type[DetectorSettings]] = {
     WastePattern.NOT_ADVERTISED: NotAdvertisedSettings,
     WastePattern.UNHEALTHY_ALLOCATED: UnhealthyAllocatedSettings,
     WastePattern.GANG_STALL: GangStallSettings,
@@ -387,13 +387,13 @@ class RuleSettings:
 
     def of(self, pattern: WastePattern) -> ScopedSettings[Any]:
         found = self.given.get(pattern)
-        return ScopedSettings(MODELS[pattern]()) if found is None else found
+        return ScopedSettings(SETTINGS_BY_PATTERN[pattern]()) if found is None else found
 
     def only(self, patterns: Collection[WastePattern]) -> RuleSettings:
         """These settings with every other rule switched off."""
         return RuleSettings(
             {
                 pattern: self.of(pattern) if pattern in patterns else ScopedSettings(model(enabled=False))
-                for pattern, model in MODELS.items()
+                for pattern, model in SETTINGS_BY_PATTERN.items()
             }
         )

@@ -77,7 +77,7 @@ class Waste(StrEnum):
 
 ORDER = {waste: rank for rank, waste in enumerate(Waste)}
 
-REST: dict[Bucket, Waste] = {
+WASTE_WHEN_UNCLAIMED: dict[Bucket, Waste] = {
     Bucket.HELD: Waste.PRODUCTIVE,
     Bucket.UNALLOCATED: Waste.NO_DEMAND,
     Bucket.UNAVAILABLE: Waste.UNAVAILABLE,

@@ -10,9 +10,9 @@ from gpucost.advisor.advise import advise
 from gpucost.advisor.model.answers import WaitEstimate
 from gpucost.advisor.wait.run_times import NO_HISTORY
 from gpucost.advisor.wait.simulation import (
-    QueueScene,
     SimulatedRun,
     WaitSampling,
+    WaitSimulationInput,
     simulate,
 )
 from tests.advisor import suggesting, worlds
@@ -21,11 +21,11 @@ from tests.support.waits.fifo import FifoJob, fifo
 SAMPLING = WaitSampling(20, 10_000_000, seed=1)
 
 
-def scene() -> QueueScene:
+def scene() -> WaitSimulationInput:
     running = [SimulatedRun(f"r{at}", "t", "n", 1, 60_000 * (at + 1)) for at in range(2)]
     held = {each.id: ((at, 1),) for at, each in enumerate(running)}
     waiting = [SimulatedRun("asked", "t", "n", 1)]
-    return QueueScene("asked", running, waiting, fifo(2, 1, held, [FifoJob("asked", 1)]))
+    return WaitSimulationInput("asked", running, waiting, fifo(2, 1, held, [FifoJob("asked", 1)]))
 
 
 def after(looks: int) -> Callable[[], bool]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpucost.advisor.volcano.gang import VolcanoGang, gang_of_manifest
-from gpucost.advisor.volcano.queue_simulation import SimulationStage, VolcanoDiscipline, run_id
+from gpucost.advisor.volcano.queue_simulation import VolcanoDiscipline, VolcanoWaitInput, run_id
 from gpucost.advisor.volcano.session import VolcanoSession
 from gpucost.cluster.objects.jobs import PriorityClass
 from gpucost.cluster.objects.pods import Pod
@@ -39,7 +39,7 @@ def jobs_of(known: VolcanoSession) -> dict[str, list[Pod]]:
 
 def starts(target: VolcanoGang, known: VolcanoSession, *ends: str) -> list[list[str]]:
     """Who starts at once, and after each end."""
-    discipline = VolcanoDiscipline(SimulationStage(target, known, jobs_of(known)))
+    discipline = VolcanoDiscipline(VolcanoWaitInput(target, known, jobs_of(known)))
     steps = [discipline.start(0, (), ())]
     steps += [discipline.start(at, (each,), ()) for at, each in enumerate(ends, 1)]
     return [list(each) for each in steps]

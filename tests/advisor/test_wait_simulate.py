@@ -18,9 +18,9 @@ from gpucost.advisor.wait.run_times import (
 )
 from gpucost.advisor.wait.simulation import (
     JobArrival,
-    QueueScene,
     SimulatedRun,
     WaitSampling,
+    WaitSimulationInput,
     no_arrivals,
     simulate,
 )
@@ -46,11 +46,11 @@ def _scene(
     waiting: Sequence[SimulatedRun],
     backfills: bool = False,
     nodes: int | None = None,
-) -> QueueScene:
+) -> WaitSimulationInput:
     """The last that waits is asked about; each that runs has a node of its own."""
     placed = {run.id: ((node, run.gpus),) for node, run in enumerate(running)}
     asks = [FifoJob(run.id, run.gpus) for run in waiting]
-    return QueueScene(
+    return WaitSimulationInput(
         waiting[-1].id, running, waiting, fifo(nodes or len(running), 8, placed, asks, backfills=backfills)
     )
 
@@ -76,8 +76,8 @@ def test_what_comes_behind_does_not_matter_in_strict_fifo() -> None:
     waiting = _waiting(8, 8, 8, 8)
     placed = {run.id: ((node, run.gpus),) for node, run in enumerate(running)}
     asks = [FifoJob(run.id, run.gpus) for run in waiting]
-    with_all = QueueScene("w1", running, waiting, fifo(2, 8, placed, asks))
-    alone = QueueScene("w1", running, waiting[:2], fifo(2, 8, placed, asks[:2]))
+    with_all = WaitSimulationInput("w1", running, waiting, fifo(2, 8, placed, asks))
+    alone = WaitSimulationInput("w1", running, waiting[:2], fifo(2, 8, placed, asks[:2]))
     assert simulate(with_all, AN_HOUR_EACH, SAMPLING).p50_ms == pytest.approx(
         simulate(alone, AN_HOUR_EACH, SAMPLING).p50_ms, rel=1e-6
     )
@@ -156,7 +156,7 @@ class _Priority:
 def test_arrivals_that_overtake_are_drawn_from_the_past() -> None:
     """One before it in every two hours, each of an hour, on one slot: it gets in all the same, but later."""
     past = [JobArrival(at * 2 * HOUR_MS, SimulatedRun(f"p{at}", "t", "", 8)) for at in range(12)]
-    scene = QueueScene(
+    scene = WaitSimulationInput(
         "w0", _running(0), _waiting(8), lambda: _Priority(["w0"]), as_before(past, DAY_MS, DAY_MS)
     )
     quiet = replace(scene, arrivals=no_arrivals)

@@ -11,7 +11,7 @@ import yaml
 from alerts import build
 from alerts.cases import FILES
 from alerts.rules import ALERTS, GROUPS, thresholds
-from alerts.rules.findings import SAID
+from alerts.rules.findings import PATTERN_ALERT_TEXTS
 from alerts.rules.model import AlertRule
 from gpucost.contract.metrics import METRICS
 from gpucost.detectors.findings import WastePattern
@@ -58,8 +58,8 @@ def test_no_runbook_and_no_case_is_of_an_alert_that_is_gone() -> None:
 
 
 def test_every_pattern_has_an_alert() -> None:
-    assert [said.pattern for said in SAID] == list(WastePattern)
-    assert {"GpuCostIdleAllocation", "GpuCostCpuOnlyPods"} <= {said.name for said in SAID}
+    assert [said.pattern for said in PATTERN_ALERT_TEXTS] == list(WastePattern)
+    assert {"GpuCostIdleAllocation", "GpuCostCpuOnlyPods"} <= {said.name for said in PATTERN_ALERT_TEXTS}
 
 
 def test_names_exist() -> None:

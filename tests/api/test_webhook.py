@@ -28,7 +28,7 @@ from gpucost.api.webhook.admission_review import (
     may_ask_gpus,
     read,
 )
-from gpucost.api.webhook.adviser import AnswerCost
+from gpucost.api.webhook.adviser import StepLatencyEstimate
 from gpucost.api.webhook.app import LoopLag, WebhookApp, WebhookToken
 from gpucost.api.webhook.deadline_queue import ReviewOutcome, ReviewQueue, ReviewTask
 from gpucost.service.advisor.advisor_service import GarbageControl
@@ -360,7 +360,7 @@ def test_who_waits_comes_before_what_would_be_better() -> None:
 
 
 def test_a_step_that_took_long_is_not_begun_without_time() -> None:
-    cost = AnswerCost()
+    cost = StepLatencyEstimate()
     assert cost.fits(0.02), "nobody knows yet"
     cost.took(0.2)
     assert not cost.fits(0.15)
@@ -371,7 +371,7 @@ def test_a_step_that_took_long_is_not_begun_without_time() -> None:
 
 
 def test_a_step_that_never_fits_is_tried_again_some_time() -> None:
-    cost = AnswerCost()
+    cost = StepLatencyEstimate()
     cost.took(0.2)
     assert any(cost.fits(0.15) for _ in range(200))
 

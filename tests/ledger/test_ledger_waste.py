@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from gpucost.attribution.sweep import BUCKETS
 from gpucost.domain.buckets import (
     ORDER,
-    REST,
+    WASTE_WHEN_UNCLAIMED,
     Bucket,
     Waste,
 )
@@ -125,7 +125,7 @@ def divided(
         if row["bucket"] == Bucket.OVERCOMMITTED:
             continue
         claimed = by_key[tuple(row[name] for name in KEYS)]
-        rest = REST[Bucket(row["bucket"])]
+        rest = WASTE_WHEN_UNCLAIMED[Bucket(row["bucket"])]
         if not assessed and row["bucket"] in (Bucket.HELD, Bucket.UNALLOCATED):
             rest = Waste.UNKNOWN
         nano = None if row["nano"] is None else row["nano"] - sum(one["nano"] for one in claimed)

@@ -15,7 +15,7 @@ from gpucost.notify.message import MessageSection, NotificationMessage
 from gpucost.notify.notices import NoticeKind, NoticeStage
 from gpucost.notify.render import plain
 from gpucost.reports.digest.week_builder import WaitFacts, build_week
-from gpucost.reports.waste.recommendations import HELD, page_of
+from gpucost.reports.waste.recommendations import PATTERN_OF_HELD_WASTE, page_of
 from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import H100_NANO
 from tests.reports.waste_builders import known
@@ -321,9 +321,9 @@ def test_what_is_over_and_has_no_price_says_so() -> None:
 
 
 def test_every_bucket_of_held_waste_has_a_habit_and_a_page() -> None:
-    assert set(HABITS) == set(HELD)
+    assert set(HABITS) == set(PATTERN_OF_HELD_WASTE)
     pages = Path(__file__).parents[2]
-    assert all((pages / page_of(pattern)).is_file() for pattern in HELD.values())
+    assert all((pages / page_of(pattern)).is_file() for pattern in PATTERN_OF_HELD_WASTE.values())
     assert max(map(len, HABITS.values())) <= 60
 
 

@@ -21,9 +21,9 @@ from benchmarks.support.philly import DEFAULT_TRACES
 from gpucost.advisor.model.answers import WaitEstimate
 from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
-    QueueScene,
     SimulatedRun,
     WaitSampling,
+    WaitSimulationInput,
     simulate,
 )
 from gpucost.domain.time import DAY_MS
@@ -71,10 +71,10 @@ class Moment:
     ahead: tuple[Job, ...]
     nodes: int
 
-    def scene(self) -> QueueScene:
+    def scene(self) -> WaitSimulationInput:
         now, job = self.job.submit, self.job
         queue = (*self.ahead, job)
-        return QueueScene(
+        return WaitSimulationInput(
             job.id,
             [
                 SimulatedRun(each.id, each.vc, "", each.gpus, (now - each.start) * 1_000)

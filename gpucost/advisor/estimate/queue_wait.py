@@ -19,12 +19,12 @@ from gpucost.advisor.placement.pod_demand import PlacementDemand
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.scheduling_request import SchedulingRequest, gpus_of
 from gpucost.advisor.volcano.gang import VolcanoGang
-from gpucost.advisor.volcano.queue_simulation import SimulationStage, VolcanoDiscipline, run_id
+from gpucost.advisor.volcano.queue_simulation import VolcanoDiscipline, VolcanoWaitInput, run_id
 from gpucost.advisor.wait.forecast_skill import corrected
 from gpucost.advisor.wait.simulation import (
-    QueueScene,
     SimulatedRun,
     WaitSampling,
+    WaitSimulationInput,
     simulate,
 )
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
@@ -67,7 +67,9 @@ def wait_of(asking: SchedulingRequest, found: LayerResult, known: AdvisorContext
     return None if wait is None else corrected(wait, None, "", asking.gpus, known.state.at_ms)
 
 
-def _simulated(scene: QueueScene, known: AdvisorContext, sampling: WaitSampling) -> WaitEstimate | None:
+def _simulated(
+    scene: WaitSimulationInput, known: AdvisorContext, sampling: WaitSampling
+) -> WaitEstimate | None:
     jobs = len(scene.running) + len(scene.waiting)
     times = max(1, min(10, EVENTS // max(1, jobs)))
     return simulate(
@@ -110,7 +112,7 @@ def _at_kueue(
     rooms = rooms_for(known, asking, wanted).without(asking.own_pods)
     lower = passed(known, asking, rooms, wanted)
     with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods, lower), asks[:-1]) as make:
-        wait = _simulated(QueueScene(ask.uid, running, [*behind, target], make), known, sampling)
+        wait = _simulated(WaitSimulationInput(ask.uid, running, [*behind, target], make), known, sampling)
     return wait if wait is not None and wait.samples else None
 
 
@@ -124,12 +126,12 @@ def _at_volcano(
         is_own = job == asking.subject.uid or any(pod.meta.uid in asking.own_pods for pod in bound)
         if bound and not is_own:
             jobs[job] = bound
-    stage = SimulationStage(gang, known.world, jobs)
+    stage = VolcanoWaitInput(gang, known.world, jobs)
     running = [_run_of_pods(job, pods, known) for job, pods in jobs.items()]
     running += [_run_of_gang(each, known) for each in stage.begun_gangs]
     waiting = [_run_of_gang(each, known) for each in stage.rivals]
     target = SimulatedRun(stage.id, asking.team, asking.subject.name, asking.gpus)
-    scene = QueueScene(stage.id, running, [*waiting, target], lambda: VolcanoDiscipline(stage))
+    scene = WaitSimulationInput(stage.id, running, [*waiting, target], lambda: VolcanoDiscipline(stage))
     wait = _simulated(scene, known, sampling)
     if wait is None:
         return None
@@ -159,7 +161,7 @@ def _for_nodes(
     def make() -> _Gated:
         return _Gated(_Nodes(rooms, wanted, pods, lower), target.id)
 
-    return _simulated(QueueScene(target.id, running, [target], make), known, sampling)
+    return _simulated(WaitSimulationInput(target.id, running, [target], make), known, sampling)
 
 
 def _on_nodes(

@@ -3,7 +3,7 @@
 A state has the workloads with quota and the second in which they got it, not the number of cycles. So a case
 is recorded only where all that was decided can be of one cycle; what the API does not show is left open.
 
-``beyond`` lists what decides in a cluster and has no field in the schema of recorded cases.
+``inexpressible_features`` lists what decides in a cluster and has no field in the schema of recorded cases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpucost.cluster.views.queue_order import positions
 _FIELDS = ("workloads", "cluster_queues", "local_queues", "cohorts", "flavors")
 
 
-def beyond(state: ClusterState, config: KueueConfig) -> Iterator[str]:
+def inexpressible_features(state: ClusterState, config: KueueConfig) -> Iterator[str]:
     """What a case cannot express, in words for a person; empty where it can express everything."""
     for field in _FIELDS:
         if state.is_unread(field):
@@ -115,7 +115,7 @@ def record(
     step = _step(before, after)
     if not step.admitted and not step.preempted:
         return RecordedCase(None, (NO_DECISION,))
-    doubts = [*beyond(before, config), *_doubts(before, after, step)]
+    doubts = [*inexpressible_features(before, config), *_doubts(before, after, step)]
     places = positions(before)
     parked, wrong = _parked(before, step, places)
     doubts.extend(wrong)

@@ -50,7 +50,7 @@ class JobHoldings:
     inqueue: ResourceAmounts
 
 
-class SimulationStage:
+class VolcanoWaitInput:
     """What all samples share: ``target`` waits among ``rivals``, while ``jobs`` (bound pods by the id of
     their run) hold what they hold. The session that comes next has happened: ``begun`` are those that get
     nodes in it before the target."""
@@ -146,7 +146,7 @@ class VolcanoDiscipline:
     """As ``gpucost.advisor.wait.simulation.QueueDiscipline``: after each end, those that wait are let in and
     tried on nodes, in order; no job holds up others."""
 
-    def __init__(self, stage: SimulationStage) -> None:
+    def __init__(self, stage: VolcanoWaitInput) -> None:
         self._stage, world = stage, stage.world
         self._votes = world.votes(stage.queues)
         self._queues = self._votes.queues

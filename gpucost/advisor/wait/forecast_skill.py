@@ -90,7 +90,7 @@ class PastWait:
 
 
 @dataclass(frozen=True, slots=True)
-class SkilledRange:
+class CalibratedWaitRange:
     """``range`` is the range to give. It rests on ``decided`` predicted waits, of ``queue`` or (empty) of all
     queues; 0: none was over, and the range is widened."""
 
@@ -184,12 +184,12 @@ class WaitSkill:
 
     def foretell(
         self, queue: str, gpus: int, at_ms: int, simulated: WaitRange, horizon_ms: int
-    ) -> SkilledRange:
+    ) -> CalibratedWaitRange:
         """The range to give for a wait that the simulation predicts as ``simulated``, asked about at
         ``at_ms``."""
         return self._told(queue, gpus, at_ms, simulated, horizon_ms)[0]
 
-    def asked(self, past: PastWait) -> SkilledRange | None:
+    def asked(self, past: PastWait) -> CalibratedWaitRange | None:
         """The same, and the prediction is remembered until the wait is over. None without a simulation: then
         only that the job waits is remembered."""
         found = None
@@ -203,7 +203,7 @@ class WaitSkill:
 
     def _told(
         self, queue: str, gpus: int, at_ms: int, simulated: WaitRange, horizon_ms: int
-    ) -> tuple[SkilledRange, _Pending]:
+    ) -> tuple[CalibratedWaitRange, _Pending]:
         own = self._records.get(queue) or _Record()
         pending = [*islice(own.pending.values(), MOST_PENDING)]
         is_own = own.decided >= LEAST_DECIDED
@@ -219,7 +219,7 @@ class WaitSkill:
         found = WaitRange(*(_within(each, horizon_ms) for each in bounds))
         if not speaker.decided and simulated.p10_ms is None:
             found = simulated  # it may never start
-        told = SkilledRange(found, queue if is_own else "", speaker.decided)
+        told = CalibratedWaitRange(found, queue if is_own else "", speaker.decided)
         return told, _Pending(at_ms, guesses, band, low, high)
 
     def _guesses(self, own: _Record, gpus: int, at_ms: int, simulated_ms: float) -> _Guesses:

@@ -81,7 +81,7 @@ class WaitSampling:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueScene:
+class WaitSimulationInput:
     """The jobs that run and that wait now; the one that is asked about (``target``) is among the waiting."""
 
     target: str
@@ -92,7 +92,7 @@ class QueueScene:
 
 
 def simulate(
-    scene: QueueScene,
+    scene: WaitSimulationInput,
     run_times: RunTimes,
     sampling: WaitSampling,
     is_late: Callable[[], bool] = lambda: False,
@@ -147,7 +147,7 @@ class _Jobs:
             self._likes[key] = self._run_times.like(*key)
         return self._likes[key]
 
-    def basis(self, scene: QueueScene) -> str:
+    def basis(self, scene: WaitSimulationInput) -> str:
         """A sentence about the groups that run times are from, the largest first."""
         counts: dict[str, int] = {}
         for run in (*scene.running, *scene.waiting):
@@ -172,7 +172,9 @@ def _factors(samples: int) -> list[float]:
     ]
 
 
-def _sample(scene: QueueScene, jobs: _Jobs, sampling: WaitSampling, factor: float, random: Random) -> float:
+def _sample(
+    scene: WaitSimulationInput, jobs: _Jobs, sampling: WaitSampling, factor: float, random: Random
+) -> float:
     """The wait in one simulation; infinite beyond the horizon, or when it never starts."""
     uniforms = {id: random.random() for id in jobs.drawn}
     arrivals = {arrival.run.id: arrival for arrival in scene.arrivals(random)}

@@ -149,7 +149,7 @@ _TIMES_FIRST = 40
 
 
 @dataclass
-class AnswerCost:
+class StepLatencyEstimate:
     """How long a step takes, so that it is begun only where it will end in time.
 
     Mean and mean deviation as in RFC 6298, which follow a cluster that grows. A step that is never begun
@@ -184,7 +184,7 @@ class AnswerCost:
 class AnswerStep:
     """A better answer, made from the one before, and what that costs."""
 
-    cost: AnswerCost
+    cost: StepLatencyEstimate
     better: Callable[[JobManifest, AdvisorSnapshot, Advice], Advice]
 
 
@@ -193,8 +193,8 @@ class AdmissionAdviser:
     """Advice for an author in the namespace of the review. Called by one thread only."""
 
     advising: AdvisorService
-    _wait: AnswerCost = field(default_factory=AnswerCost)
-    _change: AnswerCost = field(default_factory=AnswerCost)
+    _wait: StepLatencyEstimate = field(default_factory=StepLatencyEstimate)
+    _change: StepLatencyEstimate = field(default_factory=StepLatencyEstimate)
 
     def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
         """Passes an outcome to ``tell``, and then better ones: how long the job waits, what to change. Each

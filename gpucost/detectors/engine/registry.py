@@ -18,7 +18,7 @@ from gpucost.contract.frames import (
 from gpucost.detectors.detector_settings import DetectorSettings, ScopedSettings
 from gpucost.detectors.findings import RuleDetection, WastePattern
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import MODELS
+from gpucost.detectors.rule_settings import SETTINGS_BY_PATTERN
 from gpucost.detectors.rules import (
     cpu_only_pods,
     gang_stall,
@@ -57,7 +57,7 @@ _NEEDS: Mapping[WastePattern, tuple[FrameSpec, ...]] = {
 }
 
 RULES: Mapping[WastePattern, DetectorRule] = {
-    module.NAME: DetectorRule(MODELS[module.NAME], module.run, _NEEDS.get(module.NAME, ()))
+    module.NAME: DetectorRule(SETTINGS_BY_PATTERN[module.NAME], module.run, _NEEDS.get(module.NAME, ()))
     for module in (
         not_advertised,
         unhealthy_allocated,

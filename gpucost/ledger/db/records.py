@@ -79,7 +79,8 @@ class WindowVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WasteOfWindow:
-    """The waste of a window: the parts of its lines that are not their rest (domain.buckets.REST).
+    """The waste of a window: the parts of its lines that are not their rest
+    (domain.buckets.WASTE_WHEN_UNCLAIMED).
 
     ``digest`` is that of the window's usage lines (WindowInfo.digest) which were assessed. ``lines`` are
     WASTE_LINES (ledger/waste/waste_writer.py): the natural key of a usage line, and a part of it. ``final``

@@ -362,7 +362,8 @@ class WasteWindow(LedgerModel, table=True):
 
 
 class WasteLine(LedgerModel, table=True):
-    """The part of a usage line that is in another bucket of the waste ledger than its rest (REST)."""
+    """The part of a usage line that is in another bucket of the waste ledger than its rest
+    (WASTE_WHEN_UNCLAIMED)."""
 
     __tablename__ = "waste_line"
     __table_args__ = (

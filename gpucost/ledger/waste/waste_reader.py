@@ -1,8 +1,9 @@
 """Reads of the waste ledger: what became of capacity, and how much of it has been assessed.
 
-Stored are the parts of usage lines that detectors claim; the rest of a line is its bucket in REST. In a
-window that was not assessed, or whose lines have changed since, time that detectors could have claimed is
-unknown. ``final_waste`` sums windows whose waste is final, for a caller that adds them up as they come.
+Stored are the parts of usage lines that detectors claim; the rest of a line is its bucket in
+WASTE_WHEN_UNCLAIMED. In a window that was not assessed, or whose lines have changed since, time that
+detectors could have claimed is unknown. ``final_waste`` sums windows whose waste is final, for a caller that
+adds them up as they come.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.domain.buckets import (
     ORDER,
-    REST,
+    WASTE_WHEN_UNCLAIMED,
     Bucket,
     Waste,
 )
@@ -69,7 +70,7 @@ FINAL, PROVISIONAL = "final", "provisional"
 WASTE_MEASURES = ("board_ms", "nano", "unpriced_ms")
 
 # The waste buckets in a window that was not assessed.
-_UNSEEN = {**REST, Bucket.HELD: Waste.UNKNOWN, Bucket.UNALLOCATED: Waste.UNKNOWN}
+_UNSEEN = {**WASTE_WHEN_UNCLAIMED, Bucket.HELD: Waste.UNKNOWN, Bucket.UNALLOCATED: Waste.UNKNOWN}
 _CAPACITY = [str(bucket) for bucket in Bucket if bucket.is_capacity]
 
 W, V, A, P = LEDGER_WINDOW.c, WINDOW_VERSION.c, WASTE_WINDOW.c, WASTE_LINE.c
@@ -141,9 +142,9 @@ def _by_id(
     unassessed, rest = sums(USAGE_LINE, unseen).subquery(), sums(USAGE_LINE, seen).subquery()
     return union_all(
         _select(unassessed, _label(unassessed.c.bucket, _UNSEEN)),
-        _select(rest, _label(rest.c.bucket, REST)),
+        _select(rest, _label(rest.c.bucket, WASTE_WHEN_UNCLAIMED)),
         _select(parts, parts.c.waste),
-        _select(parts, _label(parts.c.bucket, REST), sign=-1),
+        _select(parts, _label(parts.c.bucket, WASTE_WHEN_UNCLAIMED), sign=-1),
     ).subquery("waste_sums")
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, delete, insert, select
 
 from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES, ColumnType, FrameColumn, FrameSpec
-from gpucost.domain.buckets import REST, Bucket, Waste
+from gpucost.domain.buckets import WASTE_WHEN_UNCLAIMED, Bucket, Waste
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.database import insert_rows
@@ -173,7 +173,11 @@ def _parts(connection: Connection, cluster: str, given: WasteOfWindow, window_id
         named[line], key_of[line] = name, key
     for line, name in named.items():
         _check_sum(name, [a for waste in Waste for a in amounts.get((line, waste), ())], whole[line])
-    summed = {key: _sum(parts) for key, parts in amounts.items() if key[1] != REST[Bucket(key[0][3])]}
+    summed = {
+        key: _sum(parts)
+        for key, parts in amounts.items()
+        if key[1] != WASTE_WHEN_UNCLAIMED[Bucket(key[0][3])]
+    }
     return _Parts({key: amount for key, amount in summed.items() if amount[0] or amount[1]}, key_of)
 
 

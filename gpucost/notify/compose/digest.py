@@ -44,7 +44,7 @@ from gpucost.reports.digest.week_model import (
     WeekBudget,
     WeekDigest,
 )
-from gpucost.reports.waste.recommendations import HELD, Recommendation, page_of
+from gpucost.reports.waste.recommendations import PATTERN_OF_HELD_WASTE, Recommendation, page_of
 from gpucost.reports.waste.waste_report import JobWaste, WasteReport
 from gpucost.reports.waste.waste_table import (
     LABELS,
@@ -165,7 +165,7 @@ def _item(row: JobWaste, digest: WeekDigest) -> str:
     of = "" if digest.team else f" of {display.name(row.team)}"
     return (
         f"{job}{of}, {LABELS[waste].lower()}: {amount(row.amount, digest.currency)}; is over. "
-        f"Next time: {HABITS[waste]} ({page_of(HELD[waste])})"
+        f"Next time: {HABITS[waste]} ({page_of(PATTERN_OF_HELD_WASTE[waste])})"
     )
 
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.errors import GpuCostError
@@ -85,7 +86,9 @@ class ChannelTransports:
             return slack.deliver(http, channel, post, reference)
         if channel.service is ChannelService.MATTERMOST:
             return mattermost.deliver(http, channel, post, reference, token_of(post))
-        return teams.deliver(http, channel, post)
+        if channel.service is ChannelService.TEAMS:
+            return teams.deliver(http, channel, post)
+        assert_never(channel.service)
 
 
 def token_of(post: NoticeDelivery) -> str:

@@ -52,7 +52,7 @@ from gpucost.reports.month.model import (
 )
 from gpucost.reports.month.provenance import coverage_of
 from gpucost.reports.waste.recommendations import (
-    HELD,
+    PATTERN_OF_HELD_WASTE,
     KnownFinding,
     Recommendation,
     to_do,
@@ -275,7 +275,7 @@ def _over(inputs: WeekInputs) -> Iterator[JobWaste]:
         if (
             row.amount.board_ms
             and row.finding is None
-            and (row.cluster, HELD[Waste(row.waste)]) not in shared
+            and (row.cluster, PATTERN_OF_HELD_WASTE[Waste(row.waste)]) not in shared
         ):
             yield row
 

@@ -144,7 +144,7 @@ def _alike(others: Sequence[KnownFinding]) -> SimilarFindings | None:
     return SimilarFindings(tuple(each.id for each in others), sum(costs) if costs else None)
 
 
-HELD: Mapping[Waste, WastePattern] = {
+PATTERN_OF_HELD_WASTE: Mapping[Waste, WastePattern] = {
     Waste.UNAVAILABLE: WastePattern.UNHEALTHY_ALLOCATED,
     Waste.GANG_STALL: WastePattern.GANG_STALL,
     Waste.PREEMPTED: WastePattern.PREEMPTION_WASTE,
@@ -152,7 +152,7 @@ HELD: Mapping[Waste, WastePattern] = {
     Waste.OVERSIZED: WastePattern.OVERSIZED_REQUEST,
 }
 """The patterns that claim held time, by bucket."""
-OF_NOBODY: Mapping[Waste, WastePattern] = {
+PATTERN_OF_UNHELD_WASTE: Mapping[Waste, WastePattern] = {
     Waste.UNAVAILABLE: WastePattern.NOT_ADVERTISED,
     Waste.STARVED: WastePattern.QUOTA_STARVATION,
     Waste.FRAGMENTED: WastePattern.FRAGMENTATION,
@@ -162,13 +162,14 @@ OF_NOBODY: Mapping[Waste, WastePattern] = {
 
 def patterns_of(waste: Waste) -> tuple[WastePattern, ...]:
     """The anti-patterns whose findings have time in this bucket; none for a bucket that is not waste."""
-    return tuple(found[waste] for found in (HELD, OF_NOBODY) if waste in found)
+    return tuple(found[waste] for found in (PATTERN_OF_HELD_WASTE, PATTERN_OF_UNHELD_WASTE) if waste in found)
 
 
 def pattern_of(waste: Waste, *, is_held: bool) -> WastePattern:
     """The anti-pattern behind wasted time that was held, or had no holder. Raises KeyError for a bucket that
     is not waste."""
-    return ({**OF_NOBODY, **HELD} if is_held else {**HELD, **OF_NOBODY})[waste]
+    held, unheld = PATTERN_OF_HELD_WASTE, PATTERN_OF_UNHELD_WASTE
+    return ({**unheld, **held} if is_held else {**held, **unheld})[waste]
 
 
 def page_of(pattern: WastePattern | str) -> str:

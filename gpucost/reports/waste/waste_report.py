@@ -26,7 +26,7 @@ from gpucost.reports.base.values import (
     ratio,
 )
 from gpucost.reports.waste.recommendations import (
-    HELD,
+    PATTERN_OF_HELD_WASTE,
     KnownFinding,
     Recommendation,
     page_of,
@@ -296,12 +296,12 @@ _JOB = ["cluster", "namespace", "job_kind", "job", "job_uid", "team"]
 
 def wasteful_jobs(lines: pd.DataFrame, findings: Sequence[KnownFinding]) -> tuple[JobWaste, ...]:
     """Every job by bucket of waste, the costliest first. ``lines`` are those of WasteInputs."""
-    wasteful = [waste.value for waste in HELD]
+    wasteful = [waste.value for waste in PATTERN_OF_HELD_WASTE]
     held = lines[(lines["bucket"] == Bucket.HELD) & lines["waste"].isin(wasteful)]
     known = {(each.finding.draft.subject.uid, each.finding.draft.pattern): each.id for each in findings}
     rows = []
     for key, amount in _amounts(held, [*_JOB, "waste"]).items():
         cluster, namespace, job_kind, job, uid, team, waste = key
-        finding = known.get((uid, HELD[Waste(waste)]))
+        finding = known.get((uid, PATTERN_OF_HELD_WASTE[Waste(waste)]))
         rows.append(JobWaste(cluster, namespace, job_kind, job, uid, team, waste, amount, finding))
     return tuple(sorted(rows, key=lambda row: costliest_first(row.amount, (row.job_uid, row.waste))))

@@ -37,13 +37,13 @@ from gpucost.domain.errors import ErrorRemark
 from gpucost.settings.types import Duration, ExistingFile, SettingsGroup
 
 _FIVE_MINUTES = timedelta(minutes=5)
-_ABOUT_NODES = (WastePattern.NOT_ADVERTISED, WastePattern.UNHEALTHY_ALLOCATED, WastePattern.CPU_ONLY_PODS)
+_NODE_SCOPED = (WastePattern.NOT_ADVERTISED, WastePattern.UNHEALTHY_ALLOCATED, WastePattern.CPU_ONLY_PODS)
 
 
 _BEGINNINGS = ("start_grace", "longest_start")
 _STEPS = timedelta(minutes=15)
 # Conditions that must last for so long before rules claim the time.
-_LASTS: dict[WastePattern, tuple[str, ...]] = {
+_MIN_DURATION_KEYS: dict[WastePattern, tuple[str, ...]] = {
     WastePattern.IDLE_ALLOCATION: (
         *("batch_from_start", "batch", "interactive", "serving", "unknown", "partly"),
         *_BEGINNINGS,
@@ -194,7 +194,7 @@ class DetectorsSettings(SettingsGroup):
     def longest(self) -> timedelta:
         """The longest that anything must last to be found, overrides included, with what it begins with."""
         lengths = [timedelta(0)]
-        for pattern, names in _LASTS.items():
+        for pattern, names in _MIN_DURATION_KEYS.items():
             scoped = self.rules.of(pattern)
             for each in (scoped.default, *(override.settings for override in scoped.overrides)):
                 values = {name: getattr(each, name) for name in names}
@@ -252,7 +252,7 @@ class DetectorsSettings(SettingsGroup):
         return found
 
     def _override(self, n: int, override: OverrideSettings) -> DetectorSettings:
-        if override.detector in _ABOUT_NODES:
+        if override.detector in _NODE_SCOPED:
             allowed = "a detector of jobs, queues or teams: nodes have no namespace and no queue"
             raise wrong(override.detector.value, allowed, "overrides", n, "detector")
         base, place = self.of(override.detector), ("overrides", n, "settings")
