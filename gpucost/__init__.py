@@ -23,7 +23,7 @@ The package is layered, lowest first, and the layers are checked in CI (see pypr
 Beside them stand exporters/ (what a cluster is watched with), dashboards/ and alerts/. Words:
 docs/glossary.md. Where to put what is new: CONTRIBUTING.md.
 
-A tour of five minutes: the doors, in the order in which to read their first lines.
+A tour of five minutes: the entry points, in the order in which to read their first lines.
 
 Intervals -> attribution -> ledger -> report: what a month cost.
 
