@@ -281,10 +281,10 @@ class NoPodNames:
     version = 0
     problem = "off"
 
-    def uid(self, namespace: str, name: str) -> str | None:  # noqa: ARG002 nobody is known
+    def uid(self, namespace: str, name: str) -> str | None:  # noqa: ARG002 no pod is known
         return None
 
-    def is_finished(self, namespace: str, name: str) -> bool:  # noqa: ARG002 nobody is known
+    def is_finished(self, namespace: str, name: str) -> bool:  # noqa: ARG002 no pod is known
         return False
 
     def devices(self) -> Mapping[str, DraDevice]:

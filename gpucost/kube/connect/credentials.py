@@ -126,7 +126,7 @@ class FixedHeader:
     def __init__(self, value: str) -> None:
         self._value = value
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of RequestCredentials
         """See ``gpucost.kube.connect.httpx_transport.RequestCredentials``."""
         return self._value
 
@@ -137,7 +137,7 @@ class TokenFile:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of RequestCredentials
         """See ``RequestCredentials``."""
         return f"Bearer {read_token(self._file)}"
 

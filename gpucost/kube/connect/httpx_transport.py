@@ -53,7 +53,7 @@ class RequestCredentials(Protocol):
 class AnonymousCredentials:
     """No credentials: ``kubectl proxy``, or client certificates alone."""
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of RequestCredentials
         """See ``RequestCredentials``."""
         return ""
 

@@ -47,7 +47,7 @@ class IngestLoop:
         stopped: Callable[[], bool],
         rng: random.Random,
         expected: str = "",
-        strangers: Callable[[str], Sequence[object]] = lambda cluster: (),  # noqa: ARG005
+        strangers: Callable[[str], Sequence[object]] = lambda cluster: (),  # noqa: ARG005  no strangers are looked for
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings

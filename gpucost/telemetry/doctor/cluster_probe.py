@@ -134,7 +134,7 @@ def probe(
     month: Month,
     now_ms: int,
     cluster: str | None = None,
-    read_trial: ReadTrial = lambda cluster, at_ms: None,  # noqa: ARG005  for who asks for facts alone
+    read_trial: ReadTrial = lambda cluster, at_ms: None,  # noqa: ARG005  a caller may want the facts alone
 ) -> ServerProbe:
     """The facts of each cluster as of now, or as of its last series, and when it had series in the past part
     of ``month``. ``read_trial`` attributes the last minutes of a cluster before an instant.
