@@ -17,6 +17,7 @@ from xdist.remote import Producer
 
 from gpucost.ledger.stores.api_keys import KEY_USES
 from gpucost.settings.logs import REQUESTS
+from tests.support.ledgers import migrate, new_ledger
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
 from tests.support.skipped import skipped_line
@@ -79,23 +80,54 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def migrated(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a PostgreSQL database that is a ledger and holds nothing, to be copied."""
+    name = "migrated"
+    with postgres.database(name) as url:
+        migrate(url)
+        yield name
+
+
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """A new, empty PostgreSQL database."""
-    with postgres.database(f"test_{next(_NUMBERS)}") as url:
+def postgres_url(postgres: PostgresServer, migrated: str) -> Iterator[str]:
+    """A new ledger in PostgreSQL."""
+    with postgres.database(f"test_{next(_NUMBERS)}", migrated) as url:
         yield url
 
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
+    """A new ledger in a SQLite file."""
+    return new_ledger(tmp_path / "ledger.db")
+
+
+@pytest.fixture
+def empty_postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A new PostgreSQL database without tables."""
+    with postgres.database(f"test_{next(_NUMBERS)}") as url:
+        yield url
+
+
+@pytest.fixture
+def empty_sqlite_url(tmp_path: Path) -> str:
     """A SQLite file that does not exist yet."""
     return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+_KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(params=_KINDS)
 def ledger_url(request: pytest.FixtureRequest) -> str:
-    """A new, empty database of either kind: the tests of the ledger run on both."""
+    """A new ledger that holds nothing, in a database of either kind: the tests of the ledger run on both."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(params=_KINDS)
+def empty_url(request: pytest.FixtureRequest) -> str:
+    """A database of either kind that no ledger was opened in yet."""
+    return str(request.getfixturevalue(f"empty_{request.param}_url"))
 
 
 @pytest.fixture(autouse=True)

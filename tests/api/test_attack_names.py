@@ -13,6 +13,7 @@ from gpucost.service.reporting.rendering import ReportFormat
 from tests.api.conftest import Clients
 from tests.ledger.builders import MONTH, hour, ingest, line
 from tests.service.worlds import Clock
+from tests.support.ledgers import new_ledger
 
 DAY = "2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
 SQL = (
@@ -117,7 +118,7 @@ def test_a_hostile_cluster_team_and_job_are_text_in_every_table(tmp_path: Path) 
     from gpucost.service.reporting.report_service import ReportService
 
     hostile = '=cmd|" /C calc"!A0'
-    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=Clock()) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=Clock()) as ledger:
         for cluster in (hostile, "@SUM(1)"):
             row = line(hour(0), cluster=cluster, team="+1", job="\t=1", project="-2+3", namespace=hostile)
             ingest(ledger, hour(0), row, cluster=cluster)

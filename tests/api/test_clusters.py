@@ -21,6 +21,7 @@ from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.findings import finding as found
 from tests.api.findings import life
 from tests.ledger.clones import CLUSTERS, TEAMS, WHOLE, fill
+from tests.support.ledgers import new_ledger
 
 NOW_MS = WHOLE.end_ms + 1
 MONTH = "2026-10"
@@ -46,7 +47,7 @@ SETTINGS = ApiSettings(
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    url = f"sqlite:///{tmp_path_factory.mktemp('clusters') / 'ledger.db'}"
+    url = new_ledger(tmp_path_factory.mktemp("clusters") / "ledger.db")
     with Ledger.open(url, now=lambda: NOW_MS) as opened:
         fill(opened, EVERYTHING, finds=False)
         for cluster, uid in (("alpha", "job-8"), ("beta", "job-9")):

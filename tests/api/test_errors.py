@@ -15,6 +15,7 @@ from gpucost.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.service.worlds import Clock
+from tests.support.ledgers import new_ledger
 
 REPORT = "/v1/reports/2026-10"
 ALLOCATIONS = "/v1/allocations?window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
@@ -123,7 +124,7 @@ def test_a_month_that_is_not_there_names_those_that_are(clients: Clients) -> Non
 
 
 def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
-    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=Clock()) as empty:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=Clock()) as empty:
         client = TestClient(
             create_app(empty, ApiSettings(auth="off"), now=Clock()), base_url="http://localhost"
         )

@@ -39,6 +39,7 @@ from tests.api.findings import finding, life, save
 from tests.cluster import builders
 from tests.ledger.builders import hour, ingest, line
 from tests.service.worlds import Clock
+from tests.support.ledgers import new_ledger
 
 DAY = "2026-10-01T00:00:00Z/2026-10-01T06:00:00Z"
 HOURS, PODS = 6, 40
@@ -62,7 +63,7 @@ def absent(value: str) -> str:
 
 
 def world_ledger(folder: Path, clock: Clock) -> Ledger:
-    ledger = Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=clock)
+    ledger = Ledger.open(new_ledger(folder / "ledger.db"), now=clock)
     rates = {
         name: Rate(name, 10**9, "USD", 10**9, "model", "list", "2026-09-01") for name in ("own", "zq-rate_id")
     }
@@ -365,7 +366,7 @@ def test_a_team_that_is_called_nearly_the_same_is_another(tmp_path: Path) -> Non
     """Teams whose names differ in case, in blanks, or in how a letter is composed."""
     names = ("caf\u00e9", "cafe\u0301", "CAF\u00c9", "caf\u00e9 ", "caf\u00e9%2F", "caf\u00e9/x")
     clock = Clock()
-    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=clock) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=clock) as ledger:
         rows = [
             line(hour(0), cluster="c", team=name, job=f"job-{at}", job_uid=f"uid-{at}", pod_uid=f"pod-{at}")
             for at, name in enumerate(names)

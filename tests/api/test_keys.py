@@ -18,6 +18,7 @@ from gpucost.ledger import Ledger
 from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.conftest import KEYS, SECRETS, Clients
 from tests.service.worlds import NOW_MS, Clock
+from tests.support.ledgers import new_ledger
 
 SECRET = "north-s3cret"
 NORTH = ApiKey(
@@ -37,7 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def own(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as found:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=clock) as found:
         yield found
 
 

@@ -17,6 +17,7 @@ from gpucost.service.settings.api import ApiSettings
 from tests.api.test_waste import no_parts
 from tests.service.worlds import Clock, MemorySource, pipeline
 from tests.support.frames import build, hours, node, pod, units
+from tests.support.ledgers import new_ledger
 
 FLOOD = 10_000
 FAMILIES = {
@@ -41,7 +42,7 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     ]
     frames = build(pods=pods, nodes=[node("n1"), node("n2")], capacity=[units(name="n1"), units(name="n2")])
     folder, clock, span = tmp_path_factory.mktemp("flood"), Clock(), hours(21, 24)
-    with Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=clock) as ledger:
+    with Ledger.open(new_ledger(folder / "ledger.db"), now=clock) as ledger:
         found = pipeline(ledger, MemorySource(frames, extent=span), clock)
         assert found.ingest("c", found.pending("c", span)).ingested == 3
         ledger.write_waste(

@@ -13,6 +13,7 @@ from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.api.test_routes import samples
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
+from tests.support.ledgers import new_ledger
 
 LOCAL = {"Host": "localhost"}
 HOUR_S = 3600.0
@@ -49,7 +50,7 @@ def test_the_last_day_by_hand(ledger: Ledger) -> None:
 
 def test_a_window_in_which_gpus_are_held(tmp_path: Path) -> None:
     clock = Clock(DAY.start_ms + 6 * HOUR_MS)
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=clock) as ledger:
         lines = pipeline(ledger, MemorySource(frames()), clock)
         lines.ingest("c", lines.pending("c", DAY))
         found = scrape(ledger, clock)
@@ -70,7 +71,7 @@ def test_a_window_in_which_gpus_are_held(tmp_path: Path) -> None:
 
 def test_a_window_that_is_missing_stops_nothing(tmp_path: Path) -> None:
     clock = Clock()
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=clock) as ledger:
         lines = pipeline(ledger, MemorySource(frames()), clock)
         whole = lines.pending("c", DAY)
         lines.ingest("c", [window for window in whole if window.start_ms != DAY.start_ms + 2 * HOUR_MS])
@@ -87,7 +88,7 @@ def test_a_window_that_is_missing_stops_nothing(tmp_path: Path) -> None:
 def test_windows_that_are_open_do_not_count(tmp_path: Path) -> None:
     """Of 05:00 to 06:00 lines may still come."""
     clock = Clock(DAY.start_ms + 6 * HOUR_MS)
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=clock) as ledger:
         lines = pipeline(ledger, MemorySource(frames()), clock)
         lines.ingest("c", lines.pending("c", DAY))
         assert ledger.windows(DAY, "c")[-1].window.end_ms == clock.now_ms

@@ -26,11 +26,11 @@ from tests.ledger.tampering import flip, flip_index_page, tamper
 
 
 @pytest.fixture(autouse=True)
-def url(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("GPUCOST_LEDGER__URL", sqlite_url)
+def url(empty_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", empty_sqlite_url)
     # The real clock decides what is old; October 2026 is, ten years later.
     monkeypatch.setattr("gpucost.cli.commands.ledger.now_ms", lambda: NOW_MS + 3_650 * DAY_MS)
-    return sqlite_url
+    return empty_sqlite_url
 
 
 def run(*words: str, code: int = 0) -> Result:

@@ -19,6 +19,7 @@ from sqlalchemy import Engine, event
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.ledger import Ledger
 from tests.ledger.builders import MONTH, NOW_MS, attribution, contents, ingest_batch
+from tests.support.ledgers import new_ledger
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer, new_cluster
 from tests.support.programs import Program
@@ -110,7 +111,7 @@ def pair() -> Iterator[Pair]:
 @pytest.mark.postgres
 def test_a_failover_in_the_middle_of_a_batch_loses_and_doubles_nothing(pair: Pair, tmp_path: Path) -> None:
     """The standby has even lost a batch that was committed: it is missing there, so it is read again."""
-    with opened(f"sqlite:///{tmp_path / 'calm.db'}") as calm:
+    with opened(new_ledger(tmp_path / "calm.db")) as calm:
         for batch in BATCHES:
             ingest_batch(calm, batch)
         wanted = contents(calm, MONTH.window)

@@ -12,6 +12,7 @@ from gpucost.ledger import Ledger
 from gpucost.ledger.retention import backup
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, line
 from tests.ledger.tampering import flip, flip_index_page, tamper
+from tests.support.ledgers import new_ledger
 from tests.support.postgres import PostgresServer
 
 _PAGE = 4096
@@ -54,7 +55,7 @@ def test_a_whole_ledger_has_no_damage(ledger_url: str, request: pytest.FixtureRe
 @pytest.mark.fault(41)
 def test_a_damaged_index_page_is_found_though_every_digest_agrees(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    fill(f"sqlite:///{file}")
+    fill(new_ledger(file))
     flip_index_page(file, "ix_holder_team")
     with opened(f"sqlite:///{file}") as ledger:
         assert ledger.verify() == ()
@@ -99,7 +100,7 @@ def test_a_damaged_ledger_is_replaced_by_its_backup(tmp_path: Path) -> None:
     """Its header is gone, so nothing can be read of it. A log is of one file alone."""
     file, copy, kept = tmp_path / "ledger.db", tmp_path / "copy.db", tmp_path / "ledger.db.replaced"
     log = tmp_path / "ledger.db-wal"
-    fill(f"sqlite:///{file}")
+    fill(new_ledger(file))
     backup.back_up(file, copy, 1_000)
     content = file.read_bytes()
     file.write_bytes(b"\0" * _PAGE + content[_PAGE:])
@@ -121,7 +122,7 @@ def test_a_damaged_ledger_is_replaced_by_its_backup(tmp_path: Path) -> None:
 def test_a_damaged_page_of_any_kind_is_found_or_an_error_of_ours(tmp_path: Path) -> None:
     """Pages of tables, of indexes and of the schema, whose text SQLite quotes as it is."""
     file = tmp_path / "ledger.db"
-    fill(f"sqlite:///{file}")
+    fill(new_ledger(file))
     content, told = file.read_bytes(), set()
     for page in (1, *range(2, len(content) // _PAGE + 1, 5)):
         file.write_bytes(content)

@@ -34,6 +34,7 @@ from tests.ledger.builders import (
     ingest_flat,
     progress,
 )
+from tests.support.ledgers import new_ledger
 
 HOURS = 6
 SPAN = Window(hour(0).start_ms, hour(HOURS - 1).end_ms)
@@ -47,7 +48,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}", now=lambda: NOW_MS) as opened:
+    with Ledger.open(new_ledger(tmp_path / "other.db"), now=lambda: NOW_MS) as opened:
         yield opened
 
 

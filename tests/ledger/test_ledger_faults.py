@@ -38,6 +38,7 @@ from tests.ledger.builders import (
     random_rows,
 )
 from tests.ledger.child import BATCH, write
+from tests.support.ledgers import new_ledger
 from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +143,7 @@ def test_after_crashes_the_ledger_is_the_one_without(ledger: Ledger, tmp_path: P
                 ingest(ledger, hour(number), *rows)
         except Crash:
             ingest(ledger, hour(number), *rows)
-    with opened(f"sqlite:///{tmp_path / 'undisturbed.db'}") as undisturbed:
+    with opened(new_ledger(tmp_path / "undisturbed.db")) as undisturbed:
         for number in range(12):
             ingest(undisturbed, hour(number), *random_rows(2, hour(number)))
         assert contents(ledger, MONTH.window) == contents(undisturbed, MONTH.window)
@@ -198,7 +199,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
     found = {}
     for way in ("window", "batch"):
         path = tmp_path_factory.mktemp("undisturbed") / "ledger.db"
-        with opened(f"sqlite:///{path}") as ledger:
+        with opened(new_ledger(path)) as ledger:
             for number in range(HOURS):
                 write(ledger, way, number)
             found[way] = contents(ledger, MONTH.window)
@@ -290,7 +291,7 @@ def unprivileged() -> Iterator[None]:
 @pytest.mark.parametrize(("of_folder", "of_file"), [(0o555, 0o666), (0o777, 0o444)])
 def test_a_read_only_file_or_folder_is_said_and_then_it_works(of_folder: int, of_file: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder, url = Path(name), f"sqlite:///{name}/ledger.db"
+        folder, url = Path(name), new_ledger(Path(name) / "ledger.db")
         with opened(url) as ledger:
             ingest(ledger, WINDOW, line(WINDOW))
             before = everything(ledger)

@@ -31,6 +31,7 @@ from tests.ledger.builders import (
     random_rows,
     rate,
 )
+from tests.support.ledgers import new_ledger
 
 WINDOW = hour(0)
 
@@ -45,7 +46,7 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 def any_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     """For what is refused before a database is asked: one ledger for all, which stays empty."""
     path = tmp_path_factory.mktemp("any") / "ledger.db"
-    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+    with Ledger.open(new_ledger(path), now=lambda: NOW_MS) as opened:
         yield opened
         assert opened.extent() is None
 

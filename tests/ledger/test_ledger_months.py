@@ -33,6 +33,7 @@ from gpucost.ledger import (
     ProposedAdjustment,
 )
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, ingest, line, progress, random_rows
+from tests.support.ledgers import new_ledger
 
 DAYS = list(MONTH.window.split(DAY_MS))
 FIRST = DAYS[0]
@@ -384,7 +385,7 @@ def test_a_month_that_was_quietly_opened_again_is_found(sqlite_url: str) -> None
 def test_the_digests_find_what_somebody_did_without_the_triggers(tmp_path: Path) -> None:
     """Verification is the same code on both databases; each forgery starts from a copy of one file."""
     original = tmp_path / "original.db"
-    with Ledger.open(f"sqlite:///{original}", now=lambda: NOW_MS) as ledger:
+    with Ledger.open(new_ledger(original), now=lambda: NOW_MS) as ledger:
         close_a_week(ledger)
     for number, (statement, subject) in enumerate(DETECTED.items()):
         forged = tmp_path / f"{number}.db"

@@ -25,6 +25,7 @@ from tests.ledger.builders import (
     progress,
     random_rows,
 )
+from tests.support.ledgers import new_ledger
 
 HOURS = 6
 WHOLE = Window(hour(0).start_ms, hour(HOURS - 1).end_ms)
@@ -75,7 +76,7 @@ def expected(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     path = tmp_path_factory.mktemp("filled") / "ledger.db"
-    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+    with Ledger.open(new_ledger(path), now=lambda: NOW_MS) as opened:
         fill(opened)
         yield opened
 

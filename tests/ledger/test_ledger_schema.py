@@ -33,8 +33,8 @@ DAY = Window(MONTH.window.start_ms, MONTH.window.start_ms + DAY_MS)
 
 
 @pytest.fixture
-def connection(ledger_url: str) -> Iterator[Connection]:
-    engine = create_engine(ledger_url)
+def connection(empty_url: str) -> Iterator[Connection]:
+    engine = create_engine(empty_url)
     with engine.connect() as opened:
         yield opened
     engine.dispose()
@@ -51,7 +51,7 @@ def revisions(connection: Connection) -> list[str]:
 
 @pytest.mark.fault(45)
 def test_a_ledger_of_the_first_release_goes_through_every_migration(
-    ledger_url: str, connection: Connection
+    empty_url: str, connection: Connection
 ) -> None:
     first, *later = revisions(connection)
     with connection.begin():
@@ -60,7 +60,7 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
     for revision in later:
         with connection.begin():
             command.upgrade(alembic_config(connection), revision)
-    with open_ledger(ledger_url) as ledger:
+    with open_ledger(empty_url) as ledger:
         assert ledger.verify() == ()
         assert ledger.month(MONTH).state is LedgerState.CLOSED
         assert ledger.month(MONTH).author == "ann"
@@ -84,8 +84,8 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
 
 
 @pytest.mark.fault(45)
-def test_models_and_migrations_do_not_drift(ledger_url: str, connection: Connection) -> None:
-    open_ledger(ledger_url).close()
+def test_models_and_migrations_do_not_drift(empty_url: str, connection: Connection) -> None:
+    open_ledger(empty_url).close()
     context = MigrationContext.configure(connection, opts={"compare_type": True})
     assert compare_metadata(context, METADATA) == []
     expected = {table.name: {check.name for check in table.constraints} for table in METADATA.sorted_tables}
@@ -103,16 +103,16 @@ def test_there_is_one_line_of_revisions(connection: Connection) -> None:
 
 
 @pytest.mark.fault(45)
-def test_a_newer_ledger_is_refused(ledger_url: str, connection: Connection) -> None:
-    open_ledger(ledger_url).close()
+def test_a_newer_ledger_is_refused(empty_url: str, connection: Connection) -> None:
+    open_ledger(empty_url).close()
     with connection.begin():
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(LedgerTooNew, match=r"revision 9999; this one knows up to \d+\): upgrade gpucost"):
-        open_ledger(ledger_url)
+        open_ledger(empty_url)
 
 
 @pytest.mark.fault(45)
-def test_a_crash_in_a_migration_leaves_nothing(ledger_url: str, connection: Connection) -> None:
+def test_a_crash_in_a_migration_leaves_nothing(empty_url: str, connection: Connection) -> None:
     class Crash(BaseException):
         pass
 
@@ -126,18 +126,18 @@ def test_a_crash_in_a_migration_leaves_nothing(ledger_url: str, connection: Conn
         event.listen(Engine, "before_cursor_execute", crash)
         try:
             with pytest.raises(Crash):
-                open_ledger(ledger_url)
+                open_ledger(empty_url)
         finally:
             event.remove(Engine, "before_cursor_execute", crash)
         with connection.begin():
             assert inspect(connection).get_table_names() == []
-    with open_ledger(ledger_url) as ledger:
+    with open_ledger(empty_url) as ledger:
         assert ingest(ledger, DAY, line(DAY)).changed
 
 
-def test_many_may_open_a_new_ledger_at_once(ledger_url: str) -> None:
+def test_many_may_open_a_new_ledger_at_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
-        ledgers = list(pool.map(lambda _: open_ledger(ledger_url), range(4)))
+        ledgers = list(pool.map(lambda _: open_ledger(empty_url), range(4)))
     assert ingest(ledgers[0], DAY, line(DAY)).changed
     assert [ledger.frontier("alpha") for ledger in ledgers] == [DAY.end_ms] * 4
     for ledger in ledgers:
@@ -169,9 +169,9 @@ def test_a_new_sqlite_file_that_another_process_holds_is_waited_for(tmp_path: Pa
 
 
 @pytest.mark.fault(45)
-def test_two_processes_may_migrate_a_new_ledger_at_once(ledger_url: str, connection: Connection) -> None:
+def test_two_processes_may_migrate_a_new_ledger_at_once(empty_url: str, connection: Connection) -> None:
     """As two replicas that start together: one migrates, the other finds it done."""
-    command = [sys.executable, "-c", _MIGRATES, ledger_url]
+    command = [sys.executable, "-c", _MIGRATES, empty_url]
     options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with (
         subprocess.Popen(command, text=True, **options) as one,
@@ -189,7 +189,7 @@ def test_two_processes_may_migrate_a_new_ledger_at_once(ledger_url: str, connect
             _, errors = child.communicate(timeout=60)
             assert (child.returncode, errors) == (0, "")
     assert len(connection.execute(text("SELECT version_num FROM alembic_version")).all()) == 1
-    with open_ledger(ledger_url) as ledger:
+    with open_ledger(empty_url) as ledger:
         assert ingest(ledger, DAY, line(DAY)).changed
 
 

@@ -42,6 +42,7 @@ from tests.ledger.builders import (
     line,
     random_rows,
 )
+from tests.support.ledgers import new_ledger
 
 HOURS = 6
 WHOLE = Window(hour(0).start_ms, hour(HOURS - 1).end_ms)
@@ -158,7 +159,7 @@ def rows_of(found: pd.DataFrame) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ledger, list[dict[str, Any]]]]:
     path = tmp_path_factory.mktemp("waste") / "ledger.db"
-    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+    with Ledger.open(new_ledger(path), now=lambda: NOW_MS) as opened:
         yield opened, fill(opened)
 
 

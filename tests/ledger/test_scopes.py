@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
 from tests.ledger.builders import MONTH, NOW_MS
 from tests.ledger.clones import CLUSTERS, HOURS, TEAMS, WHOLE, fill, windows_of
+from tests.support.ledgers import new_ledger
 
 WRITES = "it writes"
 OWN = "the service's own, which brings every cluster up to date"
@@ -113,12 +112,6 @@ def test_what_answers_readers_hands_their_scope_on() -> None:
 # --- as if the ledger held nothing else -----------------------------------------------------------------
 
 
-@cache
-def _template(folder: Path) -> Path:
-    with Ledger.open(f"sqlite:///{folder / 'empty.db'}", now=lambda: NOW_MS):
-        return folder / "empty.db"
-
-
 class Worlds:
     """Ledgers by what they hold; one that holds everything."""
 
@@ -127,9 +120,8 @@ class Worlds:
 
     def holding(self, scope: Scope) -> Ledger:
         if scope not in self._open:
-            path = self._folder / f"{len(self._open)}.db"
-            shutil.copy(_template(self._folder), path)
-            ledger = self._open[scope] = Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS)
+            url = new_ledger(self._folder / f"{len(self._open)}.db")
+            ledger = self._open[scope] = Ledger.open(url, now=lambda: NOW_MS)
             fill(ledger, scope)
         return self._open[scope]
 

@@ -26,6 +26,7 @@ from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, GIB, World, at, four_dollars
+from tests.support.ledgers import new_ledger
 
 HOURS = 30
 IDLE = WastePattern.IDLE_ALLOCATION
@@ -65,7 +66,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> RecordedSource:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=lambda: at(HOURS * 60)) as found:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: at(HOURS * 60)) as found:
         yield found
 
 
@@ -201,7 +202,7 @@ def test_hour_by_hour_it_comes_to_the_same_as_all_at_once(source: RecordedSource
     for name, ends in (("often", range(2, HOURS + 1, 4)), ("some", (7, 26, 30)), ("once", (HOURS,))):
         growing = _Growing(source._folder)  # the same recording, seen in part
         now = [at(0)]
-        with Ledger.open(f"sqlite:///{tmp_path / name}.db", now=lambda: at(HOURS * 60)) as ledger:
+        with Ledger.open(new_ledger(tmp_path / f"{name}.db"), now=lambda: at(HOURS * 60)) as ledger:
             for end in ends:
                 growing.end_ms = now[0] = at(end * 60)
                 span = Window(at(0), growing.end_ms)
@@ -255,7 +256,7 @@ def test_a_final_day_is_the_same_whatever_the_source_holds_before_it(tmp_path: P
     for days in (1, 2, 7):
         source = _Shortened(tmp_path / "recording")
         source.days = days
-        with Ledger.open(f"sqlite:///{tmp_path / str(days)}.db", now=lambda: at(end)) as ledger:
+        with Ledger.open(new_ledger(tmp_path / f"{days}.db"), now=lambda: at(end)) as ledger:
             span = Window(at(day), at(day) + DAY_MS)
             pipeline = Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(end), "test")
             pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
@@ -331,7 +332,7 @@ def _servers() -> World:
 def test_a_day_of_history_and_the_ledgers_past_find_a_server_that_nobody_counts(tmp_path: Path) -> None:
     record(tmp_path / "recording", _servers().frames())
     source, end_ms = RecordedSource(tmp_path / "recording"), at(6 * 24 * 60)
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=lambda: end_ms) as ledger:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: end_ms) as ledger:
         before = _detecting(source, ledger).once(CLUSTER, end_ms)
         assert before is not None
         assert {each.subject.name for each in before.withheld if each.pattern is IDLE} >= {"web", "dead-0"}

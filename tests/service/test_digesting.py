@@ -24,6 +24,7 @@ from gpucost.service.notifications.digests import (
 )
 from gpucost.service.reporting.report_service import ReportService
 from tests.ledger.builders import CLUSTER, PRICE, ingest, line
+from tests.support.ledgers import new_ledger
 
 WEEK = IsoWeek(2026, 43)
 BEFORE = WEEK.previous()
@@ -43,7 +44,7 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A settled week, written once."""
     path = tmp_path_factory.mktemp("digesting") / "ledger.db"
-    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+    with Ledger.open(new_ledger(path), now=lambda: NOW_MS) as opened:
         fill(opened)
     return path
 

@@ -17,6 +17,7 @@ from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import IngestSettings
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import START, hours
+from tests.support.ledgers import new_ledger
 
 
 class World:
@@ -60,7 +61,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=clock) as found:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=clock) as found:
         yield found
 
 
@@ -347,7 +348,7 @@ def test_a_host_clock_that_jumps_loses_and_doubles_nothing(
 ) -> None:
     """Away and back. What there is to read has the source's own time, which goes on as it does."""
     true_ms = START
-    with Ledger.open(f"sqlite:///{tmp_path / 'calm.db'}", now=clock) as calm:
+    with Ledger.open(new_ledger(tmp_path / "calm.db"), now=clock) as calm:
         for found, steps in ((calm, (0, 0, 0, 0)), (ledger, (0, by_ms, by_ms, 0))):
             clock.now_ms = true_ms = START
             world = World(found, clock)

@@ -27,6 +27,7 @@ from gpucost.ledger import Ledger, LedgerState
 from gpucost.service.ingest.pipeline import Pipeline, observed_ms, progress_in
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import OCTOBER, hours
+from tests.support.ledgers import new_ledger
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=clock) as found:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=clock) as found:
         yield found
 
 
@@ -70,7 +71,7 @@ def test_window_and_batch_do_not_change_totals(
 ) -> None:
     reference = pipeline(ledger, MemorySource(frames()), clock)
     reference.ingest("c", reference.pending("c", DAY))
-    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}", now=clock) as other:
+    with Ledger.open(new_ledger(tmp_path / "other.db"), now=clock) as other:
         lines = with_windows(
             pipeline(other, MemorySource(frames()), clock), window * MINUTE_MS, batch * MINUTE_MS
         )
@@ -82,7 +83,7 @@ def test_the_batch_does_not_change_what_a_window_holds(tmp_path: Path, clock: Cl
     """Else the same window read alone, an hour later, would be another version of itself."""
     lines = pipeline(ledger, MemorySource(frames()), clock)
     lines.ingest("c", lines.pending("c", DAY))
-    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}", now=clock) as other:
+    with Ledger.open(new_ledger(tmp_path / "other.db"), now=clock) as other:
         single = with_windows(pipeline(other, MemorySource(frames()), clock), HOUR_MS, HOUR_MS)
         single.ingest("c", single.pending("c", DAY))
         digests = [[info.digest for info in found.windows(DAY)] for found in (ledger, other)]

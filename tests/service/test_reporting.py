@@ -16,6 +16,7 @@ from gpucost.reports.month.allocations import IdlePolicy
 from gpucost.service.reporting.report_service import ReportService
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, pipeline
 from tests.support.frames import build, hours, node, pod, units
+from tests.support.ledgers import new_ledger
 
 QUOTAS = {"research": Fraction(5), "vision": Fraction(3), "absent": Fraction(1, 3)}
 RESEARCH = Scope(frozenset({"research"}))
@@ -73,7 +74,7 @@ def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportService
         capacity=[units()],
     )
     clock = Clock(TWO_DAYS.end_ms + HOUR_MS)
-    url = f"sqlite:///{tmp_path_factory.mktemp('two') / 'ledger.db'}"
+    url = new_ledger(tmp_path_factory.mktemp("two") / "ledger.db")
     with Ledger.open(url, now=clock) as found:
         lines = pipeline(found, MemorySource(held, extent=TWO_DAYS), clock)
         assert lines.ingest("c", lines.pending("c", TWO_DAYS)).ingested == 48

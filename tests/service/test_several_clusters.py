@@ -30,6 +30,7 @@ from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.ledger.builders import ingest, line
 from tests.service.worlds import DAY, NOW_MS, RULES, Clock, frames
 from tests.support.frames import build, node, pod, units
+from tests.support.ledgers import new_ledger
 
 MONTH = Month(2026, 10)
 
@@ -137,7 +138,7 @@ def test_two_services_that_write_at_once_give_the_bills_of_two_ledgers(
         service.join()
     assert not failed
     for name, found in held.items():
-        alone = f"sqlite:///{tmp_path / name}.db"
+        alone = new_ledger(tmp_path / f"{name}.db")
         bring_up_to_date(alone, ByCluster({name: found}))
         assert not differing(bill(postgres_url, Scope(None, frozenset({name}))), bill(alone, EVERYTHING))
     with Ledger.open(postgres_url, now=Clock()) as ledger:
@@ -149,7 +150,7 @@ def test_two_services_that_write_at_once_give_the_bills_of_two_ledgers(
 def test_one_service_for_all_clusters_gives_the_same_bills(tmp_path: Path) -> None:
     held = worlds()
     record(tmp_path / "one", held["alpha"])
-    one, every = f"sqlite:///{tmp_path / 'one.db'}", f"sqlite:///{tmp_path / 'every.db'}"
+    one, every = new_ledger(tmp_path / "one.db"), new_ledger(tmp_path / "every.db")
     record(tmp_path / "every", joined(held))
     bring_up_to_date(every, RecordedSource(tmp_path / "every"))
     bring_up_to_date(one, RecordedSource(tmp_path / "one"))

@@ -25,6 +25,7 @@ from tests.support.frames import (
     signal,
     units,
 )
+from tests.support.ledgers import new_ledger
 
 DAY = hours(0, 24)
 NOW_MS = DAY.end_ms + HOUR_MS
@@ -103,7 +104,7 @@ def pipeline(ledger: Ledger, source: MemorySource, clock: Clock) -> Pipeline:
 
 def filled_ledger(folder: Path, clock: Clock) -> Ledger:
     """A ledger that holds the first day of October 2026."""
-    ledger = Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=clock)
+    ledger = Ledger.open(new_ledger(folder / "ledger.db"), now=clock)
     lines = pipeline(ledger, MemorySource(frames()), clock)
     outcome = lines.ingest("c", lines.pending("c", DAY))
     assert outcome.ingested == 24

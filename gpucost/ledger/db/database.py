@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -130,8 +130,7 @@ class LedgerDatabase:
         with self.read() as connection:
             _is_current(connection)
             found = MigrationContext.configure(connection).get_current_heads()
-            newest = ScriptDirectory.from_config(alembic_config(connection)).get_current_head()
-        return ", ".join(found), str(newest)
+        return ", ".join(found), _revisions()[0]
 
     def close(self) -> None:
         with self._marking:
@@ -337,25 +336,36 @@ def _lock(connection: Connection, cluster: str | None) -> None:
 
 
 def alembic_config(connection: Connection) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config = _config()
     config.attributes["connection"] = connection
     return config
 
 
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    return config
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """Those that this code knows, the newest first. To find them every migration's file is read and run."""
+    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def _is_current(connection: Connection) -> bool:
     """Whether the schema is the one of this code. Raises LedgerTooNew when it is a later one."""
-    script = ScriptDirectory.from_config(alembic_config(connection))
+    newest, *earlier = _revisions()
     current = set(MigrationContext.configure(connection).get_current_heads())
     if not all(isinstance(revision, str) for revision in current):  # a null, in spite of the schema
         raise LedgerDamaged(f"its schema has no revision: {_DAMAGED}")
-    unknown = current - {revision.revision for revision in script.walk_revisions()}
+    unknown = current - {newest, *earlier}
     if unknown:
         raise LedgerTooNew(
             f"a newer gpucost has migrated this ledger (revision {', '.join(sorted(unknown))}; this one "
-            f"knows up to {script.get_current_head()}): upgrade gpucost, or restore a backup"
+            f"knows up to {newest}): upgrade gpucost, or restore a backup"
         )
-    return current == set(script.get_heads())
+    return current == {newest}
 
 
 def _has_tables(connection: Connection) -> bool:
