@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from xdist.remote import Producer
 
 from gpucost.ledger.stores.api_keys import KEY_USES
 from gpucost.settings.logs import REQUESTS
-from tests.support.ledgers import migrate, new_ledger
+from tests.support.ledgers import PostgresLedgers, Prepare, new_ledger
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
 from tests.support.skipped import skipped_line
@@ -81,18 +82,14 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres: PostgresServer) -> Iterator[str]:
-    """The name of a PostgreSQL database that is a ledger and holds nothing, to be copied."""
-    name = "migrated"
-    with postgres.database(name) as url:
-        migrate(url)
-        yield name
+def postgres_ledgers(postgres: PostgresServer) -> PostgresLedgers:
+    return PostgresLedgers(postgres)
 
 
 @pytest.fixture
-def postgres_url(postgres: PostgresServer, migrated: str) -> Iterator[str]:
+def postgres_url(postgres_ledgers: PostgresLedgers) -> Iterator[str]:
     """A new ledger in PostgreSQL."""
-    with postgres.database(f"test_{next(_NUMBERS)}", migrated) as url:
+    with postgres_ledgers.new(f"test_{next(_NUMBERS)}") as url:
         yield url
 
 
@@ -122,6 +119,18 @@ _KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 def ledger_url(request: pytest.FixtureRequest) -> str:
     """A new ledger that holds nothing, in a database of either kind: the tests of the ledger run on both."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(params=_KINDS)
+def copy_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Prepare], str]]:
+    """Gives a new ledger, in a database of either kind, that holds what a function wrote into another: what
+    several tests begin with is written once."""
+    if request.param == "sqlite":
+        yield lambda prepare: new_ledger(tmp_path / "ledger.db", prepare)
+        return
+    ledgers: PostgresLedgers = request.getfixturevalue("postgres_ledgers")
+    with ExitStack() as made:
+        yield lambda prepare: made.enter_context(ledgers.new(f"test_{next(_NUMBERS)}", prepare))
 
 
 @pytest.fixture(params=_KINDS)

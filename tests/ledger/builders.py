@@ -23,6 +23,9 @@ NOW_MS = Month(2026, 12).window.start_ms
 PRICE = 2_500_000_000
 
 
+_TYPES = {kind: "Int64" if kind is ColumnType.INTEGER else kind.value for kind in ColumnType}
+
+
 def rate(rate_id: str, nano: int = PRICE, currency: str = "USD") -> Rate:
     return Rate(rate_id, nano, currency, nano, "model", "list", "2026-09-01")
 
@@ -69,12 +72,13 @@ def line(window: Window, **values: Any) -> dict[str, Any]:
 
 
 def lines(*rows: dict[str, Any]) -> pd.DataFrame:
-    frame = pd.DataFrame(list(rows), columns=list(USAGE_LINES.column_names))
-    types = {
-        column.name: "Int64" if column.type is ColumnType.INTEGER else column.type.value
-        for column in USAGE_LINES.columns
-    }
-    return frame.astype(types)
+    return pd.DataFrame(
+        {
+            column.name: pd.array([row.get(column.name) for row in rows], dtype=_TYPES[column.type])
+            for column in USAGE_LINES.columns
+        },
+        copy=False,
+    )
 
 
 def progress(*rows: tuple[str, Window, str, float]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
@@ -44,6 +44,7 @@ from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, progress, random_rows
 from tests.ledger.tampering import drop_triggers, tamper
+from tests.support.ledgers import Prepare
 
 START = MONTH.window.start_ms
 DAYS = [Window(START + n * DAY_MS, START + (n + 1) * DAY_MS) for n in range(3)]
@@ -118,11 +119,21 @@ def close(ledger: Ledger) -> None:
     ledger.close_month(MONTH, author="ann", min_coverage=Fraction(0), reason="two days are enough")
 
 
+def write_closed(url: str) -> None:
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        fill(ledger)
+        close(ledger)
+
+
 @pytest.fixture
-def closed(ledger: Ledger) -> Ledger:
-    fill(ledger)
-    close(ledger)
-    return ledger
+def closed_url(copy_of: Callable[[Prepare], str]) -> str:
+    return copy_of(write_closed)
+
+
+@pytest.fixture
+def closed(closed_url: str) -> Iterator[Ledger]:
+    with Ledger.open(closed_url, now=lambda: NOW_MS) as opened:
+        yield opened
 
 
 def told(ledger: Ledger) -> dict[str, object]:
@@ -393,22 +404,22 @@ def raw(url: str, *statements: str) -> None:
 
 
 @pytest.mark.fault(41)
-def test_rows_of_a_folded_month_cannot_be_changed(ledger_url: str, closed: Ledger) -> None:
+def test_rows_of_a_folded_month_cannot_be_changed(closed_url: str, closed: Ledger) -> None:
     closed.fold(MONTH, author="ann")
     for statement in REFUSED.values():
         with pytest.raises(DBAPIError, match="gpucost: "):
-            raw(ledger_url, statement)
+            raw(closed_url, statement)
     assert closed.verify() == ()
 
 
 @pytest.mark.fault(41)
-def test_the_door_of_the_triggers_opens_for_a_folding_only(ledger_url: str, closed: Ledger) -> None:
+def test_the_door_of_the_triggers_opens_for_a_folding_only(closed_url: str, closed: Ledger) -> None:
     """Who begins to fold must have folded at the end of the transaction; none folds twice."""
     delete = "DELETE FROM usage_line WHERE window_id = 1"
     with pytest.raises(DBAPIError, match="gpucost: the month is closed"):
-        raw(ledger_url, delete)
-    keys = ["PRAGMA foreign_keys = ON"] if ledger_url.startswith("sqlite") else []
-    engine = create_engine(ledger_url)
+        raw(closed_url, delete)
+    keys = ["PRAGMA foreign_keys = ON"] if closed_url.startswith("sqlite") else []
+    engine = create_engine(closed_url)
     with engine.connect() as connection:
         for statement in keys:
             connection.exec_driver_sql(statement)
@@ -422,7 +433,7 @@ def test_the_door_of_the_triggers_opens_for_a_folding_only(ledger_url: str, clos
     engine.dispose()
     assert closed.verify() == ()
     tamper(
-        ledger_url, "INSERT INTO fold_begun VALUES ('2026-10')", "INSERT INTO fold_begun VALUES ('2027-01')"
+        closed_url, "INSERT INTO fold_begun VALUES ('2026-10')", "INSERT INTO fold_begun VALUES ('2027-01')"
     )
     left_open = [(finding.subject, finding.detail) for finding in closed.verify()]
     assert left_open == [
@@ -475,9 +486,9 @@ FORGERIES = {
 
 
 @pytest.mark.fault(41)
-def test_the_digests_find_a_forgery_in_a_folded_month(ledger_url: str, closed: Ledger) -> None:
+def test_the_digests_find_a_forgery_in_a_folded_month(closed_url: str, closed: Ledger) -> None:
     closed.fold(MONTH, author="ann")
-    engine = create_engine(ledger_url)
+    engine = create_engine(closed_url)
     for name, (statements, found) in FORGERIES.items():
         with engine.connect() as connection:
             if connection.dialect.name == "sqlite":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from gpucost.ledger import (
     ProposedAdjustment,
 )
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, ingest, line, progress, random_rows
-from tests.support.ledgers import new_ledger
+from tests.support.ledgers import Prepare, new_ledger
 
 DAYS = list(MONTH.window.split(DAY_MS))
 FIRST = DAYS[0]
@@ -61,21 +61,37 @@ def fill_days(ledger: Ledger, days: Iterable[Window], cluster: str) -> None:
         ingest(ledger, day, *rows, cluster=cluster, problems=[problem], progress=steps)
 
 
+def fill_october(url: str) -> None:
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        fill(ledger)
+
+
+@pytest.fixture
+def october_url(copy_of: Callable[[Prepare], str]) -> str:
+    """A ledger with a whole month."""
+    return copy_of(fill_october)
+
+
+@pytest.fixture
+def october(october_url: str) -> Iterator[Ledger]:
+    with Ledger.open(october_url, now=lambda: NOW_MS) as opened:
+        yield opened
+
+
 def close(ledger: Ledger, month: Month = MONTH, reason: str | None = None) -> MonthInfo:
     return ledger.close_month(month, author="ann", min_coverage=FULL, reason=reason)
 
 
-def test_closing_a_complete_month(ledger: Ledger) -> None:
-    fill(ledger)
-    assert ledger.month(MONTH) == MonthInfo(MONTH, LedgerState.OPEN, version=31)
-    info = close(ledger)
+def test_closing_a_complete_month(october: Ledger) -> None:
+    assert october.month(MONTH) == MonthInfo(MONTH, LedgerState.OPEN, version=31)
+    info = close(october)
     assert (info.state, info.version, info.previous_digest) == (LedgerState.CLOSED, 31, "")
     assert (info.closed_at_ms, info.author, info.reason) == (NOW_MS, "ann", "")
-    assert ledger.month(MONTH) == info
-    assert {window.state for window in ledger.windows(MONTH.window)} == {LedgerState.CLOSED}
-    assert [entry.action for entry in ledger.audit(EVERYTHING)] == ["month close"]
-    assert ledger.verify() == ()
-    assert close(ledger, reason="again") == info, "closing again changes nothing"
+    assert october.month(MONTH) == info
+    assert {window.state for window in october.windows(MONTH.window)} == {LedgerState.CLOSED}
+    assert [entry.action for entry in october.audit(EVERYTHING)] == ["month close"]
+    assert october.verify() == ()
+    assert close(october, reason="again") == info, "closing again changes nothing"
 
 
 def test_digests_are_chained_and_the_same_on_both_databases(sqlite_url: str, postgres_url: str) -> None:
@@ -210,23 +226,26 @@ def test_a_window_that_was_missing_at_the_close_is_a_proposal_too(ledger: Ledger
     assert len(ledger.windows(MONTH.window)) == 1
 
 
-def test_adjustments_correct_a_closed_month(ledger: Ledger) -> None:
-    fill(ledger)
+def test_adjustments_correct_a_closed_month(october: Ledger) -> None:
     correction = {"reason": "late data", "author": "ann", "reference": "FIN-1"}
     with pytest.raises(MonthOpen, match="a closed month"):
-        ledger.adjust(MONTH, "red", 200, 20, **correction)
-    close(ledger)
-    made = ledger.adjust(MONTH, "red", 200, 20, **correction)
+        october.adjust(MONTH, "red", 200, 20, **correction)
+    close(october)
+    made = october.adjust(MONTH, "red", 200, 20, **correction)
     assert (made.month, made.nano, made.currency, made.created_at_ms) == (MONTH, 200, "USD", NOW_MS)
-    assert ledger.adjust(MONTH, "red", 200, 20, **correction) == made, "retrying is safe"
+    assert october.adjust(MONTH, "red", 200, 20, **correction) == made, "retrying is safe"
     with pytest.raises(LedgerConflict, match="FIN-1"):
-        ledger.adjust(MONTH, "red", 201, 20, **correction)
-    other = ledger.adjust(MONTH, "blue", -5, -1, job_uid="job-1", **correction)
-    assert ledger.adjustments(EVERYTHING, MONTH) == (made, other)
-    assert ledger.adjustments(Scope(frozenset({"blue"})), MONTH) == (other,)
-    assert ledger.adjustments(EVERYTHING, MONTH.next()) == ()
-    assert [entry.action for entry in ledger.audit(EVERYTHING)] == ["month close", "adjustment", "adjustment"]
-    assert ledger.verify() == ()
+        october.adjust(MONTH, "red", 201, 20, **correction)
+    other = october.adjust(MONTH, "blue", -5, -1, job_uid="job-1", **correction)
+    assert october.adjustments(EVERYTHING, MONTH) == (made, other)
+    assert october.adjustments(Scope(frozenset({"blue"})), MONTH) == (other,)
+    assert october.adjustments(EVERYTHING, MONTH.next()) == ()
+    assert [entry.action for entry in october.audit(EVERYTHING)] == [
+        "month close",
+        "adjustment",
+        "adjustment",
+    ]
+    assert october.verify() == ()
 
 
 def test_an_adjustment_says_who_and_why(ledger: Ledger) -> None:
@@ -294,13 +313,16 @@ ON_POSTGRES = {
 }
 
 
-@pytest.fixture
-def closed_url(ledger_url: str) -> str:
-    """A ledger whose October is closed and has an adjustment, with an open window in November."""
-    with Ledger.open(ledger_url, now=lambda: NOW_MS) as ledger:
+def write_closed(url: str) -> None:
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
         close_a_week(ledger)
         ingest(ledger, Window(MONTH.window.end_ms, MONTH.window.end_ms + DAY_MS), settle=False)
-    return ledger_url
+
+
+@pytest.fixture
+def closed_url(copy_of: Callable[[Prepare], str]) -> str:
+    """A ledger whose October is closed and has an adjustment, with an open window in November."""
+    return copy_of(write_closed)
 
 
 def close_a_week(ledger: Ledger) -> None:
@@ -437,19 +459,18 @@ def test_rewriting_a_window_with_its_digest_breaks_the_month_and_rewriting_that_
 
 
 @pytest.mark.fault(43)
-def test_a_closed_month_reads_the_same_a_year_later(ledger_url: str) -> None:
+def test_a_closed_month_reads_the_same_a_year_later(october_url: str) -> None:
     dims = ["team", "job_uid", "model", "bucket"]
 
     def read(ledger: Ledger) -> tuple[str, MonthInfo, object, object]:
         frame: pd.DataFrame = ledger.aggregate(EVERYTHING, MONTH.window, dims)
         return frame.to_csv(), ledger.month(MONTH), ledger.windows(MONTH.window), ledger.rates(["h100@1"])
 
-    with Ledger.open(ledger_url, now=lambda: NOW_MS) as ledger:
-        fill(ledger)
+    with Ledger.open(october_url, now=lambda: NOW_MS) as ledger:
         close(ledger)
         before = read(ledger)
     later = Month(2027, 11).window.start_ms
-    with Ledger.open(ledger_url, now=lambda: later) as ledger:
+    with Ledger.open(october_url, now=lambda: later) as ledger:
         for month in (MONTH.next(), MONTH.previous()):
             for day in month.window.split(DAY_MS):
                 rows = random_rows(7, day, count=3, cluster=CLUSTER)
@@ -469,14 +490,13 @@ def test_history_and_audit_are_for_those_who_see_everything(ledger: Ledger) -> N
             read()
 
 
-def test_a_new_cluster_is_not_held_up_by_a_closed_month(ledger: Ledger) -> None:
-    fill(ledger)
-    close(ledger)
+def test_a_new_cluster_is_not_held_up_by_a_closed_month(october: Ledger) -> None:
+    close(october)
     following = list(MONTH.next().window.split(DAY_MS))
-    assert ledger.frontier(CLUSTER) == following[0].start_ms
-    ingest(ledger, following[3], cluster="beta")
-    assert ledger.frontier("beta") == following[3].end_ms
-    ingest(ledger, following[1])
-    assert ledger.frontier(CLUSTER) == following[0].start_ms
-    ingest(ledger, following[0])
-    assert ledger.frontier(CLUSTER) == following[1].end_ms
+    assert october.frontier(CLUSTER) == following[0].start_ms
+    ingest(october, following[3], cluster="beta")
+    assert october.frontier("beta") == following[3].end_ms
+    ingest(october, following[1])
+    assert october.frontier(CLUSTER) == following[0].start_ms
+    ingest(october, following[0])
+    assert october.frontier(CLUSTER) == following[1].end_ms

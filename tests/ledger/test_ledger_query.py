@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -25,7 +26,7 @@ from tests.ledger.builders import (
     progress,
     random_rows,
 )
-from tests.support.ledgers import new_ledger
+from tests.support.ledgers import Prepare, new_ledger
 
 HOURS = 6
 WHOLE = Window(hour(0).start_ms, hour(HOURS - 1).end_ms)
@@ -37,14 +38,30 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
         yield opened
 
 
-def all_lines(seed: int = 1) -> pd.DataFrame:
-    rows = (row for number in range(HOURS) for row in random_rows(seed, hour(number)))
-    return lines(*rows)
+def all_lines() -> pd.DataFrame:
+    return _all_lines().copy()
+
+
+@cache
+def _all_lines() -> pd.DataFrame:
+    return lines(*(row for number in range(HOURS) for row in random_rows(1, hour(number))))
 
 
 def fill(ledger: Ledger, seed: int = 1) -> None:
     for number in range(HOURS):
         ingest(ledger, hour(number), *random_rows(seed, hour(number)))
+
+
+def write_hours(url: str) -> None:
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        fill(ledger)
+
+
+@pytest.fixture
+def hours(copy_of: Callable[[Prepare], str]) -> Iterator[Ledger]:
+    """A ledger with what ``all_lines`` gives, on either database."""
+    with Ledger.open(copy_of(write_hours), now=lambda: NOW_MS) as opened:
+        yield opened
 
 
 def expected(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -98,10 +115,9 @@ def test_sums_are_exact_by_any_dimensions_and_step(
     pd.testing.assert_frame_equal(found, expected(frame, keys))
 
 
-def test_sums_on_both_databases(ledger: Ledger) -> None:
-    fill(ledger)
+def test_sums_on_both_databases(hours: Ledger) -> None:
     keys = ["team", "model", "bucket", "job_uid"]
-    pd.testing.assert_frame_equal(ledger.aggregate(EVERYTHING, WHOLE, keys), expected(all_lines(), keys))
+    pd.testing.assert_frame_equal(hours.aggregate(EVERYTHING, WHOLE, keys), expected(all_lines(), keys))
 
 
 def test_both_databases_give_the_same_bytes(sqlite_url: str, postgres_url: str) -> None:
@@ -122,25 +138,23 @@ def test_both_databases_give_the_same_bytes(sqlite_url: str, postgres_url: str) 
     assert sorted(teams) == teams.tolist(), "code-point order, which the test's PostgreSQL does not sort by"
 
 
-def test_a_team_sees_its_own_held_and_overcommitted_lines_only(ledger: Ledger) -> None:
-    fill(ledger)
-    seen = ledger.aggregate(Scope(frozenset({"red"})), WHOLE, ["team", "bucket"])
+def test_a_team_sees_its_own_held_and_overcommitted_lines_only(hours: Ledger) -> None:
+    seen = hours.aggregate(Scope(frozenset({"red"})), WHOLE, ["team", "bucket"])
     assert set(zip(seen.team, seen.bucket, strict=True)) == {("red", "held"), ("red", "overcommitted")}
-    everything = ledger.aggregate(EVERYTHING, WHOLE, ["team", "bucket"], filters={"team": ["red"]})
+    everything = hours.aggregate(EVERYTHING, WHOLE, ["team", "bucket"], filters={"team": ["red"]})
     pd.testing.assert_frame_equal(seen, everything)
     nobody = Scope(frozenset({"__unallocated__"}))
-    assert ledger.aggregate(nobody, WHOLE, ["team"]).empty, "no capacity of nobody, by any name"
-    assert ledger.aggregate(Scope(frozenset()), WHOLE, []).empty
+    assert hours.aggregate(nobody, WHOLE, ["team"]).empty, "no capacity of nobody, by any name"
+    assert hours.aggregate(Scope(frozenset()), WHOLE, []).empty
 
 
-def test_a_filter_on_another_team_finds_nothing(ledger: Ledger) -> None:
-    fill(ledger)
+def test_a_filter_on_another_team_finds_nothing(hours: Ledger) -> None:
     scope = Scope(frozenset({"red"}))
-    job = ledger.aggregate(EVERYTHING, WHOLE, ["job_uid"], filters={"team": ["blue"]}).job_uid[0]
-    assert ledger.aggregate(scope, WHOLE, ["team"], filters={"team": ["blue"]}).empty
-    assert ledger.aggregate(scope, WHOLE, [], filters={"bucket": ["unallocated"]}).empty
-    assert ledger.job_window(EVERYTHING, job) is not None
-    assert ledger.job_window(scope, "no such job") is None
+    job = hours.aggregate(EVERYTHING, WHOLE, ["job_uid"], filters={"team": ["blue"]}).job_uid[0]
+    assert hours.aggregate(scope, WHOLE, ["team"], filters={"team": ["blue"]}).empty
+    assert hours.aggregate(scope, WHOLE, [], filters={"bucket": ["unallocated"]}).empty
+    assert hours.job_window(EVERYTHING, job) is not None
+    assert hours.job_window(scope, "no such job") is None
 
 
 def test_a_job_of_another_team_cannot_be_seen(ledger: Ledger) -> None:
@@ -167,19 +181,18 @@ def test_values_are_literal(ledger: Ledger) -> None:
     assert len(ledger.aggregate(EVERYTHING, window, ["team"])) == len(names) + 1
 
 
-def test_filters_on_every_dimension_and_on_several(ledger: Ledger) -> None:
-    fill(ledger)
+def test_filters_on_every_dimension_and_on_several(hours: Ledger) -> None:
     frame = all_lines()
     for name in DIMENSIONS:
         value = sorted(set(frame[name]))[-1]
-        found = ledger.aggregate(EVERYTHING, WHOLE, ["node"], filters={name: [value]})
+        found = hours.aggregate(EVERYTHING, WHOLE, ["node"], filters={name: [value]})
         pd.testing.assert_frame_equal(found, expected(frame[frame[name] == value], ["node"]))
     both = frame[frame.team.isin(["red", "zebra"]) & (frame.rate_id == "h100@1")]
     filters = {"team": {"red", "zebra"}, "rate_id": ["h100@1"]}
     pd.testing.assert_frame_equal(
-        ledger.aggregate(EVERYTHING, WHOLE, ["pod"], filters=filters), expected(both, ["pod"])
+        hours.aggregate(EVERYTHING, WHOLE, ["pod"], filters=filters), expected(both, ["pod"])
     )
-    assert ledger.aggregate(EVERYTHING, WHOLE, ["pod"], filters={"team": []}).empty
+    assert hours.aggregate(EVERYTHING, WHOLE, ["pod"], filters={"team": []}).empty
 
 
 def test_an_empty_answer_has_the_same_columns_and_types(ledger: Ledger) -> None:
@@ -190,12 +203,11 @@ def test_an_empty_answer_has_the_same_columns_and_types(ledger: Ledger) -> None:
     assert empty.dtypes.equals(ledger.aggregate(EVERYTHING, WHOLE, dims, step_ms=DAY_MS).dtypes)
 
 
-def test_steps_are_cut_at_the_edges_of_the_window(ledger: Ledger) -> None:
-    fill(ledger)
+def test_steps_are_cut_at_the_edges_of_the_window(hours: Ledger) -> None:
     window = Window(hour(1).start_ms, hour(4).end_ms)
-    found = ledger.aggregate(EVERYTHING, window, [], step_ms=4 * HOUR_MS)
+    found = hours.aggregate(EVERYTHING, window, [], step_ms=4 * HOUR_MS)
     assert found.step_start_ms.tolist() == [part.start_ms for part in window.split(4 * HOUR_MS)]
-    assert found.board_ms.sum() == ledger.aggregate(EVERYTHING, window, []).board_ms[0]
+    assert found.board_ms.sum() == hours.aggregate(EVERYTHING, window, []).board_ms[0]
 
 
 def test_unknown_dimensions_are_refused_by_name(ledger: Ledger) -> None:
@@ -207,18 +219,17 @@ def test_unknown_dimensions_are_refused_by_name(ledger: Ledger) -> None:
         ledger.aggregate(EVERYTHING, WHOLE, ["team", "team"])
 
 
-def test_a_cut_through_a_window_of_the_ledger_is_refused(ledger: Ledger) -> None:
-    fill(ledger)
+def test_a_cut_through_a_window_of_the_ledger_is_refused(hours: Ledger) -> None:
     inside = Window(WHOLE.start_ms + 1, WHOLE.end_ms)
     with pytest.raises(InputError, match=r"cut: alpha 2026-10-01T00:00:00Z/2026-10-01T01:00:00Z"):
-        ledger.aggregate(EVERYTHING, inside, ["team"])
+        hours.aggregate(EVERYTHING, inside, ["team"])
     with pytest.raises(InputError, match=r"cut: alpha 2026-10-01T05:00:00Z/2026-10-01T06:00:00Z"):
-        ledger.aggregate(EVERYTHING, Window(WHOLE.start_ms, WHOLE.end_ms - 1), ["team"])
+        hours.aggregate(EVERYTHING, Window(WHOLE.start_ms, WHOLE.end_ms - 1), ["team"])
     with pytest.raises(InputError, match=r"in steps of 900000 ms.* and more"):
-        ledger.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=HOUR_MS // 4)
+        hours.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=HOUR_MS // 4)
     with pytest.raises(InputError, match="positive duration"):
-        ledger.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=0)
-    assert ledger.aggregate(EVERYTHING, inside, ["team"], filters={"cluster": ["beta"]}).empty
+        hours.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=0)
+    assert hours.aggregate(EVERYTHING, inside, ["team"], filters={"cluster": ["beta"]}).empty
 
 
 def test_windows_of_two_clusters_with_two_lengths(ledger: Ledger) -> None:
@@ -263,6 +274,5 @@ def test_problems_are_listed_once_with_their_time_added(ledger: Ledger) -> None:
     assert ledger.problems(Scope(frozenset({"red"})), MONTH.window) == ()
 
 
-def test_rates_come_back_whole(ledger: Ledger) -> None:
-    fill(ledger)
-    assert ledger.rates(RATES) == RATES
+def test_rates_come_back_whole(hours: Ledger) -> None:
+    assert hours.rates(RATES) == RATES

@@ -49,6 +49,13 @@ class LineMeasure:
         """From a column of int64 or Int64."""
         return cls(series.to_numpy("int64", na_value=0), series.isna().to_numpy())
 
+    @classmethod
+    def of_plain(cls, values: Sequence[int | None]) -> Self:
+        return cls(
+            np.array([value or 0 for value in values], np.int64),
+            np.array([value is None for value in values], np.bool_),
+        )
+
     def plain(self) -> np.ndarray[Any, Any]:
         """As int, or None where missing."""
         values = self.values.astype(object)
@@ -114,7 +121,7 @@ class WindowLines:
             holder,
             np.array([rate_at[rate_id] for rate_id in columns["rate_id"]], np.int64),
             np.array([_CODES[bucket] for bucket in columns["bucket"]], np.int64),
-            {name: LineMeasure.of(pd.Series(columns[name], dtype="Int64")) for name in LINE_MEASURES},
+            {name: LineMeasure.of_plain(columns[name]) for name in LINE_MEASURES},
         )
 
     def name(self, at: int) -> str:
@@ -154,6 +161,8 @@ def plain_columns(frame: pd.DataFrame, spec: FrameSpec) -> dict[str, list[Any]]:
 def _whole(series: pd.Series[Any], field: str, *, nullable: bool) -> list[Any]:
     if series.dtype == "int64":
         return list(series.tolist())
+    if series.dtype == "Int64" and nullable:
+        return [None if value is pd.NA else value for value in series.tolist()]
     missing = series.isna()
     if missing.any() and not nullable:
         raise InputError(field, None, "whole numbers, none missing")
