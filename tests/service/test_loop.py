@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -342,24 +342,37 @@ def test_a_loop_that_is_dead_or_silent_is_stalled() -> None:
     assert "ended" in (status.stalled() or "")
 
 
+def clock_ahead(ledger: Ledger, clock: Clock, steps: Iterable[int]) -> int:
+    """The service over some hours at a time, its host's clock ahead by a step of ``steps``; the true time
+    then. What there is to read has the source's own time, which goes on as it does."""
+    clock.now_ms = true_ms = START
+    world = World(ledger, clock)
+    for hour, ahead_ms in enumerate(steps, start=2):
+        true_ms = START + 3 * hour * HOUR_MS
+        world.source.extent = Window(START, true_ms)
+        clock.now_ms = true_ms + ahead_ms
+        world.run_until(clock.now_ms + 20 * MINUTE_MS)
+    return true_ms
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, ...]]:
+    """What a service has written whose clock is right."""
+    clock = Clock(START)
+    with Ledger.open(new_ledger(tmp_path_factory.mktemp("calm") / "calm.db"), now=clock) as ledger:
+        clock_ahead(ledger, clock, (0, 0, 0, 0))
+        return held(ledger)
+
+
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS])
 def test_a_host_clock_that_jumps_loses_and_doubles_nothing(
-    ledger: Ledger, clock: Clock, tmp_path: Path, by_ms: int
+    ledger: Ledger, clock: Clock, calm: list[tuple[object, ...]], by_ms: int
 ) -> None:
-    """Away and back. What there is to read has the source's own time, which goes on as it does."""
-    true_ms = START
-    with Ledger.open(new_ledger(tmp_path / "calm.db"), now=clock) as calm:
-        for found, steps in ((calm, (0, 0, 0, 0)), (ledger, (0, by_ms, by_ms, 0))):
-            clock.now_ms = true_ms = START
-            world = World(found, clock)
-            for hour, ahead_ms in enumerate(steps, start=2):
-                true_ms = START + 3 * hour * HOUR_MS
-                world.source.extent = Window(START, true_ms)
-                clock.now_ms = true_ms + ahead_ms
-                world.run_until(clock.now_ms + 20 * MINUTE_MS)
-        assert held(ledger) == held(calm)
-        assert len(held(calm)) == (true_ms - START) // HOUR_MS
-        assert ledger.verify() == ()
+    """Away and back."""
+    true_ms = clock_ahead(ledger, clock, (0, by_ms, by_ms, 0))
+    assert held(ledger) == calm
+    assert len(calm) == (true_ms - START) // HOUR_MS
+    assert ledger.verify() == ()
 
 
 def held(ledger: Ledger) -> list[tuple[object, ...]]:
