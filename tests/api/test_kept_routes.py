@@ -25,7 +25,6 @@ from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import KEYS, SECRETS
 from tests.api.findings import lives, save
 from tests.service.worlds import Clock, filled_ledger
-from tests.support.ledgers import new_ledger
 
 REPORT = "/v1/reports/2026-10"
 SPAN = "window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
@@ -104,7 +103,7 @@ def test_who_asks_after_a_change_gets_what_is_now(ledger: Ledger, tmp_path: Path
     """Another client writes to the ledger: another process, as far as this one knows."""
     app = fresh(ledger)
     before = [answer.content for answer in ask(app, PATHS)]
-    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=Clock()) as other:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=Clock()) as other:
         save(other, *lives())
     after = [answer.content for answer in ask(app, PATHS)]
     assert after != before

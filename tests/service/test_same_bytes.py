@@ -28,7 +28,7 @@ DAYS = Window(START + 14 * DAY_MS, START + 17 * DAY_MS)
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recording")
-    record(folder, simulated(7).frames)
+    record(folder, simulated().frames)
     return folder
 
 

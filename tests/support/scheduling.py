@@ -22,6 +22,8 @@ TOGETHER: tuple[tuple[str, str], ...] = (
     ("tests/cli/test_state", "the state command"),
     ("tests/replay/test_philly", "the Philly trace"),
     ("tests/simulator", "the simulated month"),
+    ("tests/service/test_plants_found.py", "the simulated month"),
+    ("tests/service/test_same_bytes.py", "the simulated month"),
     ("tests/demo/test_demo_prometheus.py", "the demo's Prometheus"),
     ("tests/alerts/test_alerts_on_demo.py", "the demo's Prometheus"),
     ("tests/dashboards/test_dashboard_queries.py", "the demo's Prometheus"),
