@@ -23,7 +23,9 @@ NOW_MS = Month(2026, 12).window.start_ms
 PRICE = 2_500_000_000
 
 
-_TYPES = {kind: "Int64" if kind is ColumnType.INTEGER else kind.value for kind in ColumnType}
+_TYPES: dict[ColumnType, Any] = {
+    kind: "Int64" if kind is ColumnType.INTEGER else kind.value for kind in ColumnType
+}
 
 
 def rate(rate_id: str, nano: int = PRICE, currency: str = "USD") -> Rate:
