@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -20,6 +21,9 @@ PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 MISSING = "the prometheus and promtool binaries are not installed (Debian: apt-get install prometheus)"
 
+# Small data, and little time: without this, both spend a third of it on collecting garbage.
+_ENVIRONMENT = {**os.environ, "GOGC": "400"}
+
 needs_prometheus = pytest.mark.skipif(PROMETHEUS is None or PROMTOOL is None, reason=MISSING)
 
 
@@ -34,7 +38,7 @@ def create_blocks(text: Iterable[str], data: Path) -> None:
         file.writelines(text)
     arguments = [PROMTOOL or "promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet"]
     arguments += ["--max-block-duration=24h", str(source), str(data)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=_ENVIRONMENT)
     source.unlink()
     if done.returncode != 0:
         raise RuntimeError(f"promtool refused the samples: {done.stderr or done.stdout}")
@@ -51,7 +55,10 @@ def running_prometheus(
     log = data.parent / f"{data.name}.log"
     address = f"127.0.0.1:{free_port()}"
     arguments = prometheus_command(data, address, *flags, scrape_configs=scrape_configs)
-    with log.open("w") as output, subprocess.Popen(arguments, stdout=output, stderr=output) as process:
+    with (
+        log.open("w") as output,
+        subprocess.Popen(arguments, stdout=output, stderr=output, env=_ENVIRONMENT) as process,
+    ):
         try:
             _wait_ready(process, f"http://{address}/-/ready", log)
             yield f"http://{address}"
