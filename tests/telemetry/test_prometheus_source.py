@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from gpucost.attribution.frames import ClusterFrames
@@ -21,6 +23,19 @@ DAY = Window(T0, T0 + DAY_MS)
 MS = 123
 GAP = (at(10) + 1, at(11.5))
 WINDOW_SIZES = (15 * MINUTE_MS, HOUR_MS, DAY_MS)
+_PLAIN_HOURS = (0, 1, 3, 4, 5, 6, 8)
+EVENTFUL_HOURS = {
+    "plain": _PLAIN_HOURS,
+    "gap": (0, 2, 9, 10, 11, 13, 14),
+    "odd": (1, 2, 3, 4, 5, 6, 7, 9),
+    "stale": (1, 3, 6, 8),
+    "nonsense": (5, 6, 7),
+    "nodes": (2, 3, 4, 5, 6, 7, 8, 9, 11, 12),
+    "ha": (*_PLAIN_HOURS, 2, 7),
+    "relabelled": (*_PLAIN_HOURS, 2),
+    "moved-target": _PLAIN_HOURS,
+}
+"""By cluster, those in which anything begins, ends or changes, or which end with that."""
 
 
 def plain_pods() -> list[Pod]:
@@ -133,16 +148,22 @@ def held(frames: ClusterFrames) -> dict[str, int]:
     return {uid: int(total) for uid, total in time.groupby(allocations["pod_uid"]).sum().items()}
 
 
-def windows(size_ms: int) -> list[Window]:
-    """The day in windows of this size while something happens (14 hours), then in one."""
+def windows(cluster: str, size_ms: int) -> list[Window]:
+    """The day in windows of this size in the hours in which something happens; each quiet stretch is one."""
     if size_ms == DAY_MS:
         return [DAY]
-    return [*Window(T0, at(14)).split(size_ms), Window(at(14), DAY.end_ms)]
+    found: list[Window] = []
+    hours = range(DAY_MS // HOUR_MS)
+    for is_eventful, group in groupby(hours, lambda hour: hour in EVENTFUL_HOURS[cluster]):
+        first, *others = group
+        stretch = Window(at(first), at(first + len(others) + 1))
+        found += stretch.split(size_ms) if is_eventful else [stretch]
+    return found
 
 
 def held_in_windows(source: PrometheusSource, cluster: str, size_ms: int) -> dict[str, int]:
     totals: dict[str, int] = {}
-    for window in windows(size_ms):
+    for window in windows(cluster, size_ms):
         for uid, total in held(source.read(cluster, window)).items():
             totals[uid] = totals.get(uid, 0) + total
     return totals
@@ -321,7 +342,7 @@ def test_capacity_is_the_same_in_windows_of_any_size(source: PrometheusSource, s
         return int(((rows["end_ms"] - rows["start_ms"]) * rows["capacity"] * (1 + rows["schedulable"])).sum())
 
     whole = total(source.read("nodes", DAY))
-    assert sum(total(source.read("nodes", window)) for window in windows(size_ms)) == whole
+    assert sum(total(source.read("nodes", window)) for window in windows("nodes", size_ms)) == whole
 
 
 @pytest.mark.fault(28)
