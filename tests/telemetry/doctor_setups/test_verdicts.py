@@ -63,15 +63,17 @@ class LabelledClient(PrometheusClient):
     shown: frozenset[str] = frozenset()
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, int], QueryResponse]:
+    def _answers(self) -> dict[str, tuple[int, bytes]]:
         return {}
 
-    def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
-        asked = self._widened(expression)
-        key = str(asked), at_ms
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        key = f"{path} {form}"
         if key not in self._answers:
-            self._answers[key] = super().query(asked, at_ms)
-        return self._relabelled(self._answers[key])
+            self._answers[key] = super()._send(path, form)
+        return self._answers[key]
+
+    def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
+        return self._relabelled(super().query(self._widened(expression), at_ms))
 
     def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> QueryResponse:
         found = super().label_names(self._widened(selector), start_ms, end_ms)
