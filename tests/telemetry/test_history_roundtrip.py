@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pandas as pd
@@ -35,14 +35,14 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 SCRAPE_MS = MINUTE_MS
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
-# Days of the month and hours that follow: around plants, so that each kind of frame has rows.
+# Days of the month, hours that follow, and the frame that is to have rows: around what the simulator plants.
 SPANS = {
-    "two jobs wait beside pieces": (9.1, 8),
-    "a team waits for quota": (14.0, 8),
-    "a job is preempted": (16.1, 11),
-    "a gang stalls": (20.35, 4),
-    "an idle job": (25.4, 12),
-    "a board breaks": (26.25, 8),
+    "two jobs wait beside pieces": (9.17, 6, "evictions"),
+    "a team waits for quota": (14.0, 4, "demand"),
+    "a job is preempted": (8.3, 4, "evictions"),
+    "a gang stalls": (20.35, 4, "stalls"),
+    "an idle job": (25.65, 6, "activity"),
+    "a board breaks": (24.3, 5, "health"),
 }
 MEASURES = ("held_ms", "observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms")
 LONG_MS = 45 * MINUTE_MS
@@ -71,7 +71,7 @@ def cluster() -> SimulatedCluster:
 
 
 def _window(cluster: SimulatedCluster, name: str) -> Window:
-    day, hours = SPANS[name]
+    day, hours, _ = SPANS[name]
     start_ms = cluster.window.start_ms + int(day * DAY_MS) // HOUR_MS * HOUR_MS
     return Window(start_ms, start_ms + hours * HOUR_MS)
 
@@ -91,15 +91,29 @@ def sources(
         yield RecordedSource(folder / "recording"), prometheus
 
 
+@pytest.fixture(scope="module")
+def histories(
+    cluster: SimulatedCluster, sources: tuple[RecordedSource, PrometheusSource]
+) -> Callable[[str], tuple[ClusterFrames, ClusterFrames]]:
+    """Of a span, what either source has of it, read once."""
+
+    @cache
+    def read(name: str) -> tuple[ClusterFrames, ClusterFrames]:
+        truth, found = (source.history(cluster.name, _window(cluster, name)) for source in sources)
+        return truth, found
+
+    return read
+
+
 @pytest.fixture(scope="module", params=list(SPANS))
 def trip(
     request: pytest.FixtureRequest,
     cluster: SimulatedCluster,
-    sources: tuple[RecordedSource, PrometheusSource],
+    histories: Callable[[str], tuple[ClusterFrames, ClusterFrames]],
 ) -> Trip:
-    window = _window(cluster, request.param)
-    truth, found = (source.history(cluster.name, window) for source in sources)
-    return Trip(window, truth, found)
+    truth, found = histories(request.param)
+    assert not getattr(truth, SPANS[request.param][2]).empty
+    return Trip(_window(cluster, request.param), truth, found)
 
 
 def test_requests_come_back_step_by_step(trip: Trip) -> None:
@@ -256,11 +270,14 @@ def test_detectors_find_the_same(trip: Trip) -> None:
 
 @pytest.mark.parametrize("only", [("quotas", "demand"), ("evictions",), ("nodes", "health")])
 def test_only_what_is_asked_for_is_read(
-    cluster: SimulatedCluster, sources: tuple[RecordedSource, PrometheusSource], only: tuple[str, ...]
+    cluster: SimulatedCluster,
+    sources: tuple[RecordedSource, PrometheusSource],
+    histories: Callable[[str], tuple[ClusterFrames, ClusterFrames]],
+    only: tuple[str, ...],
 ) -> None:
     window = _window(cluster, "a board breaks")
-    for source in sources:
-        whole, part = source.history(cluster.name, window), source.history(cluster.name, window, only=only)
+    for source, whole in zip(sources, histories("a board breaks"), strict=True):
+        part = source.history(cluster.name, window, only=only)
         for spec in FRAMES:
             frame = getattr(part, spec.name)
             wanted = getattr(whole, spec.name) if spec.name in only else frame.iloc[:0]
