@@ -6,6 +6,7 @@ Many commands need nothing else of this package, so this module imports nothing 
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
 def load_book(file: Path | None) -> PriceBook:
     """The price book in ``file``, or the one that ships with gpucost. Raises ConfigError."""
-    if file is None:
-        return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
-    return PriceBook.parse(read_config(file), str(file))
+    return _default_book() if file is None else PriceBook.parse(read_config(file), str(file))
+
+
+@cache
+def _default_book() -> PriceBook:
+    """Read once by a process: it is long, and nothing changes it."""
+    return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
 
 
 def load_teams(file: Path | None) -> TeamRules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -80,6 +81,7 @@ class Servers:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
         self._urls: dict[str, str] = {}
+        self.answers: dict[tuple[object, ...], Result] = {}
 
     def url(self, name: str, setup: Setup, *, retention: str = "100y") -> str:
         if name not in self._urls:
@@ -107,7 +109,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture
 def ask(servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
-    """``gpucost doctor`` on one of the set-ups, at its time."""
+    """``gpucost doctor`` on one of the set-ups, at its time. The same question is asked once."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     def run(
@@ -115,8 +117,12 @@ def ask(servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> As
     ) -> Result:
         setup = SETUPS.get(name, SHORT)
         url = servers.url(name, setup, retention=retention)
+        asked = ("doctor", "--prometheus", url, "--month", month, *arguments)
         monkeypatch.setattr(gpucost.cli.commands.doctor, "now_ms", lambda: setup.now_ms + later)
-        return CliRunner().invoke(app, ["doctor", "--prometheus", url, "--month", month, *arguments])
+        key = (*asked, later, os.environ.get("COLUMNS"))
+        if key not in servers.answers:
+            servers.answers[key] = CliRunner().invoke(app, asked)
+        return servers.answers[key]
 
     return run
 
