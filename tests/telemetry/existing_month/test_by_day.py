@@ -52,8 +52,7 @@ Answer = tuple[int, bytes]
 
 @pytest.fixture(scope="module", autouse=True)
 def told_once() -> Iterator[None]:
-    """What the server said: the samples stand, so whoever puts the same question to it again is told the same.
-    Reports, too, are told from here."""
+    """The samples stand: whoever puts a question to the server again, a report too, is told what it said."""
     said: dict[str, Answer] = {}
     send = PrometheusClient._send
 
