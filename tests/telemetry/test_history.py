@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpucost.contract import queue_metrics as m
-from gpucost.contract.frames import HISTORY_FRAMES
+from gpucost.contract.frames import ACTIVITY, HISTORY_FRAMES
 from gpucost.contract.gpu_metrics import (
     GPU_DRIVER_EPOCH,
     GPU_MEMORY_TOTAL,
@@ -280,6 +280,12 @@ def source(url: str) -> Iterator[PrometheusSource]:
         yield PrometheusSource(client, chosen, now=lambda: T0 + 10 * DAY_MS)
 
 
+@pytest.fixture(scope="module")
+def activity(source: PrometheusSource) -> pd.DataFrame:
+    """Of the plain cluster: to be looked at, not changed."""
+    return source.history("gpus", FIRST).activity
+
+
 def rows(frame: pd.DataFrame, *columns: str, **where: object) -> list[tuple[object, ...]]:
     """Those columns of the rows with these values, in order of the start."""
     for name, value in where.items():
@@ -306,8 +312,8 @@ def test_activity_is_the_same_however_it_was_scraped(source: PrometheusSource, c
     assert busy["energy_j"].sum() == pytest.approx(held / 1000 * 300)
 
 
-def test_a_row_of_activity_is_one_gpu_and_one_step(source: PrometheusSource) -> None:
-    found = source.history("gpus", FIRST).activity
+def test_a_row_of_activity_is_one_gpu_and_one_step(activity: pd.DataFrame) -> None:
+    found = activity
     assert (found["start_ms"] % STEP == 0).all()
     assert (found["end_ms"] - found["start_ms"] == STEP).all()
     assert found.groupby("pod_uid")["gpu"].unique().map(list).to_dict() == {
@@ -321,8 +327,8 @@ def test_a_row_of_activity_is_one_gpu_and_one_step(source: PrometheusSource) -> 
     assert (full["held_ms"], full["busy_ms"], full["energy_j"]) == (STEP, STEP / 4, 90_000)
 
 
-def test_a_gpu_that_never_ran_a_kernel_has_exactly_0(source: PrometheusSource) -> None:
-    found = source.history("gpus", FIRST).activity
+def test_a_gpu_that_never_ran_a_kernel_has_exactly_0(activity: pd.DataFrame) -> None:
+    found = activity
     still = found[found["pod_uid"] == "still"]
     assert len(still) == 3 * HOUR_MS / STEP
     assert (still["busy_ms"] == 0.0).all()
@@ -338,8 +344,8 @@ def test_counters_that_begin_anew_are_no_work(source: PrometheusSource) -> None:
     assert found["held_ms"].sum() == pytest.approx(3 * HOUR_MS, abs=MINUTE_MS)
 
 
-def test_memory_is_the_most_of_a_step(source: PrometheusSource) -> None:
-    found = source.history("gpus", FIRST).activity.set_index(["pod_uid", "start_ms"])
+def test_memory_is_the_most_of_a_step(activity: pd.DataFrame) -> None:
+    found = activity.set_index(["pod_uid", "start_ms"])
     assert found.loc[("busy", at(2)), "memory_used_bytes"] == 40e9 + 1
     assert found.loc[("busy", at(2) - STEP), "memory_used_bytes"] == 40e9
     assert found.loc[("busy", at(3)), "memory_used_bytes"] == 40e9
@@ -349,11 +355,12 @@ def test_memory_is_the_most_of_a_step(source: PrometheusSource) -> None:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(at(0.5) // 30_000, at(5.9) // 30_000), min_size=1, max_size=3, unique=True))
-def test_activity_of_parts_adds_up(source: PrometheusSource, cuts: list[int]) -> None:
+def test_activity_of_parts_adds_up(source: PrometheusSource, activity: pd.DataFrame, cuts: list[int]) -> None:
     edges = [FIRST.start_ms, *sorted(cut * 30_000 for cut in cuts), FIRST.end_ms]
     measures = ["held_ms", "observed_ms", "busy_ms", "sm_active_ms"]
-    parts = [source.history("gpus", Window(a, b)).activity for a, b in pairwise(edges)]
-    whole = source.history("gpus", FIRST).activity.groupby(["pod_uid", "gpu"])[measures].sum()
+    windows = [Window(start_ms, end_ms) for start_ms, end_ms in pairwise(edges)]
+    parts = [source.history("gpus", window, only=(ACTIVITY.name,)).activity for window in windows]
+    whole = activity.groupby(["pod_uid", "gpu"])[measures].sum()
     assert pd.concat(parts).groupby(["pod_uid", "gpu"])[measures].sum().equals(whole)
 
 
