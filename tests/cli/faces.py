@@ -49,11 +49,12 @@ class Faces:
     """What findings say of themselves, in sentences of their own: the same text on every page."""
 
     @classmethod
-    def of(cls, folder: Path, report: str) -> Faces:
-        """``report`` is the page of the month as the demo printed it."""
-        texts = {"report": report, "report html": (folder / "report.html").read_text(encoding="utf-8")}
+    def of(cls, folder: Path, told: Mapping[str, str]) -> Faces:
+        """``told`` has the page of the month as the demo printed it, and what commands are known to say."""
+        texts = {**told, "report html": (folder / "report.html").read_text(encoding="utf-8")}
         for face, words in _COMMANDS.items():
-            texts[face] = _told_by(folder, *words)
+            if face not in told:
+                texts[face] = _told_by(folder, *words)
         texts["/metrics"] = _metrics(folder)
         read = {face: json.loads(text) for face, text in texts.items() if face.endswith(" json")}
         names = Names()
