@@ -9,6 +9,7 @@ On the node ``n1`` with 8 H100 at 4 USD, from 00:00 to 24:00 on 6 October 2026:
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from math import nan
@@ -63,6 +64,17 @@ def world(name: str = "forgotten") -> World:
 def prepare(folder: Path, recorded: World | None = None, detectors: str = "{}") -> Run:
     """Settings, prices and a recording in ``folder``; a function that runs gpucost with them."""
     record(folder / "recording", (recorded or world()).frames())
+    return furnish(folder, detectors)
+
+
+def copied(day: Path, folder: Path) -> Run:
+    """The recording and the ledger of ``day`` in another folder, for who changes them."""
+    shutil.copytree(day, folder, dirs_exist_ok=True)
+    return furnish(folder)
+
+
+def furnish(folder: Path, detectors: str = "{}") -> Run:
+    """Settings and prices beside a recording; a function that runs gpucost with them."""
     (folder / "prices.yaml").write_text(PRICES, encoding="utf-8")
     (folder / "settings.yaml").write_text(
         f"""
@@ -116,19 +128,12 @@ def resolve(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def looked_at(day_looked_at: Path) -> Run:
     """A ledger with the day in it, which the detectors have looked at. For tests that only read."""
-    folder = tmp_path_factory.mktemp("findings")
-    run = prepare(folder)
-    ingest(run)
-    detect(folder)
-    return run
+    return furnish(day_looked_at)
 
 
 @pytest.fixture
-def changing(tmp_path: Path) -> Run:
+def changing(day_looked_at: Path, tmp_path: Path) -> Run:
     """The same for a test that changes it."""
-    run = prepare(tmp_path)
-    ingest(run)
-    detect(tmp_path)
-    return run
+    return copied(day_looked_at, tmp_path)

@@ -18,7 +18,7 @@ from gpucost.cli.remote.server_target import ServerTarget
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.errors import SourceUnreachable
 from tests.cli.api_server import SECRET, Server, served
-from tests.cli.findings_worlds import Run, detect, ingest, prepare
+from tests.cli.findings_worlds import Run, copied
 from tests.detectors.worlds import CLUSTER
 from tests.support.http import Reply, scripted_server
 
@@ -32,11 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def local(folder: Path) -> Run:
-    run = prepare(folder)
-    ingest(run)
-    detect(folder)
-    return run
+def local(day_looked_at: Path, folder: Path) -> Run:
+    return copied(day_looked_at, folder)
 
 
 @pytest.fixture(scope="module")

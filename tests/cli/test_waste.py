@@ -118,28 +118,25 @@ def test_the_source_need_not_be_asked(looked_at: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--gpus",)])
-def test_a_job_outlives_its_source(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_job_outlives_its_source(words: tuple[str, ...], changing: Run, tmp_path: Path) -> None:
     """The recording is gone: what the ledger knows is shown, and why the rest is not."""
-    run = prepare(tmp_path)
-    ingest(run)
-    detect(tmp_path)
     shutil.rmtree(tmp_path / "recording")
-    result = run("job", "uid-train", *words)
+    result = changing("job", "uid-train", *words)
     assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
     assert "The source cannot say what single GPUs did: recording:" in result.stdout
     assert "368.00 USD for 92.0 GPU-hours" in result.stdout
 
 
-def test_a_prometheus_that_does_not_answer_is_said_when_it_was_asked(tmp_path: Path) -> None:
-    run = prepare(tmp_path)
-    ingest(run)
+def test_a_prometheus_that_does_not_answer_is_said_when_it_was_asked(changing: Run, tmp_path: Path) -> None:
     settings = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
     source = f"{{kind: recorded, path: {tmp_path / 'recording'}}}"
     moved = settings.replace(
         source, "{kind: prometheus}\nprometheus: {url: 'http://127.0.0.1:9', timeout: 1s}"
     )
     (tmp_path / "settings.yaml").write_text(moved, encoding="utf-8")
-    assert "Ask for them with --gpus" in run("job", "uid-train").stdout, "a server is asked on demand only"
+    assert "Ask for them with --gpus" in changing("job", "uid-train").stdout, (
+        "a server is asked on demand only"
+    )
 
 
 def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_path: Path) -> None:
@@ -153,25 +150,26 @@ def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_pa
     assert json.loads(changing("waste", "2026-10", "-f", "json").stdout)["to_do"] == []
 
 
-def ledger_only(folder: Path) -> Run:
-    """Windows that were assessed, and no finding: the live detectors did not run."""
+@pytest.fixture(scope="module")
+def ledger_only(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Windows that were assessed, and no finding: no live detector ran. For tests that only read."""
+    folder = tmp_path_factory.mktemp("ledger-only")
     run = prepare(folder)
     ingest(run)
     detect(folder, live=False)
     return run
 
 
-def test_a_job_whose_waste_has_no_finding_is_looked_at_again(tmp_path: Path) -> None:
-    run = ledger_only(tmp_path)
-    text = run("job", "uid-forgotten").stdout
+def test_a_job_whose_waste_has_no_finding_is_looked_at_again(ledger_only: Run) -> None:
+    text = ledger_only("job", "uid-forgotten").stdout
     assert "Nothing to change" not in text
     note = text[text.index("What the detectors say of its time") :]
     assert "1. critical  idle_allocation whole, since 2026-10-06T01:10:00Z; 45.7 GPU-hours" in note
     assert "sum over idle GPUs" in note, "how it follows"
     assert "kubectl -n ns patch jobs.batch/forgotten" in note
-    [found] = json.loads(run("job", "uid-forgotten", "-f", "json").stdout)["look"]["findings"]
+    [found] = json.loads(ledger_only("job", "uid-forgotten", "-f", "json").stdout)["look"]["findings"]
     assert (found["pattern"], found["wasted"]["cost"]) == ("idle_allocation", "182.666666667")
-    rows = list(csv.DictReader(io.StringIO(run("job", "uid-forgotten", "-f", "csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(ledger_only("job", "uid-forgotten", "-f", "csv").stdout)))
     assert sum(int(row["board_ms"] or 0) for row in rows) == 46 * 3_600_000, (
         "the trace, and nothing beside it"
     )
@@ -180,9 +178,8 @@ def test_a_job_whose_waste_has_no_finding_is_looked_at_again(tmp_path: Path) -> 
     assert (look["pattern"], look["wasted_gpu_hours"]) == ("idle_allocation", "45.666666667")
 
 
-def test_a_job_that_the_source_has_lost_still_says_what_the_ledger_has(tmp_path: Path) -> None:
-    run = ledger_only(tmp_path)
-    text = run("job", "uid-forgotten", "--no-gpus").stdout
+def test_a_job_that_the_source_has_lost_still_says_what_the_ledger_has(ledger_only: Run) -> None:
+    text = ledger_only("job", "uid-forgotten", "--no-gpus").stdout
     assert "45.7 GPU-hours of it were idle: see docs/detectors/idle_allocation.md" in text
     assert "Nothing to change" not in text
 
