@@ -8,16 +8,15 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-import yaml
 
 from tests.support.helm_chart import (
     CHART,
     IS_THERE,
-    LOADER,
     Path_,
     Values,
     at,
     defaults,
+    documents,
     merged,
     needs_helm,
     scenarios,
@@ -107,7 +106,7 @@ def taken(values: Values, text: str) -> tuple[Any, bool] | None:
         return None
     said: list[str] = []
     found = {
-        name: [shape(each, said) for each in yaml.load_all(file, LOADER)]
+        name: [shape(each, said) for each in documents(file)]
         for name, file in files.items()
         if name != "NOTES.txt"
     }

@@ -52,14 +52,19 @@ NEEDS: dict[Path_, Values] = {
 
 
 def defaults() -> Values:
-    found: Values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    return deepcopy(_values_in(CHART / "values.yaml"))
+
+
+@cache
+def _values_in(file: Path) -> Values:
+    found: Values = yaml.load(file.read_text("utf-8"), LOADER)
     return found
 
 
 def scenarios() -> dict[str, Values]:
     """Name of each ci/NAME-values.yaml -> its values."""
     files = sorted((CHART / "ci").glob("*-values.yaml"))
-    return {file.name.removesuffix("-values.yaml"): yaml.safe_load(file.read_text("utf-8")) for file in files}
+    return {file.name.removesuffix("-values.yaml"): deepcopy(_values_in(file)) for file in files}
 
 
 def booleans(values: Mapping[str, Any], above: Path_ = ()) -> Iterator[Path_]:
@@ -143,7 +148,13 @@ def objects(values: Mapping[str, Any], name: str = "gpu", namespace: str = "cost
 def _objects(values: str, name: str, namespace: str) -> list[Object]:
     found = dict(_texts(values, name, namespace))
     del found["NOTES.txt"]
-    return [each for text in found.values() for each in yaml.load_all(text, LOADER) if each]
+    return [each for text in found.values() for each in documents(text) if each]
+
+
+@cache
+def documents(text: str) -> list[Any]:
+    """What a rendered template says; most are the same whatever the values. Change nothing in it."""
+    return list(yaml.load_all(text, LOADER))
 
 
 def rendered_settings(found: Sequence[Object]) -> dict[str, Any]:
