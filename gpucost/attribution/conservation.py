@@ -135,6 +135,8 @@ Located = tuple[int, DataProblem]
 def overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: AllocationHolders) -> list[Located]:
     """Units held beyond what a node has, per pod."""
     over = lines[lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]]
+    if over.empty:
+        return []
     total = over.groupby(["window", "unit", "holder"], as_index=False)["board_ms"].sum()
     found = []
     for window, unit, holder, ms in total.to_numpy().tolist():
@@ -151,6 +153,8 @@ def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
 
     ``held`` has window, unit and board_ms of that time.
     """
+    if held.empty:
+        return []
     found = []
     total = held.groupby(["window", "unit"], as_index=False)["board_ms"].sum()
     for window, unit, ms in total.to_numpy().tolist():
@@ -171,6 +175,8 @@ def unshared(
     ``attributed`` are the rows of ``allocations`` that are on lines.
     """
     blind = {(p.cluster, p.subject) for _, p in pieces.problems if p.code is DataProblemCode.UNIT_UNKNOWN}
+    if not blind:
+        return []
     left_out = allocations[~np.isin(np.arange(len(allocations)), attributed)]
     found = []
     for row in left_out.to_dict("records"):
@@ -206,6 +212,8 @@ def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: NodeSegments) -> 
     """GPU time without a price, per model and instance type; never a default in its place."""
     capacity = lines["bucket"] != CODE_OF_BUCKET[Bucket.OVERCOMMITTED]
     part = lines.loc[(lines["rate"] < 0) & capacity, ["window", "unit", "board_ms"]]
+    if part.empty:
+        return []
     key = ["cluster", "model", "instance_type"]
     named = part.join(units[key], on="unit")
     found = []

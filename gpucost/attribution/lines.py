@@ -165,7 +165,9 @@ def queued_slots(
 
 def _place(intervals: AllocationIntervals, ids: pd.DataFrame) -> Ints:
     """The place of each interval in the queue."""
-    table = ids.iloc[intervals.row].astype("str").reset_index(drop=True)
+    table = ids.iloc[intervals.row, :2].astype("str").reset_index(drop=True)
+    if table.duplicated().any():  # else the other columns decide nothing
+        table = ids.iloc[intervals.row].astype("str").reset_index(drop=True)
     order = table.sort_values(list(table.columns), kind="stable").index.to_numpy()
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
