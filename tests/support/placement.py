@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.apportion import Ints
+from gpucost.attribution.apportion import Flags, Ints
 from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.rules.fragmentation.fgd_gauge import (
     GPU_MILLI,
@@ -82,8 +82,10 @@ class Cluster:
         self.of_type: dict[tuple[str, ...], np.ndarray] = {}
 
     def measured(self, arrived: int) -> Measured:
-        idle, lost = int(self.gpu.sum()), float(self.lost.sum())
         percent = 100 / self.capacity
+        if self.policy is not Policy.FGD:  # which alone needs it for each pod
+            self.lost = self.typical.of_nodes(self.cpu, self.gpu, self.allowed)
+        idle, lost = int(self.gpu.sum()), float(self.lost.sum())
         return Measured(arrived * percent, 100 - idle * percent, lost * percent, 100 * lost / max(idle, 1))
 
     def place(self, ask: Ask) -> bool:
@@ -92,7 +94,7 @@ class Cluster:
         if best < 0:
             return False
         if self.policy is Policy.RANDOM:
-            node = int(self.random.choice(np.flatnonzero(choice.score >= 0)))
+            node = self._any_of(choice.score >= 0)
         else:
             node = int(choice.score.argmax())
         self._take(ask, node, int(choice.gpu[node]))
@@ -104,13 +106,19 @@ class Cluster:
         self.memory[node] -= ask.memory
         if 0 < shape.gpu < GPU_MILLI:
             if self.policy is Policy.RANDOM:
-                gpu = int(self.random.choice(np.flatnonzero(self.gpu[node] >= shape.gpu)))
+                gpu = self._any_of(self.gpu[node] >= shape.gpu)
             self.gpu[node, gpu] -= shape.gpu
         elif shape.count:
             self.gpu[node, np.flatnonzero(self.gpu[node] == GPU_MILLI)[: shape.count]] = 0
-        here = slice(node, node + 1)
-        self.lost[here] = self.typical.of_nodes(self.cpu[here], self.gpu[here], self.allowed[here])
+        if self.policy is Policy.FGD:
+            here = slice(node, node + 1)
+            self.lost[here] = self.typical.of_nodes(self.cpu[here], self.gpu[here], self.allowed[here])
         self.changed.append(node)
+
+    def _any_of(self, flags: Flags) -> int:
+        """One of those that are true, at random."""
+        found = np.flatnonzero(flags)
+        return int(found[self.random.integers(len(found))])
 
     def _renewed(self, ask: Ask) -> _Choice:
         choice = self.choices.get(ask)
@@ -118,7 +126,7 @@ class Cluster:
             choice = self.choices[ask] = _Choice(len(self.cpu))
             at = np.arange(len(self.cpu))
         else:
-            at = np.unique(np.array(self.changed[choice.at :], dtype=np.int64))
+            at = np.array(sorted(set(self.changed[choice.at :])), dtype=np.int64)
             at = at[choice.score[at] >= 0]  # nothing ever leaves: where it did not fit it never will
         choice.at = len(self.changed)
         if len(at):
@@ -139,11 +147,11 @@ class Cluster:
         return found, which
 
     def _of_fitting(self, shape: TaskShape, at: Ints) -> tuple[Floats, Ints]:
+        if self.policy is Policy.RANDOM:
+            return np.zeros(len(at)), np.zeros(len(at), dtype=np.int64)
         cpu, gpu = self.cpu[at], self.gpu[at]
         is_part = 0 < shape.gpu < GPU_MILLI
         tightest = np.where(gpu >= shape.gpu, gpu, GPU_MILLI + 1).argmin(axis=1)
-        if self.policy is Policy.RANDOM:
-            return np.zeros(len(at)), tightest
         if self.policy is Policy.BEST_FIT:
             left = (cpu - shape.cpu) / LARGEST_CPU * 0.5
             left = left + (gpu.sum(axis=1) - shape.gpu * shape.count) / LARGEST_GPU * 0.5

@@ -37,9 +37,12 @@ class FifoNodes:
     def __init__(self, nodes: int, gpus_per_node: int) -> None:
         self._size = gpus_per_node
         self.free = [gpus_per_node] * nodes
+        self.left = nodes * gpus_per_node
 
     def place(self, gpus: int) -> FifoPlacement | None:
         """Where it would go now; None where it does not fit. Takes nothing."""
+        if gpus > self.left:
+            return None
         free, size = self.free, self._size
         if gpus <= size:
             room = [left for left in free if left >= gpus]
@@ -57,10 +60,12 @@ class FifoNodes:
     def take(self, placement: FifoPlacement) -> None:
         for node, gpus in placement:
             self.free[node] -= gpus
+            self.left -= gpus
 
     def give_back(self, placement: FifoPlacement) -> None:
         for node, gpus in placement:
             self.free[node] += gpus
+            self.left += gpus
 
 
 class FifoDiscipline:
@@ -109,7 +114,12 @@ class FifoDiscipline:
         """The jobs that start now, in the order of submission, by the heads of queues: a job that asks for as
         much as one that did not fit does not fit either."""
         started: list[str] = []
-        heads = [(line[0], key) for key, line in self._lines.items() if line]
+        most = self._nodes.left if self._backfills else None  # who asks for more holds nobody back
+        heads = [
+            (line[0], key)
+            for key, line in self._lines.items()
+            if line and (most is None or key[1] <= most)
+        ]
         heapq.heapify(heads)
         blocked: set[str] = set()
         fails_from: int | None = None
