@@ -11,6 +11,7 @@ import copy
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from gpucost.attribution.attribute import attribute
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.frames import FRAMES
 from gpucost.detectors.detector_settings import ScopedSettings
-from gpucost.detectors.engine.evaluation import evaluate
+from gpucost.detectors.engine.evaluation import RuleEvaluation, evaluate
 from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL, advance
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.engine.waste_resolution import resolve
@@ -65,8 +66,20 @@ def _only(pattern: WastePattern, case: Case) -> RuleSettings:
     return RuleSettings({**others, pattern: _scoped(pattern, case)})
 
 
-def _finding(pattern: WastePattern, case: Case, facts: DetectorFacts) -> Finding:
-    found = evaluate(facts, _only(pattern, case))
+@cache
+def _facts(case: Case) -> DetectorFacts:
+    """Of the positive world, which several tests only read."""
+    return _world(case.positive).facts()
+
+
+@cache
+def _evaluated(pattern: WastePattern, case: Case) -> RuleEvaluation:
+    return evaluate(_facts(case), _only(pattern, case))
+
+
+def _finding(pattern: WastePattern, case: Case, later: DetectorFacts | None = None) -> Finding:
+    """Of the positive world, or of what became of it."""
+    found = _evaluated(pattern, case) if later is None else evaluate(later, _only(pattern, case))
     assert found.failures == ()
     (finding,) = [each for each in found.findings if each.draft.variant == case.variant]
     return finding
@@ -78,7 +91,7 @@ def test_every_rule_has_cases() -> None:
 
 @every_case
 def test_1_the_least_is_found(pattern: WastePattern, case: Case) -> None:
-    facts = _world(case.positive).facts()
+    facts = _facts(case)
     (draft,) = _drafts(pattern, case, facts)
     assert draft.pattern is pattern
     assert draft.summary
@@ -111,7 +124,7 @@ def test_4_a_gap_is_answered_with_too_little_data(pattern: WastePattern, case: C
 
 @every_case
 def test_5_the_order_in_which_rows_came_does_not_matter(pattern: WastePattern, case: Case) -> None:
-    facts = _world(case.positive).facts()
+    facts = _facts(case)
     mixed = _shuffled(facts)
     assert _alike(_drafts(pattern, case, mixed)) == _alike(_drafts(pattern, case, facts))
 
@@ -121,10 +134,11 @@ def test_6_a_restart_in_the_middle_changes_neither_key_nor_beginning(
     pattern: WastePattern, case: Case
 ) -> None:
     world = _world(case.positive)
-    if not _finding(pattern, case, world.facts()).goes_on:
+    finding = _finding(pattern, case)
+    if not finding.goes_on:
         pytest.skip("this variant is about what is over: there is no middle")
-    before = advance((), [_finding(pattern, case, world.facts())], at(world.end))
-    later = _later(_world(case.positive))
+    before = advance((), [finding], at(world.end))
+    later = _later(world)
     after = advance(before.lives, [_finding(pattern, case, later.facts())], at(later.end))
     assert [(life.fingerprint, life.opened_at_ms, life.since_ms) for life in after.lives] == [
         (life.fingerprint, life.opened_at_ms, life.since_ms) for life in before.lives
@@ -133,7 +147,7 @@ def test_6_a_restart_in_the_middle_changes_neither_key_nor_beginning(
 
 @every_case
 def test_7_its_waste_is_what_was_added_up_by_hand(pattern: WastePattern, case: Case) -> None:
-    finding = _finding(pattern, case, _world(case.positive).facts())
+    finding = _finding(pattern, case)
     if case.board_ms is None:
         assert finding.wasted.board_ms == 0
         return
@@ -145,8 +159,8 @@ def test_7_its_waste_is_what_was_added_up_by_hand(pattern: WastePattern, case: C
 
 @every_case
 def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: WastePattern, case: Case) -> None:
-    facts = _world(case.positive).facts()
-    found = evaluate(facts, _only(pattern, case))
+    facts = _facts(case)
+    found = _evaluated(pattern, case)
     windows = list(facts.history.window.split(HOUR_MS))
     lines = attribute(facts.history.frames, windows, rates=four_dollars, teams=facts.history.teams)
     parts = waste_parts(lines, found.pieces, facts.history.frames.activity)
@@ -164,7 +178,7 @@ def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: WastePattern, c
 
 @every_case
 def test_9_an_exemption_silences_it_until_it_expires(pattern: WastePattern, case: Case) -> None:
-    finding = _finding(pattern, case, _world(case.positive).facts())
+    finding = _finding(pattern, case)
     now_ms = finding.draft.since_ms
     until_ms = now_ms + MINUTE_MS
     draft = replace(finding.draft, labels={EXEMPT_LABEL: iso(until_ms)}, ended_ms=None)
@@ -176,7 +190,7 @@ def test_9_an_exemption_silences_it_until_it_expires(pattern: WastePattern, case
 
 @every_case
 def test_10_two_rules_on_one_board_second_share_it(pattern: WastePattern, case: Case) -> None:
-    facts = _world(case.positive).facts()
+    facts = _facts(case)
     drafts = _drafts(pattern, case, facts)
     rivals = [_rival(draft, episode) for draft in drafts for episode in draft.episodes]
     whole = resolve(facts.history, rivals)

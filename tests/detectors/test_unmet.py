@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -194,16 +196,15 @@ def _slowly(history: ClusterHistory, found: UnmetDemand) -> list[Row]:
     """Everything worked out afresh every minute, every node checked for every job."""
     demand = found.demand[found.demand["until_ms"] - found.demand["since_ms"] >= WAIT_MS]
     demand = demand.sort_values(["since_ms", "job_uid", "pod_set"], kind="stable")
-    held = history.frames.allocations
+    held = _values(history.frames.allocations, "start_ms", "end_ms", "node", "count")
+    wanted = _values(demand, "start_ms", "end_ms", "job", "pods", "min_pods", "units", "products")
     rows: list[Row] = []
     for minute in range(60):
         now = at(minute)
-        here = held[(held["start_ms"] <= now) & (held["end_ms"] > now)]
-        used = [int(here.loc[here["node"] == f"n{n}", "count"].sum()) for n in range(4)]
+        here = [(node, count) for start, end, node, count in held if start <= now < end]
+        used = [sum(count for node, count in here if node == f"n{n}") for n in range(4)]
         free = np.maximum(4 - np.array(used, dtype=np.int64), 0)
-        waiting = demand[(demand["start_ms"] <= now) & (demand["end_ms"] > now)]
-        names = ("job", "pods", "min_pods", "units", "products")
-        every = zip(*(waiting[name].tolist() for name in names), strict=True)
+        every = [ask for start, end, *ask in wanted if start <= now < end]
         # A job that four units on each of its nodes could never serve stands before no other.
         asks = [ask for ask in every if len(_nodes_for(ask[4])) * (4 // ask[3]) >= max(ask[2], 1)]
         unplaced = []
@@ -228,6 +229,10 @@ def _slowly(history: ClusterHistory, found: UnmetDemand) -> list[Row]:
             taken = slow_units(free, nodes, pods * units)
             rows += [(job, minute, Waste.FRAGMENTED.value, f"n{node}", units) for node, units in taken]
     return rows
+
+
+def _values(frame: pd.DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(frame[name].tolist() for name in names), strict=True))
 
 
 def _nodes_for(products: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -281,7 +281,7 @@ def read_of(world: World, start: float, end: float) -> DetectorFacts:
     return DetectorFacts(facts.cluster, history, GpuTimePrices(history, four_dollars))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """What every rule must be tried with; ``test_ten.py`` runs the same tests over all of them.
 
