@@ -368,7 +368,8 @@ def test_claims_are_the_integral_of_idle_rows_and_nothing_is_claimed_twice(world
     start = activity["pod_uid"].map(held["start_ms"])
     idle_rows = activity[(activity["busy_ms"] == 0) & (activity["start_ms"] >= start + 10 * MINUTE_MS)]
     kinds = activity["pod_uid"].map(held["job"])
-    for draft in detect(facts).drafts:
+    detection = detect(facts)
+    for draft in detection.drafts:
         end = facts.now_ms if draft.ended_ms is None else draft.ended_ms
         rows = idle_rows[kinds[idle_rows.index] == draft.subject.name]
         # A long gap may part a stretch within a row.
@@ -378,7 +379,7 @@ def test_claims_are_the_integral_of_idle_rows_and_nothing_is_claimed_twice(world
         if draft.variant == "whole":
             assert claimed == pytest.approx(held_ms, rel=1e-6)
         assert claimed <= held_ms * (1 + 1e-6)
-    _never_twice(detect(facts), facts)
+    _never_twice(detection, facts)
 
 
 def _never_twice(detection: RuleDetection, facts: DetectorFacts) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,16 +57,13 @@ class JobTables:
 
     @classmethod
     def of(cls, history: ClusterHistory) -> JobTables:
-        held = history.held
-        # A uid is what an owner reference claims: pods of another namespace are another job.
-        key = held["namespace"] + "/" + held["job_uid"].where(held["job_uid"] != "", held["pod_uid"])
-        code, _ = pd.factorize(key, sort=True)
-        held = held.assign(_code=code).sort_values(["start_ms", "pod_uid", "resource"], kind="stable")
-        jobs = held.groupby("_code")[_JOB].last()
-        pods = _pods(held)
-        series = pd.MultiIndex.from_frame(history.activity.series[["pod_uid", "node"]])
-        known = pd.MultiIndex.from_frame(pods[["pod_uid", "node"]])
-        return cls(history, pods, jobs, known.get_indexer(series).astype(np.int64))
+        """Made once per history. What is kept does not refer to the history, which would keep itself."""
+        key = "job_tables"
+        if key not in history.memo:
+            history.memo[key] = _tables(history)
+        kept = history.memo[key]
+        assert isinstance(kept, _Tables)
+        return cls(history, kept.pods, kept.jobs, kept.pod)
 
     @property
     def activity(self) -> ActivityTable:
@@ -169,6 +167,27 @@ class JobTables:
     def gpu_names(self) -> list[str]:
         """Per series: the name of its GPU."""
         return self.activity.series["gpu"].tolist()
+
+
+class _Tables(NamedTuple):
+    """See ``JobTables``."""
+
+    pods: pd.DataFrame
+    jobs: pd.DataFrame
+    pod: Ints
+
+
+def _tables(history: ClusterHistory) -> _Tables:
+    held = history.held
+    # A uid is what an owner reference claims: pods of another namespace are another job.
+    key = held["namespace"] + "/" + held["job_uid"].where(held["job_uid"] != "", held["pod_uid"])
+    code, _ = pd.factorize(key, sort=True)
+    held = held.assign(_code=code).sort_values(["start_ms", "pod_uid", "resource"], kind="stable")
+    jobs = held.groupby("_code")[_JOB].last()
+    pods = _pods(held)
+    series = pd.MultiIndex.from_frame(history.activity.series[["pod_uid", "node"]])
+    known = pd.MultiIndex.from_frame(pods[["pod_uid", "node"]])
+    return _Tables(pods, jobs, known.get_indexer(series).astype(np.int64))
 
 
 def _pods(held: pd.DataFrame) -> pd.DataFrame:

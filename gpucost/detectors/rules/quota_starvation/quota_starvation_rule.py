@@ -105,7 +105,7 @@ def _queues(
     wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
     # A wait that is too short for its own queue takes nothing from those that have waited long enough for
     # theirs.
-    too_short = demand.index[wait < _own_after(settings, demand)]
+    too_short = demand.index[(wait >= shortest) & (wait < _own_after(settings, demand))]
     found = unmet(facts.history, shortest, frozenset(left_out).union(too_short.tolist()))
     claims: dict[int, list[UnmetClaim]] = {}
     for claim in found.claims:
