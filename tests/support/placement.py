@@ -93,10 +93,8 @@ class Cluster:
         best = choice.score.max()
         if best < 0:
             return False
-        if self.policy is Policy.RANDOM:
-            node = self._any_of(choice.score >= 0)
-        else:
-            node = int(choice.score.argmax())
+        is_random = self.policy is Policy.RANDOM
+        node = self._any_of(choice.score >= 0) if is_random else int(choice.score.argmax())
         self._take(ask, node, int(choice.gpu[node]))
         return True
 

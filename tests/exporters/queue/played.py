@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,14 +37,19 @@ class Scrape:
 
     at_ms: int
     text: str
+    _read: dict[str, Mapping[tuple[tuple[str, str], ...], float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
-    def values(self, metric: str) -> dict[tuple[tuple[str, str], ...], float]:
-        """Of one metric, by its labels."""
-        return {
-            tuple(sorted(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(_lines_of(self.text, metric))
-            for sample in family.samples
-        }
+    def values(self, metric: str) -> Mapping[tuple[tuple[str, str], ...], float]:
+        """Of one metric, by its labels. Read once: dozens of tests look at the same scrapes."""
+        if metric not in self._read:
+            self._read[metric] = {
+                tuple(sorted(sample.labels.items())): sample.value
+                for family in text_string_to_metric_families(_lines_of(self.text, metric))
+                for sample in family.samples
+            }
+        return self._read[metric]
 
     def by(self, metric: str, *labels: str) -> dict[tuple[str, ...], float]:
         """Of one metric, by some of its labels, which must tell its series apart."""
@@ -142,7 +148,13 @@ def played_day(prepare: Callable[[ClusterServer], object] = lambda _: None) -> I
         yield played
 
 
+@cache
+def the_day() -> Played:
+    """The day as it is played without any preparation, for tests that only look at it: played once."""
+    with played_day() as played:
+        return played
+
+
 def _lines_of(text: str, metric: str) -> str:
-    return "".join(
-        f"{line}\n" for line in text.splitlines() if line.startswith((f"{metric}{{", f"{metric} "))
-    )
+    starts = f"{metric}{{", f"{metric} "
+    return "".join(f"{line}\n" for line in text.splitlines() if line.startswith(starts))

@@ -6,14 +6,13 @@ The watch breaks in every way, and the collector is killed at 13:00 and begun an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 
 from gpucost.contract.metrics import LINGER_MS
 from tests.exporters.queue.day import day
 from tests.exporters.queue.day_truth import Check, GangTruth, PodTruth, WorkloadTruth, at
-from tests.exporters.queue.played import LAST_SCRAPE_MS, SCRAPE_MS, Played, played_day
+from tests.exporters.queue.played import LAST_SCRAPE_MS, SCRAPE_MS, Played, the_day
 
 TRUTH = day().truth
 GAP = (at("15:00:00"), at("15:10:00"))
@@ -24,9 +23,8 @@ WORKLOAD_TIMES = ("queued", "reserved", "admitted", "finished")
 
 
 @pytest.fixture(scope="module")
-def played() -> Iterator[Played]:
-    with played_day() as found:
-        yield found
+def played() -> Played:
+    return the_day()
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.exporters.queue.day import day
 from tests.exporters.queue.day_facts import GPU, SHARED, SLICE
 from tests.exporters.queue.day_truth import DAY_MS as START_MS
 from tests.exporters.queue.day_truth import END_MS, at
-from tests.exporters.queue.played import SCRAPE_MS, Played, Scrape, played_day
+from tests.exporters.queue.played import SCRAPE_MS, Played, Scrape, the_day
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [pytest.mark.prometheus, needs_prometheus]
@@ -56,9 +56,8 @@ _READ = frozenset(spec.name for spec in (STATE_UP, *POD_METRICS, *NODE_METRICS))
 
 
 @pytest.fixture(scope="module")
-def played() -> Iterator[Played]:
-    with played_day() as found:
-        yield found
+def played() -> Played:
+    return the_day()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.exporters.queue.played import played_day
+from tests.exporters.queue.played import played_day, the_day
 from tests.support.cluster.kueue_actor import serve_v1beta1_only
 
 WORKLOADS = "workloads.kueue.x-k8s.io"
@@ -12,7 +12,8 @@ WORKLOADS = "workloads.kueue.x-k8s.io"
 
 @pytest.mark.fault(19)
 def test_both_versions_of_kueue_give_the_same_state() -> None:
-    with played_day() as newer, played_day(serve_v1beta1_only) as older:
+    newer = the_day()
+    with played_day(serve_v1beta1_only) as older:
         pass
     assert newer.overviews.keys() == older.overviews.keys()
     compared = 0

@@ -116,9 +116,7 @@ class FifoDiscipline:
         started: list[str] = []
         most = self._nodes.left if self._backfills else None  # who asks for more holds nobody back
         heads = [
-            (line[0], key)
-            for key, line in self._lines.items()
-            if line and (most is None or key[1] <= most)
+            (line[0], key) for key, line in self._lines.items() if line and (most is None or key[1] <= most)
         ]
         heapq.heapify(heads)
         blocked: set[str] = set()
