@@ -74,14 +74,14 @@ def collected_at(second: int) -> int | None:
     return second - (second - began) % COLLECT_EVERY
 
 
-def page(second: int, setting: Setting) -> str | None:
+def page(second: int, setting: Setting, devices: Sequence[Device] = DEVICES) -> str | None:
     """The text of a scrape at ``second`` of the hour; None while the exporter is away."""
     at = collected_at(second)
     if at is None:
         return None
     lines = [
         f"{metric}{_written(device.labels() | holder)} {value:.6f}"
-        for device in DEVICES
+        for device in devices
         if not (device.board == hour.LOST and at >= hour.LOST_AT)
         for metric, device_value in _values(device, at).items()
         for holder, value in _rows(metric, device, device_value, second, setting)
@@ -94,15 +94,15 @@ def scrapes(start: int) -> Iterator[tuple[int, str]]:
 
     The job says the setting; of the GPU held whole there is also a job per other phase of the scrapes.
     """
+    whole = [device for device in DEVICES if device.board == hour.WHOLE]
     for phase in range(SCRAPE_EVERY):
         for second in range(phase, hour.HOUR, SCRAPE_EVERY):
             for setting in Setting if phase == SCRAPE_AT else [Setting.DEFAULT]:
-                text = page(second, setting)
+                text = page(second, setting, DEVICES if phase == SCRAPE_AT else whole)
                 if text is None:
                     continue
                 job = job_of(setting, phase)
-                kept = [line for line in text.splitlines() if phase == SCRAPE_AT or hour.WHOLE in line]
-                yield start + second, "\n".join(_scraped(line, job) for line in kept) + "\n"
+                yield start + second, "\n".join(_scraped(line, job) for line in text.splitlines()) + "\n"
 
 
 def job_of(setting: Setting, phase: int = SCRAPE_AT) -> str:
@@ -110,7 +110,8 @@ def job_of(setting: Setting, phase: int = SCRAPE_AT) -> str:
     return f"dcgm-{setting.value}" if phase == SCRAPE_AT else f"dcgm-{setting.value}-{phase}"
 
 
-def _values(device: Device, at: int) -> dict[str, float]:
+@cache
+def _values(device: Device, at: int) -> Mapping[str, float]:
     """The device's own figures as collected at ``at``: the second before it, its counters, means since."""
     last = device.load(at - 1)
     board = Device(device.board)

@@ -77,6 +77,12 @@ processes = st.none() | st.lists(
 totals_mj = st.none() | st.integers(0, 5_000_000)
 ratios = st.none() | st.floats(0, 1)
 rarely = st.integers(0, 9).map(lambda number: number == 9)
+reasons = st.dictionaries(st.sampled_from(["sw_power_cap", "hw_slowdown"]), st.integers(0, 10**12))
+layouts = st.none() | st.sampled_from(LAYOUTS)
+spans = st.sampled_from(SPANS_NS)
+devices = [DeviceKey(uuid, number) for uuid in UUIDS for number in ("", "1", "2", "5")]
+places = st.tuples(st.sampled_from(PODS), st.sampled_from(devices))
+shares_of = st.dictionaries(places, st.sampled_from(SHARES), max_size=6)
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,8 @@ def shown(draw: st.DrawFn) -> dict[str, Any]:
 def a_board(draw: st.DrawFn, uuid: str) -> GpuReading:
     if draw(rarely):
         return GpuReading(uuid, lost="GPU_IS_LOST", xids=(79,))
-    reasons = st.dictionaries(st.sampled_from(["sw_power_cap", "hw_slowdown"]), st.integers(0, 10**12))
     board = GpuReading(uuid, energy_mj=draw(totals_mj), throttled_ns=draw(reasons))
-    layout = draw(st.none() | st.sampled_from(LAYOUTS))
+    layout = draw(layouts)
     if layout is None:
         return replace(board, **shown(draw))
     parts = [
@@ -116,19 +121,22 @@ def some_holdings(draw: st.DrawFn) -> tuple[DeviceHolding, ...] | None:
     """Of any devices, those that are not there included, and of more than there is of one."""
     if draw(rarely):
         return None
-    devices = [DeviceKey(uuid, number) for uuid in UUIDS for number in ("", "1", "2", "5")]
-    places = st.tuples(st.sampled_from(PODS), st.sampled_from(devices))
-    held = draw(st.dictionaries(places, st.sampled_from(SHARES), max_size=6))
+    held = draw(shares_of)
     return tuple(DeviceHolding(*place, share, "nvidia.com/gpu", ("main",)) for place, share in held.items())
+
+
+# Made once: making a strategy takes longer than drawing from it.
+boards_of = [a_board(uuid) for uuid in UUIDS]
+holdings_of = some_holdings()
 
 
 @st.composite
 def a_step(draw: st.DrawFn) -> Step:
-    boards = tuple(draw(a_board(uuid)) for uuid in UUIDS if not draw(rarely))
+    boards = tuple(draw(board) for board in boards_of if not draw(rarely))
     return Step(
-        draw(st.sampled_from(SPANS_NS)),
+        draw(spans),
         None if draw(rarely) else boards,
-        draw(some_holdings()),
+        draw(holdings_of),
         draw(ratios),
         draw(totals_mj),
     )
