@@ -43,7 +43,7 @@ test: $(VENV)/.dev system ## All tests but the slow ones (TEST_ARGS="-k ledger" 
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) -m "not slow" $(TEST_ARGS)
 
 # Beside a `make test`: its notes of failed tests are its own.
-test-slow: $(VENV)/.dev system ## The slow tests: soak, kills, replay of Philly, full demo
+test-slow: $(VENV)/.dev system ## The slow tests: soak, kills, replays of traces, the demo
 	@$(BIN)/python -m pytest -n $(SLOW_WORKERS) -m slow -o cache_dir=.pytest_cache/slow $(TEST_ARGS)
 
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs

@@ -49,10 +49,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_the_last_line_proves_conservation(demo: tuple[Path, str]) -> None:
     assert demo[1].splitlines()[-1] == LAST_LINE
 
 
+@pytest.mark.slow
 def test_the_report_is_printed_and_written(demo: tuple[Path, str]) -> None:
     folder, output = demo
     assert "GPU cost, October 2026" in output
@@ -76,6 +78,7 @@ def report_json(demo: tuple[Path, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.fault(71)
 def test_the_files_of_a_run_are_a_ledger_like_any_other(report_json: str) -> None:
     report = json.loads(report_json)
@@ -89,6 +92,7 @@ def faces(demo: tuple[Path, str], report_json: str) -> Faces:
     return Faces.of(demo[0], {"report": demo[1].split("\nreport: ")[0], "report json": report_json})
 
 
+@pytest.mark.slow
 def test_equal_names_have_equal_numbers_on_every_face(faces: Faces) -> None:
     """Every amount that ``report``, ``waste``, ``findings`` and ``digest`` print, as text and as HTML, by the
     words that stand at it, against JSON, CSV and /metrics. One that no rule knows the name of fails as well.
@@ -101,6 +105,7 @@ def test_equal_names_have_equal_numbers_on_every_face(faces: Faces) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("face", "said", "instead"),
     [
@@ -122,6 +127,7 @@ def test_a_name_that_is_used_for_another_number_is_found(
         assert faces.shown({face: text.replace(said, instead.rjust(len(said)))}).conflicts() == []
 
 
+@pytest.mark.slow
 def test_what_findings_cost_follows_from_intervals_and_prices(demo: tuple[Path, str], faces: Faces) -> None:
     """Within a GPU-second, and within what that costs, of all findings: their last day and a day at their
     rate of now. All that a job's finding claims is in the waste ledger, which may have more."""
@@ -146,6 +152,7 @@ def test_what_findings_cost_follows_from_intervals_and_prices(demo: tuple[Path, 
     assert {"embed-small", "finetune-five-of-eight"} <= whole
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_run_name_its_prices_and_teams(demo: tuple[Path, str]) -> None:
     """Read again by the settings that the demo wrote, nothing changes."""
     words = ("ingest", "--from", "2026-10-15", "--to", "2026-10-17", "--again")
@@ -155,6 +162,7 @@ def test_the_settings_of_a_run_name_its_prices_and_teams(demo: tuple[Path, str])
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_earlier_run_is_not_mixed_with_another(demo: tuple[Path, str]) -> None:
     done = CliRunner().invoke(app, ["demo", "--once", "--seed", "8", "--dir", str(demo[0])])
     assert done.exit_code == 2
@@ -184,6 +192,7 @@ def wait_for_url(process: subprocess.Popen[str], part: str) -> str:
     raise AssertionError("the process ended without a URL")
 
 
+@pytest.mark.slow
 @pytest.mark.fault(69)
 def test_serve_fills_a_ledger_answers_and_ends_on_sigterm(demo: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = demo

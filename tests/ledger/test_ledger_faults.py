@@ -223,6 +223,7 @@ def test_processes_that_write_the_same_windows_leave_one_ledger(
         assert ledger.verify() == ()
 
 
+@pytest.mark.slow
 @both_ways
 @pytest.mark.fault(39, 44)
 def test_a_process_killed_while_it_writes_leaves_whole_windows(

@@ -91,6 +91,7 @@ def test_read_only_root_no_network_and_another_locale_and_zone_give_the_same_byt
         each.close()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(73)
 def test_two_hundred_starts_leave_no_descriptor_and_no_thread(tmp_path: Path) -> None:
     record(tmp_path / "recording", frames())

@@ -31,7 +31,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.replay.helios import GPU, START_MS, WEEK, Helios, at
 from tests.support.shared import needs_shared
 
-pytestmark = needs_shared("traces/helios-earth-vc")
+pytestmark = [needs_shared("traces/helios-earth-vc"), pytest.mark.slow]
 AFTER_MS = 15 * MINUTE_MS
 A_DAY = 24 * 60
 CLOSE = {"rel": 1e-6}

@@ -65,6 +65,7 @@ def test_the_empty_cluster_to_the_last_digit(openb: Openb) -> None:
     assert found.of_cpu_tasks == pytest.approx(844_691.218, abs=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", list(Policy), ids=lambda policy: policy.name)
 def test_the_authors_curves(openb: Openb, policy: Policy) -> None:
     """Means over seeds, within one percentage point of the authors' at every sixth of the way."""

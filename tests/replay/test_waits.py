@@ -28,7 +28,7 @@ HELD_OUT = (
 MOST_RATIO = 1.1
 _HELIOS = DEFAULT_TRACES / "helios-earth-vc"
 
-pytestmark = needs_shared("traces/philly-vc")
+pytestmark = [needs_shared("traces/philly-vc"), pytest.mark.slow]
 
 
 @cache

@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from gpucost_gpu_exporter.cli import main
 from gpucost_gpu_exporter.settings import PREFIX
+from tests.support.in_process import ended
 from tests.support.kube import Answer, Asked, KubeServer, listed, refused
 from tests.support.kubelet import FakeKubelet
 from tests.support.nvml.driver import DeviceLoad, FakeDriver
@@ -169,6 +171,10 @@ class CommandNode:
             running.end(signal.SIGKILL)
             raise
         return running
+
+    def refusal(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """As ``once``, in this process: for what ends before anything is started."""
+        return ended(main, arguments, self.environment)
 
     def once(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command to its end."""

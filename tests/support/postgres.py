@@ -57,7 +57,7 @@ class PostgresServer:
         )
 
 
-def _in_memory() -> Path | None:
+def _memory() -> Path | None:
     """A folder in memory with room for a server: a new database is 300 files, which take a disk's file
     system longer to make than most tests take. None where there is no such folder."""
     folder = Path("/dev/shm")
@@ -65,12 +65,13 @@ def _in_memory() -> Path | None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Start a server, and stop it at the end. Skips the test when no PostgreSQL is installed.
+def postgres_server(*, in_memory: bool = False) -> Iterator[PostgresServer]:
+    """Start a server, and stop it at the end; its files are in memory where that is asked for and there is
+    room. Skips the test when no PostgreSQL is installed.
 
     Its collation is American English on purpose: sorting in the database would differ from code points.
     """
-    home = Path(tempfile.mkdtemp(prefix="gpucost-pg-", dir=_in_memory()))
+    home = Path(tempfile.mkdtemp(prefix="gpucost-pg-", dir=_memory() if in_memory else None))
     try:
         server = PostgresServer(free_port())
         command = new_cluster(home, server.port, "synchronous_commit=off")

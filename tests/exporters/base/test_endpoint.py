@@ -405,6 +405,7 @@ def test_scrapes_during_updates_see_one_snapshot_each() -> None:
     assert len(set.union(*seen)) > 1  # there were updates
 
 
+@pytest.mark.slow
 @pytest.mark.fault(9)
 def test_100k_series_keep_memory_flat_over_200_scrapes() -> None:
     # Ten pages of 7 MB: a page kept at each scrape would be a gigabyte; the allocator moves by some pages.

@@ -61,6 +61,7 @@ def test_a_query_names_metrics_and_labels_of_the_contract(query: str) -> None:
     assert set(re.findall(r"[{,](\w+)=", query)) <= labels
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_the_parts_add_up_and_would_be_seen_not_to(played: Played) -> None:
     query = one("!=")
@@ -69,6 +70,7 @@ def test_the_parts_add_up_and_would_be_seen_not_to(played: Played) -> None:
     assert hour.WHOLE in rows(played, without_retired, "gpu_uuid")
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_busy_is_of_what_a_pod_held(played: Played) -> None:
     found = rows(played, one("busy_seconds"), "pod")
@@ -76,6 +78,7 @@ def test_busy_is_of_what_a_pod_held(played: Played) -> None:
     assert found["eval"] == pytest.approx(55, abs=1)
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_the_highest_value_has_the_short_job_whole(played: Played) -> None:
     found = rows(played, one("max_over_time"), "pod")
@@ -85,6 +88,7 @@ def test_the_highest_value_has_the_short_job_whole(played: Played) -> None:
     assert increase.get("short", 0) == 0
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_gpus_without_an_owner(played: Played) -> None:
     assert rows(played, one("unless"), "gpu_uuid").keys() == {hour.WHOLE, hour.MIG, hour.SHARED}

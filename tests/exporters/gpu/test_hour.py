@@ -13,6 +13,7 @@ TOLERANCE = 0.01
 pytestmark = [needs_prometheus]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "measure"),
     [
@@ -33,6 +34,7 @@ def test_every_pod_is_within_a_hundredth_of_the_truth(played: Played, metric: st
     assert found["short"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["held_seconds", "busy_seconds", "sm_active_seconds", "observed_seconds"])
 def test_pods_and_nobody_are_the_board_to_the_last_bit(played: Played, measure: str) -> None:
     of_gpu = {"held_seconds": "present_seconds"}.get(measure, measure)
@@ -50,6 +52,7 @@ def test_pods_and_nobody_are_the_board_to_the_last_bit(played: Played, measure: 
     assert compared > 3 * len(played.scrapes)
 
 
+@pytest.mark.slow
 def test_energy_of_the_holders_is_the_energy_of_the_board(played: Played) -> None:
     query = (
         "sum by (gpu_uuid) (gpucost_gpu_energy_joules_total)"
@@ -61,6 +64,7 @@ def test_energy_of_the_holders_is_the_energy_of_the_board(played: Played) -> Non
         assert {row["value"][1] for row in played.ask(query, at)} == {"0"}, at  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_board_time_is_the_hour(played: Played) -> None:
     end = played.scrapes[-1]
     rows = played.ask("sum by (gpu_uuid) (gpucost_gpu_present_seconds_total)", end)
@@ -68,6 +72,7 @@ def test_board_time_is_the_hour(played: Played) -> None:
     assert [float(row["value"][1]) for row in rows] == [pytest.approx(elapsed, abs=1.5)] * 4  # type: ignore[index]
 
 
+@pytest.mark.slow
 @pytest.mark.trap(32)
 def test_the_lost_board_is_down_and_still_held(played: Played) -> None:
     at = played.scrapes[-1]

@@ -31,6 +31,7 @@ def rows(second: int, setting: Setting, metric: str, board: str) -> dict[str, fl
     }
 
 
+@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.trap(16, 23, 26)
 def test_the_tables_in_the_docs_are_what_prometheus_answers(played: Played) -> None:
@@ -43,6 +44,7 @@ def test_the_docs_show_the_queries_that_were_asked(query: str) -> None:
     assert f"\n{query}\n" in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_the_model_and_the_driver_agree_on_what_a_board_drew(played: Played) -> None:
     # Else the comparison would be of two different hours. 20 minutes with collections of 30 s: within 5 %.

@@ -19,10 +19,12 @@ from pathlib import Path
 import pytest
 
 from gpucost.kube.parse.collections import collections
+from gpucost_queue_collector.cli import main
 from gpucost_queue_collector.settings import PREFIX, CollectorSettings, variable
 from tests.cluster.builders import SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster.server import ClusterServer
+from tests.support.in_process import ended
 from tests.support.ports import free_port
 
 COMMAND = Path(sys.executable).with_name("gpucost-queue-collector")
@@ -222,6 +224,11 @@ def once(folder: Path, *arguments: str, **settings: object) -> subprocess.Comple
     )
 
 
+def refusal(folder: Path, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    """As ``once``, in this process: for what ends before anything is started."""
+    return ended(main, arguments, environment(folder, listen_host="127.0.0.1", listen_port=0, **settings))
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -245,7 +252,7 @@ def once(folder: Path, *arguments: str, **settings: object) -> subprocess.Comple
 def test_a_wrong_setting_is_said_in_one_line(
     tmp_path: Path, settings: Mapping[str, object], expected: str
 ) -> None:
-    done = once(tmp_path, **settings)
+    done = refusal(tmp_path, **settings)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gpucost-queue-collector: {expected}\n"
 
@@ -279,8 +286,8 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert {f"{PREFIX}KUBECONFIG", f"{PREFIX}LISTEN_PORT", f"{PREFIX}TEAM_LABELS"} <= named
     assert named <= {variable(key) for key in CollectorSettings.model_fields}
     assert max(map(len, done.stdout.splitlines())) <= 100
-    done = once(tmp_path, "--version")
+    done = refusal(tmp_path, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{version('gpucost')}\n", "")
-    done = once(tmp_path, "now")
+    done = refusal(tmp_path, "now")
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr

@@ -294,6 +294,7 @@ def differences(case: LabelCase, said: Mapping[DoctorFeature, FeatureFinding], h
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_verdict_is_what_the_report_has(desks: Mapping[str, Desk], server: str) -> None:
     """For each subset of labels; and all of them give nothing that is worse than what some of them give."""
