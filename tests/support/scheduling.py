@@ -36,7 +36,7 @@ TOGETHER: tuple[tuple[str, str], ...] = (
 FIRST = (
     # Slow ones, in a run of their own.
     "tests/demo/test_full.py",
-    "tests/telemetry/existing_month/test_both_dialects.py",
+    "tests/telemetry/existing_month",
     "tests/replay/test_philly",
     "tests/operations_kills",
     "tests/cli/test_demo.py",
@@ -46,7 +46,9 @@ FIRST = (
     "tests/replay",
     "tests/cli/test_crash.py",
     # Of the others.
-    "tests/telemetry/existing_month",
+    "tests/telemetry/test_prometheus_source.py",
+    "tests/ledger/test_ledger_faults.py",
+    "tests/attribution/test_properties.py",
     "tests/telemetry/doctor_setups",
     "tests/telemetry/test_history_roundtrip.py",
     "tests/simulator",

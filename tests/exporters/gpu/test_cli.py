@@ -87,8 +87,9 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     node.environment.pop("KUBERNETES_SERVICE_HOST", None)
     node.set(**settings)
-    # What only a start finds out needs a process, which takes what was opened with it.
-    done = (node.once if "kubernetes" in settings else node.refusal)(*arguments)
+    # What only a start finds out needs a process, which takes with it what was opened.
+    starts = not settings.keys().isdisjoint({"kubernetes", "listen_host"})
+    done = (node.once if starts else node.refusal)(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gpucost-gpu-exporter: {expected}\n"
 

@@ -33,7 +33,7 @@ from tests.support.existing.variants import MIXED_RELEASES, Variant, write_secon
 from tests.support.existing.world import T0, at
 from tests.support.prometheus import needs_prometheus, running_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 DAYS = 3
 GAP = Window(at(46), at(46) + 20 * MINUTE_MS)
