@@ -30,7 +30,7 @@ from tests.support.prometheus import create_blocks, needs_prometheus, running_pr
 from tests.support.simulated import simulated
 from tests.support.simulated_metrics.exposition import exposition
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 SCRAPE_MS = MINUTE_MS
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
