@@ -34,13 +34,14 @@ ColumnSeries: TypeAlias = "pd.Series[Any]"
 
 def empty_frame(spec: FrameSpec) -> pd.DataFrame:
     """No rows, the columns and dtypes of ``spec``."""
-    return _empty(spec).copy()
+    return pd.DataFrame({name: values.copy() for name, values in _empty_columns(spec).items()})
 
 
 @cache
-def _empty(spec: FrameSpec) -> pd.DataFrame:
-    """Made once: a source returns up to thirteen frames, most of them empty."""
-    return pd.DataFrame({column.name: pd.Series(dtype=column.type.value) for column in spec.columns})
+def _empty_columns(spec: FrameSpec) -> dict[str, Any]:
+    """Made once: a source returns up to thirteen frames, most of them empty. Not kept as a frame, of which
+    pandas would keep a weak reference for each copy."""
+    return {column.name: pd.Series(dtype=column.type.value).array for column in spec.columns}
 
 
 def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
