@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gpucost.cluster.objects.nodes import Node, ResourceClaim
 from gpucost.cluster.objects.pods import Pod, PodPhase
-from gpucost.cluster.views.device_claims import ClaimedDevices, ClaimHistory
+from gpucost.cluster.views.device_claims import ClaimedDevices, ClaimHistory, DeviceUses
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.time import DAY_MS
@@ -136,6 +136,7 @@ class ClaimMemory:
         self._now_ms = now_ms
         self._seen: dict[str, _SeenObject] = {}
         self._shares: Mapping[str, ClaimedDevices] = {}
+        self._uses: Mapping[str, DeviceUses] = {}
         self._lock = threading.Lock()
 
     def claim_changed(self, change: ObjectChange[ResourceClaim]) -> None:
@@ -150,16 +151,18 @@ class ClaimMemory:
     def history(self) -> ClaimHistory:
         """All that is remembered, for the next overview."""
         with self._lock:
-            return ClaimHistory({uid: seen.claims for uid, seen in self._seen.items()}, self._shares)
+            seen = {uid: each.claims for uid, each in self._seen.items()}
+            return ClaimHistory(seen, self._shares, self._uses)
 
     def remember(self, overview: ClusterOverview) -> None:
         """What pods hold now, for their lives. What was seen of pods that are not (or no longer) known is
         forgotten after ten minutes."""
         known = overview.state.pods.keys() | {pod.meta.uid for pod in overview.ended}
         since_ms = self._now_ms() - LINGER_MS
-        shares = overview.units.devices.shares
+        devices = overview.units.devices
         with self._lock:
-            self._shares = {uid: held for uid, held in shares.items() if uid in known}
+            self._shares = {uid: held for uid, held in devices.shares.items() if uid in known}
+            self._uses = {uid: used for uid, used in devices.uses.items() if uid in known}
             self._seen = {
                 uid: seen for uid, seen in self._seen.items() if uid in known or seen.seen_ms > since_ms
             }

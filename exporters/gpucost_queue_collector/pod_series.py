@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.pods import DISRUPTIONS, Pod
+from gpucost.cluster.views.device_claims import DeviceUses
 from gpucost.cluster.views.gangs import PodGang
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import PodAffiliation, PodOwnership
@@ -22,6 +23,7 @@ from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import (
     POD_GPU_END,
     POD_GPU_REQUEST,
+    POD_CLAIM_SHARE,
     POD_GPU_START,
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,
@@ -30,18 +32,18 @@ from gpucost.contract.queue_metrics import POD_DISRUPTED, POD_GPU_WAITING, POD_G
 from gpucost.domain.jobs import JobKind, JobReference
 from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
-HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO, POD_DISRUPTED)
+HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO, POD_DISRUPTED)
 WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
 
 
 class HeldPod(NamedTuple):
-    """A pod that holds GPU ``units``, or held them until its end; since it was bound, or since ``starts``, in
-    ms by resource, where other pods had them before."""
+    """A pod that holds GPU ``units`` since it was bound, or held them until its end; ``uses`` are the devices
+    among them that other pods use as well."""
 
     pod: Pod
     units: Resources
     belonging: PodAffiliation
-    starts: Mapping[str, int] = MappingProxyType({})
+    uses: DeviceUses = MappingProxyType({})
 
 
 class WaitingPod(NamedTuple):
@@ -63,15 +65,18 @@ class OtherPods(NamedTuple):
 def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
     """By uid. Owners that have gone are as ``before``. Units of extended resources stay under their name: the
     node may have lost them since."""
-    units, ownership = overview.units, overview.ownership
+    units, devices, ownership = overview.units, overview.units.devices, overview.ownership
     found: dict[str, HeldPod] = {}
 
     def add(pod: Pod) -> None:
         uid = pod.meta.uid
         known = before.get(uid) or found.get(uid)
-        held = known.units if known and pod.backing_claim else units.of(pod)
+        held = known.units if known and pod.backing_claim else units.held(pod)
         if held:
-            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), units.since(pod))
+            uses = {
+                key: use for key, use in devices.uses.get(uid, {}).items() if key.device in devices.divided
+            }
+            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), uses)
 
     for pod in overview.state.pods.values():
         if pod.is_bound:
@@ -134,11 +139,32 @@ def write_held(held: HeldPod) -> Sequence[bytes]:
             POD_RESOURCE_LABELS, (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node, resource)
         )
         requests.append(sample(POD_GPU_REQUEST, written, count))
-        start_ms = held.starts.get(resource, pod.bound_ms or 0)
-        starts.append(sample(POD_GPU_START, written, start_ms / 1000))
+        starts.append(sample(POD_GPU_START, written, (pod.bound_ms or 0) / 1000))
         if pod.ended_ms is not None:
-            ends.append(sample(POD_GPU_END, written, max(pod.ended_ms, start_ms) / 1000))
-    return b"".join(requests), b"".join(starts), b"".join(ends), _owner(held), _disrupted(pod)
+            ends.append(sample(POD_GPU_END, written, pod.ended_ms / 1000))
+    others = _shares(held), _owner(held), _disrupted(pod)
+    return b"".join(requests), b"".join(starts), b"".join(ends), *others
+
+
+def _shares(held: HeldPod) -> bytes:
+    pod = held.pod
+    identity = (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node)
+    return b"".join(
+        line(
+            POD_CLAIM_SHARE,
+            (
+                *identity,
+                use.resource,
+                f"{key.device.pool}/{key.device.device}",
+                key.claim,
+                key.share_id,
+                use.method.value,
+                use.dimension,
+            ),
+            float(use.part),
+        )
+        for key, use in held.uses.items()
+    )
 
 
 def _disrupted(pod: Pod) -> bytes:

@@ -110,6 +110,14 @@ POD_GPU_END = _gauge(
     POD_RESOURCE_LABELS,
     "When the pod gave its units back: exported once it has finished, for ten minutes.",
 )
+POD_CLAIM_SHARE = _gauge(
+    "gpucost_pod_gpu_claim_share",
+    "",
+    (*POD_RESOURCE_LABELS, "device", "claim", "share_id", "method", "dimension"),
+    "A device among those of gpucost_pod_gpu_request that other pods may use at the same time: the part of "
+    "it that the pod's ResourceClaim has (consumedCapacity of the claim / capacity of the device, of the "
+    "dimension), 1 where no amount says. Pods that use a claim at the same time have equal parts of it.",
+)
 POD_OWNER_INFO = _gauge(
     "gpucost_pod_owner_info",
     "",
@@ -172,7 +180,7 @@ NODE_END = _gauge(
     ("node",),
     "When the node was deleted: exported from then on, for ten minutes.",
 )
-POD_METRICS = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO)
+POD_METRICS = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO)
 NODE_METRICS = (
     NODE_INFO,
     NODE_BOARDS,

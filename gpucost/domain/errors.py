@@ -149,6 +149,7 @@ class DataProblemCode(StrEnum):
     PRICE_DOUBTFUL = "price_doubtful"
     COUNT_UNKNOWN = "count_unknown"
     UNIT_UNKNOWN = "unit_unknown"
+    SHARE_UNKNOWN = "share_unknown"
     NODE_UNKNOWN = "node_unknown"
     OVERCOMMITTED = "overcommitted"
     CAPACITY_EXCEEDS_BOARDS = "capacity_exceeds_boards"

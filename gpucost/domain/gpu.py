@@ -28,6 +28,30 @@ class ShareBasis(StrEnum):
     MEMORY = "memory"
 
 
+class ShareMethod(StrEnum):
+    """How the parts of a device are found that several pods have at once (dynamic resource allocation).
+
+    Parts of a device are units of a resource that ends in the method: bills name it so.
+    """
+
+    CLAIM = "dra-claim"
+    """One claim has the device; pods that use the claim at the same time have equal parts."""
+    CAPACITY = "dra-capacity"
+    """A claim's part is what it consumes of a capacity, of what the device has; again equal for its pods."""
+    TIME = "dra-time"
+    """Claims share it without amounts: equal parts for all claims that have it at the same time."""
+    UNKNOWN = "dra-unknown"
+    """There are amounts, but not of which capacity: equal parts, and a problem."""
+
+
+_SHARED = re.compile(rf"\.(?:{'|'.join(ShareMethod)})\Z")
+
+
+def shared_resource(resource: str, method: ShareMethod) -> str:
+    """The name of units that are parts of a divided device: ``gpu.nvidia.com.dra-capacity``."""
+    return f"{resource}.{method.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class MigTable:
     """How a GPU model divides: its slices of compute, and the memory slices of each profile."""
@@ -177,7 +201,8 @@ class ResourceCatalog:
         return cls({**DEFAULT_RESOURCES, **dict.fromkeys(names, WHOLE)})
 
     def is_gpu(self, resource: str) -> bool:
-        return resource in self.shares or _MIG_RESOURCE.match(resource) is not None
+        plain = _SHARED.sub("", resource)
+        return plain in self.shares or _MIG_RESOURCE.match(plain) is not None
 
     def unit(
         self,
@@ -194,20 +219,21 @@ class ResourceCatalog:
         charge the same hardware several times.
         """
         label = parse_product(product)
-        mig = _MIG_RESOURCE.match(resource)
-        if mig is None and resource not in self.shares:
+        plain = _SHARED.sub("", resource)
+        mig = _MIG_RESOURCE.match(plain)
+        if mig is None and plain not in self.shares:
             raise InputError(
                 "resource", resource, f"a GPU resource: {', '.join(sorted(self.shares))}, nvidia.com/mig-*"
             )
         if replicas < 1:
             raise InputError("replicas", replicas, "a whole number of at least 1")
-        is_shared = label.shared or resource.endswith(".shared")
+        is_shared = label.shared or plain != resource or resource.endswith(".shared")
         if is_shared and replicas == 1:
             raise InputError(
                 "replicas", replicas, f"the replica count of {resource} on {product}, which is shared"
             )
         profile = (mig["profile"] if mig else label.profile).replace("+me", ".me")
-        share = mig_share(label.model, profile, basis) if profile else self.shares[resource]
+        share = mig_share(label.model, profile, basis) if profile else self.shares[plain]
         return UnitKind(resource, label.model, share / replicas, profile)
 
 

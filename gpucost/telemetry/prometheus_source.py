@@ -43,6 +43,7 @@ from gpucost.contract.metrics import NODE_INFO, NODE_START, STATE_UP
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence import heartbeat
+from gpucost.telemetry.evidence.device_shares import divide, read_shares
 from gpucost.telemetry.evidence.frame_rows import (
     FrameRow,
     cluster_names,
@@ -60,6 +61,8 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 from gpucost.telemetry.prometheus.trust import OWN_KINDS, refusals
 
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
+_OF_PODS = (ALLOCATIONS.name, PROGRESS.name)
+_OF_NODES = (NODES.name, CAPACITY.name)
 
 
 class PrometheusSource:
@@ -125,7 +128,7 @@ class PrometheusSource:
         for part in window.split(self._settings.max_span_ms) if wanted else ():
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._reader(reader.cluster, part)
-            for name, found in _read_part(near, part, wanted, problems):
+            for name, found in _read_part(near, part, frozenset(wanted), problems):
                 rows[name] += found
         return frames_of(rows, problems)
 
@@ -152,7 +155,7 @@ def node_names(reader: ClusterReader, metric: str) -> frozenset[str]:
 
 
 def _read_part(
-    reader: ClusterReader, window: Window, wanted: Collection[str], problems: dict[DataProblem, None]
+    reader: ClusterReader, window: Window, wanted: frozenset[str], problems: dict[DataProblem, None]
 ) -> Iterator[tuple[str, list[FrameRow]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
     problems.update(dict.fromkeys(refusals(reader, window, OWN_KINDS)))
@@ -161,14 +164,22 @@ def _read_part(
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
     yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
-    if ALLOCATIONS.name in wanted or PROGRESS.name in wanted:
+    asks_pods, asks_nodes = not wanted.isdisjoint(_OF_PODS), not wanted.isdisjoint(_OF_NODES)
+    shares = read_shares(reader, evidence) if asks_pods or asks_nodes else {}
+    allocations, nodes, capacity = list[FrameRow](), list[FrameRow](), list[FrameRow]()
+    if asks_pods or shares:
         allocations, found = read_pods(reader, evidence)
         problems.update(dict.fromkeys(found))
-        yield ALLOCATIONS.name, allocations
-        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
-    if NODES.name in wanted or CAPACITY.name in wanted:
+    if asks_nodes:
         nodes, capacity, found = read_nodes(reader, evidence)
         problems.update(dict.fromkeys(found))
+    if shares:
+        allocations, capacity, found = divide(allocations, capacity, shares)
+        problems.update(dict.fromkeys(found))
+    if asks_pods:
+        yield ALLOCATIONS.name, allocations
+        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+    if asks_nodes:
         yield NODES.name, nodes
         yield CAPACITY.name, capacity
     if SIGNALS.name in wanted:

@@ -1,9 +1,11 @@
-"""Devices of claims: each is held by one pod at a time, and what was known of them stays true."""
+"""Devices of claims: counted for one pod at a time, divided among all that use them; what was known of them
+stays true."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -15,20 +17,25 @@ from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import (
     DeviceId,
     DeviceRequest,
+    DeviceShare,
+    PublishedDevice,
     ResourceClaim,
     ResourceSlice,
 )
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.objects.volcano import GroupKind, PodGroup
 from gpucost.cluster.views.device_claims import (
     NO_HISTORY,
     ClaimHistory,
     ClaimHoldings,
+    DeviceUse,
+    DeviceUseKey,
     held_devices,
 )
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.problems import StateProblemCode, problems
-from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 from tests.cluster.builders import GPU, MINUTE, T0, meta, node, pod, template
 from tests.cluster.test_devices import DRIVER, MIG, a_slice, gpu, mig
 
@@ -128,16 +135,104 @@ def test_the_next_pod_holds_from_the_end_of_the_first_after_a_restart_too() -> N
     expected = {"a-uid": {"gpu-0": 0}, "b-uid": {"gpu-0": 60}}
     left = claim("ca", "b-uid", devices=["gpu-0"], requests=ONE_GPU)
     assert starts(held_devices(state(a, b, left), CATALOG)) == expected
-    units = GpuUnits(state(a, b, left), CATALOG)
-    assert units.since(a) == {}
-    assert units.since(b) == {DRIVER: T0 + 60 * MINUTE}
 
 
-def test_a_pod_with_a_device_of_its_own_holds_that_since_it_was_bound() -> None:
-    a, b = bound("a", 0, 60), bound("b", 1)
+def test_every_user_of_a_device_holds_it_but_it_is_taken_from_the_node_once() -> None:
+    a, b = bound("a", 0), bound("b", 1)
     own = claim("own", "b-uid", devices=["gpu-1"])
     units = GpuUnits(state(a, b, own, claim("ca", "a-uid", "b-uid", devices=["gpu-0"])), CATALOG)
-    assert (units.of(b), units.since(b)) == ({DRIVER: 2}, {})
+    assert [units.of(each) for each in (a, b)] == [{DRIVER: 1}, {DRIVER: 1}]
+    assert [units.held(each) for each in (a, b)] == [{DRIVER: 1}, {DRIVER: 2}]
+    assert units.devices.divided == {device("gpu-0")}
+
+
+def device(name: str) -> DeviceId:
+    return DeviceId(DRIVER, "node-1", name)
+
+
+GI = 2**30
+MEMORY = PublishedDevice("gpu-0", {"type": "gpu"}, {"memory": 80 * GI, "cores": 100})
+CORES = PublishedDevice("gpu-0", {"type": "gpu"}, {"cores": 100, "engines": 7})
+
+
+def shared(name: str, *users: str, share_id: str = "", **consumed: int) -> ResourceClaim:
+    share = DeviceShare(device("gpu-0"), share_id or f"{name}-share", consumed)
+    return replace(claim(name, *users, devices=["gpu-0"]), shares=(share,))
+
+
+@pytest.mark.parametrize(
+    ("published", "consumed", "use"),
+    [
+        (MEMORY, {"memory": 10 * GI, "cores": 50}, (ShareMethod.CAPACITY, Fraction(1, 8), "memory")),
+        (MEMORY, {"cores": 50}, (ShareMethod.CAPACITY, Fraction(1, 2), "cores")),
+        (CORES, {"cores": 25, "engines": 0}, (ShareMethod.CAPACITY, Fraction(1, 4), "cores")),
+        (MEMORY, {"memory": 0, "cores": 0}, (ShareMethod.TIME, 1, "")),
+        (MEMORY, {}, (ShareMethod.TIME, 1, "")),
+        # More than there is, of something else, of two things neither of which is memory; of no known device.
+        (MEMORY, {"memory": 81 * GI}, (ShareMethod.UNKNOWN, 1, "")),
+        (MEMORY, {"engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
+        (CORES, {"cores": 25, "engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
+        (None, {"memory": 10 * GI}, (ShareMethod.UNKNOWN, 1, "")),
+    ],
+)
+def test_the_part_of_a_share(published: PublishedDevice | None, consumed: Any, use: tuple[Any, ...]) -> None:
+    found = state(
+        *([a_slice(published)] if published else []), bound("a", 0), shared("ca", "a-uid", **consumed)
+    )
+    held = held_devices(found, CATALOG)
+    key = DeviceUseKey(device("gpu-0"), "ca-uid", "ca-share")
+    assert held.uses == {"a-uid": {key: DeviceUse(DRIVER, *use, is_named=published is not None)}}
+    assert held.divided == {device("gpu-0")}
+    # What was known of it stays so when its slice is gone; what was not is known once it is there.
+    history = ClaimHistory({}, held.shares, held.uses)
+    for later in (state(a_slice(MEMORY), bound("a", 0)), state(bound("a", 0))):
+        assert held_devices(later, CATALOG, history=history).uses == held.uses
+
+
+def test_several_shares_of_a_device_are_uses_of_their_own() -> None:
+    two = shared("ca", "a-uid", memory=10 * GI)
+    two = replace(two, shares=(*two.shares, DeviceShare(device("gpu-0"), "more", {"memory": 20 * GI})))
+    found = state(a_slice(MEMORY), bound("a", 0), two, shared("cb", "a-uid", memory=50 * GI))
+    units = GpuUnits(found, CATALOG)
+    parts = {(key.claim, key.share_id): use.part for key, use in units.devices.uses["a-uid"].items()}
+    assert parts == {
+        ("ca-uid", "ca-share"): Fraction(1, 8),
+        ("ca-uid", "more"): Fraction(1, 4),
+        ("cb-uid", "cb-share"): Fraction(5, 8),
+    }
+    assert units.held(found.pods["a-uid"]) == {DRIVER: 1}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_divided"),
+    [
+        (bound("a", 0), bound("b", 1), True),
+        (bound("a", 0, 60), bound("b", 59), True),
+        (bound("a", 0, 60), bound("b", 60), False),
+        (bound("a", 30), bound("b", 0, 20), False),
+        (bound("a", 1, 1), bound("b", 0), False),
+    ],
+)
+def test_a_device_is_divided_where_pods_have_it_at_the_same_time(a: Pod, b: Pod, is_divided: bool) -> None:
+    for claims in (
+        [claim("one", "a-uid", "b-uid", devices=["gpu-0"])],
+        [claim("one", "a-uid", devices=["gpu-0"]), claim("two", "b-uid", devices=["gpu-0"])],
+    ):
+        held = held_devices(state(a_slice(gpu(0)), a, b, *claims), CATALOG)
+        assert held.uses.keys() == {"a-uid", "b-uid"}
+        assert held.divided == ({device("gpu-0")} if is_divided else set())
+
+
+def test_a_claim_of_a_pod_group_is_used_by_those_of_its_pods_that_name_it() -> None:
+    group = PodGroup(meta("train"), GroupKind.NATIVE, min_member=2)
+    pods = [bound(name, 0, group="train", claims=("shared",)) for name in ("a", "b")]
+    others = [bound("c", 0, group="train"), bound("d", 0, group="other", claims=("shared-too",))]
+    given = replace(claim("shared", devices=["gpu-0"]), groups=(group.meta.uid,))
+    found = replace(state(a_slice(gpu(0)), *pods, *others, given), pod_groups={group.meta.uid: group})
+    held = held_devices(found, CATALOG)
+    assert held.uses.keys() == {"a-uid", "b-uid"}
+    # The group may be gone before its pods have ended.
+    assert held_devices(replace(found, pod_groups={}), CATALOG).uses == held.uses
 
 
 def test_what_was_found_stays_so_whatever_is_seen_later() -> None:

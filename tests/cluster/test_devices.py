@@ -6,20 +6,20 @@ import pytest
 
 from gpucost.cluster.objects.nodes import PublishedDevice, ResourceSlice
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.device_claims import COUNTER_SET, published_units
+from gpucost.cluster.views.device_claims import published_units
 from tests.cluster.builders import T0, meta
 
 DRIVER = "gpu.nvidia.com"
 MIG = f"{DRIVER}/mig-1g.10gb"
 
 
-def gpu(index: int, **more: str) -> PublishedDevice:
-    return PublishedDevice(f"gpu-{index}", {"type": "gpu", "uuid": f"GPU-{index}", **more})
+def gpu(index: int, *sets: str) -> PublishedDevice:
+    return PublishedDevice(f"gpu-{index}", {"type": "gpu", "uuid": f"GPU-{index}"}, counter_sets=sets)
 
 
-def mig(index: int, board: int, profile: str = "1g.10gb", **more: str) -> PublishedDevice:
+def mig(index: int, board: int, profile: str = "1g.10gb", *sets: str) -> PublishedDevice:
     attributes = {"type": "mig", "parentUUID": f"GPU-{board}", "profile": profile}
-    return PublishedDevice(f"gpu-{board}-mig-{index}", {**attributes, **more})
+    return PublishedDevice(f"gpu-{board}-mig-{index}", attributes, counter_sets=sets)
 
 
 def a_slice(
@@ -37,7 +37,8 @@ def state(*slices: ResourceSlice) -> ClusterState:
     return ClusterState(T0, slices={each.meta.uid: each for each in slices})
 
 
-DYNAMIC = {COUNTER_SET: "gpu-0-counter-set"}
+DYNAMIC = "gpu-0-counter-set"
+PLAIN = "1g.10gb"
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,22 @@ DYNAMIC = {COUNTER_SET: "gpu-0-counter-set"}
         ),
         ([mig(1, 0, "1g.10gb+me")], {f"{MIG}.me": 1}),
         # Cut when claimed: one GPU as a whole and as two of its possible parts.
-        ([gpu(0, **DYNAMIC), mig(1, 0, **DYNAMIC), mig(2, 0, **DYNAMIC), gpu(1)], {DRIVER: 2}),
+        ([gpu(0, DYNAMIC), mig(1, 0, PLAIN, DYNAMIC), mig(2, 0, PLAIN, DYNAMIC), gpu(1)], {DRIVER: 2}),
         # The same where the driver cannot hand out the whole GPU.
-        ([mig(1, 0, **DYNAMIC), mig(2, 0, **DYNAMIC)], {DRIVER: 1}),
+        ([mig(1, 0, PLAIN, DYNAMIC), mig(2, 0, PLAIN, DYNAMIC)], {DRIVER: 1}),
+        # Two counter sets of each GPU: parts draw on both, or on one.
+        (
+            [
+                gpu(0, "0-memory", "0-cores"),
+                mig(1, 0, PLAIN, "0-memory", "0-cores"),
+                mig(2, 0, PLAIN, "0-cores"),
+                gpu(1, "1-memory", "1-cores"),
+            ],
+            {DRIVER: 2},
+        ),
+        ([mig(1, 0, PLAIN, "m"), mig(2, 0, PLAIN, "c"), mig(3, 0, PLAIN, "c", "m")], {DRIVER: 1}),
         # A counter set of several GPUs, as a driver of another vendor might publish.
-        ([gpu(0, **DYNAMIC), gpu(1, **DYNAMIC)], {DRIVER: 2}),
+        ([gpu(0, DYNAMIC), gpu(1, DYNAMIC)], {DRIVER: 2}),
         # A GPU that is cut and is published as a whole too.
         ([gpu(0), mig(1, 0), mig(2, 0)], {MIG: 2}),
         # A GPU for containers and, under another name, for virtual machines.

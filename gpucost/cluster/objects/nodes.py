@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpucost.cluster.objects.metadata import (
@@ -21,7 +22,7 @@ from gpucost.cluster.objects.pods import Toleration
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """``effect`` is NoSchedule, PreferNoSchedule (of nodes only) or NoExecute; of devices also None."""
 
     key: str
     value: str
@@ -83,12 +84,30 @@ class DeviceId(NamedTuple):
     device: str
 
 
+class DeviceShare(NamedTuple):
+    """What a claim has of a device that several claims may use at once.
+
+    ``share_id`` tells the shares of one device apart (``shareID`` of the allocation result); ``consumed`` are
+    amounts by name of the capacity (``consumedCapacity``: bytes of ``memory``), which driver and scheduler
+    rounded up; 0 where the device does not limit it.
+    """
+
+    device: DeviceId
+    share_id: str
+    consumed: Mapping[str, int] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """``attributes`` as text by name without the driver's domain (``type``, ``uuid``, ``productName``)."""
+    """``attributes`` as text by name without the driver's domain (``type``, ``uuid``, ``productName``);
+    ``capacity`` is how much it has, by name, likewise; ``counter_sets`` are the sets of counters it draws
+    on; ``taints`` are those of its driver."""
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    counter_sets: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +135,14 @@ class DeviceRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """``devices`` are those allocated to it, without those for administrators, which hold nothing;
-    ``reserved_for`` are uids of pods that may use it; ``requests`` are those of its spec, likewise."""
+    """``devices`` are those allocated to it, without those for administrators, which hold nothing; ``shares``
+    are those of them that other claims may have as well. ``reserved_for`` are uids of pods that may use it,
+    ``groups`` those of PodGroups whose pods may if they name it; ``requests`` are those of its spec."""
 
     meta: ObjectMeta
     devices: tuple[DeviceId, ...] = ()
     reserved_for: tuple[str, ...] = ()
     flaws: tuple[FieldFlaw, ...] = ()
     requests: tuple[DeviceRequest, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
+    groups: tuple[str, ...] = ()

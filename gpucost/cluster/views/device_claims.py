@@ -4,10 +4,12 @@ Units are counted under names like those of extended resources: ``gpu.nvidia.com
 driver, ``gpu.nvidia.com/mig-1g.10gb`` for MIG devices. Attributes are those of NVIDIA's driver
 (kubernetes-sigs/dra-driver-nvidia-gpu): ``type``, ``profile``, ``uuid``, ``parentUUID``.
 
-A device is held by one pod at a time, so that intervals of a device add up to the time it was in use: of the
-pods that share it the one that was bound first (then that of the smallest uid), until it ends; then the next
-of those that have not ended, from that end on. So a pod may hold a shared device later than it was bound, or
-never.
+There are two questions, and so two answers. What do pods take from a node? ``ClaimHoldings.shares`` counts a
+device once at a time, so that what is free can be worked out: of the pods that share it for the one that was
+bound first (then that of the smallest uid), until it ends; then for the next of those that have not ended,
+from that end on. Who uses a device? ``ClaimHoldings.uses`` has every pod, from its own binding to its own
+end, with its part where several claims have shares of the device (``ShareMethod``): bills divide the device
+by it (``gpucost.telemetry.evidence.device_shares``).
 
 The users of a claim are those in its ``reservedFor`` and the pods that name it. A claim is taken from a pod
 once that has ended, and mostly deleted with it: claims as they were while they were reserved
@@ -20,24 +22,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import (
     DeviceId,
+    DeviceShare,
     PublishedDevice,
     ResourceClaim,
     ResourceSlice,
 )
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 
 GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gaudi.intel.com")
 """Drivers whose devices are GPUs. Others publish network cards and memory domains."""
 
-COUNTER_SET = "consumesCounters"
-"""The attribute under which a parsed device has the name of the counter set it draws on, if it does."""
+SHARED_BY = "memory"
+"""The capacity that shares of a device are measured by, where the device has several."""
 
 
 def newest_slices(
@@ -76,16 +82,27 @@ def _units(slices: Iterable[ResourceSlice]) -> dict[str, int]:
     devices = [(each, device) for each in slices for device in each.devices]
     cut = {device.attributes.get("parentUUID", "") for _, device in devices if _is_cut(device)} - {""}
     units = Counter(resource_of(each.driver, device) for each, device in devices if _is_cut(device))
-    boards: dict[tuple[str, str, str], set[str]] = {}
+    boards: dict[tuple[str, str], list[tuple[set[str], set[str]]]] = {}  # counter sets, whole GPUs on them
     for each, device in devices:
         identity = device.attributes.get("uuid") or device.name
         if not _is_cut(device) and identity not in cut:
-            board = device.attributes.get(COUNTER_SET) or f"board {identity}"
-            wholes = boards.setdefault((each.driver, each.pool, board), set())
-            wholes.update([] if _is_mig(device) else [identity])
-    for (driver, _, _), wholes in boards.items():
-        units[driver] += max(1, len(wholes))
+            drawn = set(device.counter_sets) or {f"board {identity}"}
+            _join(
+                boards.setdefault((each.driver, each.pool), []),
+                drawn,
+                set() if _is_mig(device) else {identity},
+            )
+    for (driver, _), found in boards.items():
+        units[driver] += sum(max(1, len(wholes)) for _, wholes in found)
     return dict(units)
+
+
+def _join(boards: list[tuple[set[str], set[str]]], drawn: set[str], wholes: set[str]) -> None:
+    """Devices that draw on a counter set in common are of one GPU, which may have several sets."""
+    for board in [each for each in boards if each[0] & drawn]:
+        boards.remove(board)
+        drawn, wholes = drawn | board[0], wholes | board[1]
+    boards.append((drawn, wholes))
 
 
 def _is_mig(device: PublishedDevice) -> bool:
@@ -94,7 +111,7 @@ def _is_mig(device: PublishedDevice) -> bool:
 
 def _is_cut(device: PublishedDevice) -> bool:
     """Whether it is a MIG device that exists, not one that could be created."""
-    return _is_mig(device) and COUNTER_SET not in device.attributes
+    return _is_mig(device) and not device.counter_sets
 
 
 def resource_of(driver: str, device: PublishedDevice | None) -> str:
@@ -119,16 +136,41 @@ class ClaimedDevice(NamedTuple):
 ClaimedDevices: TypeAlias = Mapping[DeviceId, ClaimedDevice]
 
 
+class DeviceUse(NamedTuple):
+    """How a pod uses a device: through the share ``share_id`` of a claim, empty where the claim has it whole.
+
+    ``part`` of the device is the claim's, measured by its capacity ``dimension``; 1 for other methods.
+    """
+
+    resource: str
+    method: ShareMethod
+    part: Fraction = Fraction(1)
+    dimension: str = ""
+    is_named: bool = True
+
+
+class DeviceUseKey(NamedTuple):
+    """One use of a pod: a pod may have a device through several claims, and a claim several shares of one."""
+
+    device: DeviceId
+    claim: str
+    share_id: str = ""
+
+
+DeviceUses: TypeAlias = Mapping[DeviceUseKey, DeviceUse]
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimHistory:
     """Facts from before a state, by uid of the pod.
 
     ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it was
-    found to hold. Shares in it never change, except that a device is named once its slice is seen.
+    found to hold, ``used`` to use. They never change, except that a device is named once its slice is seen.
     """
 
     seen: Mapping[str, Mapping[str, ResourceClaim]] = field(default_factory=dict)
     before: Mapping[str, ClaimedDevices] = field(default_factory=dict)
+    used: Mapping[str, DeviceUses] = field(default_factory=dict)
 
 
 NO_HISTORY = ClaimHistory()
@@ -136,11 +178,13 @@ NO_HISTORY = ClaimHistory()
 
 @dataclass(frozen=True, slots=True)
 class ClaimHoldings:
-    """``shares`` by uid of the pod; ``unknown`` are pods with the name of a claim of theirs whose devices are
-    unknown."""
+    """``shares`` and ``uses`` by uid of the pod; ``divided`` are devices that have several users at a time,
+    or may have; ``unknown`` are pods with the name of a claim of theirs whose devices are unknown."""
 
     shares: Mapping[str, ClaimedDevices] = field(default_factory=dict)
     unknown: Sequence[tuple[Pod, str]] = ()
+    uses: Mapping[str, DeviceUses] = field(default_factory=dict)
+    divided: frozenset[DeviceId] = frozenset()
 
 
 def held_devices(
@@ -157,7 +201,7 @@ def held_devices(
     over = {pod.meta.uid: pod for pod in ended}
     users = _Users(state, catalog, over, history)
     for claim in state.claims.values():
-        for uid in claim.reserved_for:
+        for uid in (*claim.reserved_for, *users.of_groups(claim)):
             users.add(uid, claim)
     for uid, claims in history.seen.items():
         for claim in claims.values():
@@ -165,7 +209,9 @@ def held_devices(
     for pod in (*over.values(), *(each for each in state.pods.values() if each.meta.uid not in over)):
         if pod.claims and pod.bound_ms is not None:
             users.add_named(pod, is_news=pod.meta.uid in over or pod.is_bound)
-    return ClaimHoldings(_divided(state, users, history), users.unknown)
+    names = _names(state) if users.by_device or history.before else {}
+    shares, uses = _once(users, names), _uses(users, names)
+    return ClaimHoldings(shares, users.unknown, uses, _divided(users, uses))
 
 
 def wanted_units(state: ClusterState, held: ClaimHoldings) -> dict[str, Resources]:
@@ -200,6 +246,7 @@ class _Users:
         self._state, self._catalog, self._over, self._history = state, catalog, over, history
         self._claims: dict[str, set[str]] = {}  # uids of claims by uid of the pod
         self.by_device: dict[DeviceId, dict[str, Pod]] = {}
+        self.by_share: dict[DeviceUseKey, tuple[DeviceShare | None, set[str]]] = {}
         self.unknown: list[tuple[Pod, str]] = []
 
     def pod(self, uid: str) -> Pod | None:
@@ -213,7 +260,14 @@ class _Users:
         self._claims.setdefault(uid, set()).add(claim.meta.uid)
         is_counted = pod.backing_claim == claim.meta.name and any(map(self._catalog.is_gpu, pod.requests))
         if not is_counted:
-            self._use(pod, _gpus(claim))
+            self._use(pod, claim, _gpus(claim))
+
+    def of_groups(self, claim: ResourceClaim) -> Iterator[str]:
+        """Pods of the PodGroups that it is reserved for, of those that name it (KEP-5729)."""
+        names = {group.meta.name for uid in claim.groups if (group := self._state.pod_groups.get(uid))}
+        for pod in (*self._over.values(), *self._state.pods.values()) if names else ():
+            if pod.group in names and claim.meta.name in pod.claims:
+                yield pod.meta.uid
 
     def add_named(self, pod: Pod, is_news: bool) -> None:
         """Claims that a pod names and that were never seen reserved for it."""
@@ -221,7 +275,7 @@ class _Users:
         for name in pod.claims:
             claim = self._state.claim_by_name.get((pod.meta.namespace, name))
             if claim is not None and claim.meta.uid not in known:
-                self._use(pod, self._used_by(pod, claim))
+                self._use(pod, claim, self._used_by(pod, claim))
             is_told = claim is not None and (not pod.has_ended or claim.devices or _is_told(claim))
             if is_news and not is_told and not self._is_remembered(uid, name):
                 self.unknown.append((pod, name))
@@ -235,9 +289,21 @@ class _Users:
                 if pod is not None and not (device.pool == "" and device.device.split("/")[0] in known):
                     yield pod, device, share
 
-    def _use(self, pod: Pod, devices: Iterable[DeviceId]) -> None:
+    def _use(self, pod: Pod, claim: ResourceClaim, devices: Iterable[DeviceId]) -> None:
         for device in devices:
             self.by_device.setdefault(device, {})[pod.meta.uid] = pod
+            shares = tuple(each for each in claim.shares if each.device == device)
+            for share in shares or (None,):
+                key = DeviceUseKey(device, claim.meta.uid, share.share_id if share else "")
+                self.by_share.setdefault(key, (share, set()))[1].add(pod.meta.uid)
+
+    def remembered(self) -> Iterator[tuple[str, DeviceUseKey, DeviceUse]]:
+        """The uses that pods were found to have, as ``before``."""
+        for uid, uses in self._history.used.items():
+            known = self._claims.get(uid, set())
+            for key, use in uses.items() if self.pod(uid) is not None else ():
+                if not (key.device.pool == "" and key.claim in known):
+                    yield uid, key, use
 
     def _used_by(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
         """The allocation of now, unless all present users were bound after the pod ended."""
@@ -285,13 +351,12 @@ def _names(state: ClusterState) -> dict[DeviceId, PublishedDevice]:
     }
 
 
-def _divided(
-    state: ClusterState, users: _Users, history: ClaimHistory
+def _once(
+    users: _Users, names: Mapping[DeviceId, PublishedDevice]
 ) -> dict[str, dict[DeviceId, ClaimedDevice]]:
-    """Each device among its users: present holders keep it, the others get what they leave."""
+    """Each device for one user at a time: present holders keep it, the others get what they leave."""
     held: dict[str, dict[DeviceId, ClaimedDevice]] = {}
     spans: dict[DeviceId, list[tuple[int, int | None]]] = {}
-    names = _names(state) if users.by_device or history.before else {}
 
     def keep(pod: Pod, device: DeviceId, start_ms: int, known: ClaimedDevice | None = None) -> None:
         if known is None or not known.is_named:
@@ -328,3 +393,62 @@ def _start(pod: Pod, spans: Iterable[tuple[int, int | None]]) -> int | None:
                 return None
             start_ms = other_end_ms
     return start_ms if end_ms is None or start_ms < end_ms else None
+
+
+def _uses(
+    users: _Users, names: Mapping[DeviceId, PublishedDevice]
+) -> dict[str, dict[DeviceUseKey, DeviceUse]]:
+    """All users of each device, by uid."""
+    found: dict[str, dict[DeviceUseKey, DeviceUse]] = {}
+    for uid, key, use in users.remembered():
+        found.setdefault(uid, {})[key] = use
+    for key, (share, uids) in users.by_share.items():
+        device = names.get(key.device)
+        now = DeviceUse(
+            resource_of(key.device.driver, device),
+            *_part(share, device),
+            device is not None or key.device.pool == "",
+        )
+        for uid in uids:
+            before = found.setdefault(uid, {}).get(key)
+            found[uid][key] = before if before is not None and before.is_named else now
+    return found
+
+
+def _part(share: DeviceShare | None, device: PublishedDevice | None) -> tuple[ShareMethod, Fraction, str]:
+    """Of a device, by what method, and by which capacity."""
+    whole = Fraction(1)
+    if share is None:
+        return ShareMethod.CLAIM, whole, ""
+    consumed = {name: amount for name, amount in share.consumed.items() if amount > 0}
+    if not consumed:
+        return ShareMethod.TIME, whole, ""
+    capacity = device.capacity if device is not None else {}
+    known = [name for name, amount in consumed.items() if amount <= capacity.get(name, 0)]
+    if SHARED_BY not in known and len(known) != 1:
+        return ShareMethod.UNKNOWN, whole, ""
+    name = SHARED_BY if SHARED_BY in known else known[0]
+    return ShareMethod.CAPACITY, Fraction(consumed[name], capacity[name]), name
+
+
+def _divided(users: _Users, uses: Mapping[str, DeviceUses]) -> frozenset[DeviceId]:
+    """Devices with shares, and those that two uses had at the same time."""
+    shared = {
+        key.device
+        for each in uses.values()
+        for key, use in each.items()
+        if use.method is not ShareMethod.CLAIM
+    }
+    spans: dict[DeviceId, list[tuple[int, float]]] = {}
+    for uid, each in uses.items():
+        pod = users.pod(uid)
+        if pod is not None and pod.bound_ms is not None:
+            end_ms = _end(pod)
+            span = pod.bound_ms, inf if end_ms is None else float(end_ms)
+            for device in {key.device for key in each} - shared if span[0] < span[1] else ():
+                spans.setdefault(device, []).append(span)
+    for device, held in spans.items():
+        held.sort()
+        if any(after[0] < before[1] for before, after in pairwise(held)):
+            shared.add(device)
+    return frozenset(shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -95,18 +96,14 @@ class GpuUnits:
         claimed = self._claimed.get(pod.meta.uid)
         return added(asked, claimed) if claimed else asked
 
-    def since(self, pod: Pod) -> Mapping[str, int]:
-        """From when on it holds units of a resource, in ms, where that is not since it was bound: all of
-        them are devices that other pods had before."""
-        shares = self.devices.shares.get(pod.meta.uid)
-        if not shares:
-            return {}
-        asked, starts = self.asked(pod.template.requests), dict[str, int]()
-        for share in shares.values():
-            if share.resource not in asked:
-                known_ms = starts.get(share.resource, share.start_ms)
-                starts[share.resource] = min(known_ms, share.start_ms)
-        return {resource: start_ms for resource, start_ms in starts.items() if start_ms != pod.bound_ms}
+    def held(self, pod: Pod) -> Resources:
+        """As ``of`` for a pod that is or was bound, but every device that it uses, whoever uses it too."""
+        uses = self.devices.uses.get(pod.meta.uid)
+        if not uses:
+            return self.of(pod)
+        used = Counter({key.device: use.resource for key, use in uses.items()}.values())
+        asked = self.asked(pod.template.requests)
+        return added(self._as_published(pod, asked) if pod.backing_claim and asked else asked, used)
 
     def _as_published(self, pod: Pod, asked: Resources) -> Resources:
         node, published = self._state.node_by_name.get(pod.node), self._published.get(pod.node)

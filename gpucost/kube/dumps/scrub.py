@@ -197,6 +197,8 @@ _HYPER_NODE: FieldAllowlist = {
 _DEVICE: FieldAllowlist = {
     "attributes": by_name(fields("string", "version", "int", "bool")),
     "consumesCounters": each(fields("counterSet")),
+    "capacity": by_name(fields("value")),
+    "taints": each(fields("key", "value", "effect")),
 }
 _SLICE: FieldAllowlist = {
     "spec": fields(
@@ -206,7 +208,7 @@ _SLICE: FieldAllowlist = {
     )
 }
 _REQUEST = ("deviceClassName", "allocationMode", "count", "adminAccess")
-_RESULTS = each(fields("driver", "pool", "device", "adminAccess"))
+_RESULTS = each(fields("driver", "pool", "device", "adminAccess", "shareID", consumedCapacity=named_values))
 _CLAIM: FieldAllowlist = {
     "spec": fields(
         devices=fields(

@@ -13,6 +13,7 @@ from gpucost.cluster.objects.node_labels import gpu_labels, node_place
 from gpucost.cluster.objects.nodes import (
     DeviceId,
     DeviceRequest,
+    DeviceShare,
     Node,
     PublishedDevice,
     ResourceClaim,
@@ -20,7 +21,6 @@ from gpucost.cluster.objects.nodes import (
     Taint,
 )
 from gpucost.cluster.objects.pods import DisruptionBudget
-from gpucost.cluster.views.device_claims import COUNTER_SET
 from gpucost.kube.parse.fields import (
     ObjectPart,
     conditions,
@@ -76,6 +76,7 @@ def disruption_budget(found: Mapping[str, Any]) -> DisruptionBudget:
 
 
 _ANNOTATIONS: frozenset[str] = frozenset()
+_POD_GROUPS = ("scheduling.k8s.io", "podgroups")
 
 
 def node(found: Mapping[str, Any]) -> Node:
@@ -105,9 +106,7 @@ def node(found: Mapping[str, Any]) -> Node:
         boards=gpus.boards,
         expected=gpus.expected,
         replicas=gpus.replicas,
-        taints=tuple(
-            Taint(each.text("key"), each.text("value"), each.text("effect")) for each in spec.parts("taints")
-        ),
+        taints=tuple(_taints(spec)),
         flaws=tuple(root.flaws),
     )
 
@@ -134,20 +133,23 @@ def resource_slice(found: Mapping[str, Any]) -> ResourceSlice:
 def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:
     """Raises Unreadable for an object without a uid or a name.
 
-    Only pods are read from ``reservedFor``; it may name other consumers, such as PodGroups.
+    Pods and PodGroups of ``scheduling.k8s.io`` are read from ``reservedFor``, no other consumers.
     """
     part = ObjectPart(found)
     identity, status = meta(part, frozenset()), part.part("status")
-    results = status.part("allocation").part("devices").parts("results")
-    reserved = tuple(
-        each.text("uid")
+    given = status.part("allocation").part("devices").parts("results")
+    results = [each for each in given if not each.flag("adminAccess")]
+    reserved = [
+        ((each.text("apiGroup"), each.text("resource")), each.text("uid"))
         for each in status.parts("reservedFor")
-        if each.text("resource") == "pods" and not each.text("apiGroup") and each.text("uid")
-    )
-    devices = tuple(_device_id(each) for each in results if not each.flag("adminAccess"))
+    ]
+    pods = tuple(uid for kind, uid in reserved if uid and kind == ("", "pods"))
+    groups = tuple(uid for kind, uid in reserved if uid and kind == _POD_GROUPS)
+    devices = tuple(dict.fromkeys(map(_device_id, results)))
+    shares = tuple(_share(each) for each in results if each.text("shareID"))
     wanted = part.part("spec").part("devices").parts("requests")
     requests = tuple(_request(each) for each in wanted if not _exactly(each).flag("adminAccess"))
-    return ResourceClaim(identity, devices, reserved, tuple(part.flaws), requests)
+    return ResourceClaim(identity, devices, pods, tuple(part.flaws), requests, shares, groups)
 
 
 def _exactly(request: ObjectPart) -> ObjectPart:
@@ -167,15 +169,45 @@ def _device_id(result: ObjectPart) -> DeviceId:
     return DeviceId(result.text("driver"), result.text("pool"), result.text("device"))
 
 
+def _share(result: ObjectPart) -> DeviceShare:
+    """Capacities are named as the device has them: qualified by a domain that is not its driver's."""
+    device = _device_id(result)
+    return DeviceShare(
+        device, result.text("shareID"), _unqualified(result.amounts("consumedCapacity"), device.driver)
+    )
+
+
+def _unqualified(amounts: Mapping[str, int], driver: str) -> dict[str, int]:
+    return {name.removeprefix(f"{driver}/"): amount for name, amount in amounts.items()}
+
+
 def _devices(spec: ObjectPart, driver: str) -> Iterator[PublishedDevice]:
     for listed in spec.parts("devices"):
         name = listed.text("name")
         device = listed.part("basic") if "basic" in listed else listed
         attributes = dict(_attributes(device.part("attributes"), f"{driver}/"))
-        for consumed in device.parts("consumesCounters")[:1]:
-            attributes[COUNTER_SET] = consumed.text("counterSet")
+        counters = (each.text("counterSet") for each in device.parts("consumesCounters"))
         if name:
-            yield PublishedDevice(name, attributes)
+            yield PublishedDevice(
+                name,
+                attributes,
+                dict(_capacity(device.part("capacity"), f"{driver}/")),
+                tuple(sorted(filter(None, counters))),
+                tuple(_taints(device)),
+            )
+
+
+def _capacity(capacity: ObjectPart, domain: str) -> Iterator[tuple[str, int]]:
+    for name in capacity:
+        found = capacity.part(name)
+        amount = found.amount("value", "", found.raw("value")) if "value" in found else None
+        if amount is not None:
+            yield name.removeprefix(domain), amount
+
+
+def _taints(part: ObjectPart) -> Iterator[Taint]:
+    for each in part.parts("taints"):
+        yield Taint(each.text("key"), each.text("value"), each.text("effect"))
 
 
 def _attributes(attributes: ObjectPart, domain: str) -> Iterator[tuple[str, str]]:

@@ -278,44 +278,37 @@ def test_an_end_of_which_nothing_is_left_is_a_problem() -> None:
 # One claim of several pods
 
 
-def test_the_second_pod_of_a_claim_begins_when_the_first_ends() -> None:
-    expected = {
-        ("a", DRIVER): (1, 10 * SECOND, 2 * HOUR),
-        ("b", DRIVER): (1, 2 * HOUR, None),
-    }
+def shares(world_: Stage) -> dict[tuple[str, str], float]:
+    """By pod and claim."""
+    found = world_.of("pod_gpu_claim_share", "pod", "claim", "device", "method", "resource")
+    assert {key[2:] for key in found} <= {("gpu-1/gpu-0", "dra-claim", DRIVER)}
+    return {key[:2]: part for key, part in found.items()}
+
+
+def test_pods_that_use_a_claim_at_the_same_time_hold_it_all_from_their_binding_to_their_end() -> None:
+    since_a, since_b = 10 * SECOND, 20 * SECOND
     with stage(NODE, a_slice(), claim("ca", "a", "b"), A, B) as world_:
         world_.now_ms = T0 + 2 * HOUR
         world_.tick()
-        assert world_.intervals() == HELD
-        world_.server.put(over(A, 2 * HOUR))
-        world_.tick()
-        assert world_.intervals() == expected
+        assert world_.intervals() == {("a", DRIVER): (1, since_a, None), ("b", DRIVER): (1, since_b, None)}
+        both = {("a", "ca-uid"): 1.0, ("b", "ca-uid"): 1.0}
+        assert shares(world_) == both
         # Kubernetes takes the claim from the pod that ended.
+        world_.server.put(over(A, 2 * HOUR))
         world_.server.put(claim("ca", "b"))
         world_.tick()
-        assert world_.intervals() == expected
+        ended = {("a", DRIVER): (1, since_a, 2 * HOUR), ("b", DRIVER): (1, since_b, None)}
+        assert (world_.intervals(), shares(world_)) == (ended, both)
         world_.stop()
         world_.begin()
-        assert world_.intervals() == expected
+        assert (world_.intervals(), shares(world_)) == (ended, both)
         # The first pod is deleted, and forgotten.
         world_.server.delete(over(A, 2 * HOUR))
         world_.tick(2 * LINGER_MS)
-        assert world_.intervals() == {("b", DRIVER): (1, 2 * HOUR, None)}
+        assert world_.intervals() == {("b", DRIVER): (1, since_b, None)}
         world_.server.put(over(B, 3 * HOUR))
         world_.tick()
-        assert world_.intervals() == {("b", DRIVER): (1, 2 * HOUR, 3 * HOUR)}
-
-
-def test_an_end_that_is_told_late_is_never_before_the_start() -> None:
-    with stage(NODE, a_slice(), claim("ca", "a", "b"), A, B, at_ms=2 * HOUR) as world_:
-        world_.server.put(over(A, 2 * HOUR))
-        world_.tick()
-        world_.server.put(over(B, HOUR))
-        world_.tick()
-        assert world_.intervals() == {
-            ("a", DRIVER): (1, 10 * SECOND, 2 * HOUR),
-            ("b", DRIVER): (1, 2 * HOUR, 2 * HOUR),
-        }
+        assert world_.intervals() == {("b", DRIVER): (1, since_b, 3 * HOUR)}
 
 
 # Extended resources that a DRA driver gives, and the names of a node's units

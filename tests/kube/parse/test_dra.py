@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.objects.nodes import DeviceId, DeviceRequest, PublishedDevice
+from gpucost.cluster.objects.nodes import DeviceId, DeviceRequest, DeviceShare, PublishedDevice, Taint
 from gpucost.kube.parse.core_objects import resource_claim, resource_slice
 from gpucost.kube.parse.events import Unreadable
 from tests.kube.parse.json_values import JSON, objects_of
@@ -37,12 +37,19 @@ READ = {
 }
 
 
+CAPACITY = {
+    f"{DRIVER}/memory": {"value": "9856Mi", "requestPolicy": {"default": "1Gi"}},
+    "example.com/cores": {"value": "100"},
+}
+TAINT = Taint("health", "xid", "NoExecute")
+
+
 def flat(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "attributes": ATTRIBUTES, "capacity": {"memory": {"value": "9856Mi"}}, **more}
+    return {"name": name, "attributes": ATTRIBUTES, "capacity": CAPACITY, **more}
 
 
 def v1beta1(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "basic": {"attributes": ATTRIBUTES, "capacity": {"memory": {}}, **more}}
+    return {"name": name, "basic": {"attributes": ATTRIBUTES, "capacity": CAPACITY, **more}}
 
 
 def a_slice(*devices: Any) -> dict[str, Any]:
@@ -60,11 +67,15 @@ def a_slice(*devices: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [flat, v1beta1])
 def test_a_slice_is_the_same_in_every_version(version: Any) -> None:
     counters = [{"counterSet": "gpu-0-counter-set", "counters": {"memory": {"value": "9856Mi"}}}]
-    found = resource_slice(a_slice(version("gpu-0-mig-9"), version("gpu-0", consumesCounters=counters)))
+    counters.append({"counterSet": "gpu-0-cores"})
+    taints = [{"key": "health", "value": "xid", "effect": "NoExecute", "timeAdded": "2026-11-01T00:00:00Z"}]
+    last = version("gpu-0", consumesCounters=counters, taints=taints)
+    found = resource_slice(a_slice(version("gpu-0-mig-9"), last))
+    capacity = {"memory": 9856 * 2**20, "example.com/cores": 100}
     assert (found.driver, found.pool, found.generation, found.node) == (DRIVER, "node-1", 4, "node-1")
     assert found.devices == (
-        PublishedDevice("gpu-0-mig-9", READ),
-        PublishedDevice("gpu-0", {**READ, "consumesCounters": "gpu-0-counter-set"}),
+        PublishedDevice("gpu-0-mig-9", READ, capacity),
+        PublishedDevice("gpu-0", READ, capacity, ("gpu-0-cores", "gpu-0-counter-set"), (TAINT,)),
     )
     assert not found.flaws
 
@@ -110,7 +121,29 @@ def test_a_claim_holds_what_it_was_given_but_not_as_administrator() -> None:
     )
     assert found.devices == (DeviceId(DRIVER, "node-1", "gpu-0"),)
     assert found.reserved_for == ("p0", "p1")
+    assert found.groups == ("pg",)
+    assert found.shares == ()
     assert not found.flaws
+
+
+def test_shares_of_a_device_that_several_claims_may_have() -> None:
+    def result(share: str, **consumed: str) -> dict[str, Any]:
+        given = {"request": share, "driver": DRIVER, "pool": "node-1", "device": "gpu-0", "shareID": share}
+        return {**given, "consumedCapacity": {f"{DRIVER}/{name}": each for name, each in consumed.items()}}
+
+    results = [result("s1", memory="10Gi", cores="0"), result("s2"), result("s3", memory="lots")]
+    allocation = {"devices": {"results": results}}
+    found = resource_claim({"metadata": {"name": "c", "uid": "c"}, "status": {"allocation": allocation}})
+    device = DeviceId(DRIVER, "node-1", "gpu-0")
+    assert found.devices == (device,)
+    assert found.shares == (
+        DeviceShare(device, "s1", {"memory": 10 * 2**30, "cores": 0}),
+        DeviceShare(device, "s2", {}),
+        DeviceShare(device, "s3", {}),
+    )
+    assert [each.field for each in found.flaws] == [
+        f"status.allocation.devices.results[2].consumedCapacity.{DRIVER}/memory"
+    ]
 
 
 @pytest.mark.parametrize("is_flat", [False, True])

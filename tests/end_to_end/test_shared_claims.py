@@ -1,0 +1,240 @@
+"""GPUs that several ResourceClaims, or several pods of one, have at the same time: objects in, bill out.
+
+Every GPU costs 2.50 USD an hour. Of each cluster the arithmetic stands beside its objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpucost.domain.errors import DataProblemCode
+from gpucost.domain.time import MINUTE_MS, iso
+from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
+from tests.support.cluster import shapes
+from tests.support.prometheus import needs_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+DRIVER = "gpu.nvidia.com"
+BY_CAPACITY, BY_TIME, BY_CLAIM, UNKNOWN = (
+    f"{DRIVER}.dra-{method}" for method in ("capacity", "time", "claim", "unknown")
+)
+HOURS = 4
+
+
+def node(name: str, gpus: int) -> dict[str, Any]:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": str(gpus)}
+    return shapes.node(name, START_MS - 600_000, {}, labels)
+
+
+def a_slice(node_name: str, gpus: int, **capacity: str) -> dict[str, Any]:
+    """GPUs that several claims may have, with 80 GiB each unless ``capacity`` says otherwise."""
+    shown = {name: {"value": value} for name, value in (capacity or {"memory": "80Gi"}).items()}
+    devices = [
+        {
+            "name": f"gpu-{n}",
+            "allowMultipleAllocations": True,
+            "attributes": {"type": {"string": "gpu"}, "uuid": {"string": f"GPU-{node_name}-{n}"}},
+            "capacity": shown,
+        }
+        for n in range(gpus)
+    ]
+    pool = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            "name": f"{node_name}-slice",
+            "uid": f"{node_name}-slice-uid",
+            "creationTimestamp": iso(START_MS),
+        },
+        "spec": {"driver": DRIVER, "nodeName": node_name, "pool": pool, "devices": devices},
+    }
+
+
+def claim(
+    name: str,
+    namespace: str,
+    node_name: str,
+    *users: str,
+    device: str = "gpu-0",
+    share: bool = True,
+    group: str = "",
+    **consumed: str,
+) -> dict[str, Any]:
+    """Given out, and reserved for pods or for a PodGroup."""
+    result: dict[str, Any] = {"request": "gpu", "driver": DRIVER, "pool": node_name, "device": device}
+    if share:
+        result |= {"shareID": f"{name}-share", "consumedCapacity": consumed}
+    reserved: list[dict[str, Any]] = [
+        {"resource": "pods", "name": user, "uid": f"{user}-uid"} for user in users
+    ]
+    if group:
+        reserved = [
+            {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": group, "uid": f"{group}-uid"}
+        ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{name}-uid",
+            "creationTimestamp": iso(START_MS),
+        },
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved},
+    }
+
+
+def pod(
+    namespace: str, name: str, node_name: str, claim_name: str, minute: int, group: str = ""
+) -> dict[str, Any]:
+    """A pod that is bound at ``minute``."""
+    at_ms = START_MS + minute * MINUTE_MS
+    found = shapes.pod(namespace, name, f"{name}-uid", at_ms, "cpu", 1)
+    found["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    found["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim_name}]
+    if group:
+        found["spec"]["schedulingGroup"] = {"podGroupName": group}
+    found["spec"]["nodeName"] = node_name
+    found["status"]["phase"] = "Running"
+    shapes.set_condition(found, "PodScheduled", True, "", at_ms)
+    return found
+
+
+def over(found: dict[str, Any], minute: int) -> dict[str, Any]:
+    at = iso(START_MS + minute * MINUTE_MS)
+    done = shapes.terminated(0, "Completed", found["metadata"]["creationTimestamp"], at)
+    return {**found, "status": {**found["status"], "phase": "Succeeded", "containerStatuses": done}}
+
+
+def script() -> ClusterScript:
+    """Five nodes of which the first GPU is shared in five ways, for four hours:
+
+    memory   10 Gi by blue from 0:00, 70 Gi by red from 1:00 to 3:00, of 80 Gi
+             blue 1/8 x 4 h = 0.5 h, red 7/8 x 2 h = 1.75 h; 1.75 h of 4 h are free
+    time     no amounts: blue from 0:00, red from 1:30 to 3:30
+             blue 1.5 + 1 + 0.5 = 3 h, red 1 h; nothing is free
+    claim    one claim that blue's pods c0 (0:00 to 2:00), c1 (1:00 to the end) use: 1.5 h and 2.5 h
+    group    a claim of a PodGroup of red, 3 pods from 1:00 to 2:00: 20 minutes each; 3 h are free
+    cores    amounts of two capacities, neither of which is memory: unknown, equal parts
+             blue from 0:00, red from 2:00: 3 h and 1 h, of which 2 h of GPU time are in doubt
+
+    Each node has a second GPU that nobody has, but ``memory``, where green has it whole from 2:00: 2 h.
+    """
+    made = ClusterScript(HOURS)
+    for name in ("memory", "time", "claim", "group"):
+        made.at(-5, node(name, 2), a_slice(name, 2))
+    made.at(-5, node("cores", 2), a_slice("cores", 2, cores="100", engines="8"))
+
+    red = pod("red", "m1", "memory", "m1", 60)
+    made.at(0, claim("m0", "blue", "memory", "m0", memory="10Gi"), pod("blue", "m0", "memory", "m0", 0))
+    made.at(60, claim("m1", "red", "memory", "m1", memory="70Gi"), red)
+    made.at(120, claim("m2", "green", "memory", "m2", device="gpu-1", share=False))
+    made.at(120, pod("green", "m2", "memory", "m2", 120))
+    made.at(180, over(red, 180))
+    made.remove(182, claim("m1", "red", "memory"))
+
+    red = pod("red", "t1", "time", "t1", 90)
+    made.at(0, claim("t0", "blue", "time", "t0", memory="0"), pod("blue", "t0", "time", "t0", 0))
+    made.at(90, claim("t1", "red", "time", "t1", memory="0"), red)
+    made.at(210, over(red, 210))
+
+    blue = pod("blue", "c0", "claim", "c", 0)
+    made.at(0, claim("c", "blue", "claim", "c0", share=False), blue)
+    made.at(60, claim("c", "blue", "claim", "c0", "c1", share=False), pod("blue", "c1", "claim", "c", 60))
+    made.at(120, over(blue, 120))
+    made.at(121, claim("c", "blue", "claim", "c1", share=False))
+
+    pods = [pod("red", f"g{n}", "group", "g", 60, "train") for n in range(3)]
+    made.at(60, claim("g", "red", "group", group="train", share=False), *pods)
+    made.at(120, *(over(each, 120) for each in pods))
+
+    made.at(
+        0, claim("k0", "blue", "cores", "k0", cores="25", engines="1"), pod("blue", "k0", "cores", "k0", 0)
+    )
+    made.at(120, claim("k1", "red", "cores", "k1", cores="50", engines="1"))
+    made.at(120, pod("red", "k1", "cores", "k1", 120))
+    return made
+
+
+@pytest.fixture(scope="module")
+def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
+    with billed(script(), tmp_path_factory.mktemp("shared")) as found:
+        yield found
+
+
+def test_the_objects_are_valid() -> None:
+    script().validate()
+
+
+def test_shares_of_consumed_capacity(bill: BilledCluster) -> None:
+    held = {
+        key[1:]: hours for key, hours in bill.held("node", "pod", "resource").items() if key[0] == "memory"
+    }
+    assert held == {
+        ("m0", BY_CAPACITY): Fraction(1, 8) * 4,
+        ("m1", BY_CAPACITY): Fraction(7, 8) * 2,
+        ("m2", DRIVER): 2,
+    }
+
+
+def test_shares_without_amounts(bill: BilledCluster) -> None:
+    held = {key[1:]: hours for key, hours in bill.held("node", "pod", "resource").items() if key[0] == "time"}
+    assert held == {
+        ("t0", DRIVER): Fraction(3, 2) + Fraction(1, 2),
+        ("t0", BY_TIME): 1,
+        ("t1", BY_TIME): 1,
+    }
+
+
+def test_pods_of_one_claim(bill: BilledCluster) -> None:
+    held = {key[1:]: hours for key, hours in bill.held("node", "pod").items() if key[0] == "claim"}
+    assert held == {("c0",): Fraction(3, 2), ("c1",): Fraction(5, 2)}
+
+
+def test_pods_of_a_group(bill: BilledCluster) -> None:
+    held = {
+        key[1:]: hours for key, hours in bill.held("node", "pod", "resource").items() if key[0] == "group"
+    }
+    assert held == {(f"g{n}", BY_CLAIM): Fraction(1, 3) for n in range(3)}
+
+
+def test_amounts_of_no_known_capacity(bill: BilledCluster) -> None:
+    held = {key[1:]: hours for key, hours in bill.held("node", "pod").items() if key[0] == "cores"}
+    assert held == {("k0",): 3, ("k1",): 1}
+    found = [each for each in bill.report.problems if each.code == DataProblemCode.SHARE_UNKNOWN]
+    assert [(each.subject, each.board_ms) for each in found] == [("cores", 120 * MINUTE_MS)]
+    assert "blue/k0, red/k1" in found[0].detail
+
+
+def test_no_other_problem(bill: BilledCluster) -> None:
+    assert {each.code for each in bill.problems} == {DataProblemCode.SHARE_UNKNOWN}
+
+
+def test_it_is_conserved_on_every_node_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
+    """Ten GPUs for four hours. What is free: 1.75 + 2 of memory, 4 of time, 4 of claim, 3 + 4 of group, 4 of
+    cores."""
+    held = sum(bill.held("node").values())
+    assert bill.buckets() == {"held": held, "unallocated": Fraction("22.75")}
+    assert held + Fraction("22.75") == 10 * HOURS
+    assert all(hours > 0 for hours in bill.held("namespace", "pod").values())
+    assert bill.cost("namespace") == {
+        key: hours * USD_PER_HOUR for key, hours in bill.held("namespace").items()
+    }
+
+
+def test_what_teams_pay(bill: BilledCluster) -> None:
+    """blue 0.5 + 3 + 4 + 3, red 1.75 + 1 + 1 + 1, green 2 hours."""
+    costs = {each.row.group["team"]: each.adjusted.nano for each in bill.report.teams}
+    paid = {team: Fraction(nano, 10**9) for team, nano in costs.items() if nano is not None}
+    assert paid == {
+        "blue": Fraction("10.5") * USD_PER_HOUR,
+        "red": Fraction("4.75") * USD_PER_HOUR,
+        "green": 2 * USD_PER_HOUR,
+    }
