@@ -173,9 +173,14 @@ class WaitingDemand:
     def _nodes(self) -> Mapping[str, Mapping[str, Sequence[Node]]]:
         """Nodes that have a resource, or should, by it and their GPU product."""
         found: dict[str, dict[str, list[Node]]] = {}
-        published, units = self.overview.published, self.overview.units
-        for node in self.overview.state.nodes.values():
-            known = (node.capacity, node.allocatable, node.expected, published.get(node.meta.name, {}))
+        overview, units = self.overview, self.overview.units
+        for node in overview.state.nodes.values():
+            known = (
+                node.capacity,
+                node.allocatable,
+                node.expected,
+                overview.published_on(node).there,
+            )
             has = {resource for of in known for resource, amount in of.items() if amount > 0}
             for resource in has:
                 if units.is_gpu(resource):

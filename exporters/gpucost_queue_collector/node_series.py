@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.views.device_claims import NOT_PUBLISHED, PublishedUnits
 from gpucost.cluster.views.gpu_units import expected_units, of_node
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import (
@@ -51,14 +52,14 @@ class GpuNodes:
         self._before: Mapping[str, GpuNode] = {}
 
     def find(
-        self, nodes: Iterable[Node], ended: Iterable[EndedNode], published: Mapping[str, Resources]
+        self, nodes: Iterable[Node], ended: Iterable[EndedNode], published: Mapping[str, PublishedUnits]
     ) -> Mapping[str, GpuNode]:
         """By name, the newest of each: nodes that have, claim or publish a GPU, or did until they ended.
 
         ``published`` are units of ResourceSlices by node. A node that ended is shown as it last was: its
         slices may be gone.
         """
-        living = [self._facts(node, published.get(node.meta.name, {})) for node in nodes]
+        living = [self._facts(node, published.get(node.meta.name, NOT_PUBLISHED)) for node in nodes]
         living.sort(key=lambda each: each.node.meta.created_ms)
         gone = [self._ended(each) for each in sorted(ended, key=lambda each: each.ended_ms)]
         self._before = {
@@ -71,10 +72,10 @@ class GpuNodes:
     def _ended(self, gone: EndedNode) -> GpuNode:
         before = self._before.get(gone.node.meta.name)
         if before is None or before.node.meta.uid != gone.node.meta.uid:
-            before = self._facts(gone.node, {})
+            before = self._facts(gone.node, NOT_PUBLISHED)
         return before._replace(ended_ms=gone.ended_ms)
 
-    def _facts(self, node: Node, published: Resources) -> GpuNode:
+    def _facts(self, node: Node, published: PublishedUnits) -> GpuNode:
         capacity, allocatable = of_node(node, published, self._catalog)
         labels = tuple((key, node.labels[key]) for key in self._node_labels if key in node.labels)
         expected = expected_units(node, published, self._catalog)

@@ -21,9 +21,9 @@ from gpucost.cluster.views.ownership import PodAffiliation, PodOwnership
 from gpucost.cluster.views.wait_causes import pod_reason, pod_since_ms
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import (
+    POD_CLAIM_SHARE,
     POD_GPU_END,
     POD_GPU_REQUEST,
-    POD_CLAIM_SHARE,
     POD_GPU_START,
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gpucost.cluster.objects.nodes import PublishedDevice, ResourceSlice
+from gpucost.cluster.objects.nodes import DeviceTaintRule, PublishedDevice, ResourceSlice, Taint
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import published_units
 from tests.cluster.builders import T0, meta
@@ -75,9 +77,9 @@ PLAIN = "1g.10gb"
     ],
 )
 def test_a_board_is_published_once(devices: list[PublishedDevice], units: dict[str, int]) -> None:
-    assert published_units(state(a_slice(*devices))) == {"node-1": units}
+    assert published_units(state(a_slice(*devices))) == {"node-1": (units, units)}
     apart = [a_slice(device, name=device.name) for device in devices]
-    assert published_units(state(*apart)) == {"node-1": units}
+    assert published_units(state(*apart)) == {"node-1": (units, units)}
 
 
 def test_only_the_newest_generation_of_each_pool_of_each_driver() -> None:
@@ -91,5 +93,22 @@ def test_only_the_newest_generation_of_each_pool_of_each_driver() -> None:
         a_slice(gpu(7), name="fabric", pool="fabric", node=""),
     ]
     expected = {"node-1": {DRIVER: 2, "gpu.amd.com": 1}, "node-2": {DRIVER: 1}}
-    assert published_units(state(*slices)) == published_units(state(*slices[::-1])) == expected
-    assert published_units(state(*slices), drivers=["dra.net"]) == {"node-1": {"dra.net": 1}}
+    for found in (published_units(state(*slices)), published_units(state(*slices[::-1]))):
+        assert {node: units.there for node, units in found.items()} == expected
+    assert published_units(state(*slices), drivers=["dra.net"])["node-1"].there == {"dra.net": 1}
+
+
+@pytest.mark.parametrize(
+    ("effect", "usable"),
+    [("NoExecute", 1), ("NoSchedule", 1), ("None", 2), ("PreferNoSchedule", 2), ("SomethingNew", 2)],
+)
+def test_a_tainted_device_is_there_but_not_usable(effect: str, usable: int) -> None:
+    """Unknown effects are as None (resource/v1 types.go, DeviceTaint)."""
+    broken = replace(gpu(0), taints=(Taint("gpu.nvidia.com/xid", "79", effect),))
+    found = published_units(state(a_slice(broken, gpu(1))))["node-1"]
+    assert found == ({DRIVER: 2}, {DRIVER: usable})
+    rule = DeviceTaintRule(meta("rule", ""), Taint("repair", "", effect), True, device="gpu-0")
+    ruled = replace(state(a_slice(gpu(0), gpu(1))), taint_rules={"rule": rule})
+    assert published_units(ruled)["node-1"] == found
+    alone = published_units(state(a_slice(broken)))["node-1"]
+    assert alone.usable == {DRIVER: usable - 1}

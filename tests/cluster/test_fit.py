@@ -9,6 +9,7 @@ import pytest
 
 from gpucost.cluster.objects.nodes import PublishedDevice, ResourceSlice, Taint
 from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
+from gpucost.cluster.views.device_claims import NOT_PUBLISHED, PublishedUnits
 from gpucost.cluster.views.node_fit import (
     MOST_RULES,
     FreeNodes,
@@ -168,8 +169,9 @@ def test_a_node_whose_gpus_slices_publish_lacks_only_what_these_do_not() -> None
     """Labels of the node speak of the device plugin's resources."""
     dra = node("node-1", allocatable={"cpu": 64_000}, expected={GPU: 2, "nvidia.com/mig-1g.10gb": 1})
     catalog = ResourceCatalog()
-    assert lacking(dra, {}, catalog) == {GPU: 2, "nvidia.com/mig-1g.10gb": 1}
-    published = {"gpu.nvidia.com": 1, "gpu.nvidia.com/mig-1g.10gb": 1}
+    assert lacking(dra, NOT_PUBLISHED, catalog) == {GPU: 2, "nvidia.com/mig-1g.10gb": 1}
+    units = {"gpu.nvidia.com": 1, "gpu.nvidia.com/mig-1g.10gb": 1}
+    published = PublishedUnits(units, units)
     assert lacking(dra, published, catalog) == {"gpu.nvidia.com": 1}
     # With a device plugin, these are the same GPUs.
     plugin = node("node-1", allocatable={GPU: 1}, expected={GPU: 2})

@@ -139,6 +139,15 @@ _WAITING = [
 ]
 
 
+_SHARE = {"request": "g", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0", "shareID": "s"}
+_SHARED = {
+    "status": {
+        "allocation": {"devices": {"results": [{**_SHARE, "consumedCapacity": {"memory": "10Gi"}}]}},
+        "reservedFor": [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}],
+    }
+}
+
+
 def _of(api_version: str, kind: str, found: Json) -> Json:
     return {"metadata": _META, **found, "apiVersion": api_version, "kind": kind}
 
@@ -167,11 +176,17 @@ def _every_object() -> list[Json]:
         _of("scheduling.k8s.io/v1beta1", "PodGroup", _NATIVE),
         _of("scheduling.x-k8s.io/v1alpha1", "PodGroup", _COSCHEDULING),
         _of("resource.k8s.io/v1", "ResourceClaim", _CLAIM),
+        _of("resource.k8s.io/v1", "ResourceClaim", _SHARED),
+        _of("resource.k8s.io/v1", "DeviceTaintRule", {"spec": test_dra.RULE}),
         _of("resource.k8s.io/v1", "ResourceSlice", test_dra.a_slice(test_dra.flat("gpu-0"))),
         _of(
             "resource.k8s.io/v1beta1",
             "ResourceSlice",
-            test_dra.a_slice(test_dra.v1beta1("gpu-0", consumesCounters=[{"counterSet": "s"}])),
+            test_dra.a_slice(
+                test_dra.v1beta1(
+                    "gpu-0", consumesCounters=[{"counterSet": "s"}], taints=[test_dra.RULE["taint"]]
+                )
+            ),
         ),
     ]
 

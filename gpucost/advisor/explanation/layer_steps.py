@@ -253,7 +253,7 @@ def _of_nodes(waiting: Iterable[Pod], known: AdvisorContext) -> LayerAnswer:
         if node is None:
             continue
         overview = known.overview
-        short = lacking(node, overview.published.get(node.meta.name, {}), overview.catalog)
+        short = lacking(node, overview.published_on(node), overview.catalog)
         said = ", ".join(f"{amount} {name}" for name, amount in sorted(short.items()))
         says = f"would fit node {node.meta.name} if it advertised all its GPUs: {said} missing"
         facts = tuple(

@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 from gpucost.cluster.objects.metadata import Labels, Resources
 from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.cluster.objects.pods import Pod, PodTemplate
+from gpucost.cluster.views.device_claims import NOT_PUBLISHED
 from gpucost.cluster.views.gpu_units import of_node
 from gpucost.cluster.views.node_fit import PODS, lacking, matches, node_rules, pod_kind
 from gpucost.cluster.views.overview import ClusterOverview
@@ -358,13 +359,13 @@ def _base(overview: ClusterOverview) -> NodeBase:
     free, broken, only_slices = list[Resources](), dict[str, Resources](), False
     for node in nodes:
         devices = published.get(node.meta.name)
-        lack = lacking(node, devices or {}, catalog)
+        lack = lacking(node, devices or NOT_PUBLISHED, catalog)
         if lack:
             broken[node.meta.name] = lack
         left = dict(node.allocatable)
         if devices:
             left.update(of_node(node, devices, catalog)[1])
-            only_slices = only_slices or any(left.get(key) for key in devices)
+            only_slices = only_slices or any(left.get(key) for key in devices.there)
         pods = state.pods_by_node.get(node.meta.name, ())
         for pod in pods:
             for resource, amount in usage(pod).items():

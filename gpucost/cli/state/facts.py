@@ -133,11 +133,11 @@ def facts(
     state = overview.state
     held = _held_by_node(overview)
     advertised = {
-        node.meta.name: of_node(node, overview.published.get(node.meta.name, {}), overview.catalog)[1]
+        node.meta.name: of_node(node, overview.published_on(node), overview.catalog)[1]
         for node in state.nodes.values()
     }
     expected = {
-        node.meta.name: expected_units(node, overview.published.get(node.meta.name, {}), overview.catalog)
+        node.meta.name: expected_units(node, overview.published_on(node), overview.catalog)
         for node in state.nodes.values()
     }
     statuses = sorted(state.collections.items())

@@ -126,6 +126,26 @@ class ResourceSlice:
     flaws: tuple[FieldFlaw, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceTaintRule:
+    """An administrator's taint of devices: of those of ``driver``, ``pool`` and ``device``, where they are
+    not empty. Of none without ``selects``: such a rule only plans what it would do."""
+
+    meta: ObjectMeta
+    taint: Taint
+    selects: bool
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    flaws: tuple[FieldFlaw, ...] = ()
+
+    def applies_to(self, device: DeviceId) -> bool:
+        wanted = (self.driver, self.pool, self.device)
+        return self.selects and all(
+            not one or one == other for one, other in zip(wanted, device, strict=True)
+        )
+
+
 class DeviceRequest(NamedTuple):
     """``amount`` devices of a class; None where it is unknown beforehand how many, or of which class."""
 

@@ -38,7 +38,7 @@ from gpucost.cluster.objects.kueue import (
     Topology,
     Workload,
 )
-from gpucost.cluster.objects.nodes import Node, ResourceClaim, ResourceSlice
+from gpucost.cluster.objects.nodes import DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from gpucost.cluster.objects.pods import DisruptionBudget, Pod
 from gpucost.cluster.objects.scheduler_config import SchedulerConfigs
 from gpucost.cluster.objects.volcano import HyperNode, PodGroup, VolcanoQueue
@@ -108,6 +108,7 @@ class ClusterState:
     hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
+    taint_rules: Mapping[str, DeviceTaintRule] = field(default_factory=dict)
     schedulers: SchedulerConfigs = field(default=SchedulerConfigs(), compare=False)
     """The configuration of its schedulers, as far as it could be read."""
 

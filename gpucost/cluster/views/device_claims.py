@@ -25,12 +25,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import (
     DeviceId,
     DeviceShare,
+    DeviceTaintRule,
     PublishedDevice,
     ResourceClaim,
     ResourceSlice,
@@ -62,8 +64,20 @@ def newest_slices(
     return [each for each in ours if each.generation == newest[each.driver, each.pool]]
 
 
-def published_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS) -> Mapping[str, Resources]:
-    """Units by node name and resource name. Devices that no single node has are left out.
+class PublishedUnits(NamedTuple):
+    """Units by resource name: all that are there, and those of them that no taint keeps pods from."""
+
+    there: Resources = MappingProxyType({})
+    usable: Resources = MappingProxyType({})
+
+
+NOT_PUBLISHED = PublishedUnits()
+
+
+def published_units(
+    state: ClusterState, drivers: Collection[str] = GPU_DRIVERS
+) -> Mapping[str, PublishedUnits]:
+    """By node name. Devices that no single node has are left out.
 
     A GPU is counted once. Where its partitions are cut only when claimed, it is published as a whole and
     as every partition it could be, all drawing on one counter set: that is one whole GPU, whether or not
@@ -74,12 +88,26 @@ def published_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS)
     for each in newest_slices(state.slices.values(), drivers):
         if each.node:
             by_node.setdefault(each.node, []).append(each)
-    return {node: units for node, slices in by_node.items() if (units := _units(slices))}
+    found: dict[str, PublishedUnits] = {}
+    rules = tuple(state.taint_rules.values())
+    for node, slices in by_node.items():
+        devices = [(each, device) for each in slices for device in each.devices]
+        there = _units(devices)
+        if there:
+            usable = _units([each for each in devices if not _is_tainted(*each, rules)])
+            found[node] = PublishedUnits(there, {name: usable.get(name, 0) for name in there})
+    return found
 
 
-def _units(slices: Iterable[ResourceSlice]) -> dict[str, int]:
-    """What the slices of one node publish."""
-    devices = [(each, device) for each in slices for device in each.devices]
+def _is_tainted(of: ResourceSlice, device: PublishedDevice, rules: Sequence[DeviceTaintRule]) -> bool:
+    """Whether its driver, or a rule of an administrator, keeps new pods from it."""
+    id_ = DeviceId(of.driver, of.pool, device.name)
+    taints = (*device.taints, *(rule.taint for rule in rules if rule.applies_to(id_)))
+    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in taints)
+
+
+def _units(devices: Sequence[tuple[ResourceSlice, PublishedDevice]]) -> dict[str, int]:
+    """What devices of one node come to."""
     cut = {device.attributes.get("parentUUID", "") for _, device in devices if _is_cut(device)} - {""}
     units = Counter(resource_of(each.driver, device) for each, device in devices if _is_cut(device))
     boards: dict[tuple[str, str], list[tuple[set[str], set[str]]]] = {}  # counter sets, whole GPUs on them

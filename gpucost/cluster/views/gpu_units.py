@@ -14,6 +14,7 @@ from gpucost.cluster.views.device_claims import (
     NO_HISTORY,
     ClaimHistory,
     ClaimHoldings,
+    PublishedUnits,
     held_devices,
     published_units,
     wanted_units,
@@ -66,7 +67,7 @@ class GpuUnits:
         return found
 
     @cached_property
-    def _published(self) -> Mapping[str, Resources]:
+    def _published(self) -> Mapping[str, PublishedUnits]:
         return published_units(self._state)
 
     def is_gpu(self, resource: str) -> bool:
@@ -112,7 +113,7 @@ class GpuUnits:
         return _named_as_published(asked)
 
 
-def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
+def of_node(node: Node, published: PublishedUnits, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
     """GPU units that a node has, and those it advertises; 0 is included, since such a node has lost them.
 
     ``published`` are units of its ResourceSlices. They count where no device plugin advertises GPUs: where
@@ -122,15 +123,15 @@ def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple
     allocatable = {name: amount for name, amount in node.allocatable.items() if catalog.is_gpu(name)}
     if _has_plugin(node, catalog):
         return capacity, allocatable
-    return {**capacity, **published}, {**allocatable, **published}
+    return {**capacity, **published.there}, {**allocatable, **published.usable}
 
 
-def expected_units(node: Node, published: Resources, catalog: ResourceCatalog) -> Resources:
+def expected_units(node: Node, published: PublishedUnits, catalog: ResourceCatalog) -> Resources:
     """GPU units that hardware and sharing settings of a node should give, named as the node has them.
 
     Labels name a device plugin's resources also where slices publish the GPUs instead.
     """
-    if not node.expected or not published or _has_plugin(node, catalog):
+    if not node.expected or not published.there or _has_plugin(node, catalog):
         return node.expected
     return _named_as_published(node.expected)
 

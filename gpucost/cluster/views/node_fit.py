@@ -17,7 +17,7 @@ from gpucost.cluster.objects.metadata import Labels, Resources
 from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.cluster.objects.pods import PodTemplate, SelectorRequirement, Toleration
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.device_claims import published_units
+from gpucost.cluster.views.device_claims import NOT_PUBLISHED, PublishedUnits, published_units
 from gpucost.cluster.views.gpu_units import expected_units, of_node
 from gpucost.domain.gpu import MIG_TABLES, ResourceCatalog, ShareBasis, mig_share
 
@@ -83,7 +83,9 @@ class FreeNodes:
         self._state = state
         self._nodes = tuple(state.nodes.values())
         published, gpus = published_units(state), catalog or ResourceCatalog()
-        lacks = ((node, lacking(node, published.get(node.meta.name, {}), gpus)) for node in self._nodes)
+        lacks = (
+            (node, lacking(node, published.get(node.meta.name, NOT_PUBLISHED), gpus)) for node in self._nodes
+        )
         self._short = tuple((node, lack) for node, lack in lacks if lack)
         self._free: dict[str, Resources] = {}
         self._matching: dict[_Where, tuple[Node, ...]] = {}
@@ -144,7 +146,7 @@ class FreeNodes:
         return left
 
 
-def lacking(node: Node, published: Resources, catalog: ResourceCatalog) -> dict[str, int]:
+def lacking(node: Node, published: PublishedUnits, catalog: ResourceCatalog) -> dict[str, int]:
     """GPU units that it should advertise and does not, by itself or in slices (``published``)."""
     advertised = {**node.allocatable, **of_node(node, published, catalog)[1]}
     expected = expected_units(node, published, catalog)

@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.device_claims import NO_HISTORY, ClaimHistory, published_units
+from gpucost.cluster.views.device_claims import (
+    NO_HISTORY,
+    NOT_PUBLISHED,
+    ClaimHistory,
+    PublishedUnits,
+    published_units,
+)
 from gpucost.cluster.views.gangs import PodGang, gangs
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.ownership import OwnerKeys, PodOwnership
@@ -45,9 +51,12 @@ class ClusterOverview:
         return PodOwnership(self.state, self.owner_keys, self.catalog)
 
     @cached_property
-    def published(self) -> Mapping[str, Resources]:
+    def published(self) -> Mapping[str, PublishedUnits]:
         """GPU units of ResourceSlices by node."""
         return published_units(self.state)
+
+    def published_on(self, node: Node) -> PublishedUnits:
+        return self.published.get(node.meta.name, NOT_PUBLISHED)
 
     @cached_property
     def queues(self) -> QueueViews:

@@ -244,6 +244,11 @@ KINDS: Mapping[tuple[str, str], FieldAllowlist] = {
     ("topology.volcano.sh", "HyperNode"): _HYPER_NODE,
     ("resource.k8s.io", "ResourceSlice"): _SLICE,
     ("resource.k8s.io", "ResourceClaim"): _CLAIM,
+    ("resource.k8s.io", "DeviceTaintRule"): {
+        "spec": fields(
+            deviceSelector=fields("driver", "pool", "device"), taint=fields("key", "value", "effect")
+        )
+    },
 }
 
 

@@ -186,4 +186,12 @@ _DEVICES = (
         "claims",
         core_objects.resource_claim,
     ),
+    ApiCollection(
+        "resource.k8s.io",
+        ("v1", "v1beta2", "v1alpha3"),
+        "devicetaintrules",
+        "DeviceTaintRule",
+        "taint_rules",
+        core_objects.device_taint_rule,
+    ),
 )

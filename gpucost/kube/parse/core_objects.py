@@ -1,6 +1,7 @@
-"""Parsers of namespaces, PriorityClasses, PodDisruptionBudgets, nodes, ResourceSlices and ResourceClaims.
+"""Parsers of namespaces, PriorityClasses, PodDisruptionBudgets, nodes, and objects of ``resource.k8s.io``.
 
-Of ``resource.k8s.io`` the versions v1, v1beta2, and v1beta1 with its ``basic`` are read.
+Of slices and claims the versions v1, v1beta2, and v1beta1 with its ``basic`` are read; of DeviceTaintRules
+v1, v1beta2 and v1alpha3.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gpucost.cluster.objects.nodes import (
     DeviceId,
     DeviceRequest,
     DeviceShare,
+    DeviceTaintRule,
     Node,
     PublishedDevice,
     ResourceClaim,
@@ -130,6 +132,22 @@ def resource_slice(found: Mapping[str, Any]) -> ResourceSlice:
     )
 
 
+def device_taint_rule(found: Mapping[str, Any]) -> DeviceTaintRule:
+    """Raises Unreadable for an object without a uid or a name."""
+    part = ObjectPart(found)
+    identity, spec = meta(part, frozenset()), part.part("spec")
+    selector, taint = spec.part("deviceSelector"), spec.part("taint")
+    return DeviceTaintRule(
+        identity,
+        _taint(taint),
+        "deviceSelector" in spec,
+        selector.text("driver"),
+        selector.text("pool"),
+        selector.text("device"),
+        tuple(part.flaws),
+    )
+
+
 def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:
     """Raises Unreadable for an object without a uid or a name.
 
@@ -207,7 +225,11 @@ def _capacity(capacity: ObjectPart, domain: str) -> Iterator[tuple[str, int]]:
 
 def _taints(part: ObjectPart) -> Iterator[Taint]:
     for each in part.parts("taints"):
-        yield Taint(each.text("key"), each.text("value"), each.text("effect"))
+        yield _taint(each)
+
+
+def _taint(part: ObjectPart) -> Taint:
+    return Taint(part.text("key"), part.text("value"), part.text("effect"))
 
 
 def _attributes(attributes: ObjectPart, domain: str) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """Devices that several pods have at the same time: who pays which part of them, at every moment.
 
-Pods request whole devices; ``gpucost_pod_gpu_claim_share`` names those of them that other pods may use as well,
-and what part of such a device a pod's ResourceClaim has (``domain.gpu.ShareMethod``). ``divide`` takes these
-devices out of the pods' rows and puts parts in their place:
+Pods request whole devices; ``gpucost_pod_gpu_claim_share`` names those of them that other pods may use as
+well, and what part of such a device a pod's ResourceClaim has (``domain.gpu.ShareMethod``). ``divide`` takes
+these devices out of the pods' rows and puts parts in their place:
 
 - At every moment a device is divided among the claims (or shares of claims) that pods have then: by consumed
   capacity where it is known; those without amounts get equal parts of what these leave. A claim's part is

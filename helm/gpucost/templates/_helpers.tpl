@@ -250,7 +250,7 @@ the others those in cluster.apiGroups. */}}
   resources: [deployments, statefulsets, replicasets, daemonsets]
   verbs: [list, watch]
 - apiGroups: [resource.k8s.io]
-  resources: [resourceslices, resourceclaims]
+  resources: [resourceslices, resourceclaims, devicetaintrules]
   verbs: [list, watch]
 {{- $others := dict
   "jobset.x-k8s.io" (list "jobsets")

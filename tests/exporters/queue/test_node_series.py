@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.views.device_claims import PublishedUnits
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost_queue_collector.node_series import SPECS, GpuNode, GpuNodes, write_node
 from gpucost_queue_collector.object_memory import EndedNode
@@ -29,11 +30,14 @@ FULL = node(
 )
 
 
+def published_alike(units: dict[str, int]) -> PublishedUnits:
+    return PublishedUnits(units, units)
+
+
 def find(*nodes: Node, labels: tuple[str, ...] = (), **published: int) -> dict[str, GpuNode]:
     finder = GpuNodes(ResourceCatalog(), labels)
-    return dict(
-        finder.find(nodes, (), {name: {"gpu.nvidia.com": units} for name, units in published.items()})
-    )
+    by_node = {name: published_alike({"gpu.nvidia.com": units}) for name, units in published.items()}
+    return dict(finder.find(nodes, (), by_node))
 
 
 def test_a_node_in_full() -> None:
@@ -98,7 +102,7 @@ def test_which_nodes_have_gpus() -> None:
 
 def test_a_node_that_is_gone_has_its_end_and_all_it_had() -> None:
     finder, dra = GpuNodes(ResourceCatalog(), ()), node("dra", allocatable={"cpu": 64_000})
-    finder.find([FULL, dra], (), {"dra": {"gpu.nvidia.com": 4}})
+    finder.find([FULL, dra], (), {"dra": published_alike({"gpu.nvidia.com": 4})})
     ended = [EndedNode(each, T0 + MINUTE + 1, T0 + 2 * MINUTE) for each in (FULL, dra)]
     for _ in range(2):
         found = finder.find([], ended, {})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.objects.nodes import DeviceId, DeviceRequest, DeviceShare, PublishedDevice, Taint
-from gpucost.kube.parse.core_objects import resource_claim, resource_slice
+from gpucost.kube.parse.core_objects import device_taint_rule, resource_claim, resource_slice
 from gpucost.kube.parse.events import Unreadable
 from tests.kube.parse.json_values import JSON, objects_of
 
@@ -175,7 +175,33 @@ def test_a_claim_that_waits_holds_nothing() -> None:
     assert (found.devices, found.reserved_for, found.flaws) == ((), (), ())
 
 
-@pytest.mark.parametrize("parse", [resource_slice, resource_claim])
+RULE = {
+    "deviceSelector": {"driver": DRIVER, "pool": "node-1", "device": "gpu-0"},
+    "taint": {"key": "dra.example.com/repair", "value": "a", "effect": "NoSchedule"},
+}
+
+
+@pytest.mark.parametrize(
+    ("selector", "hits"),
+    [
+        ({"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}, {"gpu-0"}),
+        ({"pool": "node-1"}, {"gpu-0", "gpu-1"}),
+        ({"driver": "gpu.amd.com"}, set()),
+        ({}, {"gpu-0", "gpu-1"}),
+        (None, set()),
+    ],
+)
+def test_which_devices_a_taint_rule_is_for(selector: Any, hits: set[str]) -> None:
+    """The empty selector is all devices, no selector none (resource/v1 types.go, DeviceTaintSelector)."""
+    spec = {**RULE, "deviceSelector": selector} if selector is not None else {"taint": RULE["taint"]}
+    found = device_taint_rule({"metadata": {"name": "r", "uid": "r"}, "spec": spec})
+    assert found.taint == Taint("dra.example.com/repair", "a", "NoSchedule")
+    devices = [DeviceId(DRIVER, "node-1", name) for name in ("gpu-0", "gpu-1")]
+    assert {each.device for each in devices if found.applies_to(each)} == hits
+    assert not found.flaws
+
+
+@pytest.mark.parametrize("parse", [resource_slice, resource_claim, device_taint_rule])
 def test_an_object_without_an_identity(parse: Any) -> None:
     with pytest.raises(Unreadable):
         parse({"metadata": {"name": "x"}, "spec": {}})
@@ -183,6 +209,7 @@ def test_an_object_without_an_identity(parse: Any) -> None:
 
 @given(found=objects_of("spec", "status"), device=st.dictionaries(st.sampled_from(list(flat("x"))), JSON))
 def test_no_json_breaks_a_parser(found: Any, device: Any) -> None:
-    assert resource_slice(found).meta.uid == resource_claim(found).meta.uid == "u"
+    parsed = [parse(found).meta.uid for parse in (resource_slice, resource_claim, device_taint_rule)]
+    assert parsed == ["u", "u", "u"]
     devices = resource_slice(a_slice(device, {"name": "b", "basic": device})).devices
     assert all(isinstance(value, str) for each in devices for value in each.attributes.values())

@@ -8,6 +8,7 @@ KUEUE = "kueue.x-k8s.io"
 _CLUSTER_WIDE = frozenset(
     {
         *("namespaces", "nodes", "priorityclasses", "queues", "hypernodes", "resourceslices"),
+        "devicetaintrules",
         *("clusterqueues", "cohorts", "resourceflavors", "topologies", "admissionchecks"),
         "workloadpriorityclasses",
     }
@@ -27,6 +28,7 @@ _COLLECTIONS = """
     policy v1 poddisruptionbudgets PodDisruptionBudget
     resource.k8s.io v1 resourceclaims ResourceClaim
     resource.k8s.io v1 resourceslices ResourceSlice
+    resource.k8s.io v1 devicetaintrules DeviceTaintRule
     jobset.x-k8s.io v1alpha2 jobsets JobSet
     trainer.kubeflow.org v1alpha1 trainjobs TrainJob
     kubeflow.org v1 pytorchjobs PyTorchJob
