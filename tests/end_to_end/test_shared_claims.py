@@ -91,6 +91,18 @@ def claim(
     }
 
 
+def taint_rule(pool: str, device: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "repair", "uid": "repair-uid", "creationTimestamp": iso(START_MS)},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": pool, "device": device},
+            "taint": {"key": "example.com/repair", "effect": "NoSchedule"},
+        },
+    }
+
+
 def pod(
     namespace: str, name: str, node_name: str, claim_name: str, minute: int, group: str = ""
 ) -> dict[str, Any]:
@@ -114,7 +126,7 @@ def over(found: dict[str, Any], minute: int) -> dict[str, Any]:
 
 
 def script() -> ClusterScript:
-    """Five nodes of which the first GPU is shared in five ways, for four hours:
+    """Six nodes, of which five share their first GPU in five ways, for four hours:
 
     memory   10 Gi by blue from 0:00, 70 Gi by red from 1:00 to 3:00, of 80 Gi
              blue 1/8 x 4 h = 0.5 h, red 7/8 x 2 h = 1.75 h; 1.75 h of 4 h are free
@@ -124,6 +136,9 @@ def script() -> ClusterScript:
     group    a claim of a PodGroup of red, 3 pods from 1:00 to 2:00: 20 minutes each; 3 h are free
     cores    amounts of two capacities, neither of which is memory: unknown, equal parts
              blue from 0:00, red from 2:00: 3 h and 1 h, of which 2 h of GPU time are in doubt
+
+    tainted  an administrator taints gpu-1, which nobody has, from 1:00 on: 3 h are unavailable
+             its driver taints gpu-0 from 2:00 on, which blue has: still blue's, 4 h
 
     Each node has a second GPU that nobody has, but ``memory``, where green has it whole from 2:00: 2 h.
     """
@@ -160,6 +175,12 @@ def script() -> ClusterScript:
     )
     made.at(120, claim("k1", "red", "cores", "k1", cores="50", engines="1"))
     made.at(120, pod("red", "k1", "cores", "k1", 120))
+    made.at(-5, node("tainted", 2), a_slice("tainted", 2))
+    made.at(0, claim("b", "blue", "tainted", "b", share=False), pod("blue", "b", "tainted", "b", 0))
+    made.at(60, taint_rule("tainted", "gpu-1"))
+    broken = a_slice("tainted", 2)
+    broken["spec"]["devices"][0]["taints"] = [{"key": f"{DRIVER}/xid", "value": "79", "effect": "NoExecute"}]
+    made.at(120, broken)
     return made
 
 
@@ -218,11 +239,12 @@ def test_no_other_problem(bill: BilledCluster) -> None:
 
 
 def test_it_is_conserved_on_every_node_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
-    """Ten GPUs for four hours. What is free: 1.75 + 2 of memory, 4 of time, 4 of claim, 3 + 4 of group, 4 of
-    cores."""
-    held = sum(bill.held("node").values())
-    assert bill.buckets() == {"held": held, "unallocated": Fraction("22.75")}
-    assert held + Fraction("22.75") == 10 * HOURS
+    """Twelve GPUs for four hours. What is free: 1.75 + 2 of memory, 4 of time, 4 of claim, 3 + 4 of group, 4
+    of cores, 1 of tainted. What a node can hand out is known by the scrape, half a minute past 1:00."""
+    held, late = sum(bill.held("node").values()), Fraction(1, 120)
+    free = {"unallocated": Fraction("23.75") + late, "unavailable": 3 - late}
+    assert bill.buckets() == {"held": held, **free}
+    assert held + Fraction("26.75") == 12 * HOURS
     assert all(hours > 0 for hours in bill.held("namespace", "pod").values())
     assert bill.cost("namespace") == {
         key: hours * USD_PER_HOUR for key, hours in bill.held("namespace").items()
@@ -230,11 +252,11 @@ def test_it_is_conserved_on_every_node_and_the_second_tenant_is_not_zero(bill: B
 
 
 def test_what_teams_pay(bill: BilledCluster) -> None:
-    """blue 0.5 + 3 + 4 + 3, red 1.75 + 1 + 1 + 1, green 2 hours."""
+    """blue 0.5 + 3 + 4 + 3 + 4, red 1.75 + 1 + 1 + 1, green 2 hours."""
     costs = {each.row.group["team"]: each.adjusted.nano for each in bill.report.teams}
     paid = {team: Fraction(nano, 10**9) for team, nano in costs.items() if nano is not None}
     assert paid == {
-        "blue": Fraction("10.5") * USD_PER_HOUR,
+        "blue": Fraction("14.5") * USD_PER_HOUR,
         "red": Fraction("4.75") * USD_PER_HOUR,
         "green": 2 * USD_PER_HOUR,
     }
