@@ -18,6 +18,7 @@ from typing import Any
 import kubernetes_validate
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
@@ -82,6 +83,7 @@ class BilledCluster:
     report: MonthReport
     problems: Sequence[DataProblem]
     lines: Sequence[Mapping[str, Any]]
+    history: ClusterFrames
 
     def held(self, *by: str) -> dict[tuple[str, ...], Fraction]:
         """GPU-hours by columns of the lines, of what pods held."""
@@ -173,4 +175,5 @@ def billed(script: ClusterScript, folder: Path) -> Iterator[BilledCluster]:
         answer = ReportService(ledger, "test", {}).month(EVERYTHING, month)
         assert answer is not None
         problems = ledger.problems(EVERYTHING, script.window)
-        yield BilledCluster(answer.report, problems, [{str(k): v for k, v in row.items()} for row in lines])
+        rows = [{str(name): value for name, value in row.items()} for row in lines]
+        yield BilledCluster(answer.report, problems, rows, source.history(CLUSTER, script.window))

@@ -326,13 +326,13 @@ def group_key(pod: Pod) -> GroupKey | None:
 
 
 def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], Workload]:
-    """By namespace and uid of what it was made for. Of several (slices of an elastic job, one left over after
-    a change) the newest that has not finished."""
-    best: dict[tuple[str, str], tuple[tuple[bool, int, str], Workload]] = {}
+    """By namespace and uid of what it was made for. Of several (an elastic job that wants to grow, one left
+    over after a change) the newest that has not finished, of those with quota if there are any."""
+    best: dict[tuple[str, str], tuple[tuple[bool, bool, int, str], Workload]] = {}
     for workload in workloads:
         meta = workload.meta
         unfinished = workload.state is not WorkloadState.FINISHED
-        rank = (unfinished, meta.created_ms, meta.uid)
+        rank = (unfinished, unfinished and workload.has_quota, meta.created_ms, meta.uid)
         for uid in {meta.owner.uid if meta.owner is not None else "", meta.labels.get(JOB_UID, "")} - {""}:
             key = meta.namespace, uid
             if key not in best or rank > best[key][0]:

@@ -19,6 +19,7 @@ from typing import IO, Any
 import yaml
 
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.views.workload_families import one_per_job
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import iso, parse_instant
 from gpucost.kube.dumps.dump_files import MOST_BYTES, content_of, files, read
@@ -119,7 +120,10 @@ class ClusterStateBuilder:
             for name, version in self._versions.items()
         }
         schedulers = self._schedulers.configs()
-        state = ClusterState(at_ms, dict(sorted(statuses.items())), schedulers=schedulers, **self._fields)
+        fields: dict[str, Any] = dict(self._fields)
+        if "workloads" in fields:
+            fields["workloads"] = one_per_job(fields["workloads"])
+        state = ClusterState(at_ms, dict(sorted(statuses.items())), schedulers=schedulers, **fields)
         return DumpContent(state, is_dated, dict(sorted(self._left_out.items())))
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpucost.cluster.views.ownership import LINKS, OwnerKeys
+from gpucost.cluster.views.workload_families import REPLACES
 from gpucost.kube.dumps.allowlist import (
     JOB_TEMPLATE,
     NODE,
@@ -259,6 +260,7 @@ ANNOTATIONS = frozenset(
         *OwnerKeys().all,
         "kubeflow-resource-stopped",
         "kueue.x-k8s.io/job-min-parallelism",
+        REPLACES,
     }
 )
 """Names of the annotations that always stay."""

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from gpucost.cluster.objects.scheduler_config import SchedulerConfigs
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.cluster.views.workload_families import one_per_job
 from gpucost.kube.connect.transport import KubeTransport
 from gpucost.kube.parse.collections import ApiCollection
 from gpucost.kube.watch.discovery import ApiDiscovery
@@ -115,6 +116,8 @@ class ClusterWatch:
         for each in self._watched:
             parts.setdefault(each.collection.field, []).append(each.reflector.snapshot())
         found: dict[str, Any] = {name: _merged(maps) for name, maps in parts.items()}
+        if "workloads" in found:
+            found["workloads"] = one_per_job(found["workloads"])
         return ClusterState(self._clocks.now_ms(), self.statuses(), schedulers=schedulers, **found)
 
     @property

@@ -1,0 +1,116 @@
+"""Kueue's workloads where several stand for one job: each job once, as long as it lasts.
+
+Concurrent admission (kueue, keps/8691): a parent that is never scheduled, and for each flavor a variant that
+is. Kueue writes what became of the variants to the parent, so the parent counts, and its variants do not:
+with them a job would want, and hold, its GPUs several times over.
+
+Elastic jobs (kueue, pkg/workloadslicing): a job that grows gets a new workload of its new size, a slice,
+which replaces the one it had once it gets quota; that one is then finished for the reason
+``WorkloadSliceReplaced``. The slices of a chain count as one workload: under the name and uid of the first,
+since the first was given quota, of the size of the last. So a job that grows does not end, wait or leave. A
+slice that waits to replace another wants what it has more than that one.
+
+``one_per_job`` is asked where states are made, by the watch and by dumps: views and the advisor know families
+no more. Facts: kueue v0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import Conditions
+
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+"""The annotation of a slice with the namespace and name of the one that it replaces."""
+_REPLACED = "WorkloadSliceReplaced"
+_KUEUE = "kueue.x-k8s.io/"
+
+
+def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
+    """Workloads by uid, families joined; the same mapping where there are none."""
+    if not any(is_variant(each) or REPLACES in each.meta.annotations for each in workloads.values()):
+        return workloads
+    found: dict[str, Workload] = {}
+    names = {f"{each.meta.namespace}/{each.meta.name}": each for each in workloads.values()}
+    for each in workloads.values():
+        if not (_has_parent(each, workloads) or _is_replaced(each)):
+            joined = _joined(each, names)
+            found[joined.meta.uid] = joined
+    return found
+
+
+def is_variant(workload: Workload) -> bool:
+    """Whether another workload is its owner."""
+    owner = workload.meta.owner
+    return owner is not None and owner.kind == "Workload" and owner.api_version.startswith(_KUEUE)
+
+
+def _has_parent(workload: Workload, workloads: Mapping[str, Workload]) -> bool:
+    if not is_variant(workload) or workload.meta.owner is None:
+        return False
+    parent = workloads.get(workload.meta.owner.uid)
+    return parent is not None and parent.meta.namespace == workload.meta.namespace
+
+
+def _before(workload: Workload, names: Mapping[str, Workload]) -> Workload | None:
+    """What it replaces, or replaced, in its own namespace."""
+    found = names.get(workload.meta.annotations.get(REPLACES, ""))
+    return found if found is not None and found.meta.namespace == workload.meta.namespace else None
+
+
+def _is_replaced(workload: Workload) -> bool:
+    finished = workload.conditions.get("Finished")
+    return finished is not None and finished.status is True and finished.reason == _REPLACED
+
+
+def _joined(workload: Workload, names: Mapping[str, Workload]) -> Workload:
+    before = _before(workload, names)
+    if before is None:
+        return workload
+    if not workload.has_quota and before.has_quota:
+        return _more(workload, before)
+    chain = (workload, *_replaced_before(workload, names))
+    first = chain[-1].meta
+    meta = replace(workload.meta, uid=first.uid, name=first.name, created_ms=first.created_ms)
+    return replace(workload, meta=meta, conditions=_since_first(chain))
+
+
+def _replaced_before(workload: Workload, names: Mapping[str, Workload]) -> Iterator[Workload]:
+    """What it replaced, the last first. A slice that ended in another way was the end of its chain."""
+    seen = {workload.meta.uid}
+    before = _before(workload, names)
+    while before is not None and _is_replaced(before) and before.meta.uid not in seen:
+        yield before
+        seen.add(before.meta.uid)
+        before = _before(before, names)
+
+
+def _since_first(chain: tuple[Workload, ...]) -> Conditions:
+    """The conditions of the last slice, its quota and admission dated by the first that had them."""
+    conditions = dict(chain[0].conditions)
+    for type_ in ("QuotaReserved", "Admitted"):
+        held = [each.conditions[type_] for each in chain if type_ in each.conditions]
+        since = [each.since_ms for each in held if each.status is True and each.since_ms is not None]
+        if since and type_ in conditions and conditions[type_].status is True:
+            conditions[type_] = replace(conditions[type_], since_ms=min(since))
+    return conditions
+
+
+def _more(workload: Workload, before: Workload) -> Workload:
+    """It with the pods only that it has more than ``before``."""
+    had = {each.name: each.count for each in before.pod_sets}
+    more = {each.name: max(0, each.count - had.get(each.name, 0)) for each in workload.pod_sets}
+    counts = {each.name: each.count for each in workload.pod_sets}
+    annotations = {key: text for key, text in workload.meta.annotations.items() if key != REPLACES}
+    return replace(
+        workload,
+        meta=replace(workload.meta, annotations=annotations),
+        pod_sets=tuple(replace(each, count=more[each.name]) for each in workload.pod_sets if more[each.name]),
+        asked={
+            name: {key: amount * more[name] // counts[name] for key, amount in asked.items()}
+            for name, asked in workload.asked.items()
+            if more.get(name)
+        },
+    )

@@ -1,0 +1,152 @@
+"""Workloads of which several stand for one job: variants of a parent, and slices of an elastic job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.metadata import OwnerReference
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.queues import pending_of
+from gpucost.cluster.views.workload_families import REPLACES, one_per_job
+from gpucost.domain.gpu import ResourceCatalog
+from tests.cluster.builders import GPU, MINUTE, T0, condition, meta, pod_set, workload
+
+JOB = OwnerReference("batch/v1", "Job", "train", "job-uid")
+PARENT = OwnerReference("kueue.x-k8s.io/v1beta2", "Workload", "parent", "parent-uid")
+
+
+def joined(*workloads: Workload) -> dict[str, Workload]:
+    given = {each.meta.uid: each for each in workloads}
+    backwards = dict(reversed(given.items()))
+    found = dict(one_per_job(given))
+    assert dict(one_per_job(backwards)) == found
+    assert dict(one_per_job(found)) == found
+    return found
+
+
+def slice_(
+    name: str, minute: int, pods: int, replaces: str = "", admitted: int | None = None, **rest: Any
+) -> Workload:
+    """Of an elastic job, made at ``minute``, of pods with one GPU each."""
+    annotations = {REPLACES: f"default/{replaces}"} if replaces else {}
+    found = workload(
+        name,
+        pod_set("main", pods, 1),
+        cluster_queue="cq" if admitted is not None else "",
+        flavor="h100" if admitted is not None else "",
+        admitted_ms=None if admitted is None else T0 + admitted * MINUTE,
+        rest=rest,
+    )
+    made = replace(
+        found.meta,
+        namespace="default",
+        owner=JOB,
+        annotations=annotations,
+        created_ms=T0 + minute * MINUTE,
+    )
+    return replace(found, meta=made)
+
+
+def ended(found: Workload, minute: int, reason: str = "WorkloadSliceReplaced") -> Workload:
+    finished = condition(True, reason, "", T0 + minute * MINUTE)
+    return replace(found, conditions={**found.conditions, "Finished": finished})
+
+
+def test_variants_of_a_known_parent_do_not_count() -> None:
+    parent = workload("parent", pod_set("main", 1, 8))
+    variants = [
+        replace(each, meta=replace(each.meta, owner=PARENT))
+        for each in (workload("parent-a", pod_set("main", 1, 8)), workload("parent-b", pod_set("main", 1, 8)))
+    ]
+    assert parent.meta.uid == PARENT.uid
+    other = workload("other", pod_set("main", 1, 1))
+    found = joined(parent, *variants, other)
+    assert found == {"parent-uid": parent, "other-uid": other}
+    pending = pending_of(found.values(), ResourceCatalog())
+    assert sum(pending.units.values()) == 9
+    # A variant whose parent is not known, or of another namespace, is all that is known of the job.
+    assert joined(*variants) == {each.meta.uid: each for each in variants}
+    strange = replace(variants[0], meta=replace(variants[0].meta, namespace="elsewhere"))
+    assert joined(parent, strange).keys() == {"parent-uid", "parent-a-uid"}
+
+
+def test_an_owner_that_only_is_called_so_is_no_parent() -> None:
+    parent = workload("parent", pod_set("main", 1, 8))
+    native = OwnerReference("scheduling.k8s.io/v1beta1", "Workload", "parent", "parent-uid")
+    child = replace(workload("child"), meta=replace(meta("child"), owner=native))
+    assert joined(parent, child).keys() == {"parent-uid", "child-uid"}
+
+
+def test_a_chain_of_slices_is_one_workload_since_the_first_and_of_the_last_size() -> None:
+    first = ended(slice_("a", 0, 2, admitted=5), 30)
+    second = ended(slice_("b", 28, 4, "a", admitted=30), 60)
+    third = slice_("c", 55, 6, "b", admitted=60)
+    [found] = joined(first, second, third).values()
+    assert (found.meta.uid, found.meta.name, found.meta.created_ms) == ("a-uid", "a", T0)
+    assert found.meta.owner == JOB
+    assert (found.state, found.pod_sets[0].count) == (WorkloadState.ADMITTED, 6)
+    assert found.reserved_ms == found.admitted_ms == T0 + 5 * MINUTE
+    assert found.queued_since_ms == T0
+    assert found.assignments == third.assignments
+    # It ends when its last slice does.
+    [over] = joined(first, second, ended(third, 90, "Succeeded")).values()
+    assert (over.meta.uid, over.finished_ms) == ("a-uid", T0 + 90 * MINUTE)
+
+
+def test_a_slice_that_waits_wants_what_it_has_more() -> None:
+    first = slice_("a", 0, 2, admitted=5)
+    asked = {"main": {GPU: 6}}
+    more = slice_("b", 28, 6, "a", asked=asked)
+    found = joined(first, more)
+    assert found["a-uid"] == first
+    assert (found["b-uid"].pod_sets[0].count, found["b-uid"].asked) == (4, {"main": {GPU: 4}})
+    assert sum(pending_of([found["b-uid"]], ResourceCatalog()).units.values()) == 4
+    overview = ClusterOverview(ClusterState(T0 + 40 * MINUTE, workloads=found))
+    assert overview.holds.keys() == {"b-uid"}
+
+
+def test_pod_sets_that_do_not_grow_are_not_wanted_again() -> None:
+    head, workers = pod_set("head", 2, 1), pod_set("workers", 2, 1)
+    first = workload("a", head, workers, admitted_ms=T0, cluster_queue="cq", flavor="h100")
+    first = replace(first, meta=replace(first.meta, namespace="default"))
+    more = (head, replace(workers, count=5))
+    second = replace(
+        workload("b", *more),
+        meta=replace(meta("b"), namespace="default", annotations={REPLACES: "default/a"}),
+    )
+    assert {each.name: each.count for each in joined(first, second)["b-uid"].pod_sets} == {"workers": 3}
+
+
+@pytest.mark.parametrize("reason", ["OutOfSync", "Succeeded"])
+def test_a_slice_that_ended_in_another_way_was_the_end_of_its_chain(reason: str) -> None:
+    """As one that was evicted: what comes after it waited for its quota."""
+    first = ended(slice_("a", 0, 2, admitted=5), 30, reason)
+    second = slice_("b", 30, 4, "a", admitted=45)
+    found = joined(first, second)
+    assert found == {"a-uid": first, "b-uid": second}
+    assert found["b-uid"].reserved_ms == T0 + 45 * MINUTE
+
+
+def test_a_slice_whose_predecessors_are_gone_stands_for_itself() -> None:
+    third = slice_("c", 55, 6, "b", admitted=60)
+    assert joined(third) == {"c-uid": third}
+
+
+def test_names_lead_into_no_other_namespace_and_in_no_circle() -> None:
+    elsewhere = replace(slice_("a", 0, 2, admitted=5), meta=replace(meta("a"), namespace="other"))
+    claims = replace(slice_("b", 1, 2, admitted=6).meta, annotations={REPLACES: "other/a"})
+    second = replace(slice_("b", 1, 2, admitted=6), meta=claims)
+    assert joined(ended(elsewhere, 5), second)["b-uid"] == second
+    one, two = ended(slice_("a", 0, 2, "b", 1), 5), ended(slice_("b", 0, 2, "a", 1), 5)
+    last = slice_("c", 6, 2, "b", admitted=7)
+    assert joined(one, two, last).keys() == {"a-uid"}
+
+
+def test_without_families_nothing_is_copied() -> None:
+    given = {"a-uid": slice_("a", 0, 2), "b-uid": slice_("b", 0, 2)}
+    assert one_per_job(given) is given
