@@ -137,6 +137,7 @@ class ClaimMemory:
         self._seen: dict[str, _SeenObject] = {}
         self._shares: Mapping[str, ClaimedDevices] = {}
         self._uses: Mapping[str, DeviceUses] = {}
+        self._fractions: Mapping[str, DeviceUses] = {}
         self._lock = threading.Lock()
 
     def claim_changed(self, change: ObjectChange[ResourceClaim]) -> None:
@@ -152,7 +153,7 @@ class ClaimMemory:
         """All that is remembered, for the next overview."""
         with self._lock:
             seen = {uid: each.claims for uid, each in self._seen.items()}
-            return ClaimHistory(seen, self._shares, self._uses)
+            return ClaimHistory(seen, self._shares, self._uses, self._fractions)
 
     def remember(self, overview: ClusterOverview) -> None:
         """What pods hold now, for their lives. What was seen of pods that are not (or no longer) known is
@@ -163,6 +164,8 @@ class ClaimMemory:
         with self._lock:
             self._shares = {uid: held for uid, held in devices.shares.items() if uid in known}
             self._uses = {uid: used for uid, used in devices.uses.items() if uid in known}
+            fractions = overview.units.fractions.uses
+            self._fractions = {uid: used for uid, used in fractions.items() if uid in known}
             self._seen = {
                 uid: seen for uid, seen in self._seen.items() if uid in known or seen.seen_ms > since_ms
             }

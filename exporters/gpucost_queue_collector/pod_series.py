@@ -65,7 +65,7 @@ class OtherPods(NamedTuple):
 def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
     """By uid. Owners that have gone are as ``before``. Units of extended resources stay under their name: the
     node may have lost them since."""
-    units, devices, ownership = overview.units, overview.units.devices, overview.ownership
+    units, ownership = overview.units, overview.ownership
     found: dict[str, HeldPod] = {}
 
     def add(pod: Pod) -> None:
@@ -73,10 +73,7 @@ def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[
         known = before.get(uid) or found.get(uid)
         held = known.units if known and pod.backing_claim else units.held(pod)
         if held:
-            uses = {
-                key: use for key, use in devices.uses.get(uid, {}).items() if key.device in devices.divided
-            }
-            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), uses)
+            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), units.uses(pod))
 
     for pod in overview.state.pods.values():
         if pod.is_bound:

@@ -29,7 +29,7 @@ class ShareBasis(StrEnum):
 
 
 class ShareMethod(StrEnum):
-    """How the parts of a device are found that several pods have at once (dynamic resource allocation).
+    """How the parts of a device are found that several pods have at once.
 
     Parts of a device are units of a resource that ends in the method: bills name it so.
     """
@@ -40,8 +40,10 @@ class ShareMethod(StrEnum):
     """A claim's part is what it consumes of a capacity, of what the device has; again equal for its pods."""
     TIME = "dra-time"
     """Claims share it without amounts: equal parts for all claims that have it at the same time."""
-    UNKNOWN = "dra-unknown"
-    """There are amounts, but not of which capacity: equal parts, and a problem."""
+    FRACTION = "gpu-fraction"
+    """A scheduler that hands out fractions of GPUs (KAI) gave the pod this part."""
+    UNKNOWN = "unknown-part"
+    """There are amounts, but not of what they are part: equal parts, and a problem."""
 
 
 _SHARED = re.compile(rf"\.(?:{'|'.join(ShareMethod)})\Z")

@@ -21,7 +21,7 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 DRIVER = "gpu.nvidia.com"
 BY_CAPACITY, BY_TIME, BY_CLAIM, UNKNOWN = (
-    f"{DRIVER}.dra-{method}" for method in ("capacity", "time", "claim", "unknown")
+    f"{DRIVER}.{method}" for method in ("dra-capacity", "dra-time", "dra-claim", "unknown-part")
 )
 HOURS = 4
 

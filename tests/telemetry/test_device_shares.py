@@ -201,7 +201,7 @@ def test_parts_of_which_nobody_says_what_they_are_parts_of_are_a_problem_with_th
     shares = {"a": [share("ca", UNKNOWN)], "b": [share("cb", CAPACITY, "0.25")]}
     parts, _, [problem] = divided([pod("a", 0, 100), pod("b", 40, 60)], shares)
     assert parts["a", GPU, 0, 40] == 1
-    assert parts["a", f"{GPU}.dra-unknown", 40, 60] == Part(3, 4)
+    assert parts["a", f"{GPU}.unknown-part", 40, 60] == Part(3, 4)
     assert (problem.code, problem.subject, problem.board_ms) == (DataProblemCode.SHARE_UNKNOWN, "n", 20)
     assert "team/pod-a, team/pod-b" in problem.detail
 

@@ -194,11 +194,13 @@ class ClaimHistory:
 
     ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it was
     found to hold, ``used`` to use. They never change, except that a device is named once its slice is seen.
+    ``fractions`` are those of GPUs that a scheduler gave them.
     """
 
     seen: Mapping[str, Mapping[str, ResourceClaim]] = field(default_factory=dict)
     before: Mapping[str, ClaimedDevices] = field(default_factory=dict)
     used: Mapping[str, DeviceUses] = field(default_factory=dict)
+    fractions: Mapping[str, DeviceUses] = field(default_factory=dict)
 
 
 NO_HISTORY = ClaimHistory()

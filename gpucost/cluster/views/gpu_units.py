@@ -14,11 +14,13 @@ from gpucost.cluster.views.device_claims import (
     NO_HISTORY,
     ClaimHistory,
     ClaimHoldings,
+    DeviceUses,
     PublishedUnits,
     held_devices,
     published_units,
     wanted_units,
 )
+from gpucost.cluster.views.gpu_fractions import GpuFractions, gpu_fractions
 from gpucost.domain.gpu import ResourceCatalog
 
 _DRIVERS = {
@@ -54,6 +56,17 @@ class GpuUnits:
     def devices(self) -> ClaimHoldings:
         """What pods hold through claims."""
         return held_devices(self._state, self.catalog, self._ended, self._history)
+
+    @cached_property
+    def fractions(self) -> GpuFractions:
+        """What pods hold of GPUs that a scheduler reserves for their fractions."""
+        return gpu_fractions(self._state, self._ended, self._history.fractions)
+
+    def uses(self, pod: Pod) -> DeviceUses:
+        """The devices that it holds and others may hold at the same time."""
+        claimed, devices = self.devices.uses.get(pod.meta.uid, {}), self.devices.divided
+        shared = {key: use for key, use in claimed.items() if key.device in devices}
+        return {**shared, **self.fractions.uses.get(pod.meta.uid, {})}
 
     @cached_property
     def _claimed(self) -> Mapping[str, Resources]:
@@ -98,8 +111,14 @@ class GpuUnits:
         return added(asked, claimed) if claimed else asked
 
     def held(self, pod: Pod) -> Resources:
-        """As ``of`` for a pod that is or was bound, but every device that it uses, whoever uses it too."""
-        uses = self.devices.uses.get(pod.meta.uid)
+        """As ``of`` for a pod that is or was bound, but every device that it uses, whoever uses it too, and
+        nothing for one that only reserves GPUs for the fractions of others."""
+        if pod.meta.uid in self.fractions.reservations:
+            return {}
+        uses = {
+            **self.devices.uses.get(pod.meta.uid, {}),
+            **self.fractions.uses.get(pod.meta.uid, {}),
+        }
         if not uses:
             return self.of(pod)
         used = Counter({key.device: use.resource for key, use in uses.items()}.values())

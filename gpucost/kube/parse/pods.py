@@ -37,6 +37,8 @@ from gpucost.kube.parse.templates import pod_template
 POD_ANNOTATIONS = frozenset(
     {
         "batch.kubernetes.io/job-completion-index",
+        "gpu-fraction",
+        "gpu-memory",
         "kubernetes.io/config.mirror",
         "kueue.x-k8s.io/pod-group-name",
         "kueue.x-k8s.io/pod-group-total-count",

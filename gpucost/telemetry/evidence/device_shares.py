@@ -5,7 +5,8 @@ well, and what part of such a device a pod's ResourceClaim has (``domain.gpu.Sha
 these devices out of the pods' rows and puts parts in their place:
 
 - At every moment a device is divided among the claims (or shares of claims) that pods have then: by consumed
-  capacity where it is known; those without amounts get equal parts of what these leave. A claim's part is
+  capacity, or a scheduler's fraction, where it is known; those without amounts get equal parts of what these
+  leave. A claim's part is
   divided equally among the pods that use it then. What no claim consumes is nobody's.
 - A device that one pod has whole stays a whole unit of its resource.
 - Parts are counted as units of a resource of their own (``gpu.nvidia.com.dra-capacity``), of which a device
@@ -160,7 +161,8 @@ def _times(device: str, uses: Sequence[_Use]) -> Iterator[DividedTime]:
             yield DividedTime(start_ms, end_ms, device, method, _among(now))
 
 
-_TOLD_FIRST = (ShareMethod.UNKNOWN, ShareMethod.CAPACITY, ShareMethod.TIME)
+_TOLD_FIRST = (ShareMethod.UNKNOWN, ShareMethod.CAPACITY, ShareMethod.FRACTION, ShareMethod.TIME)
+_MEASURED = (ShareMethod.CAPACITY, ShareMethod.FRACTION)
 
 
 def _among(uses: Sequence[_Use]) -> Mapping[FrameRow, Fraction]:
@@ -169,9 +171,7 @@ def _among(uses: Sequence[_Use]) -> Mapping[FrameRow, Fraction]:
     for use in uses:
         of_claims[use.share.of_claim].append(use)
     measured = {
-        claim: found[0].share.part
-        for claim, found in of_claims.items()
-        if found[0].share.method is ShareMethod.CAPACITY
+        claim: found[0].share.part for claim, found in of_claims.items() if found[0].share.method in _MEASURED
     }
     consumed, others = sum(measured.values(), Fraction(0)), len(of_claims) - len(measured)
     parts: dict[FrameRow, Fraction] = defaultdict(Fraction)

@@ -1,0 +1,117 @@
+"""Fractions of GPUs of KAI Scheduler: their owners hold them, the reservation holds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpucost.cluster.objects.nodes import DeviceId
+from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.device_claims import ClaimHistory, DeviceUse, DeviceUseKey
+from gpucost.cluster.views.gpu_fractions import GROUP, RESERVATIONS, gpu_fractions
+from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.domain.gpu import ResourceCatalog, ShareMethod
+from tests.cluster.builders import GPU, T0, node, pod
+
+CATALOG = ResourceCatalog()
+
+
+def reservation(group: str, namespace: str = RESERVATIONS, at: str = "n") -> Pod:
+    labels = {"app": RESERVATIONS, GROUP: group}
+    return pod(f"reserve-{group}", 1, namespace=namespace, labels=labels, node=at, bound_ms=T0)
+
+
+def owner(name: str, *groups: str, at: str = "n", several: bool = False, **annotations: str) -> Pod:
+    labels = {f"{GROUP}/{each}" if several else GROUP: each for each in groups}
+    notes = {key.replace("_", "-"): text for key, text in annotations.items()}
+    return pod(name, 0, labels=labels, annotations=notes, node=at, bound_ms=T0)
+
+
+def state(*pods: Pod, memory: str = "81920") -> ClusterState:
+    labels = {"nvidia.com/gpu.memory": memory} if memory else {}
+    nodes = {each: node(each, labels=labels) for each in ("n", "m")}
+    return ClusterState(
+        T0,
+        pods={each.meta.uid: each for each in pods},
+        nodes={each.meta.uid: each for each in nodes.values()},
+    )
+
+
+def key(group: str, uid: str, at: str = "n") -> DeviceUseKey:
+    return DeviceUseKey(DeviceId(GPU, at, group), uid)
+
+
+def test_owners_hold_what_they_were_given_and_the_reservation_nothing() -> None:
+    pods = reservation("g"), owner("a", "g", gpu_fraction="0.25"), owner("b", "g", gpu_memory="40960")
+    units = GpuUnits(state(*pods), CATALOG)
+    assert [units.held(each) for each in pods] == [{}, {GPU: 1}, {GPU: 1}]
+    assert units.uses(pods[1]) == {key("g", "a-uid"): DeviceUse(GPU, ShareMethod.FRACTION, Fraction(1, 4))}
+    assert units.uses(pods[2]) == {key("g", "b-uid"): DeviceUse(GPU, ShareMethod.FRACTION, Fraction(1, 2))}
+    # What is free on the node is another matter: the reservation takes the GPU.
+    assert [units.of(each) for each in pods] == [{GPU: 1}, {}, {}]
+
+
+def test_a_fraction_of_each_of_several_gpus() -> None:
+    mine = owner("a", "g", "h", several=True, gpu_fraction="0.5")
+    units = GpuUnits(state(reservation("g"), reservation("h"), mine), CATALOG)
+    assert units.held(mine) == {GPU: 2}
+    assert {each.part for each in units.uses(mine).values()} == {Fraction(1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "memory"),
+    [
+        ({}, "81920"),
+        ({"gpu_fraction": "0"}, "81920"),
+        ({"gpu_fraction": "1.5"}, "81920"),
+        ({"gpu_fraction": "1e-1"}, "81920"),
+        ({"gpu_fraction": "1..2"}, "81920"),
+        ({"gpu_fraction": "0." + "3" * 4000}, "81920"),
+        ({"gpu_memory": "40960"}, ""),
+        ({"gpu_memory": "90000"}, "81920"),
+        ({"gpu_memory": "-5"}, "81920"),
+    ],
+)
+def test_a_part_that_nothing_says_is_unknown(annotations: dict[str, str], memory: str) -> None:
+    mine = owner("a", "g", **annotations)
+    units = GpuUnits(state(reservation("g"), mine, memory=memory), CATALOG)
+    assert units.uses(mine) == {key("g", "a-uid"): DeviceUse(GPU, ShareMethod.UNKNOWN)}
+    assert units.held(mine) == {GPU: 1}
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        # Labels that a tenant may write: in its own namespace it has no reservation.
+        (reservation("g", "team-a"), owner("a", "g", gpu_fraction="0.25")),
+        # A group of which there is no reservation on the pod's node.
+        (reservation("g", at="m"), owner("a", "g", gpu_fraction="0.25")),
+        (owner("a", "g", gpu_fraction="0.25"),),
+    ],
+)
+def test_what_no_reservation_is_for_is_no_fraction(pods: tuple[Pod, ...]) -> None:
+    units = GpuUnits(state(*pods), CATALOG)
+    tenants = [each for each in pods if each.meta.namespace != RESERVATIONS]
+    assert [units.held(each) for each in tenants] == [units.of(each) for each in tenants]
+    assert not any(units.uses(each) for each in pods)
+
+
+def test_what_was_given_stays_so_whatever_its_owner_writes() -> None:
+    mine, held = owner("a", "g", gpu_fraction="0.75"), reservation("g")
+    uses = gpu_fractions(state(held, mine)).uses
+    cheaper = replace(mine, meta=owner("a", "g", gpu_fraction="0.01").meta)
+    history = ClaimHistory(fractions=uses)
+    for later in (state(held, cheaper), state(cheaper)):
+        units = GpuUnits(later, CATALOG, history=history)
+        assert units.uses(cheaper) == uses["a-uid"]
+        assert units.held(cheaper) == {GPU: 1}
+
+
+def test_a_whole_gpu_beside_the_fraction_of_another() -> None:
+    found: Any = owner("a", "g", gpu_fraction="0.5")
+    mine = replace(found, template=pod("x", 1).template)
+    assert GpuUnits(state(reservation("g"), mine), CATALOG).held(mine) == {GPU: 2}

@@ -1,0 +1,117 @@
+"""Fractions of GPUs handed out by KAI Scheduler: their owners are billed, the reservation pod is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpucost.domain.errors import DataProblemCode
+from gpucost.domain.time import MINUTE_MS, iso
+from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
+from tests.support.cluster import shapes
+from tests.support.prometheus import needs_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+GPU = "nvidia.com/gpu"
+KAI = "kai-resource-reservation"
+GROUP = "runai-gpu-group"
+HOURS = 4
+
+
+def node() -> dict[str, Any]:
+    labels = {"product": "NVIDIA-H100-80GB-HBM3", "count": "4", "memory": "81920"}
+    return shapes.node(
+        "kai", START_MS - 600_000, {GPU: 4}, {f"nvidia.com/gpu.{key}": text for key, text in labels.items()}
+    )
+
+
+def pod(
+    namespace: str,
+    name: str,
+    minute: int,
+    gpus: int = 0,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A pod that is bound at ``minute``."""
+    at_ms = START_MS + minute * MINUTE_MS
+    found = shapes.pod(
+        namespace, name, f"{name}-uid", at_ms, GPU, gpus, labels=labels or {}, annotations=annotations or {}
+    )
+    if not gpus:
+        found["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    found["spec"]["nodeName"] = "kai"
+    found["status"]["phase"] = "Running"
+    shapes.set_condition(found, "PodScheduled", True, "", at_ms)
+    return found
+
+
+def reserves(namespace: str, group: str, minute: int) -> dict[str, Any]:
+    return pod(namespace, f"gpu-reservation-{group}", minute, 1, {"app": KAI, GROUP: group})
+
+
+def over(found: dict[str, Any], minute: int) -> dict[str, Any]:
+    at = iso(START_MS + minute * MINUTE_MS)
+    done = shapes.terminated(0, "Completed", found["metadata"]["creationTimestamp"], at)
+    return {**found, "status": {**found["status"], "phase": "Succeeded", "containerStatuses": done}}
+
+
+def script() -> ClusterScript:
+    """A node of four GPUs with 80 GiB each, for four hours:
+
+    g0  blue has 0.25 of it from 0:00, red 40 GiB from 1:00 to 3:00: 1 h and 1 h, 2 h are free
+    g1  red has a fraction of it from 2:00 that nothing says, alone: 2 h, whole; 2 h before that are free
+    g2  green says in its own namespace that its pod reserves a GPU: it pays that itself, 4 h
+    -   the fourth GPU is nobody's, 4 h
+
+    From 3:00 on blue writes that its fraction is 0.01: it was given 0.25.
+    """
+    made = ClusterScript(HOURS)
+    made.at(-5, node())
+    quarter = pod("blue", "quarter", 0, labels={GROUP: "g0"}, annotations={"gpu-fraction": "0.25"})
+    half = pod("red", "half", 60, labels={GROUP: "g0"}, annotations={"gpu-memory": "40960"})
+    made.at(0, reserves(KAI, "g0", 0), quarter, reserves("green", "g2", 0))
+    made.at(60, half)
+    made.at(120, reserves(KAI, "g1", 120), pod("red", "some", 120, labels={GROUP: "g1"}))
+    made.at(180, over(half, 180))
+    cheaper = pod("blue", "quarter", 0, labels={GROUP: "g0"}, annotations={"gpu-fraction": "0.01"})
+    made.at(180, cheaper)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
+    with billed(script(), tmp_path_factory.mktemp("fractions")) as found:
+        yield found
+
+
+def test_the_objects_are_valid() -> None:
+    script().validate()
+
+
+def test_owners_of_fractions_are_billed_and_the_reservation_is_not(bill: BilledCluster) -> None:
+    by_fraction = f"{GPU}.gpu-fraction"
+    assert bill.held("namespace", "pod", "resource") == {
+        ("blue", "quarter", by_fraction): Fraction(1, 4) * 4,
+        ("red", "half", by_fraction): Fraction(1, 2) * 2,
+        ("red", "some", GPU): 2,
+        ("green", "gpu-reservation-g2", GPU): 4,
+    }
+
+
+def test_it_is_conserved_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
+    assert bill.buckets() == {"held": 8, "unallocated": 4 * HOURS - 8}
+    assert bill.cost("namespace") == {
+        ("blue",): USD_PER_HOUR,
+        ("red",): 3 * USD_PER_HOUR,
+        ("green",): 4 * USD_PER_HOUR,
+    }
+
+
+def test_no_fraction_that_was_shared_is_in_doubt(bill: BilledCluster) -> None:
+    """What nothing says is a problem where it divides a GPU; ``some`` had its GPU alone."""
+    assert DataProblemCode.SHARE_UNKNOWN not in {each.code for each in bill.problems}
