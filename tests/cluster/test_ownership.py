@@ -27,6 +27,7 @@ from tests.cluster.builders import (
     pod_group,
     pod_set,
     state,
+    template,
     workload,
 )
 
@@ -287,6 +288,26 @@ def test_queues_without_a_workload(
         now = state(member, group, local_queue("lq", "cq"), *objects)
         found = PodOwnership(now).of(member)
         assert (found.queue, found.cluster_queue) == expected
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "labels", "queue"),
+    [
+        ("kai-scheduler", {"kai.scheduler/queue": "vision", "queue": "other"}, "vision"),
+        ("yunikorn", {"yunikorn.apache.org/queue": "root.vision", "queue": "root.old"}, "root.vision"),
+        ("yunikorn", {"queue": "root.old"}, "root.old"),
+        # Without its scheduler such a label means nothing: ``queue`` is anybody's word.
+        ("default-scheduler", {"queue": "root.old", "kai.scheduler/queue": "vision"}, ""),
+        ("kai-scheduler", {"volcano.sh/queue-name": "q", "kai.scheduler/queue": "vision"}, "q"),
+    ],
+)
+def test_queues_of_other_schedulers(scheduler: str, labels: dict[str, str], queue: str) -> None:
+    member = pod("p", labels=labels, asks=template(1, scheduler=scheduler))
+    asked_elsewhere = pod("q", labels=labels, asks=template(1, scheduler="other"))
+    ownership = PodOwnership(state(asked_elsewhere, member))
+    found = ownership.of(asked_elsewhere), ownership.of(member)
+    assert (found[1].queue, found[1].cluster_queue) == (queue, "")
+    assert found[0].queue == ("q" if "volcano.sh/queue-name" in labels else "")
 
 
 def test_a_pending_workload_waits_in_the_cluster_queue_of_its_local_queue() -> None:

@@ -30,11 +30,18 @@ KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 JOB_UID = "kueue.x-k8s.io/job-uid"
 KUEUE_QUEUES = ("kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/queue-name")
 VOLCANO_QUEUES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+OTHER_QUEUES: Mapping[str, tuple[str, ...]] = {
+    "kai-scheduler": ("kai.scheduler/queue",),
+    "yunikorn": ("yunikorn.apache.org/queue", "queue"),
+}
+"""By name of the scheduler that a pod asks for (KAI-Scheduler, pkg/common/constants; yunikorn-k8shim,
+pkg/common/constants: the old label is ``queue`` alone)."""
 VOLCANO_GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 LINKS = (
     *(WORKLOAD, POD_SET, KUEUE_GROUP, COSCHEDULING_GROUP),
     *(*KUEUE_QUEUES, *VOLCANO_QUEUES, *VOLCANO_GROUPS),
+    *(key for keys in OTHER_QUEUES.values() for key in keys),
 )
 """Labels and annotations of pods that this module reads, independent of the settings."""
 
@@ -67,9 +74,9 @@ class OwnerKeys:
 class PodAffiliation:
     """What a pod belongs to; empty where unknown.
 
-    ``queue`` is a LocalQueue, or a Volcano queue for pods that Kueue does not manage. ``flavor`` is that of
-    the GPUs of its pod set. ``is_checked`` is False where an owner is not known, or does not match the
-    reference to it; the uid of ``job`` is then ``namespace:uid`` if the job is that owner.
+    ``queue`` is a LocalQueue, or for pods that Kueue does not manage one of Volcano, KAI or YuniKorn.
+    ``flavor`` is that of the GPUs of its pod set. ``is_checked`` is False where an owner is not known, or
+    does not match the reference to it; the uid of ``job`` is then ``namespace:uid`` if the job is that owner.
     """
 
     job: JobReference
@@ -185,6 +192,7 @@ class PodOwnership:
             meta.uid if owner is None else owner,
             meta.namespace,
             pod.group,
+            pod.template.scheduler,
             *[(each, labels[each]) for each in labels if each in watched],
             "annotations",
             *[(each, annotations[each]) for each in annotations if each in watched],
@@ -283,7 +291,7 @@ class PodOwnership:
         return by_name.get((meta.namespace, group))
 
     def _queues(self, pod: Pod, chain: _Chain, workload: Workload | None) -> tuple[str, str]:
-        """Its LocalQueue and ClusterQueue, or its Volcano queue and none.
+        """Its LocalQueue and ClusterQueue, or its queue of another scheduler and none.
 
         The ClusterQueue comes only from its workload or its LocalQueue, since anyone may write labels.
         """
@@ -297,7 +305,8 @@ class PodOwnership:
             local = self._state.local_queue_by_name.get((meta.namespace, queue))
             return queue, given or (local.cluster_queue if local is not None else "")
         group = self.pod_group_of(pod)
-        return (group.queue if group is not None else "") or _first(near, VOLCANO_QUEUES), ""
+        queue = (group.queue if group is not None else "") or _first(near, VOLCANO_QUEUES)
+        return queue or _first(near, OTHER_QUEUES.get(pod.template.scheduler, ())), ""
 
     def _flavor(self, meta: ObjectMeta, workload: Workload | None) -> str:
         if workload is None:
