@@ -45,7 +45,8 @@ class Node:
     ``boards`` is how many physical GPUs its labels claim, None if unknown. ``expected`` are GPU units by
     resource that hardware and sharing settings should give, empty if unknown. ``replicas`` are time-slicing
     or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition, ``is_cordoned``
-    spec.unschedulable. Times in ms.
+    spec.unschedulable. ``drain`` is DrainInProgress or Drained while an administrator says so (KEP-5683; that
+    maintenance is planned or in progress need not keep pods from a node). Times in ms.
     """
 
     meta: ObjectMeta
@@ -65,6 +66,7 @@ class Node:
     replicas: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     flaws: tuple[FieldFlaw, ...] = ()
+    drain: str = ""
 
     @property
     def labels(self) -> Labels:
@@ -73,7 +75,7 @@ class Node:
     @property
     def is_schedulable(self) -> bool:
         """Whether new pods may be put on it at all."""
-        return self.is_ready and not self.is_cordoned
+        return self.is_ready and not self.is_cordoned and not self.drain
 
 
 class DeviceId(NamedTuple):

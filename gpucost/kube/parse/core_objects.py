@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpucost.cluster.objects.jobs import Namespace, PriorityClass
+from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.node_labels import gpu_labels, node_place
 from gpucost.cluster.objects.nodes import (
     DeviceId,
@@ -78,6 +79,7 @@ def disruption_budget(found: Mapping[str, Any]) -> DisruptionBudget:
 
 
 _ANNOTATIONS: frozenset[str] = frozenset()
+_DRAIN = ("Drained", "DrainInProgress")
 _POD_GROUPS = ("scheduling.k8s.io", "podgroups")
 
 
@@ -91,7 +93,8 @@ def node(found: Mapping[str, Any]) -> Node:
         root.flaw(f"metadata.labels.{label}", found, allowed)
 
     gpus, place = gpu_labels(who.labels, flaw), node_place(who.labels, flaw)
-    ready = conditions(status).get("Ready")
+    found_conditions = conditions(status)
+    ready = found_conditions.get("Ready")
     return Node(
         meta=who,
         capacity=shared(status.amounts("capacity")),
@@ -110,6 +113,7 @@ def node(found: Mapping[str, Any]) -> Node:
         replicas=gpus.replicas,
         taints=tuple(_taints(spec)),
         flaws=tuple(root.flaws),
+        drain=next((each for each in _DRAIN if is_true(found_conditions, each)), ""),
     )
 
 

@@ -72,6 +72,22 @@ def test_a_gpu_node() -> None:
     assert not read.is_schedulable
 
 
+@pytest.mark.parametrize(
+    ("conditions", "drain"),
+    [
+        ({"DrainInProgress": "True"}, "DrainInProgress"),
+        ({"DrainInProgress": "True", "Drained": "True"}, "Drained"),
+        ({"DrainInProgress": "False", "Drained": "Unknown"}, ""),
+        # The administrator decides whether maintenance needs a drain.
+        ({"MaintenancePlanned": "True", "MaintenanceInProgress": "True"}, ""),
+    ],
+)
+def test_a_node_that_is_drained_takes_no_pods(conditions: dict[str, str], drain: str) -> None:
+    told = [{"type": type_, "status": status} for type_, status in ({"Ready": "True"} | conditions).items()]
+    read = _node(status={"conditions": told})
+    assert (read.drain, read.is_schedulable) == (drain, not drain)
+
+
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
 def test_a_node_whose_ready_condition_is_not_true_is_not_ready(status: str | None) -> None:
     conditions = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-10-01T12:00:00Z"}]
