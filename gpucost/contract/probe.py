@@ -207,6 +207,15 @@ class TrialReading:
 
 
 @dataclass(frozen=True, slots=True)
+class SharingSeries:
+    """From gpucost's collector: how many objects each collection has, and how many parts of shared GPUs pods
+    have, by method (``domain.gpu.ShareMethod``)."""
+
+    objects: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterProbe:
     """One cluster. ``series`` counts the series of each name that was queried at the probe's instant;
     ``seen`` says when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``).
@@ -215,8 +224,9 @@ class ClusterProbe:
     how many nodes (series) each gives; ``others`` are, for a setting that names only jobs without such
     series, those that have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics'
     names are not counted, ``strangers`` those of which a report uses nothing, with what they claimed in the
-    last day. ``trial`` is a report on the last minutes, None where it was not or could not be read. ``at_ms``
-    is the cluster's own instant, None for that of all.
+    last day. ``sharing`` is None without a collector, and where it could not be read. ``trial`` is a report
+    on the last minutes, None where it was not or could not be read. ``at_ms`` is the cluster's own instant,
+    None for that of all.
     """
 
     cluster: str
@@ -235,6 +245,7 @@ class ClusterProbe:
     strangers: tuple[ForeignJob, ...] = ()
     trial: TrialReading | None = None
     at_ms: int | None = None
+    sharing: SharingSeries | None = None
 
     def has(self, *names: str) -> bool:
         """Whether any of these names has a series."""

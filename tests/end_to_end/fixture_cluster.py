@@ -84,6 +84,7 @@ class BilledCluster:
     problems: Sequence[DataProblem]
     lines: Sequence[Mapping[str, Any]]
     history: ClusterFrames
+    url: str
 
     def held(self, *by: str) -> dict[tuple[str, ...], Fraction]:
         """GPU-hours by columns of the lines, of what pods held."""
@@ -176,4 +177,4 @@ def billed(script: ClusterScript, folder: Path) -> Iterator[BilledCluster]:
         assert answer is not None
         problems = ledger.problems(EVERYTHING, script.window)
         rows = [{str(name): value for name, value in row.items()} for row in lines]
-        yield BilledCluster(answer.report, problems, rows, source.history(CLUSTER, script.window))
+        yield BilledCluster(answer.report, problems, rows, source.history(CLUSTER, script.window), url)

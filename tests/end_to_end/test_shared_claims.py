@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from gpucost.domain.errors import DataProblemCode
-from gpucost.domain.time import MINUTE_MS, iso
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
+from gpucost.reports.doctor.diagnose import diagnose
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
@@ -260,3 +265,17 @@ def test_what_teams_pay(bill: BilledCluster) -> None:
         "red": Fraction("4.75") * USD_PER_HOUR,
         "green": 2 * USD_PER_HOUR,
     }
+
+
+def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledCluster) -> None:
+    now_ms = START_MS + HOURS * HOUR_MS
+    with PrometheusClient(bill.url) as client:
+        found = probe(client, PrometheusSourceSettings(), ResourceCatalog(), Month.of(START_MS), now_ms)
+    [cluster] = diagnose(found).clusters
+    facts = {each.what: each.found for each in cluster.facts}
+    assert facts["dynamic resources"].startswith("9 resourceclaims, 6 resourceslices, 1 devicetaintrules; ")
+    assert facts["GPUs in parts"] == (
+        "1 by dra-capacity, 1 by dra-claim, 1 by dra-time, 2 by unknown-part; "
+        "each divided among its pods at every moment"
+    )
+    assert facts["rules last checked"].startswith("2026-11-23: Kubernetes 1.37, Kueue 0.19.2")

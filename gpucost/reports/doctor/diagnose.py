@@ -51,6 +51,26 @@ from gpucost.reports.doctor.steps import (
     steps,
 )
 
+RULES_CHECKED = "2026-11-23"
+RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler of 2026-03")
+"""When the rules for objects of these were last compared with their source. To be moved with each look."""
+_NEWER = (
+    (
+        "dynamic resources",
+        (
+            "resourceclaims.resource.k8s.io",
+            "resourceslices.resource.k8s.io",
+            "devicetaintrules.resource.k8s.io",
+        ),
+        "claims, shares, consumed capacity, PodGroups' claims and taints are read",
+    ),
+    ("Kueue's objects", ("workloads.kueue.x-k8s.io",), "elastic slices and variants count once"),
+    (
+        "gangs of Kubernetes",
+        ("podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io"),
+        "PodGroups are read; trees of them (CompositePodGroup) are not",
+    ),
+)
 _MOST = 6
 _KINDS = (("own", "gpucost's collector"), ("state", "kube-state-metrics"), ("gpus", "dcgm-exporter"))
 
@@ -63,6 +83,7 @@ def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
         *_nodes(case),
         *_gpus(case),
         *_queues(case),
+        *_sharing(case),
         *_scrapes(case),
         *_jobs(case),
         *_doubles(case),
@@ -165,6 +186,22 @@ def _queues(case: ClusterCase) -> Iterator[DiagnosisFact]:
         found = [name for name in wanted if probe.has(name)]
         if found:
             yield DiagnosisFact(what, _listed(found))
+
+
+def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    """What a cluster has of what newer releases brought, and what is read of it."""
+    found = case.probe.sharing
+    if found is None:
+        return
+    for what, collections, read in _NEWER:
+        there = [(name, found.objects[name]) for name in collections if found.objects.get(name)]
+        if there:
+            named = ", ".join(f"{n:,} {name.partition('.')[0]}" for name, n in there)
+            yield DiagnosisFact(what, f"{named}; {read}")
+    if found.parts:
+        parts = ", ".join(f"{n:,} by {method}" for method, n in sorted(found.parts.items()))
+        yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")
+    yield DiagnosisFact("rules last checked", f"{RULES_CHECKED}: {', '.join(RULES_OF)}")
 
 
 def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:

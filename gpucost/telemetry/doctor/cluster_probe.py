@@ -47,6 +47,7 @@ from gpucost.telemetry.doctor.probe_reader import (
     ProbeReader,
     grouped,
 )
+from gpucost.telemetry.doctor.sharing import read_sharing
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import column, own_label
 from gpucost.telemetry.prometheus.promql import PromQL, by
@@ -266,6 +267,7 @@ class _Facts:
         self.rows = rows or {}
         unclear = gpus.unclear_units(self.asker, self.counts.values(), self.at_ms)
         self._read_targets()
+        shared = read_sharing(self.asker, self.counts, self.at_ms) or {}
         no_pods, no_nodes = PodSeries(names=frozenset()), NodeSeries(names=frozenset())
         return tuple(
             ClusterProbe(
@@ -284,6 +286,7 @@ class _Facts:
                 unbelieved=self.asker.unbelieved.get(name, ()),
                 strangers=self._strangers(name),
                 trial=self._trial(name),
+                sharing=shared.get(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
