@@ -100,6 +100,10 @@ MIG_TABLES: Mapping[str, MigTable] = {
     "B200": _hopper("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
 }
 
+AMD_CHIPLETS: Mapping[str, int] = {"MI300X": 8, "MI325X": 8, "MI350X": 8, "MI355X": 8, "MI300A": 6}
+"""Compute dies (XCD) of a GPU: in CPX each is a partition of its own (AMD, Instinct partitioning guide)."""
+_PARTITIONS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4}
+
 # A seventh of an H100 NVL; an RTX PRO 6000 or 5000 Blackwell (no table here) has it as a quarter or half.
 _ELSEWHERE_ANOTHER = frozenset({"1g.24gb"})
 
@@ -125,14 +129,17 @@ _MODEL_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"B300(-SXM.*)?", "B300"),
     (r"GB200(-.*)?", "GB200"),
     (r"GB300(-.*)?", "GB300"),
-    (r"(AMD-)?(INSTINCT-)?MI300X(-.*)?", "MI300X"),
-    (r"(AMD-)?(INSTINCT-)?MI355X(-.*)?", "MI355X"),
+    *((rf"(AMD-)?(INSTINCT-)?{model}(-.*)?", model) for model in (*AMD_CHIPLETS, "MI308X")),
 )
 _MODELS = tuple((re.compile(pattern + r"\Z"), model) for pattern, model in _MODEL_PATTERNS)
 KNOWN_MODELS = frozenset(model for _, model in _MODEL_PATTERNS)
 
 _PROFILE = re.compile(r"(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb(?P<media>[+.]me)?\Z")
 # Resource names of the device plugin, and of NVIDIA's DRA driver (gpucost.cluster.views.device_claims).
+# What AMD's device plugin calls partitions under the naming strategy ``mixed`` (ROCm/k8s-device-plugin,
+# docs/user-guide/configuration.md): partitions of the compute, then of the memory.
+_AMD_PARTITION = re.compile(r"(?P<compute>[sdtqc]px)_nps[0-9]\Z")
+_AMD_PARTITION_RESOURCE = re.compile(r"amd\.com/(?P<style>[sdtqc]px_nps[0-9])\Z")
 _MIG_RESOURCE = re.compile(r"(?:gpu\.)?nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
 
 
@@ -187,6 +194,23 @@ def _share_of(table: MigTable, slices: int, plain: str, basis: ShareBasis) -> Fr
     return Fraction(slices, table.compute_slices)
 
 
+def amd_partitions(style: str, model: str) -> int:
+    """How many partitions an AMD GPU has in a style such as ``cpx_nps4``; a partition is a share of its
+    compute, whatever part of the memory is nearest to it.
+
+    Raises InputError for an unknown style, and for CPX on a model whose compute dies are not known.
+    """
+    match = _AMD_PARTITION.match(style)
+    if match is None:
+        raise InputError("partition style", style, "one of AMD's, such as cpx_nps4")
+    if match["compute"] != "cpx":
+        return _PARTITIONS[match["compute"]]
+    if model not in AMD_CHIPLETS:
+        on = f"{style} on {model or 'a GPU of an unknown model'}"
+        raise InputError("partition style", on, f"CPX of {', '.join(AMD_CHIPLETS)}")
+    return AMD_CHIPLETS[model]
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceCatalog:
     """Which resource names are GPUs, and how much of a GPU one unit of the plain ones stands for.
@@ -204,7 +228,9 @@ class ResourceCatalog:
 
     def is_gpu(self, resource: str) -> bool:
         plain = _SHARED.sub("", resource)
-        return plain in self.shares or _MIG_RESOURCE.match(plain) is not None
+        return plain in self.shares or any(
+            each.match(plain) for each in (_MIG_RESOURCE, _AMD_PARTITION_RESOURCE)
+        )
 
     def unit(
         self,
@@ -222,8 +248,8 @@ class ResourceCatalog:
         """
         label = parse_product(product)
         plain = _SHARED.sub("", resource)
-        mig = _MIG_RESOURCE.match(plain)
-        if mig is None and plain not in self.shares:
+        mig, amd = _MIG_RESOURCE.match(plain), _AMD_PARTITION_RESOURCE.match(plain)
+        if mig is None and amd is None and plain not in self.shares:
             raise InputError(
                 "resource", resource, f"a GPU resource: {', '.join(sorted(self.shares))}, nvidia.com/mig-*"
             )
@@ -234,6 +260,9 @@ class ResourceCatalog:
             raise InputError(
                 "replicas", replicas, f"the replica count of {resource} on {product}, which is shared"
             )
+        if amd is not None:
+            share = Fraction(1, amd_partitions(amd["style"], label.model))
+            return UnitKind(resource, label.model, share / replicas, amd["style"])
         profile = (mig["profile"] if mig else label.profile).replace("+me", ".me")
         share = mig_share(label.model, profile, basis) if profile else self.shares[plain]
         return UnitKind(resource, label.model, share / replicas, profile)

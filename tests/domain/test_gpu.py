@@ -14,8 +14,10 @@ from gpucost.domain.gpu import (
     GpuProduct,
     ResourceCatalog,
     ShareBasis,
+    ShareMethod,
     mig_share,
     parse_product,
+    shared_resource,
 )
 
 # NVIDIA's table: compute slices of 7, memory slices of 8, most instances; and each GPU's names for it.
@@ -211,3 +213,48 @@ def test_further_vendors_come_by_configuration() -> None:
     assert catalog.is_gpu("nvidia.com/mig-1g.10gb")
     assert not ResourceCatalog().is_gpu("example.com/npu")
     assert not catalog.is_gpu("nvidia.com/mig-1g.10gb/x")
+
+
+CATALOG = ResourceCatalog()
+
+
+@pytest.mark.parametrize(
+    ("resource", "product", "replicas", "share"),
+    [
+        ("amd.com/cpx_nps4", "MI300X", 1, Fraction(1, 8)),
+        ("amd.com/cpx_nps1", "AMD_Instinct_MI325X_OAM", 1, Fraction(1, 8)),
+        ("amd.com/cpx_nps1", "MI300A", 1, Fraction(1, 6)),
+        ("amd.com/qpx_nps2", "", 1, Fraction(1, 4)),
+        ("amd.com/dpx_nps2", "MI355X", 1, Fraction(1, 2)),
+        ("amd.com/spx_nps1", "MI355X", 1, Fraction(1)),
+        # Under the strategy ``single`` partitions are called as GPUs are.
+        ("amd.com/gpu", "MI300X", 8, Fraction(1, 8)),
+    ],
+)
+def test_partitions_of_amd(resource: str, product: str, replicas: int, share: Fraction) -> None:
+    assert CATALOG.is_gpu(resource)
+    assert CATALOG.unit(resource, product, replicas).share == share
+
+
+@pytest.mark.parametrize(("resource", "product"), [("amd.com/cpx_nps4", ""), ("amd.com/cpx_nps4", "MI308X")])
+def test_cpx_of_a_model_whose_dies_are_not_known(resource: str, product: str) -> None:
+    with pytest.raises(InputError, match="CPX of MI300X"):
+        CATALOG.unit(resource, product)
+
+
+@pytest.mark.parametrize(
+    "resource", ["amd.com/xpx_nps1", "amd.com/cpx", "amd.com/cpx_nps44", "amd.com/cpx_nps4x"]
+)
+def test_what_is_no_partition(resource: str) -> None:
+    assert not CATALOG.is_gpu(resource)
+
+
+@pytest.mark.parametrize("method", list(ShareMethod))
+def test_parts_of_a_device_are_units_of_its_resource(method: ShareMethod) -> None:
+    for plain, share in (("gpu.nvidia.com", Fraction(1)), ("gpu.nvidia.com/mig-1g.10gb", Fraction(1, 7))):
+        resource = shared_resource(plain, method)
+        assert CATALOG.is_gpu(resource)
+        assert CATALOG.unit(resource, "NVIDIA-H100-80GB-HBM3", 8).share == share / 8
+        with pytest.raises(InputError, match="replicas"):
+            CATALOG.unit(resource, "NVIDIA-H100-80GB-HBM3")
+    assert not CATALOG.is_gpu(shared_resource("cpu", method))

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpucost.cluster.objects.metadata import Labels
-from gpucost.domain.gpu import MIG_TABLES, parse_product
+from gpucost.domain.errors import InputError
+from gpucost.domain.gpu import MIG_TABLES, amd_partitions, parse_product
 
 FlawReport = Callable[[str, object, str], None]
 """Called with a label that is not valid: its key, its value, and what is allowed."""
@@ -37,6 +38,22 @@ _PRODUCT_LABELS = (
     "gpu.intel.com/product",
     "cloud.google.com/gke-accelerator",
 )
+
+
+AMD_DEVICE = "amd.com/gpu.device-id"
+AMD_PARTITIONS = ("amd.com/gpu.compute-memory-partition", "amd.com/compute-memory-partition")
+"""As the labeller writes it, and as its documentation has it (ROCm/k8s-device-plugin, cmd/k8s-node-labeller
+and docs/user-guide/configuration.md)."""
+_AMD_DEVICES = {
+    **dict.fromkeys(("74a1", "74a9", "74b5", "74bd"), "MI300X"),
+    **dict.fromkeys(("74a2", "74a8", "74b6", "74bc"), "MI308X"),
+    **dict.fromkeys(("74a5", "74b9"), "MI325X"),
+    **dict.fromkeys(("75a0", "75b0"), "MI350X"),
+    **dict.fromkeys(("75a3", "75b3"), "MI355X"),
+    "74a0": "MI300A",
+}
+"""By PCI device id, of GPUs and their virtual functions: the label of the product's name is often absent
+(ROCm/gpu-operator, device ids of its node labels)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +73,15 @@ def label_keys() -> tuple[str, ...]:
     )
     resources = (_GPU, *(f"nvidia.com/mig-{profile}" for profile in profiles))
     facts = ("count", "product", "replicas")
-    return (*_PRODUCT_LABELS[1:], *(f"{resource}.{fact}" for resource in resources for fact in facts))
+    amd = (AMD_DEVICE, *AMD_PARTITIONS)
+    return (*_PRODUCT_LABELS[1:], *amd, *(f"{resource}.{fact}" for resource in resources for fact in facts))
 
 
 def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
     """The GPU labels among ``labels`` of a node. Those that are not valid are passed to ``flaw``."""
     product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
+    if f"{_GPU}.product" not in labels and any(key.startswith("amd.com/") for key in labels):
+        return _amd_labels(labels, product, flaw)
     counts = _counts(labels, flaw)
     if not counts and f"{_GPU}.replicas" not in labels:
         return GpuLabels(product)
@@ -81,6 +101,21 @@ def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
         if count and not (resource == _GPU and has_slices):
             expected[unit] = count * (times or 1)
     return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
+
+
+def _amd_labels(labels: Labels, product: str, flaw: FlawReport) -> GpuLabels:
+    """Of AMD's node labeller. Where all GPUs of a node are cut alike, their partitions may be called
+    ``amd.com/gpu`` as whole GPUs are."""
+    product = product or _AMD_DEVICES.get(labels.get(AMD_DEVICE, "").lower(), "")
+    style = next((labels[key] for key in AMD_PARTITIONS if labels.get(key)), "")
+    if not style:
+        return GpuLabels(product)
+    try:
+        parts = amd_partitions(style, parse_product(product).model)
+    except InputError as error:
+        flaw(AMD_PARTITIONS[0], style, error.allowed)
+        return GpuLabels(product)
+    return GpuLabels(product, replicas={"amd.com/gpu": parts} if parts > 1 else {})
 
 
 def _counts(labels: Labels, flaw: FlawReport) -> dict[str, int]:

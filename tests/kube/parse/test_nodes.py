@@ -88,6 +88,43 @@ def test_a_node_that_is_drained_takes_no_pods(conditions: dict[str, str], drain:
     assert (read.drain, read.is_schedulable) == (drain, not drain)
 
 
+@pytest.mark.parametrize(
+    ("labels", "product", "replicas", "flaws"),
+    [
+        ({"amd.com/gpu.device-id": "74b5"}, "MI300X", {}, []),
+        (
+            {"amd.com/gpu.device-id": "75A3", "amd.com/gpu.compute-memory-partition": "cpx_nps2"},
+            "MI355X",
+            {"amd.com/gpu": 8},
+            [],
+        ),
+        (
+            {"amd.com/gpu.device-id": "74a1", "amd.com/compute-memory-partition": "dpx_nps2"},
+            "MI300X",
+            {"amd.com/gpu": 2},
+            [],
+        ),
+        (
+            {"amd.com/gpu.device-id": "74a1", "amd.com/gpu.compute-memory-partition": "spx_nps1"},
+            "MI300X",
+            {},
+            [],
+        ),
+        (
+            {"amd.com/gpu.device-id": "ffff", "amd.com/gpu.compute-memory-partition": "cpx_nps1"},
+            "",
+            {},
+            ["metadata.labels.amd.com/gpu.compute-memory-partition"],
+        ),
+    ],
+)
+def test_labels_of_amds_node_labeller(
+    labels: dict[str, str], product: str, replicas: dict[str, int], flaws: list[str]
+) -> None:
+    read = node(_object(labels))
+    assert (read.product, read.replicas, [each.field for each in read.flaws]) == (product, replicas, flaws)
+
+
 @pytest.mark.parametrize("status", ["False", "Unknown", None])
 def test_a_node_whose_ready_condition_is_not_true_is_not_ready(status: str | None) -> None:
     conditions = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-10-01T12:00:00Z"}]
