@@ -40,6 +40,23 @@ def bound(found: dict[str, Any], node: str, at_ms: int) -> dict[str, Any]:
     return made
 
 
+def fraction() -> list[dict[str, Any]]:
+    """A pod with half a GPU of gpu-1, and the pod of KAI Scheduler that reserves it."""
+    group = {"runai-gpu-group": "g"}
+    whole = shapes.pod(
+        "kai-resource-reservation",
+        "gpu-reservation-g",
+        "gpu-reservation-g-uid",
+        T0,
+        GPU,
+        1,
+        labels={"app": "kai-resource-reservation", **group},
+    )
+    half = pod("half", 0, labels=group, annotations={"gpu-fraction": "0.5"})
+    half["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    return [bound(each, "gpu-1", T0) for each in (whole, half)]
+
+
 def preempted(found: dict[str, Any], at_ms: int) -> dict[str, Any]:
     """The same pod, preempted by kube-scheduler for one of higher priority."""
     made = deepcopy(found)
