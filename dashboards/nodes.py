@@ -68,7 +68,17 @@ def _held(*matchers: str) -> str:
     pods = latest("gpucost_pod_gpu_request", _POD, CHOSEN, *matchers)
     ended = latest("gpucost_pod_gpu_end_timestamp_seconds", _POD, CHOSEN, *matchers)
     none = _units("gpucost_node_gpu_allocatable", *matchers)
-    return f"(sum by (cluster, node, resource) ({pods} unless {ended}) or 0 * {none})"
+    held = f"sum by (cluster, node, resource) ({pods} unless {ended})"
+    return f"({held} - on (cluster, node, resource) ({_again(*matchers)} or 0 * {held}) or 0 * {none})"
+
+
+def _again(*matchers: str) -> str:
+    """How often devices are counted again, because every pod that shares one requests it."""
+    by_pod = latest("gpucost_pod_gpu_claim_share", (*_POD, "device"), CHOSEN, *matchers)
+    ended = latest("gpucost_pod_gpu_end_timestamp_seconds", _POD, CHOSEN, *matchers)
+    devices = f"max by (cluster, node, resource, device) ({by_pod} unless on (cluster, pod_uid) {ended})"
+    each = f"{by_pod} unless on (cluster, pod_uid) {ended}"
+    return f"(count by (cluster, node, resource) ({each}) - count by (cluster, node, resource) ({devices}))"
 
 
 UNITS = _units("gpucost_node_gpu_allocatable")

@@ -20,10 +20,17 @@ _NODES = (
     "and on (cluster, node) max by (cluster, node) (gpucost_node_schedulable) == 1 "
     "unless on (cluster, node) gpucost_node_end_timestamp_seconds"
 )
-_PODS = (
+_BY_POD = (
     "sum by (cluster, node, resource) (max by (cluster, pod_uid, node, resource) (gpucost_pod_gpu_request "
     "unless on (cluster, pod_uid) gpucost_pod_gpu_end_timestamp_seconds))"
 )
+_SHARES = "(gpucost_pod_gpu_claim_share unless on (cluster, pod_uid) gpucost_pod_gpu_end_timestamp_seconds)"
+_AGAIN = (
+    f"(count by (cluster, node, resource) (max by (cluster, pod_uid, node, resource, device) {_SHARES}) "
+    f"- count by (cluster, node, resource) (max by (cluster, node, resource, device) {_SHARES}))"
+)
+# Every pod requests the devices that it shares with others: they are taken from the node once.
+_PODS = f"{_BY_POD} - on (cluster, node, resource) ({_AGAIN} or 0 * {_BY_POD})"
 _FREE = (
     "sum by (cluster, resource) (clamp_min(node_resource:gpucost_node_gpu_allocatable:max "
     "- on (cluster, node, resource) (node_resource:gpucost_pod_gpu_request:sum "

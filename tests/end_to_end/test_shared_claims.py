@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from alerts.rules.recording import GROUP
+from dashboards.nodes import FREE_UNITS
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
 from gpucost.reports.doctor.diagnose import diagnose
 from gpucost.telemetry.doctor.cluster_probe import probe
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.promql import PromQL
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
 from tests.support.cluster import shapes
@@ -279,3 +282,28 @@ def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledClu
         "each divided among its pods at every moment"
     )
     assert facts["rules last checked"].startswith("2026-11-23: Kubernetes 1.37, Kueue 0.19.2")
+
+
+HELD = next(
+    each.expr for each in GROUP.rules if each.rule()["record"] == "node_resource:gpucost_pod_gpu_request:sum"
+)
+ONE_EACH = ("time", "claim", "cores", "tainted")
+
+
+@pytest.mark.parametrize(
+    ("expression", "units"),
+    [
+        (HELD, {"memory": 2, **dict.fromkeys(ONE_EACH, 1)}),
+        # Of ``tainted`` no device takes pods any more.
+        (FREE_UNITS, {"time": 1, "claim": 1, "cores": 1, "group": 2}),
+    ],
+)
+def test_a_shared_gpu_is_taken_from_its_node_once(
+    bill: BilledCluster, expression: str, units: dict[str, int]
+) -> None:
+    """At 2:30, of the recording rule and of the dashboard."""
+    asked = expression.replace("$cluster", ".*").replace("$node", ".*")
+    with PrometheusClient(bill.url) as client:
+        found = client.query(PromQL(asked), START_MS + 150 * MINUTE_MS).result
+    by_node = {each["metric"]["node"]: float(each["value"][1]) for each in found}
+    assert {node: n for node, n in by_node.items() if n} == units
