@@ -1,4 +1,4 @@
-"""Fractions of GPUs of KAI Scheduler: their owners hold them, the reservation holds nothing."""
+"""Fractions of GPUs of KAI Scheduler and HAMi: their owners hold them, the reservation holds nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.objects.nodes import DeviceId
+from gpucost.cluster.objects.nodes import DeviceId, SplitGpu
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import ClaimHistory, DeviceUse, DeviceUseKey
-from gpucost.cluster.views.gpu_fractions import GROUP, RESERVATIONS, gpu_fractions
+from gpucost.cluster.views.gpu_fractions import ALLOCATED, GROUP, RESERVATIONS, gpu_fractions
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 from tests.cluster.builders import GPU, T0, node, pod
@@ -115,3 +115,43 @@ def test_a_whole_gpu_beside_the_fraction_of_another() -> None:
     found: Any = owner("a", "g", gpu_fraction="0.5")
     mine = replace(found, template=pod("x", 1).template)
     assert GpuUnits(state(reservation("g"), mine), CATALOG).held(mine) == {GPU: 2}
+
+
+def hami(*allocated: str, gpus: int = 1) -> tuple[GpuUnits, Pod]:
+    """A pod on a node with two GPUs that are handed out ten times each."""
+    split = tuple(SplitGpu(f"GPU-{name}", 81920, 10) for name in "ab")
+    where = node("h", split_gpus=split, replicas={GPU: 10})
+    notes = {ALLOCATED: ";".join(allocated)}
+    mine = pod("a", gpus, annotations=notes, node="h", bound_ms=T0)
+    found = ClusterState(T0, pods={mine.meta.uid: mine}, nodes={where.meta.uid: where})
+    return GpuUnits(found, CATALOG), mine
+
+
+@pytest.mark.parametrize(
+    ("allocated", "parts"),
+    [
+        (("GPU-a,NVIDIA,20480,0:",), [("GPU-a", Fraction(1, 4))]),
+        (("GPU-a,NVIDIA,81920,100:",), [("GPU-a", Fraction(1))]),
+        # Two containers, of which the second has parts of two GPUs.
+        (
+            ("GPU-a,NVIDIA,8192,0:", "GPU-a,NVIDIA,8192,0:GPU-b,NVIDIA,40960,0:", ""),
+            [("GPU-a", Fraction(1, 10)), ("GPU-a", Fraction(1, 10)), ("GPU-b", Fraction(1, 2))],
+        ),
+        # More than there is, and no number: no part is known.
+        (("GPU-a,NVIDIA,90000,0:GPU-b,NVIDIA,lots,0:",), [("GPU-a", None), ("GPU-b", None)]),
+    ],
+)
+def test_parts_of_hami(allocated: tuple[str, ...], parts: list[tuple[str, Fraction | None]]) -> None:
+    units, mine = hami(*allocated, gpus=2)
+    found = [
+        (key.device.device, use.part if use.method is ShareMethod.FRACTION else None)
+        for key, use in units.uses(mine).items()
+    ]
+    assert found == parts
+    assert units.held(mine) == {GPU: len({uuid for uuid, _ in parts})}
+
+
+@pytest.mark.parametrize("allocated", ["", "GPU-z,NVIDIA,1,0:", "GPU-a", "GPU-a,NVIDIA,1:", ":;,,,:"])
+def test_what_hami_did_not_write_leaves_the_requests(allocated: str) -> None:
+    units, mine = hami(allocated, gpus=2)
+    assert (units.held(mine), units.uses(mine)) == ({GPU: 2}, {})

@@ -1,7 +1,8 @@
-"""Fractions of GPUs handed out by KAI Scheduler: their owners are billed, the reservation pod is not."""
+"""Fractions of GPUs handed out by KAI Scheduler and HAMi: their owners are billed, and for their parts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -29,6 +30,18 @@ def node() -> dict[str, Any]:
     )
 
 
+def split_node() -> dict[str, Any]:
+    """Two GPUs, each handed out ten times."""
+    gpus = [
+        {"id": f"GPU-{name}", "index": n, "count": 10, "devmem": 81920, "devcore": 100, "health": True}
+        for n, name in enumerate("ab")
+    ]
+    found = shapes.node("hami", START_MS - 600_000, {GPU: 20}, {})
+    listed = [{**each, "type": "NVIDIA-NVIDIA H100 80GB HBM3"} for each in gpus]
+    found["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps(listed)}
+    return found
+
+
 def pod(
     namespace: str,
     name: str,
@@ -36,6 +49,7 @@ def pod(
     gpus: int = 0,
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
+    node_name: str = "kai",
 ) -> dict[str, Any]:
     """A pod that is bound at ``minute``."""
     at_ms = START_MS + minute * MINUTE_MS
@@ -44,7 +58,7 @@ def pod(
     )
     if not gpus:
         found["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-    found["spec"]["nodeName"] = "kai"
+    found["spec"]["nodeName"] = node_name
     found["status"]["phase"] = "Running"
     shapes.set_condition(found, "PodScheduled", True, "", at_ms)
     return found
@@ -61,14 +75,17 @@ def over(found: dict[str, Any], minute: int) -> dict[str, Any]:
 
 
 def script() -> ClusterScript:
-    """A node of four GPUs with 80 GiB each, for four hours:
+    """A node of KAI's with four GPUs of 80 GiB each, for four hours:
 
     g0  blue has 0.25 of it from 0:00, red 40 GiB from 1:00 to 3:00: 1 h and 1 h, 2 h are free
     g1  red has a fraction of it from 2:00 that nothing says, alone: 2 h, whole; 2 h before that are free
     g2  green says in its own namespace that its pod reserves a GPU: it pays that itself, 4 h
     -   the fourth GPU is nobody's, 4 h
 
-    From 3:00 on blue writes that its fraction is 0.01: it was given 0.25.
+    From 3:00 on blue writes that its fraction is 0.01: it was given 0.25. A node of HAMi's, with two:
+
+    a   blue has 20 GiB of it from 0:00, red 40 GiB from 2:00: 1 h and 1 h
+    b   red has all of it from 2:00: 2 h
     """
     made = ClusterScript(HOURS)
     made.at(-5, node())
@@ -80,6 +97,11 @@ def script() -> ClusterScript:
     made.at(180, over(half, 180))
     cheaper = pod("blue", "quarter", 0, labels={GROUP: "g0"}, annotations={"gpu-fraction": "0.01"})
     made.at(180, cheaper)
+    made.at(-5, split_node())
+    allocated = "hami.io/vgpu-devices-allocated"
+    small, large = "GPU-a,NVIDIA,20480,0:;", "GPU-a,NVIDIA,40960,30:GPU-b,NVIDIA,81920,100:;"
+    made.at(0, pod("blue", "small", 0, 1, annotations={allocated: small}, node_name="hami"))
+    made.at(120, pod("red", "large", 120, 2, annotations={allocated: large}, node_name="hami"))
     return made
 
 
@@ -100,14 +122,18 @@ def test_owners_of_fractions_are_billed_and_the_reservation_is_not(bill: BilledC
         ("red", "half", by_fraction): Fraction(1, 2) * 2,
         ("red", "some", GPU): 2,
         ("green", "gpu-reservation-g2", GPU): 4,
+        ("blue", "small", by_fraction): Fraction(1, 4) * 4,
+        ("red", "large", by_fraction): Fraction(1, 2) * 2,
+        ("red", "large", GPU): 2,
     }
 
 
 def test_it_is_conserved_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
-    assert bill.buckets() == {"held": 8, "unallocated": 4 * HOURS - 8}
+    """Six GPUs for four hours."""
+    assert bill.buckets() == {"held": 12, "unallocated": 6 * HOURS - 12}
     assert bill.cost("namespace") == {
-        ("blue",): USD_PER_HOUR,
-        ("red",): 3 * USD_PER_HOUR,
+        ("blue",): 2 * USD_PER_HOUR,
+        ("red",): 6 * USD_PER_HOUR,
         ("green",): 4 * USD_PER_HOUR,
     }
 

@@ -38,6 +38,14 @@ class Taint:
         )
 
 
+class SplitGpu(NamedTuple):
+    """A GPU that HAMi gives to up to ``tenants`` pods at a time, each a part of its ``memory_mib``."""
+
+    uuid: str
+    memory_mib: int
+    tenants: int
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node. ``capacity`` and ``allocatable`` are all of its resources; the rest is about its GPUs.
@@ -46,7 +54,8 @@ class Node:
     resource that hardware and sharing settings should give, empty if unknown. ``replicas`` are time-slicing
     or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition, ``is_cordoned``
     spec.unschedulable. ``drain`` is DrainInProgress or Drained while an administrator says so (KEP-5683; that
-    maintenance is planned or in progress need not keep pods from a node). Times in ms.
+    maintenance is planned or in progress need not keep pods from a node). ``split_gpus`` are those that HAMi
+    hands out in parts. Times in ms.
     """
 
     meta: ObjectMeta
@@ -67,6 +76,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     flaws: tuple[FieldFlaw, ...] = ()
     drain: str = ""
+    split_gpus: tuple[SplitGpu, ...] = ()
 
     @property
     def labels(self) -> Labels:

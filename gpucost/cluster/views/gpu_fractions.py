@@ -1,12 +1,16 @@
-"""Fractions of GPUs that KAI Scheduler hands out (NVIDIA/KAI-Scheduler, pkg/common/constants, pkg/binder).
+"""Fractions of GPUs that schedulers hand out without dynamic resource allocation.
 
-A pod asks for a fraction with an annotation and requests no GPU. KAI makes a pod of its own that holds the
-whole GPU, the reservation, and labels both with the name of the GPU's group. Who holds the GPU are the owners
-of fractions, never the reservation: it is what the scheduler takes from the node for them, and in a namespace
-of KAI's own, where no tenant can make a pod. What no owner has of the GPU is free for other fractions.
+**KAI Scheduler** (NVIDIA/KAI-Scheduler, pkg/common/constants, pkg/binder): a pod asks for a fraction with an
+annotation and requests no GPU. KAI makes a pod of its own that holds the whole GPU, the reservation, and
+labels both with the name of the GPU's group. Who holds the GPU are the owners of fractions, never the
+reservation: it is what the scheduler takes from the node for them, and in a namespace of KAI's own, where no
+tenant can make a pod. What no owner has of the GPU is free for other fractions. ``gpu-fraction`` is the part
+itself; ``gpu-memory`` is in MiB, of the memory that the node's label ``nvidia.com/gpu.memory`` says each of
+its GPUs has.
 
-``gpu-fraction`` is the part itself; ``gpu-memory`` is in MiB, of the memory that the node's label
-``nvidia.com/gpu.memory`` says each of its GPUs has.
+**HAMi** (Project-HAMi/HAMi, pkg/device): a node advertises each GPU as several ``nvidia.com/gpu``, of which a
+pod requests one for each GPU that it wants a part of. HAMi's scheduler writes to the pod which GPUs it got,
+and how much of their memory: that part is what it holds, its requests are mere tickets.
 """
 
 from __future__ import annotations
@@ -26,16 +30,21 @@ RESERVATIONS = "kai-resource-reservation"
 """The namespace and the label ``app`` of reservations, as KAI is installed."""
 GROUP = "runai-gpu-group"
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
+ALLOCATED = "hami.io/vgpu-devices-allocated"
 GPU = "nvidia.com/gpu"
+TICKETS = (GPU, "nvidia.com/gpucores")
+_LONGEST_LIST = 16_384
 _MEMORY_LABEL = "nvidia.com/gpu.memory"
 _LONGEST = 12
 
 
 class GpuFractions(NamedTuple):
-    """``uses`` of owners by uid; ``reservations`` are uids of pods that hold GPUs for them."""
+    """``uses`` of owners by uid; ``reservations`` are uids of pods that hold GPUs for them, ``tickets`` those
+    of owners whose requests count no GPUs."""
 
     uses: Mapping[str, DeviceUses] = {}
     reservations: frozenset[str] = frozenset()
+    tickets: frozenset[str] = frozenset()
 
 
 def gpu_fractions(
@@ -52,10 +61,13 @@ def gpu_fractions(
         if known is not None:
             uses[uid] = known
         elif pod.bound_ms is not None and uid not in reserved:
+            node = state.node_by_name.get(pod.node)
             mine = [group for group in _groups(pod.meta.labels) if (pod.node, group) in groups]
-            if mine:
-                uses[uid] = dict(_uses(pod, mine, state.node_by_name.get(pod.node)))
-    return GpuFractions(uses, frozenset(reserved))
+            found = dict(_uses(pod, mine, node) if mine else _parts_of_split(pod, node))
+            if found:
+                uses[uid] = found
+    tickets = {pod.meta.uid for pod in pods if ALLOCATED in pod.meta.annotations}
+    return GpuFractions(uses, frozenset(reserved), frozenset(tickets & uses.keys()))
 
 
 def is_reservation(pod: Pod) -> bool:
@@ -74,6 +86,21 @@ def _uses(pod: Pod, groups: Iterable[str], node: Node | None) -> Iterator[tuple[
     use = DeviceUse(GPU, ShareMethod.UNKNOWN) if part is None else DeviceUse(GPU, ShareMethod.FRACTION, part)
     for group in groups:
         yield DeviceUseKey(DeviceId(GPU, pod.node, group), pod.meta.uid), use
+
+
+def _parts_of_split(pod: Pod, node: Node | None) -> Iterator[tuple[DeviceUseKey, DeviceUse]]:
+    """Containers are apart by semicolons, their GPUs by colons: ``uuid,type,MiB,cores``."""
+    memory = {each.uuid: each.memory_mib for each in node.split_gpus} if node is not None else {}
+    text = pod.meta.annotations.get(ALLOCATED, "") if memory else ""
+    parts = [part.split(",") for part in text[:_LONGEST_LIST].replace(";", ":").split(":") if part]
+    for number, (uuid, *_, mib, _cores) in enumerate(each for each in parts if len(each) == 4):
+        if uuid in memory:
+            used = _number(mib)
+            key = DeviceUseKey(DeviceId(GPU, pod.node, uuid), pod.meta.uid, str(number))
+            if used is None or not 0 < used <= memory[uuid]:
+                yield key, DeviceUse(GPU, ShareMethod.UNKNOWN)
+            else:
+                yield key, DeviceUse(GPU, ShareMethod.FRACTION, used / memory[uuid])
 
 
 def _part(pod: Pod, node: Node | None) -> Fraction | None:

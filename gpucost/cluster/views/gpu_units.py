@@ -20,7 +20,7 @@ from gpucost.cluster.views.device_claims import (
     published_units,
     wanted_units,
 )
-from gpucost.cluster.views.gpu_fractions import GpuFractions, gpu_fractions
+from gpucost.cluster.views.gpu_fractions import TICKETS, GpuFractions, gpu_fractions
 from gpucost.domain.gpu import ResourceCatalog
 
 _DRIVERS = {
@@ -123,6 +123,8 @@ class GpuUnits:
             return self.of(pod)
         used = Counter({key.device: use.resource for key, use in uses.items()}.values())
         asked = self.asked(pod.template.requests)
+        if pod.meta.uid in self.fractions.tickets:
+            asked = {name: units for name, units in asked.items() if name not in TICKETS}
         return added(self._as_published(pod, asked) if pod.backing_claim and asked else asked, used)
 
     def _as_published(self, pod: Pod, asked: Resources) -> Resources:

@@ -40,6 +40,7 @@ from gpucost.kube.dumps.allowlist_schedulers import (
     KUEUE,
     SELECTOR,
 )
+from gpucost.kube.parse.core_objects import SPLIT_GPUS
 from gpucost.kube.parse.pods import POD_ANNOTATIONS
 
 _BATCH = {"template": JOB_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
@@ -257,6 +258,7 @@ ANNOTATIONS = frozenset(
     {
         *LINKS,
         *POD_ANNOTATIONS,
+        SPLIT_GPUS,
         *OwnerKeys().all,
         "kubeflow-resource-stopped",
         "kueue.x-k8s.io/job-min-parallelism",

@@ -6,6 +6,7 @@ v1, v1beta2 and v1alpha3.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from gpucost.cluster.objects.nodes import (
     PublishedDevice,
     ResourceClaim,
     ResourceSlice,
+    SplitGpu,
     Taint,
 )
 from gpucost.cluster.objects.pods import DisruptionBudget
@@ -78,13 +80,17 @@ def disruption_budget(found: Mapping[str, Any]) -> DisruptionBudget:
     )
 
 
-_ANNOTATIONS: frozenset[str] = frozenset()
+SPLIT_GPUS = "hami.io/node-nvidia-register"
+"""The annotation in which HAMi's device plugin lists a node's GPUs (Project-HAMi/HAMi, pkg/device)."""
+_ANNOTATIONS = frozenset({SPLIT_GPUS})
+_GPU = "nvidia.com/gpu"
+_MOST_GPUS = 64
 _DRAIN = ("Drained", "DrainInProgress")
 _POD_GROUPS = ("scheduling.k8s.io", "podgroups")
 
 
 def node(found: Mapping[str, Any]) -> Node:
-    """One node, with all of its labels and no annotation. Raises Unreadable without a uid or name."""
+    """One node, with all of its labels and HAMi's annotation. Raises Unreadable without a uid or name."""
     root = ObjectPart(found)
     who = meta(root, _ANNOTATIONS)
     spec, status = root.part("spec"), root.part("status")
@@ -93,6 +99,9 @@ def node(found: Mapping[str, Any]) -> Node:
         root.flaw(f"metadata.labels.{label}", found, allowed)
 
     gpus, place = gpu_labels(who.labels, flaw), node_place(who.labels, flaw)
+    split, model = _split_gpus(root, who.annotations.get(SPLIT_GPUS, ""))
+    tenants = {each.tenants for each in split}
+    of_split = {_GPU: max(tenants)} if len(tenants) == 1 and max(tenants) > 1 else {}
     found_conditions = conditions(status)
     ready = found_conditions.get("Ready")
     return Node(
@@ -102,19 +111,39 @@ def node(found: Mapping[str, Any]) -> Node:
         is_ready=ready is not None and ready.status is True,
         ready_since_ms=ready.since_ms if ready is not None and ready.status is True else None,
         is_cordoned=spec.flag("unschedulable"),
-        product=gpus.product,
+        product=gpus.product or model,
         instance_type=place.instance_type,
         capacity_type=place.capacity_type,
         region=place.region,
         zone=place.zone,
         pool=place.pool,
-        boards=gpus.boards,
-        expected=gpus.expected,
-        replicas=gpus.replicas,
+        boards=len(split) or gpus.boards,
+        expected={_GPU: sum(each.tenants for each in split)} if split else gpus.expected,
+        replicas=of_split if split else gpus.replicas,
         taints=tuple(_taints(spec)),
         flaws=tuple(root.flaws),
+        split_gpus=split,
         drain=next((each for each in _DRAIN if is_true(found_conditions, each)), ""),
     )
+
+
+def _split_gpus(root: ObjectPart, text: str) -> tuple[tuple[SplitGpu, ...], str]:
+    """Those of HAMi's annotation, and their model where all have one; none, with a flaw, where any of it is
+    not valid: a part would mislead."""
+    if not text:
+        return (), ""
+    allowed = f"a JSON list of at most {_MOST_GPUS} GPUs with id, count and devmem"
+    try:
+        listed = json.loads(text)
+        found = [SplitGpu(str(each["id"]), int(each["devmem"]), int(each["count"])) for each in listed]
+        models = {str(each.get("type", "")).removeprefix("NVIDIA-") for each in listed}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        found, models = [], set()
+    is_valid = all(each.uuid and each.memory_mib > 0 and each.tenants > 0 for each in found)
+    if not found or not is_valid or len(found) > _MOST_GPUS:
+        root.flaw(f"metadata.annotations.{SPLIT_GPUS}", text, allowed)
+        return (), ""
+    return tuple(found), models.pop() if len(models) == 1 else ""
 
 
 def resource_slice(found: Mapping[str, Any]) -> ResourceSlice:

@@ -39,6 +39,7 @@ POD_ANNOTATIONS = frozenset(
         "batch.kubernetes.io/job-completion-index",
         "gpu-fraction",
         "gpu-memory",
+        "hami.io/vgpu-devices-allocated",
         "kubernetes.io/config.mirror",
         "kueue.x-k8s.io/pod-group-name",
         "kueue.x-k8s.io/pod-group-total-count",

@@ -127,9 +127,9 @@ def divide(
         divided: list[DividedTime] = []
         for device, found in sorted(of_devices.items()):
             for time in _times(device, found):
-                whole = len(time.parts) == 1 and set(time.parts.values()) == {Fraction(1)}
-                if whole:
-                    rows += [_clipped(row, time.start_ms, time.end_ms, 1) for row in time.parts]
+                if set(time.parts.values()) == {Fraction(1)}:
+                    units = _units_of_one(of_place.get(place, ()), time.start_ms)
+                    rows += [_clipped(row, time.start_ms, time.end_ms, units) for row in time.parts]
                 else:
                     divided.append(time)
         problems += _unknown(place, divided)
@@ -239,14 +239,24 @@ def _capacity(
         taken = sum(len(each.devices) for each in now)
         known = [row for row in rows if int(str(row[_SINCE])) <= start_ms < int(str(row[_UNTIL]))]
         for row in known:
-            yield _with_counts(
-                row, start_ms, end_ms, [max(n - taken, 0) if n >= 0 else n for n in _counts(row)]
-            )
+            gone = taken * _replicas(row)
+            counts = [max(n - gone, 0) if n >= 0 else n for n in _counts(row)]
+            yield _with_counts(row, start_ms, end_ms, counts)
         schedulable = known[0][-1] if known else 1
         for each in now:
             there = len(each.devices) * each.units
             counts = [there] * len(_COUNTS)
             yield (*place[:_OF_RESOURCE], each.resource, start_ms, end_ms, *counts, each.units, schedulable)
+
+
+def _replicas(row: FrameRow) -> int:
+    return max(1, int(str(row[_REPLICAS])))
+
+
+def _units_of_one(rows: Iterable[FrameRow], at_ms: int) -> int:
+    """How many units of the resource a device is: more than one where a node hands it out several times."""
+    known = (_replicas(row) for row in rows if int(str(row[_SINCE])) <= at_ms < int(str(row[_UNTIL])))
+    return next(known, 1)
 
 
 def _counts(row: FrameRow) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from gpucost.cluster.objects.nodes import Node, Taint
+from gpucost.cluster.objects.nodes import Node, SplitGpu, Taint
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.parse.core_objects import node
 
@@ -294,3 +295,47 @@ def test_a_capacity_type_nobody_knows_is_a_flaw() -> None:
 def test_older_labels_and_other_clouds(labels: dict[str, str], place: tuple[str, str, str]) -> None:
     read = _node(labels)
     assert (read.instance_type, read.zone, read.pool) == place
+
+
+HAMI = "hami.io/node-nvidia-register"
+_SPLIT = {"id": "GPU-a", "index": 0, "count": 10, "devmem": 81920, "devcore": 100, "health": True}
+
+
+def _hami(*gpus: Any, text: str = "") -> Node:
+    found = _object({})
+    found["metadata"]["annotations"] = {HAMI: text or json.dumps(gpus)}
+    return node(found)
+
+
+def test_gpus_that_hami_hands_out_in_parts() -> None:
+    model = {"type": "NVIDIA-NVIDIA H100 80GB HBM3"}
+    read = _hami({**_SPLIT, **model}, {**_SPLIT, **model, "id": "GPU-b"})
+    assert read.split_gpus == (SplitGpu("GPU-a", 81920, 10), SplitGpu("GPU-b", 81920, 10))
+    assert (read.boards, read.expected, read.replicas) == (2, {_GPU: 20}, {_GPU: 10})
+    assert read.product == "NVIDIA H100 80GB HBM3"
+    # Different numbers of tenants have no common share.
+    odd = _hami(_SPLIT, {**_SPLIT, "id": "GPU-b", "count": 4})
+    assert (odd.expected, odd.replicas, odd.product) == ({_GPU: 14}, {}, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU-a,10,81920,100,NVIDIA,0,true:",
+        "[]",
+        "7",
+        "null",
+        json.dumps([{**_SPLIT, "devmem": 0}]),
+        json.dumps([{**_SPLIT, "count": "ten"}]),
+        json.dumps([_SPLIT, {}]),
+        json.dumps([_SPLIT] * 65),
+        "[" * 5000,
+    ],
+)
+def test_a_list_of_hami_that_cannot_be_read_is_a_flaw(text: str) -> None:
+    read = _hami(text=text)
+    assert (read.split_gpus, read.boards, [each.field for each in read.flaws]) == (
+        (),
+        None,
+        [f"metadata.annotations.{HAMI}"],
+    )
