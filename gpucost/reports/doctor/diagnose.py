@@ -52,7 +52,7 @@ from gpucost.reports.doctor.steps import (
 )
 
 RULES_CHECKED = "2026-11-23"
-RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler of 2026-03")
+RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08")
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
 _NEWER = (
     (
