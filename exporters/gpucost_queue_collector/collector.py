@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import OwnerKeys
@@ -47,6 +48,7 @@ from gpucost.kube.connect.transport import KubeTransport
 from gpucost.kube.parse.collections import ApiCollection
 from gpucost.kube.watch.cluster_watch import SETTINGS as WATCH_SETTINGS
 from gpucost.kube.watch.cluster_watch import ClusterWatch, OnChange, WatchClocks
+from gpucost.kube.watch.object_store import ObjectChange
 from gpucost.kube.watch.reflector import ReflectorSettings
 from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
 from gpucost_queue_collector import node_series, pod_series, queue_series, workload_series
@@ -216,7 +218,7 @@ class QueueCollector:
         self._rules, self._clocks = rules or SeriesRules(), clocks or WatchClocks()
         self._ended, self._claims = EndedObjects(self._clocks.now_ms), ClaimMemory(self._clocks.now_ms)
         listeners: Mapping[str, OnChange] = {
-            "pods": self._ended.pod_changed,
+            "pods": self._pod_changed,
             "nodes": self._ended.node_changed,
             CLAIMS: self._claims.claim_changed,
         }
@@ -241,6 +243,10 @@ class QueueCollector:
         """When series were last brought up to date."""
         rows = (self._self, *(part.rows for part in self._parts))
         self.page = MetricsPage([each.table for each in rows])
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        self._claims.pod_changed(change)
+        self._ended.pod_changed(change)
 
     def start(self) -> None:
         """Begin to watch; once."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from gpucost.cluster.objects.nodes import Node, ResourceClaim
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.views.device_claims import ClaimedDevices, ClaimHistory, DeviceUses
+from gpucost.cluster.views.gpu_fractions import has_fraction
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.time import DAY_MS
@@ -138,6 +139,7 @@ class ClaimMemory:
         self._shares: Mapping[str, ClaimedDevices] = {}
         self._uses: Mapping[str, DeviceUses] = {}
         self._fractions: Mapping[str, DeviceUses] = {}
+        self._firsts: dict[str, Pod | None] = {}
         self._lock = threading.Lock()
 
     def claim_changed(self, change: ObjectChange[ResourceClaim]) -> None:
@@ -149,11 +151,18 @@ class ClaimMemory:
                 claims = {**known.claims, claim.meta.uid: claim} if known else {claim.meta.uid: claim}
                 self._seen[uid] = _SeenObject(claims, now_ms)
 
+    def pod_changed(self, change: ObjectChange[Pod]) -> None:
+        """To be called for every change of a pod."""
+        pod = change.object
+        if pod.bound_ms is not None:
+            with self._lock:
+                self._firsts.setdefault(pod.meta.uid, pod if has_fraction(pod) else None)
+
     def history(self) -> ClaimHistory:
         """All that is remembered, for the next overview."""
         with self._lock:
             seen = {uid: each.claims for uid, each in self._seen.items()}
-            return ClaimHistory(seen, self._shares, self._uses, self._fractions)
+            return ClaimHistory(seen, self._shares, self._uses, self._fractions, dict(self._firsts))
 
     def remember(self, overview: ClusterOverview) -> None:
         """What pods hold now, for their lives. What was seen of pods that are not (or no longer) known is
@@ -166,6 +175,7 @@ class ClaimMemory:
             self._uses = {uid: used for uid, used in devices.uses.items() if uid in known}
             fractions = overview.units.fractions.uses
             self._fractions = {uid: used for uid, used in fractions.items() if uid in known}
+            self._firsts = {uid: pod for uid, pod in self._firsts.items() if uid in known}
             self._seen = {
                 uid: seen for uid, seen in self._seen.items() if uid in known or seen.seen_ms > since_ms
             }

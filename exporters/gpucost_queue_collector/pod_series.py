@@ -154,7 +154,6 @@ def _shares(held: HeldPod) -> bytes:
                 use.resource,
                 f"{key.device.pool}/{key.device.device}",
                 key.claim,
-                key.share_id,
                 use.method.value,
                 use.dimension,
             ),

@@ -12,6 +12,10 @@ Three properties follow, and everything else rests on them:
   the cuts are: windows of 15 minutes and of a day give the same totals;
 * no part is ever negative, and a slot is off by less than one from its exact share of a stretch.
 
+Where a GPU has many slots, a unit that owns thousands of neighbouring ones would have its cards all at once,
+and then none for minutes. So beyond ``FEW_SLOTS`` millisecond ``t`` belongs to slot ``t x stride mod den``
+instead: the same three properties hold, and any run of slots is off by some milliseconds at most.
+
 The largest-remainder method gives the first property only; see docs/decisions/0001-dealing.md.
 All functions take and return int64 arrays (or integers) and never overflow for prices up to 1,000,000 per
 GPU-hour, and nodes that earn below 4e18 nano-units in a stretch (4 billion dollars).
@@ -22,6 +26,8 @@ holders have and what is left over alike.
 
 from __future__ import annotations
 
+from functools import cache
+from math import gcd
 from typing import TypeAlias
 
 import numpy as np
@@ -31,6 +37,10 @@ from gpucost.domain.time import HOUR_MS
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+FEW_SLOTS = 128
+"""Up to so many slots a GPU, cards are dealt to slots in their order."""
 
 
 def deal_ms(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
@@ -78,5 +88,51 @@ def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -
 def _up_to(cards: Ints, slots: Ints, den: Ints) -> Ints:
     """Cards below ``cards`` dealt to slots below ``slots``; slots past ``den`` are further GPUs."""
     boards, partial = slots // den, slots % den
-    dealt: Ints = boards * cards + (cards // den) * partial + np.minimum(cards % den, partial)
+    rest = cards % den
+    of_rest = np.asarray(np.minimum(rest, partial))
+    many = np.broadcast_to(den > FEW_SLOTS, of_rest.shape)
+    if many.any():
+        each = (np.broadcast_to(value, of_rest.shape)[many] for value in (rest, partial, den))
+        of_rest[many] = _strided(*each)
+    dealt: Ints = boards * cards + (cards // den) * partial + of_rest
     return dealt
+
+
+def _strided(cards: Ints, slots: Ints, den: Ints) -> Ints:
+    """Of the first ``cards`` of a round, those that go to slots below ``slots``, where card ``k`` goes to
+    slot ``k x stride mod den``: how many ``k`` have a remainder below ``slots``."""
+    distinct, which = np.unique(den, return_inverse=True)
+    stride = np.array([_stride(each) for each in distinct.tolist()], dtype=np.int64)[which]
+    below = _floor_sum(cards, den, stride, np.zeros_like(den))
+    return below - _floor_sum(cards, den, stride, den - slots) + cards
+
+
+@cache
+def _stride(den: int) -> int:
+    """A number prime to ``den`` whose multiples lie evenly among its slots: of some near the golden section
+    the one that no fraction of small numbers comes near to (its largest partial quotient is the smallest)."""
+    middle = int(den * 0.6180339887498949)
+    near = (each for each in range(max(1, middle - 200), min(den, middle + 200)) if gcd(each, den) == 1)
+    return min(near, key=lambda each: (_largest_quotient(each, den), abs(each - middle)))
+
+
+def _largest_quotient(stride: int, den: int) -> int:
+    largest, rest, whole = 0, stride, den
+    while rest:
+        largest, whole, rest = max(largest, whole // rest), rest, whole % rest
+    return largest
+
+
+def _floor_sum(count: Ints, den: Ints, factor: Ints, offset: Ints) -> Ints:
+    """Sum of ``floor((factor x k + offset) / den)`` for ``k`` below ``count``, by Euclid's algorithm."""
+    total = np.zeros_like(count)
+    n, m, a, b = count.copy(), den.copy(), factor.copy(), offset.copy()
+    live = n > 0
+    while live.any():
+        total += np.where(live, n * (n - 1) // 2 * (a // m) + n * (b // m), 0)
+        a, b = a % m, b % m
+        top = a * n + b
+        live &= top >= m
+        # The same sum over the other axis: the roles of factor and denominator change.
+        n, b, m, a = np.where(live, top // m, 0), top % m, np.where(live, a, 1), np.where(live, m, 0)
+    return total

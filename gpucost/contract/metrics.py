@@ -113,7 +113,7 @@ POD_GPU_END = _gauge(
 POD_CLAIM_SHARE = _gauge(
     "gpucost_pod_gpu_claim_share",
     "",
-    (*POD_RESOURCE_LABELS, "device", "claim", "share_id", "method", "dimension"),
+    (*POD_RESOURCE_LABELS, "device", "claim", "method", "dimension"),
     "A device among those of gpucost_pod_gpu_request that other pods may use at the same time: the part of "
     "it that the pod's ResourceClaim has (consumedCapacity of the claim / capacity of the device, of the "
     "dimension), 1 where no amount says. Pods that use a claim at the same time have equal parts of it.",

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution.apportion import deal_ms, deal_nano
+from gpucost.attribution.apportion import FEW_SLOTS, deal_ms, deal_nano
 from gpucost.domain.rates import MAX_NANO_PER_BOARD_HOUR
 from gpucost.domain.time import HOUR_MS, LATEST_MS
 
@@ -91,3 +91,29 @@ def test_a_slot_is_off_by_less_than_one(start: int, length: int, slot: int, den:
     assert abs(ms(start, start + length, slot, slot + 1, den) - length / den) < 1
     earned = price * (start + length) // HOUR_MS - price * start // HOUR_MS
     assert abs(nano(start, start + length, slot, slot + 1, den, price) * den - earned) < den
+
+
+MANY = st.sampled_from((FEW_SLOTS + 1, 1_000, 10_080, 100_800, 705_600))
+
+
+@given(MANY, st.integers(0, 10**6), st.integers(0, 3_000), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_each_of_many_slots_gets_one_card_in_a_round(
+    den: int, start: int, length: int, low: int, high: int
+) -> None:
+    low, high = sorted((low % den, high % den))
+    got = ms(start, start + length, low, high, den)
+    assert 0 <= got <= length
+    assert got + ms(start, start + length, high, den, den) + ms(start, start + length, 0, low, den) == length
+    assert ms(start, start + den, low, high, den) == high - low
+    assert ms(start + den, start + den + length, low, high, den) == got
+    single = [ms(start, start + length, slot, slot + 1, den) for slot in (low, high)]
+    assert set(single) <= {length // den, length // den + 1}
+
+
+@given(MANY, instants, st.integers(0, 10**8), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_part_of_many_slots_is_never_off_by_more_than_some_milliseconds(
+    den: int, start: int, length: int, low: int, high: int
+) -> None:
+    low, high = sorted((low % den, high % den))
+    exact = length * (high - low) / den
+    assert abs(ms(start, start + length, low, high, den) - exact) < 20

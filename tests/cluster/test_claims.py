@@ -180,7 +180,7 @@ def test_the_part_of_a_share(published: PublishedDevice | None, consumed: Any, u
         *([a_slice(published)] if published else []), bound("a", 0), shared("ca", "a-uid", **consumed)
     )
     held = held_devices(found, CATALOG)
-    key = DeviceUseKey(device("gpu-0"), "ca-uid", "ca-share")
+    key = DeviceUseKey(device("gpu-0"), "ca-uid")
     assert held.uses == {"a-uid": {key: DeviceUse(DRIVER, *use, is_named=published is not None)}}
     assert held.divided == {device("gpu-0")}
     # What was known of it stays so when its slice is gone; what was not is known once it is there.
@@ -189,17 +189,13 @@ def test_the_part_of_a_share(published: PublishedDevice | None, consumed: Any, u
         assert held_devices(later, CATALOG, history=history).uses == held.uses
 
 
-def test_several_shares_of_a_device_are_uses_of_their_own() -> None:
+def test_several_shares_of_a_claim_are_one_use_and_claims_are_apart() -> None:
     two = shared("ca", "a-uid", memory=10 * GI)
     two = replace(two, shares=(*two.shares, DeviceShare(device("gpu-0"), "more", {"memory": 20 * GI})))
     found = state(a_slice(MEMORY), bound("a", 0), two, shared("cb", "a-uid", memory=50 * GI))
     units = GpuUnits(found, CATALOG)
-    parts = {(key.claim, key.share_id): use.part for key, use in units.devices.uses["a-uid"].items()}
-    assert parts == {
-        ("ca-uid", "ca-share"): Fraction(1, 8),
-        ("ca-uid", "more"): Fraction(1, 4),
-        ("cb-uid", "cb-share"): Fraction(5, 8),
-    }
+    parts = {key.claim: use.part for key, use in units.devices.uses["a-uid"].items()}
+    assert parts == {"ca-uid": Fraction(3, 8), "cb-uid": Fraction(5, 8)}
     assert units.held(found.pods["a-uid"]) == {DRIVER: 1}
 
 

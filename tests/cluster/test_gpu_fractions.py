@@ -65,10 +65,11 @@ def test_a_fraction_of_each_of_several_gpus() -> None:
 @pytest.mark.parametrize(
     ("annotations", "memory"),
     [
-        ({}, "81920"),
         ({"gpu_fraction": "0"}, "81920"),
         ({"gpu_fraction": "1.5"}, "81920"),
-        ({"gpu_fraction": "1e-1"}, "81920"),
+        ({"gpu_fraction": "1"}, "81920"),
+        ({"gpu_fraction": "1e-999"}, "81920"),
+        ({"gpu_fraction": "half", "gpu_memory": "1"}, "81920"),
         ({"gpu_fraction": "1..2"}, "81920"),
         ({"gpu_fraction": "0." + "3" * 4000}, "81920"),
         ({"gpu_memory": "40960"}, ""),
@@ -88,6 +89,8 @@ def test_a_part_that_nothing_says_is_unknown(annotations: dict[str, str], memory
     [
         # Labels that a tenant may write: in its own namespace it has no reservation.
         (reservation("g", "team-a"), owner("a", "g", gpu_fraction="0.25")),
+        # A name of a group alone: KAI takes no such pod.
+        (reservation("g"), owner("a", "g")),
         # A group of which there is no reservation on the pod's node.
         (reservation("g", at="m"), owner("a", "g", gpu_fraction="0.25")),
         (owner("a", "g", gpu_fraction="0.25"),),
@@ -135,7 +138,7 @@ def hami(*allocated: str, gpus: int = 1) -> tuple[GpuUnits, Pod]:
         # Two containers, of which the second has parts of two GPUs.
         (
             ("GPU-a,NVIDIA,8192,0:", "GPU-a,NVIDIA,8192,0:GPU-b,NVIDIA,40960,0:", ""),
-            [("GPU-a", Fraction(1, 10)), ("GPU-a", Fraction(1, 10)), ("GPU-b", Fraction(1, 2))],
+            [("GPU-a", Fraction(1, 5)), ("GPU-b", Fraction(1, 2))],
         ),
         # More than there is, and no number: no part is known.
         (("GPU-a,NVIDIA,90000,0:GPU-b,NVIDIA,lots,0:",), [("GPU-a", None), ("GPU-b", None)]),
@@ -155,3 +158,28 @@ def test_parts_of_hami(allocated: tuple[str, ...], parts: list[tuple[str, Fracti
 def test_what_hami_did_not_write_leaves_the_requests(allocated: str) -> None:
     units, mine = hami(allocated, gpus=2)
     assert (units.held(mine), units.uses(mine)) == ({GPU: 2}, {})
+
+
+@pytest.mark.parametrize("text", ["0.3333333333333333", "+0.25", "5e-1", ".5", "1e-1"])
+def test_numbers_as_kai_reads_them(text: str) -> None:
+    mine = owner("a", "g", gpu_fraction=text)
+    [use] = GpuUnits(state(reservation("g"), mine), CATALOG).uses(mine).values()
+    assert (use.method, use.part) == (ShareMethod.FRACTION, Fraction(text))
+
+
+def test_a_reservation_of_which_nobody_has_a_part_holds_its_gpu_after_a_while() -> None:
+    """A tenant may take the label off its pod; and KAI makes the reservation before it binds the owner."""
+    held = reservation("g")
+    for at_ms, units in ((T0 + 60_000, {}), (T0 + 121_000, {GPU: 1})):
+        assert GpuUnits(replace(state(held), at_ms=at_ms), CATALOG).held(held) == units
+    owned = replace(state(held, owner("a", "g", gpu_fraction="0.25")), at_ms=T0 + 121_000)
+    assert GpuUnits(owned, CATALOG).held(held) == {}
+
+
+def test_what_counts_is_what_a_pod_had_when_it_was_first_seen_bound() -> None:
+    early, late = owner("a", "g", gpu_fraction="0.75"), owner("b", "g", gpu_fraction="0.1")
+    history = ClaimHistory(firsts={"a-uid": early, "b-uid": None})
+    now = owner("a", "g", gpu_fraction="0.01")
+    units = GpuUnits(state(reservation("g"), now, late), CATALOG, history=history)
+    assert units.uses(now) == {key("g", "a-uid"): DeviceUse(GPU, ShareMethod.FRACTION, Fraction(3, 4))}
+    assert units.uses(late) == {}

@@ -12,6 +12,7 @@ from gpucost.cluster.objects.metadata import OwnerReference
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.queues import pending_of
+from gpucost.cluster.views.workload_families import PARENT as PARENT_LABEL
 from gpucost.cluster.views.workload_families import REPLACES, one_per_job
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, MINUTE, T0, condition, meta, pod_set, workload
@@ -58,7 +59,7 @@ def ended(found: Workload, minute: int, reason: str = "WorkloadSliceReplaced") -
 
 
 def test_variants_of_a_known_parent_do_not_count() -> None:
-    parent = workload("parent", pod_set("main", 1, 8))
+    parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
     variants = [
         replace(each, meta=replace(each.meta, owner=PARENT))
         for each in (workload("parent-a", pod_set("main", 1, 8)), workload("parent-b", pod_set("main", 1, 8)))
@@ -75,8 +76,21 @@ def test_variants_of_a_known_parent_do_not_count() -> None:
     assert joined(parent, strange).keys() == {"parent-uid", "parent-a-uid"}
 
 
-def test_an_owner_that_only_is_called_so_is_no_parent() -> None:
-    parent = workload("parent", pod_set("main", 1, 8))
+def test_a_parent_is_what_kueue_says_is_one() -> None:
+    """Whoever may write workloads could hide them behind any other."""
+    parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
+    variant = replace(workload("v"), meta=replace(meta("v"), owner=PARENT))
+    assert joined(parent, variant).keys() == {"parent-uid"}
+    for changed in (
+        replace(parent, meta=replace(parent.meta, labels={})),
+        replace(parent, meta=replace(parent.meta, owner=PARENT)),
+        ended(parent, 5, "Succeeded"),
+    ):
+        assert "v-uid" in joined(changed, variant)
+
+
+def test_a_native_workload_is_no_parent() -> None:
+    parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
     native = OwnerReference("scheduling.k8s.io/v1beta1", "Workload", "parent", "parent-uid")
     child = replace(workload("child"), meta=replace(meta("child"), owner=native))
     assert joined(parent, child).keys() == {"parent-uid", "child-uid"}
@@ -113,11 +127,11 @@ def test_a_slice_that_waits_wants_what_it_has_more() -> None:
 def test_pod_sets_that_do_not_grow_are_not_wanted_again() -> None:
     head, workers = pod_set("head", 2, 1), pod_set("workers", 2, 1)
     first = workload("a", head, workers, admitted_ms=T0, cluster_queue="cq", flavor="h100")
-    first = replace(first, meta=replace(first.meta, namespace="default"))
+    first = replace(first, meta=replace(first.meta, namespace="default", owner=JOB))
     more = (head, replace(workers, count=5))
     second = replace(
         workload("b", *more),
-        meta=replace(meta("b"), namespace="default", annotations={REPLACES: "default/a"}),
+        meta=replace(meta("b"), namespace="default", owner=JOB, annotations={REPLACES: "default/a"}),
     )
     assert {each.name: each.count for each in joined(first, second)["b-uid"].pod_sets} == {"workers": 3}
 
@@ -138,13 +152,42 @@ def test_a_slice_whose_predecessors_are_gone_stands_for_itself() -> None:
 
 
 def test_names_lead_into_no_other_namespace_and_in_no_circle() -> None:
-    elsewhere = replace(slice_("a", 0, 2, admitted=5), meta=replace(meta("a"), namespace="other"))
+    elsewhere = replace(slice_("a", 0, 2, admitted=5), meta=replace(meta("a"), namespace="other", owner=JOB))
     claims = replace(slice_("b", 1, 2, admitted=6).meta, annotations={REPLACES: "other/a"})
     second = replace(slice_("b", 1, 2, admitted=6), meta=claims)
     assert joined(ended(elsewhere, 5), second)["b-uid"] == second
     one, two = ended(slice_("a", 0, 2, "b", 1), 5), ended(slice_("b", 0, 2, "a", 1), 5)
     last = slice_("c", 6, 2, "b", admitted=7)
     assert joined(one, two, last).keys() == {"a-uid"}
+
+
+def test_a_slice_replaces_one_of_its_own_job_only() -> None:
+    first = ended(slice_("a", 0, 2, admitted=5), 30)
+    other = OwnerReference("batch/v1", "Job", "other", "other-uid")
+    of_other = slice_("b", 28, 4, "a", admitted=30)
+    of_other = replace(of_other, meta=replace(of_other.meta, owner=other))
+    of_none = replace(of_other, meta=replace(of_other.meta, owner=None))
+    waits = replace(slice_("w", 28, 4, "c"), meta=replace(slice_("w", 28, 4, "c").meta, owner=other))
+    assert joined(first, of_other)["b-uid"] == of_other
+    assert joined(first, of_none)["b-uid"] == of_none
+    assert joined(slice_("c", 0, 4, admitted=1), waits)["w-uid"] == waits
+
+
+def test_one_slice_replaces_another_and_the_rest_stand_for_themselves() -> None:
+    first = ended(slice_("a", 0, 2, admitted=5), 30)
+    made = (("b", 28), ("c", 29), ("d", 29))
+    several = [slice_(name, minute, 4, "a", admitted=30) for name, minute in made]
+    assert dict(one_per_job({each.meta.uid: each for each in (first, *several)})).keys() == {
+        "a-uid",
+        "c-uid",
+        "d-uid",
+    }
+
+
+def test_a_slice_that_waits_anew_has_no_older_place_in_the_queue() -> None:
+    first = ended(slice_("a", 0, 2, admitted=5), 30)
+    again = slice_("b", 28, 4, "a")
+    assert joined(first, again) == {"b-uid": again}
 
 
 def test_without_families_nothing_is_copied() -> None:

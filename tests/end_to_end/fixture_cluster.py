@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.attribution.frames import ClusterFrames
@@ -49,6 +50,13 @@ _SCRAPE = EndpointRequest("GET", "/metrics", "", {"accept": "text/plain"}, True)
 _LABELS = {"job": "gpucost-queue-collector", "instance": "collector:9402"}
 
 KubeObject = Mapping[str, Any]
+
+
+def rounded(expected: Mapping[Any, Any], scale: Fraction | int = 1) -> Any:
+    """``expected`` hours, times ``scale``, as parts of GPUs make them: a few milliseconds more or less."""
+    return pytest.approx(
+        {key: float(each * scale) for key, each in expected.items()}, rel=0, abs=float(20 * scale) / HOUR_MS
+    )
 
 
 @dataclass

@@ -11,7 +11,14 @@ import pytest
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import MINUTE_MS, iso
-from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
+from tests.end_to_end.fixture_cluster import (
+    START_MS,
+    USD_PER_HOUR,
+    BilledCluster,
+    ClusterScript,
+    billed,
+    rounded,
+)
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
@@ -78,7 +85,7 @@ def script() -> ClusterScript:
     """A node of KAI's with four GPUs of 80 GiB each, for four hours:
 
     g0  blue has 0.25 of it from 0:00, red 40 GiB from 1:00 to 3:00: 1 h and 1 h, 2 h are free
-    g1  red has a fraction of it from 2:00 that nothing says, alone: 2 h, whole; 2 h before that are free
+    g1  is reserved from 2:00 for a pod that does not say what it asked for: the reservation's own, 2 h
     g2  green says in its own namespace that its pod reserves a GPU: it pays that itself, 4 h
     -   the fourth GPU is nobody's, 4 h
 
@@ -117,27 +124,25 @@ def test_the_objects_are_valid() -> None:
 
 def test_owners_of_fractions_are_billed_and_the_reservation_is_not(bill: BilledCluster) -> None:
     by_fraction = f"{GPU}.gpu-fraction"
-    assert bill.held("namespace", "pod", "resource") == {
+    expected = {
         ("blue", "quarter", by_fraction): Fraction(1, 4) * 4,
         ("red", "half", by_fraction): Fraction(1, 2) * 2,
-        ("red", "some", GPU): 2,
+        (KAI, "gpu-reservation-g1", GPU): 2,
         ("green", "gpu-reservation-g2", GPU): 4,
         ("blue", "small", by_fraction): Fraction(1, 4) * 4,
         ("red", "large", by_fraction): Fraction(1, 2) * 2,
         ("red", "large", GPU): 2,
     }
+    assert bill.held("namespace", "pod", "resource") == rounded(expected)
 
 
 def test_it_is_conserved_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
     """Six GPUs for four hours."""
-    assert bill.buckets() == {"held": 12, "unallocated": 6 * HOURS - 12}
-    assert bill.cost("namespace") == {
-        ("blue",): 2 * USD_PER_HOUR,
-        ("red",): 6 * USD_PER_HOUR,
-        ("green",): 4 * USD_PER_HOUR,
-    }
+    assert bill.buckets() == rounded({"held": 12, "unallocated": 6 * HOURS - 12})
+    assert sum(bill.buckets().values()) == 6 * HOURS
+    hours = {("blue",): 2, ("red",): 4, ("green",): 4, (KAI,): 2}
+    assert bill.cost("namespace") == rounded(hours, USD_PER_HOUR)
 
 
-def test_no_fraction_that_was_shared_is_in_doubt(bill: BilledCluster) -> None:
-    """What nothing says is a problem where it divides a GPU; ``some`` had its GPU alone."""
+def test_no_fraction_is_in_doubt(bill: BilledCluster) -> None:
     assert DataProblemCode.SHARE_UNKNOWN not in {each.code for each in bill.problems}

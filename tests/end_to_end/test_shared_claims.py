@@ -21,7 +21,14 @@ from gpucost.telemetry.doctor.cluster_probe import probe
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.promql import PromQL
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript, billed
+from tests.end_to_end.fixture_cluster import (
+    START_MS,
+    USD_PER_HOUR,
+    BilledCluster,
+    ClusterScript,
+    billed,
+    rounded,
+)
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
@@ -215,30 +222,29 @@ def test_shares_of_consumed_capacity(bill: BilledCluster) -> None:
 
 def test_shares_without_amounts(bill: BilledCluster) -> None:
     held = {key[1:]: hours for key, hours in bill.held("node", "pod", "resource").items() if key[0] == "time"}
-    assert held == {
-        ("t0", DRIVER): Fraction(3, 2) + Fraction(1, 2),
-        ("t0", BY_TIME): 1,
-        ("t1", BY_TIME): 1,
-    }
+    assert held == rounded(
+        {("t0", DRIVER): Fraction(3, 2) + Fraction(1, 2), ("t0", BY_TIME): 1, ("t1", BY_TIME): 1}
+    )
 
 
 def test_pods_of_one_claim(bill: BilledCluster) -> None:
     held = {key[1:]: hours for key, hours in bill.held("node", "pod").items() if key[0] == "claim"}
-    assert held == {("c0",): Fraction(3, 2), ("c1",): Fraction(5, 2)}
+    assert held == rounded({("c0",): Fraction(3, 2), ("c1",): Fraction(5, 2)})
 
 
 def test_pods_of_a_group(bill: BilledCluster) -> None:
     held = {
         key[1:]: hours for key, hours in bill.held("node", "pod", "resource").items() if key[0] == "group"
     }
-    assert held == {(f"g{n}", BY_CLAIM): Fraction(1, 3) for n in range(3)}
+    assert held == rounded({(f"g{n}", BY_CLAIM): Fraction(1, 3) for n in range(3)})
+    assert sum(held.values()) == 1
 
 
 def test_amounts_of_no_known_capacity(bill: BilledCluster) -> None:
     held = {key[1:]: hours for key, hours in bill.held("node", "pod").items() if key[0] == "cores"}
     assert held == {("k0",): 3, ("k1",): 1}
     found = [each for each in bill.report.problems if each.code == DataProblemCode.SHARE_UNKNOWN]
-    assert [(each.subject, each.board_ms) for each in found] == [("cores", 120 * MINUTE_MS)]
+    assert [(each.subject, each.board_ms) for each in found] == [("cores", 240 * MINUTE_MS)]
     assert "blue/k0, red/k1" in found[0].detail
 
 
@@ -254,20 +260,16 @@ def test_it_is_conserved_on_every_node_and_the_second_tenant_is_not_zero(bill: B
     assert bill.buckets() == {"held": held, **free}
     assert held + Fraction("26.75") == 12 * HOURS
     assert all(hours > 0 for hours in bill.held("namespace", "pod").values())
-    assert bill.cost("namespace") == {
-        key: hours * USD_PER_HOUR for key, hours in bill.held("namespace").items()
-    }
+    assert bill.cost("namespace") == rounded(bill.held("namespace"), USD_PER_HOUR)
 
 
 def test_what_teams_pay(bill: BilledCluster) -> None:
     """blue 0.5 + 3 + 4 + 3 + 4, red 1.75 + 1 + 1 + 1, green 2 hours."""
     costs = {each.row.group["team"]: each.adjusted.nano for each in bill.report.teams}
     paid = {team: Fraction(nano, 10**9) for team, nano in costs.items() if nano is not None}
-    assert paid == {
-        "blue": Fraction("14.5") * USD_PER_HOUR,
-        "red": Fraction("4.75") * USD_PER_HOUR,
-        "green": 2 * USD_PER_HOUR,
-    }
+    hours = {"blue": Fraction("14.5"), "red": Fraction("4.75"), "green": Fraction(2)}
+    assert paid == rounded(hours, USD_PER_HOUR)
+    assert sum(paid.values()) == sum(hours.values()) * USD_PER_HOUR
 
 
 def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledCluster) -> None:
@@ -278,7 +280,7 @@ def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledClu
     facts = {each.what: each.found for each in cluster.facts}
     assert facts["dynamic resources"].startswith("9 resourceclaims, 6 resourceslices, 1 devicetaintrules; ")
     assert facts["GPUs in parts"] == (
-        "1 by dra-capacity, 1 by dra-claim, 1 by dra-time, 2 by unknown-part; "
+        "1 by dra-claim, 1 by dra-capacity, 1 by dra-time, 2 by unknown-part; "
         "each divided among its pods at every moment"
     )
     assert facts["rules last checked"].startswith("2026-11-23: Kubernetes 1.37, Kueue 0.19.2")

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ShareMethod
-from gpucost.telemetry.evidence.device_shares import MOST_UNITS, PodShare, divide
+from gpucost.telemetry.evidence.device_shares import UNITS, PodShare, divide
 
 GPU = "gpu.nvidia.com"
-CAPACITY, TIME, CLAIM, UNKNOWN = (
+CAPACITY, FRACTION, TIME, CLAIM, UNKNOWN = (
     ShareMethod.CAPACITY,
+    ShareMethod.FRACTION,
     ShareMethod.TIME,
     ShareMethod.CLAIM,
     ShareMethod.UNKNOWN,
@@ -35,10 +36,8 @@ def node(start: int, end: int, units: int = 2, allocatable: int | None = None) -
     return ("c", "n", GPU, start, end, units, units, there, 1, 1)
 
 
-def share(
-    claim: str, method: ShareMethod, part: object = 1, device: str = "gpu-0", id_: str = ""
-) -> PodShare:
-    return PodShare(device, claim, id_, method, Fraction(str(part)))
+def share(claim: str, method: ShareMethod, part: object = 1, device: str = "gpu-0") -> PodShare:
+    return PodShare(device, claim, method, Fraction(str(part)))
 
 
 def divided(
@@ -54,8 +53,9 @@ def divided(
     replicas = {(row[2], row[3], row[4]): row[8] for row in capacity}
 
     def size(resource: Any, start: Any, end: Any) -> Any:
-        of = [n for (name, a, b), n in replicas.items() if name == resource and a <= start and end <= b]
-        return of[0] if of else 1
+        of = {n for (name, a, b), n in replicas.items() if name == resource and a < end and start < b}
+        assert len(of) <= 1
+        return max(of, default=1)
 
     parts = {
         (row[4], row[15], row[17], row[18]): Fraction(row[16], size(row[15], row[17], row[18]))  # type: ignore[call-overload]
@@ -76,10 +76,8 @@ def test_consumed_capacity_is_the_part_and_the_rest_is_free() -> None:
     parts, sizes, problems = divided([pod("a", 10, 90), pod("b", 30, 60)], shares)
     by_capacity = f"{GPU}.dra-capacity"
     assert parts == {
-        ("a", by_capacity, 10, 30): Part(1, 8),
-        ("a", by_capacity, 30, 60): Part(1, 8),
+        ("a", by_capacity, 10, 90): Part(1, 8),
         ("b", by_capacity, 30, 60): Part(7, 8),
-        ("a", by_capacity, 60, 90): Part(1, 8),
     }
     assert sizes == {
         (GPU, 0, 10): (2, 2),
@@ -156,21 +154,27 @@ def test_amounts_first_and_the_rest_in_equal_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "expected"),
+    ("shares", "expected", "is_odd"),
     [
         # Stale amounts of one that is going beside those of one that is coming.
-        ({"a": (CAPACITY, "0.75"), "b": (CAPACITY, "0.75")}, (Part(1, 2), Part(1, 2))),
-        ({"a": (CAPACITY, "1"), "b": (CAPACITY, "0.5")}, (Part(2, 3), Part(1, 3))),
-        # Nothing is left for those without an amount: the second tenant is not zero.
-        ({"a": (CAPACITY, "1"), "b": (TIME, "1")}, (Part(1, 2), Part(1, 2))),
+        ({"a": (CAPACITY, "0.75"), "b": (CAPACITY, "0.75")}, (Part(1, 2), Part(1, 2)), True),
+        ({"a": (CAPACITY, "1"), "b": (CAPACITY, "0.5")}, (Part(2, 3), Part(1, 3)), True),
+        # Nothing is left for those without an amount: the second tenant is not zero, and no part grows.
+        ({"a": (CAPACITY, "1"), "b": (TIME, "1")}, (Part(1, 2), Part(1, 2)), True),
+        (
+            {"a": (FRACTION, "0.8"), "b": (FRACTION, "0.2"), "c": (UNKNOWN, "1")},
+            (Part(8, 15), Part(2, 15), Part(1, 3)),
+            True,
+        ),
         # Two claims that each have the whole device.
-        ({"a": (CLAIM, "1"), "b": (CLAIM, "1")}, (Part(1, 2), Part(1, 2))),
+        ({"a": (CLAIM, "1"), "b": (CLAIM, "1")}, (Part(1, 2), Part(1, 2)), False),
     ],
 )
-def test_a_device_never_adds_up_to_more_than_one(shares: Any, expected: Any) -> None:
+def test_a_device_never_adds_up_to_more_than_one(shares: Any, expected: Any, is_odd: bool) -> None:
     given_out = {uid: [share(f"c{uid}", *of)] for uid, of in shares.items()}
-    parts, _, _ = divided([pod("a", 0, 100), pod("b", 0, 100)], given_out)
+    parts, _, problems = divided([pod(uid, 0, 100) for uid in shares], given_out)
     assert tuple(parts.values()) == expected
+    assert [each.board_ms for each in problems] == ([100] if is_odd else [])
 
 
 def test_devices_of_its_own_stay_whole_and_several_shares_of_one_add_up() -> None:
@@ -178,8 +182,8 @@ def test_devices_of_its_own_stay_whole_and_several_shares_of_one_add_up() -> Non
     shares = {
         "a": [
             share("ca", TIME),
-            share("cb", CAPACITY, "0.25", "gpu-1", "s1"),
-            share("cb", CAPACITY, "0.5", "gpu-1", "s2"),
+            share("cb", CAPACITY, "0.25", "gpu-1"),
+            share("cd", CAPACITY, "0.5", "gpu-1"),
         ],
         "b": [share("cc", TIME)],
     }
@@ -198,12 +202,20 @@ def test_devices_of_its_own_stay_whole_and_several_shares_of_one_add_up() -> Non
 
 
 def test_parts_of_which_nobody_says_what_they_are_parts_of_are_a_problem_with_their_gpu_time() -> None:
+    """Alone too: it is charged the whole of a GPU of which it may have a part."""
     shares = {"a": [share("ca", UNKNOWN)], "b": [share("cb", CAPACITY, "0.25")]}
     parts, _, [problem] = divided([pod("a", 0, 100), pod("b", 40, 60)], shares)
     assert parts["a", GPU, 0, 40] == 1
     assert parts["a", f"{GPU}.unknown-part", 40, 60] == Part(3, 4)
-    assert (problem.code, problem.subject, problem.board_ms) == (DataProblemCode.SHARE_UNKNOWN, "n", 20)
+    assert (problem.code, problem.subject, problem.board_ms) == (DataProblemCode.SHARE_UNKNOWN, "n", 100)
     assert "team/pod-a, team/pod-b" in problem.detail
+
+
+def test_a_problem_names_a_few_pods_and_is_one_for_a_device() -> None:
+    pods = [pod(f"u{n}", n, n + 10) for n in range(50)]
+    _, _, [problem] = divided(pods, {f"u{n}": [share(f"c{n}", UNKNOWN)] for n in range(50)})
+    assert "and 44 more" in problem.detail
+    assert (problem.board_ms, len(problem.detail) < 400) == (59, True)
 
 
 def test_a_change_of_attributes_moves_no_millisecond() -> None:
@@ -215,22 +227,40 @@ def test_a_change_of_attributes_moves_no_millisecond() -> None:
     assert held == {"a": 50, "b": 50}
 
 
-def test_a_node_that_has_lost_devices_keeps_what_is_left_to_the_others() -> None:
+def test_a_node_that_has_lost_devices_has_no_more_than_is_left() -> None:
+    """What is held of the others is over-committed."""
     shares = {"a": [share("ca", TIME)], "b": [share("cb", TIME)]}
-    _, sizes, _ = divided([pod("a", 0, 100), pod("b", 0, 100)], shares, [node(0, 100, 8, 1)])
+    pods = [pod("a", 0, 100), pod("b", 0, 100)]
+    _, sizes, _ = divided(pods, shares, [node(0, 100, 8, 1)])
     assert sizes == {(GPU, 0, 100): (7, 0), (f"{GPU}.dra-time", 0, 100): (1, 1)}
+    _, sizes, _ = divided(pods, shares, [node(0, 50, 1), node(50, 80, 0)])
+    assert sizes == {
+        (GPU, 0, 50): (0, 0),
+        (GPU, 50, 80): (0, 0),
+        (f"{GPU}.dra-time", 0, 50): (1, 1),
+        (f"{GPU}.dra-time", 50, 80): (0, 0),
+    }
 
 
-def test_too_fine_parts_are_rounded_and_still_add_up() -> None:
-    fine = {"a": Part(1, 99_991), "b": Part(1, 99_989), "c": Part(99_990, 99_991)}
-    shares = {uid: [PodShare("gpu-0", f"c{uid}", "", CAPACITY, part)] for uid, part in fine.items()}
-    rows, capacity, _ = divide(
-        [pod(uid, 0, 100) for uid in "abc"], [node(0, 100)], {(u, GPU): s for u, s in shares.items()}
+def test_the_smallest_part_is_a_unit_and_parts_still_add_up() -> None:
+    small = {f"u{n}": Part(1, 1_000_000) for n in range(200)}
+    parts = {**small, "big": 1 - sum(small.values(), Part(0)), "third": Part(0)}
+    shares = {uid: [PodShare("gpu-0", uid, CAPACITY, part)] for uid, part in parts.items() if part}
+    rows, _, _ = divide(
+        [pod(uid, 0, 100) for uid in shares],
+        [node(0, 100)],
+        {(uid, GPU): each for uid, each in shares.items()},
     )
-    [units] = {row[8] for row in capacity if row[2] != GPU}
-    assert isinstance(units, int)
-    assert units <= MOST_UNITS
-    assert sum(int(str(row[16])) for row in rows) == units
+    units = {str(row[4]): int(str(row[16])) for row in rows}
+    assert sum(units.values()) == UNITS
+    assert {units[uid] for uid in small} == {1}
+
+
+def test_of_two_accounts_of_one_share_the_order_is_no_matter() -> None:
+    pods = [pod("a", 0, 100), pod("b", 0, 100)]
+    one, other = share("ca", CAPACITY, "0.125"), share("cb", CAPACITY, "0.875")
+    parts, _, _ = divided(pods, {"a": [one], "b": [other]})
+    assert [parts[uid, f"{GPU}.dra-capacity", 0, 100] for uid in "ab"] == [Part(1, 8), Part(7, 8)]
 
 
 TIMES = st.tuples(st.integers(0, 99), st.integers(1, 100)).filter(lambda each: each[0] < each[1])
@@ -238,7 +268,6 @@ SHARES = st.builds(
     PodShare,
     device=st.sampled_from(["gpu-0", "gpu-1"]),
     claim=st.sampled_from(["c1", "c2", "c3"]),
-    share_id=st.sampled_from(["", "s"]),
     method=st.sampled_from(list(ShareMethod)),
     part=st.fractions(Fraction(1, 100), 1, max_denominator=100),
 )

@@ -90,19 +90,24 @@ def published_units(
             by_node.setdefault(each.node, []).append(each)
     found: dict[str, PublishedUnits] = {}
     rules = tuple(state.taint_rules.values())
+    # What a taint keeps pods from is free: a device that is held is not, and is counted with those that are.
+    held = {device for claim in state.claims.values() for device in claim.devices}
     for node, slices in by_node.items():
         devices = [(each, device) for each in slices for device in each.devices]
         there = _units(devices)
         if there:
-            usable = _units([each for each in devices if not _is_tainted(*each, rules)])
+            usable = _units([each for each in devices if _id(*each) in held or not _is_tainted(*each, rules)])
             found[node] = PublishedUnits(there, {name: usable.get(name, 0) for name in there})
     return found
 
 
+def _id(of: ResourceSlice, device: PublishedDevice) -> DeviceId:
+    return DeviceId(of.driver, of.pool, device.name)
+
+
 def _is_tainted(of: ResourceSlice, device: PublishedDevice, rules: Sequence[DeviceTaintRule]) -> bool:
     """Whether its driver, or a rule of an administrator, keeps new pods from it."""
-    id_ = DeviceId(of.driver, of.pool, device.name)
-    taints = (*device.taints, *(rule.taint for rule in rules if rule.applies_to(id_)))
+    taints = (*device.taints, *(rule.taint for rule in rules if rule.applies_to(_id(of, device))))
     return any(taint.effect in ("NoSchedule", "NoExecute") for taint in taints)
 
 
@@ -165,7 +170,7 @@ ClaimedDevices: TypeAlias = Mapping[DeviceId, ClaimedDevice]
 
 
 class DeviceUse(NamedTuple):
-    """How a pod uses a device: through the share ``share_id`` of a claim, empty where the claim has it whole.
+    """How a pod uses a device through a claim.
 
     ``part`` of the device is the claim's, measured by its capacity ``dimension``; 1 for other methods.
     """
@@ -178,11 +183,10 @@ class DeviceUse(NamedTuple):
 
 
 class DeviceUseKey(NamedTuple):
-    """One use of a pod: a pod may have a device through several claims, and a claim several shares of one."""
+    """One use of a pod: a pod may have a device through several claims."""
 
     device: DeviceId
     claim: str
-    share_id: str = ""
 
 
 DeviceUses: TypeAlias = Mapping[DeviceUseKey, DeviceUse]
@@ -194,13 +198,15 @@ class ClaimHistory:
 
     ``seen`` are claims as they were when they were last reserved for it, by their uid; ``before`` what it was
     found to hold, ``used`` to use. They never change, except that a device is named once its slice is seen.
-    ``fractions`` are those of GPUs that a scheduler gave them.
+    ``fractions`` are those of GPUs that a scheduler gave them, ``firsts`` pods as they were when first seen
+    bound, None for those without a fraction.
     """
 
     seen: Mapping[str, Mapping[str, ResourceClaim]] = field(default_factory=dict)
     before: Mapping[str, ClaimedDevices] = field(default_factory=dict)
     used: Mapping[str, DeviceUses] = field(default_factory=dict)
     fractions: Mapping[str, DeviceUses] = field(default_factory=dict)
+    firsts: Mapping[str, Pod | None] = field(default_factory=dict)
 
 
 NO_HISTORY = ClaimHistory()
@@ -276,7 +282,7 @@ class _Users:
         self._state, self._catalog, self._over, self._history = state, catalog, over, history
         self._claims: dict[str, set[str]] = {}  # uids of claims by uid of the pod
         self.by_device: dict[DeviceId, dict[str, Pod]] = {}
-        self.by_share: dict[DeviceUseKey, tuple[DeviceShare | None, set[str]]] = {}
+        self.by_claim: dict[DeviceUseKey, tuple[Sequence[DeviceShare], set[str]]] = {}
         self.unknown: list[tuple[Pod, str]] = []
 
     def pod(self, uid: str) -> Pod | None:
@@ -322,10 +328,10 @@ class _Users:
     def _use(self, pod: Pod, claim: ResourceClaim, devices: Iterable[DeviceId]) -> None:
         for device in devices:
             self.by_device.setdefault(device, {})[pod.meta.uid] = pod
-            shares = tuple(each for each in claim.shares if each.device == device)
-            for share in shares or (None,):
-                key = DeviceUseKey(device, claim.meta.uid, share.share_id if share else "")
-                self.by_share.setdefault(key, (share, set()))[1].add(pod.meta.uid)
+            key = DeviceUseKey(device, claim.meta.uid)
+            if key not in self.by_claim:
+                self.by_claim[key] = [each for each in claim.shares if each.device == device], set()
+            self.by_claim[key][1].add(pod.meta.uid)
 
     def remembered(self) -> Iterator[tuple[str, DeviceUseKey, DeviceUse]]:
         """The uses that pods were found to have, as ``before``."""
@@ -337,6 +343,8 @@ class _Users:
 
     def _used_by(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
         """The allocation of now, unless all present users were bound after the pod ended."""
+        if not pod.has_ended and (claim.reserved_for or claim.groups) and not (claim.groups and pod.group):
+            return ()  # it only names it: kube-scheduler reserves a claim before it binds a pod
         others = [other for uid in claim.reserved_for if (other := self.pod(uid)) is not None]
         bound = [other.bound_ms for other in others if other.bound_ms is not None]
         if not pod.has_ended or pod.ended_ms is None:
@@ -432,11 +440,11 @@ def _uses(
     found: dict[str, dict[DeviceUseKey, DeviceUse]] = {}
     for uid, key, use in users.remembered():
         found.setdefault(uid, {})[key] = use
-    for key, (share, uids) in users.by_share.items():
+    for key, (shares, uids) in users.by_claim.items():
         device = names.get(key.device)
         now = DeviceUse(
             resource_of(key.device.driver, device),
-            *_part(share, device),
+            *_part(shares, device),
             device is not None or key.device.pool == "",
         )
         for uid in uids:
@@ -445,12 +453,14 @@ def _uses(
     return found
 
 
-def _part(share: DeviceShare | None, device: PublishedDevice | None) -> tuple[ShareMethod, Fraction, str]:
-    """Of a device, by what method, and by which capacity."""
+def _part(shares: Sequence[DeviceShare], device: PublishedDevice | None) -> tuple[ShareMethod, Fraction, str]:
+    """What a claim has of a device, by what method, and by which capacity."""
     whole = Fraction(1)
-    if share is None:
+    if not shares:
         return ShareMethod.CLAIM, whole, ""
-    consumed = {name: amount for name, amount in share.consumed.items() if amount > 0}
+    consumed = Counter[str]()
+    for share in shares:
+        consumed.update({name: amount for name, amount in share.consumed.items() if amount > 0})
     if not consumed:
         return ShareMethod.TIME, whole, ""
     capacity = device.capacity if device is not None else {}

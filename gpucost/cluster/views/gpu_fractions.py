@@ -15,6 +15,7 @@ and how much of their memory: that part is what it holds, its requests are mere 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import DeviceUse, DeviceUseKey, DeviceUses
 from gpucost.domain.gpu import ShareMethod
+from gpucost.domain.time import MINUTE_MS
 
 RESERVATIONS = "kai-resource-reservation"
 """The namespace and the label ``app`` of reservations, as KAI is installed."""
@@ -34,8 +36,12 @@ ALLOCATED = "hami.io/vgpu-devices-allocated"
 GPU = "nvidia.com/gpu"
 TICKETS = (GPU, "nvidia.com/gpucores")
 _LONGEST_LIST = 16_384
+_SPLIT_BY = "memory"
+"""The dimension of parts of HAMi. KAI's have none."""
 _MEMORY_LABEL = "nvidia.com/gpu.memory"
-_LONGEST = 12
+_NUMBER = re.compile(r"\+?(?=\.?[0-9])[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
+OWNERS_LATE_MS = 2 * MINUTE_MS
+"""KAI waits 40 s for a reservation to get its GPU, and binds the owner then."""
 
 
 class GpuFractions(NamedTuple):
@@ -48,26 +54,48 @@ class GpuFractions(NamedTuple):
 
 
 def gpu_fractions(
-    state: ClusterState, ended: Iterable[Pod] = (), before: Mapping[str, DeviceUses] | None = None
+    state: ClusterState,
+    ended: Iterable[Pod] = (),
+    before: Mapping[str, DeviceUses] | None = None,
+    firsts: Mapping[str, Pod | None] | None = None,
 ) -> GpuFractions:
-    """Of all pods that were ever bound, of ``state`` and ``ended``. What an owner had ``before`` stays so:
-    its annotations are its own to change, and its group's reservation may be gone."""
+    """Of all pods that were ever bound, of ``state`` and ``ended``.
+
+    What an owner had ``before`` stays so: its labels and annotations are its own to change, and its group's
+    reservation may be gone. ``firsts`` are pods as they were when they were first seen bound, None for those
+    that had no fraction then: schedulers write labels and annotations before they bind. A reservation of
+    which nobody has a part holds its GPU itself, a while after it was made: its owner is bound after it.
+    """
     pods = [*ended, *state.pods.values()]
     reserved = {pod.meta.uid: pod for pod in pods if is_reservation(pod)}
     groups = {(pod.node, group) for pod in reserved.values() for group in _groups(pod.meta.labels)}
     uses: dict[str, DeviceUses] = {}
-    for pod in pods:
-        uid, known = pod.meta.uid, (before or {}).get(pod.meta.uid)
+    for now in pods:
+        uid, known = now.meta.uid, (before or {}).get(now.meta.uid)
+        pod = (firsts or {}).get(uid, now)
         if known is not None:
             uses[uid] = known
-        elif pod.bound_ms is not None and uid not in reserved:
-            node = state.node_by_name.get(pod.node)
-            mine = [group for group in _groups(pod.meta.labels) if (pod.node, group) in groups]
+        elif pod is not None and now.bound_ms is not None and uid not in reserved:
+            node = state.node_by_name.get(now.node)
+            mine = [group for group in _groups(pod.meta.labels) if (now.node, group) in groups]
             found = dict(_uses(pod, mine, node) if mine else _parts_of_split(pod, node))
             if found:
                 uses[uid] = found
-    tickets = {pod.meta.uid for pod in pods if ALLOCATED in pod.meta.annotations}
-    return GpuFractions(uses, frozenset(reserved), frozenset(tickets & uses.keys()))
+    held = {(key.device.pool, key.device.device) for each in uses.values() for key in each}
+    late_ms = state.at_ms - OWNERS_LATE_MS
+    mere = frozenset(
+        uid
+        for uid, pod in reserved.items()
+        if (pod.bound_ms or 0) > late_ms
+        or any((pod.node, group) in held for group in _groups(pod.meta.labels))
+    )
+    tickets = (uid for uid, each in uses.items() if any(use.dimension for use in each.values()))
+    return GpuFractions(uses, mere, frozenset(tickets))
+
+
+def has_fraction(pod: Pod) -> bool:
+    """Whether a scheduler wrote to it that it has a part of a GPU."""
+    return ALLOCATED in pod.meta.annotations or any(True for _ in _groups(pod.meta.labels))
 
 
 def is_reservation(pod: Pod) -> bool:
@@ -82,32 +110,40 @@ def _groups(labels: Labels) -> Iterator[str]:
 
 
 def _uses(pod: Pod, groups: Iterable[str], node: Node | None) -> Iterator[tuple[DeviceUseKey, DeviceUse]]:
-    part = _part(pod, node)
-    use = DeviceUse(GPU, ShareMethod.UNKNOWN) if part is None else DeviceUse(GPU, ShareMethod.FRACTION, part)
-    for group in groups:
-        yield DeviceUseKey(DeviceId(GPU, pod.node, group), pod.meta.uid), use
+    """None of a pod that asks for no fraction: anybody may write the name of a group."""
+    if pod.meta.annotations.keys() & {FRACTION, MEMORY}:
+        part = _part(pod, node)
+        for group in groups:
+            yield DeviceUseKey(DeviceId(GPU, pod.node, group), pod.meta.uid), _use(part)
+
+
+def _use(part: Fraction | None, dimension: str = "") -> DeviceUse:
+    if part is None:
+        return DeviceUse(GPU, ShareMethod.UNKNOWN, dimension=dimension)
+    return DeviceUse(GPU, ShareMethod.FRACTION, part, dimension)
 
 
 def _parts_of_split(pod: Pod, node: Node | None) -> Iterator[tuple[DeviceUseKey, DeviceUse]]:
-    """Containers are apart by semicolons, their GPUs by colons: ``uuid,type,MiB,cores``."""
+    """Containers are apart by semicolons, their GPUs by colons: ``uuid,type,MiB,cores``. Parts of one GPU add
+    up."""
     memory = {each.uuid: each.memory_mib for each in node.split_gpus} if node is not None else {}
     text = pod.meta.annotations.get(ALLOCATED, "") if memory else ""
-    parts = [part.split(",") for part in text[:_LONGEST_LIST].replace(";", ":").split(":") if part]
-    for number, (uuid, *_, mib, _cores) in enumerate(each for each in parts if len(each) == 4):
+    listed = [part.split(",") for part in text[:_LONGEST_LIST].replace(";", ":").split(":") if part]
+    used: dict[str, Fraction | None] = {}
+    for uuid, *_, mib, _cores in (each for each in listed if len(each) == 4):
         if uuid in memory:
-            used = _number(mib)
-            key = DeviceUseKey(DeviceId(GPU, pod.node, uuid), pod.meta.uid, str(number))
-            if used is None or not 0 < used <= memory[uuid]:
-                yield key, DeviceUse(GPU, ShareMethod.UNKNOWN)
-            else:
-                yield key, DeviceUse(GPU, ShareMethod.FRACTION, used / memory[uuid])
+            more, had = _number(mib), used.get(uuid, Fraction(0))
+            used[uuid] = None if more is None or had is None else had + more
+    for uuid, mib_used in used.items():
+        part = None if mib_used is None or not 0 < mib_used <= memory[uuid] else mib_used / memory[uuid]
+        yield DeviceUseKey(DeviceId(GPU, pod.node, uuid), pod.meta.uid), _use(part, _SPLIT_BY)
 
 
 def _part(pod: Pod, node: Node | None) -> Fraction | None:
-    """Of each of its GPUs; None where nothing says it."""
-    fraction = _number(pod.meta.annotations.get(FRACTION, ""))
-    if fraction is not None:
-        return fraction if 0 < fraction <= 1 else None
+    """Of each of its GPUs; None where nothing says it. KAI takes fractions below 1 only."""
+    if FRACTION in pod.meta.annotations:
+        fraction = _number(pod.meta.annotations[FRACTION])
+        return fraction if fraction is not None and 0 < fraction < 1 else None
     memory = _number(pod.meta.annotations.get(MEMORY, ""))
     whole = _number(node.labels.get(_MEMORY_LABEL, "")) if node is not None else None
     if memory is None or not whole or not 0 < memory <= whole:
@@ -116,10 +152,5 @@ def _part(pod: Pod, node: Node | None) -> Fraction | None:
 
 
 def _number(text: str) -> Fraction | None:
-    """A decimal number, without an exponent; such numbers are short."""
-    if not text or len(text) > _LONGEST or not set(text) <= set("0123456789."):
-        return None
-    try:
-        return Fraction(text)
-    except ValueError:
-        return None
+    """A decimal number as Go reads it, of few digits."""
+    return Fraction(text) if _NUMBER.fullmatch(text) else None

@@ -60,7 +60,7 @@ class GpuUnits:
     @cached_property
     def fractions(self) -> GpuFractions:
         """What pods hold of GPUs that a scheduler reserves for their fractions."""
-        return gpu_fractions(self._state, self._ended, self._history.fractions)
+        return gpu_fractions(self._state, self._ended, self._history.fractions, self._history.firsts)
 
     def uses(self, pod: Pod) -> DeviceUses:
         """The devices that it holds and others may hold at the same time."""

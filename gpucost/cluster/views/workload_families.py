@@ -24,6 +24,8 @@ from gpucost.cluster.objects.metadata import Conditions
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 """The annotation of a slice with the namespace and name of the one that it replaces."""
+PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
+"""The label of a parent (kueue, pkg/controller/constants)."""
 _REPLACED = "WorkloadSliceReplaced"
 _KUEUE = "kueue.x-k8s.io/"
 
@@ -34,11 +36,18 @@ def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
         return workloads
     found: dict[str, Workload] = {}
     names = {f"{each.meta.namespace}/{each.meta.name}": each for each in workloads.values()}
-    for each in workloads.values():
+    for each in sorted(workloads.values(), key=_made):
         if not (_has_parent(each, workloads) or _is_replaced(each)):
             joined = _joined(each, names)
-            found[joined.meta.uid] = joined
+            # Of two that say they replaced the same one, one does, and the other stands for itself.
+            found[each.meta.uid if joined.meta.uid in found else joined.meta.uid] = (
+                each if joined.meta.uid in found else joined
+            )
     return found
+
+
+def _made(workload: Workload) -> tuple[int, str]:
+    return workload.meta.created_ms, workload.meta.uid
 
 
 def is_variant(workload: Workload) -> bool:
@@ -51,13 +60,21 @@ def _has_parent(workload: Workload, workloads: Mapping[str, Workload]) -> bool:
     if not is_variant(workload) or workload.meta.owner is None:
         return False
     parent = workloads.get(workload.meta.owner.uid)
-    return parent is not None and parent.meta.namespace == workload.meta.namespace
+    return (
+        parent is not None
+        and parent.meta.namespace == workload.meta.namespace
+        and parent.meta.labels.get(PARENT) == "true"
+        and not is_variant(parent)
+        and (workload.finished_ms is not None or parent.finished_ms is None)
+    )
 
 
 def _before(workload: Workload, names: Mapping[str, Workload]) -> Workload | None:
-    """What it replaces, or replaced, in its own namespace."""
+    """What it replaces, or replaced: of the same job, in its own namespace."""
     found = names.get(workload.meta.annotations.get(REPLACES, ""))
-    return found if found is not None and found.meta.namespace == workload.meta.namespace else None
+    if found is None or found.meta.owner is None or found.meta.owner != workload.meta.owner:
+        return None
+    return found if found.meta.namespace == workload.meta.namespace else None
 
 
 def _is_replaced(workload: Workload) -> bool:
@@ -71,6 +88,8 @@ def _joined(workload: Workload, names: Mapping[str, Workload]) -> Workload:
         return workload
     if not workload.has_quota and before.has_quota:
         return _more(workload, before)
+    if not (workload.has_quota or workload.finished_ms is not None):
+        return workload  # it waits anew: what it replaced once is no place in the queue
     chain = (workload, *_replaced_before(workload, names))
     first = chain[-1].meta
     meta = replace(workload.meta, uid=first.uid, name=first.name, created_ms=first.created_ms)

@@ -86,6 +86,8 @@ _ANNOTATIONS = frozenset({SPLIT_GPUS})
 _GPU = "nvidia.com/gpu"
 _MOST_GPUS = 64
 _DRAIN = ("Drained", "DrainInProgress")
+MOST_DEVICES = 32
+"""As resource/v1 limits the results of an allocation (AllocationResultsMaxSize)."""
 _POD_GROUPS = ("scheduling.k8s.io", "podgroups")
 
 
@@ -213,7 +215,11 @@ def _request(request: ObjectPart) -> DeviceRequest:
     exactly = _exactly(request)
     if "firstAvailable" in request or exactly.text("allocationMode") not in ("", "ExactCount"):
         return DeviceRequest(exactly.text("deviceClassName"), None)
-    return DeviceRequest(exactly.text("deviceClassName"), exactly.count("count", 1))
+    count = exactly.count("count", 1)
+    if count > MOST_DEVICES:
+        exactly.flaw("count", count, f"at most {MOST_DEVICES}, as many devices as a claim can be given")
+        return DeviceRequest(exactly.text("deviceClassName"), None)
+    return DeviceRequest(exactly.text("deviceClassName"), count)
 
 
 def _device_id(result: ObjectPart) -> DeviceId:

@@ -30,10 +30,13 @@ from gpucost.cluster.objects.pods import (
     PodPhase,
     PodWaitReason,
 )
+from gpucost.domain.errors import ErrorRemark
 from gpucost.domain.time import SECOND_MS
 from gpucost.kube.parse.fields import ObjectPart, conditions, meta
 from gpucost.kube.parse.templates import pod_template
 
+MOST_CLAIMS = 64
+"""Of one pod, more than any has use for: each may become a series."""
 POD_ANNOTATIONS = frozenset(
     {
         "batch.kubernetes.io/job-completion-index",
@@ -355,7 +358,10 @@ def _claims(spec: ObjectPart, status: ObjectPart) -> tuple[str, ...]:
         each.text("name"): each.text("resourceClaimName") for each in status.parts("resourceClaimStatuses")
     }
     names = (each.text("resourceClaimName") or made.get(each.text("name"), "") for each in wanted)
-    return tuple(name for name in names if name)
+    found = tuple(dict.fromkeys(name for name in names if name))
+    if len(found) > MOST_CLAIMS:
+        spec.flaw("resourceClaims", ErrorRemark(f"{len(found):,} claims"), f"at most {MOST_CLAIMS}")
+    return found[:MOST_CLAIMS]
 
 
 def _backing_claim(status: ObjectPart) -> str:

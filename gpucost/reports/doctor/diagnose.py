@@ -23,6 +23,7 @@ from gpucost.contract.probe import (
     SeriesPresence,
     ServerProbe,
 )
+from gpucost.domain.gpu import ShareMethod
 from gpucost.domain.text import counted
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, iso
 from gpucost.reports.base.display import month_name, span_of_days
@@ -199,7 +200,7 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
             named = ", ".join(f"{n:,} {name.partition('.')[0]}" for name, n in there)
             yield DiagnosisFact(what, f"{named}; {read}")
     if found.parts:
-        parts = ", ".join(f"{n:,} by {method}" for method, n in sorted(found.parts.items()))
+        parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")
     yield DiagnosisFact("rules last checked", f"{RULES_CHECKED}: {', '.join(RULES_OF)}")
 

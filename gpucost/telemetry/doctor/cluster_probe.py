@@ -33,13 +33,14 @@ from gpucost.contract.probe import (
     ScrapeJob,
     SeriesPresence,
     ServerProbe,
+    SharingSeries,
     TrialReading,
     UnansweredQuery,
     UnbelievedJob,
 )
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.time import DAY_MS, Month, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.telemetry.doctor import gpus, scrapes, state
 from gpucost.telemetry.doctor.probe_reader import (
     KUBE,
@@ -267,7 +268,6 @@ class _Facts:
         self.rows = rows or {}
         unclear = gpus.unclear_units(self.asker, self.counts.values(), self.at_ms)
         self._read_targets()
-        shared = read_sharing(self.asker, self.counts, self.at_ms) or {}
         no_pods, no_nodes = PodSeries(names=frozenset()), NodeSeries(names=frozenset())
         return tuple(
             ClusterProbe(
@@ -286,7 +286,7 @@ class _Facts:
                 unbelieved=self.asker.unbelieved.get(name, ()),
                 strangers=self._strangers(name),
                 trial=self._trial(name),
-                sharing=shared.get(name),
+                sharing=self._sharing(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
@@ -300,6 +300,11 @@ class _Facts:
             what = f"what a report says of the last minutes of {cluster}"
             self.asker.unread.append(UnansweredQuery(what, str(error)[:LONGEST]))
             return None
+
+    def _sharing(self, cluster: str) -> SharingSeries | None:
+        if not self.counts.get(cluster, {}).get(OWN_STATE):
+            return None
+        return read_sharing(self.asker, cluster, Window(self.at_ms - HOUR_MS, self.at_ms))
 
     def _strangers(self, cluster: str) -> tuple[ForeignJob, ...]:
         """Jobs that exported series in the last day and that no report believes."""

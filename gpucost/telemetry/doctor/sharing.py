@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gpucost.contract.metrics import POD_CLAIM_SHARE
-from gpucost.contract.probe import OWN_STATE, SharingSeries
+from gpucost.contract.probe import SharingSeries
 from gpucost.contract.queue_metrics import COLLECTION_OBJECTS
-from gpucost.telemetry.doctor.probe_reader import ProbeReader, grouped
+from gpucost.domain.time import Window
+from gpucost.telemetry.doctor.probe_reader import ProbeReader
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
 from gpucost.telemetry.prometheus.promql import PromQL, by
-from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_count
+from gpucost.telemetry.prometheus.query_response import whole_count
 
 
-def read_sharing(
-    asker: ProbeReader, counts: Mapping[str, Mapping[str, int]], at_ms: int
-) -> dict[str, SharingSeries] | None:
-    """By cluster with a collector. None where it cannot be read."""
-    if not any(series.get(OWN_STATE) for series in counts.values()):
-        return {}
-    label = asker.settings.cluster_label
-    objects = _numbers(
-        asker, by("max", (label, "collection"), asker.given(COLLECTION_OBJECTS.name)), "collection", at_ms
-    )
-    parts = _numbers(
-        asker, by("count", (label, "method"), asker.given(POD_CLAIM_SHARE.name)), "method", at_ms
-    )
-    if objects is None or parts is None:
-        return None
-    return {
-        cluster: SharingSeries(objects.get(cluster, {}), parts.get(cluster, {}))
-        for cluster, series in counts.items()
-        if series.get(OWN_STATE)
-    }
+def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSeries | None:
+    """As of the end of ``window``, of the collector that is believed. None where it cannot be read."""
+
+    def ask() -> SharingSeries:
+        reader = asker.reader(cluster, window)
+        objects = by("max", ("collection",), reader.select(COLLECTION_OBJECTS.name))
+        parts = by("count", ("method",), reader.select(POD_CLAIM_SHARE.name))
+        return SharingSeries(
+            _numbers(reader, objects, "collection", window), _numbers(reader, parts, "method", window)
+        )
+
+    return asker.tried("what the collector knows of claims and workloads", ask)
 
 
-def _numbers(
-    asker: ProbeReader, expression: PromQL, label: str, at_ms: int
-) -> dict[str, dict[str, int]] | None:
-    found = asker.vector("what the collector knows of claims and workloads", expression, at_ms)
-    if found is None:
-        return None
-    return {cluster: _by(label, rows) for cluster, rows in grouped(asker, found).items()}
-
-
-def _by(label: str, rows: list[ResultSeries]) -> dict[str, int]:
-    return {row["metric"].get(label, ""): whole_count(float(row["value"][1])) for row in rows}
+def _numbers(reader: ClusterReader, expression: PromQL, label: str, window: Window) -> dict[str, int]:
+    found = reader.vector(expression, window.end_ms)
+    return dict(zip(column(found, label), map(whole_count, numbers(found)), strict=True))
