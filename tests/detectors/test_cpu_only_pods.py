@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpucost.cluster.objects.nodes import Taint
+from gpucost.cluster.views.gpu_fractions import GROUP, RESERVATIONS
 from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
@@ -27,6 +28,15 @@ def test_as_many_gpus_as_lack_their_share_of_the_cores() -> None:
 
 def test_a_daemon_set_belongs_there() -> None:
     assert found(crowded(16, owner="DaemonSet")).drafts == ()
+
+
+def test_the_owner_of_a_fraction_and_its_reservation_have_a_gpu() -> None:
+    labels = {GROUP: "g"}
+    reserves = build.pod("r", 1, namespace=RESERVATIONS, labels={"app": RESERVATIONS, **labels}, node="n1")
+    asks, half = build.template(cpu=16_000), {"gpu-fraction": "0.5"}
+    owns = build.pod("owner", node="n1", asks=asks, labels=labels, annotations=half, created_ms=at(0))
+    assert found(crowded(0, more=(reserves, owns))).drafts == ()
+    assert found(crowded(0, more=(owns,))).drafts != ()
 
 
 def test_without_a_free_gpu_nobody_is_in_the_way() -> None:

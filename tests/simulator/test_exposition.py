@@ -12,7 +12,14 @@ from gpucost.attribution.attribute import attribute
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.gpu_metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_UP, POD_COUNTED_SINCE
 from gpucost.contract.metric_spec import EOF
-from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_METRICS, SIGNAL_METRICS, STATE_UP
+from gpucost.contract.metrics import (
+    METRICS,
+    NODE_METRICS,
+    POD_CLAIM_SHARE,
+    POD_METRICS,
+    SIGNAL_METRICS,
+    STATE_UP,
+)
 from gpucost.contract.queue_metrics import (
     CLUSTER_QUEUE_BORROWING_LIMIT,
     CLUSTER_QUEUE_INFO,
@@ -71,6 +78,7 @@ def test_all_metrics_of_the_contract_are_written_once_each_and_end_with_eof(
     assert pieces[-1] == EOF
     types = [line.split()[2] for piece in pieces for line in piece.splitlines() if line.startswith("# TYPE")]
     simulated = {STATE_UP, *POD_METRICS, *NODE_METRICS, POD_COUNTED_SINCE, *SIGNAL_METRICS.values()}
+    simulated -= {POD_CLAIM_SHARE}  # no GPU of the simulated cluster is shared through claims
     simulated |= {GPU_UP, GPU_MEMORY_USED, GPU_MEMORY_TOTAL}
     simulated |= {
         CLUSTER_QUEUE_INFO,

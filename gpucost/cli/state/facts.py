@@ -147,7 +147,7 @@ def facts(
         name not in unread and name not in forbidden for name in (NODES, PODS, WORKLOADS)
     )
     gpu_nodes = sum(bool(advertised[node.meta.name] or node.expected) for node in state.nodes.values())
-    gpu_pods = sum(bool(overview.units.of(pod)) for pod in state.pods.values() if pod.is_bound)
+    gpu_pods = sum(bool(overview.units.held(pod)) for pod in state.pods.values() if pod.is_bound)
     return StateFacts(
         state.at_ms,
         is_dated,

@@ -107,7 +107,7 @@ def _amd_labels(labels: Labels, product: str, flaw: FlawReport) -> GpuLabels:
     """Of AMD's node labeller. Where all GPUs of a node are cut alike, their partitions may be called
     ``amd.com/gpu`` as whole GPUs are."""
     product = product or _AMD_DEVICES.get(labels.get(AMD_DEVICE, "").lower(), "")
-    style = next((labels[key] for key in AMD_PARTITIONS if labels.get(key)), "")
+    style = next((labels[key].lower() for key in AMD_PARTITIONS if labels.get(key)), "")
     if not style:
         return GpuLabels(product)
     try:

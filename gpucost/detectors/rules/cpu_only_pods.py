@@ -106,7 +106,8 @@ def _blocked(
     """What the free GPUs lack of their share of the host: its allocatable CPU and memory, less the requests
     of DaemonSets, divided by its GPUs."""
     pods = overview.state.pods_by_node.get(node.meta.name, [])
-    without = [pod for pod in pods if not overview.units.of(pod)]
+    units = overview.units
+    without = [pod for pod in pods if not (units.of(pod) or units.held(pod))]
     own = [pod for pod in without if _is_of_node(pod)]
     others = [pod for pod in without if not _is_of_node(pod)]
     if not others:

@@ -94,7 +94,7 @@ def test_a_node_that_is_drained_takes_no_pods(conditions: dict[str, str], drain:
     [
         ({"amd.com/gpu.device-id": "74b5"}, "MI300X", {}, []),
         (
-            {"amd.com/gpu.device-id": "75A3", "amd.com/gpu.compute-memory-partition": "cpx_nps2"},
+            {"amd.com/gpu.device-id": "75A3", "amd.com/gpu.compute-memory-partition": "CPX_NPS2"},
             "MI355X",
             {"amd.com/gpu": 8},
             [],
