@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import MINUTE_MS
-from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScript, billed
+from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScript
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
@@ -57,12 +56,6 @@ def script() -> ClusterScript:
     made.at(60, pod("blue", "w0", "whole", GPU, 2, 60))
     made.at(120, pod("red", "s1", "single", GPU, 8, 120))
     return made
-
-
-@pytest.fixture(scope="module")
-def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
-    with billed(script(), tmp_path_factory.mktemp("amd")) as found:
-        yield found
 
 
 def test_the_objects_are_valid() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +15,6 @@ from tests.end_to_end.fixture_cluster import (
     USD_PER_HOUR,
     BilledCluster,
     ClusterScript,
-    billed,
     rounded,
 )
 from tests.support.cluster import shapes
@@ -110,12 +108,6 @@ def script() -> ClusterScript:
     made.at(0, pod("blue", "small", 0, 1, annotations={allocated: small}, node_name="hami"))
     made.at(120, pod("red", "large", 120, 2, annotations={allocated: large}, node_name="hami"))
     return made
-
-
-@pytest.fixture(scope="module")
-def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
-    with billed(script(), tmp_path_factory.mktemp("fractions")) as found:
-        yield found
 
 
 def test_the_objects_are_valid() -> None:

@@ -5,7 +5,6 @@ Every GPU costs 2.50 USD an hour. Of each cluster the arithmetic stands beside i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +25,6 @@ from tests.end_to_end.fixture_cluster import (
     USD_PER_HOUR,
     BilledCluster,
     ClusterScript,
-    billed,
     rounded,
 )
 from tests.support.cluster import shapes
@@ -197,12 +195,6 @@ def script() -> ClusterScript:
     broken["spec"]["devices"][0]["taints"] = [{"key": f"{DRIVER}/xid", "value": "79", "effect": "NoExecute"}]
     made.at(120, broken)
     return made
-
-
-@pytest.fixture(scope="module")
-def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
-    with billed(script(), tmp_path_factory.mktemp("shared")) as found:
-        yield found
 
 
 def test_the_objects_are_valid() -> None:

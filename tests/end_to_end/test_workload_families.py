@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
-from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScript, billed, scrapes
+from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScript, scrapes
 from tests.support import crds
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue
@@ -103,12 +102,6 @@ def pod(name: str, minute: int) -> dict[str, Any]:
     found["status"]["phase"] = "Running"
     shapes.set_condition(found, "PodScheduled", True, "", at_ms)
     return found
-
-
-@pytest.fixture(scope="module")
-def bill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BilledCluster]:
-    with billed(script(), tmp_path_factory.mktemp("families")) as found:
-        yield found
 
 
 def waited(bill: BilledCluster, job: str) -> list[tuple[Fraction, Fraction, int]]:
