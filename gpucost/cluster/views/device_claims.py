@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 from types import MappingProxyType
@@ -301,9 +302,19 @@ class _Users:
     def of_groups(self, claim: ResourceClaim) -> Iterator[str]:
         """Pods of the PodGroups that it is reserved for, of those that name it (KEP-5729)."""
         names = {group.meta.name for uid in claim.groups if (group := self._state.pod_groups.get(uid))}
-        for pod in (*self._over.values(), *self._state.pods.values()) if names else ():
-            if pod.group in names and claim.meta.name in pod.claims:
-                yield pod.meta.uid
+        for name in sorted(names):
+            for pod in self._by_group.get((claim.meta.namespace, name), ()):
+                if claim.meta.name in pod.claims:
+                    yield pod.meta.uid
+
+    @cached_property
+    def _by_group(self) -> Mapping[tuple[str, str], Sequence[Pod]]:
+        """Pods by namespace and name of their group: thousands of claims may be reserved for groups."""
+        found: dict[tuple[str, str], list[Pod]] = {}
+        for pod in (*self._over.values(), *self._state.pods.values()):
+            if pod.group:
+                found.setdefault((pod.meta.namespace, pod.group), []).append(pod)
+        return found
 
     def add_named(self, pod: Pod, is_news: bool) -> None:
         """Claims that a pod names and that were never seen reserved for it."""
