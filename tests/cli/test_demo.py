@@ -240,6 +240,7 @@ def eventually(url: str) -> dict[str, dict[str, int]]:
     raise AssertionError(f"{url} never answered")
 
 
+@pytest.mark.slow
 @pytest.mark.fault(23)
 def test_serve_ends_on_sigterm_though_the_source_hangs(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

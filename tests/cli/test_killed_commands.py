@@ -21,6 +21,7 @@ def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.fault(39, 44, 45)
 def test_a_killed_command_is_simply_run_again(databases: Databases) -> None:
     for operation in operations(databases):

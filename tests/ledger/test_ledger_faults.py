@@ -209,6 +209,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
 both_ways = pytest.mark.parametrize("way", ["window", "batch"])
 
 
+@pytest.mark.slow
 @both_ways
 @pytest.mark.fault(39)
 def test_processes_that_write_the_same_windows_leave_one_ledger(

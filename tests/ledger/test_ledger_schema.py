@@ -168,6 +168,7 @@ def test_a_new_sqlite_file_that_another_process_holds_is_waited_for(tmp_path: Pa
     other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(45)
 def test_two_processes_may_migrate_a_new_ledger_at_once(empty_url: str, connection: Connection) -> None:
     """As two replicas that start together: one migrates, the other finds it done."""

@@ -80,6 +80,7 @@ def test_what_is_wrong_is_not_taken_and_what_is_right_is(tmp_path: Path) -> None
         assert ledger.verify() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(68)
 def test_reloads_in_the_middle_of_a_day_double_nothing_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ def written(found: Served) -> int:
         return 0
 
 
+@pytest.mark.slow
 @pytest.mark.fault(69)
 def test_sigterm_in_the_middle_of_a_window_and_of_messages(tmp_path: Path) -> None:
     """One message is taken slowly, one never: the first is sent once, the second stays for the next start."""

@@ -59,6 +59,7 @@ def words_of(found: Served, config: Path) -> list[list[str]]:
     return [[*given, "ingest", *SPAN], *reports]
 
 
+@pytest.mark.slow
 @pytest.mark.fault(71)
 def test_read_only_root_no_network_and_another_locale_and_zone_give_the_same_bytes(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")

@@ -52,6 +52,7 @@ def reports(url: str, recording: Path, backwards: bool) -> dict[ReportFormat, st
     return {format_: render_month(answer.report, format_) for format_ in ReportFormat}
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.fault(43)
 def test_sqlite_and_postgresql_give_the_same_bytes(

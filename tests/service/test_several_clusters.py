@@ -112,6 +112,7 @@ def differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[st
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.fault(39)
 def test_two_services_that_write_at_once_give_the_bills_of_two_ledgers(

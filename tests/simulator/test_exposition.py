@@ -145,6 +145,7 @@ def _totals(frames: object, window: Window) -> pd.DataFrame:
     return found.flat().groupby(["team", "bucket", "node"])[["board_ms", "nano"]].sum()
 
 
+@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.prometheus
 @pytest.mark.parametrize("days", [4.5, 14.5], ids=["a lost board", "a changed label"])

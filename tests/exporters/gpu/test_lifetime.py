@@ -82,6 +82,7 @@ def test_a_signal_ends_both_processes(node: CommandNode, number: signal.Signals)
     eventually(lambda: not is_alive(child))
 
 
+@pytest.mark.slow
 def test_a_signal_ends_both_processes_while_the_driver_hangs(node: CommandNode) -> None:
     node.set(driver_timeout="1s")
     with node.start() as running:
@@ -94,6 +95,7 @@ def test_a_signal_ends_both_processes_while_the_driver_hangs(node: CommandNode) 
     eventually(lambda: not any(map(is_alive, seen)))
 
 
+@pytest.mark.slow
 def test_the_driver_process_ends_with_a_killed_exporter(node: CommandNode) -> None:
     with node.start() as running:
         [child] = running.children()
@@ -128,6 +130,7 @@ def _parsed(text: str) -> Iterator[tuple[str, float]]:
             yield series, float(value)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(6)
 @pytest.mark.trap(13, 27)
 def test_counters_go_on_after_a_kill(node: CommandNode) -> None:
@@ -165,6 +168,7 @@ def test_without_a_state_folder_counters_begin_at_0_and_the_exporter_says_so(nod
         assert held_s <= time.monotonic() - began_s, "no more than it has run"
 
 
+@pytest.mark.slow
 @pytest.mark.fault(5)
 def test_a_second_exporter_waits_until_the_first_has_ended(node: CommandNode) -> None:
     with node.start() as first, node.run() as second:

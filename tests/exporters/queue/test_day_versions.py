@@ -10,6 +10,7 @@ from tests.support.cluster.kueue_actor import serve_v1beta1_only
 WORKLOADS = "workloads.kueue.x-k8s.io"
 
 
+@pytest.mark.slow
 @pytest.mark.fault(19)
 def test_both_versions_of_kueue_give_the_same_state() -> None:
     newer = the_day()
