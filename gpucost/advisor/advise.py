@@ -30,7 +30,7 @@ from dataclasses import replace
 from gpucost.advisor.estimate.placement_layer import NOT_READ, placement_answer, started
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
-from gpucost.advisor.kueue.answer import kueue_answer, rules_named
+from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
 from gpucost.advisor.model.answers import (
     Advice,
     LayerResult,
@@ -152,7 +152,8 @@ def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResu
     if not unread:
         return None
     says = f"{' and '.join(unread)} of Kueue could not be read: who has the quota is not known"
-    return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, NOT_READ, says)
+    drift = rules_drift(known.overview)
+    return LayerResult(SchedulingDecision.UNKNOWN, SchedulingLayer.QUOTA, NOT_READ, says, drift=drift)
 
 
 def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:

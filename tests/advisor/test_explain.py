@@ -240,6 +240,9 @@ def test_a_deactivated_workload_does_not_wait(cluster: Make) -> None:
     before = cluster([*queues(), job, workload])
     found = before.explain("job/train")
     assert found["advice"] is None
+    assert found["rules"].startswith("Kueue 0.19.2 (which version runs is not known)")
+    assert found["drift"][0].startswith("which version of Kueue runs is not known")
+    assert "differs     which version of Kueue runs is not known" in before.screen("job/train")
     assert "deactivated (DeactivatedDueToRequeuingLimitExceeded)" in found["says"]
     assert found["since_ms"] == NOW - HOUR
     (fix,) = found["actions"]

@@ -345,6 +345,14 @@ def test_the_rules_are_named_and_what_differs() -> None:
     assert "v0.18.0" in older.drift[0]
 
 
+@pytest.mark.parametrize("where", ["nowhere", "stopped"])
+def test_what_differs_stands_in_refusals_too(where: str) -> None:
+    kueue = KueueConfig("v0.18.0", is_read=True)
+    refused = _of(queue("stopped", 8, stop_policy="Hold"), workload("new", where), kueue=kueue)
+    assert refused.decision is not NOW
+    assert "v0.18.0" in refused.drift[0]
+
+
 def test_where_the_search_begins_and_usage_of_local_queues_are_assumed() -> None:
     fair = queue("a", 8, admission_mode="UsageBasedAdmissionFairSharing")
     said = _of(fair, workload("new", "a")).assumptions

@@ -102,7 +102,7 @@ def response_of(answered: httpx2.Response) -> dict[str, Any]:
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: dict[str, Any] = found["response"]
     assert response["allowed"] is True
-    assert set(response) <= {"uid", "allowed", "warnings"}
+    assert set(response) <= {"uid", "allowed", "warnings", "auditAnnotations"}
     return response
 
 
@@ -110,6 +110,7 @@ def test_a_job_gets_its_advice(world: World) -> None:
     found = response_of(world.post(body()))
     assert found["uid"] == "0d4a-uid"
     first, second = found["warnings"]
+    assert found["auditAnnotations"] == {"rules": "kueue 0.19.2"}
     assert first.startswith("gpucost: waits: queue ml-queue has 8 of 64 GPUs left")
     assert second == "gpucost: would run now with one change: asks 4 GPUs: runs now"
     assert world.advising.status.reviews() == {"advised": 1}
@@ -140,7 +141,7 @@ def test_what_others_run_is_not_named(world: World) -> None:
 
 
 def test_a_job_without_gpus_gets_none(world: World) -> None:
-    assert "warnings" not in response_of(world.post(body(job(gpus=0))))
+    assert set(response_of(world.post(body(job(gpus=0))))) == {"uid", "allowed"}
     assert world.advising.status.reviews() == {"no_gpus": 1}
     assert world.engine.asked == []
 

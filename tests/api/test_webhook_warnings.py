@@ -139,6 +139,14 @@ def test_whose_change_it_is_and_what_to_mind_is_said() -> None:
     assert said == "gpucost: would run now with one change by an administrator: 8 more GPUs of quota"
 
 
+def test_the_rules_come_last_where_the_cluster_may_decide_otherwise() -> None:
+    found = advice(AdviceSubject("Job", "ml", "train"))
+    rules = "Kueue 0.19.2 (v0.18.1 runs), classical preemption"
+    other = replace(found, rules=rules, drift=("Kueue v0.18.1 runs, an older minor version",))
+    assert warnings_of(other) == [*warnings_of(found), f"gpucost: by the rules of {rules}"]
+    assert warnings_of(replace(other, rules="")) == warnings_of(found)
+
+
 def test_partial_admission_is_said() -> None:
     found = replace(
         advice(AdviceSubject("Job", "ml", "train")), decision=SchedulingDecision.NOW, suggestions=()

@@ -179,3 +179,14 @@ def test_when_it_runs_or_leaves() -> None:
     assert (runs.key, runs.stage) == (sure(noticed()).key, NoticeStage.RESOLVED)
     assert runs.message.summary == "It runs, after 2 h."
     assert over(started_ms=None, **given).message.summary == "It left after 5 h without a start."
+
+
+def test_the_rules_and_where_the_cluster_may_decide_otherwise_are_named() -> None:
+    """In the footer always, with their differences where there are any."""
+    assert sure(noticed()).message.footer == "gpucost advisor, Kueue 0.19.2"
+    rules, differs = "Kueue 0.19.2 (v0.18.1 runs), classical preemption", "Kueue v0.18.1 runs, …"
+    other = sure(noticed(replace(ADVICE, rules=rules, drift=(differs,)))).message
+    assert other.footer == f"gpucost advisor, {rules}"
+    last = other.sections[-1]
+    assert (last.title, last.items) == (f"By the rules of {rules}", (differs,))
+    assert len(other.sections) == len(sure(noticed()).message.sections) + 1

@@ -18,7 +18,7 @@ from gpucost.advisor.explanation.layer_steps import (
     quota_step,
     running_step,
 )
-from gpucost.advisor.kueue.answer import rules_named
+from gpucost.advisor.kueue.answer import rules_drift, rules_named
 from gpucost.advisor.model.answers import (
     Advice,
     AdviceEvidence,
@@ -271,6 +271,7 @@ def explain(kind: str, namespace: str, name: str, known: AdvisorContext) -> Expl
         actions(found, known, advice) if advice is not None else activations(found, known),
         advice,
         advice.rules if advice is not None else rules_named(known.overview),
+        drift=advice.drift if advice is not None else rules_drift(known.overview),
     )
 
 

@@ -66,20 +66,21 @@ def rules_named(overview: ClusterOverview) -> str:
     return named(overview.state.schedulers.kueue)
 
 
+def rules_drift(overview: ClusterOverview) -> tuple[str, ...]:
+    """Where the cluster's Kueue may decide otherwise, for an answer."""
+    return drift(overview.state.schedulers.kueue)
+
+
 def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence[Workload]) -> LayerResult:
     """Of workloads that one job has or would have, all of the same queue; quota only, no nodes."""
     last = workloads[-1]
-    refused = _no_queue(view, last) or _no_service(view, last)
+    refused = _no_queue(view, last) or _no_service(view, last) or _too_deep(view, last)
     if refused is not None:
-        return refused
-    too_deep = _too_deep(view, last)
-    if too_deep is not None:
-        return too_deep
+        return replace(refused, drift=rules_drift(overview))
     asks = [standing(view.snapshot, each) for each in workloads[:MOST_BESIDE]]
     queue = view.snapshot.queues[asks[-1].queue]
     outlook = view.outlook(asks[-1], asks[:-1])
     found = _of_all(len(workloads), _either(view, queue, asks, outlook))
-    config = overview.state.schedulers.kueue
     if len(workloads) > len(asks):
         found = _of_more(found, len(asks), len(workloads))
     return replace(
@@ -90,7 +91,7 @@ def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence
         others=outlook.others,
         leaving=outlook.leaving,
         assumptions=(*found.assumptions, *_assumed(queue, len(workloads))),
-        drift=drift(config),
+        drift=rules_drift(overview),
     )
 
 

@@ -1,60 +1,91 @@
 """Which of Kueue's rules an answer follows, and where the cluster's own may differ.
 
-Gates and their defaults: kueue v0.19.2, pkg/features/kube_features.go.
+Gates and their defaults: kueue v0.19.2, pkg/features/kube_features.go. What an older release decides
+otherwise is looked up (``rule_changes``); what a newer one does is not known, and not guessed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpucost.advisor.kueue.rule_changes import (
+    CHANGES,
+    OLDEST,
+    KueueRelease,
+    Since,
+    holds,
+    release_of,
+)
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 
 RULES = (0, 19, 2)
 """The version of Kueue whose rules are followed."""
 
 _NAME = ".".join(map(str, RULES))
-_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(.*)", re.DOTALL)
+_HOW_TO_TELL = "gpucost advisor record and verify tell whether they still hold"
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGateRule:
     """A feature gate that decisions depend on. ``is_on`` is its default in the rules that are followed, which
-    hold as if it had that value. With ``fair_sharing`` it counts only there, with ``classical`` not there."""
+    hold as if it had that value. With ``fair_sharing`` it counts only there, with ``classical`` not there.
+    One that is on by default decides so ``since`` these releases, and in ``also`` before."""
 
     is_on: bool
     decides: str
     fair_sharing: bool = False
     classical: bool = False
+    since: Since = ()
+    also: tuple[KueueRelease, ...] = ()
+
+    def counts_for(self, config: KueueConfig) -> bool:
+        """Whether it decides anything with the kind of preemption that is configured."""
+        return not (
+            (self.fair_sharing and not config.fair_sharing) or (self.classical and config.fair_sharing)
+        )
 
 
 GATES = {
     "AllAlpha": FeatureGateRule(False, "every alpha feature"),
     "AllBeta": FeatureGateRule(True, "every beta feature"),  # those off by default change reasons only
     "AdmissionFairSharing": FeatureGateRule(
-        True, "whose workload is first in a queue with admission fair sharing"
+        True, "whose workload is first in a queue with admission fair sharing", since=((0, 15, 0),)
     ),
-    "AdmissionGatedBy": FeatureGateRule(True, "whether annotations hold a workload back"),
+    "AdmissionGatedBy": FeatureGateRule(
+        True, "whether annotations hold a workload back", since=((0, 19, 0),)
+    ),
     "ConcurrentAdmission": FeatureGateRule(False, "whether several flavors are tried at once"),
     "ConfigurablePreemptions": FeatureGateRule(False, "who may be preempted"),
     "DynamicQuotaOrchestration": FeatureGateRule(False, "how much quota there is"),
     "FairSharingPreemptWithinNominal": FeatureGateRule(
-        True, "whether a queue within its nominal quota preempts whatever the shares", fair_sharing=True
+        True,
+        "whether a queue within its nominal quota preempts whatever the shares",
+        fair_sharing=True,
+        since=((0, 15, 6), (0, 16, 3), (0, 17, 0)),
     ),
     "FairSharingPrioritizeNonBorrowing": FeatureGateRule(
-        True, "whether who does not borrow goes before shares", fair_sharing=True
+        True,
+        "whether who does not borrow goes before shares",
+        fair_sharing=True,
+        since=((0, 15, 5), (0, 16, 2), (0, 17, 0)),
     ),
     "FairSharingReevaluatePreemptionCandidates": FeatureGateRule(
         False, "which victims are looked at again", fair_sharing=True
     ),
     "FlavorFungibility": FeatureGateRule(True, "which flavor is taken"),
     "FlavorFungibilityImplicitPreferenceDefault": FeatureGateRule(False, "which flavor is preferred"),
-    "FlavorFungibilityPreserveScanProgress": FeatureGateRule(True, "at which flavor the next cycle begins"),
+    "FlavorFungibilityPreserveScanProgress": FeatureGateRule(
+        True, "at which flavor the next cycle begins", since=((0, 18, 5), (0, 19, 1))
+    ),
     "HierarchicalCohorts": FeatureGateRule(True, "whether cohorts have parents"),
-    "KueueDRAIntegration": FeatureGateRule(True, "whether devices of resource claims count as quota"),
+    "KueueDRAIntegration": FeatureGateRule(
+        True, "whether devices of resource claims count as quota", since=((0, 18, 0),)
+    ),
     "LendingLimit": FeatureGateRule(True, "whether lending limits hold"),
-    "LocalQueueDefaulting": FeatureGateRule(True, "which queue a job without a queue name gets"),
+    "LocalQueueDefaulting": FeatureGateRule(
+        True, "which queue a job without a queue name gets", since=((0, 12, 0),)
+    ),
     "PartialAdmission": FeatureGateRule(True, "whether fewer pods are admitted than asked for"),
     "PreemptionProtection": FeatureGateRule(False, "whether young workloads can be preempted"),
     "PrioritizePreemptorWorkloads": FeatureGateRule(False, "who goes first after a preemption"),
@@ -63,7 +94,7 @@ GATES = {
         True, "whether priority orders the workloads of a cohort", classical=True
     ),
     "QuotaCheckStrategy": FeatureGateRule(
-        True, "whether resources that a queue does not declare are ignored"
+        True, "whether resources that a queue does not declare are ignored", since=((0, 19, 0),)
     ),
     "ReclaimablePods": FeatureGateRule(True, "whether pods that are done give their quota back"),
     "RecomputeAssignmentUponPreemptionTargetsOverlap": FeatureGateRule(
@@ -72,14 +103,25 @@ GATES = {
     "SchedulerTimestampPreemptionBuffer": FeatureGateRule(
         False, "whether workloads of nearly the same age preempt"
     ),
-    "SchedulingEquivalenceHashing": FeatureGateRule(True, "which workloads are parked together"),
+    "SchedulingEquivalenceHashing": FeatureGateRule(
+        True, "which workloads are parked together", since=((0, 18, 0),), also=((0, 15, 6), (0, 16, 3))
+    ),
     "TASBalancedPlacement": FeatureGateRule(False, "where topology-aware pods are placed"),
-    "TASHandleOverlappingFlavors": FeatureGateRule(True, "what counts as free where flavors share nodes"),
-    "TASMultiLayerTopology": FeatureGateRule(True, "how many levels a topology request may name"),
+    "TASHandleOverlappingFlavors": FeatureGateRule(
+        True, "what counts as free where flavors share nodes", since=((0, 18, 0),)
+    ),
+    "TASMultiLayerTopology": FeatureGateRule(
+        True, "how many levels a topology request may name", since=((0, 19, 0),)
+    ),
     "TASProfileLeastFreeCapacity": FeatureGateRule(False, "where topology-aware pods are placed"),
-    "TASProfileMixed": FeatureGateRule(True, "where topology-aware pods are placed"),
+    "TASProfileMixed": FeatureGateRule(True, "where topology-aware pods are placed", since=((0, 15, 0),)),
     "TASRespectNodeAffinityPreferred": FeatureGateRule(False, "which nodes topology-aware pods prefer"),
-    "TopologyAwareScheduling": FeatureGateRule(True, "whether Kueue looks at nodes at all"),
+    "TopologyAwareScheduling": FeatureGateRule(
+        True, "whether Kueue looks at nodes at all", since=((0, 14, 0),)
+    ),
+    "VectorizedResourceRequests": FeatureGateRule(
+        True, "in which order resources are tried", since=((0, 17, 8), (0, 18, 4), (0, 19, 0))
+    ),
     "WorkloadPriorityClassDefaulting": FeatureGateRule(
         False, "the priority of jobs without a priority class"
     ),
@@ -88,10 +130,17 @@ GATES = {
 
 
 def named(config: KueueConfig) -> str:
-    """The rules that an answer follows, as a person reads it: version, and the kind of preemption."""
-    if not config.fair_sharing:
-        return f"Kueue {_NAME}, classical preemption"
-    return f"Kueue {_NAME}, fair sharing ({', '.join(config.strategies)})"
+    """The rules that an answer follows, as a person reads it: version, the kind of preemption, and what the
+    cluster runs where that is another version, or not known."""
+    kind = f"fair sharing ({', '.join(config.strategies)})" if config.fair_sharing else "classical preemption"
+    return f"Kueue {_NAME}{_running(config.version)}, {kind}"
+
+
+def _running(version: str) -> str:
+    known = release_of(version)
+    if known is not None and (known.release, known.build) == (RULES, ""):
+        return ""
+    return f" ({version} runs)" if version else " (which version runs is not known)"
 
 
 def drift(config: KueueConfig) -> tuple[str, ...]:
@@ -101,15 +150,13 @@ def drift(config: KueueConfig) -> tuple[str, ...]:
 
 
 def _drift(config: KueueConfig) -> Iterator[str]:
-    if about := _of_version(config.version):
+    if about := _of_version(config):
         yield about
     if not config.is_read:
         yield "Kueue's Configuration was not read: Kueue's defaults are assumed"
     for name, is_on in sorted(config.gates.items()):
         gate = GATES.get(name)
-        if gate is None or is_on == gate.is_on:
-            continue
-        if (gate.fair_sharing and not config.fair_sharing) or (gate.classical and config.fair_sharing):
+        if gate is None or is_on == gate.is_on or not gate.counts_for(config):
             continue
         yield f"feature gate {name} is {_switch(is_on)}, by default {_switch(gate.is_on)}: {gate.decides}"
     if config.block_admission:
@@ -118,24 +165,49 @@ def _drift(config: KueueConfig) -> Iterator[str]:
         yield f"Kueue's Configuration: {each}"
 
 
-def _of_version(version: str) -> str:
+def _of_version(config: KueueConfig) -> str:
     """What another version means; empty for the one whose rules these are."""
+    version = config.version
     if not version:
         return f"which version of Kueue runs is not known: the rules are those of {_NAME}"
-    found = _VERSION.fullmatch(version)
-    if found is None or found[3] is None:
+    known = release_of(version)
+    if known is None:
         return f"Kueue runs as {version}, which names no release: the rules are those of {_NAME}"
-    minor, patch, build = (int(found[1]), int(found[2])), int(found[3]), found[4]
-    if minor != RULES[:2]:
-        age = "an older" if minor < RULES[:2] else "a newer"
-        return (
-            f"Kueue {version} runs, {age} minor version: the rules are those of {_NAME}, and decisions can "
-            "be others, above all which flavor is taken and who is preempted"
-        )
-    if patch != RULES[2]:
-        age = "an older" if patch < RULES[2] else "a newer"
-        return f"Kueue {version} runs, {age} patch: the rules are those of {_NAME}, details can differ"
-    return f"Kueue {version} runs, a build of its own: the rules are those of {_NAME}" if build else ""
+    what = "minor version" if known.release[:2] != RULES[:2] else "patch"
+    if known.release > RULES:
+        changed = f"which of them changed is not known; {_HOW_TO_TELL}"
+        return f"Kueue {version} runs, a newer {what}: the rules are those of {_NAME}, and {changed}"
+    if known.release < RULES:
+        own = ", in a build of its own" if known.build else ""
+        says = f"Kueue {version} runs, an older {what}{own}: the rules are those of {_NAME}"
+        return f"{says}, and {_otherwise(config, known.release)}"
+    return f"Kueue {version} runs, a build of its own: the rules are those of {_NAME}" if known.build else ""
+
+
+def _otherwise(config: KueueConfig, release: KueueRelease) -> str:
+    """What an older release decides otherwise, as far as that was looked up."""
+    if release[:2] < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return f"what versions before {oldest} decide otherwise was never looked up; {_HOW_TO_TELL}"
+    found = [*changed_rules(config, release)]
+    if not found:
+        return f"nothing is known that it decides otherwise; {_HOW_TO_TELL}"
+    return f"these differ: {'; '.join(found)}"
+
+
+def changed_rules(config: KueueConfig, release: KueueRelease) -> Iterator[str]:
+    """What an older release lacks of these rules: gates that are set one by one are not among them, nor what
+    counts with the other kind of preemption only."""
+    for name, gate in GATES.items():
+        if name in config.gates or not gate.counts_for(config):
+            continue
+        if name == "QuotaCheckStrategy" and not config.ignores_undeclared:
+            continue
+        if gate.is_on and not holds(gate.since, release) and release not in gate.also:
+            yield f"{gate.decides} (gate {name})"
+    for each in CHANGES:
+        if not holds(each.since, release) and (config.fair_sharing or not each.fair_sharing):
+            yield each.decides
 
 
 def _switch(is_on: bool) -> str:

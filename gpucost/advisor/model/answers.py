@@ -244,7 +244,8 @@ class LayerAnswer:
 class Explanation:
     """The walk through the layers for one job; ``layer`` is the first that holds it, or DEVICE where its pods
     find no nodes because nodes lack devices that they should have. ``advice`` is what the
-    advisor says of it now, where it waits for quota or nodes; ``actions`` what to do, first things first."""
+    advisor says of it now, where it waits for quota or nodes; ``actions`` what to do, first things first.
+    ``rules`` and ``drift`` as in ``Advice``, empty where no scheduler's rules were asked."""
 
     subject: AdviceSubject
     layer: SchedulingLayer
@@ -255,6 +256,7 @@ class Explanation:
     advice: Advice | None = None
     rules: str = ""
     assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

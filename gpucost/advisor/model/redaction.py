@@ -120,6 +120,7 @@ def redact_explanation(explanation: Explanation, reader: AnswerReader, written: 
         actions=words.suggestions(explanation.actions),
         advice=None if advice is None else words.advice(advice),
         assumptions=words.texts(explanation.assumptions),
+        drift=words.texts(explanation.drift),
     )
 
 

@@ -22,6 +22,9 @@ MOST_VALUES = 20_000
 """So is one with more values, counted by its commas and brackets: reading them would hold up all other
 reviews. The limit is that of ``gpucost.api.server.errors`` for a manifest; large ones have some hundred."""
 
+RULES_KEY = "rules"
+"""Of the annotation that names the rules an answer follows."""
+
 _LONGEST_UID = 253
 _AMOUNTS = frozenset({"limits", "requests"})
 # Parts that are defined elsewhere: claims, and the runtime of a TrainJob with its pods.
@@ -32,11 +35,13 @@ _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z._:]{1,253})"
 
 
 class AdmissionResponse(TypedDict, total=False):
-    """``warnings`` are shown to the submitter, by kubectl each on a line of its own."""
+    """``warnings`` are shown to the submitter, by kubectl each on a line of its own. ``auditAnnotations`` are
+    of the API server's audit trail."""
 
     uid: str
     allowed: bool
     warnings: list[str]
+    auditAnnotations: dict[str, str]
 
 
 class AdmissionAnswer(TypedDict):
@@ -99,11 +104,14 @@ def read(body: bytes, content_type: str, *, is_whole: bool = True) -> AdmissionR
     return _with_namespace(uid, request["object"], namespace if isinstance(namespace, str) else "")
 
 
-def answer(uid: str, warnings: Sequence[str] = ()) -> bytes:
-    """The response as JSON: always allowed."""
+def answer(uid: str, warnings: Sequence[str] = (), rules: str = "") -> bytes:
+    """The response as JSON: always allowed. ``rules`` stand in the audit trail of the API server, which puts
+    the webhook's name before the key; no object is changed."""
     response = AdmissionResponse(uid=uid, allowed=True)
     if warnings:
         response["warnings"] = list(warnings)
+    if rules:
+        response["auditAnnotations"] = {RULES_KEY: rules}
     return json.dumps(AdmissionAnswer(apiVersion=API_VERSION, kind=KIND, response=response)).encode()
 
 

@@ -41,7 +41,8 @@ MOST_BYTES = 2_000
 
 _NAME = "gpucost: "
 _MOST_SHOWN = 1_000
-
+_LONGEST_RULES = 250
+"""Of an annotation of the audit trail."""
 
 _PARTIAL = "size: "
 # Short forms of the result of a suggestion.
@@ -53,8 +54,8 @@ _THEN = {
 
 
 def warnings_of(advice: Advice) -> list[str]:
-    """The result, then the best suggestion and its caveats. Names in ``advice`` must be such as the reader
-    may see."""
+    """The result, then the best suggestion and its caveats; last the rules, where the cluster may decide
+    otherwise. Names in ``advice`` must be such as the reader may see."""
     lines = [_says(advice)]
     lines += [f"gets {each.removeprefix(_PARTIAL)}" for each in advice.why if each.startswith(_PARTIAL)]
     own = (each for each in advice.suggestions if each.change.kind is SuggestedChangeKind.MANIFEST)
@@ -62,6 +63,7 @@ def warnings_of(advice: Advice) -> list[str]:
     if best is not None:
         lines.append(_suggested(best))
         lines += [f"mind: {best.caveat}"] if best.caveat else []
+    lines += [f"by the rules of {advice.rules}"] if advice.rules and advice.drift else []
     return fitted(lines)
 
 
@@ -255,4 +257,5 @@ class AdmissionAdviser:
 
 def _advised(found: Advice, informed: AdvisorSnapshot, written: Mapping[str, Any]) -> ReviewOutcome:
     reader = informed.tenants.of_namespace(found.subject.namespace)
-    return ReviewOutcome(ReviewResult.ADVISED, warnings_of(redact_advice(found, reader, written)))
+    warnings = warnings_of(redact_advice(found, reader, written))
+    return ReviewOutcome(ReviewResult.ADVISED, warnings, visible(found.rules, _LONGEST_RULES))

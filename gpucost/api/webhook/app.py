@@ -154,7 +154,7 @@ class WebhookApp:
             return  # the client is gone, and what came is no review
         uid, outcome = await self._became(scope, body, is_whole, until_s)
         self._reviewed(outcome.result)
-        await _send(send, HTTPStatus.OK, admission_review.answer(uid, outcome.warnings))
+        await _send(send, HTTPStatus.OK, admission_review.answer(uid, outcome.warnings, outcome.rules))
 
     async def _became(
         self, scope: Scope, body: bytes, is_whole: bool, until_s: float

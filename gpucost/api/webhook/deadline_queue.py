@@ -32,10 +32,11 @@ _MOST_WAITED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReviewOutcome:
-    """The outcome of a review, and its warnings."""
+    """The outcome of a review, its warnings, and the rules that they follow; empty where none were asked."""
 
     result: ReviewResult
     warnings: Sequence[str] = ()
+    rules: str = ""
 
 
 @dataclass(eq=False, slots=True)

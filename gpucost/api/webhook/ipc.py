@@ -74,7 +74,8 @@ class RemoteWorker:
         self._channel.send({"document": task.review.document, "until_s": task.until_s})
         while True:
             found = self._channel.receive()
-            is_wanted = task.tell(ReviewOutcome(ReviewResult(found["result"]), found["warnings"]))
+            outcome = ReviewOutcome(ReviewResult(found["result"]), found["warnings"], found["rules"])
+            is_wanted = task.tell(outcome)
             if found["is_last"]:
                 return
             self._channel.send({"is_wanted": is_wanted})
@@ -120,7 +121,8 @@ def _answer(
     def tell(outcome: ReviewOutcome, more: bool) -> bool:
         nonlocal last, is_open
         last = outcome
-        channel.send({"result": outcome.result, "warnings": outcome.warnings, "is_last": not more})
+        said = {"result": outcome.result, "warnings": outcome.warnings, "rules": outcome.rules}
+        channel.send({**said, "is_last": not more})
         is_open = more and bool(_received(channel, reviewed)["is_wanted"])
         return is_open
 

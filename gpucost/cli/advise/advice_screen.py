@@ -365,7 +365,8 @@ def explanation_lines(found: Explanation, at_ms: int, look: AdviceLayout) -> Ite
     rules = found.rules or (advice.rules if advice is not None else "")
     told = advice.assumptions if advice is not None else ()
     assumptions = [*dict.fromkeys((*told, *found.assumptions))]
-    yield from remarks(rules, advice.drift if advice is not None else (), assumptions, width)
+    drift = found.drift or (advice.drift if advice is not None else ())
+    yield from remarks(rules, drift, assumptions, width)
     yield from suggestion_lines(found.actions, look)
 
 

@@ -193,6 +193,8 @@ def _sections(advice: Advice, suggestion: JobSuggestion) -> Iterator[MessageSect
     if reasons:
         rest = (f"and {more:,} more in gpucost explain",) if more else ()
         yield MessageSection(title="Why it waits", items=(*reasons, *rest))
+    if advice.drift:
+        yield MessageSection(title=f"By the rules of {advice.rules}", items=advice.drift[:MOST_REASONS])
 
 
 def _links(advice: Advice, team: str, cluster: str, links: MessageLinks) -> tuple[MessageLink, ...]:
