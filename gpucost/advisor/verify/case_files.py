@@ -18,6 +18,7 @@ from gpucost.advisor.verify.case_schema import (
     VERSION,
     ExpectedDecision,
     GivenFlavors,
+    RecordingOrigin,
     SchedulerCase,
 )
 from gpucost.advisor.verify.json_fields import (
@@ -28,6 +29,7 @@ from gpucost.advisor.verify.json_fields import (
 )
 from gpucost.cluster.objects.scheduler_config import STRATEGIES, KueueConfig
 from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.time import parse_instant
 
 MOST_BYTES = 256 << 20
 """Of one file, once it is inflated."""
@@ -38,10 +40,11 @@ _CASE_FILE = "a file of recorded cases: docs/advisor-cases.md"
 
 class CaseFile(NamedTuple):
     """The cases of one file. ``unread`` are fields of the file itself, beside its cases, that
-    have no meaning here."""
+    have no meaning here. ``origin`` is None where it does not say whose decisions they are."""
 
     cases: tuple[SchedulerCase, ...]
     unread: tuple[str, ...] = ()
+    origin: RecordingOrigin | None = None
 
 
 def read_cases(content: bytes, name: str) -> CaseFile:
@@ -55,13 +58,33 @@ def read_cases(content: bytes, name: str) -> CaseFile:
         raise InputError(whole.at("schemaVersion"), version, str(SCHEMA_VERSION))
     for key in _DESCRIPTION:
         whole.raw(key)
+    origin = _origin(whole)
     found = whole.raw("cases")
     if found is None:
         raise InputError(whole.at("cases"), ErrorRemark("missing"), _CASE_FILE)
     cases = tuple(
         _case(each, whole.at(f"cases[{place}]")) for place, each in enumerate(items(found, whole.at("cases")))
     )
-    return CaseFile(cases, tuple(whole.unread()))
+    return CaseFile(cases, tuple(whole.unread()), origin)
+
+
+def _origin(whole: JsonFields) -> RecordingOrigin | None:
+    if whole.raw("recorded") is None:
+        return None
+    with fields(whole.raw("recorded"), whole.at("recorded")) as part:
+        gates = part.mapping("featureGates", _switch)
+        fair_sharing, strategies = _kind(part)
+        is_read, version = part.flag("configurationRead"), part.text("kueueVersion", "")
+        config = KueueConfig(version, fair_sharing, strategies, gates, is_read=is_read)
+        times = {key: part.text(key, "") for key in ("from", "to")}
+        from_ms, to_ms = (parse_instant(each, part.at(key)) if each else 0 for key, each in times.items())
+    return RecordingOrigin(config, from_ms, to_ms)
+
+
+def _switch(found: object, path: str) -> bool:
+    if not isinstance(found, bool):
+        raise InputError(path, found, "true or false")
+    return found
 
 
 def _json(content: bytes, name: str) -> Any:
@@ -115,13 +138,17 @@ def _case(found: object, path: str) -> SchedulerCase:
 
 def _config(case: JsonFields) -> KueueConfig:
     with fields(case.raw("config") or {}, case.at("config")) as part:
-        fair_sharing = part.flag("fairSharing")
-        strategies = part.texts("preemptionStrategies") or STRATEGIES
+        fair_sharing, strategies = _kind(part)
+    return KueueConfig(VERSION, fair_sharing, strategies, {REASONS_GATE: True}, is_read=True)
+
+
+def _kind(part: JsonFields) -> tuple[bool, tuple[str, ...]]:
+    """Of preemption: whether it is that of fair sharing, and its strategies."""
+    strategies = part.texts("preemptionStrategies") or STRATEGIES
     if strategies not in (STRATEGIES, *((each,) for each in STRATEGIES)):
         allowed = f"null, or one of {' and '.join(STRATEGIES)}, or both in this order"
         raise InputError(part.at("preemptionStrategies"), list(strategies), allowed)
-    gates = {REASONS_GATE: True}
-    return KueueConfig(VERSION, fair_sharing, strategies, gates, is_read=True)
+    return part.flag("fairSharing"), strategies
 
 
 def _given(case: JsonFields, level: str, cluster: CaseCluster) -> tuple[GivenFlavors, str]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gpucost.advisor.verify.case_schema import SCHEMA_VERSION, VERSION
+from gpucost.advisor.kueue.rule_changes import release_of
+from gpucost.advisor.verify.case_schema import SCHEMA_VERSION, VERSION, RecordingOrigin
 from gpucost.advisor.verify.case_writer import CaseDocument, CaseNames, CaseWriter
+from gpucost.advisor.verify.json_fields import MOST_TEXT
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.metadata import (
     StatusCondition,
@@ -24,6 +26,7 @@ from gpucost.cluster.objects.metadata import (
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queue_order import positions
+from gpucost.domain.time import iso
 
 _FIELDS = ("workloads", "cluster_queues", "local_queues", "cohorts", "flavors")
 
@@ -89,7 +92,7 @@ def _of_workload(each: Workload) -> str:
 
 NO_DECISION = "no decision of the scheduler between the two states"
 _VAGUE = "Pending"
-_PREEMPTING = "Pending the preemption of"
+PREEMPTING = "Pending the preemption of"
 """In the message of a workload whose victims are on their way out (kueue v0.19.2, pkg/scheduler)."""
 _MOST_SAID = 5
 
@@ -138,10 +141,32 @@ def record(
     return RecordedCase(document, (left,) if parked else ())
 
 
-def document(cases: list[CaseDocument]) -> CaseDocument:
-    """A file of them."""
+def document(cases: list[CaseDocument], origin: RecordingOrigin | None = None) -> CaseDocument:
+    """A file of them, with the Kueue whose decisions they are."""
     about = "Recorded by gpucost advisor record; what is not in expected could not be seen from outside."
-    return {"schemaVersion": SCHEMA_VERSION, "about": about, "cases": cases}
+    found: CaseDocument = {"schemaVersion": SCHEMA_VERSION, "about": about}
+    if origin is not None:
+        found["recorded"] = _recorded(origin)
+    return {**found, "cases": cases}
+
+
+def _recorded(origin: RecordingOrigin) -> CaseDocument:
+    config = origin.config
+    return {
+        "from": iso(origin.from_ms),
+        "to": iso(origin.to_ms),
+        "kueueVersion": config.version or None,
+        "configurationRead": config.is_read,
+        "fairSharing": config.fair_sharing,
+        "preemptionStrategies": list(config.strategies) if config.fair_sharing else None,
+        "featureGates": dict(sorted(config.gates.items())),
+    }
+
+
+def public_version(version: str) -> str:
+    """Without what a build of one's own is called."""
+    known = release_of(version)
+    return "" if known is None else f"v{'.'.join(map(str, known.release))}"
 
 
 def _step(before: ClusterState, after: ClusterState) -> _Step:
@@ -268,16 +293,20 @@ def _expected(
     is_new = said is not None and said != then.conditions.get("QuotaReserved")
     if said is None or not is_new:
         return {"outcome": None if step.preempted else "pending"}
-    preempting = _PREEMPTING in said.message
+    preempting = PREEMPTING in said.message
     outcome = "preempting" if preempting else None if step.preempted and not said.message else "pending"
     queue = writer.cluster_queue(then)
     tried_again = any(each.cluster_queue == queue for each in step.admitted.values())
     if places.get(uid) != 1 or tried_again:
         return {"outcome": outcome}
+    return {"outcome": outcome, **said_of(said, names)}
+
+
+def said_of(said: StatusCondition, names: CaseNames) -> CaseDocument:
+    """Reason and message of a workload that waits; no vague reason, and no message among aliases."""
     return {
-        "outcome": outcome,
         "quotaReservedReason": said.reason if said.reason not in ("", _VAGUE) else None,
-        "messageContains": None if names.is_anonymous else said.message or None,
+        "messageContains": None if names.is_anonymous else said.message[:MOST_TEXT] or None,
     }
 
 

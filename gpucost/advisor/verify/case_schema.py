@@ -56,6 +56,17 @@ class GivenFlavors:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingOrigin:
+    """The Kueue whose decisions a file holds, from when to when they were watched (Unix ms; 0: not said).
+    Of ``config`` only version, kind of preemption, feature gates and whether it was read are kept in a
+    file."""
+
+    config: KueueConfig
+    from_ms: int = 0
+    to_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerCase:
     """``state`` and ``config`` are what the rules are asked with. ``keys`` names each workload
     (``namespace/name``) by its uid. ``searched`` is the uid of the workload that ``given`` is for.

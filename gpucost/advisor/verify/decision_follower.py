@@ -1,11 +1,11 @@
 """Decisions of a real scheduler, found in the writes of its Workloads one after the other, tree by tree.
 
-A decision is a write of its own: quota is reserved for a workload, or workloads are evicted for one. What was
-written before it is the input. That is the order of the API server (of resource versions, in which a watch
-delivers them), and an assumption: Kueue decides on what it has read, counts its own admissions before they
-are written, and writes those of one cycle side by side. So the order of writes within ``MOMENT_MS`` is not
-certain; decisions that the rules answer differently in another order of these writes are left out, and
-counted.
+A decision is a write of its own: quota is reserved for a workload, workloads are evicted for one, or a head
+is told why it gets none. What was written before it is the input. That is the order of the API server (of
+resource versions, in which a watch delivers them), and an assumption: Kueue decides on what it has read,
+counts its own admissions before they are written, and writes those of one cycle side by side. So the order of
+writes within ``MOMENT_MS`` is not certain; decisions that the rules answer differently in another order of
+these writes are left out, and counted.
 
 A tree is a part of a cluster that decides on its own (``tree_names``): a cohort tree with its queues, or a
 ClusterQueue alone.
@@ -22,7 +22,13 @@ from itertools import islice, product
 from typing import Any
 
 from gpucost.advisor.verify.case_files import read_cases
-from gpucost.advisor.verify.case_recording import admitted_as, document, preemption
+from gpucost.advisor.verify.case_recording import (
+    PREEMPTING,
+    admitted_as,
+    document,
+    preemption,
+    said_of,
+)
 from gpucost.advisor.verify.case_schema import VERSION
 from gpucost.advisor.verify.case_writer import CaseDocument, CaseNames, CaseWriter
 from gpucost.advisor.verify.replay import ReplayReport, verify
@@ -88,10 +94,16 @@ def _root(cohort: str, parents: Mapping[str, str]) -> str:
 MOMENT_MS = 1_000
 """Conditions are dated to the second, and Kueue tries queues again a second after quota came back."""
 MOST_ORDERS = 64
+MOST_REFUSALS = 3
+"""Recorded of one workload: its message changes with every GPU that others take or give back."""
 _STRICT = "StrictFIFO"
 _GIVEN = ("QuotaReserved", "Admitted")
 _FOR = re.compile(r"\(UID: ([^,)]+)")
 """Of the message of a Preempted condition (kueue v0.19.2, pkg/scheduler/preemption/preemption.go)."""
+_NO_FLAVOR = "couldn't assign flavors to pod set "
+"""The begin of what Kueue says of a head without quota (kueue v0.19.2, pkg/scheduler/flavorassigner)."""
+_OF_OTHERS = ("no longer fits after", "overlapping preemption targets")
+"""Of a head that others of its cycle came before."""
 _SPECS = ("cluster_queues", "cohorts", "local_queues", "flavors")
 
 ORDER = "the rules disagree, and agree in another order of what was written within a second"
@@ -103,6 +115,10 @@ ELSEWHERE = "it runs on another cluster"
 UNEVEN = "quota of its tree is not a whole amount per pod"
 UNNAMED = "its victims do not say whom they left for"
 UNSEEN = "its preemptor was not seen waiting"
+FAIR_QUEUES = "admission fair sharing decides"
+RESUMED = "it waits in a queue of several flavors, at any of which its search may have begun"
+BY_OTHERS = "it waits for others of its cycle, which no object tells"
+AGAIN = f"it was told so more than {MOST_REFUSALS} times"
 MISSED = "several writes were read at once, after a break"
 CONFIG = "Kueue's configuration: "
 
@@ -120,7 +136,7 @@ class WorkloadWrite:
 @dataclass(slots=True)
 class _DecisionDraft:
     """A decision until its moment has passed. ``before`` are all workloads as they were, by uid; ``victims``
-    by uid as they were evicted, none of an admission."""
+    by uid as they were evicted, none of an admission. ``refused`` is one that waits on, as it was told."""
 
     at_ms: int
     subject: str
@@ -128,21 +144,24 @@ class _DecisionDraft:
     state: ClusterState
     before: Mapping[str, Workload]
     admitted: Workload | None = None
+    refused: Workload | None = None
     victims: dict[str, Workload] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ObservedCases:
-    """The decisions that became cases. ``left_out`` counts the others by reason."""
+    """The decisions that became cases. ``left_out`` counts the others by reason. ``refusals`` are heads that
+    got no quota and wait on."""
 
     admissions: int = 0
     preemptions: int = 0
+    refusals: int = 0
     cases: list[CaseDocument] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def decisions(self) -> int:
-        return self.admissions + self.preemptions
+        return self.admissions + self.preemptions + self.refusals
 
 
 class DecisionFollower:
@@ -155,6 +174,7 @@ class DecisionFollower:
         self._writes: list[WorkloadWrite] = []
         self._specs: dict[str, Any] = {}
         self._changed_ms: dict[str, int] = {}
+        self._told: Counter[str] = Counter()
         self.kept = ObservedCases()
 
     def look(self, state: ClusterState, at_ms: int) -> None:
@@ -183,6 +203,8 @@ class DecisionFollower:
                 self._admitted(write, state, is_alone)
             elif then.has_quota and not is_true(then.conditions, "Evicted") and preemption(then, write.now):
                 self._preempted(write, state, is_alone)
+            elif _is_refused(then, write.now):
+                self._refused(write, write.now, state, is_alone)
         self._writes.append(write)
         if write.now is None:
             self._workloads.pop(write.uid, None)
@@ -230,6 +252,25 @@ class DecisionFollower:
         tree = tree_names(state).get(write.then.cluster_queue, "")
         draft = _DecisionDraft(write.at_ms, by, tree, state, dict(self._workloads))
         draft.victims[write.uid] = write.now
+        self._drafts.append(draft)
+
+    def _refused(self, write: WorkloadWrite, now: Workload, state: ClusterState, is_alone: bool) -> None:
+        self.kept.refusals += 1
+        self._told[write.uid] += 1
+        by_others = any(said in now.conditions["QuotaReserved"].message for said in _OF_OTHERS)
+        queue = state.cluster_queue_by_name.get(queue_of(state, now))
+        for why, holds in (
+            (MISSED, not is_alone),
+            (BY_OTHERS, by_others),
+            (UNREAD, queue is None),
+            (RESUMED, queue is not None and any(len(group.flavors) > 1 for group in queue.groups)),
+            (AGAIN, self._told[write.uid] > MOST_REFUSALS),
+        ):
+            if holds:
+                self.kept.left_out[why] += 1
+                return
+        tree = tree_names(state).get(queue_of(state, now), "")
+        draft = _DecisionDraft(write.at_ms, write.uid, tree, state, dict(self._workloads), refused=now)
         self._drafts.append(draft)
 
     def _close(self, draft: _DecisionDraft) -> None:
@@ -305,7 +346,7 @@ def _is_of_quota(write: WorkloadWrite) -> bool:
 def _why_not(draft: _DecisionDraft, config: KueueConfig) -> str:
     """Why a decision cannot become a case; empty where it can."""
     state, then = draft.state, draft.before[draft.subject]
-    subject = draft.admitted or then
+    subject = draft.admitted or draft.refused or then
     queue = state.cluster_queue_by_name.get(queue_of(state, subject))
     if queue is None or tree_names(state).get(queue.name) != draft.tree:
         return UNREAD
@@ -313,6 +354,9 @@ def _why_not(draft: _DecisionDraft, config: KueueConfig) -> str:
         return CONFIG + config.unread[0]
     if draft.victims and (config.excluded_prefixes or config.ignores_undeclared):
         return f"{CONFIG}resources that Kueue is told not to count"
+    names = tree_names(state)
+    if any(each.admission_mode and names[each.name] == draft.tree for each in state.cluster_queues.values()):
+        return FAIR_QUEUES
     topologies = {each.meta.name for each in state.flavors.values() if each.topology}
     flavors = {flavor for group in queue.groups for flavor in group.flavors}
     if topologies & flavors:
@@ -349,7 +393,7 @@ def _case(
         if each.has_quota and uid != draft.subject and trees.get(each.cluster_queue) == draft.tree
     ]
     counted = [_as_counted(each) for each in held]
-    asks = _as_asked(then, draft.admitted)
+    asks = _as_asked(draft.refused or then, draft.admitted)
     ahead = _ahead(draft, before, queue) if queue.strategy == _STRICT else []
     if asks is None or any(each is None for each in counted):
         return None
@@ -373,10 +417,23 @@ def _decided_ms(draft: _DecisionDraft) -> int:
     return min((each for each in told if each is not None), default=draft.at_ms)
 
 
+def _is_refused(then: Workload, now: Workload) -> bool:
+    """Whether the scheduler told it anew why it gets no quota; what it waits for once it preempts others is
+    told by their evictions."""
+    said, before = now.conditions.get("QuotaReserved"), then.conditions.get("QuotaReserved")
+    if then.has_quota or now.has_quota or now.state is not WorkloadState.PENDING or said is None:
+        return False
+    if before is not None and (before.status, before.message) == (said.status, said.message):
+        return False
+    is_of_cycle = any(each in said.message for each in _OF_OTHERS)
+    return (said.message.startswith(_NO_FLAVOR) or is_of_cycle) and PREEMPTING not in said.message
+
+
 def _expected(each: Workload, draft: _DecisionDraft, writer: CaseWriter, names: CaseNames) -> CaseDocument:
-    del names
     uid = each.meta.uid
     if uid == draft.subject:
+        if draft.refused is not None:
+            return {"outcome": "pending", **said_of(draft.refused.conditions["QuotaReserved"], names)}
         if draft.admitted is not None:
             return admitted_as(draft.admitted, writer)
         victims = [writer.key(draft.before[victim]) for victim in sorted(draft.victims)]

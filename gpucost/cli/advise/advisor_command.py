@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from gpucost.cli.terminal.output import (
 
 if TYPE_CHECKING:
     from gpucost.advisor.verify.case_schema import SchedulerCase
+    from gpucost.advisor.verify.case_writer import CaseDocument
+    from gpucost.cli.advise.advisor_screen import CaseSource
 
 app = typer.Typer(
     no_args_is_help=True, help="Check the advisor against a real scheduler.", rich_markup_mode=None
@@ -44,34 +47,38 @@ def verify(
 ) -> None:
     """Replay recorded decisions of a real scheduler through the advisor's rules, and compare every fact.
 
-    Prints how many facts agree, by fact and by rule, and every disagreement. Exit code 1 if there is any, 2
-    for a file that makes no sense. docs/advisor-cases.md has the schema.
+    Prints how many facts agree, by fact and by rule, whose decisions they are and where that Kueue is known
+    to decide otherwise, and every disagreement. Exit code 1 if there is any, 2 for a file that makes no
+    sense. docs/advisor-cases.md has the schema.
 
-    With --format json, nothing cut: rules, agrees, cases, facts, by_fact, by_rule, disagreements.
+    With --format json, nothing cut: rules, recorded, agrees, cases, facts, by_fact, by_rule, disagreements.
     """
     from gpucost.advisor.verify.replay import verify as replay
     from gpucost.cli.advise.advisor_screen import as_data, lines
     from gpucost.domain.errors import ErrorRemark, InputError
 
     refuse_table_file(format_ == "table", output)
-    report = replay(_cases(files))
+    sources: list[CaseSource] = []
+    report = replay(_cases(files, sources))
     if not report.facts.of:
         raise InputError(
             "CASES", ErrorRemark("nothing that is expected in them"), "cases with expected facts"
         )
     if format_ == "json":
-        write(json.dumps(as_data(report), indent=2) + "\n", output)
+        write(json.dumps(as_data(report, sources), indent=2) + "\n", output)
     else:
         console = stdout()
-        for line in lines(report, console.width, everything=everything):
+        for line in lines(report, console.width, everything=everything, sources=sources):
             sys.stdout.write(line.rstrip() + "\n")
     if not report.agrees:
         raise typer.Exit(DISAGREES)
 
 
-def _cases(files: Sequence[str]) -> Iterator[SchedulerCase]:
-    """The cases of all files, each named after its file where there are several."""
+def _cases(files: Sequence[str], sources: list[CaseSource]) -> Iterator[SchedulerCase]:
+    """The cases of all files, each named after its file where there are several; ``sources`` get every
+    file."""
     from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
+    from gpucost.cli.advise.advisor_screen import CaseSource
     from gpucost.kube.dumps.dump_files import content_of, read
 
     for file in files:
@@ -79,6 +86,7 @@ def _cases(files: Sequence[str]) -> Iterator[SchedulerCase]:
         stdin = sys.stdin.buffer
         content = read(name, stdin, MOST_BYTES) if file == "-" else content_of(Path(file), MOST_BYTES)
         found = read_cases(content, name)
+        sources.append(CaseSource(name, found.origin))
         if found.unread:
             complain(f"{name}: not read: {', '.join(found.unread)}")
         for case in found.cases:
@@ -120,7 +128,9 @@ def record(
     From two dumps (gpucost state dump), of which only what can be of one scheduling cycle is written; or from
     a live cluster, a case for each admission and preemption in each cohort tree as Kueue writes them. Only
     facts that the API tells: who was admitted, where and with which flavors, who was preempted for whom and
-    why. --watch says at the end what was left out and why, and how many cases agree with the rules.
+    why, who got no quota and what Kueue said of it. The file says which version of Kueue decided so, with
+    which feature gates. --watch says at the end what was left out and why, and how many cases agree with the
+    rules; Ctrl-C ends it early, with what was recorded until then. A file whose name ends in .gz is gzipped.
     """
     del every
     from gpucost.cli.advise.case_recorder import RecordingLimits, from_dumps, watched
@@ -140,4 +150,10 @@ def record(
         if before
         else watched(where, RecordingLimits(watch, most), fair_sharing, anonymous=anonymous)
     )
-    write(json.dumps(found, indent=1) + "\n", output)
+    write(_encoded(found, output), output)
+
+
+def _encoded(found: CaseDocument, output: Path | None) -> str | bytes:
+    text = json.dumps(found, indent=1) + "\n"
+    is_gzipped = output is not None and output.name.endswith(".gz")
+    return gzip.compress(text.encode(), mtime=0) if is_gzipped else text

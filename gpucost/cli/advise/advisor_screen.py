@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpucost.advisor.verify.case_schema import VERSION
+from gpucost.advisor.kueue.rule_set import drift
+from gpucost.advisor.verify.case_schema import VERSION, RecordingOrigin
 from gpucost.advisor.verify.decision_follower import ORDER, ObservedCases
 from gpucost.advisor.verify.replay import FactTally, ReplayReport
 from gpucost.cli.terminal.columns import (
@@ -15,17 +16,31 @@ from gpucost.cli.terminal.columns import (
     name,
     number,
 )
+from gpucost.domain.time import iso
 from gpucost.reports.base.display import counted, visible
 
 MOST_SHOWN = 25
 """Disagreements without --all."""
 _LONGEST = 600
+_LONGEST_SENTENCE = 2_000
 
 
-def lines(report: ReplayReport, width: int, *, everything: bool) -> Iterator[str]:
+class CaseSource(NamedTuple):
+    """A file of cases; ``origin`` is None where it does not say whose decisions they are."""
+
+    name: str
+    origin: RecordingOrigin | None
+
+
+def lines(
+    report: ReplayReport, width: int, *, everything: bool, sources: Sequence[CaseSource] = ()
+) -> Iterator[str]:
     """For a person; ``width`` in cells."""
     yield verdict(report)
     yield ""
+    told = [line for each in sources for line in _recorded(each, len(sources) > 1)]
+    yield from told
+    yield from [""] if told else []
     yield from _table("fact", report.by_fact, width)
     yield ""
     yield from _table("rule (cases)", report.by_rule, width)
@@ -41,6 +56,22 @@ def lines(report: ReplayReport, width: int, *, everything: bool) -> Iterator[str
         yield f"and {hidden:,} more disagreements; --all shows them"
 
 
+def _recorded(source: CaseSource, is_one_of_many: bool) -> Iterator[str]:
+    """Whose decisions they are, and where that Kueue is known to decide otherwise."""
+    file = f"{visible(source.name, _LONGEST)}: " if is_one_of_many else ""
+    origin = source.origin
+    if origin is None:
+        yield f"{file}which Kueue decided so does not stand in the file"
+        return
+    config = origin.config
+    kind = "fair sharing" if config.fair_sharing else "classical preemption"
+    when = f", {iso(origin.from_ms)} to {iso(origin.to_ms)}" if origin.from_ms and origin.to_ms else ""
+    version = visible(config.version, _LONGEST) or "of a version that is not known"
+    yield f"{file}decided by Kueue {version}, {kind}{when}"
+    for each in drift(config):
+        yield f"  differs: {visible(each, _LONGEST_SENTENCE)}"
+
+
 def verdict(report: ReplayReport) -> str:
     cases, facts = report.cases, report.facts
     if report.agrees:
@@ -52,7 +83,10 @@ def verdict(report: ReplayReport) -> str:
 
 def record_summary(kept: ObservedCases, report: ReplayReport) -> Iterator[str]:
     """What was recorded and what was left out, with reasons, and whether the rules agree."""
-    seen = f"{counted(kept.admissions, 'admission')} and {counted(kept.preemptions, 'preemption')}"
+    parts = [counted(kept.admissions, "admission"), counted(kept.preemptions, "preemption")]
+    seen = " and ".join(parts)
+    if kept.refusals:
+        seen = f"{', '.join(parts)} and {counted(kept.refusals, 'refusal')}"
     yield f"recorded {counted(len(kept.cases), 'case')} of {seen} that were seen"
     for reason, count in sorted(kept.left_out.items(), key=lambda each: (-each[1], each[0])):
         yield f"left out: {count:,}: {visible(reason, _LONGEST)}"
@@ -68,16 +102,35 @@ def record_summary(kept: ObservedCases, report: ReplayReport) -> Iterator[str]:
         yield f"and {hidden:,} more; gpucost advisor verify --all shows them"
 
 
-def as_data(report: ReplayReport) -> dict[str, Any]:
+def as_data(report: ReplayReport, sources: Sequence[CaseSource] = ()) -> dict[str, Any]:
     """For programs, nothing cut."""
     return {
         "rules": f"Kueue {VERSION}",
+        "recorded": [_origin(each) for each in sources],
         "agrees": report.agrees,
         "cases": report.cases._asdict(),
         "facts": report.facts._asdict(),
         "by_fact": {key: each._asdict() for key, each in report.by_fact.items()},
         "by_rule": {key: each._asdict() for key, each in report.by_rule.items()},
         "disagreements": [asdict(each) for each in report.disagreements],
+    }
+
+
+def _origin(source: CaseSource) -> dict[str, Any]:
+    """Of one file; null where it does not say it."""
+    origin = source.origin
+    if origin is None:
+        keys = ("version", "fair_sharing", "feature_gates", "from", "to", "differs")
+        return {"file": source.name, **dict.fromkeys(keys)}
+    config = origin.config
+    return {
+        "file": source.name,
+        "version": config.version or None,
+        "fair_sharing": config.fair_sharing,
+        "feature_gates": dict(config.gates),
+        "from": iso(origin.from_ms) if origin.from_ms else None,
+        "to": iso(origin.to_ms) if origin.to_ms else None,
+        "differs": list(drift(config)),
     }
 
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from gpucost.advisor.verify.case_recording import document, record
+from gpucost.advisor.verify.case_recording import document, public_version, record
+from gpucost.advisor.verify.case_schema import RecordingOrigin
 from gpucost.advisor.verify.case_writer import CaseAliases, CaseDocument, CaseNames
 from gpucost.advisor.verify.decision_follower import DecisionFollower, WorkloadWrite, checked
 from gpucost.cli.advise.advisor_screen import record_summary
 from gpucost.cli.state.source import ClusterLocation, connected, scheduler_configurations
 from gpucost.cli.state.state_command import loaded_from
-from gpucost.cli.terminal.exit_codes import complain
+from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
@@ -46,15 +47,14 @@ def from_dumps(before: str, after: str, fair_sharing: bool | None, *, anonymous:
     """Raises InputError with the reason where two dumps are more than one scheduling cycle apart."""
     nowhere = ClusterLocation(None, "", "")
     first, second = (loaded_from(each, OwnerKeys(), nowhere, "") for each in (before, after))
-    found = record(
-        first.state, second.state, _config(first.state, fair_sharing), _names(anonymous), "rec-001"
-    )
+    config = _config(first.state, fair_sharing)
+    found = record(first.state, second.state, config, _names(anonymous), "rec-001")
     if found.case is None:
         allowed = "two dumps with the decisions of one scheduling cycle between them"
         raise InputError("--after", ErrorRemark("; ".join(found.why)), allowed)
     for each in found.why:
         complain(f"left out: {each}")
-    return document([found.case])
+    return document([found.case], _origin(config, first.state.at_ms, second.state.at_ms, anonymous))
 
 
 class RecordingLimits(NamedTuple):
@@ -67,8 +67,10 @@ class RecordingLimits(NamedTuple):
 def watched(
     where: ClusterLocation, watch: RecordingLimits, fair_sharing: bool | None, *, anonymous: bool
 ) -> CaseDocument:
-    """Every decision that a case can express, from the writes as they come. Reports on stderr what was left
-    out, and how many of the cases agree with the rules. Raises SourceError where there is none."""
+    """Every decision that a case can express, from the writes as they come, until the time is over or
+    somebody ends it. Reports on stderr what was left out, and how many of the cases agree with the rules.
+    Raises SourceError where there is none."""
+    began_ms = _now_ms()
     changes: SimpleQueue[ObjectChange[Workload]] = SimpleQueue()
     with connected(where) as transport:
         config = _config_of(_kueue_config(transport), fair_sharing)
@@ -79,7 +81,7 @@ def watched(
         try:
             _await(cluster)
             follower = DecisionFollower(config, _names(anonymous))
-            _follow(cluster, changes, follower, watch)
+            _until_ended(cluster, changes, follower, watch)
         finally:
             cluster.close()
     kept = follower.kept
@@ -90,7 +92,32 @@ def watched(
         raise SourceError(f"no decision of one cycle in {watch.seconds} s ({said})")
     for line in record_summary(kept, checked(kept.cases)):
         complain(line)
-    return document(kept.cases)
+    return document(kept.cases, _origin(config, began_ms, _now_ms(), anonymous))
+
+
+def _origin(config: KueueConfig, from_ms: int, to_ms: int, anonymous: bool) -> RecordingOrigin:
+    if anonymous:
+        config = replace(config, version=public_version(config.version))
+    return RecordingOrigin(config, from_ms, to_ms)
+
+
+def _until_ended(
+    cluster: ClusterWatch,
+    changes: SimpleQueue[ObjectChange[Workload]],
+    follower: DecisionFollower,
+    watch: RecordingLimits,
+) -> None:
+    """Follows until the time is over; Ctrl-C, SIGTERM and the end of the terminal end it early."""
+    try:
+        with as_ctrl_c():
+            _follow(cluster, changes, follower, watch)
+    except KeyboardInterrupt:
+        complain("ended early: what was recorded until then is written")
+        follower.pass_by()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // _MS_NS
 
 
 def _await(cluster: ClusterWatch) -> None:
@@ -120,7 +147,7 @@ def _follow(
         found = _read(changes)
         state = cluster.snapshot()
         specs = [state.cluster_queues, state.cohorts, state.local_queues, state.flavors]
-        now_ms = time.time_ns() // _MS_NS
+        now_ms = _now_ms()
         if len(seen) != len(specs) or any(a is not b for a, b in zip(seen, specs, strict=True)):
             follower.look(state, now_ms)
             seen = list(specs)
@@ -148,7 +175,7 @@ def _read(changes: SimpleQueue[ObjectChange[Workload]]) -> list[ObjectChange[Wor
 
 def _kueue_config(transport: KubeTransport) -> KueueConfig:
     gathered = SchedulerConfigBuilder()
-    for item in scheduler_configurations(transport):
+    for item in scheduler_configurations(transport, with_deployments=True):
         gathered.add(item)
     return gathered.configs().kueue
 

@@ -24,7 +24,7 @@ from gpucost.kube.parse.collections import ApiCollection, collections
 from gpucost.kube.parse.events import Object, Unreadable
 from gpucost.kube.watch.api_calls import FORBIDDEN, ApiServerRefusal
 from gpucost.kube.watch.discovery import CollectionList, CollectionLister
-from gpucost.kube.watch.scheduler_reader import config_maps
+from gpucost.kube.watch.scheduler_reader import config_maps, deployments
 
 UNAUTHORIZED = 401
 
@@ -149,14 +149,17 @@ def listed(
         yield collection, found
 
 
-def scheduler_configurations(transport: KubeTransport) -> Iterator[Object]:
-    """The ConfigMaps of Kueue and Volcano, under their usual names. Without them answers assume defaults, so
-    errors are only reported on stderr."""
+def scheduler_configurations(transport: KubeTransport, with_deployments: bool = False) -> Iterator[Object]:
+    """The ConfigMaps of Kueue and Volcano, under their usual names, and on demand their Deployments, which
+    are among the jobs that a state has anyhow. Without them answers assume defaults, so errors are only
+    reported on stderr."""
     try:
         yield from config_maps(transport)
+        if with_deployments:
+            yield from deployments(transport)
     except (ApiServerRefusal, TransportError) as error:
         said = f"{error.status} {error.message}" if isinstance(error, ApiServerRefusal) else str(error)
-        complain(f"configmaps of the schedulers: {said}; left out")
+        complain(f"configurations of the schedulers: {said}; left out")
 
 
 _HOW_ELSE = "; ask for that, or ask for a `gpucost state dump` of somebody who has it"

@@ -147,11 +147,23 @@ def _with_others(config: C, key: str, found: Mapping[Name, str], usual: str) -> 
 def config_maps(transport: KubeTransport, names: SchedulerNames = NAMES) -> Iterator[dict[str, Any]]:
     """The two ConfigMaps, as far as they exist and may be read. Raises ApiServerRefusal and TransportError
     for any other failure."""
+    yield from _each(transport, _CONFIG_MAPS, (names.kueue_config, names.volcano_config), "v1", "ConfigMap")
+
+
+def deployments(transport: KubeTransport, names: SchedulerNames = NAMES) -> Iterator[dict[str, Any]]:
+    """The two Deployments, likewise: their images say the versions, and arguments may hold feature gates."""
+    both = (names.kueue_manager, names.volcano_scheduler)
+    yield from _each(transport, _DEPLOYMENTS, both, "apps/v1", "Deployment")
+
+
+def _each(
+    transport: KubeTransport, path: str, names: tuple[str, ...], api_version: str, kind: str
+) -> Iterator[dict[str, Any]]:
     calls = ListWatchCalls(transport, {}, time.time_ns)
-    for name in (names.kueue_config, names.volcano_config):
-        found = _asked(calls, _CONFIG_MAPS, name)
+    for name in names:
+        found = _asked(calls, path, name)
         if found is not None:
-            yield {**found, "apiVersion": "v1", "kind": "ConfigMap"}
+            yield {**found, "apiVersion": api_version, "kind": kind}
 
 
 def as_read(configs: SchedulerConfigs) -> SchedulerConfigs:
