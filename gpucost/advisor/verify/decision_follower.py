@@ -335,9 +335,12 @@ def _before(write: WorkloadWrite, draft: _DecisionDraft) -> tuple[str, Workload 
 
 
 def _is_of_quota(write: WorkloadWrite) -> bool:
-    """Whether the write changed what a workload holds, or evicted one."""
+    """Whether the write changed what a workload holds, or evicted one. What is first seen with quota was
+    written at some time before."""
+    if write.then is None:
+        return False
     holds = [each is not None and each.has_quota for each in (write.then, write.now)]
-    if write.then is None or write.now is None or holds[0] != holds[1]:
+    if write.now is None or holds[0] != holds[1]:
         return any(holds)
     told = [is_true(each.conditions, "Evicted") for each in (write.then, write.now)]
     return holds[0] and (told[0] != told[1] or write.then.reclaimable != write.now.reclaimable)
@@ -438,8 +441,11 @@ def _expected(each: Workload, draft: _DecisionDraft, writer: CaseWriter, names: 
             return admitted_as(draft.admitted, writer)
         victims = [writer.key(draft.before[victim]) for victim in sorted(draft.victims)]
         # One that was evicted before may be among its targets, and nothing is written then.
+        trees = tree_names(draft.state)
         is_whole = not any(
-            is_true(one.conditions, "Evicted") for one in draft.before.values() if one.has_quota
+            is_true(one.conditions, "Evicted")
+            for one in draft.before.values()
+            if one.has_quota and trees.get(one.cluster_queue) == draft.tree
         )
         return {"outcome": "preempting", "preempts": victims if is_whole else None}
     if uid in draft.victims:
