@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from gpucost.advisor.verify import case_files as reading
 from gpucost.advisor.verify.case_files import read_cases
-from gpucost.advisor.verify.case_schema import NOW_MS, SchedulerCase
+from gpucost.advisor.verify.case_schema import NOW_MS, RecordingOrigin, SchedulerCase
 from gpucost.cluster.objects.kueue import FlavorQuota, FlavorResource, WorkloadState
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.domain.errors import InputError
 from tests.advisor.recorded import (
     CASE,
@@ -445,3 +447,48 @@ def test_evicted_ones_need_no_time() -> None:
     evicted = holds("a", "train", 1, alreadyEvicted=True)
     case = only({"id": "x", "clusterQueues": [queue("train")], "workloads": [evicted]})
     assert is_true(case.state.workloads["a"].conditions, "Evicted")
+
+
+RECORDED: Document = {
+    "from": "2026-10-01T00:00:00Z",
+    "to": "2026-10-01T01:00:00Z",
+    "kueueVersion": "v0.18.1",
+    "configurationRead": True,
+    "fairSharing": True,
+    "preemptionStrategies": ["LessThanInitialShare"],
+    "featureGates": {"PriorityBoost": True},
+}
+
+
+def test_a_file_says_whose_decisions_it_holds() -> None:
+    found = read_cases(content(CASE, recorded=RECORDED), "cases.json")
+    config = KueueConfig("v0.18.1", True, ("LessThanInitialShare",), {"PriorityBoost": True}, is_read=True)
+    hour_ms = 3_600_000
+    assert found.origin is not None
+    assert found.origin.config == config
+    assert found.origin.to_ms - found.origin.from_ms == hour_ms
+    assert found.unread == ()
+
+
+def test_a_file_may_not_say_it() -> None:
+    assert read_cases(content(CASE), "cases.json").origin is None
+    empty = read_cases(content(CASE, recorded={}), "cases.json").origin
+    assert empty == RecordingOrigin(KueueConfig())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("kueueVersion", 19, "text of at most"),
+        ("featureGates", {"A": "yes"}, "true or false"),
+        ("preemptionStrategies", ["Other"], "null, or one of"),
+        ("from", "yesterday", "RFC 3339 with a zone"),
+        ("colour", "red", "unknown field"),
+    ],
+)
+def test_what_makes_no_sense_of_whose_decisions_is_refused_by_its_path(
+    field: str, value: Any, said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as raised:
+        read_cases(content(CASE, recorded={**RECORDED, field: value}), "cases.json")
+    assert raised.value.field.startswith(f"cases.json.recorded.{field}")
