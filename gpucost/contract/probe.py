@@ -226,7 +226,7 @@ class ClusterProbe:
     names are not counted, ``strangers`` those of which a report uses nothing, with what they claimed in the
     last day. ``sharing`` is None without a collector, and where it could not be read. ``trial`` is a report
     on the last minutes, None where it was not or could not be read. ``at_ms`` is the cluster's own instant,
-    None for that of all.
+    None for that of all. ``schedulers`` are versions by scheduler, as its own metrics have them.
     """
 
     cluster: str
@@ -246,6 +246,7 @@ class ClusterProbe:
     trial: TrialReading | None = None
     at_ms: int | None = None
     sharing: SharingSeries | None = None
+    schedulers: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, *names: str) -> bool:
         """Whether any of these names has a series."""

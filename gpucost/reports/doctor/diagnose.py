@@ -8,7 +8,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpucost.advisor.kueue.rule_set import drift
 from gpucost.cluster.objects.node_labels import PLACE_LABELS
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.kube_state import NODE_CREATED
@@ -85,6 +87,7 @@ def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
         *_gpus(case),
         *_queues(case),
         *_sharing(case),
+        *_advised(case),
         *_scrapes(case),
         *_jobs(case),
         *_doubles(case),
@@ -203,6 +206,15 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
         parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")
     yield DiagnosisFact("rules last checked", f"{RULES_CHECKED}: {', '.join(RULES_OF)}")
+
+
+def _advised(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    """Which Kueue runs, and what it decides otherwise than the rules of the advisor."""
+    version = case.probe.schedulers.get("kueue", "")
+    if version:
+        config = KueueConfig(version, is_read=True)
+        differs = "; ".join(drift(config)) or "the rules that the advisor follows"
+        yield DiagnosisFact("Kueue's version", f"{version}: {differs}")
 
 
 def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:

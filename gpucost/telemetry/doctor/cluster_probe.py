@@ -48,7 +48,7 @@ from gpucost.telemetry.doctor.probe_reader import (
     ProbeReader,
     grouped,
 )
-from gpucost.telemetry.doctor.sharing import read_sharing
+from gpucost.telemetry.doctor.sharing import read_schedulers, read_sharing
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import column, own_label
 from gpucost.telemetry.prometheus.promql import PromQL, by
@@ -287,6 +287,7 @@ class _Facts:
                 strangers=self._strangers(name),
                 trial=self._trial(name),
                 sharing=self._sharing(name),
+                schedulers=self._schedulers(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
@@ -305,6 +306,11 @@ class _Facts:
         if not self.counts.get(cluster, {}).get(OWN_STATE):
             return None
         return read_sharing(self.asker, cluster, Window(self.at_ms - HOUR_MS, self.at_ms))
+
+    def _schedulers(self, cluster: str) -> Mapping[str, str]:
+        if not self.counts.get(cluster, {}).get(OWN_STATE):
+            return {}
+        return read_schedulers(self.asker, cluster, Window(self.at_ms - HOUR_MS, self.at_ms))
 
     def _strangers(self, cluster: str) -> tuple[ForeignJob, ...]:
         """Jobs that exported series in the last day and that no report believes."""

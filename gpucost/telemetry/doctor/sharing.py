@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpucost.contract.metrics import POD_CLAIM_SHARE
 from gpucost.contract.probe import SharingSeries
-from gpucost.contract.queue_metrics import COLLECTION_OBJECTS
+from gpucost.contract.queue_metrics import COLLECTION_OBJECTS, SCHEDULER_INFO
 from gpucost.domain.time import Window
 from gpucost.telemetry.doctor.probe_reader import ProbeReader
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
@@ -29,3 +29,15 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
 def _numbers(reader: ClusterReader, expression: PromQL, label: str, window: Window) -> dict[str, int]:
     found = reader.vector(expression, window.end_ms)
     return dict(zip(column(found, label), map(whole_count, numbers(found)), strict=True))
+
+
+def read_schedulers(asker: ProbeReader, cluster: str, window: Window) -> dict[str, str]:
+    """Versions of Kueue and Volcano as of the end of ``window``, empty where their metrics do not say it."""
+
+    def ask() -> dict[str, str]:
+        reader = asker.reader(cluster, window)
+        named = by("max", ("scheduler", "version"), reader.select(SCHEDULER_INFO.name))
+        found = reader.vector(named, window.end_ms)
+        return dict(sorted(zip(column(found, "scheduler"), column(found, "version"), strict=True)))
+
+    return asker.tried("which schedulers run", ask) or {}

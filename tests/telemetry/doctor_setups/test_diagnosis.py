@@ -120,6 +120,28 @@ def test_all_there_is_all_told() -> None:
     assert list(works(diagnosis)) == list(DoctorFeature)
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("v0.19.2", "v0.19.2: the rules that the advisor follows"),
+        ("v0.18.6", "v0.18.6: Kueue v0.18.6 runs, an older minor version"),
+        ("v0.20.0", "v0.20.0: Kueue v0.20.0 runs, a newer minor version"),
+    ],
+)
+def test_which_kueue_runs_stands_beside_the_rules_that_are_followed(version: str, said: str) -> None:
+    facts = {
+        each.what: each.found
+        for each in found(replace(CLUSTER, schedulers={"kueue": version})).clusters[0].facts
+    }
+    assert facts["Kueue's version"].startswith(said)
+
+
+def test_a_kueue_that_does_not_say_its_version_is_no_row() -> None:
+    for schedulers in ({}, {"kueue": ""}, {"volcano": "v1"}):
+        clusters = found(replace(CLUSTER, schedulers=schedulers)).clusters
+        assert "Kueue's version" not in {each.what for each in clusters[0].facts}
+
+
 PARTS: Mapping[str, tuple[PodSeries, DoctorFeature, str]] = {
     "no node": (replace(PODS, with_node=0), DoctorFeature.COST, "requests name no node"),
     "no times": (

@@ -70,6 +70,17 @@ SETUPS = {
         gap=(START + 5 * DAY_MS + 1, START + 5 * DAY_MS + 20 * MINUTE_MS),
         now_ms=NOVEMBER + DAY_MS,
     ),
+    "kueue": replace(
+        FULL,
+        extra=(
+            *FULL.extra,
+            ("gpucost_state_up", {"job": "collector", "instance": "a"}),
+            (
+                "gpucost_scheduler_info",
+                {"job": "collector", "instance": "a", "scheduler": "kueue", "version": "v0.18.6"},
+            ),
+        ),
+    ),
     "hostile": replace(FULL, cluster={"cluster": "\x1b[2Jevil[red]"}, team="\x1b[31m"),
 }
 SHORT = replace(FULL, start_ms=START + 16 * DAY_MS - 12 * HOUR_MS, now_ms=NOVEMBER + DAY_MS)
@@ -438,3 +449,10 @@ def test_the_page_shows_what_is_printed(ask: Ask, monkeypatch: pytest.MonkeyPatc
     assert [line.rstrip() for line in shown.strip().splitlines()] == [
         line.rstrip() for line in printed.strip().splitlines()
     ]
+
+
+def test_the_version_of_kueue_is_what_its_own_metrics_say(ask: Ask) -> None:
+    [cluster] = document(ask("kueue", "--format", "json"))["clusters"]
+    facts = {each["what"]: each["found"] for each in cluster["facts"]}
+    assert facts["Kueue's version"].startswith("v0.18.6: Kueue v0.18.6 runs, an older minor version")
+    assert "whether annotations hold a workload back (gate AdmissionGatedBy)" in facts["Kueue's version"]
