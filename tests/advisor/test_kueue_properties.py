@@ -40,7 +40,7 @@ from tests.advisor.kueue_runs import (
 )
 
 some = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

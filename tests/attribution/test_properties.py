@@ -21,7 +21,7 @@ from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours,
 
 LENGTH = 3 * HOUR_MS
 PRICES = FlatRates(("2.50", 0), ("3.333333333", 1.3))
-slow = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # What a node can be: its GPUs, and its resources as (name, units, replicas).
 KINDS: list[tuple[int, list[tuple[str, int, int]]]] = [

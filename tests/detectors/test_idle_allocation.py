@@ -316,7 +316,7 @@ def worlds(draw: st.DrawFn) -> World:
     return world
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds(), st.integers(0, 1 << 30))
 def test_order_of_rows_and_length_of_steps_change_nothing(world: World, seed: int) -> None:
     facts = world.facts()
@@ -348,7 +348,7 @@ def _claims(detection: RuleDetection) -> list[object]:
     return [each for draft in detection.drafts for each in draft.episodes]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds(), st.permutations(["p00-0", "p00-1", "p00-2", "p10-0", "p10-1", "p10-2"]))
 def test_names_of_gpus_change_nothing_but_names(world: World, names: Sequence[str]) -> None:
     facts = world.facts()
@@ -358,7 +358,7 @@ def test_names_of_gpus_change_nothing_but_names(world: World, names: Sequence[st
     assert _claims(detect(other)) == _claims(detect(facts))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds())
 def test_claims_are_the_integral_of_idle_rows_and_nothing_is_claimed_twice(world: World) -> None:
     """By pandas, on the rows themselves: what a finding claims is what its GPUs held in idle rows."""

@@ -284,7 +284,7 @@ def told(detection: RuleDetection) -> list[tuple[str, int, int]]:
     return [(each.fingerprint, each.since_ms, board_ms(each.episodes)) for each in detection.drafts]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds(), st.integers(0, 1 << 30), st.permutations([0, 1, 2, 3]))
 def test_order_names_and_length_of_steps_change_nothing(
     world: World, seed: int, order: Sequence[int]
@@ -311,7 +311,7 @@ def _part(activity: pd.DataFrame, begin: float, end: float) -> pd.DataFrame:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds())
 def test_a_small_jobs_claim_is_an_integral_of_its_rows(world: World) -> None:
     """By pandas: all rows after the warm-up, without rests of an hour, times what the slice leaves."""

@@ -196,7 +196,7 @@ SHARED_LINES = st.lists(
 
 
 @pytest.mark.fault(31)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SHARED_LINES, st.sampled_from([IdlePolicy.PROPORTIONAL, IdlePolicy.BY_QUOTA]))
 def test_a_team_pays_the_same_by_every_step_and_grouping(
     lines: list[tuple[int, int, str, str, str, str, int]], policy: IdlePolicy
@@ -255,7 +255,7 @@ LINES = st.lists(
 
 
 @pytest.mark.fault(31)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     LINES, st.sampled_from(list(IdlePolicy)), st.sampled_from([(), ("team",), ("model", "bucket"), ("job",)])
 )
