@@ -55,6 +55,9 @@ from gpucost.reports.doctor.steps import (
 RULES_CHECKED = "2026-11-23"
 RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08")
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
+INNER_CHECKED = "2026-11-23"
+INNER_RULES_OF = ("slurmrestd v0.0.39 to v0.0.46, sacct", "Slinky v1beta1", "SUNK 2026-05", "Ray 2")
+"""The same for records of inner schedulers."""
 _NEWER = (
     (
         "dynamic resources",
@@ -85,6 +88,7 @@ def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
         *_gpus(case),
         *_queues(case),
         *_sharing(case),
+        *_inner(case, probe),
         *_scrapes(case),
         *_jobs(case),
         *_doubles(case),
@@ -203,6 +207,20 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
         parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")
     yield DiagnosisFact("rules last checked", f"{RULES_CHECKED}: {', '.join(RULES_OF)}")
+
+
+def _inner(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisFact]:
+    """The inner schedulers of the settings, and what is read of their records."""
+    mine = [each for each in probe.inner if each.cluster == case.probe.cluster]
+    for each in mine:
+        read = "no file" if each.as_of_ms is None else f"as of {iso(each.as_of_ms)}"
+        refused = (
+            f"; {counted(len(each.refused), 'record')} refused: {each.refused[0]}" if each.refused else ""
+        )
+        runs = f"{counted(each.runs, 'run')} with GPUs in {each.path}, {read}{refused}"
+        yield DiagnosisFact(f"{each.kind} {each.name}", runs)
+    if mine:
+        yield DiagnosisFact("rules of inner schedulers", f"{INNER_CHECKED}: {', '.join(INNER_RULES_OF)}")
 
 
 def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:

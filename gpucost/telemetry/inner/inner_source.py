@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.contract.frames import ALLOCATIONS
+from gpucost.contract.probe import InnerRecords
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of, in_order
@@ -58,12 +58,16 @@ class RecordedScheduler:
     scheduler: InnerScheduler
     records: RecordFolder
 
-    @property
-    def path(self) -> Path:
-        return self.records.path
-
     def runs(self) -> KnownRuns:
+        """What the files say now."""
         return self.records.runs()
+
+    def told(self) -> InnerRecords:
+        """What the files say now, in short."""
+        known, rule = self.runs(), self.scheduler
+        path = str(self.records.path)
+        runs = len(known.runs)
+        return InnerRecords(rule.cluster, rule.name, rule.kind, path, runs, known.as_of_ms, known.refused)
 
 
 class InnerSource:

@@ -6,9 +6,9 @@ sacct's own format is local time of a host that nothing names, and is refused. S
 (JobName, Comment, WorkDir): whoever submits a job writes them, line ends and separators too, and could write
 a record of somebody else's job. JSON has names without that danger.
 
-Rules: SchedMD/slurm, doc/man/man1/sacct.1 (fields, ``Unknown`` for an end to come, ``None assigned``);
-src/sacct/print.c (``123_4`` is a task of an array, ``123_[5-9]`` are tasks that wait, ``123+1`` is a part of
-a heterogeneous job).
+Rules: SchedMD/slurm, doc/man/man1/sacct.1 (fields); src/sacct/print.c (``CANCELLED by 1000``; ``123_4`` is a
+task of an array, ``123_[5-9]`` are tasks that wait, ``123+1`` is a part of a heterogeneous job);
+src/common/parse_time.c (``Unknown`` and ``None`` for no time); as_mysql_job.c (``None assigned``).
 """
 
 from __future__ import annotations

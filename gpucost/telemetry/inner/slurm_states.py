@@ -1,8 +1,8 @@
 """States of Slurm jobs, and the GPUs in what they were given, in the words of Slurm's accounting.
 
-States: SchedMD/slurm, src/common/job_state_reason.c and slurm.h (JOB_STATE_*). Trackable resources: the page
-tres of Slurm's documentation; ``gres/gpu`` is the number of all GPUs, ``gres/gpu:h100`` that of one type, and
-both may stand side by side.
+States: SchedMD/slurm, src/common/slurm_protocol_defs.c (job_state_string). Trackable resources: doc/html/
+tres.shtml; ``gres/gpu`` is the number of all GPUs, ``gres/gpu:h100`` that of one type, and both may stand
+side by side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OVER = frozenset(
         "REQUEUED",
         "REQUEUE_FED",
         "REQUEUE_HOLD",
-        "EXPEDITING",
+        "STAGE_OUT",
     }
 )
 """The job does not run any more. CANCELLED may be followed by who did it."""
@@ -39,15 +39,11 @@ RUNS = frozenset(
         "CONFIGURING",
         "RESIZING",
         "SIGNALING",
-        "STAGE_OUT",
         "STOPPED",
-        "POWER_UP_NODE",
-        "UPDATE_DB",
     }
 )
-"""The job has its GPUs. One that is suspended keeps them: Slurm takes back processors, not generic
-resources."""
-WAITS = frozenset({"PENDING", "RESV_DEL_HOLD"})
+"""The job has its GPUs. One that is suspended keeps them (doc/html/gres.shtml)."""
+WAITS = frozenset({"PENDING", "RESV_DEL_HOLD", "EXPEDITING"})
 STATES = f"a state of a Slurm job, such as {', '.join(sorted(OVER | RUNS | WAITS))}"
 _GPU = "gres/gpu"
 

@@ -3,8 +3,10 @@
 Read are ``jobs[]`` with ``job_id``, ``array``, ``het``, ``user``, ``account``, ``name``, ``nodes``,
 ``state.current``, ``time.start``, ``time.end`` (seconds since 1970, 0 for none) and ``tres.allocated``.
 
-Rules: SchedMD/slurm, src/plugins/data_parser/v0.0.41/parsers.c (JOB, UINT32_NO_VAL: a number that may be
-unset is ``{set, infinite, number}``; the state is a list since v0.0.40, a text before).
+Rules: SchedMD/slurm, src/plugins/data_parser/v0.0.39 to v0.0.46/parsers.c (JOB; UINT32_NO_VAL: a number that
+may be unset is ``{set, infinite, number}``; the state is a list since v0.0.40, a text before). Some releases
+of v0.0.38 said when a job could have begun in place of when it began (commit 5df85553a1): a job that is over
+whose ``time.elapsed`` does not fit is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def _jobs(record: JsonPlace) -> Iterator[InnerJob]:
     states = _states(record.at("state", "current"))
     start = record.at("time", "start").number()
     gpus = gpus_of(_tres(record.at("tres", "allocated")))
-    # While it cleans up a job has both states, of what it was and of what it does: it has its GPUs.
+    # While it cleans up a job has both states, of how it ended and of what it does.
     runs = bool(states & RUNS)
     if not start or not gpus or (states & WAITS and not runs):
         return
@@ -47,6 +49,7 @@ def _jobs(record: JsonPlace) -> Iterator[InnerJob]:
     if not nodes:
         raise InputError(at.where, at.value, f"the nodes of {gpus} GPUs")
     end = record.at("time", "end").number()
+    _check_start(record, start, end)
     job = InnerJob(
         key=_key(record),
         name=record.at("name").text(""),
@@ -55,10 +58,20 @@ def _jobs(record: JsonPlace) -> Iterator[InnerJob]:
         gpus=gpus,
         nodes=nodes,
         start_ms=start * 1000,
-        end_ms=end * 1000 if end and not runs else None,
+        end_ms=end * 1000 if end else None,
         is_over=not runs,
     )
     yield checked_job(record.where, job)
+
+
+def _check_start(record: JsonPlace, start: int, end: int | None) -> None:
+    """as_mysql_jobacct_process.c: elapsed is end less start less suspended."""
+    elapsed, suspended = (record.at("time", name).number() or 0 for name in ("elapsed", "suspended"))
+    if end and elapsed and abs(end - start - suspended - elapsed) > 1:
+        at = record.at("time", "start")
+        raise InputError(
+            at.where, start, f"when it began: {elapsed} s, and what it was suspended, before {end}"
+        )
 
 
 def _states(place: JsonPlace) -> frozenset[str]:

@@ -179,7 +179,7 @@ def test_a_job_of_slurmrestd() -> None:
     [
         ({"state": {"current": "COMPLETED"}}, "12", True, True),
         ({"state": {"current": ["RUNNING"]}, "time": {"start": S, "end": 0}}, "12", False, False),
-        ({"state": {"current": ["COMPLETED", "COMPLETING"]}}, "12", False, False),
+        ({"state": {"current": ["COMPLETED", "COMPLETING"]}}, "12", True, False),
         ({"state": {"current": ["FAILED"]}, "time": {"start": S, "end": 0}}, "12", False, True),
         (
             {"array": {"job_id": 10, "task_id": {"set": True, "infinite": False, "number": 0}}},
@@ -225,6 +225,7 @@ def test_what_had_no_gpus_by_slurmrestd_is_left_out(changes: dict[str, Any]) -> 
         ({"time": []}, "f: jobs[1].time: [] is not allowed; allowed: an object with start"),
         ({"time": {"start": "now"}}, "f: jobs[1].time.start: 'now' is not allowed; allowed: a whole number"),
         ({"time": {"start": S, "end": True}}, "f: jobs[1].time.end: True is not allowed"),
+        ({"time": {"start": S - 9, "end": S + 60, "elapsed": 60}}, "f: jobs[1].time.start: "),
         ({"nodes": None}, "f: jobs[1].nodes: None is not allowed; allowed: the nodes of 4 GPUs"),
         ({"nodes": 5}, "f: jobs[1].nodes: 5 is not allowed; allowed: text"),
         ({"job_id": None}, "f: jobs[1].job_id: None is not allowed"),
