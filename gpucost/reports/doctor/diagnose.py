@@ -56,7 +56,7 @@ RULES_CHECKED = "2026-11-23"
 RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08")
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
 INNER_CHECKED = "2026-11-23"
-INNER_RULES_OF = ("slurmrestd v0.0.39 to v0.0.46, sacct", "Slinky v1beta1", "SUNK 2026-05", "Ray 2")
+INNER_RULES_OF = ("slurmrestd v0.0.39 to v0.0.46, sacct", "Slinky 1.2", "SUNK 2026-05", "Ray 2")
 """The same for records of inner schedulers."""
 _NEWER = (
     (

@@ -60,8 +60,11 @@ class InnerSchedulerSettings(SettingsGroup):
     name.
     """
 
-    host_network: bool = False
-    """Whether Slurm's name of a pod's node is that of the Kubernetes node."""
+    node_from: Literal["pod", "node", "short_node"] = "pod"
+    """``pod``: Slurm's name of a pod's node is ``node_name``. ``node``: it is that of the Kubernetes node, as
+    with the host's network. ``short_node``: it is that to its first dot, as in a NodeSet of Slinky that
+    scales as a DaemonSet.
+    """
 
     other_nodes: Expression = ""
     """Regular expression of Slurm nodes that are no pods. Jobs there are no problem."""
@@ -86,7 +89,7 @@ class InnerSchedulerSettings(SettingsGroup):
     @model_validator(mode="after")
     def _fit(self) -> Self:
         if self.kind == "ray":
-            for key in ("node_name", "host_network", "other_nodes"):
+            for key in ("node_name", "node_from", "other_nodes"):
                 if key in self.model_fields_set:
                     raise wrong(getattr(self, key), "only with kind slurm: Ray's records name no nodes", key)
             if not self.teams:

@@ -6,7 +6,7 @@ import re
 
 from gpucost.service.settings.inner_schedulers import InnerSchedulerSettings
 from gpucost.telemetry.inner.inner_source import RecordedScheduler, ray_parser, read_slurm
-from gpucost.telemetry.inner.pod_division import InnerScheduler
+from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys
 from gpucost.telemetry.inner.record_folder import RecordFolder
 
@@ -22,7 +22,7 @@ def recorded_scheduler(found: InnerSchedulerSettings) -> RecordedScheduler:
         pods=re.compile(found.pods),
         owners=re.compile(found.owners) if found.owners else None,
         node_name=found.node_name,
-        on_host_network=found.host_network,
+        node_from=NodeNameSource(found.node_from),
         teams=found.teams or ("*",),
         elsewhere=re.compile(found.other_nodes) if found.other_nodes else None,
     )

@@ -20,6 +20,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import NamedTuple
@@ -37,14 +38,23 @@ _NODE, _POD, _UID, _RESOURCE = _AT["node"], _AT["pod"], _AT["pod_uid"], _AT["res
 _COUNT, _START, _END = _AT["count"], _AT["start_ms"], _AT["end_ms"]
 
 
+class NodeNameSource(StrEnum):
+    """What an inner scheduler's node is called after: the pod, or the Kubernetes node, whole or to its first
+    dot. The values are those of the settings."""
+
+    POD = "pod"
+    NODE = "node"
+    SHORT_NODE = "short_node"
+
+
 @dataclass(frozen=True)
 class InnerScheduler:
     """Which pods an inner scheduler may divide: those of ``namespace`` in ``cluster`` whose names fit
     ``pods`` and, where it is given, whose job's name fits ``owners``.
 
-    ``node_name`` is the scheduler's name of a pod's node, with the groups of ``pods`` (``\\1``), or the name
-    of the Kubernetes node where ``on_host_network``. ``teams`` are patterns of the teams that its records may
-    name. Nodes that fit ``elsewhere`` are no pods.
+    The scheduler's name of a pod's node is ``node_name``, with the groups of ``pods`` (``\\1``), unless
+    ``node_from`` says otherwise. ``teams`` are patterns of the teams that its records may name. Nodes that
+    fit ``elsewhere`` are no pods.
     """
 
     name: str
@@ -54,7 +64,7 @@ class InnerScheduler:
     pods: re.Pattern[str]
     owners: re.Pattern[str] | None = None
     node_name: str = r"\g<0>"
-    on_host_network: bool = False
+    node_from: NodeNameSource = NodeNameSource.POD
     teams: tuple[str, ...] = ("*",)
     elsewhere: re.Pattern[str] | None = None
 
@@ -65,8 +75,8 @@ class InnerScheduler:
 
     def node_of(self, pod: str, node: str) -> str:
         """The inner scheduler's name for a pod that it may divide, on the Kubernetes node ``node``."""
-        if self.on_host_network:
-            return node
+        if self.node_from is not NodeNameSource.POD:
+            return node if self.node_from is NodeNameSource.NODE else node.partition(".")[0]
         found = self.pods.fullmatch(pod)
         return found.expand(self.node_name) if found else pod
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, KnownRuns, known_runs
-from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
+from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource, divide
 
 T0 = parse_instant("2026-11-01T10:00:00Z")
 GPU = "nvidia.com/gpu"
@@ -110,6 +111,25 @@ def test_a_node_that_is_no_pod_is_a_problem_unless_it_is_said_to_be_elsewhere() 
     assert divided(
         [pod("w-1", 0, 100, 8)], runs, scheduler=replace(SLURM, elsewhere=re.compile("metal-.*"))
     ) == (parts, {})
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [(NodeNameSource.POD, "1"), (NodeNameSource.NODE, "n.zone"), (NodeNameSource.SHORT_NODE, "n")],
+)
+def test_a_node_is_called_after_its_pod_or_its_machine(source: NodeNameSource, told: str) -> None:
+    assert replace(SLURM, node_from=source).node_of("w-1", "n.zone") == told
+
+
+def test_only_pods_of_the_rule_are_divided() -> None:
+    named = replace(SLURM, owners=re.compile("set"))
+    asked = [
+        ("slurm", "w-1", "set"),
+        ("rogue", "w-1", "set"),
+        ("slurm", "w-", "set"),
+        ("slurm", "w-1", "sets"),
+    ]
+    assert [named.selects(*each) for each in asked] == [True, False, False, False]
 
 
 def test_pods_that_cannot_be_told_apart_stay_whole() -> None:
