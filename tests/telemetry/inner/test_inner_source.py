@@ -13,6 +13,7 @@ from gpucost.domain.errors import ConfigError, DataProblemCode
 from gpucost.domain.time import HOUR_MS
 from gpucost.pricing.price_book import PriceBook, default_book_text
 from gpucost.service.settings.loader import load_settings
+from gpucost.service.wiring.inputs import parse_source
 from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.inner.inner_source import InnerSource, read_slurm
 from gpucost.telemetry.inner.record_folder import RecordFolder
@@ -143,6 +144,12 @@ def test_the_source_of_the_settings_divides_and_attribution_conserves(tmp_path: 
     covered = source.covered(cluster)
     assert covered is not None
     assert covered.intersect(window) == window
+
+
+def test_another_source_on_the_command_line_has_the_same_inner_schedulers(tmp_path: Path) -> None:
+    settings = load_settings(settings_file(tmp_path, "{name: a, kind: slurm, path: p, namespace: n}"))
+    for text in ("prometheus:http://localhost:9090", f"recorded:{tmp_path}"):
+        assert isinstance(open_source(parse_source(text, settings), BOOK, lambda: START), InnerSource)
 
 
 def test_records_that_come_late_change_what_is_read_again(tmp_path: Path) -> None:
