@@ -110,13 +110,14 @@ def joined(old: ClusterFrames, new: ClusterFrames, start_ms: int, seam_ms: int) 
     parts: dict[str, Any] = {spec.name: _joined(spec, old, new, start_ms, seam_ms) for spec in FRAMES}
     if old.of_pods is not None or new.of_pods is not None:
         # Where either has none, no pod was divided in its time.
-        pods = [
-            frames if frames.of_pods is None else replace(frames, allocations=frames.of_pods)
-            for frames in (old, new)
-        ]
-        parts["of_pods"] = _joined(ALLOCATIONS, *pods, start_ms, seam_ms)
+        before, after = _of_pods(old), _of_pods(new)
+        parts["of_pods"] = _joined(ALLOCATIONS, before, after, start_ms, seam_ms)
     problems = tuple(sorted({*old.problems, *new.problems}, key=repr))
     return replace(new, **parts, problems=problems)
+
+
+def _of_pods(frames: ClusterFrames) -> ClusterFrames:
+    return frames if frames.of_pods is None else replace(frames, allocations=frames.of_pods)
 
 
 def _joined(
