@@ -24,7 +24,8 @@ ingestion, the waste ledger and ``gpucost doctor`` use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -111,7 +112,7 @@ def attribute(
     lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
     problems = [
-        *((_window_of(problem, builder.edges), problem) for problem in frames.problems),
+        *_of_windows(frames.problems, builder.edges),
         *((0, problem) for problem in refused),
         *pieces.problems,
         *uncounted(uncertain, units),
@@ -147,6 +148,17 @@ def _parts(
     cell = sliced.cell[some]
     uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": sliced.board_ms[some]}
     return parts + sliced, pd.DataFrame(uncertain)
+
+
+def _of_windows(problems: Iterable[DataProblem], edges: Ints) -> Iterator[tuple[int, DataProblem]]:
+    """A source's problems, each once in a window: what it says of several instants of one is added up."""
+    found: dict[tuple[int, DataProblem], int | None] = {}
+    for problem in problems:
+        located = _window_of(problem, edges), replace(problem, board_ms=None)
+        before = found.get(located)
+        found[located] = before if problem.board_ms is None else (before or 0) + problem.board_ms
+    for (window, problem), board_ms in found.items():
+        yield window, replace(problem, board_ms=board_ms)
 
 
 def _window_of(problem: DataProblem, edges: Ints) -> int:

@@ -104,6 +104,8 @@ class ClusterFrames:
     Frames from ``activity`` on are for detectors only: a source leaves them empty unless they are requested.
     ``lacks`` names the frames that are empty because the source cannot provide them, each with the reason.
     ``source`` names where they come from, where that is not the same for all that a source returns.
+    ``of_pods`` are the allocations as pods had them, where ``allocations`` are divided among the jobs of an
+    inner scheduler.
     """
 
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))
@@ -122,3 +124,4 @@ class ClusterFrames:
     problems: tuple[DataProblem, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    of_pods: pd.DataFrame | None = None

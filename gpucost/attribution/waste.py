@@ -72,15 +72,21 @@ def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFra
             "pod_uid": attribution.holders.frame["pod_uid"].to_numpy()[divided["holder"].to_numpy()],
             "first": divided["first_ms"].to_numpy(np.int64),
             "last": divided["last_ms"].to_numpy(np.int64),
+            "board_ms": divided["board_ms"].to_numpy(np.float64),
         }
     )
     joined = _by_window(attribution, pieces).merge(keyed, on=["window", "node", "resource", "pod_uid"])
     until = joined[["end", "last"]].min(axis=1)
     overlap = (until - joined[["start", "first"]].max(axis=1)).clip(lower=0)
-    # Lines of one pod whose labels changed back and forth overlap in time: a piece is shared by them.
-    by_piece = overlap.groupby(joined["piece"]).transform("sum")
-    once = ((joined["end"] - joined["start"]) / by_piece.where(by_piece > 0, 1)).clip(upper=1)
-    joined["claim"] = joined["boards"] * overlap * once
+    # Lines of one pod whose labels changed back and forth overlap in time, and so do those of jobs that an
+    # inner scheduler ran in it: a piece is shared by them, by their GPU time.
+    length, of_piece = joined["end"] - joined["start"], joined["piece"]
+    by_piece = overlap.groupby(of_piece).transform("sum")
+    shared = by_piece > length
+    weight = overlap * joined["board_ms"] / (joined["last"] - joined["first"]).clip(lower=1)
+    by_weight = weight.groupby(of_piece).transform("sum")
+    part = length * weight / by_weight.where(by_weight > 0, 1)
+    joined["claim"] = joined["boards"] * overlap.where(~shared, part)
     claims: pd.DataFrame = joined.groupby(["line", "rank"], as_index=False)[["claim"]].sum()
     claims = claims.sort_values(["line", "rank"], ignore_index=True)
     whole = divided["board_ms"].reindex(claims["line"]).to_numpy(np.float64)

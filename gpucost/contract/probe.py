@@ -254,6 +254,20 @@ class ClusterProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class InnerRecords:
+    """What the files of an inner scheduler of the settings say: how many runs of jobs with GPUs, the instant
+    of the latest file (None without one), and what was refused, a sentence each."""
+
+    cluster: str
+    name: str
+    kind: str
+    path: str
+    runs: int
+    as_of_ms: int | None
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ServerProbe:
     """One server, probed ``at_ms`` for the ``month``, of which the past part is ``asked``.
 
@@ -270,6 +284,7 @@ class ServerProbe:
     targets: int = 0
     clusters: tuple[ClusterProbe, ...] = ()
     unread: tuple[UnansweredQuery, ...] = ()
+    inner: tuple[InnerRecords, ...] = ()
 
     @property
     def is_of_later(self) -> bool:

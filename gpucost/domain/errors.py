@@ -150,6 +150,8 @@ class DataProblemCode(StrEnum):
     COUNT_UNKNOWN = "count_unknown"
     UNIT_UNKNOWN = "unit_unknown"
     SHARE_UNKNOWN = "share_unknown"
+    INNER_UNPLACED = "inner_unplaced"
+    INNER_UNKNOWN = "inner_unknown"
     NODE_UNKNOWN = "node_unknown"
     OVERCOMMITTED = "overcommitted"
     CAPACITY_EXCEEDS_BOARDS = "capacity_exceeds_boards"

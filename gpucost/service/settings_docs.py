@@ -9,6 +9,7 @@ from gpucost.service.settings.advisor import PoolSettings
 from gpucost.service.settings.api import ApiKey
 from gpucost.service.settings.channels import ChannelSettings
 from gpucost.service.settings.detectors import ExemptionSettings, OverrideSettings
+from gpucost.service.settings.inner_schedulers import InnerSchedulerSettings
 from gpucost.service.settings.loader import CONFIG_ENV, variable
 from gpucost.service.settings.model import ProgressSettings, ServingSettings, Settings
 from gpucost.service.settings.notifications import EscalationSettings, QuietSettings, RouteSettings
@@ -27,6 +28,7 @@ duplicate keys and unknown `GPUCOST_` variables stop the start, with the file an
 
 _ENTRIES: tuple[tuple[str, type[SettingsGroup]], ...] = (
     ("api.keys", ApiKey),
+    ("source.inner_schedulers", InnerSchedulerSettings),
     ("prometheus.progress", ProgressSettings),
     ("prometheus.serving", ServingSettings),
     ("detectors.overrides", OverrideSettings),

@@ -126,6 +126,20 @@ def test_labels_that_go_to_and_fro_do_not_double_a_claim() -> None:
     assert _by(found, parts)["p", "idle"][0] == 20 * MINUTE_MS
 
 
+def test_a_claim_on_a_pod_is_shared_by_the_jobs_in_it_by_their_gpu_time() -> None:
+    """Of eight GPUs a job has three for half an hour; all eight are idle."""
+    world = (
+        World(60).node("n").pod("p", "n", 0, 30, units=3, team="a").pod("p", "n", 0, 30, units=5, team="b")
+    )
+    found = attributed(world.pod("p", "n", 30, 60, units=8, team="b"))
+    activity = watched(World(60).node("n").pod("p", "n", 0, 60, units=8))
+    parts = waste_parts(found, pieces(("n", "p", 0, 60, Waste.IDLE, 8.0)), activity)
+    teams = found.flat()["team_label"].to_numpy()[parts["line"].to_numpy()]
+    idle = {team: int(ms) for team, ms in parts.groupby(teams)["board_ms"].sum().items()}
+    assert idle == {"a": 3 * 30 * MINUTE_MS, "b": (5 + 8) * 30 * MINUTE_MS}
+    assert set(parts["waste"]) == {"idle"}
+
+
 def test_a_claim_takes_nothing_from_a_line_that_it_does_not_meet() -> None:
     world = World(60).node("n").pod("p", "n", 0, 30, team="a").pod("p", "n", 30, 60, team="b")
     found, seen = attributed(world), watched(world, {"p": 0.0})

@@ -8,7 +8,7 @@ pipeline writes what it reads of them to a ledger, hour by hour, of which the mo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.usage_lines import TeamLookup
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
@@ -32,6 +33,7 @@ from gpucost.ledger import Ledger
 from gpucost.reports.month.model import MonthReport
 from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
 from gpucost.service.reporting.report_service import ReportService
+from gpucost.telemetry.interval_source import IntervalSource
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
@@ -66,6 +68,9 @@ class ClusterScript:
     hours: int
     puts: dict[int, list[KubeObject]] = field(default_factory=dict)
     removals: dict[int, list[KubeObject]] = field(default_factory=dict)
+    teams: TeamLookup = field(default_factory=NamespaceTeams)
+    around: Callable[[IntervalSource, Path], IntervalSource] = lambda source, _: source
+    """What stands between Prometheus and the ledger, which may write to a folder of the bill."""
 
     def at(self, minute: int, *objects: KubeObject) -> None:
         self.puts.setdefault(minute, []).extend(objects)
@@ -171,15 +176,13 @@ def billed(script: ClusterScript, folder: Path) -> Iterator[BilledCluster]:
         PrometheusClient(url) as client,
         Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=now) as ledger,
     ):
-        rules = AttributionRules(
-            FlatRates(("2.50", 0)), NamespaceTeams(), ResourceCatalog(), ShareBasis.COMPUTE
-        )
-        source = PrometheusSource(client, PrometheusSourceSettings(), now=now)
+        rules = AttributionRules(FlatRates(("2.50", 0)), script.teams, ResourceCatalog(), ShareBasis.COMPUTE)
+        source = script.around(PrometheusSource(client, PrometheusSourceSettings(), now=now), folder)
         pipeline = Pipeline(source, ledger, rules, HOUR_MS, 6 * HOUR_MS, 15 * MINUTE_MS, now, "test")
         outcome = pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, script.window))
         assert (outcome.ingested, outcome.failures) == (script.hours, ())
         month = Month.of(START_MS)
-        columns = ["namespace", "pod", "node", "resource", "bucket"]
+        columns = ["namespace", "pod", "node", "resource", "bucket", "job", "user", "team"]
         lines = ledger.aggregate(EVERYTHING, script.window, columns).to_dict("records")
         answer = ReportService(ledger, "test", {}).month(EVERYTHING, month)
         assert answer is not None

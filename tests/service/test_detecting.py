@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +27,10 @@ from gpucost.service.detection.waste_accounting import PastServers, WasteAccount
 from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.settings.types import milliseconds
+from gpucost.telemetry.inner.inner_source import InnerSource, RecordedScheduler, ray_parser
+from gpucost.telemetry.inner.pod_division import InnerScheduler
+from gpucost.telemetry.inner.ray_jobs import MetadataKeys
+from gpucost.telemetry.inner.record_folder import RecordFolder
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, GIB, World, at, four_dollars
 from tests.support.ledgers import new_ledger
@@ -184,6 +191,46 @@ def test_the_waste_ledger_adds_up_and_is_final_when_enough_is_known(
     assert int(frame["board_ms"].sum()) == int(lines["board_ms"].sum())
     assert int(frame["nano"].sum()) == int(lines["nano"].sum())
     assert {Waste(waste) for waste in frame["waste"]} == {Waste.IDLE, Waste.PRODUCTIVE, Waste.NO_DEMAND}
+
+
+def test_idle_time_of_a_pod_is_shared_by_the_jobs_that_an_inner_scheduler_ran_in_it(
+    source: RecordedSource, ledger: Ledger, tmp_path: Path
+) -> None:
+    """Of the two GPUs of the pod that idles from minute 180 to 780, ada's job has one from 100 to 500."""
+    job = {"submission_id": "j", "status": "SUCCEEDED", "start_time": at(100), "end_time": at(500)}
+    metadata = {"user": "ada", "team": "speech", "num_gpus": "1"}
+    (tmp_path / "jobs.json").write_text(json.dumps([{**job, "metadata": metadata}]))
+    os.utime(tmp_path / "jobs.json", (at(2000) / 1000, at(2000) / 1000))
+    rule = InnerScheduler("lab", "ray", CLUSTER, "ns", re.compile("dead"))
+    parse = ray_parser(MetadataKeys("user", "team", "num_gpus"))
+    divided = InnerSource(source, [RecordedScheduler(rule, RecordFolder(tmp_path / "jobs.json", parse))])
+    span = Window(at(0), at(HOURS * 60))
+    pipeline = Pipeline(divided, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(HOURS * 60), "test")
+    pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
+    assessing = WasteAccounting(
+        divided, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger)
+    )
+    assert assessing.assess(CLUSTER, assessing.pending(CLUSTER, span)).failures == ()
+    frame = ledger.waste(EVERYTHING, span, ("team", "user"), filters={"team": ["language", "speech"]})
+    minutes = {
+        (team, user, waste): board_ms / MINUTE_MS
+        for team, user, waste, board_ms in zip(
+            *(frame[name] for name in ("team", "user", "waste", "board_ms")), strict=True
+        )
+    }
+    assert minutes == {
+        ("speech", "ada", "productive"): 80.0,
+        ("speech", "ada", "idle"): 320.0,
+        ("language", "", "productive"): 160.0,
+        ("language", "", "idle"): 880.0,
+    }
+    assert ledger.problems(EVERYTHING, span) == ()
+    detecting = DetectorRunner(
+        *(divided, ledger, RULES, RuleSettings(), ()),
+        *(DAY_MS + 6 * HOUR_MS, 28 * DAY_MS, 15 * MINUTE_MS, _past(ledger)),
+    )
+    detecting.once(CLUSTER, at(600))
+    assert _idle(ledger) == {"train": ("open", 180)}
 
 
 class _Growing(RecordedSource):

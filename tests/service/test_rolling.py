@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +17,10 @@ from gpucost.contract.frames import ACTIVITY, EVICTIONS, FRAMES, PROGRESS, SIGNA
 from gpucost.domain.errors import SourceUnreachable
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.service.detection.runner import RollingWindow
+from gpucost.telemetry.inner.inner_source import InnerSource, RecordedScheduler, ray_parser
+from gpucost.telemetry.inner.pod_division import InnerScheduler
+from gpucost.telemetry.inner.ray_jobs import MetadataKeys
+from gpucost.telemetry.inner.record_folder import RecordFolder
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, World, at
 
@@ -68,6 +75,30 @@ def test_reading_in_pieces_is_reading_at_once(source: RecordedSource, looks: lis
         assert window.end_ms == at(step * 5)
         assert window.length_ms <= hours * HOUR_MS
         _same(frames, source.history(CLUSTER, window), window)
+
+
+def test_pods_that_an_inner_scheduler_divides_are_kept_whole_beside_their_parts(
+    source: RecordedSource, tmp_path: Path
+) -> None:
+    job = {"submission_id": "j", "status": "SUCCEEDED", "start_time": at(100), "end_time": at(300)}
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{**job, "metadata": {"num_gpus": "3"}}]))
+    os.utime(file, (at(600) / 1000, at(600) / 1000))
+    rule = InnerScheduler("lab", "ray", CLUSTER, "ns", re.compile("b"))
+    records = RecordFolder(file, ray_parser(MetadataKeys("user", "team", "num_gpus")))
+    divided = InnerSource(source, [RecordedScheduler(rule, records)])
+    rolling = RollingWindow(divided, CLUSTER, 10 * HOUR_MS, 15 * MINUTE_MS)
+    for minute in (120, 200, 350, 600):
+        known = rolling.upto(at(minute))
+        assert known is not None
+    frames, window = known
+    _same(frames, divided.history(CLUSTER, window), window)
+    assert set(frames.allocations["job"]) == {"job-a", "job-b", "ray/j"}
+    whole = source.history(CLUSTER, window).allocations
+    assert frames.of_pods is not None
+    pd.testing.assert_frame_equal(
+        _ordered(frames.of_pods, None, window), _ordered(whole, None, window), obj="pods"
+    )
 
 
 def test_a_clock_that_goes_back_reads_anew(source: RecordedSource) -> None:

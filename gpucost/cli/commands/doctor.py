@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -41,7 +42,7 @@ def doctor(
     from gpucost.reports.doctor.model import DoctorRequirements
     from gpucost.reports.doctor.output import as_json, print_diagnosis
     from gpucost.service.wiring.inputs import parse_source
-    from gpucost.service.wiring.source import build_client, source_options
+    from gpucost.service.wiring.source import build_client, inner_schedulers, source_options
     from gpucost.service.wiring.source_checks import build_trial
     from gpucost.telemetry.doctor.cluster_probe import probe
 
@@ -61,6 +62,8 @@ def doctor(
         if month is None and found.is_of_later:
             # A new stack has nothing of last month, and some of this one.
             found = probe(client, options, catalog, Month.of(now), now, cluster, trial)
+    records = tuple(each.told() for each in inner_schedulers(settings))
+    found = replace(found, inner=records)
     owners = _owners(settings.prometheus)
     limits = DoctorRequirements(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)
     diagnosis = diagnose(found, limits, context.program)

@@ -313,7 +313,10 @@ class DetectorFacts:
 
 def _plain(frames: ClusterFrames) -> ClusterFrames:
     """Frames with text columns as plain text: sources return categories where there are many rows, and two
-    such columns cannot be compared. Activity, which has millions of rows, stays as it is."""
+    such columns cannot be compared. Activity, which has millions of rows, stays as it is. Detectors are about
+    pods, and not about jobs that an inner scheduler ran in them."""
+    if frames.of_pods is not None:
+        frames = replace(frames, allocations=frames.of_pods, of_pods=None)
     parts: dict[str, Any] = {}
     for spec in FRAMES:
         frame: pd.DataFrame = getattr(frames, spec.name)

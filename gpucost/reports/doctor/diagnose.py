@@ -57,6 +57,9 @@ from gpucost.reports.doctor.steps import (
 RULES_CHECKED = "2026-11-23"
 RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08")
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
+INNER_CHECKED = "2026-11-23"
+INNER_RULES_OF = ("slurmrestd v0.0.39 to v0.0.46, sacct", "Slinky 1.2", "SUNK 2026-05", "Ray 2")
+"""The same for records of inner schedulers."""
 _NEWER = (
     (
         "dynamic resources",
@@ -88,6 +91,7 @@ def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
         *_queues(case),
         *_sharing(case),
         *_advised(case),
+        *_inner(case, probe),
         *_scrapes(case),
         *_jobs(case),
         *_doubles(case),
@@ -215,6 +219,20 @@ def _advised(case: ClusterCase) -> Iterator[DiagnosisFact]:
         config = KueueConfig(version, is_read=True)
         differs = "; ".join(drift(config)) or "the rules that the advisor follows"
         yield DiagnosisFact("Kueue's version", f"{version}: {differs}")
+
+
+def _inner(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisFact]:
+    """The inner schedulers of the settings, and what is read of their records."""
+    mine = [each for each in probe.inner if each.cluster == case.probe.cluster]
+    for each in mine:
+        read = "no file" if each.as_of_ms is None else f"as of {iso(each.as_of_ms)}"
+        refused = (
+            f"; {counted(len(each.refused), 'record')} refused: {each.refused[0]}" if each.refused else ""
+        )
+        runs = f"{counted(each.runs, 'run')} with GPUs in {each.path}, {read}{refused}"
+        yield DiagnosisFact(f"{each.kind} {each.name}", runs)
+    if mine:
+        yield DiagnosisFact("rules of inner schedulers", f"{INNER_CHECKED}: {', '.join(INNER_RULES_OF)}")
 
 
 def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:

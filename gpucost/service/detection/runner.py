@@ -16,6 +16,7 @@ from gpucost.attribution.frames import ClusterFrames, empty_frame
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.frames import (
     ACTIVITY,
+    ALLOCATIONS,
     EVICTIONS,
     FRAMES,
     OBSERVED,
@@ -107,8 +108,16 @@ def joined(old: ClusterFrames, new: ClusterFrames, start_ms: int, seam_ms: int) 
     """``old`` from ``start_ms`` to ``seam_ms``, and ``new`` from there on; intervals that go on across the
     seam become one."""
     parts: dict[str, Any] = {spec.name: _joined(spec, old, new, start_ms, seam_ms) for spec in FRAMES}
+    if old.of_pods is not None or new.of_pods is not None:
+        # Where either has none, no pod was divided in its time.
+        before, after = _of_pods(old), _of_pods(new)
+        parts["of_pods"] = _joined(ALLOCATIONS, before, after, start_ms, seam_ms)
     problems = tuple(sorted({*old.problems, *new.problems}, key=repr))
     return replace(new, **parts, problems=problems)
+
+
+def _of_pods(frames: ClusterFrames) -> ClusterFrames:
+    return frames if frames.of_pods is None else replace(frames, allocations=frames.of_pods)
 
 
 def _joined(

@@ -33,6 +33,7 @@ from gpucost.service.settings.access import AccessSettings
 from gpucost.service.settings.advisor import AdvisingSettings, WebhookSettings
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.detectors import DetectorsSettings
+from gpucost.service.settings.inner_schedulers import InnerSchedulers
 from gpucost.service.settings.notifications import NotifySettings
 from gpucost.settings.types import (
     Duration,
@@ -154,6 +155,19 @@ class SourceSettings(SettingsGroup):
 
     path: Path | None = None
     """Folder of the recorded source. Needed when ``kind`` is ``recorded``, refused otherwise."""
+
+    inner_schedulers: InnerSchedulers = ()
+    """Slurm and Ray in pods, whose jobs are billed in place of the pods. Of several that may divide a pod,
+    the first does.
+    """
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        names = [each.name for each in self.inner_schedulers]
+        for n, name in enumerate(names):
+            if name in names[:n]:
+                raise wrong(name, "a name once", "inner_schedulers", n, "name")
+        return self
 
     @model_validator(mode="after")
     def _path_with_recorded(self) -> Self:

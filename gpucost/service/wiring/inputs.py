@@ -39,12 +39,16 @@ def load_teams(file: Path | None) -> TeamRules:
 def parse_source(text: str, settings: Settings) -> Settings:
     """``settings`` with the source that ``recorded:DIR`` or ``prometheus:URL`` names. Raises InputError."""
     kind, _, where = text.partition(":")
+    inner = settings.source.inner_schedulers
     if kind == "recorded" and where:
-        return settings.model_copy(update={"source": SourceSettings(kind="recorded", path=Path(where))})
+        source = SourceSettings(kind="recorded", path=Path(where), inner_schedulers=inner)
+        return settings.model_copy(update={"source": source})
     if kind == "prometheus" and where:
         values = {name: getattr(settings.prometheus, name) for name in PrometheusSettings.model_fields}
         prometheus = checked(PrometheusSettings, {**values, "url": where}, "prometheus.")
-        return settings.model_copy(update={"source": SourceSettings(), "prometheus": prometheus})
+        return settings.model_copy(
+            update={"source": SourceSettings(inner_schedulers=inner), "prometheus": prometheus}
+        )
     raise InputError(
         "--source", text, "recorded:DIR or prometheus:URL, such as prometheus:http://localhost:9090"
     )

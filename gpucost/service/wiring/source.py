@@ -18,11 +18,12 @@ from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from gpucost.domain.time import Window
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.settings.model import PrometheusSettings, Settings
+    from gpucost.telemetry.inner.inner_source import RecordedScheduler
     from gpucost.telemetry.interval_source import IntervalSource
 
 
@@ -69,11 +70,37 @@ def open_source(
     stopped: threading.Event | None = None,
     look: TrialLook | None = None,
 ) -> IntervalSource:
-    """The source of the settings. No request is made yet. Raises InputError for a folder that is none.
+    """The source of the settings, with the pods of its inner schedulers divided. No request is made yet.
+    Raises InputError for a folder that is none.
 
     Once ``stopped`` is set, no failed query is tried again. With ``look`` no query is made twice, and windows
     are read up to its instant: the result must not be kept.
     """
+    source = _source(settings, book, now, stopped, look)
+    schedulers = inner_schedulers(settings)
+    if not schedulers:
+        return source
+    from gpucost.telemetry.inner.inner_source import InnerSource
+
+    return InnerSource(source, schedulers)
+
+
+def inner_schedulers(settings: Settings) -> Sequence[RecordedScheduler]:
+    """The inner schedulers of the settings. Nothing is read yet."""
+    if not settings.source.inner_schedulers:
+        return ()
+    from gpucost.service.wiring.inner_schedulers import recorded_scheduler
+
+    return [recorded_scheduler(each) for each in settings.source.inner_schedulers]
+
+
+def _source(
+    settings: Settings,
+    book: PriceBook,
+    now: Callable[[], int],
+    stopped: threading.Event | None,
+    look: TrialLook | None,
+) -> IntervalSource:
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
     found = settings.prometheus

@@ -17,6 +17,7 @@ from gpucost.contract.probe import (
     DuplicateSeries,
     ForeignJob,
     GpuSeries,
+    InnerRecords,
     NodeSeries,
     PodSeries,
     ScrapeGaps,
@@ -27,7 +28,7 @@ from gpucost.contract.probe import (
 )
 from gpucost.domain.errors import InputError, QueryRejected, SourceUnreachable
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, iso
 from gpucost.reports.doctor.diagnose import diagnose
 from gpucost.reports.doctor.model import (
     DiagnosisStep,
@@ -239,6 +240,20 @@ def test_labels_that_are_exported_stay() -> None:
 def test_the_hours_of_the_month_are_those_that_it_has() -> None:
     facts = {each.what: each.found for each in found().clusters[0].facts}
     assert facts["kube-state-metrics"] == "all of the month, in 744 of 744 hours"
+
+
+def test_inner_schedulers_of_the_cluster_are_told_with_what_is_read_of_them() -> None:
+    lab = InnerRecords("default", "lab", "ray", "/records/ray", 0, None, ("/records/ray: missing", "more"))
+    slinky = InnerRecords("default", "slinky", "slurm", "/records/slurm", 12, NOW, ())
+    told = found(inner=(slinky, lab, replace(lab, cluster="other", name="elsewhere"))).clusters[0].facts
+    facts = {each.what: each.found for each in told}
+    assert facts["slurm slinky"] == f"12 runs with GPUs in /records/slurm, as of {iso(NOW)}"
+    assert facts["ray lab"] == (
+        "0 runs with GPUs in /records/ray, no file; 2 records refused: /records/ray: missing"
+    )
+    assert facts["rules of inner schedulers"].startswith("2026-")
+    assert not any("elsewhere" in each for each in facts)
+    assert "rules of inner schedulers" not in {each.what for each in found().clusters[0].facts}
 
 
 def test_what_is_there_no_more_was_there_in_the_month() -> None:

@@ -1,0 +1,77 @@
+"""Lists of Slurm nodes: ``gpu-[01-03,7],login1`` -> gpu-01, gpu-02, gpu-03, gpu-7, login1.
+
+As Slurm writes them (SchedMD/slurm, src/common/hostlist.c): names apart by commas; in brackets numbers and
+ranges, as wide as the lower end of a range is written; several brackets in a name are all combinations, of
+which the last one changes fastest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+from gpucost.domain.errors import InputError
+
+MOST_NODES = 65_536
+NO_NODES = ("", "None assigned", "(null)", "None", "N/A")
+"""What Slurm writes where a job had no nodes."""
+_LIST = re.compile(r"(?:[^][,]+|\[[^][]*\])+")
+_PART = re.compile(r"([^][]+)|\[([^][]*)\]")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_ALLOWED = "names of nodes, such as gpu-[01-03,7],login1"
+
+
+def expand_hostlist(text: str, field: str) -> tuple[str, ...]:
+    """Its nodes in order; empty where Slurm says that there are none. Raises InputError about ``field``."""
+    if text.strip() in NO_NODES:
+        return ()
+    names: list[str] = []
+    for entry in _entries(text, field):
+        for name in _expanded(entry, text, field):
+            names.append(name)
+            if len(names) > MOST_NODES:
+                raise InputError(field, text, f"at most {MOST_NODES:,} nodes")
+    return tuple(names)
+
+
+def _entries(text: str, field: str) -> Iterator[str]:
+    at = 0
+    while True:
+        match = _LIST.match(text, at)
+        if match is None:
+            raise InputError(field, text, _ALLOWED)
+        yield match.group()
+        at = match.end()
+        if at == len(text):
+            return
+        if text[at] != ",":
+            raise InputError(field, text, _ALLOWED)
+        at += 1
+
+
+def _expanded(entry: str, text: str, field: str) -> Iterator[str]:
+    parts: list[list[str]] = []
+    combinations = 1
+    for plain, ranges in _PART.findall(entry):
+        if plain and not _PLAIN.fullmatch(plain):
+            raise InputError(field, text, _ALLOWED)
+        parts.append([plain] if plain else list(_numbers(ranges, text, field)))
+        combinations *= len(parts[-1])
+        if combinations > MOST_NODES:
+            raise InputError(field, text, f"at most {MOST_NODES:,} nodes")
+    for combination in product(*parts):
+        yield "".join(combination)
+
+
+def _numbers(ranges: str, text: str, field: str) -> Iterator[str]:
+    for each in ranges.split(","):
+        match = _RANGE.fullmatch(each)
+        if match is None:
+            raise InputError(field, text, _ALLOWED)
+        low, high = match[1], match[2] or match[1]
+        if int(high) < int(low) or int(high) - int(low) >= MOST_NODES:
+            raise InputError(field, text, f"ranges that rise, of at most {MOST_NODES:,} nodes")
+        for number in range(int(low), int(high) + 1):
+            yield str(number).zfill(len(low))

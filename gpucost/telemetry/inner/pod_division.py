@@ -1,0 +1,317 @@
+"""What pods held, cut among the jobs that an inner scheduler ran in them, at every moment.
+
+A Slurm node or a Ray cluster on Kubernetes is a pod, or some, with whole GPUs, held by whoever runs it.
+``divide`` takes the rows of such pods (frames.ALLOCATIONS) and gives each job its GPUs of them, under the
+pod's name and the job's own name, user and team; what no job had stays with the pod's holder. So at every
+moment the parts of a row add up to it: what follows counts, prices and conserves them as it does pods.
+
+- Only pods that the scheduler's own rule names are divided (``InnerScheduler``), whatever a record says.
+- Jobs have a pod's GPUs in the order in which they began. One for which fewer are left has these: what its
+  record says beyond them is charged to nobody and is a problem, since the pod's GPUs are paid for once.
+- A job's GPUs are an equal number on each of its nodes; where that does not come out, the first nodes have
+  one more, which is a problem. Without nodes (Ray) they are of any pods, in the order of their names.
+
+The parts of a moment depend on the records and pods of that moment alone, never on the window that is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpucost.contract.frames import ALLOCATIONS
+from gpucost.domain.errors import DataProblem, DataProblemCode
+from gpucost.domain.jobs import JobKind
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.telemetry.evidence.frame_rows import FrameRow
+from gpucost.telemetry.inner.inner_jobs import InnerJob, KnownRun, KnownRuns
+
+_MOST_REFUSED = 20
+_AT = {name: at for at, name in enumerate(ALLOCATIONS.column_names)}
+_NODE, _POD, _UID, _RESOURCE = _AT["node"], _AT["pod"], _AT["pod_uid"], _AT["resource"]
+_COUNT, _START, _END = _AT["count"], _AT["start_ms"], _AT["end_ms"]
+
+
+class NodeNameSource(StrEnum):
+    """What an inner scheduler's node is called after: the pod, or the Kubernetes node, whole or to its first
+    dot. The values are those of the settings."""
+
+    POD = "pod"
+    NODE = "node"
+    SHORT_NODE = "short_node"
+
+
+@dataclass(frozen=True)
+class InnerScheduler:
+    """Which pods an inner scheduler may divide: those of ``namespace`` in ``cluster`` whose names fit
+    ``pods`` and, where it is given, whose job's name fits ``owners``.
+
+    The scheduler's name of a pod's node is ``node_name``, with the groups of ``pods`` (``\\1``), unless
+    ``node_from`` says otherwise. ``teams`` are patterns of the teams that its records may name. Nodes that
+    fit ``elsewhere`` are no pods.
+    """
+
+    name: str
+    kind: str
+    cluster: str
+    namespace: str
+    pods: re.Pattern[str]
+    owners: re.Pattern[str] | None = None
+    node_name: str = r"\g<0>"
+    node_from: NodeNameSource = NodeNameSource.POD
+    teams: tuple[str, ...] = ("*",)
+    elsewhere: re.Pattern[str] | None = None
+
+    def selects(self, namespace: str, pod: str, job: str) -> bool:
+        """Whether it may divide a pod of its cluster."""
+        named = namespace == self.namespace and self.pods.fullmatch(pod) is not None
+        return named and (self.owners is None or self.owners.fullmatch(job) is not None)
+
+    def node_of(self, pod: str, node: str) -> str:
+        """The inner scheduler's name for a pod that it may divide, on the Kubernetes node ``node``."""
+        if self.node_from is not NodeNameSource.POD:
+            return node if self.node_from is NodeNameSource.NODE else node.partition(".")[0]
+        found = self.pods.fullmatch(pod)
+        return found.expand(self.node_name) if found else pod
+
+    def may_name(self, team: str) -> bool:
+        return any(fnmatchcase(team, pattern) for pattern in self.teams)
+
+    def line_of(
+        self, row: FrameRow, job: InnerJob | None, count: int, start_ms: int, end_ms: int
+    ) -> FrameRow:
+        """A part of a row, as the job's, or as what the pod's holder keeps."""
+        part = list(row)
+        part[_COUNT], part[_START], part[_END] = count, start_ms, end_ms
+        if job is not None:
+            name = "" if job.name in ("", job.key) else f" {job.name}"
+            part[_AT["job_kind"]], part[_AT["job"]] = JobKind.OTHER.value, f"{self.kind}/{job.key}{name}"
+            part[_AT["job_uid"]] = f"{self.name}/{job.key}"
+            part[_AT["team_label"]], part[_AT["project"]], part[_AT["user"]] = job.team, "", job.user
+        return tuple(part)
+
+
+class _Demand(NamedTuple):
+    """What a run has of one place; ``gpus`` is None where that is not known."""
+
+    run: KnownRun
+    gpus: int | None
+    is_uneven: bool
+
+
+@dataclass
+class _Doubts:
+    """GPU time by problem and hour of UTC, so that each is recorded with its own window."""
+
+    scheduler: str
+    touched: dict[tuple[DataProblemCode, str], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    untold: set[tuple[DataProblemCode, str]] = field(default_factory=set)
+
+    def add(self, code: DataProblemCode, detail: str, units: int, start_ms: int, end_ms: int) -> None:
+        for hour in Window(start_ms, end_ms).split(HOUR_MS) if units and start_ms < end_ms else ():
+            self.touched[code, detail][hour.start_ms] += units * hour.length_ms
+
+    def problems(self, cluster: str) -> Iterator[DataProblem]:
+        for (code, detail), by_hour in sorted(self.touched.items()):
+            for at_ms, board_ms in sorted(by_hour.items()):
+                told = None if (code, detail) in self.untold else board_ms
+                yield DataProblem(code, cluster, self.scheduler, detail, told, at_ms)
+
+
+def divide(
+    rows: Sequence[FrameRow], scheduler: InnerScheduler, known: KnownRuns, window: Window
+) -> tuple[list[FrameRow], list[DataProblem]]:
+    """``rows`` of pods that ``scheduler`` may divide, inside ``window``, with what its jobs had taken out of
+    them and put beside them; and problems. No moment has other units of a pod than before."""
+    doubts = _Doubts(scheduler.name)
+    places: dict[str, list[FrameRow]] = defaultdict(list)
+    for row in rows:
+        places[_place_of(scheduler, row)].append(row)
+    demands: dict[str, list[_Demand]] = defaultdict(list)
+    for run in known.runs:
+        if run.doubt_ms > window.start_ms and run.job.start_ms < window.end_ms:
+            for place, demand in _demands(run):
+                demands[place].append(demand)
+    parts: list[FrameRow] = []
+    for place in sorted(places.keys() | demands.keys()):
+        here = sorted(places.get(place, ()), key=lambda row: (str(row[_POD]), str(row[_UID]), row))
+        divided = _PlaceDivision(scheduler, place, here, doubts)
+        divided.run(demands.get(place, ()), window)
+        parts += divided.parts()
+    _tell_what_is_missing(rows, known, window, doubts)
+    return parts, list(doubts.problems(scheduler.cluster))
+
+
+def _place_of(scheduler: InnerScheduler, row: FrameRow) -> str:
+    return scheduler.node_of(str(row[_POD]), str(row[_NODE])) if scheduler.kind == "slurm" else ""
+
+
+def _demands(run: KnownRun) -> Iterator[tuple[str, _Demand]]:
+    """What it has of each place."""
+    job = run.job
+    if not job.nodes or job.gpus is None:
+        yield from ((place, _Demand(run, job.gpus, False)) for place in job.nodes or ("",))
+        return
+    each, more = divmod(job.gpus, len(job.nodes))
+    for n, node in enumerate(job.nodes):
+        yield node, _Demand(run, each + (n < more), more > 0)
+
+
+@dataclass
+class _PlaceDivision:
+    """The rows of one place, in the order in which their units are taken, and what comes of them."""
+
+    scheduler: InnerScheduler
+    place: str
+    rows: Sequence[FrameRow]
+    doubts: _Doubts
+    found: dict[tuple[int, InnerJob | None], list[list[int]]] = field(default_factory=dict)
+    """Start, end and count of parts, by position of the row and job."""
+
+    def run(self, demands: Iterable[_Demand], window: Window) -> None:
+        demands = tuple(demands)
+        begun: dict[int, list[int | _Demand]] = defaultdict(list)
+        ended: dict[int, list[int | _Demand]] = defaultdict(list)
+        spans: list[tuple[int, int, int | _Demand]] = [
+            (int(str(row[_START])), int(str(row[_END])), n) for n, row in enumerate(self.rows)
+        ]
+        spans += [(each.run.job.start_ms, each.run.doubt_ms, each) for each in demands]
+        for start_ms, end_ms, what in spans:
+            start_ms, end_ms = max(start_ms, window.start_ms), min(end_ms, window.end_ms)
+            if start_ms < end_ms:
+                begun[start_ms].append(what)
+                ended[end_ms].append(what)
+        # A run that ends within the stretch in which its end is in doubt changes what there is, too.
+        edges = {each.run.end_ms for each in demands if window.start_ms < each.run.end_ms < window.end_ms}
+        now: dict[int | _Demand, None] = {}
+        for start_ms, end_ms in pairwise(sorted(begun.keys() | ended.keys() | edges)):
+            for what in ended.get(start_ms, ()):
+                now.pop(what, None)
+            now |= dict.fromkeys(begun.get(start_ms, ()))
+            here = sorted(each for each in now if isinstance(each, int))
+            wanted = [each for each in now if isinstance(each, _Demand)]
+            wanted.sort(key=lambda each: (each.run.job.start_ms, each.run.job.key))
+            self._deal(here, wanted, start_ms, end_ms)
+
+    def _deal(self, here: Sequence[int], wanted: Sequence[_Demand], start_ms: int, end_ms: int) -> None:
+        """Units of rows in one stretch, in which nothing changes."""
+        left = {n: int(str(self.rows[n][_COUNT])) for n in here}
+        open_ended = [each for each in wanted if start_ms >= each.run.end_ms]
+        sure = [each for each in wanted if start_ms < each.run.end_ms]
+        why = self._why_not(here) if sure else ""
+        if why:
+            told = sum(each.gpus or 0 for each in sure)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, told, start_ms, end_ms)
+        for demand in () if why else sure:
+            for job, n, count in self._take(demand, left, start_ms, end_ms):
+                self._add(n, job, count, start_ms, end_ms)
+        rest = sum(left.values())
+        if not why and any(each.gpus is None for each in sure):
+            unknown = f"no number of GPUs is on record for jobs {self._where}: what no other had is the pod's"
+            self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, rest, start_ms, end_ms)
+        if open_ended:
+            told = min(rest, sum(each.gpus or rest for each in open_ended))
+            no_end = f"jobs {self._where} have no end on record: what they may have had since is the pod's"
+            self._doubt(DataProblemCode.END_UNKNOWN, no_end, told, start_ms, end_ms)
+        for n, count in left.items():
+            self._add(n, None, count, start_ms, end_ms)
+
+    @property
+    def _where(self) -> str:
+        return f"on {self.place}" if self.place else "of Ray"
+
+    def _why_not(self, here: Sequence[int]) -> str:
+        """Why no job can have a part of these rows; empty where jobs can."""
+        of_node = f"the node {self.place}" if self.place else "a Ray cluster"
+        if not here:
+            if self._is_elsewhere:
+                return ""
+            return f"jobs had GPUs of {of_node}, and no pod that it may divide held any then"
+        pods = {self.rows[n][_UID] for n in here}
+        if self.place and len(pods) > 1:
+            return f"jobs had GPUs of {of_node}, which {len(pods)} pods at once are said to be"
+        kinds = {(self.rows[n][_UID], self.rows[n][_RESOURCE]) for n in here}
+        if len(kinds) > len(pods):
+            return f"jobs had GPUs of {of_node}, of which a pod held several resources"
+        return ""
+
+    def _take(
+        self, demand: _Demand, left: dict[int, int], start_ms: int, end_ms: int
+    ) -> Iterator[tuple[InnerJob | None, int, int]]:
+        """What a run gets of which row, which is then no longer left; under no job where it may not name its
+        team."""
+        job, wanted = demand.run.job, demand.gpus or 0
+        is_named = self.scheduler.may_name(job.team)
+        for n in left:
+            count = min(wanted, left[n])
+            if count:
+                left[n] -= count
+                wanted -= count
+                yield (job if is_named else None), n, count
+        got = (demand.gpus or 0) - wanted
+        if not self._is_elsewhere:
+            why = f"jobs {self._where} had more GPUs than its pods held: what is beyond is charged to nobody"
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted, start_ms, end_ms)
+        if not is_named:
+            why = f"jobs {self._where} name teams that its records may not name: theirs is the pod's"
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, got, start_ms, end_ms)
+        elif demand.is_uneven:
+            why = (
+                f"GPUs of jobs {self._where} are not as many on each of their nodes: taken as even as can be"
+            )
+            self._doubt(DataProblemCode.INNER_UNKNOWN, why, got, start_ms, end_ms)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        elsewhere = self.scheduler.elsewhere
+        return elsewhere is not None and elsewhere.fullmatch(self.place) is not None
+
+    def _doubt(self, code: DataProblemCode, why: str, units: int, start_ms: int, end_ms: int) -> None:
+        self.doubts.add(code, why, units, start_ms, end_ms)
+
+    def _add(self, n: int, job: InnerJob | None, count: int, start_ms: int, end_ms: int) -> None:
+        """Parts without a job may come twice for a stretch; both count."""
+        if not count:
+            return
+        parts = self.found.setdefault((n, job), [])
+        if parts and parts[-1][:2] == [start_ms, end_ms]:
+            parts[-1][2] += count
+        else:
+            parts.append([start_ms, end_ms, count])
+
+    def parts(self) -> Iterator[FrameRow]:
+        """Each as long as its count stays the same."""
+        for (n, job), stretches in self.found.items():
+            since, until, had = stretches[0]
+            for start_ms, end_ms, count in stretches[1:]:
+                if (start_ms, count) != (until, had):
+                    yield self.scheduler.line_of(self.rows[n], job, had, since, until)
+                    since, had = start_ms, count
+                until = end_ms
+            yield self.scheduler.line_of(self.rows[n], job, had, since, until)
+
+
+def _tell_what_is_missing(
+    rows: Sequence[FrameRow], known: KnownRuns, window: Window, doubts: _Doubts
+) -> None:
+    """Time of pods after the latest file, and records that were refused."""
+    since = window.start_ms if known.as_of_ms is None else max(known.as_of_ms, window.start_ms)
+    why = "no file of records is of this time or later: what pods held then is theirs"
+    for row in rows:
+        units, end_ms = int(str(row[_COUNT])), int(str(row[_END]))
+        doubts.add(DataProblemCode.INNER_UNKNOWN, why, units, max(int(str(row[_START])), since), end_ms)
+    more = len(known.refused) - _MOST_REFUSED
+    told = (*known.refused[:_MOST_REFUSED], *([f"and {more} more records"] if more > 0 else ()))
+    for sentence in told if rows else ():
+        detail = f"records were refused: {sentence}"
+        doubts.untold.add((DataProblemCode.INNER_UNKNOWN, detail))
+        for hour in window.split(HOUR_MS):
+            doubts.touched[DataProblemCode.INNER_UNKNOWN, detail][hour.start_ms] = 0

@@ -1,0 +1,87 @@
+"""The files of an inner scheduler's records: one file, or all files of a folder, as a cron left them.
+
+A file's modification time is when it was written: nothing later is known from it. A file that has not changed
+is not read again. What cannot be read is refused with a sentence, and never stops a window.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns, known_runs
+
+MOST_BYTES = 64 << 20
+MOST_FILES = 10_000
+_LEFT_OUT = (".tmp", ".part", "~")
+"""Ends of names of files that are being written."""
+
+RecordParser = Callable[[str, str], JobRecords]
+"""Text and the name of its file -> what it says."""
+
+
+class RecordFolder:
+    """``path`` is a file or a folder; ``parse`` reads the text of one file. For several threads."""
+
+    def __init__(self, path: Path, parse: RecordParser) -> None:
+        self.path = path
+        self._parse = parse
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[tuple[int, int], JobRecords]] = {}
+
+    def runs(self) -> KnownRuns:
+        """What all files together say now. A folder that is missing is one without files, and refused."""
+        with self._lock:
+            found: list[tuple[int, JobRecords]] = []
+            try:
+                files = list(self._files())
+            except (OSError, InputError) as error:
+                return KnownRuns(refused=(_sentence(self.path, error),))
+            kept: dict[Path, tuple[tuple[int, int], JobRecords]] = {}
+            unread: list[str] = []
+            for file in files:
+                try:
+                    stat = file.stat()
+                    as_it_is = (stat.st_mtime_ns, stat.st_size)
+                    before = self._read.get(file)
+                    records = before[1] if before and before[0] == as_it_is else self._records(file)
+                except (OSError, InputError) as error:
+                    unread.append(_sentence(file, error))
+                    continue
+                kept[file] = (as_it_is, records)
+                found.append((stat.st_mtime_ns // 1_000_000, records))
+            self._read = kept
+        known = known_runs(found)
+        return KnownRuns(known.runs, known.as_of_ms, (*unread, *known.refused))
+
+    def _files(self) -> Iterator[Path]:
+        if not self.path.is_dir():
+            yield self.path
+            return
+        with os.scandir(self.path) as entries:
+            names = sorted(each.name for each in entries if each.is_file())
+        shown = [name for name in names if not name.startswith(".") and not name.endswith(_LEFT_OUT)]
+        if len(shown) > MOST_FILES:
+            raise InputError(str(self.path), ErrorRemark(f"{len(shown):,} files"), f"at most {MOST_FILES:,}")
+        yield from (self.path / name for name in shown)
+
+    def _records(self, file: Path) -> JobRecords:
+        with file.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(str(file), ErrorRemark("too large"), f"at most {MOST_BYTES >> 20} MiB")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            raise InputError(str(file), ErrorRemark("is not UTF-8"), "text in UTF-8") from None
+        return self._parse(text, str(file))
+
+
+def _sentence(path: Path, error: OSError | InputError) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    reason = ErrorRemark(f"cannot be read ({error.strerror})")
+    return str(InputError(str(path), reason, "a file of records, or a folder of them"))
