@@ -61,6 +61,14 @@ def test_only_timeouts_and_checks_send_to_the_back() -> None:
     ) == ["kept", "between", "back"]
 
 
+def test_who_may_not_preempt_yet_is_tried() -> None:
+    gated = condition(False, "AdmissionGated", "Workload requires preemption, but it's gated")
+    assert order(*MAIN, waiting("gated", 1, conditions={"QuotaReserved": gated}), waiting("b")) == [
+        "gated",
+        "b",
+    ]
+
+
 def test_who_is_held_back_has_no_place() -> None:
     def held(name: str, **conditions: Any) -> Workload:
         return waiting(name, 9, conditions=conditions)

@@ -20,6 +20,7 @@ from gpucost.advisor.model.answers import (
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.existing_job import ExistingJob
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.kueue_reasons import eviction_meaning
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.volcano import PodGroup
@@ -276,8 +277,6 @@ def _is_ready(known: AdvisorContext, name: str) -> bool:
 
 ADMISSION_GATE = "kueue.x-k8s.io/admission"
 """Kueue takes it from pods when their workload is admitted (kueue v0.19.2, pkg/controller/jobs/pod)."""
-_MEANINGS = {"Preempted": "others needed its quota", "Deactivated": "it was deactivated"}
-"""Of reasons of an eviction that comes without a message."""
 
 
 def quota_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
@@ -360,7 +359,7 @@ def _evicted(workload: Workload) -> Iterator[AdviceEvidence]:
     for each in ("Evicted", "Preempted"):
         if is_true(workload.conditions, each):
             condition = workload.conditions[each]
-            meaning = condition.message or _MEANINGS.get(condition.reason, "it gave its quota back")
+            meaning = condition.message or eviction_meaning(condition.reason)
             yield AdviceEvidence(
                 f"workload/{workload.meta.name}", f"status.conditions[{each}]", condition.reason, meaning
             )

@@ -18,6 +18,7 @@ from gpucost.cluster.objects.kueue import LocalQueue, Workload
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queues import waiting_by_queue
+from gpucost.cluster.views.quota import GATED_MESSAGE
 
 FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
 _HELD_BACK = ("OnHold", "AdmissionGated")
@@ -52,11 +53,16 @@ def is_tried(workload: Workload) -> bool:
     """Whether Kueue tries a pending workload at all."""
     reserved = workload.conditions.get("QuotaReserved")
     is_held = reserved is not None and reserved.reason in _HELD_BACK
+    # Kueue gives the same reason to one that it tries, and that may not preempt yet.
+    is_held = is_held and reserved is not None and not GATED_MESSAGE.search(reserved.message)
     return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
 
 
 _RETRIED = ("WaitingForPreemptedWorkloads", "PendingEvaluation")
-_RETRIED_MESSAGES = ("Pending the preemption of", "no longer fits after", "overlapping preemption targets")
+_RETRIED_MESSAGES = (
+    *("Pending the preemption of", "Pending the migration of"),
+    *("no longer fits after", "overlapping preemption targets"),
+)
 
 
 def in_heap(workload: Workload) -> bool:
