@@ -62,7 +62,9 @@ class WaitingDemand:
     def of_workload(self, workload: Workload) -> tuple[WaitingSet, ...]:
         """The waiting sets of a workload that is held back. While quota holds it, all of its pods wait, made
         or not; once it is admitted, those without a node. One whose pods all have nodes, and cannot start
-        there, wants none."""
+        there, wants none. Nor does one that MultiKueue sends elsewhere: nodes here cannot serve it."""
+        if workload.meta.uid in self.overview.dispatches:
+            return ()
         layer = self.overview.holds[workload.meta.uid].layer
         waiting = self._by_workload.get(workload.meta.uid, ())
         size = self._gang_size(workload)

@@ -13,12 +13,15 @@ from gpucost.cluster.objects.kueue_reasons import EvictionReason, eviction_meani
         ("FlavorMigration", "it moves to a flavor that its ClusterQueue prefers"),
         ("InCohortReclamation", "a queue of its cohort took its own quota back"),
         ("DeactivatedDueToRequeuingLimitExceeded", "it was deactivated: it was put back too often"),
-        ("DeactivatedDueToEvictedOnManagerCluster", "it was deactivated: the cluster that sent it here evicted it"),
+        (
+            "DeactivatedDueToEvictedOnManagerCluster",
+            "it was deactivated: the cluster that sent it here evicted it",
+        ),
         ("DeactivatedDueToNew", "it was deactivated: New"),
         ("New", "it gave its quota back"),
         ("NewDueToOld", "it gave its quota back: Old"),
     ],
-)  # fmt: skip
+)
 def test_what_a_reason_means(reason: str, meaning: str) -> None:
     assert eviction_meaning(reason) == meaning
 
