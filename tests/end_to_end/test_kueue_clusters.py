@@ -259,9 +259,10 @@ def test_what_runs_elsewhere_is_not_billed_by_the_manager(managed: BilledCluster
 
 
 def test_in_the_manager_it_waits_for_quota_only(managed: BilledCluster) -> None:
-    """No gang of it stalls, and nothing of it is preempted."""
+    """Not for GPUs of the manager, six of which are free. No gang stalls, and nothing is preempted."""
     assert waited(managed, "job-ships") == [(Fraction(0), Fraction(1, 6), 4)]
     assert waited(managed, "pod-p0") == [(Fraction(0), Fraction(1, 6), 1)]
+    assert set(managed.history.demand["products"]) == {"__unknown__"}
     assert managed.history.stalls.empty
     assert managed.history.evictions.empty
 
@@ -282,6 +283,7 @@ def test_it_is_billed_where_it_runs_under_the_same_name(west: BilledCluster) -> 
 def test_in_the_worker_cluster_it_waits_for_the_gpus_there(west: BilledCluster) -> None:
     assert waited(west, "job-ships") == [(Fraction(1, 3), Fraction(2, 3), 4)]
     assert waited(west, "pod-p0") == [(Fraction(1, 3), Fraction(2, 3), 1)]
+    assert set(west.history.demand["products"]) == {""}
 
 
 def test_a_migration_between_flavors_is_an_eviction_with_its_reason(west: BilledCluster) -> None:
