@@ -11,9 +11,11 @@ from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod, PodSet, PodTemplate
+from gpucost.cluster.views.multi_kueue import sends_elsewhere
 from gpucost.cluster.views.node_fit import is_evaluated, matches
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import POD_SET, PodOwnership
+from gpucost.cluster.views.quota import cluster_queue_of
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, NodeAdmission, WaitLayer
@@ -62,10 +64,14 @@ class WaitingDemand:
     def of_workload(self, workload: Workload) -> tuple[WaitingSet, ...]:
         """The waiting sets of a workload that is held back. While quota holds it, all of its pods wait, made
         or not; once it is admitted, those without a node. One whose pods all have nodes, and cannot start
-        there, wants none."""
+        there, wants none. Nor does one that MultiKueue sends elsewhere: nodes here cannot serve it. Of one
+        that waits to be sent it is not known which nodes would."""
+        if workload.meta.uid in self.overview.dispatches:
+            return ()
         layer = self.overview.holds[workload.meta.uid].layer
         waiting = self._by_workload.get(workload.meta.uid, ())
         size = self._gang_size(workload)
+        is_far = self._is_far(workload)
         found = []
         for each in workload.pod_sets:
             pods = max(0, each.count - workload.reclaimable.get(each.name, 0))
@@ -73,10 +79,17 @@ class WaitingDemand:
                 names = (each.name, "") if len(workload.pod_sets) == 1 else (each.name,)
                 pods = min(pods, sum(pod.meta.labels.get(POD_SET, "") in names for pod in waiting))
             wants = self._wants(each.template, self._asked(workload, each))
+            if is_far:
+                wants = tuple(wanted._replace(nodes=NodeAdmission.UNKNOWN, products=()) for wanted in wants)
             if pods and wants:
                 fewest = pods if each.min_count is None else min(pods, each.min_count)
                 found.append(WaitingSet(each.name, pods, max(1, min(fewest, size)), wants))
         return tuple(found)
+
+    def _is_far(self, workload: Workload) -> bool:
+        """Whether its queue sends workloads to other clusters."""
+        queue = cluster_queue_of(self.overview.state, workload)
+        return queue is not None and bool(queue.checks) and sends_elsewhere(queue, self.overview.state)
 
     def pods_of(self, job: JobReference) -> Sequence[Pod]:
         """Pods without a node of a job without a workload."""

@@ -122,8 +122,10 @@ def _has_held(pod: Pod) -> bool:
 
 
 def waiting_pods(overview: ClusterOverview) -> dict[str, WaitingPod]:
-    """By uid."""
+    """By uid. Pods of a workload that MultiKueue sent to another cluster never get a node here."""
     pods = (pod for pod in overview.state.pods.values() if pod.bound_ms is None and not pod.has_ended)
+    if sent := overview.dispatches:
+        pods = (pod for pod in pods if overview.ownership.of(pod).workload_uid not in sent)
     return {pod.meta.uid: WaitingPod(pod, wanted) for pod in pods if (wanted := overview.units.of(pod))}
 
 

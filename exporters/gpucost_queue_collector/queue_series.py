@@ -65,6 +65,9 @@ LOCAL_QUEUE = (
     m.LOCAL_QUEUE_PENDING_WORKLOADS,
     m.LOCAL_QUEUE_PENDING_UNITS,
     m.LOCAL_QUEUE_OLDEST,
+    m.LOCAL_QUEUE_FAIR_USAGE,
+    m.LOCAL_QUEUE_FAIR_USAGE_SEEN,
+    m.LOCAL_QUEUE_FAIR_WEIGHT,
 )
 VOLCANO_QUEUE = (
     m.VOLCANO_QUEUE_INFO,
@@ -158,7 +161,16 @@ def write_local_queue(view: LocalQueueView) -> Sequence[bytes]:
             name,
             view.pending,
         ),
+        _fair_usage(name, view.queue),
+        _instant(m.LOCAL_QUEUE_FAIR_USAGE_SEEN, name, view.queue.fair_usage_ms),
+        line(m.LOCAL_QUEUE_FAIR_WEIGHT, name, float(view.queue.weight)) if view.is_fair else b"",
     )
+
+
+def _fair_usage(name: tuple[str, ...], queue: LocalQueue) -> bytes:
+    """Thousandths as whole units."""
+    found = queue.fair_usage.items()
+    return b"".join(line(m.LOCAL_QUEUE_FAIR_USAGE, (*name, each), amount / 1000) for each, amount in found)
 
 
 def write_volcano_queue(view: VolcanoQueueView) -> Sequence[bytes]:

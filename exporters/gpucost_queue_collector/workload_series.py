@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.multi_kueue import WorkloadDispatch, origin_of
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.quota import workload_units
 from gpucost.cluster.views.wait_causes import WaitCause
@@ -40,6 +41,8 @@ SPECS = (
     m.WORKLOAD_LAYER,
     m.WORKLOAD_EVICTIONS,
     m.WORKLOAD_REQUEUES,
+    m.WORKLOAD_DISPATCHED,
+    m.WORKLOAD_ORIGIN,
     *WORKLOAD_SETS,
 )
 WAITING_JOB = (m.JOB_WAITING, m.JOB_WAITING_INFO, *JOB_SETS)
@@ -58,7 +61,7 @@ _WHY = {
 class ShownWorkload(NamedTuple):
     """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go,
     ``queued_ms`` since when it waits, or waited, for the quota it has; None where that is not known.
-    ``wants`` are its pod sets while it waits."""
+    ``wants`` are its pod sets while it waits, ``sent`` the clusters that MultiKueue sent it to."""
 
     workload: Workload
     cluster_queue: str
@@ -69,6 +72,7 @@ class ShownWorkload(NamedTuple):
     position: int | None
     hold: WaitCause | None
     wants: tuple[WaitingSet, ...] = ()
+    sent: WorkloadDispatch | None = None
 
 
 class WaitingJob(NamedTuple):
@@ -117,6 +121,7 @@ def shown_workloads(
             overview.positions.get(uid),
             overview.holds.get(uid),
             demand.of_workload(workload) if uid in overview.holds else (),
+            overview.dispatches.get(uid),
         )
         for uid, workload in state.workloads.items()
         if (finished_ms := workload.finished_ms) is None or finished_ms > since_ms
@@ -175,6 +180,8 @@ def write_workload(shown: ShownWorkload | OtherWorkloads) -> Sequence[bytes]:
         b"" if hold is None else line(m.WORKLOAD_LAYER, (*identity, hold.layer.value, hold.reason), 1),
         _by(m.WORKLOAD_EVICTIONS, identity, _evictions(workload)),
         sample(m.WORKLOAD_REQUEUES, written, workload.requeue_count),
+        _dispatched(identity, shown.sent),
+        line(m.WORKLOAD_ORIGIN, (*identity, origin), 1) if (origin := origin_of(workload)) else b"",
         *write_sets(WORKLOAD_SETS, identity, shown.wants),
     )
 
@@ -246,7 +253,7 @@ def _write_others(others: OtherWorkloads) -> Sequence[bytes]:
         _instant(m.WORKLOAD_QUEUED, labels(m.WORKLOAD_LABELS, identity), others.queued_ms),
         *(b"", b"", b"", b""),
         line(m.WORKLOAD_LAYER, (*identity, others.layer, ""), others.workloads) if others.layer else b"",
-        *(b"", b""),
+        *(b"", b"", b"", b""),
         *write_sets(WORKLOAD_SETS, identity, others.wants),
     )
 
@@ -310,6 +317,16 @@ def _evictions(workload: Workload) -> dict[str, int]:
     for each in workload.evictions:
         counts[each.reason] = counts.get(each.reason, 0) + each.times
     return counts
+
+
+def _dispatched(identity: tuple[str, ...], sent: WorkloadDispatch | None) -> bytes:
+    """One row for each cluster; one without a cluster while none is named."""
+    if sent is None:
+        return b""
+    return b"".join(
+        line(m.WORKLOAD_DISPATCHED, (*identity, cluster, sent.stage.value), 1)
+        for cluster in sent.clusters or ("",)
+    )
 
 
 def _by(spec: MetricSpec, identity: tuple[str, ...], counts: Mapping[str, int]) -> bytes:

@@ -43,6 +43,7 @@ from gpucost.advisor.request.scheduling_request import SchedulingRequest, reques
 from gpucost.advisor.suggest.ranking import suggestions
 from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
 from gpucost.cluster.objects.jobs import JobManifest
+from gpucost.cluster.views.multi_kueue import sends_elsewhere
 
 KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
 INCOMPLETE = "Incomplete"
@@ -157,7 +158,11 @@ def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResu
 
 
 def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
-    """A job that waits for quota in vain: no node would take its pods in any flavor, even when empty."""
+    """A job that waits for quota in vain: no node would take its pods in any flavor, even when empty. Not
+    of a queue that sends its workloads to other clusters."""
+    queue = known.state.cluster_queue_by_name.get(quota.queue)
+    if queue is not None and sends_elsewhere(queue, known.state):
+        return None
     nodes = placement_answer(known, asking)
     if nodes.decision is not SchedulingDecision.NEVER:
         return None

@@ -25,8 +25,8 @@ QUEUE_RULES = """\
 - The label `reason` of `…_pending_workloads` and `…_pending_units` is Kueue's own word, as its object has it
   (mostly `Pending` or `Inadmissible`); that of `gpucost_workload_waiting` and `gpucost_job_waiting` is the
   granular one (`WaitingForQuota`, `NotAdvertised`). All values of labels stand in queue-collector.md.
-- Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time. Kueue's
-  admission fair sharing may order otherwise.
+- Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time; under
+  admission fair sharing what LocalQueues used lately comes first.
 - Of a waiting workload, or of a job without one, `…_pod_set_…` tell each pod set with pods that wait: how
   many, how many of them must start at once, and the GPU units of each. `products` are the GPU products of
   nodes whose labels and taints admit its pods, joined by `|`; `nodes` says how to read it. `all`: every
@@ -260,6 +260,21 @@ LOCAL_QUEUE_OLDEST = _gauge(
     _LOCAL_QUEUE,
     "Since when the longest waiting workload of it has waited; absent when none does.",
 )
+LOCAL_QUEUE_FAIR_USAGE = _gauge(
+    "local_queue_fair_usage",
+    (*_LOCAL_QUEUE, "resource"),
+    "What a LocalQueue consumed lately, by which admission fair sharing orders workloads: decayed, in cores, "
+    "bytes or units, as of its timestamp (status.fairSharing.admissionFairSharingStatus).",
+)
+LOCAL_QUEUE_FAIR_USAGE_SEEN = _gauge(
+    "local_queue_fair_usage_timestamp_seconds", _LOCAL_QUEUE, "When Kueue last wrote that."
+)
+LOCAL_QUEUE_FAIR_WEIGHT = _gauge(
+    "local_queue_fair_weight",
+    _LOCAL_QUEUE,
+    "By what that is divided: its weight under admission fair sharing; absent where its ClusterQueue does "
+    "not go by usage.",
+)
 
 # Workloads
 
@@ -360,6 +375,17 @@ WORKLOAD_REQUEUES = _gauge(
     "workload_requeues",
     WORKLOAD_LABELS,
     "Times it was put back because its pods were not ready in time (status.requeueState).",
+)
+WORKLOAD_DISPATCHED = _gauge(
+    "workload_dispatched",
+    (*WORKLOAD_LABELS, "worker", "stage"),
+    "Clusters that MultiKueue sends a workload with quota to; stage is seeking (none is named yet), "
+    "nominated (it waits there) or assigned (it runs there); always 1.",
+)
+WORKLOAD_ORIGIN = _gauge(
+    "workload_origin_info",
+    (*WORKLOAD_LABELS, "origin"),
+    "Which MultiKueue manager sent a workload to this cluster, under the same namespace and name; always 1.",
 )
 
 # Volcano queues

@@ -19,6 +19,7 @@ from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.cluster.objects.pods import Pod, PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.views.cohorts import QuotaNode
+from gpucost.cluster.views.multi_kueue import CONTROLLER
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
@@ -103,6 +104,20 @@ def test_the_last_unit_of_quota_decides(nominal: int, decision: SchedulingDecisi
         assert ("clusterqueue/ml", path, "15") in {
             (each.object, each.field, each.value) for each in found.evidence
         }
+
+
+@pytest.mark.parametrize("controller", [CONTROLLER, "example.com/budget"])
+def test_nodes_of_the_manager_do_not_keep_a_job_out_that_runs_elsewhere(controller: str) -> None:
+    """It waits for quota, and no node here would ever take it."""
+    check = AdmissionCheck(builders.meta("mk", ""), controller)
+    held = workload("w", "ml", 8, holding=True, reserved=3600)
+    far = queue("ml", 16, checks={"mk": ()})
+    found = ask(job(), far, held, *nodes(3, 1), checks=[check])
+    is_far = controller == CONTROLLER
+    assert found.decision is (SchedulingDecision.WAITS if is_far else SchedulingDecision.NEVER)
+    free = ask(job(), far, *nodes(3, 1), checks=[check])
+    assert free.decision is SchedulingDecision.UNKNOWN
+    assert ("another cluster must admit it" in free.says) is is_far
 
 
 def test_quota_that_others_use_is_waited_for() -> None:

@@ -267,6 +267,43 @@ def test_that_it_was_preempted_is_told(cluster: Make) -> None:
     assert ("workload/job-train", "status.conditions[Preempted]", "InClusterQueue") in facts(found)
 
 
+def sent(*conditions: Any, check: str = "Pending", **status: Any) -> list[Json]:
+    """A job of MultiKueue's manager that has quota, with more of its Workload's status."""
+    job = kueue_job("train", 1, 8)
+    objects = queues()
+    queue = next(each for each in objects if each["kind"] == "ClusterQueue")
+    queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "mk"}]}
+    workload = with_conditions(workload_of(job), condition("QuotaReserved", since=NOW - HOUR), *conditions)
+    given = kueue.assignment(flavors={GPU: "h100"}, usage={GPU: "8"})
+    checks = [kueue.check_state("mk", check, "asked them")]
+    workload["status"] |= {
+        "admission": {"clusterQueue": "ml", "podSetAssignments": [given]},
+        "admissionChecks": checks,
+        **status,
+    }
+    return [*objects, kueue.admission_check("mk", "kueue.x-k8s.io/multikueue"), job, workload]
+
+
+def test_where_multi_kueue_runs_it(cluster: Make) -> None:
+    admitted = condition("Admitted", since=NOW - HOUR)
+    found = cluster(sent(admitted, check="Ready", clusterName="west")).explain("job/train")
+    assert found["says"] == "its pods are on cluster west (MultiKueue), which knows more of them"
+    assert step(found, "quota")["says"] == "it has quota in ml, and runs on cluster west (MultiKueue)"
+    assert ("workload/job-train", "status.clusterName", "west") in facts(found)
+    assert [step(found, layer)["verdict"] for layer in ("quota", "gang and placement", "device")] == [
+        *("passed", "unknown", "unknown")
+    ]
+
+
+def test_for_what_multi_kueue_makes_it_wait(cluster: Make) -> None:
+    named = cluster(sent(nominatedClusterNames=["west", "east"])).explain("job/train")
+    assert named["layer"] == "quota"
+    assert "waits for one of these clusters to admit it (MultiKueue): east, west" in named["says"]
+    assert ("workload/job-train", "status.nominatedClusterNames", "east, west") in facts(named)
+    none = cluster(sent()).explain("job/train")
+    assert "MultiKueue has named no cluster yet that may run it: mk is Pending: asked them" in none["says"]
+
+
 # A stopped queue
 
 

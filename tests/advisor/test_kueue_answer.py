@@ -12,7 +12,7 @@ from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import MOST_BESIDE, kueue_answer, rules_named
 from gpucost.advisor.model.answers import LayerResult, SchedulingDecision, SchedulingLayer
 from gpucost.cluster.objects.kueue import FlavorQuota
-from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.scheduler_config import FairAdmission, KueueConfig
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
 from gpucost.cluster.views.overview import ClusterOverview
 from tests.advisor import worlds
@@ -361,3 +361,24 @@ def test_where_the_search_begins_and_usage_of_local_queues_are_assumed() -> None
     assert not any(
         "admission fair sharing" in each for each in _of(queue("a", 8), workload("new", "a")).assumptions
     )
+
+
+def test_that_order_goes_by_usage_is_said_with_its_place() -> None:
+    fair = queue("a", 8, admission_mode="UsageBasedAdmissionFairSharing")
+    others = [
+        local_queue(name, "a", "a", fair_usage={GPU: used}) for name, used in (("less", 1), ("more", 9000))
+    ]
+    mine = local_queue("mine", "a", "a", fair_usage={GPU: 2000})
+    asks = workload("new", "a", rest={"queue": "mine"})
+    on = KueueConfig("v0.19.2", is_read=True, fair_admission=FairAdmission())
+    found = _of(fair, *others, mine, asks, kueue=on)
+    [order] = [each for each in found.why if each.startswith("order: ")]
+    # The usual LocalQueue of the world has used nothing.
+    assert order.endswith("before priority; of 3 other LocalQueues 2 used less than mine")
+    [assumed] = [each for each in found.assumptions if "admission fair sharing" in each]
+    assert "with penalties of who has quota" in assumed
+    off = _of(fair, *others, mine, asks, kueue=KueueConfig("v0.19.2", is_read=True))
+    assert not any(each.startswith("order: ") for each in off.why)
+    assert any("switched off" in each for each in off.assumptions)
+    unread = _of(fair, *others, mine, asks, kueue=KueueConfig("v0.19.2"))
+    assert any("entry penalties are not known" in each for each in unread.assumptions)

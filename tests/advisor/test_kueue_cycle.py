@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.scheduler_config import FairAdmission, KueueConfig
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import cycle, decided, flavors, outcomes
 from tests.advisor.worlds import local_queue, queue, workload
@@ -18,11 +21,12 @@ WAITING = PendingClass.WAITING
 NO_CANDIDATES, NO_FIT = PendingClass.NO_CANDIDATES, PendingClass.NO_FIT
 NO_LONGER = PendingClass.NO_LONGER_FITS
 FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
+EVEN = FairAdmission()
 
 
-def _head(*objects: object) -> str:
+def _head(*objects: object, kueue: KueueConfig | None = None) -> str:
     """Which workload is looked at."""
-    ((found,),) = cycle(*objects).order
+    ((found,),) = cycle(*objects, kueue=kueue).order
     return found
 
 
@@ -180,14 +184,22 @@ def test_a_strict_queue_and_one_that_is_not_differ_in_the_next_cycle_only() -> N
         assert outcomes(result) == {"old": "keeps-running", "big": NO_CANDIDATES, "small": WAITING}
 
 
-def _shared(mode: str, usage: dict[str, int], weight: Fraction | int = 1) -> str:
+def _shared(
+    mode: str,
+    usage: dict[str, int],
+    weight: Fraction | int = 1,
+    config: FairAdmission | None = EVEN,
+    *more: Workload,
+) -> str:
     """The head of a queue with two LocalQueues, of which the one with the urgent workload used something."""
     return _head(
+        *more,
         queue("a", 8, admission_mode=mode),
         local_queue("greedy", "a", "a", fair_usage=usage, weight=Fraction(weight)),
         local_queue("modest", "a", "a", fair_usage={GPU: 2000}),
         workload("urgent", "a", priority=9, rest={"queue": "greedy"}),
         workload("plain", "a", rest={"queue": "modest"}),
+        kueue=KueueConfig("v0.19.2", fair_admission=config, is_read=True),
     )
 
 
@@ -209,6 +221,22 @@ def test_admission_fair_sharing_orders_by_what_local_queues_used(
 ) -> None:
     assert _shared(FAIR_ADMISSION, usage, weight) == first
     assert _shared("", usage, weight) == "urgent"
+    # Kueue's Configuration does not have it.
+    assert _shared(FAIR_ADMISSION, usage, weight, None) == "urgent"
+
+
+def test_a_workload_with_quota_that_is_not_admitted_is_charged_at_once() -> None:
+    """Half-life and sampling are equal, so half of its 4 GPUs: 2 for ``greedy`` and the 2 of ``modest`` are
+    equal, and 2.001 are more."""
+    half = FairAdmission(half_life_ms=300_000, sampling_ms=300_000)
+    entering = workload("enters", "a", 4, holding=True, rest={"queue": "greedy"})
+    entering = replace(
+        entering, conditions={key: each for key, each in entering.conditions.items() if key != "Admitted"}
+    )
+    assert _shared(FAIR_ADMISSION, {}, 1, half, entering) == "urgent"
+    assert _shared(FAIR_ADMISSION, {GPU: 1}, 1, half, entering) == "plain"
+    admitted = workload("runs", "a", 4, holding=True, rest={"queue": "greedy"})
+    assert _shared(FAIR_ADMISSION, {GPU: 1}, 1, half, admitted) == "urgent"
 
 
 def test_what_is_decided_of_those_that_hold_quota() -> None:

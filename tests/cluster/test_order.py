@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.objects.kueue import Workload
-from gpucost.cluster.views.queue_order import FAIR_ADMISSION, positions, queue_timestamp_ms
+from gpucost.cluster.views.fair_admission import FAIR_ADMISSION
+from gpucost.cluster.views.queue_order import positions, queue_timestamp_ms
 from tests.cluster.builders import MINUTE, T0, cluster_queue, condition, local_queue, pod_set, state, workload
 
 MAIN = (cluster_queue("a"), local_queue("main", "a"))
@@ -59,6 +60,14 @@ def test_only_timeouts_and_checks_send_to_the_back() -> None:
         waiting("kept", **evicted("Preempted")),
         waiting("between", created_ms=T0 + MINUTE),
     ) == ["kept", "between", "back"]
+
+
+def test_who_may_not_preempt_yet_is_tried() -> None:
+    gated = condition(False, "AdmissionGated", "Workload requires preemption, but it's gated")
+    assert order(*MAIN, waiting("gated", 1, conditions={"QuotaReserved": gated}), waiting("b")) == [
+        "gated",
+        "b",
+    ]
 
 
 def test_who_is_held_back_has_no_place() -> None:

@@ -92,6 +92,7 @@ NEVER = (
     "insufficient quota for nvidia.com/gpu in flavor a100, previously considered podsets requests (0) + "
     "current podset request (16) > maximum capacity (8)"
 )
+GATED = "Workload requires preemption, but it's gated"
 TAINTED = "untolerated taint {spot true NoSchedule <nil>} in flavor spot"
 
 
@@ -113,6 +114,10 @@ TAINTED = "untolerated taint {spot true NoSchedule <nil>} in flavor spot"
         (A_FLAVOR + f"{MORE_NEEDED}. Pending the preemption of 2", "WaitingForPreemptedWorkloads"),
         ("Workload no longer fits after processing another workload", "WaitingForQuota"),
         ("Workload has overlapping preemption targets with another workload", "WaitingForQuota"),
+        (A_FLAVOR + f"{MORE_NEEDED}. Pending the migration of 1 workload(s)", "WaitingForPreemptedWorkloads"),
+        ("Workload has overlapping preemption targets with another workload, but will fit after these "
+         "preemptions complete", "WaitingForPreemptedWorkloads"),
+        (GATED, "PreemptionGated"),
         ("waiting for all admitted workloads to be in PodsReady condition", "WaitingForPodsReady"),
         ("ClusterQueue cq is inactive", "QueueInactive"),
         ("LocalQueue lq doesn't exist", "QueueMissing"),
@@ -150,6 +155,20 @@ def test_granular_reasons_are_kept_and_plain_ones_read_from_the_message() -> Non
         WaitLayer.QUOTA, "Waiting", "something new", T0
     )
     assert hold_of(pending()) == WaitCause(WaitLayer.QUOTA, "PendingEvaluation", "", T0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "expected"),
+    [
+        # Kueue uses the reason of its admission gates for its preemption gates as well.
+        ("AdmissionGated", GATED, "PreemptionGated"),
+        ("AdmissionGated", "Admission is gated by: budget", "AdmissionGated"),
+        ("OnHold", "scaled to zero", "OnHold"),
+    ],
+)
+def test_who_is_held_back_is_so_even_before_it_is_put_back(reason: str, message: str, expected: str) -> None:
+    later = {"Requeued": condition(False, "PodsReadyTimeout", "back off")}
+    assert hold_of(pending(reason, message, **later)) == WaitCause(WaitLayer.QUOTA, expected, message, T0)
 
 
 def test_since_its_last_eviction() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpucost.cluster.objects.kueue import Workload, WorkloadState
-from gpucost.cluster.objects.metadata import OwnerReference
+from gpucost.cluster.objects.kueue import Workload, WorkloadEviction, WorkloadState
+from gpucost.cluster.objects.metadata import OwnerReference, StatusCondition
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.queues import pending_of
@@ -193,3 +193,71 @@ def test_a_slice_that_waits_anew_has_no_older_place_in_the_queue() -> None:
 def test_without_families_nothing_is_copied() -> None:
     given = {"a-uid": slice_("a", 0, 2), "b-uid": slice_("b", 0, 2)}
     assert one_per_job(given) is given
+
+
+def variant(
+    name: str, *evictions: tuple[str, str, int], told: dict[str, StatusCondition] | None = None
+) -> Workload:
+    """Of ``parent``, with what Kueue wrote to it."""
+    counted = tuple(WorkloadEviction(*each) for each in evictions)
+    found = workload(name, pod_set("main", 1, 8), conditions=told, rest={"evictions": counted})
+    return replace(found, meta=replace(found.meta, owner=PARENT))
+
+
+def parent_of(*evictions: tuple[str, str, int], told: dict[str, StatusCondition] | None = None) -> Workload:
+    found = replace(variant("parent", *evictions, told=told))
+    return replace(found, meta=replace(found.meta, owner=None, labels={PARENT_LABEL: "true"}))
+
+
+def test_evictions_of_variants_are_those_of_the_parent() -> None:
+    """Kueue counts them at the variant only; that one was deactivated in favour of another is none."""
+    first = variant("a", ("FlavorMigration", "", 2), ("Deactivated", "", 3), ("Preempted", "", 1))
+    second = variant("b", ("Preempted", "", 1), ("Deactivated", "RequeuingLimitExceeded", 1), ("New", "", 1))
+    [found] = joined(parent_of(("Deactivated", "", 1)), first, second).values()
+    assert set(found.evictions) == {
+        WorkloadEviction("Deactivated", "", 1),
+        WorkloadEviction("FlavorMigration", "", 2),
+        WorkloadEviction("Preempted", "", 2),
+        WorkloadEviction("Deactivated", "RequeuingLimitExceeded", 1),
+        WorkloadEviction("New", "", 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("of_parent", "reason"),
+    [("VariantEvicted", "FlavorMigration"), ("ConcurrentAdmission", "FlavorMigration"), ("Own", "Own")],
+)
+def test_a_parent_is_evicted_for_the_reason_of_its_variant(of_parent: str, reason: str) -> None:
+    later = condition(True, "FlavorMigration", "to a better flavor", T0 + 2 * MINUTE)
+    before = variant("a", told={"Evicted": condition(True, "Preempted", "", T0 + MINUTE)})
+    last = variant("b", told={"Evicted": later})
+    other = variant("c", told={"Evicted": condition(True, "Deactivated", "", T0 + 3 * MINUTE)})
+    parent = parent_of(told={"Evicted": condition(True, of_parent, "", T0 + 2 * MINUTE)})
+    [found] = joined(parent, before, last, other).values()
+    assert found.conditions["Evicted"].reason == reason
+    assert found.conditions["Evicted"].since_ms == T0 + 2 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "message"),
+    [
+        ([("NoMatchingFlavor", "none"), ("WaitingForQuota", "short")], "WaitingForQuota", "none; short"),
+        ([("Pending", "short"), ("Pending", "short")], "Pending", "short"),
+        ([("Fresh", "new"), ("Pending", "")], "Fresh", "new"),
+        ([("Pending", ""), ("PendingEvaluation", "")], "Pending", "own"),
+    ],
+)
+def test_a_parent_waits_for_what_its_variants_wait_for(
+    told: list[tuple[str, str]], reason: str, message: str
+) -> None:
+    variants = [
+        variant(f"v{n}", told={"QuotaReserved": condition(False, *each)}) for n, each in enumerate(told)
+    ]
+    parent = parent_of(told={"QuotaReserved": condition(False, "Pending", "own")})
+    [found] = joined(parent, *variants).values()
+    assert (found.conditions["QuotaReserved"].reason, found.conditions["QuotaReserved"].message) == (
+        reason,
+        message,
+    )
+    looked_at = parent_of(told={"QuotaReserved": condition(False, "Suspended", "stopped")})
+    assert next(iter(joined(looked_at, *variants).values())).conditions == looked_at.conditions

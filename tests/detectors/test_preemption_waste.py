@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,30 @@ def test_what_kube_scheduler_preempted_is_lost_like_what_kueue_evicted() -> None
     assert draft.action.text.startswith("kube-scheduler preempted them for pods of higher priority")
     facts = {each.name: (each.value, each.shown_by) for each in draft.evidence}
     assert facts["reason PreemptionByScheduler"] == (2, "condition DisruptionTarget of the pods")
+
+
+@pytest.mark.parametrize(
+    ("reason", "patch"),
+    [
+        ("FlavorMigration", "RetainFirstAdmission"),
+        ("ClusterQueueStopped", "stopPolicy: Hold"),
+        ("LocalQueueStopped", "stopPolicy: Hold"),
+        ("PodsReadyTimeout", "timeout: 30m"),
+        ("NodeFailures", ""),
+        ("OfANewerKueue", "terminationGracePeriodSeconds"),
+    ],
+)
+def test_what_to_do_follows_from_the_reason_and_every_reason_counts(reason: str, patch: str) -> None:
+    world = World(480).node("n1", 16)
+    for uid in ("a", "b"):
+        world.pod(uid, "n1", 60, 180, units=8, queue="q")
+        evicted(world, uid, 60, 180, reason=reason, by="")
+    (draft,) = found(world).drafts
+    assert claims(found(world)) == claims(found(queue_of()))
+    assert patch in draft.action.patch
+    assert bool(patch) == bool(draft.action.patch)
+    facts = {each.name: each.value for each in draft.evidence}
+    assert facts[f"reason {reason}"] == 2
 
 
 def test_below_the_threshold_it_is_counted_all_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpucost.cli.state.source import ClusterLocation, load
 from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,
+    FairAdmission,
     KueueConfig,
     SchedulerConfigs,
     VolcanoConfig,
@@ -223,6 +225,45 @@ def test_what_is_not_followed_is_named() -> None:
         *("manageJobsWithoutQueueName", "managedJobsNamespaceSelector"),
     ]
     assert "nvidia.com/mig-1g.5gb" in found.unread[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "half_life_ms", "sampling_ms", "weights"),
+    [
+        ("{usageHalfLifeTime: 168h, usageSamplingInterval: 5m0s}", 168 * 3_600_000, 300_000, {}),
+        ("{usageHalfLifeTime: 1h30m, usageSamplingInterval: 1.5s}", 5_400_000, 1_500, {}),
+        ("{usageHalfLifeTime: 0s}", 0, 300_000, {}),
+        ("{resourceWeights: {cpu: 0.5, memory: 0}}", 0, 300_000, {"cpu": Fraction(1, 2), "memory": 0}),
+    ],
+)
+def test_admission_fair_sharing(
+    written: str, half_life_ms: int, sampling_ms: int, weights: dict[str, Fraction]
+) -> None:
+    found = v1beta2(f"admissionFairSharing: {written}\n").fair_admission
+    assert found == FairAdmission(half_life_ms, sampling_ms, weights)
+    assert v1beta2("admissionFairSharing:\n").fair_admission is None
+    assert v1beta2("").fair_admission is None
+
+
+def test_the_part_that_a_workload_is_charged_at_once() -> None:
+    """A sample of half of the half-life forgets 1 - 1/sqrt(2) of it; all at once is a penalty of nothing."""
+    assert FairAdmission(600_000, 600_000).entry_part == Fraction(1, 2)
+    assert float(FairAdmission(600_000, 300_000).entry_part) == pytest.approx(1 - 0.5**0.5)
+    assert FairAdmission(0, 300_000).entry_part == 0
+
+
+def test_what_makes_no_sense_of_it_is_named() -> None:
+    found = v1beta2(
+        "admissionFairSharing: {usageHalfLifeTime: long, usageSamplingInterval: 5, "
+        "resourceWeights: {cpu: [1], gpu: yes}}\n"
+    )
+    names = {each.partition(" ")[0].partition(":")[0] for each in found.unread}
+    of = "admissionFairSharing"
+    assert names == {
+        *(of, f"{of}.usageHalfLifeTime", f"{of}.usageSamplingInterval"),
+        *(f"{of}.resourceWeights.cpu", f"{of}.resourceWeights.gpu"),
+    }
+    assert found.fair_admission == FairAdmission()
 
 
 def test_the_selector_of_the_shipped_configuration_is_nothing_to_name() -> None:

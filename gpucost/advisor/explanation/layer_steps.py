@@ -20,10 +20,12 @@ from gpucost.advisor.model.answers import (
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.existing_job import ExistingJob
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
+from gpucost.cluster.objects.kueue_reasons import eviction_meaning
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.multi_kueue import DispatchStage, WorkloadDispatch
 from gpucost.cluster.views.node_fit import lacking
 from gpucost.cluster.views.quota import (
     QUEUE_INACTIVE,
@@ -45,6 +47,8 @@ MOST_PODS = 3
 
 def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
     """Its pods: whether every one has a node, all at once where they need each other."""
+    if (sent := _sent(found, known)) is not None:
+        return LayerAnswer(SchedulingLayer.PLACEMENT, LayerVerdict.UNKNOWN, _elsewhere(sent), None)
     gang = _partial_gang(found, known)
     alive = found.standing
     waiting = sorted((pod for pod in alive if pod.is_unplaced and not pod.is_gated), key=pod_since_ms)
@@ -94,6 +98,8 @@ def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
 
 def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
     """Its nodes: whether they have the devices, and its pods can be started with them."""
+    if (sent := _sent(found, known)) is not None:
+        return LayerAnswer(SchedulingLayer.DEVICE, LayerVerdict.UNKNOWN, _elsewhere(sent), None)
     pods = _still_there(found)
     broken = [
         pod
@@ -136,6 +142,8 @@ def device_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
 
 def running_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
     """Its containers: whether they run, and use what they hold."""
+    if (sent := _sent(found, known)) is not None:
+        return LayerAnswer(SchedulingLayer.RUNNING, LayerVerdict.UNKNOWN, _elsewhere(sent), None)
     bound = [pod for pod in _still_there(found) if pod.is_bound]
     if not bound:
         ended = [pod for pod in found.pods if pod.has_ended]
@@ -169,6 +177,18 @@ def running_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
         return LayerAnswer(SchedulingLayer.RUNNING, LayerVerdict.HOLDS, says, troubles[0].since_ms, facts)
     says = "its pods run, and nothing is found against how it uses its GPUs"
     return LayerAnswer(SchedulingLayer.RUNNING, LayerVerdict.PASSED, says, since_ms)
+
+
+def _sent(found: ExistingJob, known: AdvisorContext) -> WorkloadDispatch | None:
+    """To which clusters MultiKueue sent it."""
+    workload = found.workload
+    return None if workload is None else known.overview.dispatches.get(workload.meta.uid)
+
+
+def _elsewhere(sent: WorkloadDispatch) -> str:
+    is_there = sent.stage is DispatchStage.ASSIGNED
+    where = f"are on cluster {sent.clusters[0]}" if is_there else "will be on another cluster"
+    return f"its pods {where} (MultiKueue), which knows more of them"
 
 
 def _partial_gang(found: ExistingJob, known: AdvisorContext) -> PodGang | None:
@@ -276,13 +296,13 @@ def _is_ready(known: AdvisorContext, name: str) -> bool:
 
 ADMISSION_GATE = "kueue.x-k8s.io/admission"
 """Kueue takes it from pods when their workload is admitted (kueue v0.19.2, pkg/controller/jobs/pod)."""
-_MEANINGS = {"Preempted": "others needed its quota", "Deactivated": "it was deactivated"}
-"""Of reasons of an eviction that comes without a message."""
 
 
 def quota_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
     """Its queue: whether it has quota, or is let in."""
-    workload = found.workload
+    workload, sent = found.workload, _sent(found, known)
+    if workload is not None and sent is not None:
+        return _of_dispatch(workload, sent)
     if workload is not None:
         return _of_workload(workload, known)
     if found.of_volcano is not None:
@@ -314,6 +334,24 @@ def _of_workload(workload: Workload, known: AdvisorContext) -> LayerAnswer:
         case _:
             says = f"admitted in ClusterQueue {workload.cluster_queue}"
             return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.PASSED, says, workload.admitted_ms)
+
+
+def _of_dispatch(workload: Workload, sent: WorkloadDispatch) -> LayerAnswer:
+    """Of MultiKueue's manager: its quota here, and where it waits or runs."""
+    name, where = f"workload/{workload.meta.name}", ", ".join(sent.clusters)
+    has = f"it has quota in {workload.cluster_queue}"
+    if sent.stage is DispatchStage.ASSIGNED:
+        fact = AdviceEvidence(name, "status.clusterName", where, "MultiKueue runs it there")
+        says = f"{has}, and runs on cluster {where} (MultiKueue)"
+        since_ms = workload.admitted_ms or workload.reserved_ms
+        return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.PASSED, says, since_ms, (fact,))
+    reason, said = checks_reason(workload)
+    facts = [AdviceEvidence(name, "status.conditions[Admitted]", reason, said)]
+    says = f"{has}, and MultiKueue has named no cluster yet that may run it: {said}"
+    if sent.stage is DispatchStage.NOMINATED:
+        facts.append(AdviceEvidence(name, "status.nominatedClusterNames", where, "it waits in each of them"))
+        says = f"{has}, and waits for one of these clusters to admit it (MultiKueue): {where}"
+    return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.HOLDS, says, workload.reserved_ms, tuple(facts))
 
 
 def _pending(workload: Workload, known: AdvisorContext) -> LayerAnswer:
@@ -360,7 +398,7 @@ def _evicted(workload: Workload) -> Iterator[AdviceEvidence]:
     for each in ("Evicted", "Preempted"):
         if is_true(workload.conditions, each):
             condition = workload.conditions[each]
-            meaning = condition.message or _MEANINGS.get(condition.reason, "it gave its quota back")
+            meaning = condition.message or eviction_meaning(condition.reason)
             yield AdviceEvidence(
                 f"workload/{workload.meta.name}", f"status.conditions[{each}]", condition.reason, meaning
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from gpucost.advisor.kueue import messages
@@ -30,8 +30,9 @@ from gpucost.advisor.model.answers import (
 from gpucost.cluster.objects.kueue import FlavorResource, Workload
 from gpucost.cluster.objects.metadata import is_false
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.fair_admission import FAIR_ADMISSION, goes_by_usage
+from gpucost.cluster.views.multi_kueue import multi_kueue_checks
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.queue_order import FAIR_ADMISSION
 from gpucost.cluster.views.quota import workload_units
 from gpucost.domain.text import counted
 
@@ -45,6 +46,7 @@ BY_LOT = "ByLot"
 MOST_LEVELS = 100
 MOST_COHORTS = 4
 """Named in one sentence."""
+_MULTI_KUEUE = " (MultiKueue: another cluster must admit it, and runs it)"
 MOST_BESIDE = 256
 """Workloads of one job (a Deployment makes one for each pod) that are asked about together."""
 _REFUSALS = {
@@ -90,7 +92,8 @@ def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence
         victims=tuple(_victim(overview, each) for each in outlook.victims),
         others=outlook.others,
         leaving=outlook.leaving,
-        assumptions=(*found.assumptions, *_assumed(queue, len(workloads))),
+        why=(*found.why, *_by_usage(view, last)),
+        assumptions=(*found.assumptions, *_assumed(view, queue, len(workloads))),
         drift=rules_drift(overview),
     )
 
@@ -130,7 +133,7 @@ def _decided(
     """The answer for all of them; where some have quota and others do not, for the others, with
     how many have it."""
     if outlook.admitted:
-        return _admitted(queue, outlook)
+        return _admitted(view, queue, outlook)
     found = _refused(view, queue, asks, outlook)
     if not outlook.given:
         return found
@@ -196,7 +199,7 @@ def _given(nominees: Sequence[NominatedHead]) -> tuple[PodSetAnswer, ...]:
     return tuple(PodSetAnswer(name, count, dict(flavors), {}) for (name, flavors), count in counts.items())
 
 
-def _admitted(queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
+def _admitted(view: KueueView, queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
     total = added_usage([each.assignment.usage for each in outlook.given])
     usage = ", ".join(
         f"{quantity(key.resource, amount)} {key.resource} of {key.flavor}"
@@ -209,7 +212,8 @@ def _admitted(queue: SnapshotQueue, outlook: AdmissionOutlook) -> LayerResult:
     given = sum(each.count for nominee in outlook.given for each in nominee.assignment.pod_sets)
     if given < asked:
         why.append(f"size: {given} of {asked} pods (partial admission)")
-    checks = sorted({check for each in outlook.given for check in _checks(queue, each)})
+    elsewhere = multi_kueue_checks(view.snapshot.state)
+    checks = sorted({check for each in outlook.given for check in _checks(queue, each, elsewhere)})
     return LayerResult(
         SchedulingDecision.UNKNOWN if checks else SchedulingDecision.NOW,
         SchedulingLayer.QUOTA if checks else SchedulingLayer.NONE,
@@ -446,11 +450,11 @@ def _evidence(
                     yield from quota_evidence(view.snapshot, queue, key, each.requests[resource])
 
 
-def _checks(queue: SnapshotQueue, nominee: NominatedHead) -> list[str]:
-    """Admission checks that apply to the flavors it gets."""
+def _checks(queue: SnapshotQueue, nominee: NominatedHead, elsewhere: Collection[str]) -> list[str]:
+    """Admission checks that apply to the flavors it gets; those of ``elsewhere`` are MultiKueue's."""
     flavors = {flavor for each in nominee.assignment.assigned for flavor in each.flavors.values()}
     return sorted(
-        f"admission check {name}"
+        f"admission check {name}{_MULTI_KUEUE if name in elsewhere else ''}"
         for name, only in queue.spec.checks.items()
         if not only or flavors & set(only)
     )
@@ -469,14 +473,45 @@ def _victim(overview: ClusterOverview, target: PreemptionTarget) -> PreemptionVi
     )
 
 
-def _assumed(queue: SnapshotQueue, count: int) -> Iterator[str]:
+def _by_usage(view: KueueView, workload: Workload) -> Iterator[str]:
+    """That its queue goes by what LocalQueues used, and where its own stands among them."""
+    used = view.snapshot.local_usages.get((workload.meta.namespace, workload.queue))
+    if used is None:
+        return
+    beside = [
+        each.order
+        for each in view.snapshot.local_usages.values()
+        if each.queue.cluster_queue == used.queue.cluster_queue and each.queue is not used.queue
+    ]
+    less = sum(order < used.order for order in beside)
+    yield (
+        f"order: ClusterQueue {used.queue.cluster_queue} goes by what its LocalQueues used lately (admission "
+        f"fair sharing), before priority; of {counted(len(beside), 'other LocalQueue')} {less:,} used less "
+        f"than {workload.queue}"
+    )
+
+
+def _assumed(view: KueueView, queue: SnapshotQueue, count: int) -> Iterator[str]:
     if queue.spec.strategy != "StrictFIFO":
         yield _NOT_PASSED
     if queue.spec.admission_mode == FAIR_ADMISSION:
-        yield "usage of LocalQueues (admission fair sharing) is as their status has it; resources weigh alike"
+        yield _assumed_of_usage(view, queue)
     yield "Kueue looks at flavors from the first one on; in its memory it may be further"
     if count > MOST_BESIDE:
         yield f"of its {count:,} workloads the first {MOST_BESIDE} were asked about"
+
+
+def _assumed_of_usage(view: KueueView, queue: SnapshotQueue) -> str:
+    config = view.snapshot.config
+    if not goes_by_usage(queue.spec, config):
+        return (
+            f"ClusterQueue {queue.name} asks for admission fair sharing, which Kueue's Configuration has "
+            "switched off: usage of LocalQueues does not count"
+        )
+    said = "usage of LocalQueues (admission fair sharing) is as their status has it"
+    if config.fair_admission is None:
+        return f"{said}; resources weigh alike, and entry penalties are not known"
+    return f"{said}, with penalties of who has quota; its decay, and penalties to come, are not followed"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, SnapshotQueue
 from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass, WorkloadDecision
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.views.node_fit import meets
-from gpucost.cluster.views.queue_order import FAIR_ADMISSION, fair_usage, is_tried
+from gpucost.cluster.views.queue_order import is_tried
 
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
@@ -29,8 +29,8 @@ class PendingQueues:
 
 
 def lines(snapshot: KueueSnapshot) -> PendingQueues:
-    """Of all workloads that wait for quota. Under admission fair sharing the usage of the LocalQueue, as its
-    status has it, comes before priority."""
+    """Of all workloads that wait for quota. Under admission fair sharing the usage of the LocalQueue
+    (``cluster.views.fair_admission``) comes before priority."""
     found: dict[str, list[QuotaRequest]] = {}
     refused: dict[str, WorkloadDecision] = {}
     hopeless: dict[str, WorkloadDecision] = {}
@@ -53,8 +53,9 @@ def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
     """What a workload asks, and its place in its queue. Its queues exist."""
     local = snapshot.state.local_queue_by_name[workload.meta.namespace, workload.queue]
     queue = snapshot.queues[local.cluster_queue]
-    is_fair = queue.spec.admission_mode == FAIR_ADMISSION
-    return ask_of(workload, queue.name, snapshot.config, fair_usage(local) if is_fair else Fraction(0))
+    used = snapshot.local_usages.get((workload.meta.namespace, workload.queue))
+    before = Fraction(0) if used is None else used.order
+    return ask_of(workload, queue.name, snapshot.config, before)
 
 
 def _why_not_in_line(snapshot: KueueSnapshot, workload: Workload) -> WorkloadDecision | None:

@@ -19,6 +19,7 @@ from gpucost.cluster.objects.pods import PodTemplate, SelectorRequirement
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.cohorts import QuotaNode, quota_tree
+from gpucost.cluster.views.fair_admission import local_usages
 from gpucost.cluster.views.node_fit import meets
 from gpucost.cluster.views.queue_order import queue_timestamp_ms
 from gpucost.cluster.views.quota import QuotaUse, workload_usage
@@ -109,6 +110,7 @@ class KueueSnapshot:
             queue.is_tas_only = bool(named) and named <= with_topology
         for member in members:
             self.queues[member.queue].members[member.uid] = member
+        self.local_usages = local_usages(state, config)
         self._refusals: dict[tuple[int, str], tuple[PodTemplate, FlavorRefusal | None]] = {}
 
     def remove(self, member: QuotaMember) -> None:

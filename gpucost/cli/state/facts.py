@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from gpucost.cli.state.kueue_rows import DispatchRow, FairUsageRow, dispatch_rows, usage_rows
 from gpucost.cli.state.queue_rows import (
     QueueRow,
     QuotaLoan,
@@ -120,6 +121,8 @@ class StateFacts:
     short_nodes: Sequence[NodeRow]
     problem_counts: Sequence[ProblemCount]
     problems: Sequence[StateProblem]
+    usage: Sequence[FairUsageRow] = ()
+    sent: Sequence[DispatchRow] = ()
 
     def knows(self, *names: str) -> bool:
         """Whether all of these collections have been read, or are not installed."""
@@ -169,6 +172,8 @@ def facts(
         _short_nodes(held if knows_pods else None, advertised, expected, state.nodes.values()),
         _counts(overview.problems),
         overview.problems,
+        usage_rows(overview),
+        dispatch_rows(overview),
     )
 
 
@@ -301,8 +306,8 @@ class StateFilter:
         given = (("namespace", self.namespace), ("team", self.team), ("queue", self.queue), ("job", self.job))
         return ", ".join(f"--{name} {value}" for name, value in given if value)
 
-    def has_waiter(self, row: WaitingRow) -> bool:
-        """Whether a waiting row passes."""
+    def has_waiter(self, row: WaitingRow | DispatchRow) -> bool:
+        """Whether a row of a job passes."""
         return (
             self.namespace in ("", row.namespace)
             and self.team in ("", row.team)
@@ -329,7 +334,9 @@ def narrowed(facts: StateFacts, wanted: StateFilter) -> StateFacts:
         for row in facts.partial_gangs
         if wanted.has_gang(row) and (not wanted.team or (row.namespace, row.job) in own)
     ]
+    sent = [row for row in facts.sent if wanted.has_waiter(row)]
     queues = {row.queue for row in waiting} | {row.queue for row in gangs} | {wanted.queue}
+    queues |= {row.queue for row in sent}
     return replace(
         facts,
         waiting=waiting,
@@ -340,6 +347,8 @@ def narrowed(facts: StateFacts, wanted: StateFilter) -> StateFacts:
         short_nodes=[],
         problem_counts=[],
         problems=[],
+        usage=[row for row in facts.usage if row.cluster_queue in queues],
+        sent=sent,
     )
 
 

@@ -28,6 +28,7 @@ from gpucost.cli.state.facts import (
     most_urgent,
     with_parents,
 )
+from gpucost.cli.state.kueue_rows import sent_text, used_text
 from gpucost.cli.state.queue_rows import (
     QueueQuotaRow,
     QueueRow,
@@ -99,6 +100,8 @@ class _Screen:
             self._header(),
             self._queues(),
             self._loans(),
+            self._usage(),
+            self._sent(),
             self._volcano(),
             self._waiting(),
             self._gangs(),
@@ -171,6 +174,31 @@ class _Screen:
             for loan in self._cut(self._facts.loans):
                 yield from self._folded(_loan_text(loan), "")
             yield from self._rest(len(self._facts.loans) - len(self._cut(self._facts.loans)))
+
+    def _usage(self) -> Iterator[Text]:
+        rows = self._facts.usage
+        if rows:
+            yield Text("Who comes first by usage (admission fair sharing of Kueue)", "bold")
+            for each in self._cut(rows):
+                weight = "" if each.weight == 1 else f" (weight {each.weight:g})"
+                who = (
+                    f"{visible(each.cluster_queue)} {each.place}. {_full(each.namespace, each.queue)}{weight}"
+                )
+                yield from self._folded(f"{who}: {visible(used_text(each), _LONGEST_MESSAGE)}", "")
+            yield from self._rest(len(rows) - len(self._cut(rows)))
+
+    def _sent(self) -> Iterator[Text]:
+        rows = self._facts.sent
+        if rows:
+            units = _units(_sum(each.units for each in rows))
+            title = f"In other clusters (MultiKueue): {counted(len(rows), 'job')} with quota for {units} GPUs"
+            yield from self._outdented(title, "bold")
+            for each in self._cut(rows):
+                who = f"{_full(each.namespace, each.job or each.workload)} of {visible(each.queue)}"
+                age = _age(self._facts.at_ms, each.since_ms)
+                said = f"{who}: {visible(sent_text(each), _LONGEST_MESSAGE)}, {_units(each.units)} GPUs"
+                yield from self._folded(f"{said}{f', {age}' if age else ''}", "")
+            yield from self._rest(len(rows) - len(self._cut(rows)))
 
     def _volcano(self) -> Iterator[Text]:
         rows = [each for each in self._facts.volcano_queues if each.name != "root"]

@@ -113,7 +113,8 @@ class ClusterQueue:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueue:
-    """``fair_usage`` is admission fair sharing's decayed consumption, in thousandths of a unit."""
+    """``fair_usage`` is admission fair sharing's decayed consumption, in thousandths of a unit, as of
+    ``fair_usage_ms`` (None: it has none)."""
 
     meta: ObjectMeta
     cluster_queue: str
@@ -126,6 +127,7 @@ class LocalQueue:
     reserving: int | None = None
     admitted: int | None = None
     fair_usage: Mapping[str, int] = field(default_factory=dict)
+    fair_usage_ms: int | None = None
     flaws: tuple[FieldFlaw, ...] = ()
 
 
@@ -237,7 +239,8 @@ _WITH_QUOTA = frozenset({WorkloadState.RESERVED, WorkloadState.ADMITTED, Workloa
 class Workload:
     """``cluster_queue`` is where it was admitted, empty while it has no quota. ``asked`` are its requests
     according to Kueue (status.resourceRequests), by pod set, empty where missing. ``reclaimable`` are pods
-    that gave their quota back, by pod set. ``priority_class_of_kueue`` says which kind the class is."""
+    that gave their quota back, by pod set. ``priority_class_of_kueue`` says which kind the class is.
+    ``on_cluster`` is the cluster that runs it, ``nominated`` those that may, of MultiKueue."""
 
     meta: ObjectMeta
     pod_sets: tuple[PodSet, ...] = ()
@@ -259,6 +262,7 @@ class Workload:
     past_execution_s: int = 0
     unhealthy_nodes: tuple[str, ...] = ()
     on_cluster: str = ""
+    nominated: tuple[str, ...] = ()
     flaws: tuple[FieldFlaw, ...] = ()
 
     @property

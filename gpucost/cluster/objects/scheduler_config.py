@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGIES = (FINAL_SHARE, INITIAL_SHARE)
 """Kueue's preemption strategies under fair sharing, in the only order it allows for both."""
+
+
+@dataclass(frozen=True, slots=True)
+class FairAdmission:
+    """Kueue's admissionFairSharing (kueue v0.19.2, apis/config/v1beta2/configuration_types.go): after
+    ``half_life_ms`` half of what a LocalQueue consumed is forgotten (0: all of it at once); every
+    ``sampling_ms`` it is counted. ``weights`` of resources are 1 where they are not given."""
+
+    half_life_ms: int = 0
+    sampling_ms: int = 300_000
+    weights: Mapping[str, Fraction] = field(default_factory=dict)
+
+    @property
+    def entry_part(self) -> Fraction:
+        """The part of what a workload asks that it is charged at once, when it gets quota (calculateAlphaRate
+        of pkg/util/admissionfairsharing)."""
+        if not self.half_life_ms:
+            return Fraction(0)
+        return Fraction(1 - 0.5 ** (self.sampling_ms / self.half_life_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +39,9 @@ class KueueConfig:
     were set, by name. ``strategies`` count with ``fair_sharing`` only. ``block_admission`` is
     waitForPodsReady.blockAdmission. ``excluded_prefixes`` are resources Kueue does not count;
     ``ignores_undeclared`` is quotaCheckStrategy IgnoreUndeclared. ``frameworks`` are the integrations that
-    are switched on, None where unknown. ``unread`` are settings that change decisions and that gpucost does
-    not follow, in words. With ``is_read`` it was read from the cluster or a file.
+    are switched on, None where unknown. ``fair_admission`` is None where it is not set. ``unread`` are
+    settings that change decisions and that gpucost does not follow, in words. With ``is_read`` it was read
+    from the cluster or a file.
     """
 
     version: str = ""
@@ -31,6 +52,7 @@ class KueueConfig:
     excluded_prefixes: tuple[str, ...] = ()
     ignores_undeclared: bool = False
     frameworks: tuple[str, ...] | None = None
+    fair_admission: FairAdmission | None = None
     unread: tuple[str, ...] = ()
     is_read: bool = False
 

@@ -15,7 +15,8 @@ Partial means: a member holds GPUs, and members that are bound or have done thei
 A gang is not partial while every missing member exists and is held back by a scheduling gate: Kueue or its
 user lets it go later, and the scheduler has not failed. A gate that was removed left no trace: such a member
 counts as one that never had it. A gang that is being ended is never partial: its workload is evicted or
-finished, its job is finished or deleted, or all of it that is bound is being deleted.
+finished, its job is finished or deleted, or all of it that is bound is being deleted. Pods of a workload that
+MultiKueue sent to another cluster are members of no gang here: they only mirror those that run there.
 
 The start of being partial is exact to the millisecond where objects are. It follows from members that are
 known to have ended, from those that wait, and from the gang's own object where that shows that it never was
@@ -25,7 +26,7 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.multi_kueue import dispatches
 from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind, JobReference, job_kind
@@ -240,7 +242,7 @@ def gangs(
     that are no longer in the API, with their ``ended_ms``: they date what is partial now, and count for
     nothing else.
     """
-    drafts = _Drafts(units, ownership)
+    drafts = _Drafts(units, ownership, dispatches(state))
     for pod in state.pods.values():
         draft = drafts.of(pod)
         if draft is not None:
@@ -263,12 +265,16 @@ def gangs(
 class _Drafts:
     """Finds the gang of a pod."""
 
-    def __init__(self, units: GpuUnits, ownership: PodOwnership) -> None:
+    def __init__(self, units: GpuUnits, ownership: PodOwnership, sent: Collection[str]) -> None:
+        """``sent`` are uids of workloads that run in other clusters."""
         self._units = units
         self._ownership = ownership
+        self._sent = sent
         self.found: dict[_Key, _GangDraft] = {}
 
     def of(self, pod: Pod) -> _GangDraft | None:
+        if self._sent and self._ownership.of(pod).workload_uid in self._sent:
+            return None
         group = self._ownership.pod_group_of(pod)
         if group is not None and group.min_member > 1:
             return self._get(GangKind.POD_GROUP, group.meta.uid) or self._of_group(group)

@@ -18,6 +18,7 @@ from gpucost.cluster.views.device_claims import (
 )
 from gpucost.cluster.views.gangs import PodGang, gangs
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.multi_kueue import WorkloadDispatch, dispatches
 from gpucost.cluster.views.ownership import OwnerKeys, PodOwnership
 from gpucost.cluster.views.problems import StateProblem, problems
 from gpucost.cluster.views.queue_order import positions
@@ -66,6 +67,11 @@ class ClusterOverview:
     def volcano_queues(self) -> Mapping[str, VolcanoQueueView]:
         """By name."""
         return volcano_queue_views(self.state, self.catalog)
+
+    @cached_property
+    def dispatches(self) -> Mapping[str, WorkloadDispatch]:
+        """Workloads that MultiKueue sends to other clusters, by uid."""
+        return dispatches(self.state)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:

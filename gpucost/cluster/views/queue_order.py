@@ -10,16 +10,17 @@ The value of a PriorityClass for a pod is resolved by the API server, whichever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 
 from gpucost.cluster.objects.jobs import PriorityClass
-from gpucost.cluster.objects.kueue import LocalQueue, Workload
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.fair_admission import LocalUsages, local_usages
 from gpucost.cluster.views.queues import waiting_by_queue
+from gpucost.cluster.views.quota import GATED_MESSAGE
 
-FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
 _HELD_BACK = ("OnHold", "AdmissionGated")
 _TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 
@@ -29,21 +30,19 @@ def positions(state: ClusterState) -> dict[str, int]:
 
     Those that Kueue does not try, because they are held back, have no place (kueue, pkg/workload,
     IsAdmissible), nor do those without a ClusterQueue. Higher priority first, then the earlier
-    ``queue_timestamp_ms``, then the uid. Under admission fair sharing the ``fair_usage`` of the LocalQueue
-    comes before all of these.
+    ``queue_timestamp_ms``, then the uid. Under admission fair sharing what the LocalQueue has used lately
+    (``fair_admission``) comes before all of these.
     """
-    usage: dict[str, dict[tuple[str, str], Fraction]] = {}
+    usage = local_usages(state, state.schedulers.kueue)
     lines: dict[str, list[Workload]] = {}
     for name, workloads in waiting_by_queue(state).items():
         queue = state.local_queue_by_name.get(name)
         if queue is None or queue.cluster_queue not in state.cluster_queue_by_name:
             continue
         lines.setdefault(queue.cluster_queue, []).extend(filter(is_tried, workloads))
-        usage.setdefault(queue.cluster_queue, {})[name] = fair_usage(queue)
     places: dict[str, int] = {}
-    for cluster_queue, line in lines.items():
-        is_fair = state.cluster_queue_by_name[cluster_queue].admission_mode == FAIR_ADMISSION
-        ordered = _ordered(line, usage[cluster_queue] if is_fair else {})
+    for line in lines.values():
+        ordered = _ordered(line, usage)
         places.update({workload.meta.uid: place for place, workload in enumerate(ordered, 1)})
     return places
 
@@ -52,11 +51,16 @@ def is_tried(workload: Workload) -> bool:
     """Whether Kueue tries a pending workload at all."""
     reserved = workload.conditions.get("QuotaReserved")
     is_held = reserved is not None and reserved.reason in _HELD_BACK
+    # Kueue gives the same reason to one that it tries, and that may not preempt yet.
+    is_held = is_held and reserved is not None and not GATED_MESSAGE.search(reserved.message)
     return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
 
 
 _RETRIED = ("WaitingForPreemptedWorkloads", "PendingEvaluation")
-_RETRIED_MESSAGES = ("Pending the preemption of", "no longer fits after", "overlapping preemption targets")
+_RETRIED_MESSAGES = (
+    *("Pending the preemption of", "Pending the migration of"),
+    *("no longer fits after", "overlapping preemption targets"),
+)
 
 
 def in_heap(workload: Workload) -> bool:
@@ -77,22 +81,10 @@ def queue_timestamp_ms(workload: Workload) -> int:
     return workload.meta.created_ms if evicted.since_ms is None else evicted.since_ms
 
 
-def fair_usage(queue: LocalQueue) -> Fraction:
-    """What a LocalQueue has consumed lately by its weight; 0 while its status has none.
-
-    Approximate: Kueue weighs resources as its configuration says; here each counts alike, which is Kueue's
-    default. A LocalQueue of weight 0 comes after all others.
-    """
-    consumed = sum(queue.fair_usage.values())
-    return Fraction(consumed) / queue.weight if queue.weight else _NEVER
-
-
-_NEVER = Fraction(2**200)
-
-
-def _ordered(line: list[Workload], usage: Mapping[tuple[str, str], Fraction]) -> list[Workload]:
+def _ordered(line: list[Workload], usage: LocalUsages) -> list[Workload]:
     def key(workload: Workload) -> tuple[Fraction | int, int, int, str]:
-        before = usage.get((workload.meta.namespace, workload.queue), 0)
+        used = usage.get((workload.meta.namespace, workload.queue))
+        before = 0 if used is None else used.order
         return before, -workload.priority, queue_timestamp_ms(workload), workload.meta.uid
 
     return sorted(line, key=key)

@@ -23,6 +23,7 @@ from gpucost.cluster.objects.kueue import (
 from gpucost.cluster.objects.metadata import Conditions, is_true
 from gpucost.cluster.objects.state import ClusterState, grouped
 from gpucost.cluster.views.cohorts import QuotaNode, QuotaTree, quota_tree
+from gpucost.cluster.views.fair_admission import goes_by_usage
 from gpucost.cluster.views.quota import (
     QuotaUsage,
     QuotaUse,
@@ -150,7 +151,8 @@ class CohortView:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueView:
-    """As ClusterQueueView; a LocalQueue has no quota of its own. Use is empty where it is unknown."""
+    """As ClusterQueueView; a LocalQueue has no quota of its own. Use is empty where it is unknown.
+    ``is_fair``: its ClusterQueue goes by what LocalQueues used lately."""
 
     queue: LocalQueue
     is_active: bool | None
@@ -159,6 +161,7 @@ class LocalQueueView:
     used: QuotaUse
     pending: PendingWorkloads | None
     from_status: bool
+    is_fair: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +355,7 @@ def _local_queues(
             _totals(use.used) if is_used else {},
             pending[name],
             use.from_status,
+            leads_to is not None and goes_by_usage(leads_to, state.schedulers.kueue),
         )
     return views
 

@@ -132,18 +132,29 @@ _NO_TOPOLOGY = "TopologyPlacementFailed"
 _MISCONFIGURED = "Misconfigured"
 _FOR_VICTIMS = "WaitingForPreemptedWorkloads"
 _FOR_PODS = "WaitingForPodsReady"
+PREEMPTION_GATED = "PreemptionGated"
+"""It needs a preemption, and Kueue lets another variant of its job, or another cluster, go first."""
+GATED_MESSAGE = re.compile(r"requires preemption, but it's gated")
 GRANULAR = frozenset(
     {
         *(_UNEVALUATED, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR, _NO_TOPOLOGY, _MISCONFIGURED),
-        *(_FOR_VICTIMS, _FOR_PODS, "Suspended"),
+        *(_FOR_VICTIMS, _FOR_PODS, "Suspended", "OnHold", "AdmissionGated"),
     }
 )
+"""Reasons of QuotaReserved that say all there is to say; the last two also without that gate (kueue v0.19.2,
+apis/kueue/v1beta2/workload_types.go). Others are shown as they are."""
 _SEVERITY = (_NO_TOPOLOGY, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR)
 """As Kueue ranks them (flavorassigner.go, reasonSeverity)."""
 
 # For the workload as a whole: the first that is found decides.
 _OVERALL = (
-    (re.compile(r"pending the preemption of", re.IGNORECASE), _FOR_VICTIMS),
+    (GATED_MESSAGE, PREEMPTION_GATED),
+    (
+        re.compile(
+            r"pending the (preemption|migration) of|will fit after these preemptions complete", re.IGNORECASE
+        ),
+        _FOR_VICTIMS,
+    ),
     (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), _FOR_PODS),
     (re.compile(r"no longer fits after|overlapping preemption targets"), _WAITING_FOR_QUOTA),
     (re.compile(r"Queue \S* ?(doesn't exist|not found|is terminating or missing)"), QUEUE_MISSING),
@@ -173,6 +184,8 @@ def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
     if wrong is not None:
         return wrong
     condition = workload.conditions.get("QuotaReserved")
+    if condition is not None and GATED_MESSAGE.search(condition.message):
+        return PREEMPTION_GATED, condition.message
     if condition is not None and condition.reason in GRANULAR:
         return condition.reason, condition.message
     if is_false(workload.conditions, "Requeued"):

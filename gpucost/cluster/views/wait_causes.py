@@ -7,7 +7,8 @@
   error, however long: it may be pulling its image.
 
 A workload that runs, ends or is deactivated does not wait. Neither does one that is admitted and has no pods
-yet: no layer is against it, and its job is making them (on another cluster, with MultiKueue).
+yet: no layer is against it, and its job is making them. One that MultiKueue sends to other clusters waits
+there once clusters are named, and here until then; its pods here never get nodes, and do not wait for any.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import WAITING_PHASES, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.multi_kueue import DispatchStage, dispatches, multi_kueue_checks
 from gpucost.cluster.views.node_fit import FreeNodes
 from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.cluster.views.quota import checks_reason, quota_reason
@@ -31,6 +33,8 @@ UNSCHEDULABLE = "Unschedulable"
 GANG_NOT_READY = "GangNotReady"
 GATED = "SchedulingGated"
 NOT_ADVERTISED = "NotAdvertised"
+NO_WORKER = "NoWorkerCluster"
+"""MultiKueue has named no cluster yet that may run it."""
 NOT_LOOKED_AT = "Pending"
 """No scheduler has written a reason for the pod yet."""
 REFUSED = "UnexpectedAdmissionError"
@@ -115,8 +119,10 @@ class _Judge:
         self._units = units
         self._ownership = ownership
         self._nodes = FreeNodes(state, units.catalog)
+        self._sent = dispatches(state)
 
     def workload(self, workload: Workload, pods: _Pods | None) -> WaitCause | None:
+        sent = self._sent.get(workload.meta.uid)
         match workload.state:
             case WorkloadState.PENDING:
                 return WaitCause(
@@ -125,7 +131,13 @@ class _Judge:
             case WorkloadState.RESERVED:
                 since_ms = workload.reserved_ms
                 since_ms = workload.waiting_since_ms if since_ms is None else since_ms
-                return WaitCause(WaitLayer.QUOTA, *checks_reason(workload), since_ms)
+                reason, said = checks_reason(workload)
+                if sent is not None and not _others_are_open(self._state, workload):
+                    reason = NO_WORKER
+                is_there = sent is not None and sent.stage is not DispatchStage.SEEKING
+                return None if is_there else WaitCause(WaitLayer.QUOTA, reason, said, since_ms)
+            case WorkloadState.ADMITTED if sent is not None:
+                return None
             case WorkloadState.ADMITTED if pods is not None:
                 return self.pods(pods, workload.admitted_ms or 0)
             case _:
@@ -172,6 +184,12 @@ class _Judge:
             for resource, expected in sorted(node.expected.items())
             if resource in asked and node.allocatable.get(resource, 0) < expected
         )
+
+
+def _others_are_open(state: ClusterState, workload: Workload) -> bool:
+    """Whether another admission check is outstanding: MultiKueue waits until all of them agree."""
+    mine = multi_kueue_checks(state)
+    return any(each.state != "Ready" and each.name not in mine for each in workload.checks)
 
 
 def _by_workload(pods: Iterable[Pod], ownership: PodOwnership) -> dict[str, _Pods]:

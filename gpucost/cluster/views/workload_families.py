@@ -2,7 +2,10 @@
 
 Concurrent admission (kueue, keps/8691): a parent that is never scheduled, and for each flavor a variant that
 is. Kueue writes what became of the variants to the parent, so the parent counts, and its variants do not:
-with them a job would want, and hold, its GPUs several times over.
+with them a job would want, and hold, its GPUs several times over. Two things it writes to the variants only,
+and here the parent is given them: how often a variant was evicted and why (of the parent it says just
+``VariantEvicted``), and why those that wait have no quota. That a variant was deactivated in favour of
+another is no eviction of the job (kueue, pkg/controller/concurrentadmission/controller.go).
 
 Elastic jobs (kueue, pkg/workloadslicing): a job that grows gets a new workload of its new size, a slice,
 which replaces the one it had once it gets quota; that one is then finished for the reason
@@ -16,11 +19,11 @@ no more. Facts: kueue v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpucost.cluster.objects.kueue import Workload
-from gpucost.cluster.objects.metadata import Conditions
+from gpucost.cluster.objects.kueue import Workload, WorkloadEviction, WorkloadState
+from gpucost.cluster.objects.metadata import Conditions, StatusCondition, is_true
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 """The annotation of a slice with the namespace and name of the one that it replaces."""
@@ -28,6 +31,15 @@ PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
 """The label of a parent (kueue, pkg/controller/constants)."""
 _REPLACED = "WorkloadSliceReplaced"
 _KUEUE = "kueue.x-k8s.io/"
+_OF_VARIANTS = ("VariantEvicted", "ConcurrentAdmission")
+"""Reasons of the condition Evicted of a parent that only say that its variant was, or that none runs."""
+_DEACTIVATED = "Deactivated"
+_NOT_LOOKED_AT = ("", "Pending", "PendingEvaluation")
+_MILDEST_FIRST = (
+    *("WaitingForPreemptedWorkloads", "TopologyPlacementFailed", "WaitingForQuota"),
+    *("ExceedsMaxQuota", "NoMatchingFlavor"),
+)
+"""Variants are alternatives, one for each flavor: as of flavors, the mildest reason counts."""
 
 
 def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
@@ -36,14 +48,79 @@ def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
         return workloads
     found: dict[str, Workload] = {}
     names = {f"{each.meta.namespace}/{each.meta.name}": each for each in workloads.values()}
+    variants: dict[str, list[Workload]] = {}
+    alone = []
     for each in sorted(workloads.values(), key=_made):
-        if not (_has_parent(each, workloads) or _is_replaced(each)):
-            joined = _joined(each, names)
-            # Of two that say they replaced the same one, one does, and the other stands for itself.
-            found[each.meta.uid if joined.meta.uid in found else joined.meta.uid] = (
-                each if joined.meta.uid in found else joined
-            )
+        if _has_parent(each, workloads) and each.meta.owner is not None:
+            variants.setdefault(each.meta.owner.uid, []).append(each)
+        elif not _is_replaced(each):
+            alone.append(each)
+    for each in alone:
+        mine = variants.get(each.meta.uid)
+        joined = _with_variants(each, mine) if mine else _joined(each, names)
+        # Of two that say they replaced the same one, one does, and the other stands for itself.
+        found[each.meta.uid if joined.meta.uid in found else joined.meta.uid] = (
+            each if joined.meta.uid in found else joined
+        )
     return found
+
+
+def _with_variants(parent: Workload, variants: Sequence[Workload]) -> Workload:
+    """The parent with what Kueue writes to its variants only."""
+    evictions = _added(
+        (
+            *parent.evictions,
+            *(
+                told
+                for variant in variants
+                for told in variant.evictions
+                if told.reason != _DEACTIVATED or told.cause
+            ),
+        )
+    )
+    conditions = dict(parent.conditions)
+    evicted, reserved = conditions.get("Evicted"), conditions.get("QuotaReserved")
+    if evicted is not None and evicted.status is True and evicted.reason in _OF_VARIANTS:
+        why = _last_eviction(variants)
+        if why is not None:
+            conditions["Evicted"] = replace(evicted, reason=why.reason, message=why.message)
+    if parent.state is WorkloadState.PENDING and (reserved is None or reserved.reason in _NOT_LOOKED_AT):
+        conditions |= _why_they_wait(variants)
+    return replace(parent, evictions=evictions, conditions=conditions)
+
+
+def _added(evictions: Iterable[WorkloadEviction]) -> tuple[WorkloadEviction, ...]:
+    """One for each reason and cause. Those of a variant that is deleted are no longer among them."""
+    times: dict[tuple[str, str], int] = {}
+    for each in evictions:
+        times[each.reason, each.cause] = times.get((each.reason, each.cause), 0) + each.times
+    return tuple(WorkloadEviction(*key, count) for key, count in times.items())
+
+
+def _last_eviction(variants: Iterable[Workload]) -> StatusCondition | None:
+    """Of the variant that was evicted last; being deactivated in favour of another is none."""
+    told = [
+        each.conditions["Evicted"]
+        for each in variants
+        if is_true(each.conditions, "Evicted") and each.conditions["Evicted"].reason != _DEACTIVATED
+    ]
+    return max(told, key=lambda each: each.since_ms or 0, default=None)
+
+
+def _why_they_wait(variants: Iterable[Workload]) -> dict[str, StatusCondition]:
+    """The condition of those that wait, as one; empty where Kueue has looked at none of them."""
+    told = [
+        each.conditions["QuotaReserved"]
+        for each in variants
+        if each.state is WorkloadState.PENDING and "QuotaReserved" in each.conditions
+    ]
+    told = [each for each in told if each.message or each.reason not in _NOT_LOOKED_AT]
+    if not told:
+        return {}
+    named = {each.reason for each in told}
+    reason = next((each for each in _MILDEST_FIRST if each in named), told[0].reason)
+    messages = dict.fromkeys(each.message for each in told if each.message)
+    return {"QuotaReserved": replace(told[0], reason=reason, message="; ".join(messages))}
 
 
 def _made(workload: Workload) -> tuple[int, str]:

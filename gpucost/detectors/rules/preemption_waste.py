@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from gpucost.attribution.apportion import Flags, Ints
+from gpucost.cluster.objects.kueue_reasons import EvictionReason
 from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
     AllocationPiece,
@@ -44,9 +45,41 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.settings.types import milliseconds
 
 NAME = WastePattern.PREEMPTION_WASTE
-_TIMED_OUT = "PodsReadyTimeout"
 _BY_SCHEDULER = "PreemptionByScheduler"
 _CHECKPOINT = "spec:\n  template:\n    spec:\n      terminationGracePeriodSeconds: 300"
+_KEEP_RUNNING = "spec:\n  stopPolicy: Hold"
+_ACTIONS = {
+    EvictionReason.PODS_READY_TIMEOUT.value: FindingAction(
+        "Kueue evicted them because their pods were not ready in time: give them longer in Kueue's "
+        "configuration.",
+        "waitForPodsReady:\n  timeout: 30m",
+    ),
+    _BY_SCHEDULER: FindingAction(
+        "kube-scheduler preempted them for pods of higher priority: let the jobs write a checkpoint when "
+        "they are told to stop (SIGTERM), and give them the time for it; or give them a PriorityClass.",
+        _CHECKPOINT,
+    ),
+    EvictionReason.FLAVOR_MIGRATION.value: FindingAction(
+        "Kueue moved them to a flavor that their ClusterQueue prefers, and they began again there: let a "
+        "workload keep the flavor that it got first, or write checkpoints.",
+        "spec:\n  concurrentAdmissionPolicy:\n    migration:\n      mode: RetainFirstAdmission",
+    ),
+    EvictionReason.CLUSTER_QUEUE_STOPPED.value: FindingAction(
+        "Their ClusterQueue was stopped with what ran in it (HoldAndDrain): with Hold what runs ends by "
+        "itself.",
+        _KEEP_RUNNING,
+    ),
+    EvictionReason.LOCAL_QUEUE_STOPPED.value: FindingAction(
+        "Their LocalQueue was stopped with what ran in it (HoldAndDrain): with Hold what runs ends by "
+        "itself.",
+        _KEEP_RUNNING,
+    ),
+    EvictionReason.NODE_FAILURES.value: FindingAction(
+        "Nodes that they ran on failed: find out why, and let the jobs write checkpoints while they run, "
+        "since a node that fails gives them no time.",
+    ),
+}
+"""By the reason of most evictions; of every other one: checkpoints."""
 _SAID = {_BY_SCHEDULER: "condition DisruptionTarget of the pods"}
 _OVERHEADS = ((1, timedelta(seconds=7)), (8, timedelta(seconds=30)), (None, timedelta(seconds=60)))
 """Up to how many GPUs a job has, and how long it takes to start it again (HeliosArtifact, the policy of its
@@ -475,19 +508,7 @@ def _in_favour(group: _Group) -> Iterator[FindingEvidence]:
 
 def _action(group: _Group) -> FindingAction:
     reason = Counter(each.reason for each in group).most_common(1)[0][0]
-    if reason == _TIMED_OUT:
-        return FindingAction(
-            "Kueue evicted them because their pods were not ready in time: give them longer in Kueue's "
-            "configuration.",
-            "waitForPodsReady:\n  timeout: 30m",
-        )
-    if reason == _BY_SCHEDULER:
-        return FindingAction(
-            "kube-scheduler preempted them for pods of higher priority: let the jobs write a checkpoint when "
-            "they are told to stop (SIGTERM), and give them the time for it; or give them a PriorityClass.",
-            _CHECKPOINT,
-        )
-    return FindingAction(
+    return _ACTIONS.get(reason) or FindingAction(
         "Let the jobs write a checkpoint when they are told to stop (SIGTERM), and give them the time for "
         "it.",
         _CHECKPOINT,

@@ -71,7 +71,7 @@ _LOCAL_QUEUE: FieldAllowlist = {
     "status": fields(
         *_PENDING,
         conditions=conditions("Active"),
-        fairSharing=fields(admissionFairSharingStatus=fields(consumedResources=named_values)),
+        fairSharing=fields(admissionFairSharingStatus=fields("lastUpdate", consumedResources=named_values)),
         flavorsReservation=_USES,
         flavorsUsage=_USES,
         flavorUsage=_USES,
@@ -124,6 +124,7 @@ _WORKLOAD: FieldAllowlist = {
     ),
     "status": fields(
         *("accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds", "clusterName"),
+        nominatedClusterNames=texts,
         admission=fields("clusterQueue", podSetAssignments=_ASSIGNMENTS),
         admissionChecks=each(_check_state),
         conditions=conditions("QuotaReserved", "Requeued", "Admitted"),
@@ -165,7 +166,7 @@ _BROKEN = "["
 _KUEUE = fields(
     *("apiVersion", "kind", "namespace", "manageJobsWithoutQueueName"),
     fairSharing=fields("enable", preemptionStrategies=texts),
-    admissionFairSharing=fields(),
+    admissionFairSharing=fields("usageHalfLifeTime", "usageSamplingInterval", resourceWeights=named_values),
     preemptionProtection=fields(),
     waitForPodsReady=fields("enable", "blockAdmission", requeuingStrategy=fields("timestamp")),
     resources=fields(

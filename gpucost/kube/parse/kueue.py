@@ -84,6 +84,7 @@ def local_queue(found: Object) -> LocalQueue:
         reserving=_counted(status, "reservingWorkloads"),
         admitted=_counted(status, "admittedWorkloads"),
         fair_usage=_fair_usage(status),
+        fair_usage_ms=_fair_status(status).instant("lastUpdate"),
         flaws=tuple(part.flaws),
     )
 
@@ -228,10 +229,13 @@ def _weight(spec: ObjectPart) -> Fraction:
 
 def _fair_usage(status: ObjectPart) -> dict[str, int]:
     """Rounded up to thousandths."""
-    sharing = status.part("fairSharing").part("admissionFairSharingStatus")
-    consumed = sharing.part("consumedResources")
+    consumed = _fair_status(status).part("consumedResources")
     quantities = {resource: _quantity(consumed, resource) for resource in consumed}
     return {resource: ceil(each * 1000) for resource, each in quantities.items() if each is not None}
+
+
+def _fair_status(status: ObjectPart) -> ObjectPart:
+    return status.part("fairSharing").part("admissionFairSharingStatus")
 
 
 def _quantity(part: ObjectPart, key: str) -> Fraction | None:

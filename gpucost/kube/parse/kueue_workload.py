@@ -153,6 +153,7 @@ def workload(found: Object) -> Workload:
         past_execution_s=max(status.count(key) for key in _PAST_EXECUTION),
         unhealthy_nodes=tuple(each.text("name") for each in status.parts("unhealthyNodes")),
         on_cluster=status.text("clusterName"),
+        nominated=status.texts("nominatedClusterNames"),
         flaws=tuple(part.flaws),
     )
 

@@ -21,22 +21,26 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from gpucost.cluster.objects.metadata import FieldFlaw
+from gpucost.cluster.objects.quantities import parse_quantity
 from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,
     STRATEGIES,
     VOLCANO_ACTIONS,
     VOLCANO_TIERS,
+    FairAdmission,
     KueueConfig,
     VolcanoConfig,
 )
 from gpucost.domain.errors import InputError
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.kube.parse.fields import ObjectPart
 from gpucost.kube.parse.yaml_documents import documents
 
@@ -184,8 +188,8 @@ _DEFAULT_FRAMEWORKS = ("batch/job",)
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _SYSTEM = ("kube-system", "kueue-system")
 _NOT_FOLLOWED = {
-    "admissionFairSharing": "usage is what LocalQueues last wrote into their status, without its decay and "
-    "the penalties of admissions since then",
+    "admissionFairSharing": "usage is what LocalQueues last wrote into their status, with the penalties of "
+    "workloads that have quota; its decay since then, and penalties to come, are not followed",
     "preemptionProtection": "not followed: every workload can be preempted at any age",
 }
 
@@ -217,6 +221,7 @@ def kueue_config(text: str | None, manager: SchedulerDeployment = NOT_DEPLOYED) 
         block_admission=_blocks(root, gates),
         excluded_prefixes=resources.texts("excludeResourcePrefixes"),
         ignores_undeclared=checks == "IgnoreUndeclared" and gates.get("QuotaCheckStrategy", True),
+        fair_admission=_fair_admission(root),
         frameworks=root.part("integrations").texts("frameworks") or _DEFAULT_FRAMEWORKS,
         is_read=True,
     )
@@ -235,6 +240,48 @@ def _gates(part: ObjectPart) -> dict[str, bool]:
         elif value is not None:
             part.flaw(name, value, "true or false")
     return gates
+
+
+_GO_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:h|ms|m|s))+")
+_GO_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_GO_UNIT_MS = {"h": HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
+
+
+def _fair_admission(root: ObjectPart) -> FairAdmission | None:
+    part = root.part("admissionFairSharing")
+    if not isinstance(root.raw("admissionFairSharing"), dict):
+        return None
+    weights = part.part("resourceWeights")
+    read = {str(name): _weight(weights, str(name)) for name in weights}
+    default = FairAdmission()
+    return FairAdmission(
+        _go_duration(part, "usageHalfLifeTime", default.half_life_ms),
+        _go_duration(part, "usageSamplingInterval", default.sampling_ms) or default.sampling_ms,
+        {name: weight for name, weight in read.items() if weight is not None},
+    )
+
+
+def _weight(part: ObjectPart, name: str) -> Fraction | None:
+    value = part.raw(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        part.flaw(name, value, "a number")
+        return None
+    try:
+        return parse_quantity(str(value))
+    except InputError:
+        part.flaw(name, value, "a number")
+        return None
+
+
+def _go_duration(part: ObjectPart, name: str, default: int) -> int:
+    """Milliseconds, of Go's ``1h30m``; ``default`` where it is not set or not valid."""
+    text = part.text(name)
+    if not text or text == "0":
+        return default if not text else 0
+    if not _GO_DURATION.fullmatch(text):
+        part.flaw(name, text, "a duration such as 168h or 5m0s")
+        return default
+    return sum(round(Fraction(number) * _GO_UNIT_MS[unit]) for number, unit in _GO_PART.findall(text))
 
 
 def _strategies(fair_sharing: ObjectPart) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from gpucost.contract.probe import (
     ClusterProbe,
     SeriesPresence,
     ServerProbe,
+    SharingSeries,
 )
 from gpucost.domain.gpu import ShareMethod
 from gpucost.domain.text import counted
@@ -70,7 +71,11 @@ _NEWER = (
         ),
         "claims, shares, consumed capacity, PodGroups' claims and taints are read",
     ),
-    ("Kueue's objects", ("workloads.kueue.x-k8s.io",), "elastic slices and variants count once"),
+    (
+        "Kueue's objects",
+        ("workloads.kueue.x-k8s.io",),
+        "elastic slices and variants count once; granular reasons are read",
+    ),
     (
         "gangs of Kubernetes",
         ("podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io"),
@@ -209,6 +214,12 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
     if found.parts:
         parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")
+    if found.dispatched or found.arrived:
+        yield DiagnosisFact("MultiKueue", f"{_multi_kueue(found)}; pods are billed where they have nodes")
+    if found.by_usage:
+        are = "LocalQueue is" if found.by_usage == 1 else "LocalQueues are"
+        said = f"{found.by_usage:,} {are} ordered by what they used lately; read from their status"
+        yield DiagnosisFact("admission fair sharing", said)
     yield DiagnosisFact("rules last checked", f"{RULES_CHECKED}: {', '.join(RULES_OF)}")
 
 
@@ -233,6 +244,19 @@ def _inner(case: ClusterCase, probe: ServerProbe) -> Iterator[DiagnosisFact]:
         yield DiagnosisFact(f"{each.kind} {each.name}", runs)
     if mine:
         yield DiagnosisFact("rules of inner schedulers", f"{INNER_CHECKED}: {', '.join(INNER_RULES_OF)}")
+
+
+def _multi_kueue(found: SharingSeries) -> str:
+    """What a cluster sends as a manager, and has as a worker; it may be both."""
+    told = []
+    if found.dispatched:
+        stages = ", ".join(f"{count:,} {stage}" for stage, count in sorted(found.dispatched.items()))
+        told.append(
+            f"{counted(sum(found.dispatched.values()), 'workload')} sent to other clusters ({stages})"
+        )
+    if found.arrived:
+        told.append(f"{counted(found.arrived, 'workload')} came from managers")
+    return ", ".join(told)
 
 
 def _scrapes(case: ClusterCase) -> Iterator[DiagnosisFact]:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gpucost.contract.metrics import POD_CLAIM_SHARE
 from gpucost.contract.probe import SharingSeries
-from gpucost.contract.queue_metrics import COLLECTION_OBJECTS, SCHEDULER_INFO
+from gpucost.contract.queue_metrics import (
+    COLLECTION_OBJECTS,
+    LOCAL_QUEUE_FAIR_WEIGHT,
+    SCHEDULER_INFO,
+    WORKLOAD_DISPATCHED,
+    WORKLOAD_ORIGIN,
+)
 from gpucost.domain.time import Window
 from gpucost.telemetry.doctor.probe_reader import ProbeReader
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
@@ -19,8 +27,15 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
         reader = asker.reader(cluster, window)
         objects = by("max", ("collection",), reader.select(COLLECTION_OBJECTS.name))
         parts = by("count", ("method",), reader.select(POD_CLAIM_SHARE.name))
+        of_manager = by("max", ("stage", "workload_uid"), reader.select(WORKLOAD_DISPATCHED.name))
+        arrived = by("max", ("workload_uid",), reader.select(WORKLOAD_ORIGIN.name))
+        by_usage = by("max", ("namespace", "queue"), reader.select(LOCAL_QUEUE_FAIR_WEIGHT.name))
         return SharingSeries(
-            _numbers(reader, objects, "collection", window), _numbers(reader, parts, "method", window)
+            _numbers(reader, objects, "collection", window),
+            _numbers(reader, parts, "method", window),
+            Counter(column(reader.vector(of_manager, window.end_ms), "stage")),
+            len(reader.vector(arrived, window.end_ms)),
+            len(reader.vector(by_usage, window.end_ms)),
         )
 
     return asker.tried("what the collector knows of claims and workloads", ask)

@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from gpucost.cluster.objects.kueue import WorkloadState
+from gpucost.cluster.objects.kueue_reasons import EvictionReason
 from gpucost.cluster.views import quota as quota_use
 from gpucost.cluster.views import wait_causes
+from gpucost.cluster.views.multi_kueue import DispatchStage
 from gpucost.cluster.views.problems import StateProblemCode
 from gpucost.contract.metrics import METRICS
 from gpucost.contract.queue_metrics import GangKind, WaitLayer
@@ -95,7 +97,8 @@ def test_values_of_labels_are_explained() -> None:
     assert words("layer", "gpucost_workload_waiting") == {layer.value for layer in WaitLayer}
     quota = words("reason", "layer `quota`")
     asked_of_queues = {quota_use.QUEUE_MISSING, quota_use.QUEUE_INACTIVE}
-    other = {quota_use.WAITING_FOR_REQUEUE, quota_use.CHECKS_OUTSTANDING}
+    other = {quota_use.WAITING_FOR_REQUEUE, quota_use.CHECKS_OUTSTANDING, quota_use.PREEMPTION_GATED}
+    other |= {wait_causes.NO_WORKER}
     assert quota - {"UnadmittedWorkloadsObservability"} == quota_use.GRANULAR | asked_of_queues | other
     assert words("reason", "layer `placement`") >= {
         *(wait_causes.GANG_NOT_READY, wait_causes.UNSCHEDULABLE, wait_causes.GATED, wait_causes.NOT_LOOKED_AT)
@@ -103,6 +106,8 @@ def test_values_of_labels_are_explained() -> None:
     assert words("reason", "layer `device`") == wait_causes.DEVICE_ERRORS | {wait_causes.NOT_ADVERTISED}
     assert words("state", "gpucost_workload_state") == {state.value for state in WorkloadState}
     assert words("gang_kind", "gpucost_gang") == {kind.value for kind in GangKind}
+    assert words("stage", "gpucost_workload_dispatched") == {stage.value for stage in DispatchStage}
+    assert words("reason", "gpucost_workload_evictions_total") >= {reason.value for reason in EvictionReason}
     assert words("scheduler", "gpucost_scheduler_info") == {each.value for each in SchedulerKind}
     assert words("job_kind", "gpucost_pod_owner_info") <= {kind.value for kind in JobKind}
 

@@ -78,6 +78,7 @@ def waiting_workload(name: str, resource: str = GPU) -> dict[str, Any]:
         queue="lq",
         pod_sets=[kueue.pod_set(requests={resource: "8"})],
         priority_class="high",
+        labels={"kueue.x-k8s.io/multikueue-origin": "hub"},
         conditions=[condition("QuotaReserved", False, "Pending")],
         requeue=(1, T0),
         evictions=[("Preempted", "InCohortReclamation", 2)],
@@ -93,8 +94,15 @@ def queues() -> list[dict[str, Any]]:
     return [
         kueue.resource_flavor("h100"),
         kueue.cohort("all", parent="root", quotas=QUOTAS),
-        kueue.cluster_queue("cq", cohort="all", quotas=QUOTAS, reserved=use, used=use),
-        kueue.local_queue("lq", "cq", "team-a", reserved=of_local, used=of_local),
+        kueue.cluster_queue(
+            "cq",
+            cohort="all",
+            quotas=QUOTAS,
+            reserved=use,
+            used=use,
+            admission_mode="UsageBasedAdmissionFairSharing",
+        ),
+        kueue.local_queue("lq", "cq", "team-a", reserved=of_local, used=of_local, consumed={GPU: "7500m"}),
         waiting_workload("waits"),
         kueue.workload(
             "runs",
@@ -103,6 +111,7 @@ def queues() -> list[dict[str, Any]]:
             cluster_queue="cq",
             assignments=[kueue.assignment(**given)],
             conditions=admitted,
+            on_cluster="west",
         ),
     ]
 

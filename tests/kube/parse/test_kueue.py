@@ -220,6 +220,7 @@ def test_local_queue() -> None:
         reserving=1,
         admitted=1,
         fair_usage={"cpu": 2, "nvidia.com/gpu": 7500},
+        fair_usage_ms=CREATED_MS,
     )
 
 

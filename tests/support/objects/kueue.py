@@ -181,6 +181,7 @@ def workload(
     past_execution_s: int | None = None,
     unhealthy_nodes: Sequence[str] = (),
     on_cluster: str = "",
+    nominated: Sequence[str] = (),
     **meta: Any,
 ) -> dict[str, Any]:
     """One pod set of one GPU unless ``pod_sets`` says otherwise. With ``cluster_queue`` it has an admission;
@@ -206,6 +207,7 @@ def workload(
         accumulatedPastExecutionTimeSeconds=past_execution_s,
         unhealthyNodes=[{"name": node} for node in unhealthy_nodes],
         clusterName=on_cluster,
+        nominatedClusterNames=list(nominated),
     )
     return _object("Workload", metadata(name, namespace, **meta), spec, status)
 
