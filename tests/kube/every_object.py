@@ -77,11 +77,29 @@ _NATIVE = {
             "topology": [{"key": "rack"}],
             "topologyConstraints": [{"topologyKey": "r"}],
         },
+        "parentCompositePodGroupName": "tree",
+        "disruptionMode": "PodGroup",
+        "preemptionPolicy": "Never",
         "podGroups": [{"name": "a", "policy": _GANG}, {"name": "b", "policy": {"basic": {}}}],
         "priorityClassName": "high",
     },
     "status": {"conditions": [condition("PodGroupScheduled", False, "Unschedulable", "0/8 nodes")]},
 }
+_COMPOSITE = {
+    "spec": {
+        "parentCompositePodGroupName": "root",
+        "workloadRef": {"workloadName": "w", "templateName": "t"},
+        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        "disruptionMode": {"all": {}},
+        "priorityClassName": "high",
+        "preemptionPolicy": "Never",
+    },
+    "status": {
+        "conditions": [condition("CompositePodGroupInitiallyScheduled", False, "Unschedulable", "0/8 nodes")]
+    },
+}
+_INDEPENDENT = {"spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"single": {}}}}
 _COSCHEDULING = {
     "spec": {"minMember": 2, "minResources": {"cpu": "1"}},
     "status": {"phase": "Running", "running": 2, "succeeded": 0, "failed": 0, "occupiedBy": "team-a/job"},
@@ -174,6 +192,9 @@ def _every_object() -> list[Json]:
         _of("policy/v1", "PodDisruptionBudget", _BUDGET),
         _of("scheduling.k8s.io/v1alpha1", "Workload", _NATIVE),
         _of("scheduling.k8s.io/v1beta1", "PodGroup", _NATIVE),
+        _of("scheduling.k8s.io/v1beta1", "PodGroup", _INDEPENDENT),
+        _of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", _COMPOSITE),
+        _of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", _INDEPENDENT),
         _of("scheduling.x-k8s.io/v1alpha1", "PodGroup", _COSCHEDULING),
         _of("resource.k8s.io/v1", "ResourceClaim", _CLAIM),
         _of("resource.k8s.io/v1", "ResourceClaim", _SHARED),

@@ -37,7 +37,10 @@ from gpucost.kube.parse.collections import collections
 PODS, NODES = "pods", "nodes"
 CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"
 NOT_EXPECTED = frozenset(
-    {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"}
+    {
+        *("workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"),
+        "compositepodgroups.scheduling.k8s.io",
+    }
 )
 """Collections that hardly any cluster has: their absence is not reported."""
 
