@@ -147,6 +147,20 @@ _NOMINATED = {
     "spec": {"containers": [{"name": "a"}], "preemptionPolicy": "Never", "terminationGracePeriodSeconds": 9},
     "status": {"phase": "Pending", "nominatedNodeName": "node-2"},
 }
+_GIVEN = {"cpu": "2", "memory": "1Gi"}
+_RESIZED = {
+    "spec": {
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}],
+        "resources": {"requests": {"cpu": "6"}},
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [condition("PodResizePending", True, "Infeasible", "too much")],
+        "containerStatuses": [{"name": "a", "allocatedResources": _GIVEN, "resources": {"requests": _GIVEN}}],
+        "allocatedResources": _GIVEN,
+        "resources": {"requests": _GIVEN},
+    },
+}
 _STOPPED = {
     **_STOPPING,
     "status": {"phase": "Running", "containerStatuses": [_EXIT, {**_EXIT, "name": "b"}]},
@@ -185,7 +199,7 @@ def _every_object() -> list[Json]:
         *map(as_v1beta1, kueues),
         *test_volcano.FULL.values(),
         _of("v1", "Pod", test_pods._FULL),
-        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST, _NOMINATED)),
+        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST, _NOMINATED, _RESIZED)),
         _of("v1", "Node", test_pods._FULL_NODE),
         _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "globalDefault": True, "description": "d"}),
         _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "preemptionPolicy": "Never"}),

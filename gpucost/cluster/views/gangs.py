@@ -37,7 +37,7 @@ from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.metadata import ObjectMeta, Resources, added, is_false
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.objects.volcano import CompositePodGroup, PodGroup
+from gpucost.cluster.objects.volcano import CompositePodGroup, DisruptionMode, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.group_trees import TREE_SCHEDULED, GroupNeed, GroupTrees
 from gpucost.cluster.views.ownership import PodOwnership, group_index
@@ -222,6 +222,9 @@ class PodGang:
     is_partial: bool = False
     partial_since_ms: int | None = None
     was_whole: bool = False
+    disruption: DisruptionMode | None = None
+    """How much of it kube-scheduler preempts at once; None where another scheduler places it, or it is no
+    PodGroup."""
     leaving: int = 0
     """Those of ``running`` that are being deleted, and hold their nodes until they are gone."""
 
@@ -460,8 +463,16 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
         stall is not None,
         None if stall is None else stall.since_ms,
         stall is not None and stall.was_whole,
-        sum(pod.is_leaving for pod in bound),
+        disruption=_disruption(draft.source),
+        leaving=sum(pod.is_leaving for pod in bound),
     )
+
+
+def _disruption(source: _Source) -> DisruptionMode | None:
+    if isinstance(source, CompositePodGroup):
+        return source.disruption
+    is_native = isinstance(source, PodGroup) and source.group_kind is GroupKind.NATIVE
+    return source.disruption if isinstance(source, PodGroup) and is_native else None
 
 
 def _least(draft: _GangDraft, bound: int) -> int:
