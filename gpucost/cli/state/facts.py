@@ -86,6 +86,8 @@ class NodeRow:
     held: int | None
     is_ready: bool
     is_cordoned: bool
+    drain: str
+    maintenance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,8 @@ def _short_nodes(
             None if held is None else held.get(node.meta.name, {}).get(resource, 0),
             node.is_ready,
             node.is_cordoned,
+            node.drain,
+            node.maintenance,
         )
         for node in nodes
         for resource, expected in should[node.meta.name].items()

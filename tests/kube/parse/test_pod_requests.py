@@ -55,7 +55,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6)
 
 @given(CONTAINERS, STEPS)
 def test_the_rule_of_kubernetes_as_it_is_written(main: list[int], init: list[Container]) -> None:
-    """KEP-753: the larger of all containers with all sidecars, and of each step with the sidecars before it."""
+    """KEP-753: the most of all containers with all sidecars, and of each step with the sidecars before."""
     together = sum(main) + sum(count for count, always in init if always)
     steps = [
         count + sum(before for before, is_sidecar in init[:at] if is_sidecar)
