@@ -208,11 +208,13 @@ class TrialReading:
 
 @dataclass(frozen=True, slots=True)
 class SharingSeries:
-    """From gpucost's collector: how many objects each collection has, and how many parts of shared GPUs pods
-    have, by method (``domain.gpu.ShareMethod``)."""
+    """From gpucost's collector: how many objects each collection has, how many parts of shared GPUs pods
+    have, by method (``domain.gpu.ShareMethod``), and how many nodes take no pods, by cause
+    (``UnavailableCause``)."""
 
     objects: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, int] = field(default_factory=dict)
+    closed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpucost.contract.metrics import POD_CLAIM_SHARE
+from gpucost.contract.metrics import NODE_UNAVAILABLE, POD_CLAIM_SHARE
 from gpucost.contract.probe import SharingSeries
 from gpucost.contract.queue_metrics import COLLECTION_OBJECTS, SCHEDULER_INFO
 from gpucost.domain.time import Window
@@ -19,8 +19,11 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
         reader = asker.reader(cluster, window)
         objects = by("max", ("collection",), reader.select(COLLECTION_OBJECTS.name))
         parts = by("count", ("method",), reader.select(POD_CLAIM_SHARE.name))
+        closed = by("count", ("cause",), reader.select(NODE_UNAVAILABLE.name))
         return SharingSeries(
-            _numbers(reader, objects, "collection", window), _numbers(reader, parts, "method", window)
+            _numbers(reader, objects, "collection", window),
+            _numbers(reader, parts, "method", window),
+            _numbers(reader, closed, "cause", window),
         )
 
     return asker.tried("what the collector knows of claims and workloads", ask)
