@@ -22,6 +22,7 @@ from gpucost.contract.metrics import (
     NODE_METRICS,
     NODE_SCHEDULABLE,
     NODE_START,
+    NODE_UNAVAILABLE,
     node_label_name,
 )
 from gpucost.domain.gpu import ResourceCatalog
@@ -94,6 +95,7 @@ def write_node(found: GpuNode) -> Sequence[bytes]:
         NODE_GPU_EXPECTED: _by_resource(NODE_GPU_EXPECTED, node, found.expected),
         NODE_GPU_REPLICAS: _by_resource(NODE_GPU_REPLICAS, node, node.replicas),
         NODE_SCHEDULABLE: line(NODE_SCHEDULABLE, name, node.is_schedulable),
+        NODE_UNAVAILABLE: _unavailable(node),
         NODE_START: line(NODE_START, name, node.meta.created_ms / 1000),
         NODE_END: b"" if found.ended_ms is None else line(NODE_END, name, found.ended_ms / 1000),
     }
@@ -113,6 +115,11 @@ def _info(found: GpuNode) -> bytes:
     )
     further = {node_label_name(key): value for key, value in found.labels}
     return sample(NODE_INFO, open_labels(NODE_INFO, values, further), 1)
+
+
+def _unavailable(node: Node) -> bytes:
+    cause = node.unavailable_cause
+    return b"" if cause is None else line(NODE_UNAVAILABLE, (node.meta.name, cause.value), 1)
 
 
 def _by_resource(spec: MetricSpec, node: Node, amounts: Mapping[str, int]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 
 from gpucost.contract.gpu_metrics import (
     GPU_EXPORTER_METRICS,
@@ -45,6 +46,18 @@ RULES = """\
   configurations are wont to set (`job`, `team`, `region`) are avoided: such a label would fill the
   empty one.
 """
+
+
+class UnavailableCause(StrEnum):
+    """Why a node takes no new pods, what says most first. The values of the label ``cause``."""
+
+    SHUTDOWN = "shutdown"
+    DRAINED = "drained"
+    DRAINING = "draining"
+    MAINTENANCE = "maintenance"
+    MAINTENANCE_PLANNED = "maintenance_planned"
+    NOT_READY = "not_ready"
+    CORDONED = "cordoned"
 
 
 POD_RESOURCE_LABELS = (*POD_LABELS, "resource")
@@ -166,7 +179,13 @@ NODE_SCHEDULABLE = _gauge(
     "gpucost_node_schedulable",
     "",
     ("node",),
-    "1 when the node is Ready and not cordoned, else 0.",
+    "1 when the node is Ready, not cordoned, not drained and not shut down, else 0.",
+)
+NODE_UNAVAILABLE = _gauge(
+    "gpucost_node_unavailable_info",
+    "",
+    ("node", "cause"),
+    "Why the node takes no new pods, in one word; always 1, absent while it takes some.",
 )
 NODE_START = _gauge(
     "gpucost_node_start_timestamp_seconds",
@@ -189,6 +208,7 @@ NODE_METRICS = (
     NODE_GPU_EXPECTED,
     NODE_GPU_REPLICAS,
     NODE_SCHEDULABLE,
+    NODE_UNAVAILABLE,
     NODE_START,
     NODE_END,
 )

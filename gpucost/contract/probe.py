@@ -208,15 +208,17 @@ class TrialReading:
 
 @dataclass(frozen=True, slots=True)
 class SharingSeries:
-    """From gpucost's collector: how many objects each collection has, and how many parts of shared GPUs pods
-    have, by method (``domain.gpu.ShareMethod``). Of Kueue: workloads that MultiKueue sends elsewhere, by
-    stage, and that came from a manager; LocalQueues that are ordered by what they used."""
+    """From gpucost's collector: how many objects each collection has, how many parts of shared GPUs pods
+    have, by method (``domain.gpu.ShareMethod``), and how many nodes take no pods, by cause
+    (``UnavailableCause``). Of Kueue: workloads that MultiKueue sends elsewhere, by stage, and that came from
+    a manager; LocalQueues that are ordered by what they used."""
 
     objects: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, int] = field(default_factory=dict)
     dispatched: Mapping[str, int] = field(default_factory=dict)
     arrived: int = 0
     by_usage: int = 0
+    closed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

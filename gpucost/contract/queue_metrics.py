@@ -34,8 +34,9 @@ QUEUE_RULES = """\
   such node is ready and admits them, and `products` is empty. `unknown`: it was not looked at, since its pods
   have more rules than the collector evaluates. What is free there is not asked, nor what a flavor will add.
 - Finished workloads keep their series for ten minutes, unless they are deleted before.
-- A gang is what must run together: a PodGroup, else a Kueue workload, else a job of a kind whose pods work
-  together. It is partial while some of its members hold GPUs and the others it needs do not.
+- A gang is what must run together: a PodGroup, or a tree of groups (CompositePodGroup), else a Kueue
+  workload, else a job of a kind whose pods work together. It is partial while some of its members hold
+  GPUs and the others it needs do not.
 """
 
 
@@ -51,6 +52,7 @@ class GangKind(StrEnum):
     """What declares that pods belong together. The values of the label ``gang_kind``."""
 
     POD_GROUP = "pod_group"
+    GROUP_TREE = "composite_pod_group"
     WORKLOAD = "workload"
     JOB = "job"
 

@@ -35,6 +35,7 @@ from gpucost.cluster.objects.pods import (
     SelectorRequirement,
 )
 from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.objects.volcano import DisruptionMode
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import MINUTE_MS
 from gpucost.kube.manifests import reread
@@ -48,6 +49,7 @@ CLASSES = (
     PriorityClass(meta("polite"), 1000, never_preempts=True),
 )
 HIGH = {"priorityClassName": "high"}
+OF_GROUP = {"schedulingGroup": {"podGroupName": "g"}}
 
 
 NEAR = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
@@ -324,3 +326,45 @@ def test_a_waiting_pod_is_explained_with_whom_it_preempts() -> None:
     assert found is not None
     assert found.advice is not None
     assert found.advice.decision is SchedulingDecision.WAITS
+
+
+def in_group(*groups: object) -> tuple[object, ...]:
+    """The objects of a group of three pods of cv, two of which share node n0; and another job on n2."""
+    of_cv = [replace(each, meta=replace(each.meta, namespace="cv")) for each in groups]  # type: ignore[type-var, attr-defined]
+    members = [runs(f"m{n}", f"n{n // 2}", 4, group="g") for n in range(3)]
+    return (*of_cv, *members, runs("other", "n1", 4))
+
+
+def test_a_gang_that_is_preempted_as_a_whole_leaves_with_its_first_pod() -> None:
+    """Two of its pods make room; the third has its node elsewhere and stops too."""
+    whole = builders.native_group("g", 3, disruption=DisruptionMode.ALL)
+    found = asked(world(*nodes(2), *in_group(whole), runs("mine", "n1", 0, priority=2000)), gpus=8)
+    assert found.decision is SchedulingDecision.NOW
+    assert sorted(named(found)) == ["m0", "m1", "m2"]
+    assert any("1 of them only because their gang is preempted as a whole" in each for each in found.why)
+    single = builders.native_group("g", 3)
+    found = asked(world(*nodes(2), *in_group(single)), gpus=8)
+    assert sorted(named(found)) == ["m0", "m1"]
+
+
+def test_a_tree_that_is_preempted_as_a_whole_leaves_as_a_whole() -> None:
+    every = {"disruption": DisruptionMode.ALL}
+    tree = (
+        builders.composite("root", 2, **every),
+        builders.native_group("g", 3, "root", **every),
+        builders.native_group("h", 1, "root", **every),
+    )
+    more = (runs("far", "n1", 4, group="h"), runs("free", "n1", 0, group="i"))
+    objects = [each for each in in_group(*tree) if each.meta.name != "other"]  # type: ignore[attr-defined]
+    found = asked(world(*nodes(2), *objects, *more), gpus=8)
+    assert sorted(named(found)) == ["far", "m0", "m1", "m2"]
+
+
+@pytest.mark.parametrize("never", [True, False])
+def test_the_policy_of_its_pod_group_decides_whether_it_preempts(never: bool) -> None:
+    """Kubernetes 1.37: ``preemptionPolicy`` of the PodGroup that its pods name, whatever their class."""
+    group = builders.native_group("g", 1, never_preempts=never)
+    group = replace(group, meta=replace(group.meta, namespace="ml"))
+    found = asked(world(*nodes(1), runs("batch", "n0"), group), pod={**HIGH, **OF_GROUP})
+    assert found.decision is (SchedulingDecision.WAITS if never else SchedulingDecision.UNKNOWN)
+    assert (found.reason == PREEMPTION_NOT_KNOWN) is not never

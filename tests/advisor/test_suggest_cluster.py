@@ -190,6 +190,25 @@ def test_a_cordoned_node() -> None:
     assert "on purpose" in found.caveat
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"drain": "Drained"}, "takes no new pods (Drained)"),
+        (
+            {"drain": "DrainInProgress", "maintenance": "MaintenanceInProgress"},
+            "takes no new pods (DrainInProgress, MaintenanceInProgress)",
+        ),
+        ({"maintenance": "MaintenancePlanned"}, "takes no new pods (MaintenancePlanned)"),
+    ],
+)
+def test_a_node_that_an_administrator_works_on_is_not_to_be_uncordoned(
+    told: dict[str, str], said: str
+) -> None:
+    answer = ask(job(), knowledge(w.queue("ml", 8), w.node("n1", is_cordoned=True, **told)))
+    assert "node-repair" not in rules(answer)
+    assert [each.meaning for each in answer.evidence if each.object == "node/n1"] == [said]
+
+
 def test_a_node_that_advertises_too_few() -> None:
     broken = w.node("n1", 0, expected={GPU: 8})
     plugin = pod("nvidia-device-plugin-x", 0, node="n1", namespace="gpu-operator")

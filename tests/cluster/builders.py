@@ -28,7 +28,7 @@ from gpucost.cluster.objects.pods import (
     PodWaitReason,
 )
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.objects.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.cluster.objects.volcano import CompositePodGroup, GroupKind, PodGroup, VolcanoQueue
 from gpucost.domain.jobs import OwnerReference, job_kind
 
 T0 = 1_792_800_000_000
@@ -250,6 +250,16 @@ def pod_group(
     return PodGroup(meta(name, **fields), group_kind, min_member, **(rest or {}))
 
 
+def composite(name: str, min_groups: int | None = None, parent: str = "", **fields: Any) -> CompositePodGroup:
+    """``min_groups`` None: the groups in it are independent. More goes to the object."""
+    return CompositePodGroup(meta(name), min_groups, parent, **fields)
+
+
+def native_group(name: str, min_member: int = 1, parent: str = "", **rest: Any) -> PodGroup:
+    """Of Kubernetes itself, in a tree where it has a parent."""
+    return pod_group(name, min_member, GroupKind.NATIVE, rest={"parent": parent, **rest})
+
+
 def namespace(name: str, labels: Mapping[str, str] | None = None, **fields: Any) -> Namespace:
     return Namespace(meta(name, "", labels=labels, **fields))
 
@@ -264,6 +274,7 @@ _FIELDS: Mapping[type, str] = {
     ResourceFlavor: "flavors",
     Workload: "workloads",
     PodGroup: "pod_groups",
+    CompositePodGroup: "composite_groups",
     VolcanoQueue: "volcano_queues",
 }
 

@@ -202,7 +202,7 @@ def test_a_state_by_hand_knows_what_it_has() -> None:
 def test_every_code_says_what_it_means() -> None:
     assert all(code.meaning.endswith(".") for code in StateProblemCode)
     assert str(StateProblemCode("overcommitted")) == "overcommitted"
-    assert len({code.meaning for code in StateProblemCode}) == len(StateProblemCode) == 11
+    assert len({code.meaning for code in StateProblemCode}) == len(StateProblemCode) == 12
 
 
 @given(st.permutations(BROKEN))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
@@ -9,7 +12,7 @@ from gpucost.detectors.rule_settings import GangStallSettings
 from gpucost.detectors.rules.gang_stall import run
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
-from tests.detectors.case_gang_stall import half, lagging, locked, stall
+from tests.detectors.case_gang_stall import half, lagging, locked, lost, stall
 from tests.detectors.worlds import World, at
 
 
@@ -129,3 +132,48 @@ def test_one_gpu_of_a_pod_that_lags_is_no_straggler() -> None:
         if row["gpu"] == "g0-1":
             row["busy_ms"] = 0.9 * row["observed_ms"]
     assert found(world).drafts == ()
+
+
+def native(disruption: DisruptionMode, *, count: int = 1) -> ClusterOverview:
+    """Of four pods in one PodGroup of Kubernetes, or in several; three run."""
+    made = {"namespace": "ns", "created_ms": at(0)}
+    job = build.job("j", "Job", uid="uid-j", pod_sets=(build.pod_set(count=4, gpus=2),), **made)
+    groups = [
+        build.pod_group(f"g{n}", 4 // count, GroupKind.NATIVE, rest={"disruption": disruption}, **made)
+        for n in range(count)
+    ]
+    pods = [
+        build.pod(f"p{n}", 2, uid=f"p{n}", node="n1", owner=job, group=f"g{n % count}", **made)
+        for n in range(3)
+    ]
+    return ClusterOverview(build.state(job, *groups, *pods, at_ms=at(15)))
+
+
+def test_whether_a_native_gang_is_preempted_as_a_whole_is_evidence_and_advice() -> None:
+    for mode, said in (
+        (DisruptionMode.SINGLE, "one member, or one group"),
+        (DisruptionMode.ALL, "the whole gang"),
+    ):
+        world = lost()
+        world.rows["stalls"][0].update(gang="g0-uid")
+        world.overview = native(mode)
+        [draft] = found(world).drafts
+        evidence = {each.name: each.value for each in draft.evidence}
+        assert evidence["preempted at once"] == said
+        assert (draft.variant, "disruptionMode all" in draft.action.text) == (
+            "lost_rank",
+            mode is DisruptionMode.SINGLE,
+        )
+
+
+def test_parts_of_a_job_that_are_groups_of_their_own_need_a_part_of_its_pods() -> None:
+    world = World(60)
+    world.overview = native(DisruptionMode.ALL, count=2)
+    assert found(world).drafts == ()
+    world.overview = native(DisruptionMode.ALL)
+    group = next(iter(world.overview.state.pod_groups.values()))
+    groups = {group.meta.uid: replace(group, min_member=2)}
+    world.overview = ClusterOverview(replace(world.overview.state, pod_groups=groups))
+    [draft] = found(world).drafts
+    assert draft.action.patch == "spec:\n  schedulingPolicy:\n    gang:\n      minCount: 4"
+    assert "spec.schedulingPolicy.gang.minCount" in draft.evidence[0].shown_by

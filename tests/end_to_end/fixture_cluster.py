@@ -108,10 +108,10 @@ class BilledCluster:
         return {key[0]: hours for key, hours in self._sums(self.lines, ("bucket",)).items()}
 
     def cost(self, *by: str) -> dict[tuple[str, ...], Fraction]:
-        """In USD, of what pods held."""
+        """In USD, of what pods held and has a price."""
         found: dict[tuple[str, ...], Fraction] = {}
         for row in self.lines:
-            if row["bucket"] == "held":
+            if row["bucket"] == "held" and row["nano"] is not None:
                 key = tuple(str(row[name]) for name in by)
                 found[key] = found.get(key, Fraction(0)) + Fraction(int(row["nano"]), 10**9)
         return found

@@ -77,11 +77,29 @@ _NATIVE = {
             "topology": [{"key": "rack"}],
             "topologyConstraints": [{"topologyKey": "r"}],
         },
+        "parentCompositePodGroupName": "tree",
+        "disruptionMode": "PodGroup",
+        "preemptionPolicy": "Never",
         "podGroups": [{"name": "a", "policy": _GANG}, {"name": "b", "policy": {"basic": {}}}],
         "priorityClassName": "high",
     },
     "status": {"conditions": [condition("PodGroupScheduled", False, "Unschedulable", "0/8 nodes")]},
 }
+_COMPOSITE = {
+    "spec": {
+        "parentCompositePodGroupName": "root",
+        "workloadRef": {"workloadName": "w", "templateName": "t"},
+        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        "disruptionMode": {"all": {}},
+        "priorityClassName": "high",
+        "preemptionPolicy": "Never",
+    },
+    "status": {
+        "conditions": [condition("CompositePodGroupInitiallyScheduled", False, "Unschedulable", "0/8 nodes")]
+    },
+}
+_INDEPENDENT = {"spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"single": {}}}}
 _COSCHEDULING = {
     "spec": {"minMember": 2, "minResources": {"cpu": "1"}},
     "status": {"phase": "Running", "running": 2, "succeeded": 0, "failed": 0, "occupiedBy": "team-a/job"},
@@ -129,6 +147,20 @@ _NOMINATED = {
     "spec": {"containers": [{"name": "a"}], "preemptionPolicy": "Never", "terminationGracePeriodSeconds": 9},
     "status": {"phase": "Pending", "nominatedNodeName": "node-2"},
 }
+_GIVEN = {"cpu": "2", "memory": "1Gi"}
+_RESIZED = {
+    "spec": {
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}],
+        "resources": {"requests": {"cpu": "6"}},
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [condition("PodResizePending", True, "Infeasible", "too much")],
+        "containerStatuses": [{"name": "a", "allocatedResources": _GIVEN, "resources": {"requests": _GIVEN}}],
+        "allocatedResources": _GIVEN,
+        "resources": {"requests": _GIVEN},
+    },
+}
 _STOPPED = {
     **_STOPPING,
     "status": {"phase": "Running", "containerStatuses": [_EXIT, {**_EXIT, "name": "b"}]},
@@ -167,13 +199,16 @@ def _every_object() -> list[Json]:
         *map(as_v1beta1, kueues),
         *test_volcano.FULL.values(),
         _of("v1", "Pod", test_pods._FULL),
-        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST, _NOMINATED)),
+        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST, _NOMINATED, _RESIZED)),
         _of("v1", "Node", test_pods._FULL_NODE),
         _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "globalDefault": True, "description": "d"}),
         _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "preemptionPolicy": "Never"}),
         _of("policy/v1", "PodDisruptionBudget", _BUDGET),
         _of("scheduling.k8s.io/v1alpha1", "Workload", _NATIVE),
         _of("scheduling.k8s.io/v1beta1", "PodGroup", _NATIVE),
+        _of("scheduling.k8s.io/v1beta1", "PodGroup", _INDEPENDENT),
+        _of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", _COMPOSITE),
+        _of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", _INDEPENDENT),
         _of("scheduling.x-k8s.io/v1alpha1", "PodGroup", _COSCHEDULING),
         _of("resource.k8s.io/v1", "ResourceClaim", _CLAIM),
         _of("resource.k8s.io/v1", "ResourceClaim", _SHARED),

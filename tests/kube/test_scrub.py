@@ -28,7 +28,8 @@ SHOWN = {
     "Workload": {"QuotaReserved", "Requeued", "Admitted", "PodGroupScheduled"},
     "ClusterQueue": {"Active"},
     "LocalQueue": {"Active"},
-    "PodGroup": {"PodGroupScheduled", "Unschedulable"},
+    "PodGroup": {"PodGroupScheduled", "PodGroupInitiallyScheduled", "Unschedulable"},
+    "CompositePodGroup": {"CompositePodGroupInitiallyScheduled"},
 }
 """Conditions whose message the screen has."""
 UNREAD = {("metadata", "managedFields", "[]", key) for key in ("manager", "subresource")}

@@ -14,6 +14,9 @@ from gpucost.advisor.placement.preemption import PodPreemption, evictable, preem
 from gpucost.advisor.request.context import LEAST_PRIORITY, AdvisorContext
 from gpucost.advisor.request.scheduling_request import SchedulingRequest
 from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, Pod, PodSet
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind
+from gpucost.cluster.views.group_trees import MOST_LEVELS
 from gpucost.cluster.views.queue_order import (
     OF_PODS,
     class_named,
@@ -49,6 +52,7 @@ def claimed(
     them, and none that asks for devices through claims: these are not given back by preemption."""
     state, template = known.state, pod_set.template
     pods = asking.waiting.get(pod_set.name, ())
+    in_group = _never_by_group(known, asking)
     name = template.priority_class
     if pods:
         priority, never = pods[0].priority, template.never_preempts
@@ -57,7 +61,7 @@ def claimed(
         priority = _HIGHEST if _is_class_unknown(known, name) else pod_priority(state, name)
         never = template.never_preempts or (found is not None and found.never_preempts)
     is_placed = asking.gang is not None or bool(wanted.levels or wanted.topology)
-    preempts = not (never or is_placed or template.claims or wanted.conflict)
+    preempts = not (never or in_group or is_placed or template.claims or wanted.conflict)
     nominated = tuple(pod.nominated for pod in pods if pod.nominated)
     return replace(wanted, priority=priority, preempts=preempts, nominated=nominated)
 
@@ -80,7 +84,44 @@ def preempted(
         return None
     budgets = known.state.disruption_budgets.values()
     done = preempt(rooms, wanted, found, budgets, known.state.at_ms, gone)
-    return done if done.victims else None
+    if not done.victims:
+        return None
+    more = _stopped_with(known, done.victims)
+    return replace(done, victims=(*done.victims, *more), together=len(more))
+
+
+def _stopped_with(known: AdvisorContext, chosen: Sequence[Pod]) -> tuple[Pod, ...]:
+    """The other pods of the gangs among the victims that are preempted as a whole (``disruptionMode: all``;
+    kubernetes v1.37, scheduling/v1beta1 types.go), in the order of the state."""
+    state = known.state
+    units = {_unit(state, pod) for pod in chosen if pod.group} - {""}
+    if not units:
+        return ()
+    uids = {pod.meta.uid for pod in chosen}
+    others = (pod for pod in state.pods.values() if pod.group and pod.is_bound and pod.meta.uid not in uids)
+    return tuple(pod for pod in others if _unit(state, pod) in units)
+
+
+def _unit(state: ClusterState, pod: Pod) -> str:
+    """The uid of the largest group around a pod of which all is preempted at once; empty for none."""
+    group = state.pod_group_by_name.get((GroupKind.NATIVE.value, pod.meta.namespace, pod.group))
+    if group is None or group.disruption is not DisruptionMode.ALL:
+        return ""
+    uid, parent = group.meta.uid, group.parent
+    for _ in range(MOST_LEVELS):
+        above = state.composite_group_by_name.get((pod.meta.namespace, parent))
+        if above is None or above.disruption is not DisruptionMode.ALL:
+            break
+        uid, parent = above.meta.uid, above.parent
+    return uid
+
+
+def _never_by_group(known: AdvisorContext, asking: SchedulingRequest) -> bool:
+    """Whether the PodGroup of its pods says that they preempt nobody: then it decides, not their own policy
+    (``preemptionPolicy``, kubernetes v1.37). All groups of a tree must say the same."""
+    key = (GroupKind.NATIVE.value, asking.subject.namespace, asking.pod_group)
+    group = known.state.pod_group_by_name.get(key) if asking.pod_group else None
+    return group is not None and group.never_preempts
 
 
 def doubt(known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[PlacementDemand]) -> str:
@@ -88,7 +129,7 @@ def doubt(known: AdvisorContext, asking: SchedulingRequest, wanted: Sequence[Pla
     other = next((each.template.scheduler for each in wanted if not _is_default(each)), "")
     if other:
         return f"scheduler {other} places its pods, and whom that preempts is not known"
-    if asking.pod_group:
+    if asking.pod_group and not _never_by_group(known, asking):
         return "its pods are in a PodGroup, and how that preempts others is not known"
     named = {each.template.priority_class for each in wanted}
     unread = sorted(name for name in named if not asking.waiting and _is_class_unknown(known, name))
@@ -136,6 +177,12 @@ def remarks(done: PodPreemption) -> Iterator[str]:
         yield (
             "placement: another node would do as well, and kube-scheduler takes either: others may be "
             "preempted in their place"
+        )
+    if done.together:
+        yield (
+            f"placement: {done.together:,} of them only because their gang is preempted as a whole "
+            "(disruptionMode all); kube-scheduler weighs such a gang as one: others may be preempted in its "
+            "place"
         )
 
 

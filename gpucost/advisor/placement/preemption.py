@@ -42,7 +42,8 @@ class PodPreemption:
     """``nodes`` are all pods by node and pod set once ``victims`` have left; ``short`` how many of each pod
     set still find none. ``broken`` is how many victims a PodDisruptionBudget would spare. ``is_drawn``: other
     nodes were as good, and one is taken at random; ``is_sampled``: there are more candidate nodes than
-    kube-scheduler examines."""
+    kube-scheduler examines. ``together`` of the victims, the last of them, are preempted only because their
+    gang is preempted as a whole."""
 
     nodes: Mapping[str, Mapping[str, int]]
     short: Mapping[str, int]
@@ -50,6 +51,7 @@ class PodPreemption:
     broken: int = 0
     is_drawn: bool = False
     is_sampled: bool = False
+    together: int = 0
 
     @property
     def fits(self) -> bool:

@@ -110,12 +110,18 @@ def repairs_in(
                 yield AdviceEvidence(f"node/{name}", field, str(has), f"{amount} fewer than it should have")
         elif repair is NodeRepair.READY:
             yield AdviceEvidence(
-                f"node/{name}", "status.conditions[Ready]", str(node.is_ready), "takes no pods"
+                f"node/{name}", "status.conditions[Ready]", str(node.is_ready), f"takes no pods{_why(node)}"
             )
         else:
             yield AdviceEvidence(
-                f"node/{name}", "spec.unschedulable", str(node.is_cordoned), "takes no new pods"
+                f"node/{name}", "spec.unschedulable", str(node.is_cordoned), f"takes no new pods{_why(node)}"
             )
+
+
+def _why(node: Node) -> str:
+    """The conditions in which an administrator says why."""
+    told = ", ".join(filter(None, (node.drain, node.maintenance)))
+    return f" ({told})" if told else ""
 
 
 def repaired(

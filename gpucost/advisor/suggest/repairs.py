@@ -36,6 +36,10 @@ def repairs(case: SuggestionCase) -> Iterator[SuggestionCandidate | None]:
     wanted = _wanted(case)
     if not wanted or case.advice.decision is SchedulingDecision.NOW:
         return
+    nodes = case.known.state.node_by_name
+    closed = [nodes[name] for name, repair in wanted.items() if repair is not NodeRepair.DEVICES]
+    if any(node.drain or node.maintenance for node in closed):
+        return  # an administrator is at work there, and says so: the node comes back with that
     names = ", ".join(sorted(wanted))
     says = "; ".join(_says(repair, wanted) for repair in NodeRepair if repair in wanted.values())
     is_cordoned = set(wanted.values()) == {NodeRepair.UNCORDON}

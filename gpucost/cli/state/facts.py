@@ -38,7 +38,10 @@ from gpucost.kube.parse.collections import collections
 PODS, NODES = "pods", "nodes"
 CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"
 NOT_EXPECTED = frozenset(
-    {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"}
+    {
+        *("workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"),
+        "compositepodgroups.scheduling.k8s.io",
+    }
 )
 """Collections that hardly any cluster has: their absence is not reported."""
 
@@ -84,6 +87,8 @@ class NodeRow:
     held: int | None
     is_ready: bool
     is_cordoned: bool
+    drain: str
+    maintenance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +280,8 @@ def _short_nodes(
             None if held is None else held.get(node.meta.name, {}).get(resource, 0),
             node.is_ready,
             node.is_cordoned,
+            node.drain,
+            node.maintenance,
         )
         for node in nodes
         for resource, expected in should[node.meta.name].items()

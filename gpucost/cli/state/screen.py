@@ -443,8 +443,20 @@ def _gang_row(row: GangRow, at_ms: int) -> TextRow:
     )
 
 
+_OF_CONDITIONS = {
+    "GracefulNodeShutdownInProgress": "shuts down",
+    "Drained": "drained",
+    "DrainInProgress": "is drained",
+    "MaintenanceInProgress": "in maintenance",
+    "MaintenancePlanned": "maintenance planned",
+}
+
+
 def _node_row(row: NodeRow, is_wide: bool) -> TextRow:
-    states = ("" if row.is_ready else "not ready", "cordoned" if row.is_cordoned else "")
+    states = (
+        *("" if row.is_ready else "not ready", "cordoned" if row.is_cordoned else ""),
+        *(_OF_CONDITIONS.get(each, "") for each in (row.drain, row.maintenance)),
+    )
     return TextRow(
         (
             visible(row.name),

@@ -18,6 +18,7 @@ from gpucost.cluster.objects.metadata import (
     Resources,
 )
 from gpucost.cluster.objects.pods import Toleration
+from gpucost.contract.metrics import UnavailableCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,20 @@ class Taint:
         )
 
 
+CLOSING_CONDITIONS = ("GracefulNodeShutdownInProgress", "Drained", "DrainInProgress")
+"""Conditions of a node that takes no new pods while one of them is True (KEP-5683, kubernetes v1.37,
+core/v1 NodeConditionType), the most telling first. kubectl cordons a node that it drains, others may not."""
+MAINTENANCE_CONDITIONS = ("MaintenanceInProgress", "MaintenancePlanned")
+"""Conditions that say why a node is, or will be, closed: a live patch needs no drain, and pods stay."""
+_CAUSES: Mapping[str, UnavailableCause] = {
+    "GracefulNodeShutdownInProgress": UnavailableCause.SHUTDOWN,
+    "Drained": UnavailableCause.DRAINED,
+    "DrainInProgress": UnavailableCause.DRAINING,
+    "MaintenanceInProgress": UnavailableCause.MAINTENANCE,
+    "MaintenancePlanned": UnavailableCause.MAINTENANCE_PLANNED,
+}
+
+
 class SplitGpu(NamedTuple):
     """A GPU that HAMi gives to up to ``tenants`` pods at a time, each a part of its ``memory_mib``."""
 
@@ -53,8 +68,9 @@ class Node:
     ``boards`` is how many physical GPUs its labels claim, None if unknown. ``expected`` are GPU units by
     resource that hardware and sharing settings should give, empty if unknown. ``replicas`` are time-slicing
     or MPS replicas by resource, where they are shared. ``is_ready`` is the Ready condition, ``is_cordoned``
-    spec.unschedulable. ``drain`` is DrainInProgress or Drained while an administrator says so (KEP-5683; that
-    maintenance is planned or in progress need not keep pods from a node). ``split_gpus`` are those that HAMi
+    spec.unschedulable. ``drain`` is the first of CLOSING_CONDITIONS that holds, ``maintenance`` of
+    MAINTENANCE_CONDITIONS: an administrator says so, and decides whether maintenance keeps pods from the
+    node. ``split_gpus`` are those that HAMi
     hands out in parts. Times in ms.
     """
 
@@ -76,6 +92,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     flaws: tuple[FieldFlaw, ...] = ()
     drain: str = ""
+    maintenance: str = ""
     split_gpus: tuple[SplitGpu, ...] = ()
 
     @property
@@ -86,6 +103,14 @@ class Node:
     def is_schedulable(self) -> bool:
         """Whether new pods may be put on it at all."""
         return self.is_ready and not self.is_cordoned and not self.drain
+
+    @property
+    def unavailable_cause(self) -> UnavailableCause | None:
+        """Why not; None where they may. Maintenance is the cause where something keeps pods off as well."""
+        if self.is_schedulable:
+            return None
+        told = _CAUSES.get(self.drain) or _CAUSES.get(self.maintenance)
+        return told or (UnavailableCause.CORDONED if self.is_ready else UnavailableCause.NOT_READY)
 
 
 class DeviceId(NamedTuple):

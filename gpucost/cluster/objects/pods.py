@@ -51,10 +51,11 @@ class PodTemplate:
     """The requests of a pod, and where it may run.
 
     ``requests`` are those of the whole pod as the scheduler counts them: containers and sidecars together, or
-    the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
-    which one must hold (all requirements of it); empty means anywhere. ``has_pod_affinity`` says that rules
-    about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names of
-    ResourceClaims, or of the templates they are made from. ``never_preempts`` is ``preemptionPolicy: Never``,
+    the largest init container, and the overhead; of a pod that is being resized also what it has.
+    ``affinity`` are the required node affinity's terms, of which one must hold (all requirements of it);
+    empty means anywhere. ``has_pod_affinity`` says that rules about other pods or topology spreading exist
+    too, which gpucost does not evaluate. ``claims`` are names of ResourceClaims, or of the templates they are
+    made from. ``never_preempts`` is ``preemptionPolicy: Never``,
     of its own: its PriorityClass may have it as well.
     """
 

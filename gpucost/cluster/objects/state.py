@@ -41,7 +41,7 @@ from gpucost.cluster.objects.kueue import (
 from gpucost.cluster.objects.nodes import DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from gpucost.cluster.objects.pods import DisruptionBudget, Pod
 from gpucost.cluster.objects.scheduler_config import SchedulerConfigs
-from gpucost.cluster.objects.volcano import HyperNode, PodGroup, VolcanoQueue
+from gpucost.cluster.objects.volcano import CompositePodGroup, HyperNode, PodGroup, VolcanoQueue
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -53,6 +53,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "disruption_budgets": "poddisruptionbudgets.policy",
     "cluster_queues": "clusterqueues.kueue.x-k8s.io",
     "cohorts": "cohorts.kueue.x-k8s.io",
+    "composite_groups": "compositepodgroups.scheduling.k8s.io",
     "local_queues": "localqueues.kueue.x-k8s.io",
     "flavors": "resourceflavors.kueue.x-k8s.io",
     "checks": "admissionchecks.kueue.x-k8s.io",
@@ -104,6 +105,7 @@ class ClusterState:
     checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     pod_groups: Mapping[str, PodGroup] = field(default_factory=dict)
+    composite_groups: Mapping[str, CompositePodGroup] = field(default_factory=dict)
     volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
     hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
@@ -176,6 +178,11 @@ class ClusterState:
             (group.group_kind.value, group.meta.namespace, group.meta.name): group
             for group in self.pod_groups.values()
         }
+
+    @cached_property
+    def composite_group_by_name(self) -> Mapping[tuple[str, str], CompositePodGroup]:
+        """By namespace and name."""
+        return {(each.meta.namespace, each.meta.name): each for each in self.composite_groups.values()}
 
     @cached_property
     def volcano_queue_by_name(self) -> Mapping[str, VolcanoQueue]:

@@ -1,4 +1,4 @@
-"""Volcano's objects (volcano v1.15.1), and the PodGroups of other gang schedulers in the same form."""
+"""Volcano's objects (volcano v1.15.1), and the groups of pods of other gang schedulers in the same form."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from gpucost.cluster.objects.metadata import (
     ObjectMeta,
     Resources,
 )
+
+
+class DisruptionMode(StrEnum):
+    """How much of a native group is preempted at once.
+
+    Kubernetes 1.36 wrote ``Pod`` and ``PodGroup``, 1.37 ``single`` and ``all`` (kubernetes/api, scheduling
+    v1alpha2 and v1beta1 types.go).
+    """
+
+    SINGLE = "single"
+    """Its pods, or the groups in it, one by one: also where nothing is written."""
+    ALL = "all"
 
 
 class GroupKind(StrEnum):
@@ -52,6 +64,30 @@ class PodGroup:
     flaws: tuple[FieldFlaw, ...] = ()
     unread: tuple[str, ...] = ()
     """Fields that decide how its pods are placed; only their presence is known."""
+    parent: str = ""
+    """The CompositePodGroup of its namespace that it is a part of."""
+    disruption: DisruptionMode = DisruptionMode.SINGLE
+    never_preempts: bool = False
+    """``preemptionPolicy: Never`` of its own: its PriorityClass may have it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompositePodGroup:
+    """A group of groups (scheduling.k8s.io, Kubernetes 1.37): PodGroups, or further ones of its kind, name it
+    as their parent.
+
+    ``min_groups`` of the groups in it must find nodes at once; None where these are scheduled independently.
+    """
+
+    meta: ObjectMeta
+    min_groups: int | None = None
+    parent: str = ""
+    disruption: DisruptionMode = DisruptionMode.SINGLE
+    never_preempts: bool = False
+    priority_class: str = ""
+    conditions: Conditions = field(default_factory=dict)
+    topology: Mapping[str, str] = field(default_factory=dict)
+    flaws: tuple[FieldFlaw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ A pod's gang is given by the first of these that applies: its PodGroup, the Kueu
 job of a kind whose pods work together. One that needs a single pod is not a gang: Volcano makes a PodGroup
 with ``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup),
 and the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
+PodGroups in a tree of groups that must start together are one gang (``group_trees``): it is partial as long
+as any level of the tree lacks what it needs, however many pods there are elsewhere.
 
 A workload counts all pods of a job, also those that need not be there at once: tasks of an array, pods that
 are made when others are ready or done. Where its job is known, the job's shape decides: one that is not a
@@ -26,19 +28,21 @@ unknown.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
-from gpucost.cluster.objects.metadata import ObjectMeta, Resources, added
+from gpucost.cluster.objects.metadata import ObjectMeta, Resources, added, is_false
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.objects.volcano import PodGroup
+from gpucost.cluster.objects.volcano import CompositePodGroup, DisruptionMode, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.group_trees import TREE_SCHEDULED, GroupNeed, GroupTrees
 from gpucost.cluster.views.multi_kueue import dispatches
-from gpucost.cluster.views.ownership import PodOwnership
+from gpucost.cluster.views.ownership import PodOwnership, group_index
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind, JobReference, job_kind
 
@@ -47,13 +51,15 @@ class GangNeed(NamedTuple):
     """``members`` it needs at once, or to have done their part, of which ``done`` have according to its own
     object. With ``stays_done`` none of these ever needs a successor. ``never_whole``: according to its own
     object it has not been whole since its first member was bound. ``wanted``: how many members it has in all,
-    where that may be more than it needs."""
+    where that may be more than it needs. ``tree`` is the need of a tree of groups, level by level:
+    ``members`` is the least number that could fulfil it."""
 
     members: int
     done: int = 0
     stays_done: bool = False
     never_whole: bool = False
     wanted: int = 0
+    tree: GroupNeed | None = None
 
 
 class GangPartiality(NamedTuple):
@@ -74,7 +80,8 @@ def partial(
     waits in its place, if there is one. Where the pods that wait are as old as its first binding, it never
     was whole; unless they may be those that it can do without.
     """
-    if sum(pod.is_bound and pod.ended_ms is None for pod in members) >= need.members:
+    present = sum(pod.is_bound and pod.ended_ms is None for pod in members)
+    if need.tree is None and present >= need.members:
         return None
     now = _Counts(done=_unseen_done(need, members))
     for change in _changes(members, holds_gpus):
@@ -103,19 +110,24 @@ class _GangChange(NamedTuple):
     pending: int = 0
     gated: int = 0
     done: int = 0
+    group: str = ""
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Members at one instant; ``holding`` are those of ``bound`` that hold GPUs."""
+    """Members at one instant; ``holding`` are those of ``bound`` that hold GPUs. ``there`` are by group those
+    that are bound, have done their part, or are gated."""
 
     bound: int = 0
     holding: int = 0
     pending: int = 0
     gated: int = 0
     done: int = 0
+    there: Counter[str] = field(default_factory=Counter)
 
     def add(self, change: _GangChange) -> None:
+        if change.group:
+            self.there[change.group] += change.bound + change.done + change.gated
         self.bound += change.bound
         self.holding += change.holding
         self.pending += change.pending
@@ -125,6 +137,8 @@ class _Counts:
     def is_partial(self, need: GangNeed) -> bool:
         """A member that succeeded while another waits in its place was only one of many to come (a Job with
         more completions than parallelism): it does not count as done."""
+        if need.tree is not None:
+            return self.holding > 0 and need.tree.missing(self.there) > 0
         rest = need.members - self.bound
         done = self.done if need.stays_done else min(self.done, max(0, rest - self.pending))
         return self.holding > 0 and rest - done > max(0, self.gated)
@@ -159,20 +173,22 @@ def _changes(pods: Iterable[Pod], holds_gpus: Callable[[Pod], bool]) -> Iterator
     """Creation, binding and end of each member. One that ended at an unknown time never counts as bound."""
     for pod in pods:
         done = int(pod.phase is PodPhase.SUCCEEDED)
-        gated = int(pod.is_gated)
+        gated, group = int(pod.is_gated), pod.group
         created_ms, bound_ms, ended_ms = pod.meta.created_ms, pod.bound_ms, pod.ended_ms
         if pod.has_ended and ended_ms is None:
-            yield _GangChange(created_ms, done=done)
+            yield _GangChange(created_ms, done=done, group=group)
         elif bound_ms is None:
-            yield _GangChange(created_ms, pending=1, gated=gated)
+            yield _GangChange(created_ms, pending=1, gated=gated, group=group)
             if ended_ms is not None:
-                yield _GangChange(max(created_ms, ended_ms), pending=-1, gated=-gated, done=done)
+                over_ms = max(created_ms, ended_ms)
+                yield _GangChange(over_ms, pending=-1, gated=-gated, done=done, group=group)
         else:
             holding = int(holds_gpus(pod))
-            yield _GangChange(min(created_ms, bound_ms), pending=1, gated=gated)
-            yield _GangChange(bound_ms, bound=1, holding=holding, pending=-1, gated=-gated)
+            yield _GangChange(min(created_ms, bound_ms), pending=1, gated=gated, group=group)
+            yield _GangChange(bound_ms, bound=1, holding=holding, pending=-1, gated=-gated, group=group)
             if ended_ms is not None:
-                yield _GangChange(max(bound_ms, ended_ms), bound=-1, holding=-holding, done=done)
+                over_ms = max(bound_ms, ended_ms)
+                yield _GangChange(over_ms, bound=-1, holding=-holding, done=done, group=group)
 
 
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
@@ -186,10 +202,12 @@ _ROLES = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type"
 class PodGang:
     """Pods that must run together.
 
-    ``uid`` is that of the PodGroup, workload or job, with the index of the group for a LeaderWorkerSet.
-    ``min_members`` is how many it needs at once from now on. ``running`` are bound, ``pending`` have no node;
-    ``held`` are GPU units of those that are bound. ``partial_since_ms`` is None where it is not partial, or
-    since when is unknown. ``was_whole``: its pods show that it was whole before it became partial.
+    ``uid`` is that of the PodGroup, of the root of a tree of groups, of the workload or job, with the index
+    of the group for a LeaderWorkerSet. ``min_members`` is how many it needs at once from now on; of a tree
+    that lacks some, those that run and the fewest that must come. ``running`` are bound, ``pending`` have no
+    node; ``held`` are GPU units of those that are bound. ``partial_since_ms`` is None where it is not
+    partial, or since when is unknown. ``was_whole``: its pods show that it was whole before it became
+    partial.
     """
 
     kind: GangKind
@@ -206,8 +224,14 @@ class PodGang:
     is_partial: bool = False
     partial_since_ms: int | None = None
     was_whole: bool = False
+    disruption: DisruptionMode | None = None
+    """How much of it kube-scheduler preempts at once; None where another scheduler places it, or it is no
+    PodGroup."""
     leaving: int = 0
     """Those of ``running`` that are being deleted, and hold their nodes until they are gone."""
+
+
+_Source = PodGroup | CompositePodGroup | Workload | JobObject
 
 
 @dataclass(slots=True)
@@ -218,7 +242,7 @@ class _GangDraft:
 
     kind: GangKind
     meta: ObjectMeta
-    source: PodGroup | Workload | JobObject
+    source: _Source
     need: GangNeed
     returned: int = 0
     launchers: int = 0
@@ -242,7 +266,7 @@ def gangs(
     that are no longer in the API, with their ``ended_ms``: they date what is partial now, and count for
     nothing else.
     """
-    drafts = _Drafts(units, ownership, dispatches(state))
+    drafts = _Drafts(units, ownership, GroupTrees(state), dispatches(state))
     for pod in state.pods.values():
         draft = drafts.of(pod)
         if draft is not None:
@@ -265,10 +289,13 @@ def gangs(
 class _Drafts:
     """Finds the gang of a pod."""
 
-    def __init__(self, units: GpuUnits, ownership: PodOwnership, sent: Collection[str]) -> None:
+    def __init__(
+        self, units: GpuUnits, ownership: PodOwnership, trees: GroupTrees, sent: Collection[str]
+    ) -> None:
         """``sent`` are uids of workloads that run in other clusters."""
         self._units = units
         self._ownership = ownership
+        self._trees = trees
         self._sent = sent
         self.found: dict[_Key, _GangDraft] = {}
 
@@ -276,8 +303,17 @@ class _Drafts:
         if self._sent and self._ownership.of(pod).workload_uid in self._sent:
             return None
         group = self._ownership.pod_group_of(pod)
-        if group is not None and group.min_member > 1:
-            return self._get(GangKind.POD_GROUP, group.meta.uid) or self._of_group(group)
+        root = None if group is None else self._trees.root_of(group)
+        if root is not None:
+            return self._get(GangKind.GROUP_TREE, root.meta.uid) or self._of_tree(root)
+        index = group_index(pod)
+        if group is not None and index:
+            least = group.min_task_member.get(index.partition("/")[0], 1)
+            if least > 1:
+                known = self._get(GangKind.POD_GROUP, group.meta.uid, index)
+                return known or self._of_group(group, least, index)
+        elif group is not None and group.min_member > 1:
+            return self._get(GangKind.POD_GROUP, group.meta.uid) or self._of_group(group, group.min_member)
         workload = self._ownership.workload_of(pod)
         if workload is not None:
             draft = self._get(GangKind.WORKLOAD, workload.meta.uid) or self._of_workload(workload)
@@ -291,7 +327,7 @@ class _Drafts:
         key = (GangKind.POD_GROUP, group.meta.uid, "")
         is_waiting = group.phase in _NOT_STARTED and group.min_member > 1
         if asked and is_waiting and key not in self.found:
-            self._of_group(group)
+            self._of_group(group, group.min_member)
 
     def _get(self, kind: GangKind, uid: str, index: str = "") -> _GangDraft | None:
         return self.found.get((kind, uid, index))
@@ -299,14 +335,26 @@ class _Drafts:
     def _add(self, draft: _GangDraft) -> _GangDraft:
         return self.found.setdefault((draft.kind, draft.meta.uid, draft.index), draft)
 
-    def _of_group(self, group: PodGroup) -> _GangDraft:
+    def _of_tree(self, root: CompositePodGroup) -> _GangDraft:
+        tree = self._trees.need_of(root)
+        need = GangNeed(
+            tree.missing({}) if tree is not None else 1,
+            stays_done=True,
+            # It turns True once, when the tree is placed, and stays so (scheduling/v1alpha3 types.go).
+            never_whole=is_false(root.conditions, TREE_SCHEDULED),
+            tree=tree,
+        )
+        is_ending = root.meta.deleted_ms is not None
+        return self._add(_GangDraft(GangKind.GROUP_TREE, root.meta, root, need, is_ending=is_ending))
+
+    def _of_group(self, group: PodGroup, least: int, index: str = "") -> _GangDraft:
         draft = _GangDraft(
             GangKind.POD_GROUP,
             group.meta,
             group,
             # Volcano counts members that succeeded as ready for good (gang plugin).
             GangNeed(
-                group.min_member,
+                least,
                 group.succeeded or 0,
                 stays_done=True,
                 # Volcano writes another phase once as many are placed as it needs (session.go, jobStatus).
@@ -314,6 +362,7 @@ class _Drafts:
             ),
             is_ending=group.phase == "Completed" or group.meta.deleted_ms is not None,
             wants_gpus=bool(self._units.asked(group.min_resources or {})),
+            index=index,
         )
         return self._add(draft)
 
@@ -403,8 +452,8 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
     if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
         need = draft.need._replace(wanted=_wanted(draft, first, ownership))
         stall = partial(need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
-    suffix = f"-{draft.index}" if draft.index else ""
-    queue = "" if isinstance(draft.source, JobObject) else draft.source.queue
+    suffix = f"-{draft.index.replace('/', '-')}" if draft.index else ""
+    queue = "" if isinstance(draft.source, (JobObject, CompositePodGroup)) else draft.source.queue
     if first is not None and not queue:
         queue = ownership.of(first).queue
     return PodGang(
@@ -414,7 +463,7 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
         draft.meta.uid + suffix,
         _job(draft.source, first, ownership),
         queue,
-        draft.need.members - draft.returned,
+        _least(draft, len(bound)) - draft.returned,
         len(bound),
         sum(pod.is_unplaced for pod in alive),
         sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
@@ -422,8 +471,26 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
         stall is not None,
         None if stall is None else stall.since_ms,
         stall is not None and stall.was_whole,
-        sum(pod.is_leaving for pod in bound),
+        disruption=_disruption(draft.source),
+        leaving=sum(pod.is_leaving for pod in bound),
     )
+
+
+def _disruption(source: _Source) -> DisruptionMode | None:
+    if isinstance(source, CompositePodGroup):
+        return source.disruption
+    is_native = isinstance(source, PodGroup) and source.group_kind is GroupKind.NATIVE
+    return source.disruption if isinstance(source, PodGroup) and is_native else None
+
+
+def _least(draft: _GangDraft, bound: int) -> int:
+    """How many it needs at once: pods too many in one group of a tree are no help to another."""
+    tree = draft.need.tree
+    if tree is None:
+        return draft.need.members
+    there = Counter(p.group for p in draft.members if p.is_bound or p.phase is PodPhase.SUCCEEDED)
+    lack = tree.missing(there)
+    return max(draft.need.members, bound + lack) if lack else draft.need.members
 
 
 def _wanted(draft: _GangDraft, first: Pod | None, ownership: PodOwnership) -> int:
@@ -432,8 +499,8 @@ def _wanted(draft: _GangDraft, first: Pod | None, ownership: PodOwnership) -> in
     return sum(job.pods_wanted for job in jobs if job.job_kind is JobKind.VOLCANO_JOB)
 
 
-def _job(source: PodGroup | Workload | JobObject, first: Pod | None, ownership: PodOwnership) -> JobReference:
-    """A PodGroup need not have an owner; its pods have."""
-    if first is not None and isinstance(source, PodGroup):
+def _job(source: _Source, first: Pod | None, ownership: PodOwnership) -> JobReference:
+    """A group need not have an owner; its pods have."""
+    if isinstance(source, (PodGroup, CompositePodGroup)) and first is not None:
         return ownership.of(first).job
     return ownership.job_of(source)

@@ -20,7 +20,7 @@ from gpucost.cluster.objects.kueue import PodSetAssignment, Workload, WorkloadSt
 from gpucost.cluster.objects.metadata import Labels, ObjectMeta
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.objects.volcano import GroupKind, PodGroup
+from gpucost.cluster.objects.volcano import CompositePodGroup, GroupKind, PodGroup
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.jobs import JobKind, JobReference, OwnerReference, resolve_job
 
@@ -147,8 +147,8 @@ class PodOwnership:
         key = group_key(pod)
         return None if key is None else self._state.pod_group_by_name.get(key)
 
-    def job_of(self, made_for: Workload | PodGroup | JobObject) -> JobReference:
-        """The job that a Kueue workload or a PodGroup was made for, or that a job is part of.
+    def job_of(self, made_for: Workload | PodGroup | CompositePodGroup | JobObject) -> JobReference:
+        """The job that a Kueue workload or a group was made for, or that a job is part of.
 
         A group of plain pods has no single owner: it stands for them, as a job of kind Pod.
         """
@@ -169,8 +169,8 @@ class PodOwnership:
         meta = made_for.meta if known is None or made_for.meta.owner is not None else known.meta
         return _first(tuple(self._places(meta, self._chain(meta))), self._keys.team)
 
-    def maker_of(self, made_for: Workload | PodGroup) -> JobObject | None:
-        """The job that a Kueue workload or a PodGroup was made for, while that is known: its direct owner,
+    def maker_of(self, made_for: Workload | PodGroup | CompositePodGroup) -> JobObject | None:
+        """The job that a Kueue workload or a group was made for, while that is known: its direct owner,
         or, where it has none, the one that its label names."""
         meta = made_for.meta
         if meta.owner is not None:
@@ -325,13 +325,19 @@ def group_key(pod: Pod) -> GroupKey | None:
     """The PodGroup that a pod names, whether it exists or not; None when it names none."""
     meta = pod.meta
     if pod.group:
-        return GroupKind.NATIVE.value, meta.namespace, pod.group
+        return GroupKind.NATIVE.value, meta.namespace, pod.group.partition("/")[0]
     if meta.annotations:
         name = _first((meta.annotations,), VOLCANO_GROUPS)
         if name:
             return GroupKind.VOLCANO.value, meta.namespace, name
     name = meta.labels.get(COSCHEDULING_GROUP, "")
     return (GroupKind.COSCHEDULING.value, meta.namespace, name) if name else None
+
+
+def group_index(pod: Pod) -> str:
+    """Which of the groups of its Workload it is in, with Kubernetes 1.35: ``workers``, or ``workers/0`` where
+    there are several of them. Empty for a PodGroup, which is one."""
+    return pod.group.partition("/")[2]
 
 
 def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], Workload]:

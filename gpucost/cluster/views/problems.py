@@ -15,6 +15,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import VolcanoQueue
 from gpucost.cluster.views.cohorts import cohort_cycles
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.group_trees import GroupTrees
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE, queue_of, volcano_groups
 from gpucost.domain.gpu import ResourceCatalog
 
@@ -39,6 +40,7 @@ class StateProblemCode(StrEnum):
     CLUSTER_QUEUE_GONE = "cluster_queue_gone", "A workload holds quota of a ClusterQueue that is gone."
     NODE_UNKNOWN = "node_unknown", "A pod holds something on a node that does not exist."
     VOLCANO_QUEUE_MISSING = "volcano_queue_missing", "A PodGroup or queue names a Volcano queue that is gone."
+    GROUP_TREE_BROKEN = "group_tree_broken", "A PodGroup is part of a tree that cannot be followed."
     CLAIM_UNKNOWN = "claim_unknown", "A pod used a ResourceClaim of which nobody can say what it gave."
     OVERCOMMITTED = "overcommitted", "Pods hold more GPU units of a node than it allocates."
 
@@ -75,6 +77,7 @@ def problems(
         _of_flavors(state),
         _of_workloads(state),
         _of_volcano(state),
+        _of_trees(state),
         _of_nodes(state, units),
         _of_claims(state, units),
     )
@@ -188,6 +191,11 @@ def _of_volcano(state: ClusterState) -> Iterator[StateProblem]:
         if queue.parent not in ("", ROOT_QUEUE) and queue.parent not in known:
             detail = f"parent: Queue {queue.parent} does not exist"
             yield _problem(StateProblemCode.VOLCANO_QUEUE_MISSING, "Queue", queue.meta, detail)
+
+
+def _of_trees(state: ClusterState) -> Iterator[StateProblem]:
+    for group, why in GroupTrees(state).broken().values():
+        yield _problem(StateProblemCode.GROUP_TREE_BROKEN, "PodGroup", group.meta, why)
 
 
 def _of_claims(state: ClusterState, units: GpuUnits) -> Iterator[StateProblem]:

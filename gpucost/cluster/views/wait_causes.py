@@ -22,6 +22,7 @@ from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import WAITING_PHASES, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.group_trees import TREE_SCHEDULED, GroupTrees
 from gpucost.cluster.views.multi_kueue import DispatchStage, dispatches, multi_kueue_checks
 from gpucost.cluster.views.node_fit import FreeNodes
 from gpucost.cluster.views.ownership import PodOwnership
@@ -38,6 +39,8 @@ NO_WORKER = "NoWorkerCluster"
 NOT_LOOKED_AT = "Pending"
 """No scheduler has written a reason for the pod yet."""
 REFUSED = "UnexpectedAdmissionError"
+_NATIVE_SCHEDULED = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
+"""Conditions of Kubernetes 1.36, and of 1.37."""
 DEVICE_ERRORS = frozenset({REFUSED, "CreateContainerError", "RunContainerError"})
 
 
@@ -118,6 +121,7 @@ class _Judge:
         self._state = state
         self._units = units
         self._ownership = ownership
+        self._trees = GroupTrees(state)
         self._nodes = FreeNodes(state, units.catalog)
         self._sent = dispatches(state)
 
@@ -168,6 +172,10 @@ class _Judge:
         if not free:
             return WaitCause(WaitLayer.PLACEMENT, GATED, message or ", ".join(first.gates), since_ms)
         group = self._ownership.pod_group_of(first)
+        root = None if group is None else self._trees.root_of(group)
+        if root is not None and is_false(root.conditions, TREE_SCHEDULED):
+            said = root.conditions[TREE_SCHEDULED].message
+            return WaitCause(WaitLayer.PLACEMENT, GANG_NOT_READY, said or message, since_ms)
         if group is not None and group.min_member > 1 and _is_not_ready(group):
             return WaitCause(WaitLayer.PLACEMENT, GANG_NOT_READY, _said(group) or message, since_ms)
         return WaitCause(WaitLayer.PLACEMENT, pod_reason(first), message, since_ms)
@@ -223,7 +231,7 @@ def _since(pod: Pod) -> tuple[int, str]:
 def _is_not_ready(group: PodGroup) -> bool:
     """Whether its scheduler holds all of it back."""
     if group.group_kind is GroupKind.NATIVE:
-        return is_false(group.conditions, "PodGroupScheduled")
+        return any(is_false(group.conditions, type_) for type_ in _NATIVE_SCHEDULED)
     return group.phase in WAITING_PHASES
 
 
@@ -232,6 +240,6 @@ def _of_group(group: PodGroup) -> WaitCause:
 
 
 def _said(group: PodGroup) -> str:
-    type_ = "PodGroupScheduled" if group.group_kind is GroupKind.NATIVE else "Unschedulable"
-    condition = group.conditions.get(type_)
-    return condition.message if condition is not None else ""
+    types = _NATIVE_SCHEDULED if group.group_kind is GroupKind.NATIVE else ("Unschedulable",)
+    said = (group.conditions[type_].message for type_ in types if type_ in group.conditions)
+    return next(filter(None, said), "")

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.pods import Pod
+from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind, PodGroup
 from gpucost.cluster.views.commands import kubectl
 from gpucost.cluster.views.gangs import PodGang
 from gpucost.cluster.views.overview import ClusterOverview
@@ -52,6 +54,11 @@ _PULLING = frozenset({"ContainerCreating", "PodInitializing"})
 _CONDITION = "condition PodScheduled of the pods"
 _IN_THE_WAY, _SCHEDULER = "in each other's way with", "the scheduler says"
 _OF_OTHERS = frozenset({_IN_THE_WAY, _SCHEDULER})
+_AT_ONCE = {DisruptionMode.SINGLE: "one member, or one group", DisruptionMode.ALL: "the whole gang"}
+_ONE_BY_ONE = (
+    " kube-scheduler may preempt its members one by one, and the others keep their GPUs: with disruptionMode "
+    "all it stops the whole gang or none of it."
+)
 _ELASTIC = (JobKind.RAY_JOB, JobKind.RAY_CLUSTER, JobKind.RAY_SERVICE)
 
 
@@ -297,6 +304,9 @@ def _draft(
         FindingEvidence("held meanwhile", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
         *_reasons(facts, stall, why),
     ]
+    if gang is not None and gang.disruption is not None:
+        said = f"disruptionMode of {gang.namespace}/{gang.name}"
+        evidence.append(FindingEvidence("preempted at once", _AT_ONCE[gang.disruption], "", said))
     if deadlock:
         evidence.append(FindingEvidence(_IN_THE_WAY, _name(deadlock[0]), "", "the stall of that gang"))
     goes_on = stall.end_ms >= facts.now_ms
@@ -308,7 +318,7 @@ def _draft(
         stall.start_ms,
         _summary(stall, variant, boards, deadlock and _name(deadlock[0])),
         tuple(evidence),
-        _action(stall, variant, boards, deadlock),
+        _action(stall, variant, boards, deadlock, gang),
         "GPUs held by the gang's running members × time in which it lacked members",
         team=first.team if first else "",
         queue=stall.queue,
@@ -319,7 +329,7 @@ def _draft(
             "fewer members run than it needs, not merely fewer than it would like (elastic jobs)",
             "no member is merely pulling its image",
         ),
-        team_view=_team_view(stall, variant, boards, deadlock, evidence),
+        team_view=_team_view(stall, variant, boards, deadlock, evidence, gang),
     )
 
 
@@ -329,6 +339,7 @@ def _team_view(
     boards: float,
     deadlock: tuple[_Stall, _Stall] | None,
     evidence: Sequence[FindingEvidence],
+    gang: PodGang | None,
 ) -> TeamView | None:
     """Without the other gang, and without the scheduler's message, which may name pods and nodes of
     others."""
@@ -336,7 +347,7 @@ def _team_view(
     if len(own) == len(evidence):
         return None
     if deadlock is None:
-        action = _action(stall, variant, boards, None)
+        action = _action(stall, variant, boards, None, gang)
     elif deadlock[1] is stall:
         text = (
             f"Stop {_name(stall)}, the smaller of the two, so that the other can start; start it again once "
@@ -367,7 +378,11 @@ def _summary(stall: _Stall, variant: str, boards: float, other: str | None) -> s
 
 
 def _action(
-    stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, _Stall] | None
+    stall: _Stall,
+    variant: str,
+    boards: float,
+    deadlock: tuple[_Stall, _Stall] | None,
+    gang: PodGang | None,
 ) -> FindingAction:
     if deadlock is not None:
         small = deadlock[1]
@@ -382,6 +397,8 @@ def _action(
         text = (
             "Stop the job and start it again from its last checkpoint: without the lost member it only waits."
         )
+        if gang is not None and gang.disruption is DisruptionMode.SINGLE:
+            text += _ONE_BY_ONE
     return stop_action(text, stall.held, boards) if stall.held else FindingAction(text, "", boards)
 
 
@@ -514,8 +531,12 @@ def _below_replicas(facts: DetectorFacts) -> Iterator[FindingDraft]:
     if facts.overview is None:
         return
     jobs = {each.meta.uid: each for each in facts.overview.state.jobs.values()}
-    for gang in _pod_group_gangs(facts.overview):
+    gangs = tuple(_pod_group_gangs(facts.overview))
+    of_job = Counter(gang.job.uid for gang in gangs)
+    for gang in gangs:
         job, group = jobs.get(gang.job.uid), facts.overview.state.pod_groups[gang.uid]
+        if group.group_kind is GroupKind.NATIVE and of_job[gang.job.uid] > 1:
+            continue  # each is a part of the job, and needs a part of its pods
         is_asked = gang.job.kind not in _ELASTIC and workload_class(gang.job.kind) is WorkloadClass.BATCH
         if job is None or not is_asked or not group.min_member < job.pods_wanted:
             continue
@@ -529,7 +550,7 @@ def _below_replicas(facts: DetectorFacts) -> Iterator[FindingDraft]:
             "a node: a program that needs all of them will wait with GPUs in hand.",
             (
                 FindingEvidence(
-                    "minMember", group.min_member, "pods", f"PodGroup {group.meta.name}: spec.minMember"
+                    "minMember", group.min_member, "pods", f"PodGroup {group.meta.name}: {_field(group)}"
                 ),
                 FindingEvidence(
                     "pods of the job", job.pods_wanted, "pods", f"{job.kind} {job.meta.name}: replicas"
@@ -537,7 +558,7 @@ def _below_replicas(facts: DetectorFacts) -> Iterator[FindingDraft]:
             ),
             FindingAction(
                 f"Unless the program is elastic, let the gang need all {job.pods_wanted} pods.",
-                _min_available(job.job_kind, job.pods_wanted),
+                _min_available(group, job),
             ),
             "none: nothing is wasted yet",
             queue=gang.queue,
@@ -552,7 +573,15 @@ def _pod_group_gangs(overview: ClusterOverview) -> Iterator[PodGang]:
         yield from (each for each in overview.gangs if each.kind is GangKind.POD_GROUP and each.uid in known)
 
 
-def _min_available(kind: JobKind, pods: int) -> str:
-    if kind is JobKind.VOLCANO_JOB:
+def _field(group: PodGroup) -> str:
+    return "spec.schedulingPolicy.gang.minCount" if group.group_kind is GroupKind.NATIVE else "spec.minMember"
+
+
+def _min_available(group: PodGroup, job: JobObject) -> str:
+    """The change of the job, or of its PodGroup where kube-scheduler places it: there it may be changed."""
+    pods = job.pods_wanted
+    if group.group_kind is GroupKind.NATIVE:
+        return f"spec:\n  schedulingPolicy:\n    gang:\n      minCount: {pods}"
+    if job.job_kind is JobKind.VOLCANO_JOB:
         return f"spec:\n  minAvailable: {pods}"
     return f"spec:\n  runPolicy:\n    schedulingPolicy:\n      minAvailable: {pods}"

@@ -152,6 +152,8 @@ _CONTAINER_STATUSES = each(
     fields(
         "name",
         "restartCount",
+        allocatedResources=named_values,
+        resources=fields(requests=named_values),
         state=fields(running=fields("startedAt"), waiting=fields("reason"), terminated=_ENDED),
         lastState=fields(terminated=_ENDED),
     )
@@ -167,6 +169,8 @@ POD: FieldAllowlist = {
     ),
     "status": fields(
         *("phase", "reason", "startTime", "nominatedNodeName"),
+        allocatedResources=named_values,
+        resources=fields(requests=named_values),
         conditions=conditions("PodScheduled"),
         containerStatuses=_CONTAINER_STATUSES,
         initContainerStatuses=_CONTAINER_STATUSES,

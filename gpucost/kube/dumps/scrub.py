@@ -157,16 +157,34 @@ JOBS: Mapping[tuple[str, str], FieldAllowlist] = {
 
 
 _GANG = fields(gang=fields("minCount"))
+
+
+def _mode(found: Any) -> Any:
+    """Text in Kubernetes 1.36, an object with one field since."""
+    return found if isinstance(found, str) else fields(single=fields(), all=fields())(found)
+
+
+_OF_GROUPS = fields(gang=fields("minGroupCount"), basic=fields())
+_COMPOSITE_GROUP: FieldAllowlist = {
+    "spec": fields(
+        *("parentCompositePodGroupName", "preemptionPolicy", "priorityClassName"),
+        disruptionMode=_mode,
+        schedulingPolicy=_OF_GROUPS,
+        schedulingConstraints=fields(topology=each(fields("key"))),
+    ),
+    "status": fields(conditions=conditions("CompositePodGroupInitiallyScheduled")),
+}
 _NATIVE_GROUP: FieldAllowlist = {
     "spec": fields(
-        "priorityClassName",
+        *("parentCompositePodGroupName", "preemptionPolicy", "priorityClassName"),
+        disruptionMode=_mode,
         podGroups=each(fields("name", policy=_GANG)),
         schedulingPolicy=_GANG,
         schedulingConstraints=fields(
             topologyConstraints=each(fields("topologyKey")), topology=each(fields("key"))
         ),
     ),
-    "status": fields(conditions=conditions("PodGroupScheduled")),
+    "status": fields(conditions=conditions("PodGroupScheduled", "PodGroupInitiallyScheduled")),
 }
 _COSCHEDULING_GROUP: FieldAllowlist = {
     "spec": fields("minMember", minResources=named_values),
@@ -240,6 +258,7 @@ KINDS: Mapping[tuple[str, str], FieldAllowlist] = {
     **KUEUE,
     ("scheduling.k8s.io", "Workload"): _NATIVE_GROUP,
     ("scheduling.k8s.io", "PodGroup"): _NATIVE_GROUP,
+    ("scheduling.k8s.io", "CompositePodGroup"): _COMPOSITE_GROUP,
     ("scheduling.x-k8s.io", "PodGroup"): _COSCHEDULING_GROUP,
     ("scheduling.volcano.sh", "PodGroup"): _VOLCANO_GROUP,
     ("scheduling.volcano.sh", "Queue"): _VOLCANO_QUEUE,

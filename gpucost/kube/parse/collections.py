@@ -12,6 +12,7 @@ from gpucost.kube.parse import (
     jobs,
     kueue,
     kueue_workload,
+    native_groups,
     pods,
     volcano,
 )
@@ -134,7 +135,7 @@ _GROUPS = (
         "workloads",
         "Workload",
         "pod_groups",
-        volcano.native_pod_group,
+        native_groups.native_pod_group,
     ),
     ApiCollection(
         "scheduling.k8s.io",
@@ -142,7 +143,15 @@ _GROUPS = (
         "podgroups",
         "PodGroup",
         "pod_groups",
-        volcano.native_pod_group,
+        native_groups.native_pod_group,
+    ),
+    ApiCollection(
+        "scheduling.k8s.io",
+        ("v1alpha3",),
+        "compositepodgroups",
+        "CompositePodGroup",
+        "composite_groups",
+        native_groups.composite_pod_group,
     ),
     ApiCollection(
         "scheduling.x-k8s.io",

@@ -14,6 +14,8 @@ from gpucost.cluster.objects.jobs import Namespace, PriorityClass
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.node_labels import gpu_labels, node_place
 from gpucost.cluster.objects.nodes import (
+    CLOSING_CONDITIONS,
+    MAINTENANCE_CONDITIONS,
     DeviceId,
     DeviceRequest,
     DeviceShare,
@@ -85,7 +87,6 @@ SPLIT_GPUS = "hami.io/node-nvidia-register"
 _ANNOTATIONS = frozenset({SPLIT_GPUS})
 _GPU = "nvidia.com/gpu"
 _MOST_GPUS = 64
-_DRAIN = ("Drained", "DrainInProgress")
 MOST_DEVICES = 32
 """As resource/v1 limits the results of an allocation (AllocationResultsMaxSize)."""
 _POD_GROUPS = ("scheduling.k8s.io", "podgroups")
@@ -125,7 +126,8 @@ def node(found: Mapping[str, Any]) -> Node:
         taints=tuple(_taints(spec)),
         flaws=tuple(root.flaws),
         split_gpus=split,
-        drain=next((each for each in _DRAIN if is_true(found_conditions, each)), ""),
+        drain=next((each for each in CLOSING_CONDITIONS if is_true(found_conditions, each)), ""),
+        maintenance=next((each for each in MAINTENANCE_CONDITIONS if is_true(found_conditions, each)), ""),
     )
 
 

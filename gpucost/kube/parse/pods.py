@@ -118,7 +118,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
     return Pod(
         meta=who,
         phase=phase,
-        template=pod_template(spec),
+        template=pod_template(spec, status),
         node=node,
         bound_ms=bound_ms,
         ended_ms=ended_ms,

@@ -16,10 +16,10 @@ from gpucost.cluster.objects.pods import (
 )
 from gpucost.kube.parse.core_objects import NEVER
 from gpucost.kube.parse.fields import ObjectPart, shared
+from gpucost.kube.parse.pod_requests import pod_requests
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-_OF_WHOLE_POD = ("cpu", "memory")
 _NOWHERE = (SelectorRequirement("", "In"),)
 """A term without requirements matches no node (kubernetes, NodeSelectorTerm), like In without values."""
 
@@ -56,14 +56,15 @@ _TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
 """The cache keeps no template alive: a tenant could create templates of a megabyte again and again."""
 
 
-def pod_template(spec: ObjectPart) -> PodTemplate:
-    """The requests and constraints of a pod spec. Equal templates are one object for as long as it is used.
+def pod_template(spec: ObjectPart, status: ObjectPart | None = None) -> PodTemplate:
+    """The requests and constraints of a pod spec, with its ``status`` if it is that of a pod. Equal templates
+    are one object for as long as it is used.
 
     Requests of 0 are left out: they equal no request.
     """
     affinity = spec.part("affinity")
     key = (
-        tuple(sorted(_requests(spec).items())),
+        tuple(sorted(pod_requests(spec, status).items())),
         tuple(sorted(spec.labels("nodeSelector").items())),
         _terms(affinity.part("nodeAffinity").part(_REQUIRED)) if affinity else (),
         tolerations(spec),
@@ -122,67 +123,6 @@ def topology_request(holder: ObjectPart) -> Mapping[str, str]:
 
 def _template(key: _Key) -> PodTemplate:
     return PodTemplate(shared(dict(key[0])), dict(key[1]), *key[2:])
-
-
-def _requests(spec: ObjectPart) -> dict[str, int]:
-    """Those of the pod as the scheduler counts them (kubernetes, component-helpers/resource, PodRequests)."""
-    total: dict[str, int] = {}
-    for container in spec.parts("containers"):
-        _add(total, _asked(container))
-    if "initContainers" in spec:
-        total = _with_init_containers(total, spec.parts("initContainers"))
-    if "resources" in spec:
-        _override(total, spec.part("resources"))
-    if "overhead" in spec:
-        _add(total, spec.amounts("overhead"))
-    return {resource: amount for resource, amount in total.items() if amount}
-
-
-def _with_init_containers(total: dict[str, int], init_containers: list[ObjectPart]) -> dict[str, int]:
-    """The larger, by resource, of what the containers need and what any step of the start needs.
-
-    An init container that always restarts is a sidecar: it runs from its turn on, beside all that follows.
-    """
-    sidecars: dict[str, int] = {}
-    most: dict[str, int] = {}
-    for container in init_containers:
-        asked = _asked(container)
-        if container.text("restartPolicy") == "Always":
-            _add(sidecars, asked)
-            continue
-        # What a step does not request itself, sidecars hold in the end too.
-        for resource, amount in asked.items():
-            most[resource] = max(sidecars.get(resource, 0) + amount, most.get(resource, 0))
-    _add(total, sidecars)
-    for resource, amount in most.items():
-        total[resource] = max(amount, total.get(resource, 0))
-    return total
-
-
-def _asked(container: ObjectPart) -> dict[str, int]:
-    """A limit without a request is the request: the API server defaults it in pods, but not in templates."""
-    resources = container.part("resources")
-    return {**resources.amounts("limits"), **resources.amounts("requests")}
-
-
-def _override(total: dict[str, int], resources: ObjectPart) -> None:
-    """Requests of the whole pod take the place of its containers' (Kubernetes 1.34); its limits only count
-    where no container has a request."""
-    for resource, amount in resources.amounts("limits").items():
-        if _is_of_whole_pod(resource):
-            total.setdefault(resource, amount)
-    for resource, amount in resources.amounts("requests").items():
-        if _is_of_whole_pod(resource):
-            total[resource] = amount
-
-
-def _is_of_whole_pod(resource: str) -> bool:
-    return resource in _OF_WHOLE_POD or resource.startswith("hugepages-")
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for resource, amount in more.items():
-        total[resource] = total.get(resource, 0) + amount
 
 
 def _terms(required: ObjectPart) -> Terms:

@@ -1,5 +1,5 @@
 """Parsers of Volcano's PodGroups, Queues and HyperNodes (volcano v1.15.1, staging/src/volcano.sh/apis), and
-of PodGroups of Kubernetes itself and of the scheduler-plugins project."""
+of PodGroups of the scheduler-plugins project."""
 
 from __future__ import annotations
 
@@ -151,40 +151,6 @@ def _member(part: ObjectPart) -> tuple[str, str, str] | None:
     return None
 
 
-def native_pod_group(found: Mapping[str, Any]) -> PodGroup:
-    """A gang of ``scheduling.k8s.io``: a PodGroup (v1alpha2 and later), or a Workload of v1alpha1.
-
-    A PodGroup has ``spec.schedulingPolicy`` with ``basic``, whose pods are independent (``min_member`` 1), or
-    ``gang.minCount``. A Workload of v1alpha1 lists groups with ``policy`` in ``spec.podGroups``; it is one
-    PodGroup here, because pods name the Workload: ``min_task_member`` has the gangs among its groups by name,
-    ``min_member`` is their sum. Raises Unreadable for an object without a uid or a name.
-
-    The API is alpha up to Kubernetes 1.36, and not all of it is certain:
-
-    - The condition is ``PodGroupScheduled`` in 1.36 and ``PodGroupInitiallyScheduled`` in 1.37, which never
-      turns False again; neither follows pods that are lost later. There is no phase and no count of pods.
-    - A group of v1alpha1 may be there several times (``podGroupReplicaKey`` of its pods), each time with its
-      own minimum; how many times is not in the Workload, and one is taken.
-    - The topology constraint was written ``topologyConstraints[].topologyKey`` before it was released;
-      ``topology[].key`` is read too.
-    - A Workload of v1alpha2 and later holds templates (``podGroupTemplates``) and is no gang: not for here.
-    """
-    part = ObjectPart(found)
-    identity, spec = meta(part), part.part("spec")
-    gangs = _gangs(spec) if "podGroups" in spec else {}
-    own = spec.part("schedulingPolicy").part("gang").count("minCount", 1)
-    return PodGroup(
-        identity,
-        GroupKind.NATIVE,
-        min_member=sum(gangs.values()) or max(own, 1),
-        min_task_member=gangs,
-        priority_class=spec.text("priorityClassName"),
-        conditions=conditions(part.part("status")),
-        topology=_native_topology(spec.part("schedulingConstraints")),
-        flaws=tuple(part.flaws),
-    )
-
-
 def coscheduling_pod_group(found: Mapping[str, Any]) -> PodGroup:
     """A PodGroup of ``scheduling.x-k8s.io/v1alpha1``; pods name it in the label of that group.
 
@@ -208,18 +174,3 @@ def coscheduling_pod_group(found: Mapping[str, Any]) -> PodGroup:
         failed=failed,
         flaws=tuple(part.flaws),
     )
-
-
-def _gangs(spec: ObjectPart) -> dict[str, int]:
-    """The smallest number of pods by name, of those groups of a Workload that are gangs."""
-    return {
-        group.text("name"): max(group.part("policy").part("gang").count("minCount", 1), 1)
-        for group in spec.parts("podGroups")
-        if "gang" in group.part("policy")
-    }
-
-
-def _native_topology(constraints: ObjectPart) -> dict[str, str]:
-    keys = [each.text("topologyKey") for each in constraints.parts("topologyConstraints")]
-    keys += [each.text("key") for each in constraints.parts("topology")]
-    return {"required": keys[0]} if keys and keys[0] else {}

@@ -14,6 +14,7 @@ from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.kube_state import NODE_CREATED
+from gpucost.contract.metrics import UnavailableCause
 from gpucost.contract.probe import (
     KUBE_JOBS,
     KUEUE_QUEUES,
@@ -78,8 +79,17 @@ _NEWER = (
     ),
     (
         "gangs of Kubernetes",
-        ("podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io"),
-        "PodGroups are read; trees of them (CompositePodGroup) are not",
+        (
+            "podgroups.scheduling.k8s.io",
+            "compositepodgroups.scheduling.k8s.io",
+            "workloads.scheduling.k8s.io",
+        ),
+        "a tree of groups is one gang, with the least number of each level; disruption modes are read",
+    ),
+    (
+        "pods",
+        ("pods",),
+        "sidecars and init containers in their order, requests of whole pods and resizing are read",
     ),
 )
 _MOST = 6
@@ -211,6 +221,13 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
         if there:
             named = ", ".join(f"{n:,} {name.partition('.')[0]}" for name, n in there)
             yield DiagnosisFact(what, f"{named}; {read}")
+    if found.closed:
+        causes = ", ".join(
+            f"{found.closed[each]:,} {each.replace('_', ' ')}"
+            for each in UnavailableCause
+            if each in found.closed
+        )
+        yield DiagnosisFact("nodes that take no pods", f"{causes}; their free GPUs are unavailable")
     if found.parts:
         parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")

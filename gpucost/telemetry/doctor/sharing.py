@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gpucost.contract.metrics import POD_CLAIM_SHARE
+from gpucost.contract.metrics import NODE_UNAVAILABLE, POD_CLAIM_SHARE
 from gpucost.contract.probe import SharingSeries
 from gpucost.contract.queue_metrics import (
     COLLECTION_OBJECTS,
@@ -30,12 +30,14 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
         of_manager = by("max", ("stage", "workload_uid"), reader.select(WORKLOAD_DISPATCHED.name))
         arrived = by("max", ("workload_uid",), reader.select(WORKLOAD_ORIGIN.name))
         by_usage = by("max", ("namespace", "queue"), reader.select(LOCAL_QUEUE_FAIR_WEIGHT.name))
+        closed = by("count", ("cause",), reader.select(NODE_UNAVAILABLE.name))
         return SharingSeries(
             _numbers(reader, objects, "collection", window),
             _numbers(reader, parts, "method", window),
             Counter(column(reader.vector(of_manager, window.end_ms), "stage")),
             len(reader.vector(arrived, window.end_ms)),
             len(reader.vector(by_usage, window.end_ms)),
+            _numbers(reader, closed, "cause", window),
         )
 
     return asker.tried("what the collector knows of claims and workloads", ask)

@@ -19,6 +19,7 @@ from gpucost.cluster.objects.node_labels import (
     label_keys,
     node_place,
 )
+from gpucost.cluster.objects.nodes import CLOSING_CONDITIONS
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.metrics import (
     NODE_BOARDS,
@@ -51,6 +52,7 @@ from gpucost.telemetry.prometheus.promql import (
     by,
     differing,
     equals,
+    one_of,
     over_time,
     tagged,
     union,
@@ -61,7 +63,7 @@ from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, TargetKey, en
 
 _NODE = with_renamed(("node",))
 _AMOUNTS = {ksm.NODE_CAPACITY: NODE_GPU_CAPACITY.name, ksm.NODE_ALLOCATABLE: NODE_GPU_ALLOCATABLE.name}
-_READY, _CORDONED, _CREATED = "ready", "cordoned", "created"
+_READY, _CORDONED, _CREATED, _CLOSED = "ready", "cordoned", "created", "closed"
 _GPU = "nvidia.com/gpu"
 _RENAMED = ".shared"
 _SHARED = (_GPU, _GPU + _RENAMED)
@@ -124,7 +126,8 @@ def read_nodes(
                 odd.add(node)
                 continue
             until = evidence.window.end_ms if stands[at] else int(gone.end_ms[at])
-            is_schedulable = flags[_READY].get(node, 1) == 1 and flags[_CORDONED].get(node, 0) == 0
+            is_closed = flags[_CORDONED].get(node, 0) != 0 or flags[_CLOSED].get(node, 0) != 0
+            is_schedulable = flags[_READY].get(node, 1) == 1 and not is_closed
             seen = _SeenNode(units.get(node, {}), is_schedulable, _only(labels.get(node, set())))
             spans.append(_span(reader, boards, node, int(start_ms[at]), until, seen))
         odd_spans, found = _odd_spans(reader, group.evidence, boards, odd)
@@ -155,7 +158,15 @@ def _flag_queries(reader: KubeStateReader) -> Mapping[str, PromQL]:
         _READY: reader.select(ksm.NODE_CONDITION, *ready),
         _CORDONED: reader.select(ksm.NODE_UNSCHEDULABLE),
         _CREATED: reader.select(ksm.NODE_CREATED),
+        _CLOSED: _closed(reader),
     }
+
+
+def _closed(reader: KubeStateReader) -> PromQL:
+    """Conditions under which a node takes no pods: a node has them only once somebody has set them."""
+    return reader.select(
+        ksm.NODE_CONDITION, one_of("condition", CLOSING_CONDITIONS), equals("status", "true")
+    )
 
 
 def _flags(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, dict[str, float]]:
@@ -165,7 +176,7 @@ def _flags(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, di
         for flag, selector in _flag_queries(reader).items()
     ]
     result = reader.vector(union(*parts), evidence.end_ms)
-    found: dict[str, dict[str, float]] = {flag: {} for flag in (_READY, _CORDONED, _CREATED)}
+    found: dict[str, dict[str, float]] = {flag: {} for flag in (_READY, _CORDONED, _CREATED, _CLOSED)}
     for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
         found[needed(each, "flag", found)][node] = value
     return found
@@ -241,6 +252,9 @@ def _changed(reader: KubeStateReader, evidence: ScrapeEvidence) -> set[str]:
     created = over_time("count_over_time", reader.select(ksm.NODE_CREATED), evidence.range_ms)
     patchy = by("max", _NODE, counted)
     parts.append(differing(patchy, by("sum", _NODE, created)))
+    closed = over_time("count_over_time", _closed(reader), evidence.range_ms)
+    each_closed = by("sum", (*_NODE, "condition"), closed)
+    parts.append(differing(by("min", _NODE, each_closed), by("sum", _NODE, created)))
     return set(own_column(reader.vector(by("count", _NODE, union(*parts)), evidence.end_ms), "node"))
 
 
@@ -352,7 +366,7 @@ def _by_scrape(
         name = found.get("__name__", "")
         times, values = points(series)
         resource = reader.resource(found.get("resource", "")) if name in _AMOUNTS else None
-        is_ready = name == ksm.NODE_CONDITION and found.get("condition") == "Ready"
+        is_true = name == ksm.NODE_CONDITION and found.get("status") == "true"
         if name == ksm.NODE_CREATED:
             created |= {
                 at: value for at, value in zip(times, values, strict=True) if at not in evidence.stale
@@ -362,9 +376,9 @@ def _by_scrape(
                 units[at][_AMOUNTS[name], resource] = value
         elif name == ksm.NODE_LABELS:
             labels |= dict.fromkeys(times, _labels_of(series, keys))
-        elif name == ksm.NODE_UNSCHEDULABLE:
+        elif name == ksm.NODE_UNSCHEDULABLE or (is_true and found.get("condition") in CLOSING_CONDITIONS):
             blocked |= {at for at, value in zip(times, values, strict=True) if value != 0}
-        elif is_ready and found.get("status") == "true":
+        elif is_true and found.get("condition") == "Ready":
             blocked |= {at for at, value in zip(times, values, strict=True) if value != 1}
     current = labels[min(labels)] if labels else ()
     seen: dict[int, _SeenNode] = {}

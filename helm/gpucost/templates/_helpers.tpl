@@ -238,7 +238,7 @@ the others those in cluster.apiGroups. */}}
   resources: [pods, nodes, namespaces]
   verbs: [list, watch]
 - apiGroups: [scheduling.k8s.io]
-  resources: [priorityclasses, workloads, podgroups]
+  resources: [priorityclasses, workloads, podgroups, compositepodgroups]
   verbs: [list, watch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

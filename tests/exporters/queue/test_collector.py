@@ -319,7 +319,7 @@ class Seen:
 def full(server: ClusterServer, current: Watching) -> Watching:
     now_ms = current.now_ms
     for each in (
-        world.node("gone"),
+        {**world.node("gone"), "spec": {"unschedulable": True}},
         world.shared_node("shared"),
         world.pod("waits"),
         *world.queues(),

@@ -18,7 +18,7 @@ from gpucost.cluster.views import quota as quota_use
 from gpucost.cluster.views import wait_causes
 from gpucost.cluster.views.multi_kueue import DispatchStage
 from gpucost.cluster.views.problems import StateProblemCode
-from gpucost.contract.metrics import METRICS
+from gpucost.contract.metrics import METRICS, UnavailableCause
 from gpucost.contract.queue_metrics import GangKind, WaitLayer
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.connect.transport import TransportError
@@ -95,6 +95,7 @@ def words(label: str, of: str) -> set[str]:
 
 def test_values_of_labels_are_explained() -> None:
     assert words("layer", "gpucost_workload_waiting") == {layer.value for layer in WaitLayer}
+    assert words("cause", "gpucost_node") >= {cause.value for cause in UnavailableCause}
     quota = words("reason", "layer `quota`")
     asked_of_queues = {quota_use.QUEUE_MISSING, quota_use.QUEUE_INACTIVE}
     other = {quota_use.WAITING_FOR_REQUEUE, quota_use.CHECKS_OUTSTANDING, quota_use.PREEMPTION_GATED}

@@ -66,6 +66,7 @@ def test_what_nothing_says_is_absent() -> None:
         'node_gpu_capacity{node="gpu-1",resource="nvidia.com/gpu"} 1.0',
         'node_gpu_allocatable{node="gpu-1",resource="nvidia.com/gpu"} 1.0',
         'node_schedulable{node="gpu-1"} 0.0',
+        'node_unavailable_info{node="gpu-1",cause="cordoned"} 1.0',
         'node_start_timestamp_seconds{node="gpu-1"} 1792800000.0',
     ]
 

@@ -76,6 +76,7 @@ def test_a_gpu_node() -> None:
 @pytest.mark.parametrize(
     ("conditions", "drain"),
     [
+        ({"GracefulNodeShutdownInProgress": "True", "Drained": "True"}, "GracefulNodeShutdownInProgress"),
         ({"DrainInProgress": "True"}, "DrainInProgress"),
         ({"DrainInProgress": "True", "Drained": "True"}, "Drained"),
         ({"DrainInProgress": "False", "Drained": "Unknown"}, ""),
@@ -87,6 +88,34 @@ def test_a_node_that_is_drained_takes_no_pods(conditions: dict[str, str], drain:
     told = [{"type": type_, "status": status} for type_, status in ({"Ready": "True"} | conditions).items()]
     read = _node(status={"conditions": told})
     assert (read.drain, read.is_schedulable) == (drain, not drain)
+
+
+READY, UNREADY = {"Ready": "True"}, {"Ready": "False"}
+IN_MAINTENANCE, PLANNED = {"MaintenanceInProgress": "True"}, {"MaintenancePlanned": "True"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "is_cordoned", "cause"),
+    [
+        (READY, False, None),
+        (READY, True, "cordoned"),
+        (UNREADY, True, "not_ready"),
+        ({}, False, "not_ready"),
+        ({**READY, "DrainInProgress": "True"}, True, "draining"),
+        ({**READY, "Drained": "True", **IN_MAINTENANCE}, True, "drained"),
+        ({**UNREADY, "GracefulNodeShutdownInProgress": "True", **IN_MAINTENANCE}, False, "shutdown"),
+        # Maintenance is a cause where something else keeps pods off: a live patch does not.
+        ({**READY, **IN_MAINTENANCE}, False, None),
+        ({**READY, **IN_MAINTENANCE, **PLANNED}, True, "maintenance"),
+        ({**UNREADY, **IN_MAINTENANCE}, False, "maintenance"),
+        ({**READY, **PLANNED}, True, "maintenance_planned"),
+    ],
+)
+def test_why_a_node_is_unavailable(conditions: dict[str, str], is_cordoned: bool, cause: str | None) -> None:
+    told = [{"type": type_, "status": status} for type_, status in conditions.items()]
+    read = _node(spec={"unschedulable": is_cordoned}, status={"conditions": told})
+    assert read.unavailable_cause == cause
+    assert read.is_schedulable is (cause is None)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 
 from gpucost.cluster.objects.metadata import is_false
-from gpucost.cluster.objects.volcano import GroupKind
+from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.parse.volcano import coscheduling_pod_group, native_pod_group
+from gpucost.kube.parse.native_groups import composite_pod_group, native_pod_group
+from gpucost.kube.parse.volcano import coscheduling_pod_group
 from tests.kube.parse.json_values import objects_of
 
 METADATA = {"name": "train", "namespace": "team-a", "uid": "pg-uid"}
@@ -18,6 +19,10 @@ METADATA = {"name": "train", "namespace": "team-a", "uid": "pg-uid"}
 
 def native(spec: dict[str, Any], **status: Any) -> Any:
     return native_pod_group({"metadata": METADATA, "spec": spec, "status": status})
+
+
+def composite(spec: dict[str, Any], **status: Any) -> Any:
+    return composite_pod_group({"metadata": METADATA, "spec": spec, "status": status})
 
 
 @pytest.mark.parametrize("condition", ["PodGroupScheduled", "PodGroupInitiallyScheduled"])
@@ -112,7 +117,7 @@ def test_a_group_that_nobody_has_looked_at() -> None:
     assert found.min_resources is None
 
 
-@pytest.mark.parametrize("parse", [native_pod_group, coscheduling_pod_group])
+@pytest.mark.parametrize("parse", [native_pod_group, coscheduling_pod_group, composite_pod_group])
 def test_an_object_without_an_identity(parse: Any) -> None:
     with pytest.raises(Unreadable):
         parse({"metadata": {"name": "x"}, "spec": {}})
@@ -122,3 +127,57 @@ def test_an_object_without_an_identity(parse: Any) -> None:
 def test_no_json_breaks_a_parser(found: Any) -> None:
     assert native_pod_group(found).min_member >= 1
     assert coscheduling_pod_group(found).min_member >= 1
+    assert (composite_pod_group(found).min_groups or 1) >= 1
+
+
+@pytest.mark.parametrize(
+    ("written", "mode"),
+    [
+        ({}, DisruptionMode.SINGLE),
+        ({"disruptionMode": "Pod"}, DisruptionMode.SINGLE),
+        ({"disruptionMode": "PodGroup"}, DisruptionMode.ALL),
+        ({"disruptionMode": {"single": {}}}, DisruptionMode.SINGLE),
+        ({"disruptionMode": {"all": {}}}, DisruptionMode.ALL),
+    ],
+)
+def test_disruption_modes_of_two_releases(written: dict[str, Any], mode: DisruptionMode) -> None:
+    found = native({"schedulingPolicy": {"basic": {}}, **written})
+    assert (found.disruption, found.flaws) == (mode, ())
+    assert composite({"schedulingPolicy": {"basic": {}}, **written}).disruption is mode
+
+
+@pytest.mark.parametrize("written", ["all", {"every": {}}, ["all"]])
+def test_a_disruption_mode_that_nobody_knows_is_a_flaw(written: Any) -> None:
+    found = native({"disruptionMode": written})
+    assert found.disruption is DisruptionMode.SINGLE
+    assert [each.field for each in found.flaws] == ["spec.disruptionMode"]
+
+
+def test_a_group_of_a_tree() -> None:
+    found = native({"parentCompositePodGroupName": "replica-0", "preemptionPolicy": "Never"})
+    assert (found.parent, found.never_preempts) == ("replica-0", True)
+    assert not native({"preemptionPolicy": "PreemptLowerPriority"}).never_preempts
+
+
+def test_a_group_of_groups() -> None:
+    found = composite(
+        {
+            "parentCompositePodGroupName": "root",
+            "workloadRef": {"workloadName": "w", "templateName": "replica"},
+            "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+            "priorityClassName": "high",
+            "preemptionPolicy": "Never",
+        },
+        conditions=[{"type": "CompositePodGroupInitiallyScheduled", "status": "False"}],
+    )
+    assert (found.min_groups, found.parent, found.topology) == (2, "root", {"required": "rack"})
+    assert (found.priority_class, found.never_preempts) == ("high", True)
+    assert is_false(found.conditions, "CompositePodGroupInitiallyScheduled")
+    assert composite({"schedulingPolicy": {"basic": {}}}).min_groups is None
+
+
+def test_a_least_number_of_groups_that_makes_no_sense_is_a_flaw() -> None:
+    found = composite({"schedulingPolicy": {"gang": {"minGroupCount": -1}}})
+    assert found.min_groups == 1
+    assert [each.field for each in found.flaws] == ["spec.schedulingPolicy.gang.minGroupCount"]

@@ -25,6 +25,8 @@ _COLLECTIONS = """
     apps v1 statefulsets StatefulSet
     apps v1 daemonsets DaemonSet
     scheduling.k8s.io v1 priorityclasses PriorityClass
+    scheduling.k8s.io v1beta1 podgroups PodGroup
+    scheduling.k8s.io v1alpha3 compositepodgroups CompositePodGroup
     policy v1 poddisruptionbudgets PodDisruptionBudget
     resource.k8s.io v1 resourceclaims ResourceClaim
     resource.k8s.io v1 resourceslices ResourceSlice

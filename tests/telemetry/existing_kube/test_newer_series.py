@@ -31,6 +31,15 @@ SAID = {
     FAILED: {},
 }
 
+QUARTER_MS = 15 * MINUTE_MS
+CONDITIONS = (
+    ("Ready", "true", SPAN.start_ms, SPAN.end_ms),
+    ("DrainInProgress", "true", WINDOW.start_ms + QUARTER_MS, WINDOW.start_ms + 2 * QUARTER_MS),
+    ("Drained", "true", WINDOW.start_ms + 2 * QUARTER_MS, WINDOW.start_ms + 3 * QUARTER_MS),
+    ("MaintenanceInProgress", "true", WINDOW.start_ms + 2 * QUARTER_MS, SPAN.end_ms),
+)
+"""Kubernetes 1.37: a node has them once an administrator has set them, so their series begin with that."""
+
 
 def _series(cluster: str, *, claims: bool) -> Iterator[Series]:
     def series(name: str, value: float, start: int = SPAN.start_ms, **labels: str) -> Series:
@@ -48,6 +57,9 @@ def _series(cluster: str, *, claims: bool) -> Iterator[Series]:
         yield series(ksm.PHASE, 1, BOUND, **who, phase="Failed")
         for reason, value in reasons.items():
             yield series(ksm.STATUS_REASON, value, BOUND, **who, reason=reason)
+    for condition, status, start, end in CONDITIONS:
+        what = {"node": "n", "condition": condition, "status": status}
+        yield Series(ksm.NODE_CONDITION, {"cluster": cluster, **what}, 1, start, end)
     if claims:
         names = {"claim_name": "gpu", "resourceclaim_name": "a-gpu-x", "resourceclaim_template_name": "a"}
         yield series(ksm.RESOURCE_CLAIMS, 1, BOUND, namespace="ml", pod="a", uid="uid-a", **names)
@@ -80,3 +92,16 @@ def test_claims_whose_devices_nobody_tells_are_a_problem(source: UpstreamSource)
         for cluster in ("with", "without")
     }
     assert found == {"with": [DataProblemCode.NOT_OBSERVED], "without": []}
+
+
+def test_a_node_is_unavailable_while_it_is_drained_and_not_for_maintenance_alone(
+    source: UpstreamSource,
+) -> None:
+    """In the second and third quarter of the hour, known by the scrapes of every minute."""
+    spans = read(source, "without").capacity
+    ends = zip(
+        spans["start_ms"].tolist(), spans["end_ms"].tolist(), spans["schedulable"].tolist(), strict=True
+    )
+    closed = [(start - WINDOW.start_ms, end - WINDOW.start_ms) for start, end, is_open in ends if not is_open]
+    assert (min(closed)[0], max(closed)[1]) == pytest.approx((QUARTER_MS, 3 * QUARTER_MS), abs=MINUTE_MS)
+    assert sum(end - start for start, end in closed) == pytest.approx(2 * QUARTER_MS, abs=2 * MINUTE_MS)
