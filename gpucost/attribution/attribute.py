@@ -36,6 +36,7 @@ from gpucost.attribution.conservation import (
     not_conserved,
     overcommitted,
     uncounted,
+    unmeasured,
     unpriced,
     unshared,
 )
@@ -118,6 +119,7 @@ def attribute(
         *uncounted(uncertain, units),
         *overcommitted(lines, units, holders),
         *unpriced(lines, units, pieces),
+        *unmeasured(lines, units),
         *unshared(allocations, intervals.row, pieces, windows),
         *not_conserved(lines, units, frames, scope, rates),
     ]

@@ -11,8 +11,9 @@ whose GPUs nothing counted has no capacity to compare with: it is named under ``
 
 The second half tells what attribution could not compute, or only in part, per window and with the GPU time
 it touches: units held beyond what a node has (``overcommitted``), time billed where no count is known
-(``uncounted``), units of an unknown share (``unshared``), GPU time without a price (``unpriced``), and nodes
-that fail the proof (``not_conserved``). They become problems in the ledger and in reports.
+(``uncounted``), units of an unknown share (``unshared``), GPU time without a price (``unpriced``), use that
+nobody measured (``unmeasured``), and nodes that fail the proof (``not_conserved``). They become problems in
+the ledger and in reports.
 
 ``attribution.attribute`` calls the second half at the end of every attribution, ``not_conserved`` included.
 ``gpucost.service.wiring.demo_month`` calls ``difference`` over a whole month out of the ledger: the last line
@@ -21,7 +22,7 @@ of the demo, ``conservation: difference 0 GPU-ms, 0 nano-USD``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json import loads
 from typing import Any
@@ -224,4 +225,39 @@ def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: NodeSegments) -> 
         subject = row["model"] or "unknown model"
         problem = DataProblem(DataProblemCode.PRICE_MISSING, row["cluster"], subject, reason, row["board_ms"])
         found.append((row["window"], problem))
+    return found
+
+
+_NVIDIA = ("nvidia.com/", "gpu.nvidia.com")
+_ENOUGH = 3, 4
+_UNMEASURED: Mapping[str, str] = {
+    "amd": (
+        "use of AMD GPUs that is not measured: no series of device-metrics-exporter, or none for these "
+        "units; of a GPU in partitions it measures the first one only"
+    ),
+    "": "use of GPUs that is not measured: no series that are read tell it of the pods that held them",
+}
+
+
+def unmeasured(lines: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
+    """GPU time held of GPUs of other makers than NVIDIA whose use nobody measured, by resource: there it is
+    unknown, and not 0. Lines of which most was measured lack no more than the edges of samples."""
+    others = ~units["resource"].str.startswith(_NVIDIA).to_numpy(dtype=bool)
+    if not others.any():
+        return []
+    held = lines[lines["bucket"].to_numpy() == CODE_OF_BUCKET[Bucket.HELD]]
+    held = held[others[held["unit"].to_numpy()]]
+    seen = held["observed_ms"].fillna(0).astype("int64")
+    lacks = held["board_ms"] - seen
+    held = held.assign(lacks=lacks)[seen * _ENOUGH[1] < held["board_ms"] * _ENOUGH[0]]
+    total = held.groupby(["window", "unit"], as_index=False)["lacks"].sum()
+    of: dict[tuple[int, str, str], int] = {}
+    for window, unit, ms in total[["window", "unit", "lacks"]].to_numpy().tolist():
+        place = units.iloc[unit]
+        key = window, str(place["cluster"]), str(place["resource"])
+        of[key] = of.get(key, 0) + ms
+    found = []
+    for (window, cluster, resource), ms in of.items():
+        detail = next(text for maker, text in _UNMEASURED.items() if maker in resource)
+        found.append((window, DataProblem(DataProblemCode.USE_UNKNOWN, cluster, resource, detail, ms)))
     return found

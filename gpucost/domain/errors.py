@@ -168,6 +168,7 @@ class DataProblemCode(StrEnum):
     USE_SAMPLED = "use_sampled"
     USE_UNSPLIT = "use_unsplit"
     USE_DROPPED = "use_dropped"
+    USE_UNKNOWN = "use_unknown"
 
 
 @dataclass(frozen=True, slots=True, order=True)

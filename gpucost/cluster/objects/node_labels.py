@@ -11,6 +11,10 @@ mig-strategy.go):
   shared resource keep its name when its product label ends in ``-SHARED``, else they are called
   ``<resource>.shared``.
 
+Intel's plugin may hand each GPU out several times (``-shared-dev-num``), under the same name and without a
+label. NFD's rules count the GPUs (intel-device-plugins-for-kubernetes, cmd/gpu_plugin/labels.md and
+deployments/nfd), so the capacity tells.
+
 The labels of place and purchase are those that a price can depend on.
 """
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpucost.cluster.objects.metadata import Labels
 from gpucost.domain.errors import InputError
@@ -27,6 +32,7 @@ from gpucost.domain.gpu import MIG_TABLES, amd_partitions, parse_product
 FlawReport = Callable[[str, object, str], None]
 """Called with a label that is not valid: its key, its value, and what is allowed."""
 
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 _GPU = "nvidia.com/gpu"
 _COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z")
 _NUMBER = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
@@ -66,6 +72,12 @@ class GpuLabels:
     replicas: Mapping[str, int] = field(default_factory=dict)
 
 
+INTEL_COUNT = "gpu.intel.com/device.count"
+INTEL_GPUS = ("gpu.intel.com/i915", "gpu.intel.com/xe")
+"""By kernel driver: a GPU is in one of the two. The plugin's other resources (``gpu.intel.com/monitoring``,
+``i915_monitoring``, ``xe_monitoring``) open all GPUs of a node for reading, and are none."""
+
+
 def label_keys() -> tuple[str, ...]:
     """The labels that are read, for sources that must request each by name."""
     profiles = dict.fromkeys(
@@ -73,15 +85,22 @@ def label_keys() -> tuple[str, ...]:
     )
     resources = (_GPU, *(f"nvidia.com/mig-{profile}" for profile in profiles))
     facts = ("count", "product", "replicas")
-    amd = (AMD_DEVICE, *AMD_PARTITIONS)
-    return (*_PRODUCT_LABELS[1:], *amd, *(f"{resource}.{fact}" for resource in resources for fact in facts))
+    others = (AMD_DEVICE, *AMD_PARTITIONS, INTEL_COUNT)
+    return (
+        *_PRODUCT_LABELS[1:],
+        *others,
+        *(f"{resource}.{fact}" for resource in resources for fact in facts),
+    )
 
 
-def gpu_labels(labels: Labels, flaw: FlawReport) -> GpuLabels:
-    """The GPU labels among ``labels`` of a node. Those that are not valid are passed to ``flaw``."""
+def gpu_labels(labels: Labels, flaw: FlawReport, capacity: Mapping[str, float] = _NOTHING) -> GpuLabels:
+    """The GPU labels among ``labels`` of a node. Those that are not valid are passed to ``flaw``.
+    ``capacity`` are its units by resource, where labels alone do not say how often a GPU is handed out."""
     product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
     if f"{_GPU}.product" not in labels and any(key.startswith("amd.com/") for key in labels):
         return _amd_labels(labels, product, flaw)
+    if f"{_GPU}.product" not in labels and INTEL_COUNT in labels:
+        return _intel_labels(labels, product, capacity, flaw)
     counts = _counts(labels, flaw)
     if not counts and f"{_GPU}.replicas" not in labels:
         return GpuLabels(product)
@@ -114,8 +133,28 @@ def _amd_labels(labels: Labels, product: str, flaw: FlawReport) -> GpuLabels:
         parts = amd_partitions(style, parse_product(product).model)
     except InputError as error:
         flaw(AMD_PARTITIONS[0], style, error.allowed)
-        return GpuLabels(product)
+        return GpuLabels(_of_unknown_units(product or "AMD-GPU"))
     return GpuLabels(product, replicas={"amd.com/gpu": parts} if parts > 1 else {})
+
+
+def _intel_labels(labels: Labels, product: str, capacity: Mapping[str, float], flaw: FlawReport) -> GpuLabels:
+    """Of NFD's rules for Intel. More units than GPUs are shared ones; where they are no multiple, nothing
+    says which GPU has how many."""
+    boards = _number(labels, INTEL_COUNT, flaw)
+    given = {name: capacity[name] for name in INTEL_GPUS if capacity.get(name)}
+    units = sum(given.values())
+    if not boards or units <= boards:
+        return GpuLabels(product, boards or None)
+    if units % boards:
+        flaw(INTEL_COUNT, boards, f"a divisor of {units:.0f}, the units of its GPUs")
+        return GpuLabels(_of_unknown_units(product or "Intel-GPU"), boards)
+    return GpuLabels(product, boards, replicas=dict.fromkeys(given, int(units // boards)))
+
+
+def _of_unknown_units(product: str) -> str:
+    """The label of GPUs that are shared nobody knows how often: what a unit is, is unknown, and so its price,
+    instead of a whole GPU for each (``domain.gpu.ResourceCatalog.unit``)."""
+    return product + _SHARED
 
 
 def _counts(labels: Labels, flaw: FlawReport) -> dict[str, int]:

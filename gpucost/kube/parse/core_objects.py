@@ -101,7 +101,8 @@ def node(found: Mapping[str, Any]) -> Node:
     def flaw(label: str, found: object, allowed: str) -> None:
         root.flaw(f"metadata.labels.{label}", found, allowed)
 
-    gpus, place = gpu_labels(who.labels, flaw), node_place(who.labels, flaw)
+    capacity = shared(status.amounts("capacity"))
+    gpus, place = gpu_labels(who.labels, flaw, capacity), node_place(who.labels, flaw)
     split, model = _split_gpus(root, who.annotations.get(SPLIT_GPUS, ""))
     tenants = {each.tenants for each in split}
     of_split = {_GPU: max(tenants)} if len(tenants) == 1 and max(tenants) > 1 else {}
@@ -109,7 +110,7 @@ def node(found: Mapping[str, Any]) -> Node:
     ready = found_conditions.get("Ready")
     return Node(
         meta=who,
-        capacity=shared(status.amounts("capacity")),
+        capacity=capacity,
         allocatable=shared(status.amounts("allocatable")),
         is_ready=ready is not None and ready.status is True,
         ready_since_ms=ready.since_ms if ready is not None and ready.status is True else None,

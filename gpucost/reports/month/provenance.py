@@ -320,6 +320,7 @@ _ABOUT = {
     DataProblemCode.USE_SAMPLED: _USE,
     DataProblemCode.USE_UNSPLIT: _USE,
     DataProblemCode.USE_DROPPED: _USE,
+    DataProblemCode.USE_UNKNOWN: _USE,
 }
 
 

@@ -270,9 +270,9 @@ def _facts(
     """In the terms of the contract: labels first, and dcgm-exporter where they lack a fact."""
     labels = dict(seen.labels)
     capacity = {key[1]: units for key, units in seen.units.items() if key[0] == NODE_GPU_CAPACITY.name}
-    said, place = gpu_labels(labels, _nobody), node_place(labels, _nobody)
-    if not said.product:
-        said = gpu_labels({**labels, f"{_GPU}.product": boards.label(node, capacity)}, _nobody)
+    said, place = gpu_labels(labels, _nobody, capacity), node_place(labels, _nobody)
+    if not said.product and (observed := boards.label(node, capacity)):
+        said = gpu_labels({**labels, f"{_GPU}.product": observed}, _nobody, capacity)
     product = said.product
     info = (product, place.instance_type, place.capacity_type, place.region, place.zone, place.pool)
     further = tuple(labels.get(name, "") for name in reader.settings.node_labels)

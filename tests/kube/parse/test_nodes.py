@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpucost.cluster.objects.nodes import Node, SplitGpu, Taint
+from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.parse.core_objects import node
 
@@ -141,8 +142,14 @@ def test_why_a_node_is_unavailable(conditions: dict[str, str], is_cordoned: bool
             [],
         ),
         (
+            {"amd.com/gpu.device-id": "74a2", "amd.com/gpu.compute-memory-partition": "cpx_nps1"},
+            "MI308X-SHARED",
+            {},
+            ["metadata.labels.amd.com/gpu.compute-memory-partition"],
+        ),
+        (
             {"amd.com/gpu.device-id": "ffff", "amd.com/gpu.compute-memory-partition": "cpx_nps1"},
-            "",
+            "AMD-GPU-SHARED",
             {},
             ["metadata.labels.amd.com/gpu.compute-memory-partition"],
         ),
@@ -334,6 +341,43 @@ def _hami(*gpus: Any, text: str = "") -> Node:
     found = _object({})
     found["metadata"]["annotations"] = {HAMI: text or json.dumps(gpus)}
     return node(found)
+
+
+_I915, _XE = "gpu.intel.com/i915", "gpu.intel.com/xe"
+_MAX = "Max_1550"
+
+
+@pytest.mark.parametrize(
+    ("count", "capacity", "product", "boards", "share"),
+    [
+        ("4", {_I915: 4}, _MAX, 4, 1),
+        ("4", {_XE: 4}, _MAX, 4, 1),
+        # -shared-dev-num=10; the monitoring resource is of all GPUs, and none.
+        ("4", {_I915: 40, "gpu.intel.com/i915_monitoring": 1}, _MAX, 4, Fraction(1, 10)),
+        ("3", {_I915: 4, _XE: 2, "gpu.intel.com/monitoring": 1}, _MAX, 3, Fraction(1, 2)),
+        # Two of four are denied to the plugin.
+        ("4", {_XE: 2}, _MAX, 4, 1),
+        # Not a multiple: nobody knows how often which GPU is handed out.
+        ("4", {_I915: 10}, f"{_MAX}-SHARED", 4, None),
+        ("four", {_I915: 40}, _MAX, None, 1),
+        (None, {_I915: 40}, _MAX, None, 1),
+    ],
+)
+def test_intel_gpus_handed_out_several_times(
+    count: str | None, capacity: dict[str, int], product: str, boards: int | None, share: Fraction | None
+) -> None:
+    labels = {"gpu.intel.com/product": _MAX, "gpu.intel.com/family": "Max_Series"}
+    labels |= {} if count is None else {"gpu.intel.com/device.count": count}
+    read = node(_object(labels, status={"capacity": {name: str(n) for name, n in capacity.items()}}))
+    assert (read.product, read.boards) == (product, boards)
+    for resource in {_I915, _XE} & capacity.keys():
+        try:
+            unit = ResourceCatalog().unit(resource, read.product, read.replicas.get(resource, 1))
+            found: Fraction | None = unit.share
+        except InputError:
+            found = None
+        assert found == share
+    assert not any(ResourceCatalog().is_gpu(name) for name in capacity.keys() - {_I915, _XE})
 
 
 def test_gpus_that_hami_hands_out_in_parts() -> None:
