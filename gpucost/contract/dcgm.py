@@ -46,6 +46,7 @@ class DcgmUnit(StrEnum):
     MEBIBYTES = "mebibytes"
     MILLIJOULES = "millijoules"
     JOULES = "joules"
+    MICROJOULES = "microjoules"
     WATTS = "watts"
     CODE = "code"
 
@@ -75,6 +76,7 @@ SCALES: Mapping[DcgmUnit, UnitScale] = {
     DcgmUnit.MEBIBYTES: UnitScale(2**-20, 2**22),
     DcgmUnit.MILLIJOULES: UnitScale(1, 1e15),
     DcgmUnit.JOULES: UnitScale(1e-3, 1e12),
+    DcgmUnit.MICROJOULES: UnitScale(1e3, 1e18),
     DcgmUnit.WATTS: UnitScale(1, 5000),
     DcgmUnit.CODE: UnitScale(1, 999),
 }

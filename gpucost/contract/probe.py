@@ -13,6 +13,7 @@ from gpucost.domain.time import Window
 
 OWN_STATE = "gpucost_state_up"
 KUBE_JOBS, OWN_JOBS, GPU_JOBS = "kube_state_metrics_jobs", "gpucost_jobs", "dcgm_exporter_jobs"
+AMD_JOBS, OTEL_JOBS = "amd_exporter_jobs", "otel_gpu_jobs"
 """The settings that name the trusted scrape jobs."""
 OPENCOST_PRICES = (NODE_GPU, NODE_TOTAL)
 KUEUE_QUOTAS = (

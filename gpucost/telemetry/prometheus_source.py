@@ -5,6 +5,9 @@ It reads anything that speaks the Prometheus HTTP API. ``read`` answers for one 
 capacity, observed time, progress and utilisation, every interval clipped to the window. ``history`` adds what
 only detectors look at. A window longer than ``max_span_ms`` (a day) is read in parts.
 
+What AMD's exporter and OpenTelemetry say of the use of GPUs is read as ``upstream`` does, for pods that
+gpucost's GPU exporter does not tell of.
+
 The work is pushed down to the server: per part a dozen aggregated queries with one value per pod or node; raw
 samples only of the heartbeat and of the subjects that something happened to. A day of thousands of pods is
 so a few answers, not millions of samples.
@@ -28,8 +31,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
-from gpucost.attribution.frames import ClusterFrames
+import pandas as pd
+
+from gpucost.attribution.frames import ClusterFrames, conform
+from gpucost.contract.device_dialects import OTHERS, DeviceDialect
 from gpucost.contract.frames import (
+    ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
     FRAMES,
@@ -38,6 +45,7 @@ from gpucost.contract.frames import (
     OBSERVED,
     PROGRESS,
     SIGNALS,
+    FrameSpec,
 )
 from gpucost.contract.metrics import NODE_INFO, NODE_START, STATE_UP
 from gpucost.domain.errors import DataProblem
@@ -58,25 +66,37 @@ from gpucost.telemetry.history.history_frames import NEEDED, with_history
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from gpucost.telemetry.prometheus.trust import OWN_KINDS, refusals
+from gpucost.telemetry.prometheus.trust import DEVICE_KINDS, OWN_KINDS, refusals
+from gpucost.telemetry.upstream import upstream_source
+from gpucost.telemetry.upstream.device_subjects import ClusterHoldings, has_series
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.upstream_history import read_activity
 
+_UID = SIGNALS.column_names.index("pod_uid")
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 _OF_PODS = (ALLOCATIONS.name, PROGRESS.name)
 _OF_NODES = (NODES.name, CAPACITY.name)
 
 
 class PrometheusSource:
-    """One server and every cluster in it. ``now`` (milliseconds) is asked only for ``covered``.
+    """One server and every cluster in it. ``now`` (milliseconds) is asked only for ``covered``. ``existing``
+    is for what the exporters of other makers say of the use of their GPUs.
 
     ``stats`` tells how many queries were sent and how long the server took for them.
     """
 
     def __init__(
-        self, client: PrometheusClient, settings: PrometheusSourceSettings, *, now: Callable[[], int]
+        self,
+        client: PrometheusClient,
+        settings: PrometheusSourceSettings,
+        *,
+        now: Callable[[], int],
+        existing: UpstreamSettings | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._now = now
+        self._existing = existing or UpstreamSettings()
 
     @property
     def name(self) -> str:
@@ -128,7 +148,7 @@ class PrometheusSource:
         for part in window.split(self._settings.max_span_ms) if wanted else ():
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._reader(reader.cluster, part)
-            for name, found in _read_part(near, part, frozenset(wanted), problems):
+            for name, found in _read_part(near, part, frozenset(wanted), self._existing, problems):
                 rows[name] += found
         return frames_of(rows, problems)
 
@@ -139,11 +159,30 @@ class PrometheusSource:
         ``read`` raises."""
         reader = self._reader(cluster, window)
         if only is None:
-            return with_history(reader, window, self._read(reader, window, _READ))
+            found = with_history(reader, window, self._read(reader, window, _READ))
+            return self._with_others(reader, window, found)
         beside = {spec.name for name, spec in NEEDED.items() if name in only}
+        others = _others(reader) if ACTIVITY.name in only else ()
+        beside |= {ALLOCATIONS.name, CAPACITY.name} if others else set()
         read = self._read(reader, window, {*only, *beside}.intersection(_READ))
         found = with_history(reader, window, read, only)
+        if others:
+            found = self._with_others(reader, window, found)
         return replace(found, **{name: getattr(ClusterFrames(), name) for name in _READ if name not in only})
+
+    def _with_others(self, reader: ClusterReader, window: Window, read: ClusterFrames) -> ClusterFrames:
+        """``read`` with the activity that exporters of other makers tell."""
+        others = _others(reader)
+        if not others:
+            return read
+        holdings = ClusterHoldings.of(_rows(read, ALLOCATIONS), _rows(read, CAPACITY))
+        known = {str(uid) for uid in read.activity["pod_uid"].unique()}
+        beside = KubeStateReader.beside(reader, self._existing)
+        more = read_activity(beside, window, holdings, others, known)
+        if more.empty:
+            return read
+        found = pd.concat([read.activity, more], ignore_index=True) if len(read.activity) else more
+        return replace(read, activity=conform(found, ACTIVITY))
 
     def _reader(self, cluster: str, window: Window) -> ClusterReader:
         return ClusterReader(self._client, self._settings, cluster, window)
@@ -154,17 +193,33 @@ def node_names(reader: ClusterReader, metric: str) -> frozenset[str]:
     return frozenset(labels.get("node", "") for labels in reader.label_sets(reader.select(metric)))
 
 
+def _others(reader: ClusterReader) -> tuple[DeviceDialect, ...]:
+    """The dialects of other makers that have series near the reader's window."""
+    return tuple(each for each in OTHERS if has_series(reader, each))
+
+
+def _rows(frames: ClusterFrames, spec: FrameSpec) -> list[FrameRow]:
+    frame = getattr(frames, spec.name)
+    return list(zip(*(frame[name].tolist() for name in spec.column_names), strict=True))
+
+
 def _read_part(
-    reader: ClusterReader, window: Window, wanted: frozenset[str], problems: dict[DataProblem, None]
+    reader: ClusterReader,
+    window: Window,
+    wanted: frozenset[str],
+    existing: UpstreamSettings,
+    problems: dict[DataProblem, None],
 ) -> Iterator[tuple[str, list[FrameRow]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
-    problems.update(dict.fromkeys(refusals(reader, window, OWN_KINDS)))
+    problems.update(dict.fromkeys(refusals(reader, window, (*OWN_KINDS, *DEVICE_KINDS))))
     problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
     yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
-    asks_pods, asks_nodes = not wanted.isdisjoint(_OF_PODS), not wanted.isdisjoint(_OF_NODES)
+    others = _others(reader) if SIGNALS.name in wanted else ()
+    asks_pods = bool(others) or not wanted.isdisjoint(_OF_PODS)
+    asks_nodes = bool(others) or not wanted.isdisjoint(_OF_NODES)
     shares = read_shares(reader, evidence) if asks_pods or asks_nodes else {}
     allocations, nodes, capacity = list[FrameRow](), list[FrameRow](), list[FrameRow]()
     if asks_pods or shares:
@@ -183,4 +238,12 @@ def _read_part(
         yield NODES.name, nodes
         yield CAPACITY.name, capacity
     if SIGNALS.name in wanted:
-        yield SIGNALS.name, read_signals(reader, window)
+        signals = read_signals(reader, window)
+        yield SIGNALS.name, signals
+        if others:
+            known = {str(row[_UID]) for row in signals}
+            holdings = ClusterHoldings.of(allocations, capacity)
+            beside = KubeStateReader.beside(reader, existing)
+            more, found = upstream_source.read_signals(beside, window, holdings, others, known)
+            problems.update(dict.fromkeys(found))
+            yield SIGNALS.name, more

@@ -61,11 +61,22 @@ def rounded(expected: Mapping[Any, Any], scale: Fraction | int = 1) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class ScriptedExporter:
+    """Another exporter that is scraped when the collector is, with ``honor_labels``: its text at a minute
+    after START_MS."""
+
+    job: str
+    instance: str
+    page: Callable[[int], str]
+
+
 @dataclass
 class ClusterScript:
     """Which objects are put, or removed, at which minute after START_MS; over after ``hours``."""
 
     hours: int
+    exporters: list[ScriptedExporter] = field(default_factory=list)
     puts: dict[int, list[KubeObject]] = field(default_factory=dict)
     removals: dict[int, list[KubeObject]] = field(default_factory=dict)
     teams: TeamLookup = field(default_factory=NamespaceTeams)
@@ -151,21 +162,30 @@ def scrapes(script: ClusterScript) -> Iterator[tuple[int, str]]:
             transport.close()
 
 
-def openmetrics(pages: Iterator[tuple[int, str]]) -> Iterator[str]:
+def openmetrics(
+    pages: Iterator[tuple[int, str]], exporters: Sequence[ScriptedExporter] = ()
+) -> Iterator[str]:
     """Pages as samples with the time and the labels of their scrape."""
     for at_ms, text in pages:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                labels = {**sample.labels, **_LABELS}
-                written = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items() if value)
-                yield f"{sample.name}{{{written}}} {sample.value!r} {at_ms / 1000:.3f}\n"
+        yield from _samples(text, at_ms, _LABELS)
+        for each in exporters:
+            target = {"job": each.job, "instance": each.instance}
+            yield from _samples(each.page((at_ms - START_MS) // MINUTE_MS), at_ms, target)
     yield "# EOF\n"
+
+
+def _samples(text: str, at_ms: int, target: Mapping[str, str]) -> Iterator[str]:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = {**sample.labels, **target}
+            written = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items() if value)
+            yield f"{sample.name}{{{written}}} {sample.value!r} {at_ms / 1000:.3f}\n"
 
 
 @contextmanager
 def billed(script: ClusterScript, folder: Path) -> Iterator[BilledCluster]:
     """Play, scrape, read, attribute, write and report."""
-    create_blocks(openmetrics(scrapes(script)), folder / "blocks")
+    create_blocks(openmetrics(scrapes(script), script.exporters), folder / "blocks")
     now_ms = script.window.end_ms + HOUR_MS
 
     def now() -> int:

@@ -327,8 +327,15 @@ class PrometheusSettings(SettingsGroup):
     dcgm_exporter_jobs: tuple[str, ...] = ()
     """The same of dcgm-exporter and its ``DCGM_*`` series."""
 
+    amd_exporter_jobs: tuple[str, ...] = ()
+    """The same of AMD's device-metrics-exporter and its ``gpu_*`` (or ``amd_gpu_*``) series."""
+
+    otel_gpu_jobs: tuple[str, ...] = ()
+    """The same of OpenTelemetry collectors and their ``hw_gpu_*``, ``hw_energy_*`` and ``hw_power_*`` series.
+    """
+
     gpucost_jobs: tuple[str, ...] = ()
-    """The same of gpucost's own exporters and their ``gpucost_*`` series. Unset, as for the two above: jobs
+    """The same of gpucost's own exporters and their ``gpucost_*`` series. Unset, as for those above: jobs
     that are called like them, and of several the one that was there first; see [existing](existing.md).
     """
 

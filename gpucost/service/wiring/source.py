@@ -111,15 +111,18 @@ def _source(
     # Imported here, since a cluster with gpucost's own exporters may not need it.
     from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource
 
-    own = (PrometheusSource if look is None else CachedCoverageSource)(client, options, now=now)
+    beside = existing_options(settings)
+    own = (PrometheusSource if look is None else CachedCoverageSource)(
+        client, options, now=now, existing=beside
+    )
     if found.dialect == "gpucost":
         return own
     from gpucost.telemetry.dialect_sources import FallbackSource
     from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 
-    existing = UpstreamSource(client, options, existing_options(settings), now=now)
+    existing = UpstreamSource(client, options, beside, now=now)
     if look is not None:
-        existing = DailyUpstreamSource(client, options, existing_options(settings), now=now, days=look.days)
+        existing = DailyUpstreamSource(client, options, beside, now=now, days=look.days)
     return existing if found.dialect == "existing" else FallbackSource(own, existing, now)
 
 
@@ -154,6 +157,9 @@ def believed_jobs(settings: PrometheusSettings) -> Mapping[str, tuple[str, ...]]
         "kube_": settings.kube_state_metrics_jobs,
         "DCGM_": settings.dcgm_exporter_jobs,
         "dcgm_": settings.dcgm_exporter_jobs,
+        "gpu_": settings.amd_exporter_jobs,
+        "amd_gpu_": settings.amd_exporter_jobs,
+        "hw_": settings.otel_gpu_jobs,
         "node_gpu_": settings.opencost_jobs,
         "node_total_hourly_cost": settings.opencost_jobs,
         "kubecost_": settings.opencost_jobs,

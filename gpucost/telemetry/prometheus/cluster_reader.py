@@ -29,6 +29,8 @@ _CHARACTERS_PER_MATCHER = 50_000
 # Prometheus renames a series' own label when its scrape target has one of the same name.
 _RENAMED = "exported_"
 _OURS = "gpucost_"
+_NOBODY = " "
+"""A value that no label has, so that a matcher of it matches nothing."""
 # How far outside the window series are searched for their labels: an error of an hour before may go on.
 _AROUND_MS = 2 * HOUR_MS
 _Known = TypeVar("_Known")
@@ -110,8 +112,10 @@ class ClusterReader:
         if kind is None or self._believes_all:
             return found
         choice = self.choice(kind)
-        if not jobs and kind is trust.KUBE and choice.believed:
-            found.append(one_of("job", sorted({each.job for each in choice.believed})))
+        if not jobs and (kind is trust.OTEL or (kind is trust.KUBE and choice.believed)):
+            # Power and energy of other hardware prove nothing: only who gives use of GPUs is believed.
+            believed = sorted({each.job for each in choice.believed})
+            found.append(one_of("job", believed or [_NOBODY]))
         elif not jobs and choice.jobs:
             # A job of gpucost's own that was renamed in a long gap may have no series near: it is not among
             # those believed.

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpucost.contract import dcgm
+from gpucost.contract import amd_exporter, dcgm, otel_hardware
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.gpu_metrics import (
     GPU_EXPORTER_METRICS,
@@ -24,7 +24,7 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metrics import NODE_METRICS, POD_GPU_REQUEST, POD_METRICS, STATE_UP
 from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
-from gpucost.contract.probe import GPU_JOBS, KUBE_JOBS, OWN_JOBS, ForeignJob
+from gpucost.contract.probe import AMD_JOBS, GPU_JOBS, KUBE_JOBS, OTEL_JOBS, OWN_JOBS, ForeignJob
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
@@ -135,8 +135,41 @@ DCGM = SeriesKind(
     claimed=_DCGM_BASE,
     subjects=(*dcgm.UUID_LABELS, *_POD),
 )
-OWN_KINDS, OTHER_KINDS = (STATE, USE), (KUBE, DCGM)
+_AMD = tuple(name.lower() for name in amd_exporter.NAMES)
+_AMD_BASE = tuple(
+    each
+    for each in _AMD
+    if dcgm.DcgmField.POWER is amd_exporter.NAMES[each.upper()].field or each.endswith("_gfx_activity")
+)
+AMD = SeriesKind(
+    "AMD's device-metrics-exporter",
+    "gpu_",
+    AMD_JOBS,
+    _AMD,
+    _AMD_BASE,
+    re.compile("amd|rocm|metrics-exporter"),
+    is_whole=False,
+    claimed=_AMD_BASE,
+    subjects=(*amd_exporter.KEYS[:2], *_POD),
+)
+_OTEL = tuple(name.lower() for name in otel_hardware.NAMES)
+_OTEL_BASE = tuple(each for each in _OTEL if each.startswith("hw_gpu_"))
+OTEL = SeriesKind(
+    "OpenTelemetry's series of GPUs",
+    "hw_",
+    OTEL_JOBS,
+    _OTEL_BASE,  # hw_power_watts is of other hardware too
+    _OTEL_BASE,
+    re.compile("otel|opentelemetry|openlit|gpu-collector"),
+    is_whole=False,
+    claimed=_OTEL_BASE,
+    subjects=(*otel_hardware.KEYS, *otel_hardware.NODES),
+)
+DEVICE_KINDS = (AMD, OTEL)
+"""Use of GPUs that is read beside gpucost's own series, too."""
+OWN_KINDS, OTHER_KINDS = (STATE, USE), (KUBE, DCGM, *DEVICE_KINDS)
 _KIND_OF = {name: kind for kind in (USE, STATE) for name in kind.names}
+_KIND_OF |= dict.fromkeys(_AMD, AMD) | dict.fromkeys(_OTEL, OTEL)
 
 
 def kind_of(name: str) -> SeriesKind | None:
@@ -178,7 +211,7 @@ def _proven(reader: ClusterReader, kind: SeriesKind, jobs: Sequence[str]) -> set
     since, proofs = _since(reader, kind), reader.select_of_all(kind.proof)
     if kind in OWN_KINDS:
         return {_labels_target(each) for each in reader.label_sets(proofs, since)}
-    jobs = jobs if kind is DCGM else reader.label_values("job", proofs, since)
+    jobs = reader.label_values("job", proofs, since) if kind is KUBE else jobs
     if len(jobs) > _MOST_JOBS:
         _, end = reader.around
         step = max(_STEP_MS, (end - since) // _INSTANTS)
@@ -309,6 +342,11 @@ def _keys(reader: ClusterReader, kind: SeriesKind, party: Sequence[ScrapeClaiman
     for each in found:
         labels = each["metric"]
         keys |= {("gpu", labels[name]) for name in (*dcgm.UUID_LABELS, "gpu_uuid") if labels.get(name)}
+        if kind in DEVICE_KINDS:
+            device = tuple(labels[name] for name in kind.subjects if labels.get(name) and name not in _POD)
+            keys |= {("device", *device)} if device else set()
+            if kind is OTEL:  # its labels of pods are the collector's own
+                continue
         pod = labels.get("exported_pod") or labels.get("pod_name") or labels.get("pod", "")
         place = labels.get("exported_namespace") or labels.get("pod_namespace") or labels.get("namespace", "")
         keys |= {("pod", place, pod)} if pod else set()
@@ -407,8 +445,9 @@ def kinds_read(reader: ClusterReader, dialect: str) -> tuple[SeriesKind, ...]:
     """The kinds of series that are read for the setting ``gpucost``, ``existing`` or ``auto`` (what
     exists)."""
     if dialect == "auto":
-        return OWN_KINDS if reader.choice(STATE).believed else (*OWN_KINDS, *OTHER_KINDS)
-    return OWN_KINDS if dialect == "gpucost" else OTHER_KINDS
+        own = reader.choice(STATE).believed
+        return (*OWN_KINDS, *(DEVICE_KINDS if own else OTHER_KINDS))
+    return (*OWN_KINDS, *DEVICE_KINDS) if dialect == "gpucost" else OTHER_KINDS
 
 
 def refusals(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[DataProblem]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gpucost.contract.dcgm import NAMES, SCALES, UUID_LABELS, DcgmField, DcgmUnit, UnitScale
+from gpucost.contract.dcgm import SCALES, DcgmField, DcgmName, DcgmUnit, UnitScale
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.evidence.evidence_rule import IntArray
 from gpucost.telemetry.evidence.gauge_runs import MOST_POINTS, Floats
@@ -109,7 +109,7 @@ class DcgmReader:
         """Counts, sums and peaks of a gauge, in base units."""
         rows: list[_DcgmRow] = []
         for name in names:
-            meant = NAMES[name.upper()]
+            meant = self._meaning(name)
             # Peaks are needed where the values decide the unit, and for memory; else only where a sample is
             # corrupt.
             needs_peaks = meant.unit is None or meant.field is DcgmField.MEMORY_USED
@@ -127,6 +127,8 @@ class DcgmReader:
                     self.untold_ms += untold_ms if key.uids else 0
                     continue
                 count, total, peak = (stats.grids[each][at] for each in asked)
+                if meant.field is DcgmField.POWER:  # every GPU draws power: 0 is what was not read
+                    count = np.where(total > 0, count, np.nan)
                 amount = total * (interval / scale.per)
                 rows.append(_DcgmRow(key, source, count * interval, amount, peak / scale.per))
         return self._merged(rows)
@@ -137,7 +139,7 @@ class DcgmReader:
         """
         rows: list[_DcgmRow] = []
         for name in names:
-            scale = SCALES[NAMES[name.upper()].unit or DcgmUnit.RATIO]
+            scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
             if not self._intervals:
                 counts = self.stats(name, {"count": StepQuery("count_over_time")})
                 for at in range(len(counts.labels)):
@@ -177,6 +179,9 @@ class DcgmReader:
             counts[row, step] = (gained >= 0).sum()
         return rises, counts
 
+    def _meaning(self, name: str) -> DcgmName:
+        return self.subjects.dialect.meaning(name)
+
     def _drop(self, what: DcgmField, ms: float) -> None:
         self.dropped[what] = self.dropped.get(what, 0.0) + ms
 
@@ -195,7 +200,7 @@ class DcgmReader:
         """The mean of a gauge in each step, in base units; the largest of copies."""
         found: dict[DeviceSubject, Floats] = {}
         for name in names:
-            scale = SCALES[NAMES[name.upper()].unit or DcgmUnit.RATIO]
+            scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
             stats = self.stats(name, {"avg": StepQuery("avg_over_time")})
             for at, key, _ in self._whose(name, stats):
                 mean = stats.grids["avg"][at]
@@ -259,7 +264,7 @@ class DcgmReader:
 
     def _whose(self, name: str, stats: StepStatistics) -> Iterator[tuple[int, DeviceSubject, SeriesOrigin]]:
         for at, labels in enumerate(stats.labels):
-            key = self.subjects.of(labels)
+            key = self.subjects.measured(name, labels)
             if key is not None:
                 yield at, key, self.subjects.source(name, labels)
 
@@ -291,7 +296,7 @@ class DcgmReader:
 
     def _units(self, name: str, stats: StepStatistics) -> list[UnitScale | None]:
         """The unit of each series; None where only the values could decide it, and do not."""
-        unit = NAMES[name.upper()].unit
+        unit = self._meaning(name).unit
         if unit is not None:
             return [SCALES[unit]] * len(stats.labels)
         targets = [(labels.get("job", ""), labels.get("instance", "")) for labels in stats.labels]
@@ -320,15 +325,16 @@ class DcgmReader:
                 stats.grids["max"][row, step] = good.max() if len(good) else np.nan
             left = np.nansum(stats.grids["count"][row][bad[row]])
             if self.subjects.uids(stats.labels[row]):
-                self._drop(NAMES[name.upper()].field, float(counted[row] - left) * intervals[row])
+                self._drop(self._meaning(name).field, float(counted[row] - left) * intervals[row])
 
     def _raw(
         self, name: str, stats: StepStatistics, rows: Collection[int], before_ms: int = 0
     ) -> dict[int, tuple[Floats, Floats]]:
         """Times and values of the series of these rows, from ``before_ms`` before the first step on."""
         place = {stats.places[row]: row for row in rows}
-        uuids = {first_of(stats.labels[row], UUID_LABELS) for row in rows}
-        spelled = [each for each in UUID_LABELS if any(stats.labels[row].get(each) for row in rows)]
+        keys = self.subjects.dialect.keys
+        uuids = {first_of(stats.labels[row], keys) for row in rows}
+        spelled = [each for each in keys if any(stats.labels[row].get(each) for row in rows)]
         start, end = self.steps[0].start_ms - before_ms, self.steps[-1].end_ms
         found: dict[int, tuple[Floats, Floats]] = {}
         for each in self.reader.raw_where(name, spelled, uuids, start, end):

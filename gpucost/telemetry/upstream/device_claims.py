@@ -26,7 +26,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpucost.contract.dcgm import UUID_LABELS
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import WHOLE, mig_share, parse_product
 from gpucost.domain.time import MINUTE_MS, Window
@@ -41,6 +40,7 @@ from gpucost.telemetry.upstream.device_subjects import (
     DeviceSubject,
     PodHolding,
     SeriesOrigin,
+    SeriesSubjects,
 )
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 
@@ -80,11 +80,12 @@ class DeviceClaims:
     def __init__(
         self,
         keys: Iterable[DeviceSubject],
-        products: Mapping[DcgmDevice, tuple[str, str]],
+        subjects: SeriesSubjects,
         holdings: ClusterHoldings,
         settings: UpstreamSettings,
         steps: Sequence[Window],
     ) -> None:
+        products = subjects.products
         self._steps = steps
         self._edges = np.array([(each.start_ms, each.end_ms) for each in steps], dtype=np.float64).T
         self.unknown: set[DcgmDevice] = set()
@@ -94,7 +95,9 @@ class DeviceClaims:
         shares: dict[DcgmDevice, float | None] = {}
         for key in keys:
             if key.device not in shares:
-                shares[key.device] = _share(*products[key.device], settings)
+                parts = subjects.parts(key.device)
+                share = 1 / parts if parts else _share(*products[key.device], settings)
+                shares[key.device] = share
             share = shares[key.device]
             if share is None:
                 self.unknown.add(key.device)
@@ -261,10 +264,11 @@ def _read(
 ) -> Mapping[tuple[DeviceSubject, str], Mapping[SeriesOrigin, tuple[float, float, float]]]:
     """Time observed, amount and peak in ``step`` of each key and pod, by source."""
     sums: _Sums = defaultdict(dict)
-    uuids = {key.device[0] for key in wanted}
-    for each in read.reader.raw_where(list(names), UUID_LABELS, uuids, step.start_ms, step.end_ms):
+    subjects = read.subjects
+    uuids = {subjects.keys[key.device] for key in wanted}
+    for each in read.reader.raw_where(list(names), subjects.dialect.keys, uuids, step.start_ms, step.end_ms):
         labels, name = each["metric"], needed(each, "__name__", names)
-        key = read.subjects.of(labels)
+        key = subjects.measured(name, labels)
         scale, interval = read.known_scale(name, labels), read.known_interval(labels)
         if key not in wanted or key is None or scale is None:
             continue
@@ -275,7 +279,7 @@ def _read(
                 continue
             own = values[inside & _during(times, claims.of[key.device, uid].stretches)] / scale.per
             if len(own):
-                source = read.subjects.source(name, labels)
+                source = subjects.source(name, labels)
                 before = sums[key, uid].get(source, (0.0, 0.0, 0.0))
                 sums[key, uid][source] = (
                     before[0] + len(own) * interval,

@@ -1,4 +1,4 @@
-"""The subject of each series of dcgm-exporter: its device, and the pods of the name in its labels.
+"""The subject of each series of an exporter of GPUs: its device, and the pods of the name in its labels.
 
 A row names the pod that uses the GPU in ``exported_pod`` or, where the scrape honours labels, in ``pod``;
 where the GPU has no holder, and where labels are not honoured, ``pod`` is the exporter's own. Which of the
@@ -10,17 +10,21 @@ are matched with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from gpucost.contract.dcgm import INSTANCE_LABELS, MODEL_LABELS, NAMES, PROFILE_LABELS, UUID_LABELS, DcgmField
+from gpucost.contract.dcgm import INSTANCE_LABELS, UUID_LABELS, DcgmField
+from gpucost.contract.device_dialects import DCGM, DeviceDialect
 from gpucost.contract.frames import ALLOCATIONS, CAPACITY
 from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.promql import by, except_where
 from gpucost.telemetry.prometheus.query_response import needed
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
+_AMD = "amd.com/"
 _HOLD = ("pod_uid", "namespace", "pod", "node", "resource", "count", "start_ms", "end_ms")
 
 
@@ -45,7 +49,11 @@ class PodHolding:
 class ClusterHoldings:
     """What the pods of one cluster held in one stretch of time."""
 
-    def __init__(self, holds: Iterable[PodHolding]) -> None:
+    def __init__(
+        self, holds: Iterable[PodHolding], units: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        self.units = units or {}
+        """By node, the most units of each resource that it had."""
         self._by_name: dict[tuple[str, str], list[PodHolding]] = {}
         self._by_uid: dict[str, list[PodHolding]] = {}
         for hold in sorted(holds, key=lambda each: (each.start_ms, each.pod_uid)):
@@ -55,12 +63,28 @@ class ClusterHoldings:
     @classmethod
     def of(cls, allocations: Sequence[FrameRow], capacity: Sequence[FrameRow]) -> ClusterHoldings:
         """Of rows of frames.ALLOCATIONS and frames.CAPACITY."""
-        at = {name: CAPACITY.column_names.index(name) for name in ("node", "resource", "replicas")}
+        wanted = ("node", "resource", "replicas", "capacity", "allocatable")
+        places = [CAPACITY.column_names.index(name) for name in wanted]
         replicas: dict[tuple[str, str], int] = {}
+        units: dict[str, dict[str, int]] = {}
         for row in capacity:
-            key = str(row[at["node"]]), str(row[at["resource"]])
-            replicas[key] = max(replicas.get(key, 1), int(str(row[at["replicas"]])))
-        return cls(_hold(row, replicas) for row in allocations)
+            node, resource, times, *counts = (str(row[at]) for at in places)
+            replicas[node, resource] = max(replicas.get((node, resource), 1), int(times))
+            of_node = units.setdefault(node, {})
+            of_node[resource] = max(of_node.get(resource, 0), *map(int, counts))
+        return cls((_hold(row, replicas) for row in allocations), units)
+
+    def without(self, uids: Collection[str]) -> ClusterHoldings:
+        """The same without those pods; their nodes are as they were."""
+        if not uids:
+            return self
+        return ClusterHoldings((each for each in self if each.pod_uid not in uids), self.units)
+
+    def by_partition(self) -> ClusterHoldings:
+        """The same, where units of AMD's plugin are devices of their own, as its exporter shows them: a
+        partition is a part of a GPU that no other pod has."""
+        held = (replace(each, replicas=1) if each.resource.startswith(_AMD) else each for each in self)
+        return ClusterHoldings(held, self.units)
 
     def named(self, namespace: str, pod: str, inside: Window) -> Sequence[PodHolding]:
         """The holdings of the pods of that name that reach into ``inside``: names are reused, uids are
@@ -96,8 +120,8 @@ _NAMESPACE = ("exported_namespace", "exported_pod_namespace", "pod_namespace", "
 NEEDLESS = (
     *("gpu", "device", "pci_bus_id", "endpoint", "service", "container", "exported_container"),
     *("container_name", "DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "DCGM_FI_PROCESS_NAME"),
+    *("card_vendor", "driver_version", "vbios_version", "kfd_process_id", "deployment_mode"),
 )
-_ALL = tuple(dict.fromkeys(each for name in NAMES for each in (name, name.lower())))
 
 SeriesLabels = Mapping[str, str]
 SeriesPlace = frozenset[tuple[str, str]]
@@ -137,25 +161,36 @@ def _looks(window: Window, most: int) -> tuple[int, int, int]:
     return window.end_ms - window.length_ms // every * every, window.end_ms, every
 
 
-def field_names(reader: KubeStateReader, window: Window) -> Mapping[DcgmField, tuple[str, ...]]:
+def field_names(
+    reader: KubeStateReader, window: Window, dialect: DeviceDialect = DCGM
+) -> Mapping[DcgmField, tuple[str, ...]]:
     """The names that have samples in ``window``, by field."""
 
     def ask() -> frozenset[str]:
-        counted = by("count", ("__name__",), reader.select(_ALL))
+        counted = by("count", ("__name__",), reader.select(dialect.spelled))
         # GPUs that exist for one short job only are few: a finer search for them costs little.
         for most in (_FEW_LOOKS, window.length_ms // _LOOKED_MS):
             looked = reader.matrix(counted, *_looks(window, max(1, most)))
-            seen = [needed(each, "__name__", _ALL) for each in looked]
+            seen = [needed(each, "__name__", dialect.spelled) for each in looked]
             if seen:
                 break
         return frozenset(seen)
 
-    found = reader.once(("dcgm", window.start_ms, window.end_ms), ask)
+    if dialect is not DCGM and not has_series(reader, dialect):
+        return {}
+    found = reader.once((dialect.what, window.start_ms, window.end_ms), ask)
     names: dict[DcgmField, tuple[str, ...]] = {}
     for name in sorted(found):
-        meant = NAMES[name.upper()].field
+        meant = dialect.meaning(name).field
         names[meant] = (*names.get(meant, ()), name)
     return names
+
+
+def has_series(reader: ClusterReader, dialect: DeviceDialect) -> bool:
+    """Whether any job has series of the dialect near the reader's window: one cheap query, since most
+    clusters have GPUs of one maker."""
+    every = reader.select_of_all(dialect.spelled)
+    return bool(reader.once(("any", dialect.what), lambda: reader.label_values("job", every)))
 
 
 def has_others(reader: KubeStateReader, window: Window, names: Sequence[str], beside: Sequence[str]) -> bool:
@@ -165,28 +200,60 @@ def has_others(reader: KubeStateReader, window: Window, names: Sequence[str], be
     return bool(reader.matrix(by("count", (), lacking), *_looks(window, _FEW_LOOKS)))
 
 
+class RowHolders(Protocol):
+    """Whose rows are that name no pod (``node_holders``)."""
+
+    def of(self, labels: SeriesLabels) -> tuple[str, ...]:
+        """The uids of the pods that held the device of a row."""
+
+
 class SeriesSubjects:
     """The subject of each series in ``window``: a pod that held GPUs then, or no holder."""
 
-    def __init__(self, reader: KubeStateReader, holdings: ClusterHoldings, window: Window) -> None:
+    def __init__(
+        self,
+        reader: KubeStateReader,
+        holdings: ClusterHoldings,
+        window: Window,
+        dialect: DeviceDialect = DCGM,
+        holders: RowHolders | None = None,
+    ) -> None:
         self._holdings = holdings
         self._window = window
         self._replicas = reader.settings.replica_labels
+        self._holders = holders
+        self._parts: dict[str, int] = {}
+        self.dialect = dialect
         self.products: dict[DcgmDevice, tuple[str, str]] = {}  # model name and profile
+        self.keys: dict[DcgmDevice, str] = {}  # the value by which its series are selected
 
     def of(self, labels: SeriesLabels) -> DeviceSubject | None:
         """The subject; None for a series that names no GPU."""
-        uuid = first_of(labels, UUID_LABELS)
-        if not uuid:
+        device = self.dialect.device(labels)
+        if device is None:
             return None
-        device = uuid, first_of(labels, INSTANCE_LABELS)
         if device not in self.products:
-            self.products[device] = first_of(labels, MODEL_LABELS), first_of(labels, PROFILE_LABELS)
+            self.products[device] = self.dialect.product(labels)
+            self.keys[device] = first_of(labels, self.dialect.keys)
+        parts = self.dialect.parts(labels)
+        if parts is not None:
+            self._parts[device[0]] = max(parts, self._parts.get(device[0], 1))
         return DeviceSubject(device, self.uids(labels), labels.get("vgpu", ""))
+
+    def measured(self, name: str, labels: SeriesLabels) -> DeviceSubject | None:
+        """The subject; None also for a series whose values are no measurements of it."""
+        found = self.of(labels)
+        return found if self.dialect.is_measured(self.dialect.meaning(name).field, labels) else None
+
+    def parts(self, device: DcgmDevice) -> int | None:
+        """How many parts its GPU has, where the rows say so; None else. Of all rows that were read."""
+        return self._parts.get(device[0]) if device[1] else None
 
     def uids(self, labels: SeriesLabels) -> tuple[str, ...]:
         """The uids of the pods of that name which held GPUs, or the one that the row itself names."""
-        uid = first_of(labels, ("exported_pod_uid", "pod_uid"))
+        if self._holders is not None:
+            return self._holders.of(labels)
+        uid = first_of(labels, ("exported_pod_uid", "pod_uid", "exported_pod_uuid", "pod_uuid"))
         if uid and self._holdings.of_uid(uid, self._window):
             return (uid,)
         held = self._holdings.named(*pod_of(labels), self._window)

@@ -1,4 +1,5 @@
-"""The use of GPUs by pod, device and step, out of dcgm-exporter, for both signals and activity.
+"""The use of GPUs by pod, device and step, for both signals and activity: out of dcgm-exporter, AMD's
+exporter and OpenTelemetry's series (``contract.device_dialects``).
 
 Busy time is GPU_UTIL, on MIG instances, which have none, the share of time that the graphics engine was
 active. Activity is of the device, so of an instance of 3/7 of a GPU it counts 3/7. Energy is of the whole
@@ -8,13 +9,14 @@ see ``device_claims``. What has no samples is NaN, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
 from gpucost.contract.dcgm import DcgmField
+from gpucost.contract.device_dialects import DCGM, DIALECTS, DeviceDialect
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import SECOND_MS, Window
 from gpucost.telemetry.evidence.gauge_runs import Floats
@@ -41,6 +43,7 @@ from gpucost.telemetry.upstream.device_subjects import (
     has_others,
 )
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
+from gpucost.telemetry.upstream.node_holders import NodeHolders
 
 MIB = 1 << 20
 LAG_MS = 30 * SECOND_MS
@@ -59,13 +62,18 @@ _ABOUT = {
     DcgmField.ENERGY: _ENERGY,
     DcgmField.POWER: _ENERGY,
 }
-_CORRUPT = "samples of dcgm-exporter that no GPU can have are left out"
+_CORRUPT = "samples of {} that no GPU can have are left out"
 _UNTOLD = "nothing tells whether DCGM_FI_DEV_GPU_UTIL_RATIO is in percent: its values are left out"
 _STUCK = "profiling metrics stood at 0 while the GPU was busy: SM and tensor activity are left out"
 _NO_SHARE = "a MIG instance of a profile that is not known for its board: its use is left out"
 _UNSPLIT = (
     "dcgm-exporter names one arbitrary pod on a shared GPU: nothing is known of their use; with "
     "KUBERNETES_VIRTUAL_GPUS=true it has a row for each"
+)
+_ARBITRARY = "{} names one arbitrary pod on a shared GPU: nothing is known of their use"
+_OF_THE_GPU = (
+    "activity of an AMD GPU in partitions is measured on the first one only, and for the GPU: what the pod "
+    "there has of it may be others'"
 )
 _COPIED = (
     "use of a GPU that several pods share is split by what they held of it: sums of a GPU are right, but "
@@ -108,12 +116,26 @@ class ClaimUsage:
 
 
 def read_use(
-    reader: KubeStateReader, window: Window, holdings: ClusterHoldings, step_ms: int
+    reader: KubeStateReader,
+    window: Window,
+    holdings: ClusterHoldings,
+    step_ms: int,
+    dialects: Sequence[DeviceDialect] = DIALECTS,
+    known: Collection[str] = (),
 ) -> Iterator[ClaimUsage]:
-    """In steps of equal length, which are aligned to the epoch and cut at the window's edges."""
-    names = field_names(reader, window)
-    for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
-        yield _Reading(reader, [*group], holdings, names).use()
+    """In steps of equal length, which are aligned to the epoch and cut at the window's edges. A pod's use is
+    that of the first of ``dialects`` which tells it; of pods in ``known`` it is told already."""
+    told = set(known)
+    for dialect in dialects:
+        names = field_names(reader, window, dialect)
+        if not names and dialect is not DCGM:
+            continue
+        found = set[str]()
+        for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
+            use = _Reading(reader, [*group], holdings.without(told), names, dialect, told).use()
+            found |= {uid for _, uid in use.claims}
+            yield use
+        told |= found
 
 
 class _Reading:
@@ -125,15 +147,22 @@ class _Reading:
         steps: Sequence[Window],
         holdings: ClusterHoldings,
         names: Mapping[DcgmField, Sequence[str]],
+        dialect: DeviceDialect,
+        told: Collection[str],
     ) -> None:
         self._cluster = reader.cluster
         self._settings = reader.existing
         self._steps = steps
         self._whole = Window(steps[0].start_ms, steps[-1].end_ms)
         self._length = steps[0].length_ms
-        self._holdings = holdings
+        self._dialect = dialect
+        self._holdings = holdings = holdings if dialect is DCGM else holdings.by_partition()
         self._names = names
-        self._subjects = SeriesSubjects(reader, holdings, self._whole)
+        self._holders: NodeHolders | None = None
+        if not dialect.names_pods:
+            every = [name for each in names.values() for name in each]
+            self._holders = NodeHolders(reader, self._whole, holdings, dialect, every, told)
+        self._subjects = SeriesSubjects(reader, holdings, self._whole, dialect, self._holders)
         self._read = DcgmReader(reader, steps, self._subjects)
         self._gauges = {
             field: self._read.gauge(names.get(field, ()) if field is not DcgmField.GRAPHICS else ())
@@ -145,7 +174,7 @@ class _Reading:
         readings = [*self._gauges.values(), self._energy]
         self._claims = DeviceClaims(
             (key for each in readings for key in each.keys),
-            self._subjects.products,
+            self._subjects,
             holdings,
             self._settings,
             steps,
@@ -161,6 +190,7 @@ class _Reading:
         self._claimed = [*self._claims.of.values()]
         self._shares = np.array([each.share for each in self._claimed]).reshape(-1, 1)
         self._uids = [uid for _, uid in self._claims.of]
+        self._is_part = [self._subjects.parts(device) is not None for device, _ in self._claims.of]
         # By field, GPU time of use that was split, so that it may be another pod's.
         self._unsure: dict[DcgmField, Floats] = {}
 
@@ -197,7 +227,7 @@ class _Reading:
             total,
             [
                 *self._problems(dropped_ms),
-                *self._split_problems(misplaced, self._memory_unsure_ms(used, total)),
+                *self._split_problems(busy, misplaced, self._memory_unsure_ms(used, total)),
             ],
         )
 
@@ -388,7 +418,7 @@ class _Reading:
         for field, ms in self._read.dropped.items():
             corrupt[_ABOUT[field]] = corrupt.get(_ABOUT[field], 0.0) + ms
         told = [
-            *((_CORRUPT, about, ms) for about, ms in corrupt.items()),
+            *((_CORRUPT.format(self._dialect.what), about, ms) for about, ms in corrupt.items()),
             (_UNTOLD, _BUSY, self._read.untold_ms),
             (_STUCK, _ACTIVITY, stuck_ms),
         ]
@@ -399,16 +429,23 @@ class _Reading:
             found.append(self._problem(DataProblemCode.USE_DROPPED, _NO_SHARE, None))
         unsplit, sampled = self._unsplit_ms(), self._sampled_ms()
         if unsplit >= 1:
-            found.append(self._problem(DataProblemCode.USE_UNSPLIT, _UNSPLIT, unsplit))
+            text = _UNSPLIT if self._dialect is DCGM else _ARBITRARY.format(self._dialect.what)
+            found.append(self._problem(DataProblemCode.USE_UNSPLIT, text, unsplit))
         if sampled >= 1:
             found.append(self._problem(DataProblemCode.USE_SAMPLED, _SAMPLED, sampled))
+        if self._holders is not None:
+            found += self._holders.problems()
         return found
 
-    def _split_problems(self, energy_ms: float, memory_ms: float) -> list[DataProblem]:
+    def _split_problems(
+        self, busy: ClaimMeasurement, energy_ms: float, memory_ms: float
+    ) -> list[DataProblem]:
         """Problems for readings that were split by what was held, since no row gave them per pod."""
         busy_ms = max((float(each.sum()) for each in self._unsure.values()), default=0.0)
+        first_ms = float(np.nansum(busy.observed[self._is_part]))
         told = [
             (_COPIED, f"{_BUSY}, {_ACTIVITY}", busy_ms),
+            (_OF_THE_GPU, f"{_BUSY}, {_ACTIVITY}", first_ms),
             (_COPIED_MEMORY, _MEMORY, memory_ms),
             (_CUT, _ENERGY, energy_ms),
         ]

@@ -70,6 +70,14 @@ class KubeStateReader(ClusterReader):
         super().__init__(client, settings, cluster, window)
         self.existing = existing
 
+    @classmethod
+    def beside(cls, reader: ClusterReader, existing: UpstreamSettings) -> KubeStateReader:
+        """For what other exporters say of the same cluster and window, where pods and nodes are known from
+        gpucost's own series."""
+        found = cls(reader._client, reader.settings, reader.cluster, reader._window, existing)
+        found._known = reader._known
+        return found
+
     @cached_property
     def known(self) -> Mapping[str, str]:
         """GPU resources by their sanitised names."""

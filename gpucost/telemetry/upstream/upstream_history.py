@@ -23,6 +23,7 @@ import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.contract.dcgm import NAMES, SCALES, UUID_LABELS, DcgmField, DcgmUnit
+from gpucost.contract.device_dialects import DIALECTS, DeviceDialect
 from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
@@ -137,9 +138,16 @@ def _stretches(values: _Values, seen: Mapping[int, str]) -> Iterator[tuple[int, 
 _MJ_PER_J = 1_000
 
 
-def read_activity(reader: KubeStateReader, window: Window, holdings: ClusterHoldings) -> pd.DataFrame:
-    """Rows of frames.ACTIVITY. Steps are aligned to the epoch, and cut at the window's edges."""
-    uses = read_use(reader, window, holdings, reader.settings.activity_step_ms)
+def read_activity(
+    reader: KubeStateReader,
+    window: Window,
+    holdings: ClusterHoldings,
+    dialects: Sequence[DeviceDialect] = DIALECTS,
+    known: Collection[str] = (),
+) -> pd.DataFrame:
+    """Rows of frames.ACTIVITY, without the pods that are ``known``. Steps are aligned to the epoch, and cut
+    at the window's edges."""
+    uses = read_use(reader, window, holdings, reader.settings.activity_step_ms, dialects, known)
     parts = [part for use in uses if len(part := _frame(reader.cluster, use))]
     return conform(pd.concat(parts, ignore_index=True), ACTIVITY) if parts else empty_frame(ACTIVITY)
 

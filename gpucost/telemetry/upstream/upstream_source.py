@@ -35,6 +35,7 @@ import numpy as np
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract import kube_state as ksm
+from gpucost.contract.device_dialects import DIALECTS, DeviceDialect
 from gpucost.contract.frames import (
     ALLOCATIONS,
     CAPACITY,
@@ -82,12 +83,16 @@ _PEAK = SIGNALS.column_names[5:].index("memory_peak_mib")
 
 
 def read_signals(
-    reader: KubeStateReader, window: Window, holdings: ClusterHoldings
+    reader: KubeStateReader,
+    window: Window,
+    holdings: ClusterHoldings,
+    dialects: Sequence[DeviceDialect] = DIALECTS,
+    known: Collection[str] = (),
 ) -> tuple[list[FrameRow], list[DataProblem]]:
-    """One row per pod, node and step of the window, and problems."""
+    """One row per pod, node and step of the window, and problems; without the pods that are ``known``."""
     rows: list[FrameRow] = []
     problems: list[DataProblem] = []
-    for use in read_use(reader, window, holdings, reader.settings.signal_step_ms):
+    for use in read_use(reader, window, holdings, reader.settings.signal_step_ms, dialects, known):
         rows += _rows(reader.cluster, use)
         problems += use.problems
     return rows, problems
