@@ -37,7 +37,7 @@ from gpucost.attribution.sweep import BUCKETS, CODE_OF_BUCKET
 from gpucost.attribution.usage_lines import AllocationHolders
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblem, DataProblemCode
-from gpucost.domain.gpu import parse_product
+from gpucost.domain.gpu import NVIDIA_RESOURCES, parse_product
 from gpucost.domain.rates import NodeFacts, RateLookup
 from gpucost.domain.time import HOUR_MS, Window
 
@@ -228,7 +228,6 @@ def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: NodeSegments) -> 
     return found
 
 
-_NVIDIA = ("nvidia.com/", "gpu.nvidia.com")
 _ENOUGH = 3, 4
 _UNMEASURED: Mapping[str, str] = {
     "amd": (
@@ -242,7 +241,7 @@ _UNMEASURED: Mapping[str, str] = {
 def unmeasured(lines: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
     """GPU time held of GPUs of other makers than NVIDIA whose use nobody measured, by resource: there it is
     unknown, and not 0. Lines of which most was measured lack no more than the edges of samples."""
-    others = ~units["resource"].str.startswith(_NVIDIA).to_numpy(dtype=bool)
+    others = ~units["resource"].str.startswith(NVIDIA_RESOURCES).to_numpy(dtype=bool)
     if not others.any():
         return []
     held = lines[lines["bucket"].to_numpy() == CODE_OF_BUCKET[Bucket.HELD]]

@@ -93,13 +93,21 @@ def annotation_name(annotation: str) -> str:
     return f"annotation_{sanitised(annotation)}"
 
 
+_AMD = re.compile(r"amd_com_(?P<style>[sdtqc]px_nps[0-9])\Z")
+PARTS = ("nvidia_com_mig_", *(f"amd_com_{mode}px_nps" for mode in "sdtqc"))
+"""How the sanitised names of resources begin that are parts of GPUs: MIG slices, and AMD's partitions."""
+
+
 def resource_name(found: str, known: Mapping[str, str]) -> str | None:
     """The resource name behind ``found``, a value of label ``resource``; None where that is not a GPU.
 
-    ``known`` are GPU resources by their sanitised names (``by_sanitised``); those of MIG are recognised.
+    ``known`` are GPU resources by their sanitised names (``by_sanitised``); those of MIG and AMD's partitions
+    are recognised.
     """
     if found in known:
         return known[found]
+    if amd := _AMD.match(found):
+        return f"amd.com/{amd['style']}"
     match = _MIG.match(found)
     if match is None:
         return None

@@ -223,6 +223,27 @@ class SharingSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceSeries:
+    """What an exporter of another maker (``what``) says of GPUs: how many rows there are, how many of them of
+    partitions, how many with a pod, and which fields (names of contract.dcgm.DcgmField)."""
+
+    what: str
+    devices: int
+    parts: int = 0
+    held: int = 0
+    fields: tuple[str, ...] = ()
+    names_pods: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OtherGpus:
+    """GPUs of other makers than NVIDIA: units of nodes by resource, and who tells their use."""
+
+    units: Mapping[str, int] = field(default_factory=dict)
+    series: tuple[DeviceSeries, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterProbe:
     """One cluster. ``series`` counts the series of each name that was queried at the probe's instant;
     ``seen`` says when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``).
@@ -254,6 +275,7 @@ class ClusterProbe:
     at_ms: int | None = None
     sharing: SharingSeries | None = None
     schedulers: Mapping[str, str] = field(default_factory=dict)
+    other_gpus: OtherGpus | None = None
 
     def has(self, *names: str) -> bool:
         """Whether any of these names has a series."""

@@ -268,6 +268,12 @@ class ResourceCatalog:
         return UnitKind(resource, label.model, share / replicas, profile)
 
 
+def is_nvidia(resource: str) -> bool:
+    """Whether units of it are GPUs of NVIDIA, or parts of them."""
+    return resource.startswith(NVIDIA_RESOURCES)
+
+
+NVIDIA_RESOURCES = ("nvidia.com/", "gpu.nvidia.com")
 DEFAULT_RESOURCES: Mapping[str, Fraction] = {
     "nvidia.com/gpu": WHOLE,
     "nvidia.com/gpu.shared": WHOLE,

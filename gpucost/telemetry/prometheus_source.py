@@ -66,7 +66,7 @@ from gpucost.telemetry.history.history_frames import NEEDED, with_history
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from gpucost.telemetry.prometheus.trust import DEVICE_KINDS, OWN_KINDS, refusals
+from gpucost.telemetry.prometheus.trust import OWN_KINDS, device_kinds, refusals
 from gpucost.telemetry.upstream import upstream_source
 from gpucost.telemetry.upstream.device_subjects import ClusterHoldings, has_series
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
@@ -211,7 +211,7 @@ def _read_part(
     problems: dict[DataProblem, None],
 ) -> Iterator[tuple[str, list[FrameRow]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
-    problems.update(dict.fromkeys(refusals(reader, window, (*OWN_KINDS, *DEVICE_KINDS))))
+    problems.update(dict.fromkeys(refusals(reader, window, (*OWN_KINDS, *device_kinds(reader)))))
     problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]

@@ -1,4 +1,4 @@
-"""Use of GPUs by OpenTelemetry's series, which name no pod: known of a pod with a whole node, else unknown."""
+"""Use of GPUs by OpenTelemetry's series, which name no pod: known of pods with whole nodes, else unknown."""
 
 from __future__ import annotations
 

@@ -181,6 +181,17 @@ SEEN = (KUBE, DCGM)
 UNNAMED = (replace(KUBE, job="cluster", namespace=""), replace(DCGM, job="gpus-a", namespace=""))
 KUBE_LIE = (*kube_nodes("n", "n2"), *kube(VICTIM, FORGED), *kube("forged", FORGED))
 ROWS_LIE = (*rows("GPU-1", VICTIM, 99.0), *rows("GPU-2", VICTIM, 99.0))
+
+
+def amd_rows(serial: str, uid: str, percent: float) -> tuple[Series, ...]:
+    """What AMD's exporter says of a GPU."""
+    labels = {"serial_number": serial, "gpu_id": "0", "hostname": "n", "gpu_partition_id": "0"}
+    labels |= {"namespace": "research", "pod": f"pod-{uid}", "gpu_compute_partition_type": "spx"}
+    return tuple(gauges(labels, gpu_gfx_activity=percent, gpu_package_power=500.0))
+
+
+AMD = Scraped("amd-metrics-exporter", "10.0.0.4:5000", "amd-gpu", amd_rows("S1", VICTIM, 25.0))
+AMD_LIE = (*amd_rows("S1", VICTIM, 99.0), *amd_rows("S2", VICTIM, 99.0))
 OTHER_ATTACKS: dict[str, tuple[tuple[Scraped, ...], int | None]] = {
     "kube-requests-alone": ((*SEEN, replace(TENANT, series=KUBE_LIE[4:])), 2 * FORGED),
     "whole-kube": ((*SEEN, replace(TENANT, series=KUBE_LIE)), 2 * FORGED),
@@ -188,6 +199,7 @@ OTHER_ATTACKS: dict[str, tuple[tuple[Scraped, ...], int | None]] = {
     "unnamed-kube": ((*UNNAMED, replace(TENANT, series=KUBE_LIE, window=LATE)), None),
     "rows-alone": ((*SEEN, replace(TENANT, series=ROWS_LIE)), 2),
     "in-dcgms-job": ((*SEEN, replace(TENANT, job=DCGM.job, series=ROWS_LIE, window=LATE)), None),
+    "amd-rows": ((KUBE, AMD, replace(TENANT, series=AMD_LIE)), 2),
     "unnamed-rows": ((*UNNAMED, replace(TENANT, series=rows("GPU-5", VICTIM, 99.0), window=LATE)), None),
 }
 OTHER_BELIEVED: dict[str, tuple[Scraped, ...]] = {
@@ -317,6 +329,7 @@ def test_of_very_many_jobs_all_are_asked_for_at_once(
         ("whole-collector", "gpucost_jobs", 2 * FORGED * SPAN.length_ms),
         ("whole-kube", "kube_state_metrics_jobs", 2 * FORGED * SPAN.length_ms),
         ("rows-alone", "dcgm_exporter_jobs", 2 * SPAN.length_ms),
+        ("amd-rows", "amd_exporter_jobs", 2 * SPAN.length_ms),
     ],
 )
 def test_the_doctor_names_who_is_not_believed(

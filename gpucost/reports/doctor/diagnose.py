@@ -57,7 +57,10 @@ from gpucost.reports.doctor.steps import (
 )
 
 RULES_CHECKED = "2026-11-23"
-RULES_OF = ("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08")
+RULES_OF = (
+    *("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08"),
+    *("AMD's device-metrics-exporter 2026-08", "Intel's device plugins 2026-06"),
+)
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
 INNER_CHECKED = "2026-11-23"
 INNER_RULES_OF = ("slurmrestd v0.0.39 to v0.0.46, sacct", "Slinky 1.2", "SUNK 2026-05", "Ray 2")
@@ -103,6 +106,7 @@ def facts(case: ClusterCase, probe: ServerProbe) -> tuple[DiagnosisFact, ...]:
         *_pods(case, case.wanted),
         *_nodes(case),
         *_gpus(case),
+        *_other_gpus(case),
         *_queues(case),
         *_sharing(case),
         *_advised(case),
@@ -196,6 +200,26 @@ def _gpus(case: ClusterCase) -> Iterator[DiagnosisFact]:
         )
     for name in gpus.unclear_units:
         yield DiagnosisFact("unit", f"{name}: ratio or percentage, no value tells yet")
+
+
+def _other_gpus(case: ClusterCase) -> Iterator[DiagnosisFact]:
+    """GPUs of other makers, and what is read of whoever tells their use."""
+    found = case.probe.other_gpus
+    if found is None:
+        return
+    for each in found.series:
+        parts = " and partitions" if each.parts else ""
+        held = f", {each.held} held by pods" if each.names_pods else ""
+        read = f"{counted(each.devices, 'GPU')}{parts}{held}; {_listed(each.fields, len(DcgmField))}"
+        if each.parts:
+            read += "; of a GPU in partitions the first is measured, the others are not"
+        if not each.names_pods:
+            read += "; names no pod: read of pods that have a whole node, unknown of others"
+        yield DiagnosisFact(each.what, read)
+    if found.units:
+        units = _listed(f"{n:,} {resource}" for resource, n in sorted(found.units.items()))
+        use = "above" if found.series else "unknown: no series of it that is read"
+        yield DiagnosisFact("GPUs not of NVIDIA", f"{units}; counted and priced; use: {use}")
 
 
 def _queues(case: ClusterCase) -> Iterator[DiagnosisFact]:

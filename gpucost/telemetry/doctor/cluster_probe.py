@@ -28,6 +28,7 @@ from gpucost.contract.probe import (
     ForeignJob,
     GpuSeries,
     NodeSeries,
+    OtherGpus,
     PodSeries,
     ScrapeGaps,
     ScrapeJob,
@@ -42,6 +43,7 @@ from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.telemetry.doctor import gpus, scrapes, state
+from gpucost.telemetry.doctor.other_gpus import read_others
 from gpucost.telemetry.doctor.probe_reader import (
     KUBE,
     LONGEST,
@@ -55,7 +57,7 @@ from gpucost.telemetry.prometheus.promql import PromQL, by
 from gpucost.telemetry.prometheus.query_response import ResultSeries, needed, whole_count
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus.trust import KUBE as KUBE_KIND
-from gpucost.telemetry.prometheus.trust import OTHER_KINDS, OWN_KINDS, strangers
+from gpucost.telemetry.prometheus.trust import OTHER_KINDS, OWN_KINDS, device_kinds, strangers
 
 
 def read_believed(asker: ProbeReader, clusters: Iterable[str], asked: Window) -> None:
@@ -288,6 +290,7 @@ class _Facts:
                 trial=self._trial(name),
                 sharing=self._sharing(name),
                 schedulers=self._schedulers(name),
+                other_gpus=self._others(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
@@ -312,11 +315,19 @@ class _Facts:
             return {}
         return read_schedulers(self.asker, cluster, Window(self.at_ms - HOUR_MS, self.at_ms))
 
+    def _others(self, cluster: str) -> OtherGpus | None:
+        window, series = Window(self.at_ms - HOUR_MS, self.at_ms), self.counts.get(cluster, {})
+        return read_others(self.asker, cluster, window, is_own=bool(series.get(OWN_STATE)))
+
     def _strangers(self, cluster: str) -> tuple[ForeignJob, ...]:
         """Jobs that exported series in the last day and that no report believes."""
         start_ms = min(max(self.asked.start_ms, self.at_ms - DAY_MS), self.at_ms - 1)
         window = Window(start_ms, self.at_ms)
-        ask = partial(strangers, self.asker.reader(cluster, window), window, (*OWN_KINDS, *OTHER_KINDS))
+        reader = self.asker.reader(cluster, window)
+
+        def ask() -> list[ForeignJob]:
+            return strangers(reader, window, (*OWN_KINDS, *OTHER_KINDS, *device_kinds(reader)))
+
         return tuple(self.asker.tried("who gives series that are not believed", ask) or ())
 
     def _hidden(

@@ -28,7 +28,6 @@ from gpucost.telemetry.prometheus.promql import (
 from gpucost.telemetry.prometheus.query_response import ResultSeries
 
 EXPORTER = "kube-state-metrics"
-_MIG = "nvidia_com_mig_"
 _NAMES = ("namespace", "pod", "container", "node", "uid")
 _OF_PODS = (
     *(ksm.POD_INFO, ksm.POD_OWNER, ksm.PHASE),
@@ -44,7 +43,7 @@ _PRODUCT = ksm.label_name("nvidia.com/gpu.product")
 
 def gpu_matcher(known: Iterable[str]) -> PromQL:
     """A matcher of GPU resources by their sanitised names, MIG resources included."""
-    return one_of_or_like("resource", sorted(known), [_MIG])
+    return one_of_or_like("resource", sorted(known), ksm.PARTS)
 
 
 def read_pods(

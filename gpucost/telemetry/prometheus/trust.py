@@ -167,7 +167,7 @@ OTEL = SeriesKind(
 )
 DEVICE_KINDS = (AMD, OTEL)
 """Use of GPUs that is read beside gpucost's own series, too."""
-OWN_KINDS, OTHER_KINDS = (STATE, USE), (KUBE, DCGM, *DEVICE_KINDS)
+OWN_KINDS, OTHER_KINDS = (STATE, USE), (KUBE, DCGM)
 _KIND_OF = {name: kind for kind in (USE, STATE) for name in kind.names}
 _KIND_OF |= dict.fromkeys(_AMD, AMD) | dict.fromkeys(_OTEL, OTEL)
 
@@ -446,8 +446,16 @@ def kinds_read(reader: ClusterReader, dialect: str) -> tuple[SeriesKind, ...]:
     exists)."""
     if dialect == "auto":
         own = reader.choice(STATE).believed
-        return (*OWN_KINDS, *(DEVICE_KINDS if own else OTHER_KINDS))
-    return (*OWN_KINDS, *DEVICE_KINDS) if dialect == "gpucost" else OTHER_KINDS
+        return (*OWN_KINDS, *(() if own else OTHER_KINDS), *device_kinds(reader))
+    return (*(OWN_KINDS if dialect == "gpucost" else OTHER_KINDS), *device_kinds(reader))
+
+
+def device_kinds(reader: ClusterReader) -> tuple[SeriesKind, ...]:
+    """Those of DEVICE_KINDS that any job has series of near the reader's window: one query, since most
+    clusters have GPUs of one maker."""
+    every = reader.select_of_all((*_AMD, *_OTEL))
+    names = reader.once(("names", "devices"), lambda: reader.label_values("__name__", every))
+    return tuple(kind for kind in DEVICE_KINDS if any(_KIND_OF.get(name) is kind for name in names))
 
 
 def refusals(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[DataProblem]:

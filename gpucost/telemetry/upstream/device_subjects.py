@@ -22,6 +22,7 @@ from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.promql import by, except_where
 from gpucost.telemetry.prometheus.query_response import needed
+from gpucost.telemetry.prometheus.trust import device_kinds
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
 _AMD = "amd.com/"
@@ -187,10 +188,8 @@ def field_names(
 
 
 def has_series(reader: ClusterReader, dialect: DeviceDialect) -> bool:
-    """Whether any job has series of the dialect near the reader's window: one cheap query, since most
-    clusters have GPUs of one maker."""
-    every = reader.select_of_all(dialect.spelled)
-    return bool(reader.once(("any", dialect.what), lambda: reader.label_values("job", every)))
+    """Whether any job has series of a dialect of OTHERS near the reader's window."""
+    return any(not set(kind.names).isdisjoint(dialect.spelled) for kind in device_kinds(reader))
 
 
 def has_others(reader: KubeStateReader, window: Window, names: Sequence[str], beside: Sequence[str]) -> bool:

@@ -45,7 +45,6 @@ class UpstreamSettings:
     custom_resources: tuple[tuple[str, str, str], ...] = ()
 
 
-_MIG = "nvidia_com_mig_"
 TARGET_LABELS = ("job", "instance")
 _OF_NODE = with_renamed(("node",))
 _NOWHERE = " "
@@ -86,7 +85,7 @@ class KubeStateReader(ClusterReader):
     @cached_property
     def is_gpu(self) -> PromQL:
         """The matcher of GPU resources."""
-        return one_of_or_like("resource", sorted(self.known), [_MIG])
+        return one_of_or_like("resource", sorted(self.known), ksm.PARTS)
 
     @property
     def of_gpus(self) -> tuple[PromQL, ...]:

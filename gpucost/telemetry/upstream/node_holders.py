@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gpucost.contract.device_dialects import DeviceDialect
 from gpucost.contract.otel_hardware import NODES, TARGET_INFO
 from gpucost.domain.errors import DataProblem, DataProblemCode
-from gpucost.domain.gpu import WHOLE
+from gpucost.domain.gpu import WHOLE, is_nvidia
 from gpucost.domain.time import Window
 from gpucost.telemetry.prometheus.promql import by, one_of, over_time
 from gpucost.telemetry.upstream.device_subjects import (
@@ -28,8 +28,6 @@ _UNNAMED = (
     "series of GPUs by OpenTelemetry name no pod: use is known of those pods alone that held every GPU of "
     "their node"
 )
-_NVIDIA = ("nvidia.com/", "gpu.nvidia.com")
-"""Of other makers' GPUs attribution names the held time without use (``conservation.unmeasured``)."""
 
 
 class NodeHolders:
@@ -62,12 +60,13 @@ class NodeHolders:
         return self._alone.get(self._node(labels), ())
 
     def problems(self) -> list[DataProblem]:
-        """GPU time held on nodes with such rows by pods whose use nothing tells."""
+        """GPU time held on nodes with such rows by pods whose use nothing tells. Of other makers' GPUs
+        attribution names it (``conservation.unmeasured``)."""
         told = {uid for uids in self._alone.values() for uid in uids}.union(self._known)
         lost = sum(
             self._held_ms(hold)
             for hold in self._holdings
-            if hold.node in self._alone and hold.pod_uid not in told and hold.resource.startswith(_NVIDIA)
+            if hold.node in self._alone and hold.pod_uid not in told and is_nvidia(hold.resource)
         )
         if lost < 1:
             return []

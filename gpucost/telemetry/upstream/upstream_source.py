@@ -63,7 +63,7 @@ from gpucost.telemetry.evidence.signals import read_progress
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.promql import by, over_time
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from gpucost.telemetry.prometheus.trust import OTHER_KINDS, refusals
+from gpucost.telemetry.prometheus.trust import OTHER_KINDS, device_kinds, refusals
 from gpucost.telemetry.upstream.dcgm_gpus import read_gpus
 from gpucost.telemetry.upstream.device_subjects import ClusterHoldings
 from gpucost.telemetry.upstream.gpu_usage import MIB, ClaimUsage, read_use
@@ -347,7 +347,7 @@ def _read_part(
     yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
     shares = shares_of(reader.existing, nodes, capacity)
     limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
-    refused = refusals(reader, window, OTHER_KINDS)
+    refused = refusals(reader, window, (*OTHER_KINDS, *device_kinds(reader)))
     limits += unread_claims(reader, evidence)
     every = (*refused, *pods.problems, *boards.problems, *found, *wrong, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})
