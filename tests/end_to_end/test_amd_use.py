@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from gpucost.domain.errors import DataProblemCode
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import HOUR_MS, Month
+from gpucost.reports.doctor.diagnose import diagnose
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from tests.end_to_end.fixture_cluster import (
+    START_MS,
     BilledCluster,
     ClusterScript,
     ScriptedExporter,
@@ -190,3 +196,24 @@ def test_detectors_see_the_same(bill: BilledCluster) -> None:
     of_pods = (activity.groupby("pod_uid", observed=True)["busy_ms"].sum() / HOUR_MS).to_dict()
     seen = {str(uid): value for uid, value in of_pods.items() if value > 0}
     assert seen == pytest.approx({"w0-uid": 1, "w1-uid": 0.8, "p0-uid": 0.1}, rel=0.05)
+
+
+def test_doctor_says_what_is_read(bill: BilledCluster) -> None:
+    facts, verdicts = said(bill, HOURS)
+    assert facts["AMD's device-metrics-exporter"] == (
+        "10 GPUs and partitions, 6 held by pods; busy, memory_used, memory_total, energy, power; "
+        "of a GPU in partitions the first is measured, the others are not"
+    )
+    assert facts["GPUs not of NVIDIA"] == "10 amd.com/gpu; counted and priced; use: above"
+    assert verdicts["use of GPUs: busy"].startswith("in part AMD's device-metrics-exporter: of whole GPUs")
+    assert verdicts["use of GPUs: SM"].startswith("no ")
+
+
+def said(bill: BilledCluster, hours: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Facts and verdicts of the doctor at the end of a script."""
+    now_ms = START_MS + hours * HOUR_MS
+    with PrometheusClient(bill.url) as client:
+        found = probe(client, PrometheusSourceSettings(), ResourceCatalog(), Month.of(START_MS), now_ms)
+    [cluster] = diagnose(found).clusters
+    verdicts = {name.value: f"{each.verdict.value} {each.why}" for name, each in cluster.features.items()}
+    return {each.what: each.found for each in cluster.facts}, verdicts

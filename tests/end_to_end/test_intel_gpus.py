@@ -10,6 +10,7 @@ import pytest
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.end_to_end.fixture_cluster import START_MS, USD_PER_HOUR, BilledCluster, ClusterScript
+from tests.end_to_end.test_amd_use import said
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
@@ -96,3 +97,12 @@ def test_their_use_is_unknown_with_its_gpu_hours(bill: BilledCluster) -> None:
             found[each.subject] = found.get(each.subject, Fraction(0)) + Fraction(each.board_ms or 0, HOUR_MS)
     assert found == {XE: 6, I915: 2, GAUDI: 8}
     assert bill.report.totals.utilisation.busy is None
+
+
+def test_doctor_says_that_nobody_tells_their_use(bill: BilledCluster) -> None:
+    facts, verdicts = said(bill, HOURS)
+    assert facts["GPUs not of NVIDIA"] == (
+        "25 gpu.intel.com/i915, 4 gpu.intel.com/xe, 8 habana.ai/gaudi; counted and priced; "
+        "use: unknown: no series of it that is read"
+    )
+    assert verdicts["use of GPUs: busy"].startswith("no ")

@@ -8,7 +8,7 @@ from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS
 from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScript, ScriptedExporter
 from tests.end_to_end.test_amd_partitions import pod
-from tests.end_to_end.test_amd_use import by_pod
+from tests.end_to_end.test_amd_use import by_pod, said
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
@@ -91,3 +91,12 @@ def test_coverage_is_of_the_one_pod(bill: BilledCluster) -> None:
     busy = bill.report.totals.utilisation.busy
     assert busy is not None
     assert float(busy.coverage or 0) == pytest.approx(2 / 6, abs=0.01)
+
+
+def test_doctor_says_what_is_read(bill: BilledCluster) -> None:
+    facts, verdicts = said(bill, HOURS)
+    assert facts["OpenTelemetry"] == (
+        "2 GPUs; busy, memory_used, memory_total, energy; "
+        "names no pod: read of pods that have a whole node, unknown of others"
+    )
+    assert verdicts["use of GPUs: energy"].startswith("in part of pods that have a whole node")

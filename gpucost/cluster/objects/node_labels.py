@@ -38,10 +38,11 @@ _COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z"
 _NUMBER = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
 _PROFILE = re.compile(r"(?P<slices>[0-9])g\.[0-9]+gb\Z")
 _SHARED = "-SHARED"
+INTEL_PRODUCT, INTEL_COUNT = "gpu.intel.com/product", "gpu.intel.com/device.count"
 _PRODUCT_LABELS = (
     f"{_GPU}.product",
     "amd.com/gpu.product-name",
-    "gpu.intel.com/product",
+    INTEL_PRODUCT,
     "cloud.google.com/gke-accelerator",
 )
 
@@ -72,7 +73,6 @@ class GpuLabels:
     replicas: Mapping[str, int] = field(default_factory=dict)
 
 
-INTEL_COUNT = "gpu.intel.com/device.count"
 INTEL_GPUS = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 """By kernel driver: a GPU is in one of the two. The plugin's other resources (``gpu.intel.com/monitoring``,
 ``i915_monitoring``, ``xe_monitoring``) open all GPUs of a node for reading, and are none."""

@@ -391,7 +391,7 @@ def _use(case: ClusterCase, feature: DoctorFeature, fields: tuple[DcgmField, ...
         return FeatureFinding(YES, _OWN)
     gpus, seen = case.probe.gpus, case.seen("gpus")
     if gpus is None:
-        return _no_rows(case)
+        return _of_others(case, feature, fields) or _no_rows(case)
     held = case.probe.pods.pods if case.probe.pods is not None else 0
     if held and not gpus.held:
         return FeatureFinding(NO, "no row of dcgm-exporter names a pod that holds the GPU")
@@ -411,6 +411,24 @@ def _use(case: ClusterCase, feature: DoctorFeature, fields: tuple[DcgmField, ...
     if unclear:
         return FeatureFinding(PART, f"whether {unclear[0]} is a ratio or a percentage cannot be told yet")
     return FeatureFinding(YES, f"of {rows} {kind}")
+
+
+def _of_others(
+    case: ClusterCase, feature: DoctorFeature, fields: tuple[DcgmField, ...]
+) -> FeatureFinding | None:
+    """By the exporters of other makers' GPUs; None where they do not tell it."""
+    names = {each.value for each in fields}
+    series = case.probe.other_gpus.series if case.probe.other_gpus is not None else ()
+    found = next((each for each in series if not names.isdisjoint(each.fields)), None)
+    if found is None:
+        return None
+    if case.trial is not None and case.trial.held_ms and case.trial.measured.get(_MEASURED[feature]):
+        return _measured(case, case.trial, feature, fields)
+    if not found.names_pods:
+        return FeatureFinding(PART, f"of pods that have a whole node: {found.what} names none")
+    if found.parts:
+        return FeatureFinding(PART, f"{found.what}: of whole GPUs, and of the first partition of others")
+    return FeatureFinding(YES, f"of {counted(found.devices, 'GPU')} by {found.what}")
 
 
 def _measured(

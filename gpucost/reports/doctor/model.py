@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpucost.cluster.objects.node_labels import PLACE_LABELS, label_keys
+from gpucost.cluster.objects.node_labels import (
+    AMD_DEVICE,
+    AMD_PARTITIONS,
+    INTEL_COUNT,
+    INTEL_PRODUCT,
+    PLACE_LABELS,
+    label_keys,
+)
 from gpucost.cluster.views.ownership import (
     KUEUE_QUEUES,
     LINKS,
@@ -185,6 +192,13 @@ def slice_labels(nodes: NodeSeries, profiles: Iterable[str] = ()) -> tuple[str, 
     return tuple(f"{kind}.{fact}" for kind in sorted(kinds) for fact in ("count", "replicas"))
 
 
+def maker_labels(nodes: NodeSeries) -> tuple[str, ...]:
+    """The labels without which units of other makers' GPUs could be whole GPUs, parts or shared ones."""
+    makers = {each.partition("/")[0] for each in nodes.resources}
+    amd = (AMD_DEVICE, AMD_PARTITIONS[0]) if "amd.com" in makers else ()
+    return (*amd, *((INTEL_COUNT, INTEL_PRODUCT) if "gpu.intel.com" in makers else ()))
+
+
 def allowlists(
     wanted: DoctorRequirements, pods: PodSeries | None, nodes: NodeSeries | None, profiles: Iterable[str] = ()
 ) -> tuple[LabelAllowlist, ...]:
@@ -192,7 +206,7 @@ def allowlists(
     profiles in use."""
     pods, nodes = pods or PodSeries(), nodes or NodeSeries()
     owners = wanted.owners.all
-    worth = (*GPU_LABELS, *slice_labels(nodes, profiles), *PLACES)
+    worth = (*GPU_LABELS, *slice_labels(nodes, profiles), *maker_labels(nodes), *PLACES)
     of_nodes = (*worth, *PRODUCTS, *label_keys(), *PLACE_LABELS)
     return (
         _allowlist("nodes", worth, of_nodes, nodes.labels),
