@@ -5,9 +5,6 @@ It reads anything that speaks the Prometheus HTTP API. ``read`` answers for one 
 capacity, observed time, progress and utilisation, every interval clipped to the window. ``history`` adds what
 only detectors look at. A window longer than ``max_span_ms`` (a day) is read in parts.
 
-What AMD's exporter and OpenTelemetry say of the use of GPUs is read as ``upstream`` does, for pods that
-gpucost's GPU exporter does not tell of.
-
 The work is pushed down to the server: per part a dozen aggregated queries with one value per pod or node; raw
 samples only of the heartbeat and of the subjects that something happened to. A day of thousands of pods is
 so a few answers, not millions of samples.
@@ -15,7 +12,8 @@ so a few answers, not millions of samples.
 Each part begins with the heartbeat (``evidence.heartbeat``): scrapes say what was looked at, the timestamps
 of the objects say when things happened, and ``evidence.evidence_rule`` decides where the two differ. The
 result does not depend on the size of the window. Series of scrape jobs that are not believed are left out and
-named as problems (``prometheus.trust``); what is missing is a problem too, and never 0.
+named as problems (``prometheus.trust``); what is missing is a problem too, and never 0. Use of pods that
+gpucost's GPU exporter does not show is read of AMD's and of OpenTelemetry, as ``upstream`` does.
 
 What cannot be answered raises a SourceError: NotCovered where the server's memory begins later or the window
 is not complete yet, PartialResponse where an answer came with warnings. The caller leaves the window open.

@@ -24,6 +24,13 @@ def test_every_mig_profile_comes_back(profile: str, end: str) -> None:
     assert ksm.resource_name(ksm.sanitised(resource), KNOWN) == resource
 
 
+@pytest.mark.parametrize("style", ["spx_nps1", "dpx_nps2", "cpx_nps4"])
+def test_every_partition_of_amd_comes_back(style: str) -> None:
+    found = ksm.sanitised(f"amd.com/{style}")
+    assert ksm.resource_name(found, KNOWN) == f"amd.com/{style}"
+    assert found.startswith(ksm.PARTS)
+
+
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_is_no_gpu_has_no_name(other: str) -> None:
     assert ksm.resource_name(other, KNOWN) is None
