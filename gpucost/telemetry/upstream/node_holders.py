@@ -53,7 +53,11 @@ class NodeHolders:
         for row in rows:
             if node := self._node(row):
                 seen[node].add(first_of(row, dialect.keys))
-        self._alone = {node: self._holders(node, len(gpus)) for node, gpus in seen.items()}
+        held: dict[str, list[PodHolding]] = defaultdict(list)
+        for hold in holdings:
+            if hold.node in seen:
+                held[hold.node].append(hold)
+        self._alone = {node: self._holders(node, len(gpus), held[node]) for node, gpus in seen.items()}
 
     def of(self, labels: SeriesLabels) -> tuple[str, ...]:
         """The uids of the pods that held the GPU of a row, one after the other."""
@@ -97,7 +101,7 @@ class NodeHolders:
             target: min(found) for target, found in nodes.items() if target in unnamed and len(found) == 1
         }
 
-    def _holders(self, node: str, gpus: int) -> tuple[str, ...]:
+    def _holders(self, node: str, gpus: int, held: Sequence[PodHolding]) -> tuple[str, ...]:
         units = {name: count for name, count in self._holdings.units[node].items() if count > 0}
         if len(units) != 1:
             return ()
@@ -106,9 +110,8 @@ class NodeHolders:
             return ()
         found = [
             hold.pod_uid
-            for hold in self._holdings
-            if hold.node == node
-            and hold.resource == resource
+            for hold in held
+            if hold.resource == resource
             and hold.replicas == 1
             and hold.count >= count
             and self._window.overlap_ms(hold.start_ms, hold.end_ms)
