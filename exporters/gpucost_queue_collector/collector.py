@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import CollectionStatus
+from gpucost.cluster.views.nvlink_domains import domain_trays
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.cluster.views.problems import StateProblemCode
@@ -52,7 +53,7 @@ from gpucost.kube.watch.object_store import ObjectChange
 from gpucost.kube.watch.reflector import ReflectorSettings
 from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
 from gpucost_queue_collector import node_series, pod_series, queue_series, workload_series
-from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node
+from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node, write_tray
 from gpucost_queue_collector.object_memory import ClaimMemory, EndedObjects
 from gpucost_queue_collector.page import MetricsPage
 from gpucost_queue_collector.pod_series import (
@@ -351,6 +352,11 @@ class QueueCollector:
             "waiting_pods", SeriesRows(pod_series.WAITING, write_waiting), waiting_pods, WAITING_LIMIT
         )
         yield SeriesPart(NODES, SeriesRows(node_series.SPECS, write_node), self._nodes)
+        yield SeriesPart(
+            "domain_trays",
+            SeriesRows(node_series.TRAYS, write_tray),
+            lambda o: domain_trays(o.state, o.ownership),
+        )
         workloads = SeriesRows(workload_series.SPECS, write_workload)
         yield SeriesPart("workloads", workloads, self._shown_workloads, WORKLOAD_LIMIT)
         yield SeriesPart("waiting_jobs", SeriesRows(WAITING_JOB, write_waiting_job), waiting_jobs, JOB_LIMIT)

@@ -13,6 +13,7 @@ from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod, PodSet, PodTemplate
 from gpucost.cluster.views.multi_kueue import sends_elsewhere
 from gpucost.cluster.views.node_fit import is_evaluated, matches
+from gpucost.cluster.views.nvlink_domains import ChannelNeed, ChannelNeeds
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import POD_SET, PodOwnership
 from gpucost.cluster.views.quota import cluster_queue_of
@@ -22,8 +23,8 @@ from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, NodeAdmission, Wai
 from gpucost.domain.jobs import JobReference
 from gpucost_queue_collector.rows import line
 
-WORKLOAD_SETS = (m.WORKLOAD_SET_PODS, m.WORKLOAD_SET_MIN, m.WORKLOAD_SET_UNITS)
-JOB_SETS = (m.JOB_SET_PODS, m.JOB_SET_MIN, m.JOB_SET_UNITS)
+WORKLOAD_SETS = (m.WORKLOAD_SET_PODS, m.WORKLOAD_SET_MIN, m.WORKLOAD_SET_UNITS, m.WORKLOAD_SET_CHANNELS)
+JOB_SETS = (m.JOB_SET_PODS, m.JOB_SET_MIN, m.JOB_SET_UNITS, m.JOB_SET_CHANNELS)
 K = TypeVar("K")
 # Labels that name what part of its job a pod is: Kueue's, Volcano's and the training operator's.
 SET_LABELS = (
@@ -48,6 +49,7 @@ class WaitingSet(NamedTuple):
     pods: int
     min_pods: int
     wants: tuple[PodGpuDemand, ...]
+    channel: ChannelNeed = ChannelNeed.NONE
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class WaitingDemand:
                 wants = tuple(wanted._replace(nodes=NodeAdmission.UNKNOWN, products=()) for wanted in wants)
             if pods and wants:
                 fewest = pods if each.min_count is None else min(pods, each.min_count)
-                found.append(WaitingSet(each.name, pods, max(1, min(fewest, size)), wants))
+                need = self._channels.of(workload.meta, each.template, topology=each.topology)
+                found.append(WaitingSet(each.name, pods, max(1, min(fewest, size)), wants, need))
         return tuple(found)
 
     def _is_far(self, workload: Workload) -> bool:
@@ -98,19 +101,20 @@ class WaitingDemand:
     def of_job(self, job: JobReference) -> tuple[WaitingSet, ...]:
         """Its pods without a node, alike ones together, named by their labels; of several with one name the
         others are numbered, in order of their rules."""
-        need = self._gang_need.get(job, 1)
-        alike: dict[tuple[str, str, tuple[PodGpuDemand, ...]], int] = {}
+        fewest = self._gang_need.get(job, 1)
+        alike: dict[tuple[str, str, tuple[PodGpuDemand, ...], ChannelNeed], int] = {}
         for pod in self.pods_of(job):
             wants = self._wants(pod.template, self.overview.units.of(pod))
             name = next((pod.meta.labels[key] for key in SET_LABELS if pod.meta.labels.get(key)), "")
-            key = name, repr(wants), wants
+            need = self._channels.of(pod.meta, pod.template, pod.claims)
+            key = name, repr((wants, need)), wants, need
             alike[key] = alike.get(key, 0) + 1
         names: dict[str, int] = {}
         found = []
-        for (name, _, wants), pods in sorted(alike.items(), key=lambda item: item[0][:2]):
+        for (name, _, wants, channel), pods in sorted(alike.items(), key=lambda item: item[0][:2]):
             names[name] = names.get(name, 0) + 1
             numbered = name if names[name] == 1 else f"{name}#{names[name]}"
-            found.append(WaitingSet(numbered, pods, max(1, min(pods, need)), wants))
+            found.append(WaitingSet(numbered, pods, max(1, min(pods, fewest)), wants, channel))
         return tuple(found)
 
     def _asked(self, workload: Workload, pod_set: PodSet) -> Resources:
@@ -129,6 +133,10 @@ class WaitingDemand:
         if job is not None and (job.pod_sets or job.gang_size):
             return job.gang_size or 1
         return sum(each.count for each in workload.pod_sets)
+
+    @cached_property
+    def _channels(self) -> ChannelNeeds:
+        return ChannelNeeds(self.overview.state)
 
     @cached_property
     def _gang_need(self) -> Mapping[JobReference, int]:
@@ -209,10 +217,12 @@ def _grouped(pairs: Iterable[tuple[K, Pod]]) -> dict[K, list[Pod]]:
 
 
 def write_sets(
-    specs: tuple[MetricSpec, MetricSpec, MetricSpec], identity: tuple[str, ...], sets: Sequence[WaitingSet]
-) -> tuple[bytes, bytes, bytes]:
-    """One text for each of ``specs``: pods, fewest pods, units of a pod."""
-    pods, fewest, units = specs
+    specs: tuple[MetricSpec, MetricSpec, MetricSpec, MetricSpec],
+    identity: tuple[str, ...],
+    sets: Sequence[WaitingSet],
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """One text for each of ``specs``: pods, fewest pods, units of a pod, channels."""
+    pods, fewest, units, channels = specs
     return (
         b"".join(line(pods, (*identity, each.name), each.pods) for each in sets),
         b"".join(line(fewest, (*identity, each.name), each.min_pods) for each in sets),
@@ -227,5 +237,8 @@ def write_sets(
             )
             for each in sets
             for wanted in each.wants
+        ),
+        b"".join(
+            line(channels, (*identity, each.name, each.channel.value), 1) for each in sets if each.channel
         ),
     )

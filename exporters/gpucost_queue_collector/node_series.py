@@ -10,9 +10,11 @@ from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.views.device_claims import NOT_PUBLISHED, PublishedUnits
 from gpucost.cluster.views.gpu_units import expected_units, of_node
+from gpucost.cluster.views.nvlink_domains import DomainTray
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import (
     NODE_BOARDS,
+    NODE_DOMAIN_RESERVED,
     NODE_END,
     NODE_GPU_ALLOCATABLE,
     NODE_GPU_CAPACITY,
@@ -29,7 +31,8 @@ from gpucost.domain.gpu import ResourceCatalog
 from gpucost_queue_collector.object_memory import EndedNode
 from gpucost_queue_collector.rows import line, open_labels, sample
 
-SPECS = NODE_METRICS
+SPECS = tuple(spec for spec in NODE_METRICS if spec is not NODE_DOMAIN_RESERVED)
+TRAYS = (NODE_DOMAIN_RESERVED,)
 
 
 class GpuNode(NamedTuple):
@@ -124,3 +127,11 @@ def _unavailable(node: Node) -> bytes:
 
 def _by_resource(spec: MetricSpec, node: Node, amounts: Mapping[str, int]) -> bytes:
     return b"".join(line(spec, (node.meta.name, resource), amount) for resource, amount in amounts.items())
+
+
+def write_tray(tray: DomainTray) -> Sequence[bytes]:
+    """The text of TRAYS."""
+    job = tray.job
+    of_job = ("", "", "") if job is None else (job.kind.value, job.name, job.uid)
+    values = (tray.node, tray.clique, tray.namespace, tray.domain, *of_job)
+    return (line(NODE_DOMAIN_RESERVED, values, tray.is_reserved),)

@@ -199,6 +199,13 @@ NODE_END = _gauge(
     ("node",),
     "When the node was deleted: exported from then on, for ten minutes.",
 )
+NODE_DOMAIN_RESERVED = _gauge(
+    "gpucost_node_compute_domain_reserved",
+    "",
+    ("node", "clique", "namespace", "compute_domain", "job_kind", "job_name", "job_uid"),
+    "Of a node with a channel for ComputeDomains (NVLink over several nodes): 1 while one has it, with the "
+    "job whose pod claimed the channel, 0 while it is free for any. clique is nvidia.com/gpu.clique.",
+)
 POD_METRICS = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO)
 NODE_METRICS = (
     NODE_INFO,
@@ -211,6 +218,7 @@ NODE_METRICS = (
     NODE_UNAVAILABLE,
     NODE_START,
     NODE_END,
+    NODE_DOMAIN_RESERVED,
 )
 # Columns of frames.SIGNALS -> the counters whose increase, times a thousand, they are: seconds and joules.
 # Held time is the part of it for which energy was read.

@@ -368,6 +368,14 @@ JOB_SET_UNITS = _gauge(
     (*JOB_LABELS, "pod_set", "resource", "products", "nodes"),
     "GPU units of one pod of the pod set; products are those that would take it, as nodes says.",
 )
+_NEED = (
+    "1 for a pod set whose pods need a channel of a ComputeDomain each, of which a node has one; span is "
+    "clique where they say that all must be in one NVLink clique, else node."
+)
+WORKLOAD_SET_CHANNELS = _gauge(
+    "workload_pod_set_domain_channel", (*WORKLOAD_LABELS, "pod_set", "span"), _NEED
+)
+JOB_SET_CHANNELS = _gauge("job_pod_set_domain_channel", (*JOB_LABELS, "pod_set", "span"), _NEED)
 WORKLOAD_EVICTIONS = _counter(
     "workload_evictions_total",
     (*WORKLOAD_LABELS, "reason"),

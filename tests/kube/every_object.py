@@ -213,6 +213,7 @@ def _every_object() -> list[Json]:
         _of("resource.k8s.io/v1", "ResourceClaim", _CLAIM),
         _of("resource.k8s.io/v1", "ResourceClaim", _SHARED),
         _of("resource.k8s.io/v1", "DeviceTaintRule", {"spec": test_dra.RULE}),
+        _of("resource.nvidia.com/v1beta1", "ComputeDomain", {"spec": test_dra.DOMAIN}),
         _of("resource.k8s.io/v1", "ResourceSlice", test_dra.a_slice(test_dra.flat("gpu-0"))),
         _of(
             "resource.k8s.io/v1beta1",

@@ -78,7 +78,7 @@ KINDS = (
     "topologies.kueue.x-k8s.io,admissionchecks.kueue.x-k8s.io,workloadpriorityclasses.kueue.x-k8s.io,"
     "workloads.kueue.x-k8s.io,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,"
     "hypernodes.topology.volcano.sh,resourceslices.resource.k8s.io,resourceclaims.resource.k8s.io,"
-    "devicetaintrules.resource.k8s.io"
+    "devicetaintrules.resource.k8s.io,computedomains.resource.nvidia.com"
 )
 """Everything that the screen uses, in kubectl's spelling; gpucost.kube.parse.collections has the same, and a
 test compares both. Written out, so that the help needs no parsers."""

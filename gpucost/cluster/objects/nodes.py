@@ -183,6 +183,18 @@ class DeviceTaintRule:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ComputeDomain:
+    """An NVLink domain of a workload over several nodes (resource.nvidia.com, ComputeDomain).
+
+    Pods join it by a claim made from ``channel_template``, a ResourceClaimTemplate of its namespace.
+    """
+
+    meta: ObjectMeta
+    channel_template: str
+    flaws: tuple[FieldFlaw, ...] = ()
+
+
 class DeviceRequest(NamedTuple):
     """``amount`` devices of a class; None where it is unknown beforehand how many, or of which class."""
 

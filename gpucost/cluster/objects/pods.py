@@ -56,7 +56,8 @@ class PodTemplate:
     empty means anywhere. ``has_pod_affinity`` says that rules about other pods or topology spreading exist
     too, which gpucost does not evaluate. ``claims`` are names of ResourceClaims, or of the templates they are
     made from. ``never_preempts`` is ``preemptionPolicy: Never``,
-    of its own: its PriorityClass may have it as well.
+    of its own: its PriorityClass may have it as well. ``together`` are labels of nodes of which all nodes of
+    its pods must have the same value (topology keys of required podAffinity).
     """
 
     requests: Resources
@@ -68,6 +69,7 @@ class PodTemplate:
     claims: tuple[str, ...] = ()
     has_pod_affinity: bool = False
     never_preempts: bool = False
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,13 @@ from gpucost.cluster.objects.kueue import (
     Topology,
     Workload,
 )
-from gpucost.cluster.objects.nodes import DeviceTaintRule, Node, ResourceClaim, ResourceSlice
+from gpucost.cluster.objects.nodes import (
+    ComputeDomain,
+    DeviceTaintRule,
+    Node,
+    ResourceClaim,
+    ResourceSlice,
+)
 from gpucost.cluster.objects.pods import DisruptionBudget, Pod
 from gpucost.cluster.objects.scheduler_config import SchedulerConfigs
 from gpucost.cluster.objects.volcano import CompositePodGroup, HyperNode, PodGroup, VolcanoQueue
@@ -111,6 +117,7 @@ class ClusterState:
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
     taint_rules: Mapping[str, DeviceTaintRule] = field(default_factory=dict)
+    compute_domains: Mapping[str, ComputeDomain] = field(default_factory=dict)
     schedulers: SchedulerConfigs = field(default=SchedulerConfigs(), compare=False)
     """The configuration of its schedulers, as far as it could be read."""
 

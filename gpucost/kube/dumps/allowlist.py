@@ -126,7 +126,7 @@ TOLERATIONS = each(fields("key", "operator", "value", "effect"))
 TEMPLATE: FieldAllowlist = {
     "affinity": fields(
         nodeAffinity=fields(**{_REQUIRED: fields(nodeSelectorTerms=_TERMS)}),
-        podAffinity=_OF_PODS,
+        podAffinity=fields(**{_REQUIRED: each(fields("topologyKey"))}),
         podAntiAffinity=_OF_PODS,
     ),
     "containers": _ALL_ASKING,

@@ -270,6 +270,9 @@ KINDS: Mapping[tuple[str, str], FieldAllowlist] = {
             deviceSelector=fields("driver", "pool", "device"), taint=fields("key", "value", "effect")
         )
     },
+    ("resource.nvidia.com", "ComputeDomain"): {
+        "spec": fields(channel=fields(resourceClaimTemplate=fields("name")))
+    },
 }
 
 

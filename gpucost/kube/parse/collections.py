@@ -203,4 +203,12 @@ _DEVICES = (
         "taint_rules",
         core_objects.device_taint_rule,
     ),
+    ApiCollection(
+        "resource.nvidia.com",
+        ("v1beta1",),
+        "computedomains",
+        "ComputeDomain",
+        "compute_domains",
+        core_objects.compute_domain,
+    ),
 )

@@ -1,4 +1,5 @@
-"""Parsers of namespaces, PriorityClasses, PodDisruptionBudgets, nodes, and objects of ``resource.k8s.io``.
+"""Parsers of namespaces, PriorityClasses, PodDisruptionBudgets, nodes, objects of ``resource.k8s.io``, and
+NVIDIA's ComputeDomains.
 
 Of slices and claims the versions v1, v1beta2, and v1beta1 with its ``basic`` are read; of DeviceTaintRules
 v1, v1beta2 and v1alpha3.
@@ -16,6 +17,7 @@ from gpucost.cluster.objects.node_labels import gpu_labels, node_place
 from gpucost.cluster.objects.nodes import (
     CLOSING_CONDITIONS,
     MAINTENANCE_CONDITIONS,
+    ComputeDomain,
     DeviceId,
     DeviceRequest,
     DeviceShare,
@@ -184,6 +186,18 @@ def device_taint_rule(found: Mapping[str, Any]) -> DeviceTaintRule:
         selector.text("device"),
         tuple(part.flaws),
     )
+
+
+def compute_domain(found: Mapping[str, Any]) -> ComputeDomain:
+    """Raises Unreadable for an object without a uid or a name.
+
+    ``spec.numNodes`` is not read: it is deprecated, and no pod waits for it (NVIDIA/k8s-dra-driver-gpu,
+    api/nvidia.com/resource/v1beta1/computedomain.go).
+    """
+    part = ObjectPart(found)
+    identity = meta(part, frozenset())
+    template = part.part("spec").part("channel").part("resourceClaimTemplate")
+    return ComputeDomain(identity, template.text("name"), tuple(part.flaws))
 
 
 def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:

@@ -51,6 +51,7 @@ _Key = tuple[
     tuple[str, ...],
     bool,
     bool,
+    tuple[str, ...],
 ]
 _TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
 """The cache keeps no template alive: a tenant could create templates of a megabyte again and again."""
@@ -73,6 +74,7 @@ def pod_template(spec: ObjectPart, status: ObjectPart | None = None) -> PodTempl
         _claims(spec),
         _depends_on_others(spec, affinity),
         spec.text("preemptionPolicy") == NEVER,
+        _together(affinity) if affinity else (),
     )
     found = _TEMPLATES.get(key)
     if found is None:
@@ -173,6 +175,11 @@ def _claims(spec: ObjectPart) -> tuple[str, ...]:
         for each in spec.parts("resourceClaims")
     )
     return tuple(name for name in names if name)
+
+
+def _together(affinity: ObjectPart) -> tuple[str, ...]:
+    terms = affinity.part("podAffinity").parts(_REQUIRED)
+    return tuple(sorted({each.text("topologyKey") for each in terms} - {""}))
 
 
 def _depends_on_others(spec: ObjectPart, affinity: ObjectPart) -> bool:

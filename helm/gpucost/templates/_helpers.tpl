@@ -263,7 +263,8 @@ the others those in cluster.apiGroups. */}}
     "workloadpriorityclasses" "workloads")
   "scheduling.x-k8s.io" (list "podgroups")
   "scheduling.volcano.sh" (list "podgroups" "queues")
-  "topology.volcano.sh" (list "hypernodes") -}}
+  "topology.volcano.sh" (list "hypernodes")
+  "resource.nvidia.com" (list "computedomains") -}}
 {{- range .Values.cluster.apiGroups }}
 - apiGroups: [{{ . }}]
   resources: {{ get $others . | toJson }}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.objects.nodes import DeviceId, DeviceRequest, DeviceShare, PublishedDevice, Taint
-from gpucost.kube.parse.core_objects import device_taint_rule, resource_claim, resource_slice
+from gpucost.kube.parse.core_objects import compute_domain, device_taint_rule, resource_claim, resource_slice
 from gpucost.kube.parse.events import Unreadable
 from tests.kube.parse.json_values import JSON, objects_of
 
@@ -181,6 +181,15 @@ RULE = {
 }
 
 
+DOMAIN = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "imex"}, "allocationMode": "Single"}}
+"""The spec of a ComputeDomain."""
+
+
+def test_a_compute_domain_names_the_template_of_its_channels() -> None:
+    found = compute_domain({"metadata": {"name": "d", "uid": "d", "namespace": "blue"}, "spec": DOMAIN})
+    assert (found.meta.namespace, found.channel_template, found.flaws) == ("blue", "imex", ())
+
+
 @pytest.mark.parametrize(
     ("selector", "hits"),
     [
@@ -201,7 +210,7 @@ def test_which_devices_a_taint_rule_is_for(selector: Any, hits: set[str]) -> Non
     assert not found.flaws
 
 
-@pytest.mark.parametrize("parse", [resource_slice, resource_claim, device_taint_rule])
+@pytest.mark.parametrize("parse", [resource_slice, resource_claim, device_taint_rule, compute_domain])
 def test_an_object_without_an_identity(parse: Any) -> None:
     with pytest.raises(Unreadable):
         parse({"metadata": {"name": "x"}, "spec": {}})
@@ -209,7 +218,7 @@ def test_an_object_without_an_identity(parse: Any) -> None:
 
 @given(found=objects_of("spec", "status"), device=st.dictionaries(st.sampled_from(list(flat("x"))), JSON))
 def test_no_json_breaks_a_parser(found: Any, device: Any) -> None:
-    parsed = [parse(found).meta.uid for parse in (resource_slice, resource_claim, device_taint_rule)]
-    assert parsed == ["u", "u", "u"]
+    parsers = (resource_slice, resource_claim, device_taint_rule, compute_domain)
+    assert [parse(found).meta.uid for parse in parsers] == ["u"] * 4
     devices = resource_slice(a_slice(device, {"name": "b", "basic": device})).devices
     assert all(isinstance(value, str) for each in devices for value in each.attributes.values())

@@ -31,6 +31,7 @@ _COLLECTIONS = """
     resource.k8s.io v1 resourceclaims ResourceClaim
     resource.k8s.io v1 resourceslices ResourceSlice
     resource.k8s.io v1 devicetaintrules DeviceTaintRule
+    resource.nvidia.com v1beta1 computedomains ComputeDomain
     jobset.x-k8s.io v1alpha2 jobsets JobSet
     trainer.kubeflow.org v1alpha1 trainjobs TrainJob
     kubeflow.org v1 pytorchjobs PyTorchJob
