@@ -51,6 +51,7 @@ WASTE_COLOURS = {
     "idle": "orange",
     "oversized": YELLOW,
     "starved": "dark-red",
+    "stranded": "light-orange",
     "fragmented": "light-red",
 }
 SUBJECT = (
@@ -277,7 +278,7 @@ def _money() -> PanelRow:
 
 
 def _waste() -> PanelRow:
-    wasted = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"'
+    wasted = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|stranded|fragmented"'
     return PanelRow(
         "Waste",
         [

@@ -54,7 +54,7 @@ _INFO = f'gpucost_gpu_info{{{NODE}, gpu_instance=""}}'
 NAMED = f"* on ({BOARD}) group_left (device_minor) max by ({BOARD}, device_minor) ({_INFO})"
 """Adds to series of a GPU its number on the node, by which people know it."""
 SCHEDULABLE = latest("gpucost_node_schedulable", ("node",), CHOSEN)
-WANTED = 'bucket=~"starved|fragmented"'
+WANTED = 'bucket=~"starved|stranded|fragmented"'
 ZERO_BAD = ((None, GREEN), (1, RED))
 OK = {1.0: ("ok", GREEN), 0.0: ("not ok", RED)}
 
@@ -284,7 +284,8 @@ def _fragmentation() -> PanelRow:
             timeseries(
                 "Free GPUs while somebody waits",
                 "GPUs that were free while somebody waited: starved would have fitted, fragmented did not "
-                "fit. It stands where windows became final, hours after they ended.",
+                "fit, stranded are in an NVLink domain that "
+                "others have a part of. It stands where windows became final, hours after they ended.",
                 GPUS,
                 query(
                     f"sum by (bucket) ({waste_per_second('$__rate_interval', WANTED)})",

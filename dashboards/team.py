@@ -39,7 +39,7 @@ from dashboards.series import (
 )
 
 TEAM = 'owner_team=~"$team"'
-WASTED = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"'
+WASTED = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|stranded|fragmented"'
 BUSY_STEPS = ((None, RED), (0.3, YELLOW), (0.6, GREEN))
 SM_STEPS = ((None, RED), (0.15, YELLOW), (0.4, GREEN))
 COVERAGE_STEPS = ((None, RED), (0.9, YELLOW), (0.99, GREEN))
@@ -264,8 +264,8 @@ def _waste() -> PanelRow:
                 "Wasted GPUs by bucket",
                 "GPUs wasted, by bucket, where windows became final, which is hours after they ended; so "
                 "when it happened is some hours to the left. `idle`: held and seen to do nothing; the "
-                "others stand in docs/waste.md. `starved` and `fragmented` are of free GPUs and belong to "
-                "no team.",
+                "others stand in docs/waste.md. `starved`, `stranded` and `fragmented` are of free GPUs and "
+                "belong to no team.",
                 GPUS,
                 query(
                     in_words(

@@ -95,6 +95,12 @@ _EXAMPLE_FINDINGS = {
         "node gpu-06 in cluster prod has a broken GPU that a pod still holds (xid).",
         _NODES + "gpu-06",
     ),
+    "nvlink_domain": _ExampleFinding(
+        *("high", "warning", "rest", "", "", "cluster", "rack-1"),
+        "cluster rack-1 in cluster prod has free GPUs in an NVLink domain that jobs wait for and cannot use "
+        "(rest).",
+        _FLEET,
+    ),
 }
 _UP = {"gpucost_ledger_up": always()}
 

@@ -151,6 +151,11 @@ PATTERN_ALERT_TEXTS = (
         "A broken GPU is still held by a pod.",
         "has a broken GPU that a pod still holds",
     ),
+    PatternText(
+        WastePattern.NVLINK_DOMAIN,
+        "Part of an NVLink domain is reserved, and the rest is of no use to who waits.",
+        "has free GPUs in an NVLink domain that jobs wait for and cannot use",
+    ),
 )
 
 GROUP = RuleGroup(

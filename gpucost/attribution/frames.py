@@ -15,6 +15,7 @@ from gpucost.contract.frames import (
     ALLOCATIONS,
     CAPACITY,
     DEMAND,
+    DOMAINS,
     EVICTIONS,
     HEALTH,
     NODES,
@@ -39,13 +40,14 @@ def empty_frame(spec: FrameSpec) -> pd.DataFrame:
 
 @cache
 def _empty_columns(spec: FrameSpec) -> dict[str, Any]:
-    """Made once: a source returns up to thirteen frames, most of them empty. Not kept as a frame, of which
+    """Made once: a source returns up to fourteen frames, most of them empty. Not kept as a frame, of which
     pandas would keep a weak reference for each copy."""
     return {column.name: pd.Series(dtype=column.type.value).array for column in spec.columns}
 
 
 def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
-    """``frame`` with exactly the columns and dtypes of ``spec``, in its order; null for what it may lack.
+    """``frame`` with exactly the columns and dtypes of ``spec``, in its order. What it may lack is null, or
+    no text.
 
     Raises InputError naming the column that is missing, unknown, null or of a type that does not convert
     without loss (1.5 for an integer, text for a number).
@@ -57,7 +59,8 @@ def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
     for column in spec.columns:
         if column.name not in frame.columns:
             if column.may_lack:
-                columns[column.name] = pd.Series(np.nan, index=frame.index, dtype=column.type.value)
+                lacking = "" if column.type is ColumnType.TEXT else np.nan
+                columns[column.name] = pd.Series(lacking, index=frame.index, dtype=column.type.value)
                 continue
             raise InputError(f"{spec.name}.{column.name}", "missing column", column.help)
         columns[column.name] = _convert(frame[column.name], f"{spec.name}.{column.name}", column.type)
@@ -121,6 +124,7 @@ class ClusterFrames:
     evictions: pd.DataFrame = field(default_factory=lambda: empty_frame(EVICTIONS))
     quotas: pd.DataFrame = field(default_factory=lambda: empty_frame(QUOTAS))
     health: pd.DataFrame = field(default_factory=lambda: empty_frame(HEALTH))
+    domains: pd.DataFrame = field(default_factory=lambda: empty_frame(DOMAINS))
     problems: tuple[DataProblem, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

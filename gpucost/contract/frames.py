@@ -21,7 +21,8 @@ class ColumnType(StrEnum):
 class FrameColumn:
     """One column: ``unit`` is its unit (``ms``, ``units``, ``boards`` for GPUs, or empty for names).
 
-    A column that ``may_lack`` was added after the first release: where it is missing, all of it is null.
+    A column that ``may_lack`` was added after the first release: where it is missing, all of it is null, and
+    text is empty.
     """
 
     name: str
@@ -229,6 +230,14 @@ DEMAND = FrameSpec(
         _text("reason", "the granular reason, as gpucost_workload_waiting has it"),
         _START,
         _END,
+        FrameColumn(
+            "channel",
+            ColumnType.TEXT,
+            "",
+            "node where each pod needs a channel of a ComputeDomain, clique where all must besides be in one "
+            "NVLink clique; empty: no channel",
+            may_lack=True,
+        ),
     ),
 )
 
@@ -296,6 +305,23 @@ HEALTH = FrameSpec(
         _START,
         _END,
         _text("reason", "what says so: lost, or xid_ and its code"),
+    ),
+)
+
+DOMAINS = FrameSpec(
+    "domains",
+    "Nodes with a channel for ComputeDomains (NVLink over several nodes), and who has it.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("clique", "NVLink clique of the node (nvidia.com/gpu.clique), empty without one"),
+        _int("reserved", "0 or 1", "1 while a ComputeDomain has the node's channel"),
+        _text("namespace", "namespace of that ComputeDomain, empty where it is not known"),
+        _text("domain", "the ComputeDomain, as namespace/name, or its uid"),
+        _text("job", "job whose pod has the channel, empty where none is known"),
+        _text("job_uid", "uid of that job"),
+        _START,
+        _END,
     ),
 )
 
@@ -396,7 +422,9 @@ SIGNAL_MEASURES = LINE_MEASURES[4:]
 PEAKS = frozenset({"memory_peak_mib"})
 
 # What attribution needs, and what only detectors use: a recording may lack any of the latter.
-HISTORY_FRAMES: tuple[FrameSpec, ...] = (*(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH),)
+HISTORY_FRAMES: tuple[FrameSpec, ...] = (
+    *(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH, DOMAINS),
+)
 FRAMES: tuple[FrameSpec, ...] = (
     *(ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS),
     *HISTORY_FRAMES,

@@ -26,6 +26,7 @@ class WastePattern(StrEnum):
     CPU_ONLY_PODS = "cpu_only_pods"
     TOPOLOGY_SPREAD = "topology_spread"
     UNHEALTHY_ALLOCATED = "unhealthy_allocated"
+    NVLINK_DOMAIN = "nvlink_domain"
 
     @property
     def alert(self) -> str:

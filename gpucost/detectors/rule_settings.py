@@ -362,6 +362,14 @@ class MonopolySettings(DetectorSettings):
     cluster is there for them. None by default."""
 
 
+class NvlinkDomainSettings(DetectorSettings):
+    """When the free part of an NVLink domain is stranded."""
+
+    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
+    """For how long, taken together, jobs must have waited for more of an NVLink domain than ComputeDomains
+    leave of it. Ours, the same as for fragmentation."""
+
+
 SETTINGS_BY_PATTERN: Mapping[WastePattern, type[DetectorSettings]] = {
     WastePattern.NOT_ADVERTISED: NotAdvertisedSettings,
     WastePattern.UNHEALTHY_ALLOCATED: UnhealthyAllocatedSettings,
@@ -370,6 +378,7 @@ SETTINGS_BY_PATTERN: Mapping[WastePattern, type[DetectorSettings]] = {
     WastePattern.IDLE_ALLOCATION: IdleAllocationSettings,
     WastePattern.OVERSIZED_REQUEST: OversizedRequestSettings,
     WastePattern.QUOTA_STARVATION: QuotaStarvationSettings,
+    WastePattern.NVLINK_DOMAIN: NvlinkDomainSettings,
     WastePattern.FRAGMENTATION: FragmentationSettings,
     WastePattern.CPU_ONLY_PODS: CpuOnlyPodsSettings,
     WastePattern.TOPOLOGY_SPREAD: TopologySpreadSettings,

@@ -59,6 +59,9 @@ class Waste(StrEnum):
     """The part of what was held that the work did not use."""
     STARVED = "starved"
     """Free while a pod waited that would have fitted."""
+    STRANDED = "stranded"
+    """Free in an NVLink domain of which ComputeDomains have a part, while a pod waited that needs more of it
+    than they leave."""
     FRAGMENTED = "fragmented"
     """Free while a pod waited that did not fit."""
     NO_DEMAND = "no_demand"

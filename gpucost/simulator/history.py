@@ -108,7 +108,9 @@ def demand(
         sub = each.wait.submission
         times = each.wait.start_ms, each.wait.end_ms
         rows.append(_demand_row(cluster, sub, products, each.layer, each.reason, *times))
-    frame = conform(pd.DataFrame(rows, columns=list(DEMAND.column_names)), DEMAND)
+    frame = conform(
+        pd.DataFrame(rows, columns=[each.name for each in DEMAND.columns if not each.may_lack]), DEMAND
+    )
     return frame.sort_values(["start_ms", "job_uid"], kind="stable").reset_index(drop=True)
 
 

@@ -221,6 +221,8 @@ def _table(file: Path, spec: FrameSpec) -> pa.Table:
 def _column(file: Path, table: pa.Table, column: FrameColumn) -> pa.ChunkedArray:
     where, allowed = f"{file}: {column.name}", f"{column.type.value} ({column.help})"
     if column.name not in table.column_names:
+        if column.may_lack and column.type is ColumnType.TEXT:
+            return pa.chunked_array([pa.array([""] * table.num_rows, pa.string())])
         if column.may_lack:
             return pa.chunked_array([pa.nulls(table.num_rows, _TYPES[column.type])])
         raise InputError(where, ErrorRemark("missing column"), allowed)

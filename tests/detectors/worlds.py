@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -203,14 +204,33 @@ class World:
         layer: str = "quota",
         reason: str = "",
         kind: str = "Job",
+        channel: str = "",
     ) -> World:
         return self.add(
             "demand", namespace=namespace, job_kind=kind, job=job, job_uid=f"uid-{job}", workload="",
             queue=queue, cluster_queue=cluster_queue, team_label=team, pod_set="", resource=resource,
             products=products, pods=pods, min_pods=pods if min_pods is None else min_pods, units=units,
             layer=layer,
-            reason=reason, start_ms=at(start), end_ms=at(self.end if end is None else end),
+            reason=reason, channel=channel, start_ms=at(start), end_ms=at(self.end if end is None else end),
         )  # fmt: skip
+
+    def tray(
+        self,
+        node: str,
+        clique: str = "rack",
+        *,
+        taken: tuple[tuple[float, float], ...] = (),
+        job: str = "holds",
+    ) -> World:
+        """A node with a channel, which the ComputeDomain of a job has in stretches of minutes."""
+        cuts = [0.0, *(edge for span in taken for edge in span), self.end]
+        for n, (start, end) in enumerate(pairwise(cuts)):
+            of = {"namespace": "ns", "domain": f"ns/{job}", "job": job, "job_uid": f"uid-{job}"}
+            of = of if n % 2 else dict.fromkeys(of, "")
+            if start < end:
+                times = {"start_ms": at(start), "end_ms": at(end)}
+                self.add("domains", node=node, clique=clique, reserved=n % 2, **of, **times)
+        return self
 
     def quota(
         self,

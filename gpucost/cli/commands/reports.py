@@ -265,7 +265,7 @@ def waste(
     cluster: Annotated[str | None, typer.Option(help="Of this cluster.")] = None,
     output: Output = None,
 ) -> None:
-    """Where the capacity went: ten buckets that add up to it, by team and by day, and what to do first.
+    """Where the capacity went: eleven buckets that add up to it, by team and by day, and what to do first.
 
     What no detector has looked at is unknown, and never called productive.
     """

@@ -3,8 +3,8 @@
 NVIDIA's driver for ComputeDomains (NVIDIA/k8s-dra-driver-gpu, cmd/compute-domain-kubelet-plugin) publishes
 one channel for each node, ``channel-0``, and no GPU. A pod that is to share memory over NVLink with pods on
 other nodes claims the channel of its node; while it has it, the node carries the label of its ComputeDomain
-and belongs to no other, however few of its GPUs the pod holds. So free GPUs of such a node, here a *tray*, are
-of no use to a pod that needs a channel; one that needs none may have them. Other trays of the clique (the
+and belongs to no other, however few of its GPUs the pod holds. So free GPUs of such a node, here a *tray*,
+are of no use to a pod that needs a channel; one that needs none may have them. Other trays of the clique (the
 nodes that one NVLink fabric connects, ``nvidia.com/gpu.clique``) stay free for other ComputeDomains.
 
 What a pod needs is known by the claim that it has, or by the template that its ComputeDomain names: both are

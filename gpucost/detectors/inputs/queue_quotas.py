@@ -413,3 +413,37 @@ def _seen(series: StepFunction, seen: StepFunction) -> StepFunction:
 def _lent(own: Floats, all_: Floats, borrowed: Floats) -> Floats:
     part = np.divide(own, all_, out=np.zeros_like(own), where=all_ > 0)
     return np.minimum(own, part * borrowed)
+
+
+class QuotaLeft:
+    """Whether queues had quota left at an instant."""
+
+    def __init__(self, history: ClusterHistory) -> None:
+        self._history = history
+        self._left: dict[tuple[str, str, int], float | None] = {}
+
+    def has(self, queue: str, resource: str, at_ms: int, units: int) -> bool:
+        """Whether ``queue`` had ``units`` of its nominal quota left just before ``at_ms``; not where nothing
+        says what it has."""
+        key = (queue, resource, at_ms)
+        if key not in self._left:
+            start, end, left = self._quotas.get(key[:2], _NO_QUOTA)
+            here = (start < at_ms) & (end >= at_ms)
+            self._left[key] = float(np.nansum(left[here])) if here.any() else None
+        found = self._left[key]
+        return found is not None and found >= units
+
+    @cached_property
+    def _quotas(self) -> Mapping[tuple[str, str], tuple[Ints, Ints, Floats]]:
+        """(starts, ends, what is left) of the rows of each queue and resource."""
+        quotas = self._history.frames.quotas
+        start, end = (quotas[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
+        left = (quotas["nominal"] - quotas["used"]).to_numpy(np.float64)
+        rows: dict[tuple[str, str], list[int]] = {}
+        keys = zip(quotas["queue"].tolist(), quotas["resource"].tolist(), strict=True)
+        for row, key in enumerate(keys):
+            rows.setdefault(key, []).append(row)
+        return {key: (start[at], end[at], left[at]) for key, at in rows.items()}
+
+
+_NO_QUOTA = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)

@@ -12,6 +12,9 @@ against it (CPU, memory, taints, topology) only the cluster's state shows, and r
 whole or not at all. Pods of one job are alike, so it fits when the nodes together have room for enough of
 them.
 
+Jobs that wait for trays of NVLink domains, and get none because ComputeDomains have the others, are left out
+for as long: what they could use is worked out in ``stranded_trays``.
+
 Where that would take more than MOST_LOOKS comparisons of jobs and nodes, times are rounded up to whole
 minutes, then to five.
 
@@ -37,6 +40,7 @@ from gpucost.attribution.apportion import Ints
 from gpucost.detectors.inputs.detector_facts import ClusterHistory
 from gpucost.detectors.inputs.queue_quotas import StepFunction
 from gpucost.detectors.inputs.schedulability import RequestSchedulability
+from gpucost.detectors.inputs.stranded_trays import stranded_spans
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import MINUTE_MS
 
@@ -320,6 +324,9 @@ class _Sweep:
         self._start, self._end = (ordered[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
         kinds = {each: self._kinds_of(each) for each in set(ordered["products"])}
         numbers = (ordered[name].tolist() for name in ("pods", "min_pods", "units"))
+        spans = stranded_spans(history)
+        away = [(n, *span) for n, row in enumerate(self._row) for span in spans.get(row, ())]
+        self._away = np.array(away, dtype=np.int64).reshape(-1, 3)
         self._asks = list(zip(*numbers, map(kinds.__getitem__, ordered["products"]), strict=True))
 
     def run(self) -> None:
@@ -336,7 +343,7 @@ class _Sweep:
         for n, now_ms in enumerate(times.tolist()):
             here = slice(bounds[n], bounds[n + 1])
             np.add.at(free, node[here], change[here])
-            waiting = np.flatnonzero((self._start <= now_ms) & (self._end > now_ms)) if seen[n] else nobody
+            waiting = self._waiting(now_ms) if seen[n] else nobody
             asked = waiting, np.maximum(free, 0)
             if all(map(np.array_equal, asked, last)):
                 continue
@@ -349,6 +356,15 @@ class _Sweep:
         self.standing.at(end_ms, {})
         self.claimed.at(end_ms, {})
         self.behind.at(end_ms, {})
+
+    def _waiting(self, now_ms: int) -> Ints:
+        """Those that could use what is free: not while they need a tray of an NVLink domain, and get none."""
+        here: Ints = np.flatnonzero((self._start <= now_ms) & (self._end > now_ms))
+        if not len(self._away):
+            return here
+        who, start, end = self._away.T
+        found: Ints = np.setdiff1d(here, who[(start <= now_ms) & (end > now_ms)], assume_unique=True)
+        return found
 
     def _changes(self) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
         """(instants to evaluate, (time, node, change of its free units)), rounded if there are too many."""
@@ -365,7 +381,8 @@ class _Sweep:
         open_nodes = _positive(node, time, change)
         for step in _STEPS_MS:
             rounded = -(-time // step) * step
-            others = [self._start, self._end, *self._history.seen, np.array([window.start_ms])]
+            others = [self._start, self._end, *self._away.T[1:], *self._history.seen]
+            others.append(np.array([window.start_ms]))
             times = np.unique(np.concatenate([rounded, *(-(-other // step) * step for other in others)]))
             times = times[(times >= window.start_ms) & (times < window.end_ms)]
             if self._looks(times, open_nodes) <= MOST_LOOKS:

@@ -46,6 +46,7 @@ TITLES: Mapping[WastePattern, str] = {
     WastePattern.CPU_ONLY_PODS: "Pods without GPUs on nodes with GPUs",
     WastePattern.TOPOLOGY_SPREAD: "Jobs in more topology domains than they need",
     WastePattern.UNHEALTHY_ALLOCATED: "Unhealthy GPUs that are allocated",
+    WastePattern.NVLINK_DOMAIN: "GPUs stranded in NVLink domains",
 }
 """Names of the anti-patterns, as in the pages of docs/detectors/."""
 _SUBJECTS: Mapping[SubjectKind, str] = {

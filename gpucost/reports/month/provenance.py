@@ -325,7 +325,12 @@ _ABOUT = {
 
 
 _MOST_CLUSTERS = 4
-_NOT_TOLD = frozenset({Waste.GANG_STALL, Waste.PREEMPTED, Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND})
+_NOT_TOLD = frozenset(
+    {
+        *(Waste.GANG_STALL, Waste.PREEMPTED, Waste.STARVED, Waste.STRANDED, Waste.FRAGMENTED),
+        Waste.NO_DEMAND,
+    }
+)
 
 
 def unreported_buckets(sources: Iterable[str]) -> frozenset[Waste]:

@@ -70,6 +70,7 @@ _STYLES = {
     Waste.IDLE: "yellow",
     Waste.OVERSIZED: "bright_yellow",
     Waste.STARVED: "green",
+    Waste.STRANDED: "bright_cyan",
     Waste.FRAGMENTED: "bright_green",
     Waste.NO_DEMAND: "bright_black",
     Waste.PRODUCTIVE: "cyan",

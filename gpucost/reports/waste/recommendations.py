@@ -155,6 +155,7 @@ PATTERN_OF_HELD_WASTE: Mapping[Waste, WastePattern] = {
 PATTERN_OF_UNHELD_WASTE: Mapping[Waste, WastePattern] = {
     Waste.UNAVAILABLE: WastePattern.NOT_ADVERTISED,
     Waste.STARVED: WastePattern.QUOTA_STARVATION,
+    Waste.STRANDED: WastePattern.NVLINK_DOMAIN,
     Waste.FRAGMENTED: WastePattern.FRAGMENTATION,
 }
 """The patterns that claim time that no pod held, by bucket."""

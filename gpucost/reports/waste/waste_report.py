@@ -237,7 +237,9 @@ def _rows(
     )
 
 
-_OF_HELD = tuple(waste for waste in Waste if waste not in (Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND))
+NEVER_HELD = frozenset({Waste.STARVED, Waste.STRANDED, Waste.FRAGMENTED, Waste.NO_DEMAND})
+"""Buckets of time that no pod held: a report for some teams does not have them."""
+_OF_HELD = tuple(waste for waste in Waste if waste not in NEVER_HELD)
 
 
 def held_rows(held: pd.DataFrame) -> tuple[WasteRow, ...]:

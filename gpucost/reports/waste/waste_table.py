@@ -10,6 +10,7 @@ from gpucost.reports.base import display
 from gpucost.reports.base.values import NOTHING, CostAmount
 from gpucost.reports.waste.recommendations import Recommendation
 from gpucost.reports.waste.waste_report import (
+    NEVER_HELD,
     CauseRow,
     TeamWaste,
     WasteAssessment,
@@ -24,6 +25,7 @@ LABELS = {
     Waste.IDLE: "Idle",
     Waste.OVERSIZED: "Oversized",
     Waste.STARVED: "Starved",
+    Waste.STRANDED: "Stranded",
     Waste.FRAGMENTED: "Fragmented",
     Waste.NO_DEMAND: "No demand",
     Waste.PRODUCTIVE: "In use",
@@ -38,13 +40,12 @@ MEANINGS = {
     Waste.IDLE: "held, and seen to do nothing",
     Waste.OVERSIZED: "the part of a request that the work had no use for",
     Waste.STARVED: "free while somebody waited whom it would have fitted",
+    Waste.STRANDED: "free in an NVLink domain of which others have too much for whoever waited",
     Waste.FRAGMENTED: "free while somebody waited whom it did not fit",
     Waste.NO_DEMAND: "free, and nobody waited for it",
     Waste.PRODUCTIVE: "held, observed, and none of the above",
     Waste.UNKNOWN: "not observed, or no detector has looked at it",
 }
-NEVER_HELD = frozenset({Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND})
-"""Buckets of time that no pod held: a report for some teams does not have them."""
 NOBODY_LOOKED = (
     "No detector has looked at this month, so nothing is said of where its capacity was wasted. "
     "gpucost report --prometheus URL --waste looks at a month at once; the service looks at every window "

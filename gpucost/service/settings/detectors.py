@@ -24,6 +24,7 @@ from gpucost.detectors.rule_settings import (
     IdleAllocationSettings,
     MonopolySettings,
     NotAdvertisedSettings,
+    NvlinkDomainSettings,
     OversizedRequestSettings,
     PreemptionWasteSettings,
     QuotaStarvationSettings,
@@ -37,7 +38,10 @@ from gpucost.domain.errors import ErrorRemark
 from gpucost.settings.types import Duration, ExistingFile, SettingsGroup
 
 _FIVE_MINUTES = timedelta(minutes=5)
-_NODE_SCOPED = (WastePattern.NOT_ADVERTISED, WastePattern.UNHEALTHY_ALLOCATED, WastePattern.CPU_ONLY_PODS)
+_NODE_SCOPED = (
+    *(WastePattern.NOT_ADVERTISED, WastePattern.UNHEALTHY_ALLOCATED, WastePattern.CPU_ONLY_PODS),
+    WastePattern.NVLINK_DOMAIN,
+)
 
 
 _BEGINNINGS = ("start_grace", "longest_start")
@@ -50,6 +54,7 @@ _MIN_DURATION_KEYS: dict[WastePattern, tuple[str, ...]] = {
     ),
     WastePattern.FRAGMENTATION: ("after",),
     WastePattern.QUOTA_STARVATION: ("after",),
+    WastePattern.NVLINK_DOMAIN: ("after",),
     WastePattern.GANG_STALL: ("after",),
     WastePattern.OVERSIZED_REQUEST: ("unused_for",),
 }
@@ -162,6 +167,7 @@ class DetectorsSettings(SettingsGroup):
     cpu_only_pods: CpuOnlyPodsSettings = CpuOnlyPodsSettings()
     topology_spread: TopologySpreadSettings = TopologySpreadSettings()
     unhealthy_allocated: UnhealthyAllocatedSettings = UnhealthyAllocatedSettings()
+    nvlink_domain: NvlinkDomainSettings = NvlinkDomainSettings()
 
     overrides: tuple[OverrideSettings, ...] = ()
     """Where other settings of a detector hold."""

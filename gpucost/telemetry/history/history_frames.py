@@ -21,6 +21,7 @@ from gpucost.contract.frames import (
     ALLOCATIONS,
     CAPACITY,
     DEMAND,
+    DOMAINS,
     EVICTIONS,
     HEALTH,
     QUOTAS,
@@ -49,7 +50,12 @@ from gpucost.telemetry.evidence.gauge_runs import Floats, StateReader, equal_ste
 from gpucost.telemetry.history.gpu_health import read_health
 from gpucost.telemetry.history.queue_quotas import read_quotas
 from gpucost.telemetry.history.serving import read_serving
-from gpucost.telemetry.history.workload_history import read_demand, read_evictions, read_stalls
+from gpucost.telemetry.history.workload_history import (
+    read_demand,
+    read_domains,
+    read_evictions,
+    read_stalls,
+)
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
 # Column -> its counter, and the factor from the counter's unit to the column's.
@@ -125,7 +131,7 @@ def with_history(
     history = _History(reader, window, read)
     found = {
         spec.name: getattr(history, spec.name)()
-        for spec in (ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)
+        for spec in (ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH, DOMAINS)
         if wanted is None or spec.name in wanted
     }
     return replace(read, **found)
@@ -163,6 +169,9 @@ class _History:
 
     def health(self) -> pd.DataFrame:
         return frame_of(HEALTH, read_health(self._reader, self._window, self._read.capacity))
+
+    def domains(self) -> pd.DataFrame:
+        return frame_of(DOMAINS, read_domains(self._state))
 
     def _resources(self) -> Iterator[str]:
         """Resources that the collector exported as GPU resources."""

@@ -17,7 +17,7 @@ import pandas as pd
 from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
-from gpucost.contract.metrics import POD_GPU_START
+from gpucost.contract.metrics import NODE_DOMAIN_RESERVED, POD_GPU_START
 from gpucost.contract.queue_metrics import JOB_LABELS, NodeAdmission
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
@@ -53,6 +53,7 @@ class _WorkloadEventKind:
     pods: MetricSpec
     fewest: MetricSpec
     units: MetricSpec
+    channels: MetricSpec
     owned: Mapping[str, str]
 
 
@@ -64,6 +65,7 @@ _WORKLOADS = _WorkloadEventKind(
     m.WORKLOAD_SET_PODS,
     m.WORKLOAD_SET_MIN,
     m.WORKLOAD_SET_UNITS,
+    m.WORKLOAD_SET_CHANNELS,
     {
         **{name: name for name in _OWNED},
         "job": "job_name",
@@ -77,6 +79,7 @@ _JOBS = _WorkloadEventKind(
     m.JOB_SET_PODS,
     m.JOB_SET_MIN,
     m.JOB_SET_UNITS,
+    m.JOB_SET_CHANNELS,
     {
         **{name: name for name in _OWNED},
         "job": "job_name",
@@ -94,6 +97,7 @@ class _Around(NamedTuple):
     pods: Sequence[GaugeRun]
     fewest: Sequence[GaugeRun]
     queued: Sequence[GaugeRun]
+    channels: Sequence[GaugeRun]
 
 
 def read_demand(state: StateReader) -> list[FrameRow]:
@@ -114,11 +118,13 @@ def _read(
     info = by_labels(state.rare(kind.info, tuple(dict.fromkeys((*key, *own)))), key)
     pods = by_labels(state.runs(kind.pods, with_set), with_set)
     fewest = by_labels(state.rare(kind.fewest, with_set), with_set)
+    channels = by_labels(state.rare(kind.channels, (*with_set, "span")), with_set)
     for run in units:
         of, of_set = values_of(run, key), values_of(run, with_set)
         around = _Around(
             *(waiting.get(of, []), info.get(of, [])),
             *(pods.get(of_set, []), fewest.get(of_set, []), queued.get(of, [])),
+            channels.get(of_set, []),
         )
         yield from _rows(state, kind, run, around)
 
@@ -134,7 +140,9 @@ def _rows(state: StateReader, kind: _WorkloadEventKind, run: GaugeRun, around: _
             end = min(until, window.end_ms)
             if start >= end:
                 continue
-            info, fewest = (_nearest(runs, since) for runs in (around.info, around.fewest))
+            info, fewest, channel = (
+                _nearest(runs, since) for runs in (around.info, around.fewest, around.channels)
+            )
             owned = info.labels if info is not None else run.labels
             yield (
                 state.reader.cluster,
@@ -149,6 +157,7 @@ def _rows(state: StateReader, kind: _WorkloadEventKind, run: GaugeRun, around: _
                 held.labels.get("reason", "") if held is not None else "",
                 start,
                 end,
+                channel.labels.get("span", "") if channel is not None else "",
             )
 
 
@@ -178,6 +187,19 @@ def _nearest(runs: Sequence[GaugeRun], at_ms: int) -> GaugeRun | None:
         if run.start_ms <= at_ms:
             return run
     return runs[0] if runs else None
+
+
+def read_domains(state: StateReader) -> list[FrameRow]:
+    """Rows of frames.DOMAINS, clipped to the window."""
+    window, names = state.window, ("namespace", "compute_domain", "job_name", "job_uid")
+    found = []
+    for run in state.runs(NODE_DOMAIN_RESERVED, NODE_DOMAIN_RESERVED.labels):
+        start, end = max(run.start_ms, window.start_ms), min(run.end_ms, window.end_ms)
+        if start < end:
+            said = (run.labels.get(name, "") for name in names)
+            place = state.reader.cluster, run.labels.get("node", ""), run.labels.get("clique", "")
+            found.append((*place, int(run.value > 0), *said, start, end))
+    return found
 
 
 _GANG_KEY = ("gang_uid",)

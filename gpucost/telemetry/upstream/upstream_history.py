@@ -29,6 +29,7 @@ from gpucost.contract.frames import (
     ALLOCATIONS,
     CAPACITY,
     DEMAND,
+    DOMAINS,
     EVICTIONS,
     HEALTH,
     QUOTAS,
@@ -184,6 +185,7 @@ LACKS: Mapping[str, str] = {
     DEMAND.name: _NO_COLLECTOR.format("who waits for how many GPUs"),
     STALLS.name: _NO_COLLECTOR.format("which gangs lack members"),
     EVICTIONS.name: _NO_COLLECTOR.format("which pods an eviction stopped"),
+    DOMAINS.name: _NO_COLLECTOR.format("which nodes ComputeDomains have"),
 }
 _NO_QUOTAS = (
     "neither Kueue's quotas (metrics.enableClusterQueueResources: true, and a scrape of its metrics) nor "

@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from gpucost.attribution.apportion import Ints
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.detectors.allocation_pieces import LEAST_COVERAGE, amount
 from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern, WithheldFinding
-from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.queue_quotas import QuotaLeft
 from gpucost.detectors.inputs.schedulability import PodNodeFit, PodNodeFitter, RequestSchedulability
 from gpucost.detectors.inputs.unmet_demand import (
     DemandStanding,
@@ -30,7 +27,6 @@ from gpucost.detectors.rules.fragmentation.node_packing import NodeOccupancy
 NAME = WastePattern.FRAGMENTATION
 MOST_NAMED = 10
 """How many nodes or moves a text names one by one."""
-_NO_QUOTA = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
 
 
 class DemandWait(NamedTuple):
@@ -101,7 +97,7 @@ class BlockedSearch:
     def __post_init__(self) -> None:
         self._fitter = PodNodeFitter(self.facts.overview) if self.facts.overview is not None else None
         self._now: dict[str, NodeOccupancy] = {}
-        self._left: dict[tuple[str, str, int], float | None] = {}
+        self._quota = QuotaLeft(self.facts.history)
         self._said: set[WithheldFinding] = set()
 
     def run(self, found: UnmetDemand, times: Callable[[DemandWait], tuple[int, int]]) -> None:
@@ -166,25 +162,7 @@ class BlockedSearch:
 
     def _has_quota(self, row: DemandWait, stretch: DemandStretch) -> bool:
         """Whether the queue had quota left for it when the stretch ended: then only places are missing."""
-        key = (row.cluster_queue, row.resource, stretch.end_ms)
-        if key not in self._left:
-            start, end, left = self._quotas.get(key[:2], _NO_QUOTA)
-            here = (start < stretch.end_ms) & (end >= stretch.end_ms)
-            self._left[key] = float(np.nansum(left[here])) if here.any() else None
-        found = self._left[key]
-        return found is not None and found >= row.least * row.units
-
-    @cached_property
-    def _quotas(self) -> dict[tuple[str, str], tuple[Ints, Ints, Floats]]:
-        """(starts, ends, what is left) of the rows of each queue and resource."""
-        quotas = self.facts.history.frames.quotas
-        start, end = (quotas[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
-        left = (quotas["nominal"] - quotas["used"]).to_numpy(np.float64)
-        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-        keys = zip(quotas["queue"].tolist(), quotas["resource"].tolist(), strict=True)
-        for row, key in enumerate(keys):
-            rows[key].append(row)
-        return {key: (start[at], end[at], left[at]) for key, at in rows.items()}
+        return self._quota.has(row.cluster_queue, row.resource, stretch.end_ms, row.least * row.units)
 
     def _fit(self, stretch: DemandStretch) -> PodNodeFit | None:
         if self._fitter is None or stretch.end_ms < self.facts.now_ms:
