@@ -11,6 +11,7 @@ from typing import Any
 
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.views.sharing_rules import SharingRules, share_dimensions
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.connection import connect, connect_url
 from gpucost.kube.connect.httpx_transport import HttpxTransport
@@ -84,7 +85,10 @@ def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> QueueCo
     """All parts of a collector with these settings, none started yet. Raises InputError."""
     keys = owner_keys(settings)
     catalog = ResourceCatalog.with_whole(settings.extra_resources)
-    rules = SeriesRules(catalog, keys, settings.node_labels, settings.replicas, settings.most_per_namespace)
+    sharing = SharingRules(share_dimensions(settings.share_dimensions), settings.kai_namespace)
+    rules = SeriesRules(
+        *(catalog, keys, settings.node_labels, settings.replicas, settings.most_per_namespace, sharing)
+    )
     way = transport(settings, environ)
     schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
     further = [_part(schedulers)] if schedulers else []

@@ -39,6 +39,7 @@ from gpucost.cluster.views.nvlink_domains import domain_trays
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.cluster.views.problems import StateProblemCode
+from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.gpu_metrics import SOURCE_ERRORS, SOURCE_UP
 from gpucost.contract.metric_spec import MetricSpec
@@ -187,6 +188,7 @@ class SeriesRules:
     node_labels: Sequence[str] = ()
     replicas: int = 1
     most_per_namespace: int = 2_000
+    sharing: SharingRules = DEFAULT_SHARING
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,8 @@ class QueueCollector:
         # Memories are read after the state: they contain all that the state ever had.
         state = self.watch.snapshot()
         ended, history = self._ended.pods(), self._claims.history()
-        return ClusterOverview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
+        rules = self._rules
+        return ClusterOverview(state, rules.catalog, rules.owner_keys, ended, history, rules.sharing)
 
     def _limited(self, part: SeriesPart, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         if part.limit is None:

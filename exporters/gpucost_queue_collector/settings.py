@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from gpucost.cluster.views.sharing_rules import KAI_RESERVATIONS, share_dimensions
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError
 from gpucost.settings import environment
@@ -58,6 +59,18 @@ class CollectorSettings(ScrapeSettings):
     extra_resources: Names = ()
     """Further resource names of which each unit is a whole GPU, with commas between them."""
 
+    share_dimensions: Names = ()
+    """By which capacity the devices of a driver are divided among claims that consume parts of them, as
+    ``driver=capacity`` with commas between them, such as ``gpu.amd.com=computeUnits``. Then by this one only:
+    a claim that consumes none of it has an unknown part, which is a problem. Of drivers that are not named,
+    by ``memory``, or by the only capacity that a claim consumes.
+    """
+
+    kai_namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = KAI_RESERVATIONS
+    """Name of the namespace in which KAI Scheduler makes the pods that reserve GPUs for fractions. Pods of
+    other namespaces are never taken for reservations: it must be one in which tenants can make no pods.
+    """
+
     team_labels: Names = ("gpucost.io/team", "team")
     """Labels or annotations that name the team, with commas between them: the first that a pod has, else
     its job, else its namespace. Likewise the next two.
@@ -91,6 +104,15 @@ class CollectorSettings(ScrapeSettings):
 
     log_level: LogLevel = "info"
     """debug, info, warning or error: the least severe messages that are logged."""
+
+    @field_validator("share_dimensions")
+    @classmethod
+    def _known_dimensions(cls, found: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            share_dimensions(found)
+        except InputError as error:
+            raise wrong(error.value, error.allowed) from None
+        return found
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

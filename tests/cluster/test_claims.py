@@ -35,6 +35,7 @@ from gpucost.cluster.views.device_claims import (
 )
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.problems import StateProblemCode, problems
+from gpucost.cluster.views.sharing_rules import SharingRules
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 from tests.cluster.builders import GPU, MINUTE, T0, meta, node, pod, template
 from tests.cluster.test_devices import DRIVER, MIG, a_slice, gpu, mig
@@ -187,6 +188,29 @@ def test_the_part_of_a_share(published: PublishedDevice | None, consumed: Any, u
     history = ClaimHistory({}, held.shares, held.uses)
     for later in (state(a_slice(MEMORY), bound("a", 0)), state(bound("a", 0))):
         assert held_devices(later, CATALOG, history=history).uses == held.uses
+
+
+@pytest.mark.parametrize(
+    ("dimension", "use"),
+    [
+        ("cores", (ShareMethod.CAPACITY, Fraction(1, 2), "cores")),
+        ("memory", (ShareMethod.CAPACITY, Fraction(1, 8), "memory")),
+        # It consumes none of it, or the device has none.
+        ("engines", (ShareMethod.UNKNOWN, 1, "")),
+    ],
+)
+def test_the_capacity_that_an_administrator_names_decides(dimension: str, use: tuple[Any, ...]) -> None:
+    found = state(a_slice(MEMORY), bound("a", 0), shared("ca", "a-uid", memory=10 * GI, cores=50))
+    rules = SharingRules({DRIVER: dimension})
+    [held] = GpuUnits(found, CATALOG, sharing=rules).devices.uses["a-uid"].values()
+    assert held == DeviceUse(DRIVER, *use)
+    # Of another driver nothing is said.
+    [other] = (
+        GpuUnits(found, CATALOG, sharing=SharingRules({"gpu.amd.com": dimension}))
+        .devices.uses["a-uid"]
+        .values()
+    )
+    assert other == DeviceUse(DRIVER, ShareMethod.CAPACITY, Fraction(1, 8), "memory")
 
 
 def test_several_shares_of_a_claim_are_one_use_and_claims_are_apart() -> None:

@@ -14,6 +14,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import ClaimHistory, DeviceUse, DeviceUseKey
 from gpucost.cluster.views.gpu_fractions import ALLOCATED, GROUP, RESERVATIONS, gpu_fractions
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.sharing_rules import SharingRules
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 from tests.cluster.builders import GPU, T0, node, pod
 
@@ -53,6 +54,15 @@ def test_owners_hold_what_they_were_given_and_the_reservation_nothing() -> None:
     assert units.uses(pods[2]) == {key("g", "b-uid"): DeviceUse(GPU, ShareMethod.FRACTION, Fraction(1, 2))}
     # What is free on the node is another matter: the reservation takes the GPU.
     assert [units.of(each) for each in pods] == [{GPU: 1}, {}, {}]
+
+
+def test_reservations_are_of_the_namespace_that_an_administrator_names() -> None:
+    """A pod of the other namespace is a tenant's, whatever its labels say: it holds its GPU itself."""
+    for namespace, rules in ((RESERVATIONS, SharingRules()), ("kai", SharingRules(reservations="kai"))):
+        mine = owner("a", "g", gpu_fraction="0.5")
+        there, elsewhere = reservation("g", namespace), reservation("h", f"not-{namespace}")
+        units = GpuUnits(state(there, elsewhere, mine), CATALOG, sharing=rules)
+        assert [units.held(each) for each in (there, elsewhere, mine)] == [{}, {GPU: 1}, {GPU: 1}]
 
 
 def test_a_fraction_of_each_of_several_gpus() -> None:

@@ -172,7 +172,7 @@ def test_channels_hold_no_gpu_and_are_no_problem(bill: BilledCluster) -> None:
 def test_the_rest_of_a_domain_is_stranded(found: RuleEvaluation) -> None:
     one = finding(found, "rest")
     assert one.draft.subject.name == "0a-0b.1"
-    assert Fraction(one.wasted.board_ms, HOUR_MS) == pytest.approx(14 * 4 * 2, abs=14 * 4 / 60)
+    assert Fraction(one.wasted.board_ms, HOUR_MS) == 14 * 4 * 2
     assert one.wasted.nano is not None
     assert one.wasted.nano == round(one.wasted.board_ms * USD_PER_HOUR * 10**9 / HOUR_MS)
     shown = {each.name: each.value for each in one.draft.evidence}
@@ -185,19 +185,16 @@ def test_the_rest_of_a_domain_is_stranded(found: RuleEvaluation) -> None:
 def test_free_gpus_of_taken_trays_are_stranded(found: RuleEvaluation) -> None:
     one = finding(found, "taken_trays")
     assert one.draft.subject.name == "0a-0b.2"
-    assert Fraction(one.wasted.board_ms, HOUR_MS) == pytest.approx(2 * 2 * 2, abs=2 * 2 / 60)
+    assert Fraction(one.wasted.board_ms, HOUR_MS) == 2 * 2 * 2
     shown = {each.name: each.value for each in one.draft.evidence}
     assert (shown["who waits"], shown["who has them"]) == ("grey/pair", "green/part (2 trays)")
 
 
 def test_no_gpu_is_claimed_twice(found: RuleEvaluation) -> None:
-    """While they are stranded, nothing on the trays is starved or fragmented."""
-    pieces = found.pieces
+    """While they are stranded, nothing on the trays is starved or fragmented; at other times nobody waits."""
+    rows = found.pieces
     hours = {
-        waste: Fraction(int((rows["boards"] * (rows["end_ms"] - rows["start_ms"])).sum()), HOUR_MS)
-        for waste, rows in pieces.groupby("waste")
+        (waste, rack): Fraction(int((each["boards"] * (each["end_ms"] - each["start_ms"])).sum()), HOUR_MS)
+        for (waste, rack), each in rows.groupby(["waste", rows["node"].str[0]])
     }
-    assert hours["stranded"] == pytest.approx(112 + 8, abs=1)
-    assert sum(hours.values()) <= 20 * 4 * HOURS - 120
-    assert {*hours} <= {"stranded", "starved", "fragmented"}
-    assert hours.get("starved", 0) + hours.get("fragmented", 0) < 2
+    assert hours == {("stranded", "a"): 112, ("stranded", "b"): 8}

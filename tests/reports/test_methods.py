@@ -132,10 +132,10 @@ def test_buckets_that_nothing_tells_are_left_out() -> None:
     # A bucket with time in it stands, whoever told it.
     assert "preempted" in shown
     assert shown.isdisjoint(found.not_told)
-    untold = {"gang_stall", "starved", "fragmented", "no_demand"}
+    untold = {"gang_stall", "starved", "stranded", "fragmented", "no_demand"}
     # No use was seen either: neither idle nor productive is 0.
     assert set(found.not_told) == untold | {"idle", "oversized", "productive"}
-    assert "gang stall, idle, oversized, starved, fragmented, no demand" in not_told_words(found)
+    assert "gang stall, idle, oversized, starved, stranded, fragmented, no demand" in not_told_words(found)
     assert "no series says what GPUs did" in not_told_words(found)
     assert "whether anybody waited" in unknown_words(found)
     assert sum((row.amount for row in found.buckets), NOTHING) == found.capacity

@@ -118,11 +118,12 @@ def a_day() -> tuple[dict[str, Any], ...]:
 def test_a_day_by_hand() -> None:
     report = build_waste(inputs(*a_day()))
     rows = {row.waste: row for row in report.buckets}
-    assert [row.waste for row in report.buckets] == [waste.value for waste in Waste], "all ten, in order"
+    assert [row.waste for row in report.buckets] == [waste.value for waste in Waste], "all eleven, in order"
     assert rows["idle"].amount == CostAmount(15 * HOUR_MS, 15 * PRICE)
     assert (rows["idle"].share, rows["gang_stall"].amount) == (Fraction(15, 100), NOTHING)
     assert [row.waste for row in report.buckets if row.is_waste] == [
-        *("unavailable", "gang_stall", "preempted", "idle", "oversized", "starved", "fragmented")
+        *("unavailable", "gang_stall", "preempted", "idle", "oversized", "starved", "stranded"),
+        "fragmented",
     ]
     # 15 idle, 5 oversized, 10 starved, 4 unavailable; neither what nobody wanted nor what nobody saw.
     assert (report.wasted, report.share) == (CostAmount(34 * HOUR_MS, 34 * PRICE), Fraction(34, 100))
@@ -132,7 +133,7 @@ def test_a_day_by_hand() -> None:
         ("b", 15, Fraction(0)),
     ]
     assert {row.waste for row in report.teams[0].buckets} == {*Waste} - {
-        *(Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND)
+        *(Waste.STARVED, Waste.STRANDED, Waste.FRAGMENTED, Waste.NO_DEMAND)
     }
     assert [(day.day, day.waste, day.amount.board_ms // HOUR_MS) for day in report.days][-1] == (
         "2026-10-02",
@@ -217,7 +218,7 @@ LINES = st.lists(
 
 def only_possible(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The ledger never reports held time as without a holder."""
-    never = {Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND}
+    never = {Waste.STARVED, Waste.STRANDED, Waste.FRAGMENTED, Waste.NO_DEMAND}
     return [each for each in lines if each["bucket"] != Bucket.HELD or each["waste"] not in never]
 
 
@@ -259,7 +260,7 @@ def test_rows_of_held_time_have_no_bucket_of_nobodys_time() -> None:
     rows = held_rows(frame(line(Waste.IDLE, 1, team="a"), line(Waste.PRODUCTIVE, 3, team="a")))
     shares = {row.waste: row.share for row in rows if row.amount != NOTHING}
     assert shares == {"idle": Fraction(1, 4), "productive": Fraction(3, 4)}
-    assert len(rows) == len(Waste) - 3
+    assert len(rows) == len(Waste) - 4
 
 
 @pytest.mark.parametrize("hourly", [None, 0])

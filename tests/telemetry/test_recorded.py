@@ -16,6 +16,7 @@ from gpucost.contract.frames import (
     ALLOCATIONS,
     CAPACITY,
     DEMAND,
+    DOMAINS,
     EVICTIONS,
     FRAMES,
     HEALTH,
@@ -173,11 +174,12 @@ def seen(frames: ClusterFrames) -> ClusterFrames:
         frames,
         activity=frame(ACTIVITY, (*STEP, *span, *numbers), ("d", *STEP[1:], *span, *numbers)),
         serving=frame(SERVING, ("c", "long", "tgi_request_count", *span, 3.0, None)),
-        demand=frame(DEMAND, ("c", *of_job, *span)),
+        demand=frame(DEMAND, ("c", *of_job, *span, "clique")),
         stalls=frame(STALLS, ("c", "g", *job, "lq", 4, 2, 2, *span)),
         evictions=frame(EVICTIONS, ("c", "long", "job-uid", "lq", *span, "Preempted", "", -1)),
         quotas=frame(QUOTAS, ("c", "kueue", "cq", "ml", "h100", GPU, *span, 8.0, None, None, 2.0)),
         health=frame(HEALTH, ("c", "n1", "GPU-1", *span, "lost")),
+        domains=frame(DOMAINS, ("c", "n1", "rack", 1, "ns", "ns/imex", "train", "job-uid", *span)),
     )
 
 
@@ -197,7 +199,7 @@ def test_history_comes_back(seen: ClusterFrames, tmp_path: Path) -> None:
         "activity": whole_spans,
         "serving": whole_spans,
         "evictions": whole_spans,
-        **dict.fromkeys(("demand", "stalls", "quotas", "health"), clipped),
+        **dict.fromkeys(("demand", "stalls", "quotas", "health", "domains"), clipped),
     }
     assert len(part.allocations) == 2
     gone = source.history("c", Window(at(4), at(5)))

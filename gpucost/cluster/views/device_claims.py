@@ -40,13 +40,15 @@ from gpucost.cluster.objects.nodes import (
 )
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, MEMORY, SharingRules
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod
 
 GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gaudi.intel.com")
 """Drivers whose devices are GPUs. Others publish network cards and memory domains."""
 
-SHARED_BY = "memory"
-"""The capacity that shares of a device are measured by, where the device has several."""
+CHANNELS = "compute-domain-default-channel.nvidia.com"
+NO_GPUS = (CHANNELS, "compute-domain-daemon.nvidia.com")
+"""Classes of NVIDIA's driver for ComputeDomains, which has no GPUs (``views.nvlink_domains``)."""
 
 
 def newest_slices(
@@ -229,6 +231,7 @@ def held_devices(
     catalog: ResourceCatalog,
     ended: Sequence[Pod] = (),
     history: ClaimHistory = NO_HISTORY,
+    sharing: SharingRules = DEFAULT_SHARING,
 ) -> ClaimHoldings:
     """The devices of all pods that were ever bound, of ``state`` and ``ended``, which is newer where the two
     differ.
@@ -247,7 +250,7 @@ def held_devices(
         if pod.claims and pod.bound_ms is not None:
             users.add_named(pod, is_news=pod.meta.uid in over or pod.is_bound)
     names = _names(state) if users.by_device or history.before else {}
-    shares, uses = _once(users, names), _uses(users, names)
+    shares, uses = _once(users, names), _uses(users, names, sharing)
     return ClaimHoldings(shares, users.unknown, uses, _divided(users, uses))
 
 
@@ -388,8 +391,11 @@ def _requested(claim: ResourceClaim) -> list[DeviceId]:
 
 
 def _is_told(claim: ResourceClaim) -> bool:
-    """Whether its spec determines how many GPUs, and which, it gets."""
-    return all(each.device_class in GPU_DRIVERS and each.amount is not None for each in claim.requests)
+    """Whether its spec determines how many GPUs, and which, it gets; none of classes of ComputeDomains."""
+    return all(
+        each.device_class in NO_GPUS or (each.device_class in GPU_DRIVERS and each.amount is not None)
+        for each in claim.requests
+    )
 
 
 def _names(state: ClusterState) -> dict[DeviceId, PublishedDevice]:
@@ -445,7 +451,7 @@ def _start(pod: Pod, spans: Iterable[tuple[int, int | None]]) -> int | None:
 
 
 def _uses(
-    users: _Users, names: Mapping[DeviceId, PublishedDevice]
+    users: _Users, names: Mapping[DeviceId, PublishedDevice], sharing: SharingRules
 ) -> dict[str, dict[DeviceUseKey, DeviceUse]]:
     """All users of each device, by uid."""
     found: dict[str, dict[DeviceUseKey, DeviceUse]] = {}
@@ -455,7 +461,7 @@ def _uses(
         device = names.get(key.device)
         now = DeviceUse(
             resource_of(key.device.driver, device),
-            *_part(shares, device),
+            *_part(shares, device, sharing.dimensions.get(key.device.driver, "")),
             device is not None or key.device.pool == "",
         )
         for uid in uids:
@@ -464,8 +470,11 @@ def _uses(
     return found
 
 
-def _part(shares: Sequence[DeviceShare], device: PublishedDevice | None) -> tuple[ShareMethod, Fraction, str]:
-    """What a claim has of a device, by what method, and by which capacity."""
+def _part(
+    shares: Sequence[DeviceShare], device: PublishedDevice | None, dimension: str
+) -> tuple[ShareMethod, Fraction, str]:
+    """What a claim has of a device, by what method, and by which capacity: ``dimension``, or where none is
+    said memory, or the only one that it consumes."""
     whole = Fraction(1)
     if not shares:
         return ShareMethod.CLAIM, whole, ""
@@ -476,9 +485,9 @@ def _part(shares: Sequence[DeviceShare], device: PublishedDevice | None) -> tupl
         return ShareMethod.TIME, whole, ""
     capacity = device.capacity if device is not None else {}
     known = [name for name, amount in consumed.items() if amount <= capacity.get(name, 0)]
-    if SHARED_BY not in known and len(known) != 1:
+    name = dimension or (known[0] if len(known) == 1 else MEMORY)
+    if name not in known:
         return ShareMethod.UNKNOWN, whole, ""
-    name = SHARED_BY if SHARED_BY in known else known[0]
     return ShareMethod.CAPACITY, Fraction(consumed[name], capacity[name]), name
 
 

@@ -4,8 +4,8 @@
 annotation and requests no GPU. KAI makes a pod of its own that holds the whole GPU, the reservation, and
 labels both with the name of the GPU's group. Who holds the GPU are the owners of fractions, never the
 reservation: it is what the scheduler takes from the node for them, and in a namespace of KAI's own, where no
-tenant can make a pod. What no owner has of the GPU is free for other fractions. ``gpu-fraction`` is the part
-itself; ``gpu-memory`` is in MiB, of the memory that the node's label ``nvidia.com/gpu.memory`` says each of
+tenant can make a pod (``SharingRules.reservations``). What no owner has of the GPU is free for other
+fractions. ``gpu-fraction`` is the part itself; ``gpu-memory`` is in MiB, of the memory that the node's label ``nvidia.com/gpu.memory`` says each of
 its GPUs has.
 
 **HAMi** (Project-HAMi/HAMi, pkg/device): a node advertises each GPU as several ``nvidia.com/gpu``, of which a
@@ -25,11 +25,12 @@ from gpucost.cluster.objects.nodes import DeviceId, Node
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import DeviceUse, DeviceUseKey, DeviceUses
+from gpucost.cluster.views.sharing_rules import KAI_RESERVATIONS
 from gpucost.domain.gpu import ShareMethod
 from gpucost.domain.time import MINUTE_MS
 
 RESERVATIONS = "kai-resource-reservation"
-"""The namespace and the label ``app`` of reservations, as KAI is installed."""
+"""The label ``app`` of reservations."""
 GROUP = "runai-gpu-group"
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -58,6 +59,7 @@ def gpu_fractions(
     ended: Iterable[Pod] = (),
     before: Mapping[str, DeviceUses] | None = None,
     firsts: Mapping[str, Pod | None] | None = None,
+    namespace: str = KAI_RESERVATIONS,
 ) -> GpuFractions:
     """Of all pods that were ever bound, of ``state`` and ``ended``.
 
@@ -67,7 +69,7 @@ def gpu_fractions(
     which nobody has a part holds its GPU itself, a while after it was made: its owner is bound after it.
     """
     pods = [*ended, *state.pods.values()]
-    reserved = {pod.meta.uid: pod for pod in pods if is_reservation(pod)}
+    reserved = {pod.meta.uid: pod for pod in pods if is_reservation(pod, namespace)}
     groups = {(pod.node, group) for pod in reserved.values() for group in _groups(pod.meta.labels)}
     uses: dict[str, DeviceUses] = {}
     for now in pods:
@@ -98,8 +100,8 @@ def has_fraction(pod: Pod) -> bool:
     return ALLOCATED in pod.meta.annotations or any(True for _ in _groups(pod.meta.labels))
 
 
-def is_reservation(pod: Pod) -> bool:
-    return pod.meta.namespace == RESERVATIONS and pod.meta.labels.get("app") == RESERVATIONS
+def is_reservation(pod: Pod, namespace: str = KAI_RESERVATIONS) -> bool:
+    return pod.meta.namespace == namespace and pod.meta.labels.get("app") == RESERVATIONS
 
 
 def _groups(labels: Labels) -> Iterator[str]:

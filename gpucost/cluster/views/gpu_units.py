@@ -21,6 +21,7 @@ from gpucost.cluster.views.device_claims import (
     wanted_units,
 )
 from gpucost.cluster.views.gpu_fractions import TICKETS, GpuFractions, gpu_fractions
+from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.domain.gpu import ResourceCatalog
 
 _DRIVERS = {
@@ -35,7 +36,8 @@ _DRIVERS = {
 class GpuUnits:
     """GPU units by resource name, never 0; ``catalog`` decides what a GPU is.
 
-    ``ended`` are pods that are over, newer than ``state``, and ``history`` is that of claims. Answers are
+    ``ended`` are pods that are over, newer than ``state``, ``history`` is that of claims, ``sharing`` what an
+    administrator says of GPUs that several pods have. Answers are
     cached, so that thousands of pods with equal requests cost one lookup each.
     """
 
@@ -45,8 +47,9 @@ class GpuUnits:
         catalog: ResourceCatalog,
         ended: Sequence[Pod] = (),
         history: ClaimHistory = NO_HISTORY,
+        sharing: SharingRules = DEFAULT_SHARING,
     ) -> None:
-        self.catalog = catalog
+        self.catalog, self._sharing = catalog, sharing
         self._state, self._ended, self._history = state, ended, history
         self._is_gpu: dict[str, bool] = {}
         # By identity, and with the mapping itself, so that no other mapping can take its address in memory.
@@ -55,12 +58,13 @@ class GpuUnits:
     @cached_property
     def devices(self) -> ClaimHoldings:
         """What pods hold through claims."""
-        return held_devices(self._state, self.catalog, self._ended, self._history)
+        return held_devices(self._state, self.catalog, self._ended, self._history, self._sharing)
 
     @cached_property
     def fractions(self) -> GpuFractions:
         """What pods hold of GPUs that a scheduler reserves for their fractions."""
-        return gpu_fractions(self._state, self._ended, self._history.fractions, self._history.firsts)
+        history, namespace = self._history, self._sharing.reservations
+        return gpu_fractions(self._state, self._ended, history.fractions, history.firsts, namespace)
 
     def uses(self, pod: Pod) -> DeviceUses:
         """The devices that it holds and others may hold at the same time."""

@@ -25,13 +25,11 @@ from gpucost.cluster.objects.metadata import ObjectMeta
 from gpucost.cluster.objects.nodes import Node, ResourceClaim
 from gpucost.cluster.objects.pods import Pod, PodTemplate
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.device_claims import newest_slices
+from gpucost.cluster.views.device_claims import CHANNELS, newest_slices
 from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.domain.jobs import JobReference
 
 DRIVER = "compute-domain.nvidia.com"
-CHANNELS = "compute-domain-default-channel.nvidia.com"
-"""The class of channels; daemons, which the driver runs itself, have one of their own."""
 CLIQUE = "nvidia.com/gpu.clique"
 """Set by GPU Feature Discovery: uuid of the NVLink cluster, and number of the clique in it."""
 RESERVED_BY = "resource.nvidia.com/computeDomain"

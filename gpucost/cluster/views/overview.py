@@ -23,6 +23,7 @@ from gpucost.cluster.views.ownership import OwnerKeys, PodOwnership
 from gpucost.cluster.views.problems import StateProblem, problems
 from gpucost.cluster.views.queue_order import positions
 from gpucost.cluster.views.queues import QueueViews, queue_views
+from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.cluster.views.volcano_queues import VolcanoQueueView, volcano_queue_views
 from gpucost.cluster.views.wait_causes import WaitCause, waiting, waiting_jobs
 from gpucost.domain.gpu import ResourceCatalog
@@ -34,7 +35,8 @@ class ClusterOverview:
     """What the collector exports, ``gpucost state show`` prints and the advisor uses.
 
     ``catalog`` decides what a GPU is, ``owner_keys`` which labels name teams. ``ended`` are pods that are
-    over, with their ``ended_ms``: they date what is partial now. ``history`` is that of claims.
+    over, with their ``ended_ms``: they date what is partial now. ``history`` is that of claims,
+    ``sharing`` how GPUs in parts are divided.
     """
 
     state: ClusterState
@@ -42,10 +44,11 @@ class ClusterOverview:
     owner_keys: OwnerKeys = field(default_factory=OwnerKeys)
     ended: Sequence[Pod] = ()
     history: ClaimHistory = NO_HISTORY
+    sharing: SharingRules = DEFAULT_SHARING
 
     @cached_property
     def units(self) -> GpuUnits:
-        return GpuUnits(self.state, self.catalog, self.ended, self.history)
+        return GpuUnits(self.state, self.catalog, self.ended, self.history, self.sharing)
 
     @cached_property
     def ownership(self) -> PodOwnership:

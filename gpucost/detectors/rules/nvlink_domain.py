@@ -48,8 +48,8 @@ NAME = WastePattern.NVLINK_DOMAIN
 _MOST_NAMED = 10
 _NO_CLIQUE = "nodes without a clique"
 _WHY = {
-    StrandingCause.REST: "ComputeDomains have the other trays, and it needs more of one clique than is left",
-    StrandingCause.TAKEN_TRAYS: "these trays belong to ComputeDomains already, and a tray is in one only",
+    "rest": "ComputeDomains have the other trays, and it needs more of one clique than is left",
+    "taken_trays": "these trays belong to ComputeDomains already, and a tray is in one only",
 }
 
 
@@ -118,7 +118,7 @@ def _draft(
         ended_ms=end_ms if is_over else None,
         summary=(
             f"{hours(board_ms(episodes))} of NVLink domain {subject.name} were free since {since(start_ms)} "
-            f"and of no use to {waiting}: {_WHY[cause]}."
+            f"and of no use to {waiting}: {_WHY[cause.value]}."
         ),
         evidence=(
             FindingEvidence("who waits", waiting, "", "gpucost_workload_pod_set_domain_channel"),

@@ -60,6 +60,7 @@ RULES_CHECKED = "2026-11-23"
 RULES_OF = (
     *("Kubernetes 1.37", "Kueue 0.19.2", "Volcano 1.15.1", "KAI Scheduler 2026-03", "HAMi 2026-08"),
     *("AMD's device-metrics-exporter 2026-08", "Intel's device plugins 2026-06"),
+    "ComputeDomains 2026-05",
 )
 """When the rules for objects of these were last compared with their source. To be moved with each look."""
 INNER_CHECKED = "2026-11-23"
@@ -74,6 +75,11 @@ _NEWER = (
             "devicetaintrules.resource.k8s.io",
         ),
         "claims, shares, consumed capacity, PodGroups' claims and taints are read",
+    ),
+    (
+        "NVLink domains",
+        ("computedomains.resource.nvidia.com",),
+        "their channels hold no GPU; free GPUs that they strand are waste of their own",
     ),
     (
         "Kueue's objects",

@@ -324,6 +324,7 @@ def full(server: ClusterServer, current: Watching) -> Watching:
         world.pod("waits"),
         *world.queues(),
         *world.fraction(),
+        *world.nvlink_tray("gpu-1"),
         world.finished_workload(now_ms - 30 * SECOND),
         *world.volcano_gang(T0 + 20 * SECOND),
     ):
@@ -339,7 +340,7 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     def is_read() -> bool:
         found = counts()
         named = ("pods", "nodes", "workloads.kueue.x-k8s.io", "podgroups.scheduling.volcano.sh")
-        return [found[name] for name in named] == [6, 2, 3, 2] and (
+        return [found[name] for name in named] == [7, 2, 4, 2] and (
             current.collector.watch.snapshot().pods["train-0-uid"].has_ended
             and bool(current.collector.watch.errors())
             and not current.problem("pods")

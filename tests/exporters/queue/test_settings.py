@@ -159,3 +159,31 @@ def test_the_page_has_the_table_of_settings() -> None:
     found = re.search(r"^<!-- settings -->\n(.*?)^<!-- /settings -->$", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     assert found[1].strip().splitlines() == list(settings_table(CollectorSettings, variable))
+
+
+def test_devices_are_divided_by_a_capacity_that_their_driver_publishes() -> None:
+    settings = load(share_dimensions="gpu.amd.com=computeUnits, gpu.nvidia.com=memory")
+    assert settings.share_dimensions == ("gpu.amd.com=computeUnits", "gpu.nvidia.com=memory")
+    assert load().share_dimensions == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("gpu.amd.com=cores", "for gpu.amd.com one of memory, computeUnits, simdUnits"),
+        ("gpu.amd.com", "for gpu.amd.com one of memory, computeUnits, simdUnits"),
+        ("nic.example.com=bandwidth", "driver=capacity, of gpu.nvidia.com, gpu.amd.com"),
+        ("gpu.amd.com=memory,gpu.amd.com=simdUnits", "gpu.amd.com once"),
+    ],
+)
+def test_another_capacity_is_refused_with_those_that_there_are(text: str, allowed: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(share_dimensions=text)
+    assert variable("share_dimensions") in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+def test_the_namespace_of_reservations_is_one() -> None:
+    assert load(kai_namespace="kai-reservations").kai_namespace == "kai-reservations"
+    with pytest.raises(ConfigError):
+        load(kai_namespace="Not A Namespace")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.cluster.builders import T0
 from tests.support.cluster import shapes
-from tests.support.objects import condition, kueue, volcano
+from tests.support.objects import condition, kueue, metadata, volcano
 
 GPU = "nvidia.com/gpu"
 QUOTAS = {"h100": {GPU: ("8", "8", "4")}}
@@ -135,3 +135,37 @@ def volcano_gang(at_ms: int) -> list[dict[str, Any]]:
         bound(first, "gpu-1", at_ms),
         second,
     ]
+
+
+def nvlink_tray(node: str) -> list[dict[str, Any]]:
+    """A ComputeDomain, the channel of a node as its driver publishes it, and a pod and a workload that need
+    one."""
+    domain = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": metadata("imex", "team-a", uid="imex-uid", created=T0),
+        "spec": {"channel": {"resourceClaimTemplate": {"name": "imex-channel"}}},
+    }
+    channel = {"name": "channel-0", "attributes": {"type": {"string": "channel"}, "id": {"int": 0}}}
+    published = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": metadata(f"{node}-imex", uid=f"{node}-imex-uid", created=T0),
+        "spec": {
+            "driver": "compute-domain.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [channel],
+        },
+    }
+    needs = {"resourceClaims": [{"name": "channel", "resourceClaimTemplateName": "imex-channel"}]}
+    waits = pod("needs-channel")
+    waits["spec"] |= needs
+    queued = kueue.workload(
+        "needs-channel",
+        "team-a",
+        queue="lq",
+        pod_sets=[kueue.pod_set(requests={GPU: "8"}, pod=needs)],
+        conditions=[condition("QuotaReserved", False, "Pending")],
+    )
+    return [domain, published, waits, queued]

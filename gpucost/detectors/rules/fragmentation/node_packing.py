@@ -25,7 +25,8 @@ _COLUMNS = [
     *("end_ms", "job_kind", "boards"),
 ]
 _FIXED = frozenset({JobKind.DAEMON_SET.value, JobKind.POD.value})
-"""Pods of a DaemonSet come back to the same node, and bare pods never come back."""
+"""Pods of a DaemonSet come back to the same node, and bare pods never come back. Pods in ComputeDomains stay,
+too: another node may have room for them, and no channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +231,22 @@ def _held(history: ClusterHistory, resource: str) -> pd.DataFrame:
     key = ("held_of", resource)
     if key not in history.memo:
         held = history.held
-        history.memo[key] = held.loc[held["resource"] == resource, _COLUMNS]
+        rows = held.loc[held["resource"] == resource, _COLUMNS]
+        in_domain = jobs_in_domains(history)
+        jobs = zip(rows["namespace"].tolist(), rows["job_uid"].tolist(), strict=True)
+        is_fixed = [job in in_domain for job in jobs] if in_domain else False
+        history.memo[key] = rows.assign(in_domain=is_fixed)
     found = history.memo[key]
     assert isinstance(found, pd.DataFrame)
     return found
+
+
+def jobs_in_domains(history: ClusterHistory) -> frozenset[tuple[str, str]]:
+    """By namespace and uid, jobs of which pods have channels of ComputeDomains: each pod is on a node of its
+    own, of which it has the only channel."""
+    domains = history.frames.domains
+    jobs = zip(domains["namespace"].tolist(), domains["job_uid"].tolist(), strict=True)
+    return frozenset(each for each in jobs if each[1])
 
 
 def _is_alive(frame: pd.DataFrame, at_ms: int) -> Flags:
@@ -299,7 +312,7 @@ def _occupants(held: pd.DataFrame, at_ms: int) -> dict[str, list[NodeOccupant]]:
     done = held["boards"].fillna(0) * (at_ms - held["start_ms"])
     lost = done.groupby([held["namespace"], held["job_uid"]], observed=True).transform("sum")
     found: dict[str, list[NodeOccupant]] = {}
-    can_move = (~held["job_kind"].isin(_FIXED)).tolist()
+    can_move = (~held["job_kind"].isin(_FIXED) & ~held["in_domain"]).tolist()
     for row in zip(*(held[name].tolist() for name in _COLUMNS[:8]), lost.tolist(), can_move, strict=True):
         one = NodeOccupant(*row)
         found.setdefault(one.node, []).append(one)

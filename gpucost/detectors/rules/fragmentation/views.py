@@ -45,6 +45,7 @@ from gpucost.detectors.rules.fragmentation.node_packing import (
     NodeOccupancy,
     PodMove,
     fewest_nodes,
+    jobs_in_domains,
     to_empty_nodes,
 )
 from gpucost.domain.jobs import WorkloadClass
@@ -76,6 +77,10 @@ def spread_jobs(history: ClusterHistory, least_ms: int) -> list[SpreadJob]:
     """Batch jobs that were spread for ``least_ms`` or longer, at their end or now."""
     held = history.held
     held = held[(held["workload_class"] == WorkloadClass.BATCH.value) & (held["count"] > 0)]
+    fixed = jobs_in_domains(history)
+    if fixed:
+        jobs = zip(held["namespace"].tolist(), held["job_uid"].tolist(), strict=True)
+        held = held[[job not in fixed for job in jobs]]
     rows = _together(held)
     found = list[SpreadJob]()
     for resource, here in rows.groupby("resource", observed=True):
