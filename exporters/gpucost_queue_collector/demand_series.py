@@ -105,6 +105,8 @@ class WaitingDemand:
         alike: dict[tuple[str, str, tuple[PodGpuDemand, ...], ChannelNeed], int] = {}
         for pod in self.pods_of(job):
             wants = self._wants(pod.template, self.overview.units.of(pod))
+            if not wants:
+                continue  # it wants a part of a GPU, and demand is in whole units
             name = next((pod.meta.labels[key] for key in SET_LABELS if pod.meta.labels.get(key)), "")
             need = self._channels.of(pod.meta, pod.template, pod.claims)
             key = name, repr((wants, need)), wants, need
@@ -151,7 +153,7 @@ class WaitingDemand:
     def _waiting(self) -> Sequence[Pod]:
         units = self.overview.units
         pods = self.overview.state.pods.values()
-        return [pod for pod in pods if pod.bound_ms is None and not pod.has_ended and units.of(pod)]
+        return [pod for pod in pods if pod.bound_ms is None and not pod.has_ended and units.is_gpu_pod(pod)]
 
     @cached_property
     def _by_workload(self) -> Mapping[str, Sequence[Pod]]:

@@ -132,7 +132,9 @@ POD_GPU_SHARE = _gauge(
     "gpucost_pod_gpu_share",
     "",
     (*POD_LABELS, "gpu_uuid", "gpu_instance", "container_names", "resource"),
-    "The share of a board that the pod holds now (kubelet pod-resources).",
+    "The share of a board that the pod holds now (kubelet pod-resources). Of a device that several claims "
+    "have parts of an equal part for each pod: the kubelet does not say consumed capacity. Bills follow "
+    "gpucost_pod_gpu_claim_share instead.",
 )
 POD_COUNTED_SINCE = _gauge(
     "gpucost_pod_gpu_counted_since_timestamp_seconds",

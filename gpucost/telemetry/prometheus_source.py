@@ -218,7 +218,7 @@ def _read_part(
     others = _others(reader) if SIGNALS.name in wanted else ()
     asks_pods = bool(others) or not wanted.isdisjoint(_OF_PODS)
     asks_nodes = bool(others) or not wanted.isdisjoint(_OF_NODES)
-    shares = read_shares(reader, evidence) if asks_pods or asks_nodes else {}
+    shares = read_shares(reader, evidence) if asks_pods or CAPACITY.name in wanted else {}
     allocations, nodes, capacity = list[FrameRow](), list[FrameRow](), list[FrameRow]()
     if asks_pods or shares:
         allocations, found = read_pods(reader, evidence)

@@ -14,9 +14,10 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import ClaimHistory, DeviceUse, DeviceUseKey
 from gpucost.cluster.views.gpu_fractions import ALLOCATED, GROUP, RESERVATIONS, gpu_fractions
 from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.sharing_rules import SharingRules
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod
-from tests.cluster.builders import GPU, T0, node, pod
+from tests.cluster.builders import GPU, T0, node, pod, pod_group, template
 
 CATALOG = ResourceCatalog()
 
@@ -193,3 +194,23 @@ def test_what_counts_is_what_a_pod_had_when_it_was_first_seen_bound() -> None:
     units = GpuUnits(state(reservation("g"), now, late), CATALOG, history=history)
     assert units.uses(now) == {key("g", "a-uid"): DeviceUse(GPU, ShareMethod.FRACTION, Fraction(3, 4))}
     assert units.uses(late) == {}
+
+
+def test_owners_of_fractions_make_gangs_and_wait() -> None:
+    """A gang of three: two have a quarter of a GPU each, and one waits for its own."""
+    group = pod_group("gang", 3)
+    mine = {"scheduling.k8s.io/group-name": "gang", "gpu-fraction": "0.25"}
+    asks = template(0, scheduler="kai-scheduler")
+    bound = [
+        pod(name, asks=asks, labels={GROUP: "g"}, annotations=mine, node="n", bound_ms=T0) for name in "ab"
+    ]
+    waits = pod("c", asks=asks, annotations=mine)
+    cpu = pod("d", asks=template(0, cpu=1, scheduler="kai-scheduler"))
+    found = replace(state(reservation("g"), *bound, waits, cpu), pod_groups={group.meta.uid: group})
+    overview = ClusterOverview(found)
+    [gang] = overview.gangs
+    assert (gang.min_members, gang.running, gang.pending, gang.held) == (3, 2, 1, {GPU: 2})
+    assert {job.name for job in overview.job_holds} == {"c"}
+    # A pod that writes the annotation, and asks another scheduler, waits for no GPU.
+    stray = pod("c", annotations=mine)
+    assert not ClusterOverview(state(stray)).job_holds

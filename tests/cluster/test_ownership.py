@@ -294,8 +294,12 @@ def test_queues_without_a_workload(
     ("scheduler", "labels", "queue"),
     [
         ("kai-scheduler", {"kai.scheduler/queue": "vision", "queue": "other"}, "vision"),
-        ("yunikorn", {"yunikorn.apache.org/queue": "root.vision", "queue": "root.old"}, "root.vision"),
-        ("yunikorn", {"queue": "root.old"}, "root.old"),
+        (
+            "yunikorn",
+            {"yunikorn.apache.org/queue": "root.vision", "queue": "root.old"},
+            "unverified:root.vision",
+        ),
+        ("yunikorn", {"queue": "root.old"}, "unverified:root.old"),
         # Without its scheduler such a label means nothing: ``queue`` is anybody's word.
         ("default-scheduler", {"queue": "root.old", "kai.scheduler/queue": "vision"}, ""),
         ("kai-scheduler", {"volcano.sh/queue-name": "q", "kai.scheduler/queue": "vision"}, "q"),

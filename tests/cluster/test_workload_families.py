@@ -13,7 +13,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.queues import pending_of
 from gpucost.cluster.views.workload_families import PARENT as PARENT_LABEL
-from gpucost.cluster.views.workload_families import REPLACES, one_per_job
+from gpucost.cluster.views.workload_families import REPLACES, FamilyMemory, one_per_job
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, MINUTE, T0, condition, meta, pod_set, workload
 
@@ -149,6 +149,26 @@ def test_a_slice_that_ended_in_another_way_was_the_end_of_its_chain(reason: str)
 def test_a_slice_whose_predecessors_are_gone_stands_for_itself() -> None:
     third = slice_("c", 55, 6, "b", admitted=60)
     assert joined(third) == {"c-uid": third}
+
+
+def test_a_chain_goes_on_when_its_first_slice_is_removed() -> None:
+    """Three slices, of which Kueue removes those that were replaced one after the other."""
+    first, second = slice_("first", 0, 2, admitted=1), slice_("second", 10, 3, "first", admitted=12)
+    third = slice_("third", 20, 4, "second", admitted=22)
+    memory = FamilyMemory()
+
+    def seen(*workloads: Workload) -> list[tuple[str, str, int]]:
+        found = memory.one_per_job({each.meta.uid: each for each in workloads})
+        return [(uid, each.meta.name, sum(of.count for of in each.pod_sets)) for uid, each in found.items()]
+
+    assert seen(first) == [("first-uid", "first", 2)]
+    assert seen(ended(first, 12), second) == [("first-uid", "first", 3)]
+    assert seen(second) == [("first-uid", "first", 3)]
+    assert seen(ended(second, 22), third) == [("first-uid", "first", 4)]
+    assert seen(third) == [("first-uid", "first", 4)]
+    # Nothing is kept for those that nobody names any more.
+    assert seen(slice_("other", 30, 1, admitted=31)) == [("other-uid", "other", 1)]
+    assert seen(third) == [("third-uid", "third", 4)]
 
 
 def test_names_lead_into_no_other_namespace_and_in_no_circle() -> None:

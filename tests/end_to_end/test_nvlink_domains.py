@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.waste import waste_parts
 from gpucost.detectors.engine.evaluation import RuleEvaluation, evaluate
 from gpucost.detectors.findings import Finding
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
+from gpucost.reports.doctor.diagnose import diagnose
+from gpucost.telemetry.doctor.cluster_probe import probe
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from tests.end_to_end.fixture_cluster import (
     CLUSTER,
     START_MS,
@@ -198,3 +206,24 @@ def test_no_gpu_is_claimed_twice(found: RuleEvaluation) -> None:
         for (waste, rack), each in rows.groupby(["waste", rows["node"].str[0]])
     }
     assert hours == {("stranded", "a"): 112, ("stranded", "b"): 8}
+
+
+def test_doctor_says_that_there_are_domains_and_what_is_read(bill: BilledCluster) -> None:
+    now_ms = START_MS + HOURS * HOUR_MS
+    with PrometheusClient(bill.url) as client:
+        probed = probe(client, PrometheusSourceSettings(), ResourceCatalog(), Month.of(START_MS), now_ms)
+    [cluster] = diagnose(probed).clusters
+    facts = {each.what: each.found for each in cluster.facts}
+    assert facts["NVLink domains"].startswith("4 computedomains; their channels hold no GPU")
+    assert "ComputeDomains 2026-05" in facts["rules last checked"]
+
+
+def test_the_waste_of_the_month_has_the_bucket(found: RuleEvaluation, bill: BilledCluster) -> None:
+    """Usage lines of the same frames, divided by the pieces, to the nano-dollar: 120 stranded GPU-hours of
+    the 200 that nobody held; what is left is without demand."""
+    windows = list(script().window.split(HOUR_MS))
+    lines = attribute(bill.history, windows, rates=FlatRates(("2.50", 0)), teams=TeamRules.default())
+    parts = waste_parts(lines, found.pieces, bill.history.activity)
+    sums = parts.groupby("waste")[["board_ms", "nano"]].sum()
+    assert tuple(sums.loc["stranded"]) == (120 * HOUR_MS, 300 * 10**9)
+    assert lines.totals()[Bucket.UNALLOCATED] == (200 * HOUR_MS, 500 * 10**9)

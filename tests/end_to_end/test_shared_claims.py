@@ -12,15 +12,19 @@ import pytest
 
 from alerts.rules.recording import GROUP
 from dashboards.nodes import FREE_UNITS
+from gpucost.contract.frames import CAPACITY, NODES
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window, iso
 from gpucost.reports.doctor.diagnose import diagnose
+from gpucost.telemetry import prometheus_source
 from gpucost.telemetry.doctor.cluster_probe import probe
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.promql import PromQL
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.end_to_end.fixture_cluster import (
+    CLUSTER,
     START_MS,
     USD_PER_HOUR,
     BilledCluster,
@@ -262,6 +266,22 @@ def test_what_teams_pay(bill: BilledCluster) -> None:
     hours = {"blue": Fraction("14.5"), "red": Fraction("4.75"), "green": Fraction(2)}
     assert paid == rounded(hours, USD_PER_HOUR)
     assert sum(paid.values()) == sum(hours.values()) * USD_PER_HOUR
+
+
+def test_who_asks_for_nodes_alone_asks_for_no_shares(
+    bill: BilledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("asked for shares")
+
+    monkeypatch.setattr(prometheus_source, "read_shares", refuse)
+    end_ms = START_MS + HOURS * HOUR_MS
+    with PrometheusClient(bill.url) as client:
+        source = PrometheusSource(client, PrometheusSourceSettings(), now=lambda: end_ms + HOUR_MS)
+        found = source.history(CLUSTER, Window(START_MS, end_ms), only=(NODES.name,))
+        assert found.nodes["node"].nunique() == bill.history.nodes["node"].nunique()
+        with pytest.raises(AssertionError, match="asked for shares"):
+            source.history(CLUSTER, Window(START_MS, end_ms), only=(CAPACITY.name,))
 
 
 def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledCluster) -> None:

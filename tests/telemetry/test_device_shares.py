@@ -292,3 +292,25 @@ def test_every_moment_of_every_device_is_given_out_once(pods: list[Any]) -> None
             assert held <= row[6]  # type: ignore[operator]
         users = {row[4] for row in rows if row[17] <= at < row[18]}  # type: ignore[operator]
         assert {row[4] for row in now} == users
+
+
+def test_thousands_of_pods_on_a_device_are_divided_by_rounded_times() -> None:
+    """1,000 pods that come 3.5 s apart and stay until the hour is over: half a million parts by the second.
+    Others that have it for a second each stay exact."""
+    hour, second = 3_600_000, 1_000
+    long = [pod(f"s{n}", n * 3_500, hour) for n in range(1_000)]
+    shares = {row[4]: [share(f"c-{row[4]}", TIME)] for row in long}
+    rows, _, [problem] = divide(
+        long, [node(0, hour)], {(str(uid), GPU): each for uid, each in shares.items()}
+    )
+    assert problem.code is DataProblemCode.SHARE_UNKNOWN
+    assert (problem.board_ms, problem.at_ms) == (hour, 0)
+    assert "held by 1000 pods" in problem.detail
+    assert {row[4] for row in rows} == set(shares), "nobody has it for nothing"
+    for at in range(0, hour, 7 * 60 * second):
+        assert sum(int(str(row[16])) for row in rows if row[17] <= at < row[18]) == UNITS  # type: ignore[operator]
+    short = [pod(f"s{n}", n * 3_500, n * 3_500 + second) for n in range(300)]
+    rows, _, problems = divide(
+        short, [node(0, hour)], {(str(uid), GPU): each for uid, each in shares.items()}
+    )
+    assert (len(rows), problems) == (300, [])

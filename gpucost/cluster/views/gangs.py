@@ -443,7 +443,7 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
     """The gang of a draft; None where no member is left, or it wants no GPUs."""
     alive = [pod for pod in draft.members if not pod.has_ended]
     bound = [pod for pod in alive if pod.is_bound]
-    wants = draft.wants_gpus or any(units.of(pod) for pod in alive)
+    wants = draft.wants_gpus or any(units.is_gpu_pod(pod) for pod in alive)
     is_over = not alive and (draft.is_ending or draft.kind is not GangKind.POD_GROUP or draft.members)
     if draft.need.members <= 1 or not wants or is_over:
         return None
@@ -451,7 +451,7 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
     stall = None
     if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
         need = draft.need._replace(wanted=_wanted(draft, first, ownership))
-        stall = partial(need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
+        stall = partial(need, draft.members, draft.gone, lambda pod: bool(units.having(pod)))
     suffix = f"-{draft.index.replace('/', '-')}" if draft.index else ""
     queue = "" if isinstance(draft.source, (JobObject, CompositePodGroup)) else draft.source.queue
     if first is not None and not queue:
@@ -467,7 +467,7 @@ def _gang(draft: _GangDraft, units: GpuUnits, ownership: PodOwnership) -> PodGan
         len(bound),
         sum(pod.is_unplaced for pod in alive),
         sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
-        added(*(units.of(pod) for pod in bound)),
+        added(*(units.having(pod) for pod in bound)),
         stall is not None,
         None if stall is None else stall.since_ms,
         stall is not None and stall.was_whole,

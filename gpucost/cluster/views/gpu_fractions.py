@@ -5,8 +5,8 @@ annotation and requests no GPU. KAI makes a pod of its own that holds the whole 
 labels both with the name of the GPU's group. Who holds the GPU are the owners of fractions, never the
 reservation: it is what the scheduler takes from the node for them, and in a namespace of KAI's own, where no
 tenant can make a pod (``SharingRules.reservations``). What no owner has of the GPU is free for other
-fractions. ``gpu-fraction`` is the part itself; ``gpu-memory`` is in MiB, of the memory that the node's label ``nvidia.com/gpu.memory`` says each of
-its GPUs has.
+fractions. ``gpu-fraction`` is the part itself; ``gpu-memory`` is in MiB, of the memory that the node's label
+``nvidia.com/gpu.memory`` says each of its GPUs has.
 
 **HAMi** (Project-HAMi/HAMi, pkg/device): a node advertises each GPU as several ``nvidia.com/gpu``, of which a
 pod requests one for each GPU that it wants a part of. HAMi's scheduler writes to the pod which GPUs it got,
@@ -31,6 +31,7 @@ from gpucost.domain.time import MINUTE_MS
 
 RESERVATIONS = "kai-resource-reservation"
 """The label ``app`` of reservations."""
+SCHEDULER = "kai-scheduler"
 GROUP = "runai-gpu-group"
 FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -93,6 +94,12 @@ def gpu_fractions(
     )
     tickets = (uid for uid, each in uses.items() if any(use.dimension for use in each.values()))
     return GpuFractions(uses, mere, frozenset(tickets))
+
+
+def wants_fraction(pod: Pod) -> bool:
+    """Whether it asks KAI Scheduler for a part of a GPU: it requests none, and has it once it is bound."""
+    asks = not pod.meta.annotations.keys().isdisjoint((FRACTION, MEMORY))
+    return asks and pod.template.scheduler == SCHEDULER
 
 
 def has_fraction(pod: Pod) -> bool:

@@ -20,7 +20,7 @@ from gpucost.cluster.views.device_claims import (
     published_units,
     wanted_units,
 )
-from gpucost.cluster.views.gpu_fractions import TICKETS, GpuFractions, gpu_fractions
+from gpucost.cluster.views.gpu_fractions import TICKETS, GpuFractions, gpu_fractions, wants_fraction
 from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.domain.gpu import ResourceCatalog
 
@@ -130,6 +130,15 @@ class GpuUnits:
         if pod.meta.uid in self.fractions.tickets:
             asked = {name: units for name, units in asked.items() if name not in TICKETS}
         return added(self._as_published(pod, asked) if pod.backing_claim and asked else asked, used)
+
+    def having(self, pod: Pod) -> Resources:
+        """As ``of``; where that is nothing, what it has of GPUs that a scheduler gave it parts of, each as
+        one."""
+        return self.of(pod) or self.held(pod)
+
+    def is_gpu_pod(self, pod: Pod) -> bool:
+        """Whether it has GPUs or parts of them, or wants some."""
+        return bool(self.having(pod)) or wants_fraction(pod)
 
     def _as_published(self, pod: Pod, asked: Resources) -> Resources:
         node, published = self._state.node_by_name.get(pod.node), self._published.get(pod.node)

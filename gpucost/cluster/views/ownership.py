@@ -36,6 +36,12 @@ OTHER_QUEUES: Mapping[str, tuple[str, ...]] = {
 }
 """By name of the scheduler that a pod asks for (KAI-Scheduler, pkg/common/constants; yunikorn-k8shim,
 pkg/common/constants: the old label is ``queue`` alone)."""
+UNVERIFIED = "unverified:"
+"""Begins the queue of a pod of which only the pod itself says it. No queue has a colon in its name, so that
+what a tenant writes never counts for the queue of another."""
+_NOT_BOUND_BY_IT = ("yunikorn",)
+"""Schedulers that may put a pod into another queue than it names, and leave no object that says which:
+YuniKorn by its placement rules. KAI puts it into the one that it names, or nowhere."""
 VOLCANO_GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 LINKS = (
@@ -306,7 +312,9 @@ class PodOwnership:
             return queue, given or (local.cluster_queue if local is not None else "")
         group = self.pod_group_of(pod)
         queue = (group.queue if group is not None else "") or _first(near, VOLCANO_QUEUES)
-        return queue or _first(near, OTHER_QUEUES.get(pod.template.scheduler, ())), ""
+        scheduler = pod.template.scheduler
+        said = "" if queue else _first(near, OTHER_QUEUES.get(scheduler, ()))
+        return queue or (f"{UNVERIFIED}{said}" if said and scheduler in _NOT_BOUND_BY_IT else said), ""
 
     def _flavor(self, meta: ObjectMeta, workload: Workload | None) -> str:
         if workload is None:

@@ -217,7 +217,7 @@ def _by_job(state: ClusterState, units: GpuUnits, ownership: PodOwnership) -> di
         # A pod that was refused waits only if its controller makes it again.
         jobs = ownership.jobs_of(pod) if pod.has_ended else ()
         is_made_again = bool(pod.stuck) and any(job.ended_ms is None for job in jobs)
-        if (not pod.has_ended or is_made_again) and units.of(pod):
+        if (not pod.has_ended or is_made_again) and units.is_gpu_pod(pod):
             belonging = ownership.of(pod)
             if not belonging.workload_uid:
                 found.setdefault(belonging.job, _Pods()).add(pod)

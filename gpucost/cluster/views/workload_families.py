@@ -210,3 +210,27 @@ def _more(workload: Workload, before: Workload) -> Workload:
             if more.get(name)
         },
     )
+
+
+class FamilyMemory:
+    """Joins families of one cluster from state to state. Kueue may remove a slice that was replaced long
+    before its chain ends: it is remembered for as long as a workload names it, so that the chain keeps the
+    name, uid and beginning of its first. Unknown after a restart: then a chain begins with its first slice
+    that is there."""
+
+    def __init__(self) -> None:
+        self._replaced: Mapping[str, Workload] = {}
+
+    def one_per_job(self, workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
+        """As the function of that name, with the slices that are remembered."""
+        there = {f"{each.meta.namespace}/{each.meta.name}": each for each in workloads.values()}
+        known = {**self._replaced, **{name: each for name, each in there.items() if _is_replaced(each)}}
+        named: dict[str, Workload] = {}
+        for each in there.values():
+            name = each.meta.annotations.get(REPLACES, "")
+            while name in known and name not in named:
+                named[name] = known[name]
+                name = known[name].meta.annotations.get(REPLACES, "")
+        self._replaced = named
+        gone = {each.meta.uid: each for name, each in named.items() if name not in there}
+        return one_per_job({**workloads, **gone} if gone else workloads)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from gpucost.cluster.objects.scheduler_config import SchedulerConfigs
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
-from gpucost.cluster.views.workload_families import one_per_job
+from gpucost.cluster.views.workload_families import FamilyMemory
 from gpucost.kube.connect.transport import KubeTransport
 from gpucost.kube.parse.collections import ApiCollection
 from gpucost.kube.watch.discovery import ApiDiscovery
@@ -73,6 +73,7 @@ class ClusterWatch:
             transport, monotonic=self._clocks.monotonic_s, clock=self._clocks.wall_ns
         )
         self._closed = threading.Event()
+        self._families = FamilyMemory()
         listeners = on_change or {}
         self._watched = tuple(
             _Watched(each, self._reflector(transport, each, listeners.get(each.name), settings))
@@ -117,7 +118,7 @@ class ClusterWatch:
             parts.setdefault(each.collection.field, []).append(each.reflector.snapshot())
         found: dict[str, Any] = {name: _merged(maps) for name, maps in parts.items()}
         if "workloads" in found:
-            found["workloads"] = one_per_job(found["workloads"])
+            found["workloads"] = self._families.one_per_job(found["workloads"])
         return ClusterState(self._clocks.now_ms(), self.statuses(), schedulers=schedulers, **found)
 
     @property

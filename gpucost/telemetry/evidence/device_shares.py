@@ -7,6 +7,8 @@ these devices out of the pods' rows and puts parts in their place:
 - At every moment a device is divided among the claims that pods have then: by consumed capacity, or a
   scheduler's fraction, where it is known; those without amounts get equal parts of what these leave. A
   claim's part is divided equally among the pods that use it then. What no claim consumes is nobody's.
+- Where the pods of a device come and go too often for that (MOST_PARTS), their times are rounded, and that is
+  a problem: anybody may make thousands of pods with a claim that has no limit.
 - A device that one pod has whole stays a whole unit of its resource.
 - Parts are counted as units of a resource of their own (``gpu.nvidia.com.dra-capacity``), of which a device
   always has UNITS. So all that follows counts in whole numbers, and the parts of a device add up to it, or
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import isfinite
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from gpucost.contract.frames import ALLOCATIONS, CAPACITY
 from gpucost.contract.metrics import POD_CLAIM_SHARE
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.gpu import ShareMethod, shared_resource
+from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
@@ -38,6 +41,11 @@ UNITS = 100_800
 """Units of a divided device: halves to tenths are whole numbers of them, sevenths too, which MIG needs."""
 _FINEST = 1_000_000
 _MOST_NAMES = 6
+
+MOST_PARTS = 100_000
+"""Of one device in what is read at a time, a day at most: instants at which its pods change, times pods that
+have it then. 200 pods that come and go once each have 40,000 at most."""
+_STEPS_MS = (1, *(each * MINUTE_MS for each in (1, 5, 15, 60)))
 
 _LABELS = ("pod_uid", "resource", "device", "claim", "method")
 _CLUSTER, _NODE, _UID, _RESOURCE, _COUNT, _START, _END = (
@@ -131,9 +139,11 @@ def divide(
     for place, of_devices in uses.items():
         known, divided = of_place.get(place, []), list[DividedTime]()
         for device, found in sorted(of_devices.items()):
-            times = list(_times(found))
+            step_ms = _step_ms(found)
+            times = list(_times(found, step_ms))
             rows += _rows(times, known)
             problems += _unknown(place, device, times)
+            problems += _rounded(place, device, found, step_ms)
             divided += [time for time in times if not time.is_whole]
         if divided:
             of_place[place] = list(_capacity(place, known, divided))
@@ -197,13 +207,37 @@ def _whole_units(parts: Mapping[FrameRow, Fraction]) -> Mapping[FrameRow, int]:
     return counts
 
 
-def _times(uses: Sequence[_Use]) -> Iterator[DividedTime]:
+def _spans(uses: Sequence[_Use], step_ms: int) -> list[tuple[int, int]]:
+    """Start and end of each, in whole steps: from no later and to no earlier than they are, but not beyond
+    the device's own time."""
+    real = [(int(str(use.row[_START])), int(str(use.row[_END]))) for use in uses]
+    first, last = min(start for start, _ in real), max(end for _, end in real)
+    return [
+        (max(start // step_ms * step_ms, first), min(-(-end // step_ms) * step_ms, last))
+        for start, end in real
+    ]
+
+
+def _step_ms(uses: Sequence[_Use]) -> int:
+    """1, or longer where so many pods have the device so briefly that their parts at every instant would be
+    too many."""
+    for step_ms in _STEPS_MS:
+        changes: Counter[int] = Counter()
+        for start, end in _spans(uses, step_ms):
+            changes[start] += 1
+            changes[end] -= 1
+        if sum(accumulate(changes[at] for at in sorted(changes))) <= MOST_PARTS:
+            return step_ms
+    return _STEPS_MS[-1]
+
+
+def _times(uses: Sequence[_Use], step_ms: int = 1) -> Iterator[DividedTime]:
     """The device's time in stretches in which the same rows have it."""
     begins: dict[int, list[_Use]] = defaultdict(list)
     ends: dict[int, list[_Use]] = defaultdict(list)
-    for use in uses:
-        begins[int(str(use.row[_START]))].append(use)
-        ends[int(str(use.row[_END]))].append(use)
+    for use, (start, end) in zip(uses, _spans(uses, step_ms), strict=True):
+        begins[start].append(use)
+        ends[end].append(use)
     now: dict[_Use, None] = {}
     for start_ms, end_ms in pairwise(sorted(begins.keys() | ends.keys())):
         for use in ends.get(start_ms, ()):
@@ -299,3 +333,18 @@ def _unknown(place: _Place, device: str, times: Iterable[DividedTime]) -> Iterat
         held_ms = sum(time.end_ms - time.start_ms for time in unknown)
         at_ms = unknown[0].start_ms
         yield DataProblem(DataProblemCode.SHARE_UNKNOWN, cluster, node, detail, held_ms, at_ms)
+
+
+def _rounded(place: _Place, device: str, uses: Sequence[_Use], step_ms: int) -> Iterator[DataProblem]:
+    """That the times of its pods were rounded, with all of the device's time: a pod may have been charged for
+    a step more, and the others for as much less."""
+    if step_ms > 1:
+        cluster, node, resource = map(str, place)
+        pods = len({use.row[_UID] for use in uses})
+        detail = (
+            f"{resource} {device} was held by {pods} pods, too many and too briefly to divide it at every "
+            f"moment: their times are rounded to {step_ms // MINUTE_MS} min"
+        )
+        spans = _spans(uses, 1)
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        yield DataProblem(DataProblemCode.SHARE_UNKNOWN, cluster, node, detail, last - first, first)
