@@ -31,7 +31,7 @@ from gpucost.domain.gpu import ResourceCatalog
 from gpucost_queue_collector.object_memory import EndedNode
 from gpucost_queue_collector.rows import line, open_labels, sample
 
-SPECS = tuple(spec for spec in NODE_METRICS if spec is not NODE_DOMAIN_RESERVED)
+SPECS = NODE_METRICS
 TRAYS = (NODE_DOMAIN_RESERVED,)
 
 

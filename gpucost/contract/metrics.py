@@ -218,7 +218,6 @@ NODE_METRICS = (
     NODE_UNAVAILABLE,
     NODE_START,
     NODE_END,
-    NODE_DOMAIN_RESERVED,
 )
 # Columns of frames.SIGNALS -> the counters whose increase, times a thousand, they are: seconds and joules.
 # Held time is the part of it for which energy was read.
@@ -236,6 +235,7 @@ METRICS: tuple[MetricSpec, ...] = (
     STATE_UP,
     *POD_METRICS,
     *NODE_METRICS,
+    NODE_DOMAIN_RESERVED,
     *QUEUE_METRICS,
     *GPU_EXPORTER_METRICS,
 )

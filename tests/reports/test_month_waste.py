@@ -57,11 +57,11 @@ UNLOOKED = WasteAssessment(0, 0, 30)
 # By hand: H100 at 6.88, A100 at 3.431 an hour.
 HOURS = {
     "unavailable": 5, "gang_stall": 4, "preempted": 2, "idle": 10, "oversized": 5, "starved": 8,
-    "fragmented": 7, "no_demand": 15, "productive": 75, "unknown": 9,
+    "stranded": 0, "fragmented": 7, "no_demand": 15, "productive": 75, "unknown": 9,
 }  # fmt: skip
 COSTS = {
     "unavailable": "34.40", "gang_stall": "27.52", "preempted": "13.76", "idle": "68.80",
-    "oversized": "17.155", "starved": "55.04", "fragmented": "24.017", "no_demand": "92.853",
+    "oversized": "17.155", "starved": "55.04", "stranded": "0", "fragmented": "24.017", "no_demand": "92.853",
     "productive": "429.775", "unknown": "61.92",
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_the_buckets_add_up_to_capacity_in_every_form() -> None:
         assert sum(int(row["nano"]) for row in rows) == CAPACITY.nano, section
     assert abs(sum(float(row["share_of_time"]) for row in table_rows(report, "waste")) - 1) < 1e-5
     page = html_buckets(to_html(report))
-    assert list(page) == [*LABELS.values(), "Sum of the 10 buckets", "Capacity"]
+    assert list(page) == [*LABELS.values(), "Sum of the 11 buckets", "Capacity"]
     text = terminal(report).split("Where the capacity went")[1]
     lines = [line.split() for line in text.splitlines()]
     for name, hours in HOURS.items():
@@ -137,7 +137,7 @@ def test_the_buckets_add_up_to_capacity_in_every_form() -> None:
         )
         assert page[label][1] in line
         assert abs(Decimal(page[label][1]) - Decimal(cost)) <= Decimal("0.01")
-    for label in ("Sum of the 10 buckets", "Capacity"):
+    for label in ("Sum of the 11 buckets", "Capacity"):
         assert page[label] == ("140.0", "825.24")
     assert "Sum of the 10 buckets 140.0 100.0% 825.24" in [" ".join(line) for line in lines]
 
@@ -442,7 +442,7 @@ def test_no_printed_word_stands_for_two_numbers() -> None:
     printed = [(PARTS[part], amount) for part, amount in parts.items()]
     printed += [(LABELS[Waste(row.waste)].lower(), row.amount) for row in report.waste.buckets]
     words = [word for word, _ in printed]
-    assert len(words) == len({*words}) == 14
+    assert len(words) == len({*words}) == 15
     text = terminal(report)
     amounts: dict[str, set[tuple[str, ...]]] = {}
     for line in text.split("Wasted by team")[0].splitlines():

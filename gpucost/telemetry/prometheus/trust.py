@@ -22,7 +22,13 @@ from gpucost.contract.gpu_metrics import (
     SOURCE_ERRORS,
     SOURCE_UP,
 )
-from gpucost.contract.metrics import NODE_METRICS, POD_GPU_REQUEST, POD_METRICS, STATE_UP
+from gpucost.contract.metrics import (
+    NODE_DOMAIN_RESERVED,
+    NODE_METRICS,
+    POD_GPU_REQUEST,
+    POD_METRICS,
+    STATE_UP,
+)
 from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
 from gpucost.contract.probe import AMD_JOBS, GPU_JOBS, KUBE_JOBS, OTEL_JOBS, OWN_JOBS, ForeignJob
 from gpucost.contract.queue_metrics import QUEUE_METRICS
@@ -96,7 +102,9 @@ STATE = SeriesKind(
     "gpucost's queue collector",
     "gpucost_",
     OWN_JOBS,
-    tuple(each.name for each in (STATE_UP, *POD_METRICS, *NODE_METRICS, *QUEUE_METRICS)),
+    tuple(
+        each.name for each in (STATE_UP, *POD_METRICS, *NODE_METRICS, NODE_DOMAIN_RESERVED, *QUEUE_METRICS)
+    ),
     (STATE_UP.name,),
     _OURS,
     is_whole=True,
