@@ -97,8 +97,7 @@ _EXAMPLE_FINDINGS = {
     ),
     "nvlink_domain": _ExampleFinding(
         *("high", "warning", "rest", "", "", "cluster", "rack-1"),
-        "cluster rack-1 in cluster prod has free GPUs in an NVLink domain that jobs wait for and cannot use "
-        "(rest).",
+        "cluster rack-1 has free GPUs in an NVLink domain that jobs wait for and cannot use (rest).",
         _FLEET,
     ),
 }

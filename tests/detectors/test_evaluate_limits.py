@@ -105,6 +105,7 @@ def test_a_rule_that_lacks_its_frame_says_so_and_does_not_run() -> None:
     assert set(said) == {
         WastePattern.GANG_STALL,
         WastePattern.QUOTA_STARVATION,
+        WastePattern.NVLINK_DOMAIN,
         WastePattern.FRAGMENTATION,
         WastePattern.MONOPOLY,
     }

@@ -139,7 +139,7 @@ def test_the_buckets_add_up_to_capacity_in_every_form() -> None:
         assert abs(Decimal(page[label][1]) - Decimal(cost)) <= Decimal("0.01")
     for label in ("Sum of the 11 buckets", "Capacity"):
         assert page[label] == ("140.0", "825.24")
-    assert "Sum of the 10 buckets 140.0 100.0% 825.24" in [" ".join(line) for line in lines]
+    assert "Sum of the 11 buckets 140.0 100.0% 825.24" in [" ".join(line) for line in lines]
 
 
 def test_the_section_says_the_whole_and_how_much_was_looked_at() -> None:
