@@ -15,6 +15,7 @@ from gpucost.contract.metric_spec import EOF
 from gpucost.contract.metrics import (
     METRICS,
     NODE_METRICS,
+    NODE_UNAVAILABLE,
     POD_CLAIM_SHARE,
     POD_METRICS,
     SIGNAL_METRICS,
@@ -78,7 +79,8 @@ def test_all_metrics_of_the_contract_are_written_once_each_and_end_with_eof(
     assert pieces[-1] == EOF
     types = [line.split()[2] for piece in pieces for line in piece.splitlines() if line.startswith("# TYPE")]
     simulated = {STATE_UP, *POD_METRICS, *NODE_METRICS, POD_COUNTED_SINCE, *SIGNAL_METRICS.values()}
-    simulated -= {POD_CLAIM_SHARE}  # no GPU of the simulated cluster is shared through claims
+    # No GPU of the simulated cluster is shared through claims, and no node is taken away for maintenance.
+    simulated -= {POD_CLAIM_SHARE, NODE_UNAVAILABLE}
     simulated |= {GPU_UP, GPU_MEMORY_USED, GPU_MEMORY_TOTAL}
     simulated |= {
         CLUSTER_QUEUE_INFO,
