@@ -42,7 +42,7 @@ VARIANTS: dict[WastePattern, set[str]] = {
     WastePattern.PREEMPTION_WASTE: {"queue", "cycling", "below_threshold"},
     WastePattern.CPU_ONLY_PODS: {"blocked"},
     WastePattern.TOPOLOGY_SPREAD: {"spread"},
-    WastePattern.UNHEALTHY_ALLOCATED: {"lost", "xid"},
+    WastePattern.UNHEALTHY_ALLOCATED: {"lost", "xid", "reported"},
     WastePattern.NVLINK_DOMAIN: {"rest", "taken_trays"},
 }
 """Of each rule. What its code can say is held against this below."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.pods import DISRUPTIONS, Pod
 from gpucost.cluster.views.device_claims import DeviceUses
+from gpucost.cluster.views.device_health import DeviceHealth, UnhealthyUnits
 from gpucost.cluster.views.gangs import PodGang
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import PodAffiliation, PodOwnership
@@ -28,22 +29,31 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,
 )
-from gpucost.contract.queue_metrics import POD_DISRUPTED, POD_GPU_WAITING, POD_GPU_WAITING_SINCE
+from gpucost.contract.queue_metrics import (
+    POD_DISRUPTED,
+    POD_GPU_UNHEALTHY,
+    POD_GPU_WAITING,
+    POD_GPU_WAITING_SINCE,
+)
 from gpucost.domain.jobs import JobKind, JobReference
 from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
-HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO, POD_DISRUPTED)
+HELD = (
+    *(POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO, POD_DISRUPTED),
+    POD_GPU_UNHEALTHY,
+)
 WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
 
 
 class HeldPod(NamedTuple):
     """A pod that holds GPU ``units`` since it was bound, or held them until its end; ``uses`` are the devices
-    among them that other pods use as well."""
+    among them that other pods use as well, ``unhealthy`` units those that are broken while it runs."""
 
     pod: Pod
     units: Resources
     belonging: PodAffiliation
     uses: DeviceUses = MappingProxyType({})
+    unhealthy: UnhealthyUnits = MappingProxyType({})
 
 
 class WaitingPod(NamedTuple):
@@ -66,6 +76,7 @@ def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[
     """By uid. Owners that have gone are as ``before``. Units of extended resources stay under their name: the
     node may have lost them since."""
     units, ownership = overview.units, overview.ownership
+    health = DeviceHealth(overview.state, units)
     found: dict[str, HeldPod] = {}
 
     def add(pod: Pod) -> None:
@@ -73,7 +84,8 @@ def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[
         known = before.get(uid) or found.get(uid)
         held = known.units if known and pod.backing_claim else units.held(pod)
         if held:
-            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), units.uses(pod))
+            belonging = _belonging(known, pod, ownership)
+            found[uid] = HeldPod(pod, held, belonging, units.uses(pod), health.unhealthy(pod, held))
 
     for pod in overview.state.pods.values():
         if pod.is_bound:
@@ -141,7 +153,7 @@ def write_held(held: HeldPod) -> Sequence[bytes]:
         starts.append(sample(POD_GPU_START, written, (pod.bound_ms or 0) / 1000))
         if pod.ended_ms is not None:
             ends.append(sample(POD_GPU_END, written, pod.ended_ms / 1000))
-    others = _shares(held), _owner(held), _disrupted(pod)
+    others = _shares(held), _owner(held), _disrupted(pod), _unhealthy(held)
     return b"".join(requests), b"".join(starts), b"".join(ends), *others
 
 
@@ -174,6 +186,15 @@ def _disrupted(pod: Pod) -> bytes:
     reason = found.reason if found.reason in DISRUPTIONS else "other"
     values = (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node, reason)
     return line(POD_DISRUPTED, values, found.since_ms / 1000)
+
+
+def _unhealthy(held: HeldPod) -> bytes:
+    pod = held.pod
+    identity = (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node)
+    return b"".join(
+        line(POD_GPU_UNHEALTHY, (*identity, resource, gpu), units)
+        for (resource, gpu), units in held.unhealthy.items()
+    )
 
 
 def _owner(held: HeldPod) -> bytes:

@@ -59,6 +59,10 @@ def _later(name: str, unit: str, help_: str) -> FrameColumn:
     return FrameColumn(name, ColumnType.REAL, unit, help_, may_lack=True)
 
 
+def _later_text(name: str, help_: str) -> FrameColumn:
+    return FrameColumn(name, ColumnType.TEXT, "", help_, may_lack=True)
+
+
 _CLUSTER = _text("cluster", "name of the Kubernetes cluster")
 _NODE = _text("node", "name of the node")
 _START = _int("start_ms", "ms", "first instant, inclusive")
@@ -304,7 +308,10 @@ HEALTH = FrameSpec(
         _text("gpu", "uuid of the board; empty where it is not known which of the node's it is"),
         _START,
         _END,
-        _text("reason", "what says so: lost, or xid_ and its code"),
+        _text("reason", "what says so: lost, xid_ and its code, or reported_unhealthy"),
+        _later_text("pod_uid", "uid of the pod whose status says so; empty where it was not a pod's"),
+        _later_text("resource", "GPU resource of that pod's unhealthy units; empty without a pod"),
+        _later("units", "units", "how many of that pod's units are unhealthy; null without a pod"),
     ),
 )
 

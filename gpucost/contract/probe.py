@@ -210,9 +210,9 @@ class TrialReading:
 @dataclass(frozen=True, slots=True)
 class SharingSeries:
     """From gpucost's collector: how many objects each collection has, how many parts of shared GPUs pods
-    have, by method (``domain.gpu.ShareMethod``), and how many nodes take no pods, by cause
-    (``UnavailableCause``). Of Kueue: workloads that MultiKueue sends elsewhere, by stage, and that came from
-    a manager; LocalQueues that are ordered by what they used."""
+    have, by method (``domain.gpu.ShareMethod``), how many nodes take no pods, by cause
+    (``UnavailableCause``), and how many pods hold unhealthy units. Of Kueue: workloads that MultiKueue sends
+    elsewhere, by stage, and that came from a manager; LocalQueues that are ordered by what they used."""
 
     objects: Mapping[str, int] = field(default_factory=dict)
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -220,6 +220,7 @@ class SharingSeries:
     arrived: int = 0
     by_usage: int = 0
     closed: Mapping[str, int] = field(default_factory=dict)
+    unhealthy: int = 0
 
 
 @dataclass(frozen=True, slots=True)

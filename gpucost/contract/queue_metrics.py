@@ -111,6 +111,16 @@ POD_DISRUPTED = _gauge(
     "TerminationByKubelet, or other.",
 )
 
+# Pods that hold broken GPUs
+
+POD_GPU_UNHEALTHY = _gauge(
+    "pod_gpu_unhealthy",
+    (*POD_LABELS, "resource", "gpu_uuid"),
+    "GPU units of a pod that its kubelet calls unhealthy (allocatedResourcesStatus of its containers), of "
+    "those in gpucost_pod_gpu_request; gpu_uuid is empty where their ids do not say which GPU it is; absent "
+    "while there are none.",
+)
+
 # ClusterQueues
 
 CLUSTER_QUEUE_INFO = _gauge(

@@ -225,7 +225,7 @@ def health(cluster: str, broken: Sequence[tuple[str, str, Window, str]]) -> pd.D
     rows = [
         {
             "cluster": cluster, "node": node, "gpu": gpu, "start_ms": window.start_ms,
-            "end_ms": window.end_ms, "reason": reason,
+            "end_ms": window.end_ms, "reason": reason, "pod_uid": "", "resource": "",
         }
         for node, gpu, window, reason in sorted(broken, key=lambda each: each[:2])
     ]  # fmt: skip

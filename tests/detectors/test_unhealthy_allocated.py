@@ -7,8 +7,8 @@ from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
 from gpucost.detectors.rules.unhealthy_allocated import run
 from gpucost.domain.time import MINUTE_MS
-from tests.detectors.case_unhealthy_allocated import broken, health
-from tests.detectors.worlds import World, at
+from tests.detectors.case_unhealthy_allocated import broken, health, reported, told
+from tests.detectors.worlds import GPU, World, at
 
 
 def found(world: World) -> RuleDetection:
@@ -69,3 +69,76 @@ def test_named_and_unnamed_reports_of_one_pod_are_not_added() -> None:
     health(world, "g0", 10)
     health(world, "", 10)
     assert board_minutes(found(world)) == 20
+
+
+def minutes_of(world: World) -> dict[tuple[str, str], float]:
+    """By variant and pod."""
+    found_: dict[tuple[str, str], float] = {}
+    for draft in found(world).drafts:
+        for each in draft.episodes:
+            key = draft.variant, each.pod_uid
+            found_[key] = found_.get(key, 0) + (each.end_ms - each.start_ms) * (each.boards or 0) / MINUTE_MS
+    return found_
+
+
+def test_the_status_of_a_pod_is_about_that_pod_alone() -> None:
+    (draft,) = found(reported(20, units=2)).drafts
+    assert {each.pod_uid: each.boards for each in draft.episodes} == {"p1": 2}
+    assert draft.summary.startswith("2 GPUs of node n1 broken (reported_unhealthy)")
+    assert [each.shown_by for each in draft.evidence[:2]] == ["gpucost_pod_gpu_unhealthy"] * 2
+
+
+def test_no_more_than_the_pod_has() -> None:
+    assert minutes_of(reported(20, units=5)) == {("reported", "p1"): 2 * 20}
+
+
+def test_a_gpu_that_exporter_and_status_name_counts_once() -> None:
+    """Lost from 10 to 30, unhealthy from 5 to 20: 25 minutes, not 35."""
+    world = World(60).node("n1").pod("p1", "n1", 0, units=2)
+    world.work("p1", "n1", "g0", [0.5]).work("p1", "n1", "g1", [0.5])
+    told(health(world, "g0", 10, 30), "p1", 5, 20, gpu="g0")
+    short = {("lost", "p1"): 20.0}
+    assert minutes_of(world) == short  # five minutes before are no finding of their own
+    told(world, "p1", 30, 45, gpu="g0")
+    assert minutes_of(world) == {**short, ("reported", "p1"): 15}
+
+
+def test_the_status_names_the_holder_of_a_lost_gpu_that_was_never_measured() -> None:
+    world = World(60).node("n1").pod("p1", "n1", 0, units=2).pod("p2", "n1", 0)
+    assert found(health(world, "g0", 10, 40)).withheld
+    told(world, "p1", 10, 20, gpu="g0")
+    assert minutes_of(world) == {("lost", "p1"): 30}
+    assert not found(world).withheld
+
+
+def test_a_status_without_a_name_is_the_gpu_that_an_exporter_says() -> None:
+    """One of two unhealthy units is the lost one while that is lost."""
+    world = World(60).node("n1").pod("p1", "n1", 0, units=4).work("p1", "n1", "g0", [0.5])
+    for gpu in ("g1", "g2", "g3"):
+        world.work("p1", "n1", gpu, [0.5])
+    told(health(world, "g0", 20, 40), "p1", 20, 60, units=2)
+    assert minutes_of(world) == {("lost", "p1"): 20, ("reported", "p1"): 20 + 2 * 20}
+
+
+def test_a_lost_gpu_without_a_name_is_the_one_of_a_status() -> None:
+    world = World(60).node("n1").pod("p1", "n1", 0, units=4).pod("p2", "n1", 0, units=4)
+    told(health(world, "", 20, 40), "p1", 20, 40, gpu="g0")
+    assert minutes_of(world) == {("reported", "p1"): 20}
+    assert not found(world).withheld
+
+
+def test_other_gpus_of_a_pod_are_added() -> None:
+    """g0 is lost, and the status names g1 and one more, whose id names no GPU."""
+    world = World(60).node("n1").pod("p1", "n1", 0, units=4).work("p1", "n1", "g0", [0.5])
+    told(health(world, "g0", 20, 40), "p1", 20, 40, gpu="g1")
+    assert minutes_of(world)["reported", "p1"] == 20
+
+
+def test_parts_of_a_divided_gpu() -> None:
+    """Half of a GPU that two pods have, while the kubelet says of both that it is unhealthy."""
+    world = World(60).node("n1", 1)
+    parts = f"{GPU}.dra-time"
+    world.counts("n1", 0, 60, 100_800, 100_800, resource=parts, replicas=100_800)
+    for uid in ("p1", "p2"):
+        told(world.pod(uid, "n1", 0, units=50_400, resource=parts), uid, 20, 40, gpu="g0")
+    assert minutes_of(world) == {("reported", "p1"): 20 / 2, ("reported", "p2"): 20 / 2}

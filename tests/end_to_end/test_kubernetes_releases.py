@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from gpucost.attribution.teams import TeamRules
+from gpucost.detectors.detector_settings import ScopedSettings
+from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
+from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.rules import unhealthy_allocated
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
@@ -15,11 +20,13 @@ from gpucost.telemetry.doctor.cluster_probe import probe
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.promql import PromQL
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from tests.detectors.worlds import four_dollars
 from tests.end_to_end.fixture_cluster import (
     START_MS,
     USD_PER_HOUR,
     BilledCluster,
     ClusterScript,
+    ScriptedExporter,
     rounded,
 )
 from tests.support.cluster import shapes
@@ -31,7 +38,8 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 GPU, NIC, DRIVER = "nvidia.com/gpu", "example.com/nic", "gpu.nvidia.com"
 HOURS = 4
 PAIR = ("batch/v1", "Job", "pair", "job-pair")
-GPUS = {"tree": 6, "serviced": 2, "patched": 1, "backed": 3, "plain": 2, "steps": 8}
+GPUS = {"tree": 6, "serviced": 2, "patched": 1, "backed": 3, "plain": 2, "steps": 8, "sick": 3}
+BROKEN, SILENT = (f"GPU-{n * 8}-0000-4000-8000-{'0' * 12}" for n in "ab")
 
 
 def at(minute: int) -> str:
@@ -166,7 +174,7 @@ def resized(minute: int, asks_cores: str, has_cores: str, pending: str = "") -> 
 
 
 def script() -> ClusterScript:
-    """Seven nodes, for four hours:
+    """Eight nodes, for four hours:
 
     tree      6 GPUs. A job of red in a tree: both of its groups are needed, two pods of each. a has three
               pods, b two; b1 fails at 1:00, its successor has a node from 2:00 on. So the gang lacks one from
@@ -187,6 +195,10 @@ def script() -> ClusterScript:
               w   cpu and memory of the whole pod, a GPU of its container: 4 h
               r   cpu is resized at 1:00 (later), 2:00 (done), 3:00 (never possible), its GPU is not: 4 h
               8 x 4 - 30.5 = 1.5 h are free
+    sick      3 GPUs of a device plugin. red's h0 has two, blue's h1 one, all the time: 8 h and 4 h, billed
+              whole. The kubelet calls one of red's unhealthy from 1:00 to 2:30, the GPU exporter the same GPU
+              lost from 2:00 to 3:00: broken for 2 h, not 2.5. Of red's other GPU health is unknown: nothing.
+              blue's, of which no id says which GPU it is, is unhealthy from 3:00 on: 1 h
     bare      red has a GPU through a claim, on a node of which no driver and no label says what it has: 4 h
               of a GPU of which nobody knows how many there are, and what it costs
     """
@@ -217,7 +229,34 @@ def script() -> ClusterScript:
     made.at(0, claim("red", "u", DRIVER, "bare", "gpu-0"))
     made.at(0, pod("red", "u", "bare", 0, asks("main", 1), **backing("u", GPU)))
     _steps(made)
+    _sick(made)
     return made
+
+
+def _sick(made: ClusterScript) -> None:
+    made.at(-5, node("sick"))
+    red, blue = pod("red", "h0", "sick", 0, asks("main", 2)), pod("blue", "h1", "sick", 0)
+    made.at(0, red, blue)
+    made.at(60, unwell(red, {BROKEN: "Unhealthy", SILENT: "Unknown"}))
+    made.at(150, unwell(red, {BROKEN: "Healthy", SILENT: "Unknown"}))
+    made.at(180, unwell(blue, {"0": "Unhealthy"}))
+    made.exporters.append(ScriptedExporter("gpucost-gpu-exporter", "sick:9401", _gpus_of_sick))
+
+
+def unwell(found: dict[str, Any], health: dict[str, str]) -> dict[str, Any]:
+    """A pod whose kubelet says how devices of a device plugin are, by their ids."""
+    units = [{"resourceID": device, "health": each} for device, each in health.items()]
+    stated = {**shapes.running(at(0))[0], "allocatedResourcesStatus": [{"name": GPU, "resources": units}]}
+    return {**found, "status": {**found["status"], "containerStatuses": [stated]}}
+
+
+def _gpus_of_sick(minute: int) -> str:
+    """What the GPU exporter says of two of the three."""
+    rows = {BROKEN: int(not 120 <= minute < 180), SILENT: 1}
+    told = [f'gpucost_gpu_up{{node="sick",gpu_uuid="{gpu}"}} {up}' for gpu, up in rows.items()]
+    seconds = START_MS // 1000 + 60 * minute
+    beats = f'gpucost_gpu_exporter_last_collection_timestamp_seconds{{node="sick"}} {seconds}'
+    return "\n".join([*told, beats, 'gpucost_nvml_up{node="sick"} 1', ""])
 
 
 def _tree(made: ClusterScript) -> None:
@@ -278,6 +317,8 @@ def test_what_pods_hold(bill: BilledCluster) -> None:
         ("steps", "k2"): Fraction(5, 2),
         ("steps", "w"): 4,
         ("steps", "r"): 4,
+        ("sick", "h0"): 2 * 4,
+        ("sick", "h1"): 4,
         ("bare", "u"): 4,
     }
     assert {key[1] for key in bill.held("pod", "resource") if key[0] in ("e0", "e1")} == {DRIVER}
@@ -307,13 +348,13 @@ def test_why_nodes_are_unavailable(bill: BilledCluster, minute: int) -> None:
 
 
 def test_it_is_conserved(bill: BilledCluster) -> None:
-    """22 GPUs that are known, and one that is not, for four hours. That ``serviced`` closes for one GPU and
+    """25 GPUs that are known, and one that is not, for four hours. That ``serviced`` closes for one GPU and
     opens for two, and that ``patched`` closes, is known by the scrape half a minute later."""
     late = Fraction(1, 120)
-    assert sum(bill.held("node").values()) == 19 + Fraction("1.5") + 8 + 4 + Fraction("30.5") + 4
+    assert sum(bill.held("node").values()) == 19 + Fraction("1.5") + 8 + 4 + Fraction("30.5") + 12 + 4
     buckets = bill.buckets()
     assert buckets == {
-        "held": 67,
+        "held": 79,
         "unavailable": Fraction("4.5") - late + 2 * late - late,
         "unallocated": 5 + 3 + 3 + 4 + 4 + Fraction("1.5"),
     }
@@ -321,9 +362,36 @@ def test_it_is_conserved(bill: BilledCluster) -> None:
     assert all(hours > 0 for hours in bill.held("namespace", "pod").values())
 
 
+def test_units_that_a_kubelet_calls_unhealthy(bill: BilledCluster) -> None:
+    rows = bill.history.health
+    rows = rows[rows["pod_uid"] != ""].sort_values("start_ms")
+    names = ("gpu", "reason", "pod_uid", "resource", "units")
+    assert [tuple(row) for row in rows[list(names)].itertuples(index=False)] == [
+        (BROKEN, "reported_unhealthy", "h0-uid", GPU, 1),
+        ("", "reported_unhealthy", "h1-uid", GPU, 1),
+    ]
+
+
+def test_a_broken_gpu_is_wasted_once_whoever_says_it(bill: BilledCluster) -> None:
+    """red's for 2 h: the first hour by the kubelet's word, then by the exporter's, until half an hour after
+    the kubelet took its word back. blue's for 1 h."""
+    history = ClusterHistory(bill.history, script().window, TeamRules.default())
+    facts = DetectorFacts("default", history, GpuTimePrices(history, four_dollars))
+    found = unhealthy_allocated.run(facts, ScopedSettings(UnhealthyAllocatedSettings()))
+    wasted: dict[tuple[str, str], float] = {}
+    for draft in found.drafts:
+        for each in draft.episodes:
+            key = draft.variant, each.pod_uid
+            wasted[key] = wasted.get(key, 0) + (each.end_ms - each.start_ms) * (each.boards or 0)
+    assert {key: ms / HOUR_MS for key, ms in wasted.items()} == pytest.approx(
+        {("reported", "h0-uid"): 1, ("lost", "h0-uid"): 1, ("reported", "h1-uid"): 1}, abs=2 / 60
+    )
+    assert not found.withheld
+
+
 def test_what_teams_pay(bill: BilledCluster) -> None:
-    """blue 1.5 + 6 + 8 + 12, red 19 + 2 + 4 + 2.5 + 4 + 4 hours; what ``bare`` costs nobody knows."""
-    hours = {("blue",): Fraction("27.5"), ("red",): Fraction("35.5")}
+    """blue 1.5 + 6 + 8 + 12 + 4, red 19 + 2 + 4 + 2.5 + 4 + 4 + 8 hours; what ``bare`` costs nobody knows."""
+    hours = {("blue",): Fraction("31.5"), ("red",): Fraction("43.5")}
     assert bill.cost("namespace") == rounded(hours, USD_PER_HOUR)
 
 
@@ -345,5 +413,6 @@ def test_doctor_says_what_of_it_the_cluster_has_and_what_is_read(bill: BilledClu
     assert facts["gangs of Kubernetes"].startswith(
         "2 podgroups, 1 compositepodgroups; a tree of groups is one"
     )
-    assert facts["pods"].startswith("16 pods; sidecars and init containers in their order")
+    assert facts["pods"].startswith("18 pods; sidecars and init containers in their order")
+    assert facts["pods with unhealthy GPUs"].startswith("1 pod; billed as held")
     assert facts["nodes that take no pods"] == "1 maintenance; their free GPUs are unavailable"

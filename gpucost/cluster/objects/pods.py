@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from gpucost.cluster.objects.metadata import (
     FieldFlaw,
@@ -101,6 +102,16 @@ class PodDisruption:
     since_ms: int | None
 
 
+class UnhealthyDevice(NamedTuple):
+    """A device of a pod that its kubelet calls unhealthy (KEP-4680): a unit of an extended ``resource``, or
+    of the pod's ResourceClaim of the name ``claim``; the other is empty. ``device_id`` is the kubelet's: the
+    id that a device plugin gave it, or the first CDI id of a claim's device, else ``driver/pool/device``."""
+
+    resource: str
+    claim: str
+    device_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod. Its GPUs are held in ``[bound_ms, ended_ms)``.
@@ -113,7 +124,8 @@ class Pod:
     ``backing_claim`` is one that the scheduler made for extended resources it requests. ``group`` is its
     native PodGroup (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet
     took it (None: not yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that
-    kube-scheduler makes room for it on, ``disruption`` that it was asked to stop.
+    kube-scheduler makes room for it on, ``disruption`` that it was asked to stop. ``unhealthy`` are devices
+    that it has, as its kubelet last wrote it.
     """
 
     meta: ObjectMeta
@@ -135,6 +147,7 @@ class Pod:
     grace_ms: int | None = None
     nominated: str = ""
     disruption: PodDisruption | None = None
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
 
     @property
     def requests(self) -> Resources:

@@ -153,6 +153,7 @@ _CONTAINER_STATUSES = each(
         "name",
         "restartCount",
         allocatedResources=named_values,
+        allocatedResourcesStatus=each(fields("name", resources=each(fields("resourceID", "health")))),
         resources=fields(requests=named_values),
         state=fields(running=fields("startedAt"), waiting=fields("reason"), terminated=_ENDED),
         lastState=fields(terminated=_ENDED),

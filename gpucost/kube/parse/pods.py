@@ -29,6 +29,7 @@ from gpucost.cluster.objects.pods import (
     PodDisruption,
     PodPhase,
     PodWaitReason,
+    UnhealthyDevice,
 )
 from gpucost.domain.errors import ErrorRemark
 from gpucost.domain.time import SECOND_MS
@@ -37,6 +38,8 @@ from gpucost.kube.parse.templates import pod_template
 
 MOST_CLAIMS = 64
 """Of one pod, more than any has use for: each may become a series."""
+MOST_UNHEALTHY = 256
+"""Devices of one pod: 16 GPUs, each handed out 16 times."""
 POD_ANNOTATIONS = frozenset(
     {
         "batch.kubernetes.io/job-completion-index",
@@ -73,6 +76,7 @@ REFUSED_MESSAGE = "Pod was rejected"
 """The beginning of ``status.message`` of such a pod."""
 
 _REFUSED_FOR_LACK = "OutOf"
+_CLAIM = "claim:"
 _SOON_MS = 60_000
 
 
@@ -135,6 +139,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
         grace_ms=_grace(root, spec),
         nominated="" if node else status.text("nominatedNodeName"),
         disruption=_disruption(its_conditions),
+        unhealthy=_unhealthy(spec, status),
     )
 
 
@@ -351,17 +356,52 @@ def _stuck(status: ObjectPart, containers: Sequence[_Container]) -> str:
 
 def _claims(spec: ObjectPart, status: ObjectPart) -> tuple[str, ...]:
     """Names of the ResourceClaims that exist for it: those it names, and those made from templates so far."""
-    wanted = spec.parts("resourceClaims")
-    if not wanted:
-        return ()
-    made = {
-        each.text("name"): each.text("resourceClaimName") for each in status.parts("resourceClaimStatuses")
-    }
-    names = (each.text("resourceClaimName") or made.get(each.text("name"), "") for each in wanted)
-    found = tuple(dict.fromkeys(name for name in names if name))
+    names = _claim_names(spec, status)
+    found = tuple(dict.fromkeys(name for name in names.values() if name))
     if len(found) > MOST_CLAIMS:
         spec.flaw("resourceClaims", ErrorRemark(f"{len(found):,} claims"), f"at most {MOST_CLAIMS}")
     return found[:MOST_CLAIMS]
+
+
+def _claim_names(spec: ObjectPart, status: ObjectPart) -> dict[str, str]:
+    """Names of ResourceClaims by the names that the pod's spec gives them; empty for one yet to be made."""
+    wanted = spec.parts("resourceClaims")
+    if not wanted:
+        return {}
+    made = {
+        each.text("name"): each.text("resourceClaimName") for each in status.parts("resourceClaimStatuses")
+    }
+    return {
+        each.text("name"): each.text("resourceClaimName") or made.get(each.text("name"), "")
+        for each in wanted
+    }
+
+
+def _unhealthy(spec: ObjectPart, status: ObjectPart) -> tuple[UnhealthyDevice, ...]:
+    """``allocatedResourcesStatus`` of its containers, each device once (KEP-4680, core/v1 ResourceStatus).
+
+    Unknown is not unhealthy: of a driver that says nothing of health, and of one that has gone silent, a
+    kubelet writes Unknown. Kubernetes 1.37 writes the field for main containers alone.
+    """
+    told: dict[UnhealthyDevice, None] = {}
+    for container in (*status.parts("containerStatuses"), *status.parts("initContainerStatuses")):
+        for resource in container.parts("allocatedResourcesStatus"):
+            sick = [each for each in resource.parts("resources") if each.text("health") == "Unhealthy"]
+            for each in sick:
+                told[_device(resource.text("name"), each.text("resourceID"), spec, status)] = None
+    found = tuple(each for each in told if each.device_id and (each.resource or each.claim))
+    if len(found) > MOST_UNHEALTHY:
+        remark = ErrorRemark(f"{len(found):,} devices")
+        status.flaw("allocatedResourcesStatus", remark, f"at most {MOST_UNHEALTHY}")
+    return found[:MOST_UNHEALTHY]
+
+
+def _device(name: str, device_id: str, spec: ObjectPart, status: ObjectPart) -> UnhealthyDevice:
+    """``name`` is that of an extended resource, or ``claim:NAME/REQUEST`` with the spec's name of a claim."""
+    if not name.startswith(_CLAIM):
+        return UnhealthyDevice(name, "", device_id)
+    claim = name.removeprefix(_CLAIM).partition("/")[0]
+    return UnhealthyDevice("", _claim_names(spec, status).get(claim, ""), device_id)
 
 
 def _backing_claim(status: ObjectPart) -> str:

@@ -258,6 +258,9 @@ def _sharing(case: ClusterCase) -> Iterator[DiagnosisFact]:
             if each in found.closed
         )
         yield DiagnosisFact("nodes that take no pods", f"{causes}; their free GPUs are unavailable")
+    if found.unhealthy:
+        said = f"{counted(found.unhealthy, 'pod')}; billed as held, and a finding (unhealthy_allocated)"
+        yield DiagnosisFact("pods with unhealthy GPUs", said)
     if found.parts:
         parts = ", ".join(f"{found.parts[each]:,} by {each}" for each in ShareMethod if each in found.parts)
         yield DiagnosisFact("GPUs in parts", f"{parts}; each divided among its pods at every moment")

@@ -9,6 +9,7 @@ from gpucost.contract.probe import SharingSeries
 from gpucost.contract.queue_metrics import (
     COLLECTION_OBJECTS,
     LOCAL_QUEUE_FAIR_WEIGHT,
+    POD_GPU_UNHEALTHY,
     SCHEDULER_INFO,
     WORKLOAD_DISPATCHED,
     WORKLOAD_ORIGIN,
@@ -30,6 +31,7 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
         of_manager = by("max", ("stage", "workload_uid"), reader.select(WORKLOAD_DISPATCHED.name))
         arrived = by("max", ("workload_uid",), reader.select(WORKLOAD_ORIGIN.name))
         by_usage = by("max", ("namespace", "queue"), reader.select(LOCAL_QUEUE_FAIR_WEIGHT.name))
+        unhealthy = by("max", ("pod_uid",), reader.select(POD_GPU_UNHEALTHY.name))
         closed = by("count", ("cause",), reader.select(NODE_UNAVAILABLE.name))
         return SharingSeries(
             _numbers(reader, objects, "collection", window),
@@ -38,6 +40,7 @@ def read_sharing(asker: ProbeReader, cluster: str, window: Window) -> SharingSer
             len(reader.vector(arrived, window.end_ms)),
             len(reader.vector(by_usage, window.end_ms)),
             _numbers(reader, closed, "cause", window),
+            len(reader.vector(unhealthy, window.end_ms)),
         )
 
     return asker.tried("what the collector knows of claims and workloads", ask)

@@ -1,4 +1,5 @@
-"""Stretches in which a GPU was present but broken: lost, or after an error that only a reset repairs."""
+"""Stretches in which a GPU was present but broken: lost, after an error that only a reset repairs, or called
+unhealthy by the status of a pod that holds it."""
 
 from __future__ import annotations
 
@@ -8,13 +9,16 @@ from itertools import pairwise
 import pandas as pd
 
 from gpucost.contract.gpu_metrics import GPU_DRIVER_EPOCH, GPU_UP, GPU_XID_EVENTS
+from gpucost.contract.queue_metrics import POD_GPU_UNHEALTHY
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.evidence.gauge_runs import (
     GaugeRun,
+    StateReader,
     bridged_runs,
     by_labels,
     step_ms,
+    values_of,
 )
 from gpucost.telemetry.history.workload_history import risen
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
@@ -27,6 +31,9 @@ from gpucost.telemetry.prometheus.promql import (
 
 GpuHealthKey = tuple[str, ...]
 LOST = "lost"
+REPORTED = "reported_unhealthy"
+NO_POD = ("", "", None)
+"""The last columns of a row that is not of a pod."""
 LONGEST_MS = HOUR_MS
 """How long an error counts where no series shows a repair: an operator should have acted by then."""
 BROKEN_XIDS = frozenset({46, 48, 62, 64, 79, 95, 110, 119, 120, 136, 140, 143, 156, 158})
@@ -41,6 +48,7 @@ meant to go down, 63 and 94, after which the GPU goes on, and those that program
 _MOST_NAMED = 1_000
 _NO_GPU = "__none__"
 _GPU = ("node", "gpu_uuid")
+_REPORTED_BY = ("node", "pod_uid", "resource", "gpu_uuid")
 
 
 def read_health(reader: ClusterReader, window: Window, capacity: pd.DataFrame) -> list[FrameRow]:
@@ -56,10 +64,22 @@ def read_health(reader: ClusterReader, window: Window, capacity: pd.DataFrame) -
     found = [(*_names(run), run.start_ms, run.end_ms, LOST) for run in up if run.value == 0]
     found += _after_errors(reader, wide, counted, by_labels(up, _GPU), _drained(capacity))
     return [
-        (reader.cluster, node, gpu, max(start, window.start_ms), min(end, window.end_ms), reason)
+        (reader.cluster, node, gpu, max(start, window.start_ms), min(end, window.end_ms), reason, *NO_POD)
         for node, gpu, start, end, reason in sorted(found)
         if start < window.end_ms and end > window.start_ms
     ]
+
+
+def read_reported(state: StateReader) -> list[FrameRow]:
+    """Rows of frames.HEALTH, clipped to the window: units that statuses of pods call unhealthy."""
+    window, found = state.window, list[FrameRow]()
+    for run in state.runs(POD_GPU_UNHEALTHY, _REPORTED_BY):
+        node, uid, resource, gpu = values_of(run, _REPORTED_BY)
+        start, end = max(run.start_ms, window.start_ms), min(run.end_ms, window.end_ms)
+        if run.value > 0 and start < end:
+            place = state.reader.cluster, node, gpu
+            found.append((*place, start, end, REPORTED, uid, resource, run.value))
+    return found
 
 
 def _ever_lost(reader: ClusterReader, wide: Window) -> Iterator[str]:

@@ -47,7 +47,7 @@ from gpucost.telemetry.evidence.counter_increase import (
 )
 from gpucost.telemetry.evidence.frame_rows import frame_of
 from gpucost.telemetry.evidence.gauge_runs import Floats, StateReader, equal_steps
-from gpucost.telemetry.history.gpu_health import read_health
+from gpucost.telemetry.history.gpu_health import read_health, read_reported
 from gpucost.telemetry.history.queue_quotas import read_quotas
 from gpucost.telemetry.history.serving import read_serving
 from gpucost.telemetry.history.workload_history import (
@@ -168,7 +168,8 @@ class _History:
         return frame_of(QUOTAS, read_quotas(self._state, {*self._resources()}))
 
     def health(self) -> pd.DataFrame:
-        return frame_of(HEALTH, read_health(self._reader, self._window, self._read.capacity))
+        found = read_health(self._reader, self._window, self._read.capacity)
+        return frame_of(HEALTH, [*found, *read_reported(self._state)])
 
     def domains(self) -> pd.DataFrame:
         return frame_of(DOMAINS, read_domains(self._state))

@@ -40,7 +40,7 @@ from gpucost.contract.frames import (
 from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of
 from gpucost.telemetry.evidence.gauge_runs import GaugeRun, MetricLike, bridged_runs
-from gpucost.telemetry.history.gpu_health import BROKEN_XIDS, LONGEST_MS
+from gpucost.telemetry.history.gpu_health import BROKEN_XIDS, LONGEST_MS, NO_POD
 from gpucost.telemetry.history.queue_quotas import (
     KUEUE,
     VOLCANO,
@@ -76,7 +76,8 @@ def read_health(reader: KubeStateReader, window: Window, boards: ObservedGpus) -
         for start, end, code in _stretches(values, seen.get(uuid, {})):
             clipped = max(start, window.start_ms), min(end, window.end_ms)
             if clipped[0] < clipped[1] and uuid in boards.node_of:
-                rows.append((reader.cluster, boards.node_of[uuid], uuid, *clipped, f"xid_{code}"))
+                place = reader.cluster, boards.node_of[uuid], uuid
+                rows.append((*place, *clipped, f"xid_{code}", *NO_POD))
     return rows
 
 
