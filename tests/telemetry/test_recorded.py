@@ -178,7 +178,7 @@ def seen(frames: ClusterFrames) -> ClusterFrames:
         stalls=frame(STALLS, ("c", "g", *job, "lq", 4, 2, 2, *span)),
         evictions=frame(EVICTIONS, ("c", "long", "job-uid", "lq", *span, "Preempted", "", -1)),
         quotas=frame(QUOTAS, ("c", "kueue", "cq", "ml", "h100", GPU, *span, 8.0, None, None, 2.0)),
-        health=frame(HEALTH, ("c", "n1", "GPU-1", *span, "lost")),
+        health=frame(HEALTH, ("c", "n1", "GPU-1", *span, "lost", "", "", None)),
         domains=frame(DOMAINS, ("c", "n1", "rack", 1, "ns", "ns/imex", "train", "job-uid", *span)),
     )
 

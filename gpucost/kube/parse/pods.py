@@ -133,13 +133,13 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
         priority=spec.whole("priority") or 0,
         claims=_claims(spec, status),
         group=_group(spec),
+        unhealthy=_unhealthy(spec, status),
         flaws=tuple(root.flaws),
         backing_claim=_backing_claim(status),
         started_ms=status.instant("startTime"),
         grace_ms=_grace(root, spec),
         nominated="" if node else status.text("nominatedNodeName"),
         disruption=_disruption(its_conditions),
-        unhealthy=_unhealthy(spec, status),
     )
 
 

@@ -9,6 +9,7 @@ from gpucost.cluster.objects.pods import (
     PodDisruption,
     PodPhase,
     PodWaitReason,
+    UnhealthyDevice,
 )
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import PodAffiliation
@@ -39,6 +40,7 @@ from tests.cluster.builders import (
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
 MIG = "nvidia.com/mig-1g.10gb"
+UUID = "GPU-0a1b2c3d-0000-4000-8000-000000000000"
 BELONGING = PodAffiliation(
     JobReference(JobKind.JOB, "train", "job-uid"),
     "wl",
@@ -89,6 +91,24 @@ def test_a_pod_that_was_told_to_stop() -> None:
     assert lines(HELD, write_held(HeldPod(hostile, {GPU: 8}, BELONGING)))[-1] == (
         f'{written}reason="other"}} 1792800000.0'
     )
+
+
+def test_a_pod_with_unhealthy_units() -> None:
+    """Of the seven that it holds; once it has ended it holds none."""
+    told = (UnhealthyDevice(GPU, "", f"{UUID}::3"), UnhealthyDevice(GPU, "", "MIG-7"))
+    found = replace(pod("p", 7, node="gpu-1"), unhealthy=told)
+    [held] = held_pods(ClusterOverview(state(found)), {}).values()
+    assert held.unhealthy == {(GPU, UUID): 1, (GPU, ""): 1}
+    written = (
+        'pod_gpu_unhealthy{namespace="team-a",pod="p",pod_uid="p-uid",node="gpu-1",resource="nvidia.com/gpu"'
+    )
+    assert lines(HELD, write_held(held))[-2:] == [
+        f'{written},gpu_uuid="{UUID}"}} 1.0',
+        f'{written},gpu_uuid=""}} 1.0',
+    ]
+    ended = replace(found, phase=PodPhase.SUCCEEDED, ended_ms=T0 + MINUTE)
+    [held] = held_pods(ClusterOverview(state(), ended=[ended]), {}).values()
+    assert held.unhealthy == {}
 
 
 def test_a_pod_of_nobody_has_empty_labels() -> None:

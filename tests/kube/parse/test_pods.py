@@ -13,11 +13,12 @@ from gpucost.cluster.objects.pods import (
     PodDisruption,
     PodPhase,
     PodWaitReason,
+    UnhealthyDevice,
 )
 from gpucost.domain.jobs import OwnerReference
 from gpucost.kube.parse.core_objects import node
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.parse.pods import pod_parser
+from gpucost.kube.parse.pods import MOST_UNHEALTHY, pod_parser
 from tests.kube.parse.pod_objects import (
     BOUND,
     GPU,
@@ -173,6 +174,47 @@ def test_a_claim_made_for_extended_resources_is_none_of_its_own() -> None:
     made = {"resourceClaimName": "p-extended-resources-x7x2z", "requestMappings": []}
     read = a_pod({}, extendedResourceClaimStatus=made)
     assert (read.claims, read.backing_claim) == ((), "p-extended-resources-x7x2z")
+
+
+def told(name: str, **health: str) -> dict[str, Any]:
+    return {"name": name, "resources": [{"resourceID": key, "health": each} for key, each in health.items()]}
+
+
+def test_devices_that_its_kubelet_calls_unhealthy() -> None:
+    """Each once, whichever containers have it; Unknown, and a word of a later Kubernetes, are not."""
+    claims = [
+        {"name": "own", "resourceClaimName": "shared"},
+        {"name": "made", "resourceClaimTemplateName": "t"},
+    ]
+    sick = told(GPU, a="Unhealthy", b="Healthy", c="Unknown", d="PermanentlyDoubtful", e="Unhealthy")
+    of_claims = (
+        told("claim:own", x="Unhealthy"),
+        told("claim:made/r", y="Unhealthy"),
+        told("claim:no/r", z="Unhealthy"),
+    )
+    read = a_pod(
+        {"resourceClaims": claims},
+        resourceClaimStatuses=[{"name": "made", "resourceClaimName": "p-made-x7x2z"}],
+        containerStatuses=[{**running(), "allocatedResourcesStatus": [sick, *of_claims]}],
+        initContainerStatuses=[
+            {**running(), "allocatedResourcesStatus": [told(GPU, a="Unhealthy", f="Unhealthy")]}
+        ],
+    )
+    assert read.unhealthy == (
+        UnhealthyDevice(GPU, "", "a"),
+        UnhealthyDevice(GPU, "", "e"),
+        UnhealthyDevice("", "shared", "x"),
+        UnhealthyDevice("", "p-made-x7x2z", "y"),
+        UnhealthyDevice(GPU, "", "f"),
+    )
+    assert read.flaws == ()
+
+
+def test_a_pod_has_so_many_unhealthy_devices_at_most() -> None:
+    many = told(GPU, **{f"g{n}": "Unhealthy" for n in range(MOST_UNHEALTHY + 1)})
+    read = pod(pod_object({}, containerStatuses=[{**running(), "allocatedResourcesStatus": [many]}]))
+    assert len(read.unhealthy) == MOST_UNHEALTHY
+    assert [each.field for each in read.flaws] == ["status.allocatedResourcesStatus"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
+from gpucost.telemetry.history.gpu_health import NO_POD
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.dcgm_gpus import ObservedGpus, read_gpus
@@ -187,7 +188,8 @@ def test_a_latched_code_is_an_event_where_it_changes(url: str) -> None:
         reader = _reader(client, "xid")
         rows = read_health(reader, WINDOW, read_gpus(reader, WINDOW, ClusterHoldings([])))
     edge = 30 * SECOND_MS
-    assert sorted(rows) == [
+    assert {row[6:] for row in rows} == {NO_POD}
+    assert sorted(row[:6] for row in rows) == [
         ("xid", "n1", "GPU-fixed", at(2) + edge, at(2) + 20 * MINUTE_MS + edge, "xid_95"),
         ("xid", "n1", "GPU-new", at(3) + edge, at(4) + edge, "xid_79"),
         ("xid", "n1", "GPU-soft", at(3.5) + edge, at(4.5) + edge, "xid_48"),
