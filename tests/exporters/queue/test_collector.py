@@ -334,6 +334,7 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     running = world.bound(world.pod("train-0"), "gpu-1", T0 + 10 * SECOND)
     told = world.preempted(running, T0 + 35 * SECOND)
     server.put(world.ended(told, iso(T0 + 10 * SECOND), iso(T0 + 40 * SECOND)))
+    server.put(world.unwell(world.bound(world.pod("gang-0", **world.GANG), "gpu-1", T0 + 20 * SECOND), "0"))
     server.break_watch("410_event", "pods")
     counts = current.collector.watch.counts
 

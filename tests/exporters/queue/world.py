@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from gpucost.domain.time import iso
 from tests.cluster.builders import T0
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue, metadata, volcano
@@ -64,6 +66,13 @@ def preempted(found: dict[str, Any], at_ms: int) -> dict[str, Any]:
     return made
 
 
+def unwell(found: dict[str, Any], device: str) -> dict[str, Any]:
+    """The same pod, one of whose GPUs its kubelet calls unhealthy."""
+    units = [{"resourceID": device, "health": "Unhealthy"}]
+    stated = {**shapes.running(iso(T0))[0], "allocatedResourcesStatus": [{"name": GPU, "resources": units}]}
+    return {**found, "status": {**found["status"], "containerStatuses": [stated]}}
+
+
 def ended(found: dict[str, Any], began: str, finished: str) -> dict[str, Any]:
     """The same pod, succeeded."""
     containers = shapes.terminated(0, "Completed", began, finished)
@@ -121,11 +130,14 @@ def finished_workload(finished_ms: int) -> dict[str, Any]:
     return kueue.workload("done", "team-a", queue="lq", conditions=ends)
 
 
+GANG: Mapping[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "gang"}, "scheduler": "volcano"}
+"""Of the pods of a gang."""
+
+
 def volcano_gang(at_ms: int) -> list[dict[str, Any]]:
     """A queue, a gang of two of which one runs since ``at_ms`` and the other waits, and one that waits."""
     amounts: dict[str, str | int] = {GPU: "8"}
-    mine = {"scheduling.k8s.io/group-name": "gang"}
-    first, second = (pod(f"gang-{number}", annotations=mine, scheduler="volcano") for number in range(2))
+    first, second = (pod(f"gang-{number}", **GANG) for number in range(2))
     return [
         volcano.queue(
             "vq", weight=1, capability=amounts, deserved=amounts, guarantee=amounts, allocated=amounts
