@@ -141,6 +141,8 @@ def shorten(value: object, limit: int = 120) -> str:
         text = repr(value)
     except ValueError:  # Python does not print integers of more than 4300 digits
         text = f"a {type(value).__name__} too long to print"
+    except RecursionError:  # JSON that is nested a thousand deep can be read, but not written out
+        text = f"a {type(value).__name__} too deep to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

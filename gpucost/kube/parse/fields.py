@@ -195,7 +195,7 @@ class ObjectPart:
         """Record that ``key`` is not valid. Only some flaws are kept, enough to see that an object is broken.
         An ErrorRemark is shown as it is."""
         if len(self.flaws) < MOST_FLAWS:
-            shown = value if isinstance(value, ErrorRemark) else _shown(value)
+            shown = value if isinstance(value, ErrorRemark) else shorten(value)
             self.flaws.append(FieldFlaw(self.where(key), shown, allowed))
 
     def where(self, key: str) -> str:
@@ -275,14 +275,7 @@ def _owner(references: list[ObjectPart]) -> OwnerReference | None:
 
 def _number(value: object) -> str:
     """A number as text; empty if it is not a number."""
-    return _shown(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
-
-
-def _shown(value: object) -> str:
-    try:
-        return shorten(value)
-    except RecursionError:  # JSON that is nested a thousand deep can be read, but not written out
-        return f"a {type(value).__name__} too deep to print"
+    return shorten(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
 @lru_cache(maxsize=65536)

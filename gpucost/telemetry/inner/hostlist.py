@@ -66,6 +66,7 @@ def _expanded(entry: str, text: str, field: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str, text: str, field: str) -> Iterator[str]:
+    count = 0
     for each in ranges.split(","):
         match = _RANGE.fullmatch(each)
         if match is None:
@@ -73,5 +74,8 @@ def _numbers(ranges: str, text: str, field: str) -> Iterator[str]:
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low) or int(high) - int(low) >= MOST_NODES:
             raise InputError(field, text, f"ranges that rise, of at most {MOST_NODES:,} nodes")
+        count += int(high) - int(low) + 1
+        if count > MOST_NODES:
+            raise InputError(field, text, f"at most {MOST_NODES:,} nodes")
         for number in range(int(low), int(high) + 1):
             yield str(number).zfill(len(low))

@@ -10,6 +10,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS
 
 MOST_GPUS = 1_000_000
+MOST_NAME = 253
 _NAME = "1 to 253 characters, no control characters, no blanks at the ends"
 
 
@@ -88,8 +89,10 @@ def _known(job: InnerJob, at_ms: int, as_of_ms: int) -> KnownRun:
 
 def checked_job(field: str, job: InnerJob) -> InnerJob:
     """``job``, its user and team without blanks around them, if it makes sense. Raises InputError, which
-    names the part of the record after ``field``."""
-    found = replace(job, user=job.user.strip(), team=job.team.strip())
+    names the part of the record after ``field``. Whoever submits a job writes its name: it is cut, and loses
+    what is no character (halves of surrogate pairs), but costs the job nothing."""
+    name = job.name[:MOST_NAME].encode(errors="ignore").decode()
+    found = replace(job, name=name, user=job.user.strip(), team=job.team.strip())
     for part, text in (("id", found.key), ("user", found.user), ("team", found.team)):
         if (text or part == "id") and not is_name(text):
             raise InputError(f"{field}: {part}", text, _NAME)

@@ -11,7 +11,11 @@ from gpucost.domain.errors import ErrorRemark, InputError
 
 @dataclass(frozen=True, slots=True)
 class JsonPlace:
-    """A value, and its place in a file, such as ``jobs.json: jobs[3].time``."""
+    """A value, and its place in a file, such as ``jobs.json: jobs[3].time``.
+
+    Where a list or an object is expected, an error says what kind of value is there and not the value: a file
+    that is something else altogether may be a secret.
+    """
 
     value: object
     where: str
@@ -31,14 +35,14 @@ class JsonPlace:
         where = self.where
         for key in path:
             if value is not None and not isinstance(value, Mapping):
-                raise InputError(where, value, f"an object with {key}")
+                raise InputError(where, _kind(value), f"an object with {key}")
             value = None if value is None else value.get(key)
             where = f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
         return JsonPlace(value, where)
 
     def items(self) -> Sequence[JsonPlace]:
         if not isinstance(self.value, list):
-            raise InputError(self.where, self.value, "a list")
+            raise InputError(self.where, _kind(self.value), "a list")
         at = f"{self.where} " if self.where.endswith(":") else self.where
         return [JsonPlace(value, f"{at}[{n}]") for n, value in enumerate(self.value)]
 
@@ -63,3 +67,11 @@ class JsonPlace:
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(self.where, self.value, "a whole number")
         return value
+
+
+def _kind(value: object) -> ErrorRemark:
+    """What a decoded value is, in the words of JSON."""
+    if isinstance(value, bool) or value is None:
+        return ErrorRemark("is null" if value is None else "is true or false")
+    kinds: dict[type, str] = {str: "is text", list: "is a list", dict: "is an object"}
+    return ErrorRemark(kinds.get(type(value), "is a number"))

@@ -6,8 +6,9 @@ pod's name and the job's own name, user and team; what no job had stays with the
 moment the parts of a row add up to it: what follows counts, prices and conserves them as it does pods.
 
 - Only pods that the scheduler's own rule names are divided (``InnerScheduler``), whatever a record says.
-- Jobs have a pod's GPUs in the order in which they began. One for which fewer are left has these: what its
-  record says beyond them is charged to nobody and is a problem, since the pod's GPUs are paid for once.
+- Jobs have a pod's GPUs in the order in which they began, those whose team is not believed after all others.
+  One for which fewer are left has these: what its record says beyond them is charged to nobody and is a
+  problem, since the pod's GPUs are paid for once.
 - A job's GPUs are an equal number on each of its nodes; where that does not come out, the first nodes have
   one more, which is a problem. Without nodes (Ray) they are of any pods, in the order of their names.
 
@@ -17,6 +18,7 @@ The parts of a moment depend on the records and pods of that moment alone, never
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,6 +105,57 @@ class _Demand(NamedTuple):
     run: KnownRun
     gpus: int | None
     is_uneven: bool
+    is_named: bool
+    """Whether it may name its team."""
+
+    @property
+    def turn(self) -> tuple[bool, int, str]:
+        """Those that are not believed come last: else a number that is too large would take what others
+        had."""
+        return not self.is_named, self.run.job.start_ms, self.run.job.key
+
+
+_Event = int | tuple[_Demand, bool]
+"""The position of a row, or a run, and whether it is not certain that it goes on."""
+
+
+@dataclass
+class _WantedUnits:
+    """What the runs of one place want at a moment, kept from one moment to the next: users of Ray may have
+    thousands of jobs at once, and not all are to be looked at whenever one begins or ends.
+
+    ``sure`` runs have GPUs, of ``untold`` a number that is not known and the others ``units`` together, of
+    which those ``in_order`` want some. ``open_ended`` may have some, ``open_units`` and the ``open_untold``.
+    """
+
+    in_order: list[_Demand] = field(default_factory=list)
+    sure: int = 0
+    untold: int = 0
+    units: int = 0
+    open_ended: int = 0
+    open_untold: int = 0
+    open_units: int = 0
+
+    def add(self, demand: _Demand, is_open: bool) -> None:
+        self._count(demand, is_open, 1)
+        if demand.gpus and not is_open:
+            insort(self.in_order, demand, key=lambda each: each.turn)
+
+    def remove(self, demand: _Demand, is_open: bool) -> None:
+        self._count(demand, is_open, -1)
+        if demand.gpus and not is_open:
+            del self.in_order[bisect_left(self.in_order, demand.turn, key=lambda each: each.turn)]
+
+    def _count(self, demand: _Demand, is_open: bool, one: int) -> None:
+        units, untold = one * (demand.gpus or 0), one * (demand.gpus is None)
+        if is_open:
+            self.open_ended += one
+            self.open_units += units
+            self.open_untold += untold
+        else:
+            self.sure += one
+            self.units += units
+            self.untold += untold
 
 
 @dataclass
@@ -138,7 +191,7 @@ def divide(
     demands: dict[str, list[_Demand]] = defaultdict(list)
     for run in known.runs:
         if run.doubt_ms > window.start_ms and run.job.start_ms < window.end_ms:
-            for place, demand in _demands(run):
+            for place, demand in _demands(run, scheduler.may_name(run.job.team)):
                 demands[place].append(demand)
     parts: list[FrameRow] = []
     for place in sorted(places.keys() | demands.keys()):
@@ -154,15 +207,15 @@ def _place_of(scheduler: InnerScheduler, row: FrameRow) -> str:
     return scheduler.node_of(str(row[_POD]), str(row[_NODE])) if scheduler.kind == "slurm" else ""
 
 
-def _demands(run: KnownRun) -> Iterator[tuple[str, _Demand]]:
+def _demands(run: KnownRun, is_named: bool) -> Iterator[tuple[str, _Demand]]:
     """What it has of each place."""
     job = run.job
     if not job.nodes or job.gpus is None:
-        yield from ((place, _Demand(run, job.gpus, False)) for place in job.nodes or ("",))
+        yield from ((place, _Demand(run, job.gpus, False, is_named)) for place in job.nodes or ("",))
         return
     each, more = divmod(job.gpus, len(job.nodes))
     for n, node in enumerate(job.nodes):
-        yield node, _Demand(run, each + (n < more), more > 0)
+        yield node, _Demand(run, each + (n < more), more > 0, is_named)
 
 
 @dataclass
@@ -173,55 +226,58 @@ class _PlaceDivision:
     place: str
     rows: Sequence[FrameRow]
     doubts: _Doubts
-    found: dict[tuple[int, InnerJob | None], list[list[int]]] = field(default_factory=dict)
-    """Start, end and count of parts, by position of the row and job."""
+    found: dict[tuple[int, tuple[str, int] | None], tuple[InnerJob | None, list[list[int]]]] = field(
+        default_factory=dict
+    )
+    """Start, end and count of parts, by position of the row, key of the job and its start."""
 
     def run(self, demands: Iterable[_Demand], window: Window) -> None:
-        demands = tuple(demands)
-        begun: dict[int, list[int | _Demand]] = defaultdict(list)
-        ended: dict[int, list[int | _Demand]] = defaultdict(list)
-        spans: list[tuple[int, int, int | _Demand]] = [
+        begun: dict[int, list[_Event]] = defaultdict(list)
+        ended: dict[int, list[_Event]] = defaultdict(list)
+        spans: list[tuple[int, int, _Event]] = [
             (int(str(row[_START])), int(str(row[_END])), n) for n, row in enumerate(self.rows)
         ]
-        spans += [(each.run.job.start_ms, each.run.doubt_ms, each) for each in demands]
+        for each in demands:
+            run = each.run
+            spans.append((run.job.start_ms, run.end_ms, (each, False)))
+            spans.append((run.end_ms, run.doubt_ms, (each, True)))
         for start_ms, end_ms, what in spans:
             start_ms, end_ms = max(start_ms, window.start_ms), min(end_ms, window.end_ms)
             if start_ms < end_ms:
                 begun[start_ms].append(what)
                 ended[end_ms].append(what)
-        # A run that ends within the stretch in which its end is in doubt changes what there is, too.
-        edges = {each.run.end_ms for each in demands if window.start_ms < each.run.end_ms < window.end_ms}
-        now: dict[int | _Demand, None] = {}
-        for start_ms, end_ms in pairwise(sorted(begun.keys() | ended.keys() | edges)):
+        here: list[int] = []
+        wanted = _WantedUnits()
+        for start_ms, end_ms in pairwise(sorted(begun.keys() | ended.keys())):
             for what in ended.get(start_ms, ()):
-                now.pop(what, None)
-            now |= dict.fromkeys(begun.get(start_ms, ()))
-            here = sorted(each for each in now if isinstance(each, int))
-            wanted = [each for each in now if isinstance(each, _Demand)]
-            wanted.sort(key=lambda each: (each.run.job.start_ms, each.run.job.key))
+                if isinstance(what, int):
+                    here.remove(what)
+                else:
+                    wanted.remove(*what)
+            for what in begun.get(start_ms, ()):
+                if isinstance(what, int):
+                    insort(here, what)
+                else:
+                    wanted.add(*what)
             self._deal(here, wanted, start_ms, end_ms)
 
-    def _deal(self, here: Sequence[int], wanted: Sequence[_Demand], start_ms: int, end_ms: int) -> None:
+    def _deal(self, here: Sequence[int], wanted: _WantedUnits, start_ms: int, end_ms: int) -> None:
         """Units of rows in one stretch, in which nothing changes."""
-        left = {n: int(str(self.rows[n][_COUNT])) for n in here}
-        open_ended = [each for each in wanted if start_ms >= each.run.end_ms]
-        sure = [each for each in wanted if start_ms < each.run.end_ms]
-        why = self._why_not(here) if sure else ""
+        left = [(n, int(str(self.rows[n][_COUNT]))) for n in here]
+        why = self._why_not(here) if wanted.sure else ""
         if why:
-            told = sum(each.gpus or 0 for each in sure)
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, told, start_ms, end_ms)
-        for demand in () if why else sure:
-            for job, n, count in self._take(demand, left, start_ms, end_ms):
-                self._add(n, job, count, start_ms, end_ms)
-        rest = sum(left.values())
-        if not why and any(each.gpus is None for each in sure):
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted.units, start_ms, end_ms)
+        else:
+            left = self._take(wanted, left, start_ms, end_ms)
+        rest = sum(count for _, count in left)
+        if not why and wanted.untold:
             unknown = f"no number of GPUs is on record for jobs {self._where}: what no other had is the pod's"
             self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, rest, start_ms, end_ms)
-        if open_ended:
-            told = min(rest, sum(each.gpus or rest for each in open_ended))
+        if wanted.open_ended:
+            told = rest if wanted.open_untold else min(rest, wanted.open_units)
             no_end = f"jobs {self._where} have no end on record: what they may have had since is the pod's"
             self._doubt(DataProblemCode.END_UNKNOWN, no_end, told, start_ms, end_ms)
-        for n, count in left.items():
+        for n, count in left:
             self._add(n, None, count, start_ms, end_ms)
 
     @property
@@ -244,30 +300,34 @@ class _PlaceDivision:
         return ""
 
     def _take(
-        self, demand: _Demand, left: dict[int, int], start_ms: int, end_ms: int
-    ) -> Iterator[tuple[InnerJob | None, int, int]]:
-        """What a run gets of which row, which is then no longer left; under no job where it may not name its
-        team."""
-        job, wanted = demand.run.job, demand.gpus or 0
-        is_named = self.scheduler.may_name(job.team)
-        for n in left:
-            count = min(wanted, left[n])
-            if count:
-                left[n] -= count
-                wanted -= count
-                yield (job if is_named else None), n, count
-        got = (demand.gpus or 0) - wanted
+        self, wanted: _WantedUnits, left: Sequence[tuple[int, int]], start_ms: int, end_ms: int
+    ) -> list[tuple[int, int]]:
+        """Gives runs their units of which row, under no job where one may not name its team. Returns what is
+        left."""
+        rest = list(reversed(left))
+        taken = not_theirs = uneven = 0
+        for demand in wanted.in_order:
+            if not rest:
+                break
+            got = 0
+            while rest and got < (demand.gpus or 0):
+                n, count = rest.pop()
+                mine = min(count, (demand.gpus or 0) - got)
+                if mine < count:
+                    rest.append((n, count - mine))
+                self._add(n, demand.run.job if demand.is_named else None, mine, start_ms, end_ms)
+                got += mine
+            taken += got
+            not_theirs += 0 if demand.is_named else got
+            uneven += got if demand.is_named and demand.is_uneven else 0
         if not self._is_elsewhere:
             why = f"jobs {self._where} had more GPUs than its pods held: what is beyond is charged to nobody"
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted, start_ms, end_ms)
-        if not is_named:
-            why = f"jobs {self._where} name teams that its records may not name: theirs is the pod's"
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, got, start_ms, end_ms)
-        elif demand.is_uneven:
-            why = (
-                f"GPUs of jobs {self._where} are not as many on each of their nodes: taken as even as can be"
-            )
-            self._doubt(DataProblemCode.INNER_UNKNOWN, why, got, start_ms, end_ms)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted.units - taken, start_ms, end_ms)
+        why = f"jobs {self._where} name teams that its records may not name: theirs is the pod's"
+        self._doubt(DataProblemCode.INNER_UNPLACED, why, not_theirs, start_ms, end_ms)
+        why = f"GPUs of jobs {self._where} are not as many on each of their nodes: taken as even as can be"
+        self._doubt(DataProblemCode.INNER_UNKNOWN, why, uneven, start_ms, end_ms)
+        return list(reversed(rest))
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -281,7 +341,8 @@ class _PlaceDivision:
         """Parts without a job may come twice for a stretch; both count."""
         if not count:
             return
-        parts = self.found.setdefault((n, job), [])
+        of_run = None if job is None else (job.key, job.start_ms)
+        _, parts = self.found.setdefault((n, of_run), (job, []))
         if parts and parts[-1][:2] == [start_ms, end_ms]:
             parts[-1][2] += count
         else:
@@ -289,7 +350,7 @@ class _PlaceDivision:
 
     def parts(self) -> Iterator[FrameRow]:
         """Each as long as its count stays the same."""
-        for (n, job), stretches in self.found.items():
+        for (n, _), (job, stretches) in self.found.items():
             since, until, had = stretches[0]
             for start_ms, end_ms, count in stretches[1:]:
                 if (start_ms, count) != (until, had):

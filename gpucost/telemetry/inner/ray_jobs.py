@@ -3,7 +3,8 @@
 Read are ``submission_id`` (else ``job_id``), ``status``, ``start_time`` and ``end_time`` (ms), and of
 ``metadata`` the keys that the settings name for user, team and GPUs. Ray's answer does not tell what a job
 holds (ray-project/ray, python/ray/dashboard/modules/job/pydantic_models.py: JobDetails has no resources), so
-the key of the metadata counts, else ``entrypoint_num_gpus`` where a cron writes it into the record. What a
+the key of the metadata counts, and ``entrypoint_num_gpus`` where a cron writes it into the record: the larger
+of both, since Ray itself gives an entrypoint its GPUs, and whoever submits a job writes the metadata. What a
 job has beyond its entrypoint, in tasks and actors, is on no record: it stays with the pod's holder unless
 the metadata counts it. A job of which neither tells a number has an unknown one, not 0.
 
@@ -57,7 +58,8 @@ def _jobs(record: JsonPlace, keys: MetadataKeys) -> Iterator[InnerJob]:
         raise InputError(status.where, status.value, f"one of {', '.join(_STATES)}")
     start = record.at("start_time").number()
     metadata = record.at("metadata")
-    gpus = _gpus(record.at("entrypoint_num_gpus"), metadata.at(keys.gpus))
+    numbers = (_gpus(record.at("entrypoint_num_gpus")), _gpus(metadata.at(keys.gpus)))
+    gpus = max((each for each in numbers if each is not None), default=None)
     if status.value == "PENDING" or start is None or gpus == 0:
         return
     submitted = record.at("submission_id")
@@ -68,8 +70,7 @@ def _jobs(record: JsonPlace, keys: MetadataKeys) -> Iterator[InnerJob]:
     yield checked_job(record.where, job)
 
 
-def _gpus(entrypoint: JsonPlace, told: JsonPlace) -> int | None:
-    place = entrypoint if told.value is None else told
+def _gpus(place: JsonPlace) -> int | None:
     if place.value is None:
         return None
     value = place.value

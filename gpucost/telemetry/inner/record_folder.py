@@ -2,6 +2,9 @@
 
 A file's modification time is when it was written: nothing later is known from it. A file that has not changed
 is not read again. What cannot be read is refused with a sentence, and never stops a window.
+
+Of a folder, links that lead out of it are not followed: who may write there shall not have other files read
+and shown. A pipe is no file, also where it took the place of one.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.settings.secret_files import read_small
 from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns, known_runs
 
 MOST_BYTES = 64 << 20
@@ -62,22 +66,26 @@ class RecordFolder:
             yield self.path
             return
         with os.scandir(self.path) as entries:
-            names = sorted(each.name for each in entries if each.is_file())
+            names = sorted(each.name for each in entries if _is_file(each))
         shown = [name for name in names if not name.startswith(".") and not name.endswith(_LEFT_OUT)]
         if len(shown) > MOST_FILES:
             raise InputError(str(self.path), ErrorRemark(f"{len(shown):,} files"), f"at most {MOST_FILES:,}")
-        yield from (self.path / name for name in shown)
+        inside = Path(os.path.realpath(self.path))
+        files = (self.path / name for name in shown)
+        yield from (file for file in files if Path(os.path.realpath(file)).is_relative_to(inside))
 
     def _records(self, file: Path) -> JobRecords:
-        with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
+        if file.stat().st_size > MOST_BYTES:
             raise InputError(str(file), ErrorRemark("too large"), f"at most {MOST_BYTES >> 20} MiB")
-        try:
-            text = content.decode()
-        except UnicodeDecodeError:
-            raise InputError(str(file), ErrorRemark("is not UTF-8"), "text in UTF-8") from None
-        return self._parse(text, str(file))
+        # A name that somebody gave a job may be any bytes: it must not cost the jobs of all others.
+        return self._parse(read_small(file, MOST_BYTES).decode(errors="replace"), str(file))
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def _sentence(path: Path, error: OSError | InputError) -> str:

@@ -16,7 +16,7 @@ from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.inputs import parse_source
 from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.inner.inner_source import InnerSource, read_slurm
-from gpucost.telemetry.inner.record_folder import RecordFolder
+from gpucost.telemetry.inner.record_folder import MOST_BYTES, RecordFolder
 from gpucost.telemetry.inner.sacct import NEEDED
 from gpucost.telemetry.recorded_source import record
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, pod, units
@@ -32,6 +32,11 @@ LINES = [
 def write(file: Path, *lines: str, at_s: int = S + 7200) -> None:
     file.write_text("\n".join(("|".join(NEEDED), *lines)) + "\n", encoding="utf-8")
     os.utime(file, (at_s, at_s))
+
+
+def write_bytes(file: Path, content: bytes) -> Path:
+    file.write_bytes(content)
+    return file
 
 
 def test_files_that_change_are_read_again_and_others_are_not(tmp_path: Path) -> None:
@@ -63,10 +68,10 @@ def test_what_cannot_be_read_is_refused_with_its_name(tmp_path: Path) -> None:
         "allowed: a file of records, or a folder of them",
     )
     write(tmp_path / "good.txt", LINES[0])
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
+    os.truncate(write_bytes(tmp_path / "bad.txt", b"x"), MOST_BYTES + 1)
     found = RecordFolder(tmp_path, read_slurm).runs()
     assert len(found.runs) == 1
-    assert found.refused == (f"{tmp_path / 'bad.txt'}: is not UTF-8; allowed: text in UTF-8",)
+    assert found.refused == (f"{tmp_path / 'bad.txt'}: too large; allowed: at most 64 MiB",)
 
 
 def settings_file(folder: Path, entry: str) -> Path:

@@ -52,9 +52,11 @@ def test_a_job_of_ray() -> None:
         ({"metadata": None}, None),
         ({"metadata": {}}, None),
         ({"metadata": {"num_gpus": "3.0"}}, 3),
+        # Ray gives the entrypoint its GPUs, whatever the job's author says.
+        ({"metadata": {"num_gpus": "0"}, "entrypoint_num_gpus": 4}, 4),
     ],
 )
-def test_gpus_are_those_of_the_metadata_else_of_the_entrypoint(
+def test_gpus_are_those_of_the_metadata_or_of_the_entrypoint_if_these_are_more(
     changes: dict[str, Any], gpus: int | None
 ) -> None:
     assert [job.gpus for job in read(record(**changes)).jobs] == [gpus]
@@ -81,7 +83,7 @@ def test_what_has_no_gpus_is_left_out(changes: dict[str, Any]) -> None:
         ({"metadata": {"num_gpus": "0.5"}}, "f: [1].metadata.num_gpus: '0.5' is not allowed"),
         ({"metadata": {"num_gpus": "-1"}}, "f: [1].metadata.num_gpus: '-1' is not allowed"),
         ({"metadata": {"num_gpus": "2", "team": 5}}, "f: [1].metadata.team: 5 is not allowed; allowed: text"),
-        ({"metadata": []}, "f: [1].metadata: [] is not allowed"),
+        ({"metadata": []}, "f: [1].metadata: is a list; allowed: an object"),
         ({"submission_id": None, "job_id": None}, "f: [1].job_id: None is not allowed"),
         ({"submission_id": "a\nb"}, "f: [1]: id: 'a\\nb' is not allowed"),
         ({"end_time": MS - 1}, f"f: [1]: end: {MS - 1} is not allowed"),
@@ -95,6 +97,6 @@ def test_what_makes_no_sense_is_refused_with_its_place(changes: dict[str, Any], 
 
 
 def test_what_is_no_list_is_refused() -> None:
-    assert READ("{}", "f").refused == ("f:: {} is not allowed; allowed: a list",)
+    assert READ("{}", "f").refused == ("f:: is an object; allowed: a list",)
     assert READ("oops", "f").refused == ("f: line 1: is not JSON; allowed: one JSON document",)
     assert READ(" ", "f").refused == ()
