@@ -231,3 +231,25 @@ def test_a_pod_more_helps_by_one_at_most(need: GroupNeed, there: dict[str, int])
     more = {**counts, "g0": counts["g0"] + 1}
     assert need.missing(counts) - 1 <= need.missing(more) <= need.missing(counts)
     assert need.missing({}) >= need.missing(counts) >= 0
+    assert [one.is_met(counts) for one in (need, *need.within)] == [
+        one.missing(counts) == 0 for one in (need, *need.within)
+    ]
+
+
+def test_many_pods_in_a_tree_of_many_groups_do_not_sum_all_of_it_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One GPU, and 300 pods that come a second apart, in 100 groups none of which can have what it needs."""
+    sums: list[GroupNeed] = []
+    of_one = GroupNeed.missing
+
+    def missing(need: GroupNeed, there: Any) -> int:
+        sums.append(need)
+        return of_one(need, there)
+
+    monkeypatch.setattr(GroupNeed, "missing", missing)
+    groups = (native_group(f"g{n}", 10_000, "root") for n in range(100))
+    waiting = (member(f"p{n}", f"g{n % 100}", None, created_ms=at(10 + n)) for n in range(300))
+    (found,) = of(composite("root", 100), *groups, member("gpu", "g0"), *waiting)
+    assert found.is_partial
+    assert len(sums) <= 3 * 101

@@ -104,6 +104,15 @@ def test_its_pods_here_wait_for_nothing_and_are_no_gang(is_sent: bool) -> None:
     assert bool(found.gangs) is not is_sent
 
 
+def test_pods_with_nodes_here_are_a_gang_whatever_workload_they_name() -> None:
+    """Else whoever has one workload in another cluster could name it in the pods of all others, and what
+    these hold while they lack members would be no waste."""
+    named = {"kueue.x-k8s.io/workload": "wl"}
+    holds, waits = pod("a", 8, annotations=named, node="node-1"), pod("b", 8, annotations=named)
+    (gang,) = overview(sent(admitted=True, on_cluster="west"), holds, waits).gangs
+    assert (gang.min_members, gang.running, gang.is_partial) == (2, 1, True)
+
+
 def test_a_copy_says_where_it_is_from_in_the_label_of_its_workload() -> None:
     assert origin_of(workload("wl", labels={ORIGIN: "hub"})) == "hub"
     assert origin_of(workload("wl")) == ""

@@ -138,7 +138,7 @@ class _Counts:
         """A member that succeeded while another waits in its place was only one of many to come (a Job with
         more completions than parallelism): it does not count as done."""
         if need.tree is not None:
-            return self.holding > 0 and need.tree.missing(self.there) > 0
+            return self.holding > 0 and not need.tree.is_met(self.there)
         rest = need.members - self.bound
         done = self.done if need.stays_done else min(self.done, max(0, rest - self.pending))
         return self.holding > 0 and rest - done > max(0, self.gated)
@@ -300,7 +300,8 @@ class _Drafts:
         self.found: dict[_Key, _GangDraft] = {}
 
     def of(self, pod: Pod) -> _GangDraft | None:
-        if self._sent and self._ownership.of(pod).workload_uid in self._sent:
+        # One with a node here is of this cluster, whatever workload its labels name.
+        if self._sent and pod.bound_ms is None and self._ownership.of(pod).workload_uid in self._sent:
             return None
         group = self._ownership.pod_group_of(pod)
         root = None if group is None else self._trees.root_of(group)

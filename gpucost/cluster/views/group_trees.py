@@ -39,6 +39,13 @@ class GroupNeed:
     group: str = ""
     within: tuple[GroupNeed, ...] = ()
 
+    def is_met(self, there: Mapping[str, int]) -> bool:
+        """Whether ``missing`` is 0, without its sums: it is asked at every instant at which a pod came or
+        went, and a tenant may make thousands of them in a tree of hundreds of groups."""
+        if self.group:
+            return there.get(self.group, 0) >= self.least
+        return sum(one.is_met(there) for one in self.within) >= self.least
+
     def missing(self, there: Mapping[str, int]) -> int:
         """With how many more pods at least it would have what it needs; ``there`` are pods by PodGroup. A
         group that is needed and not made yet counts as one pod: how many it needs is not known."""
