@@ -79,9 +79,12 @@ def test_variants_of_a_known_parent_do_not_count() -> None:
 def test_a_parent_is_what_kueue_says_is_one() -> None:
     """Whoever may write workloads could hide them behind any other."""
     parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
-    variant = replace(workload("v"), meta=replace(meta("v"), owner=PARENT))
+    variant = replace(workload("v", pod_set("main", 1, 8)), meta=replace(meta("v"), owner=PARENT))
     assert joined(parent, variant).keys() == {"parent-uid"}
     for changed in (
+        # Kueue gives a variant the spec of its parent: this one would have 8 GPUs counted as 1, or elsewhere.
+        replace(parent, pod_sets=(pod_set("main", 1, 1),)),
+        replace(parent, queue="other"),
         replace(parent, meta=replace(parent.meta, labels={})),
         replace(parent, meta=replace(parent.meta, owner=PARENT)),
         ended(parent, 5, "Succeeded"),

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.cluster.objects.kueue import Workload, WorkloadEviction, WorkloadState
-from gpucost.cluster.objects.metadata import Conditions, StatusCondition, is_true
+from gpucost.cluster.objects.metadata import Conditions, Resources, StatusCondition, is_true
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 """The annotation of a slice with the namespace and name of the one that it replaces."""
@@ -143,7 +143,14 @@ def _has_parent(workload: Workload, workloads: Mapping[str, Workload]) -> bool:
         and parent.meta.labels.get(PARENT) == "true"
         and not is_variant(parent)
         and (workload.finished_ms is not None or parent.finished_ms is None)
+        and _wants(workload) == _wants(parent)
     )
+
+
+def _wants(workload: Workload) -> tuple[str, list[tuple[str, int, Resources]]]:
+    """Its queue and the size of its pod sets. Kueue makes a variant with the spec of its parent: anything
+    else is the work of somebody who hides a large workload behind a small one."""
+    return workload.queue, [(each.name, each.count, each.template.requests) for each in workload.pod_sets]
 
 
 def _before(workload: Workload, names: Mapping[str, Workload]) -> Workload | None:
