@@ -139,7 +139,10 @@ def _parts_of_split(pod: Pod, node: Node | None) -> Iterator[tuple[DeviceUseKey,
     text = pod.meta.annotations.get(ALLOCATED, "") if memory else ""
     listed = [part.split(",") for part in text[:_LONGEST_LIST].replace(";", ":").split(":") if part]
     used: dict[str, Fraction | None] = {}
-    for uuid, *_, mib, _cores in (each for each in listed if len(each) == 4):
+    given = [each for each in listed if len(each) == 4]
+    if len(given) < pod.template.requests.get(GPU, 0):
+        return  # HAMi lists one for each GPU that is requested: somebody else wrote this
+    for uuid, *_, mib, _cores in given:
         if uuid in memory:
             more, had = _number(mib), used.get(uuid, Fraction(0))
             used[uuid] = None if more is None or had is None else had + more
