@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ShareMethod
+from gpucost.domain.time import HOUR_MS
 from gpucost.telemetry.evidence.device_shares import UNITS, PodShare, divide
 
 GPU = "gpu.nvidia.com"
@@ -209,6 +210,17 @@ def test_parts_of_which_nobody_says_what_they_are_parts_of_are_a_problem_with_th
     assert parts["a", f"{GPU}.unknown-part", 40, 60] == Part(3, 4)
     assert (problem.code, problem.subject, problem.board_ms) == (DataProblemCode.SHARE_UNKNOWN, "n", 100)
     assert "team/pod-a, team/pod-b" in problem.detail
+
+
+def test_parts_that_are_not_known_are_a_problem_of_each_hour_with_the_pods_of_that_hour() -> None:
+    """So windows have the same problems, however many of them are read at once."""
+    shares = {"a": [share("ca", UNKNOWN)], "b": [share("cb", UNKNOWN)]}
+    _, _, problems = divided([pod("a", 10, 2 * HOUR_MS + 5), pod("b", HOUR_MS, HOUR_MS + 7)], shares)
+    assert [(each.at_ms, each.board_ms, "team/pod-b" in each.detail) for each in problems] == [
+        (10, HOUR_MS - 10, False),
+        (HOUR_MS, HOUR_MS, True),
+        (2 * HOUR_MS, 5, False),
+    ]
 
 
 def test_a_problem_names_a_few_pods_and_is_one_for_a_device() -> None:

@@ -17,20 +17,23 @@ The parts of a moment depend on the records and pods of that moment alone, never
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 from gpucost.contract.frames import ALLOCATIONS
 from gpucost.domain.errors import DataProblem, DataProblemCode
+from gpucost.domain.gpu import WHOLE
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.inner.inner_jobs import InnerJob, KnownRun, KnownRuns
+from gpucost.telemetry.inner.unit_sizes import UnitSize, UnitSizes
 
 _MOST_REFUSED = 20
 _AT = {name: at for at, name in enumerate(ALLOCATIONS.column_names)}
@@ -107,30 +110,44 @@ class _Demand(NamedTuple):
 
 @dataclass
 class _Doubts:
-    """GPU time by problem and hour of UTC, so that each is recorded with its own window."""
+    """GPU time by problem and hour of UTC, so that each is recorded with its own window; None where none of
+    it is known."""
 
     scheduler: str
-    touched: dict[tuple[DataProblemCode, str], Counter[int]] = field(
-        default_factory=lambda: defaultdict(Counter)
+    touched: dict[tuple[DataProblemCode, str], dict[int, Fraction | None]] = field(
+        default_factory=lambda: defaultdict(dict)
     )
-    untold: set[tuple[DataProblemCode, str]] = field(default_factory=set)
 
-    def add(self, code: DataProblemCode, detail: str, units: int, start_ms: int, end_ms: int) -> None:
-        for hour in Window(start_ms, end_ms).split(HOUR_MS) if units and start_ms < end_ms else ():
-            self.touched[code, detail][hour.start_ms] += units * hour.length_ms
+    def add(
+        self, code: DataProblemCode, detail: str, gpus: Fraction | None, start_ms: int, end_ms: int
+    ) -> None:
+        """``gpus`` of this time; None where it is not known how many."""
+        if gpus == 0 or start_ms >= end_ms:
+            return
+        by_hour = self.touched[code, detail]
+        for hour in Window(start_ms, end_ms).split(HOUR_MS):
+            before = by_hour.setdefault(hour.start_ms, None)
+            if gpus is not None:
+                by_hour[hour.start_ms] = (before or 0) + gpus * hour.length_ms
 
     def problems(self, cluster: str) -> Iterator[DataProblem]:
         for (code, detail), by_hour in sorted(self.touched.items()):
-            for at_ms, board_ms in sorted(by_hour.items()):
-                told = None if (code, detail) in self.untold else board_ms
+            for at_ms, gpu_ms in sorted(by_hour.items()):
+                told = None if gpu_ms is None else round(gpu_ms)
                 yield DataProblem(code, cluster, self.scheduler, detail, told, at_ms)
 
 
 def divide(
-    rows: Sequence[FrameRow], scheduler: InnerScheduler, known: KnownRuns, window: Window
+    rows: Sequence[FrameRow],
+    scheduler: InnerScheduler,
+    known: KnownRuns,
+    window: Window,
+    sizes: UnitSizes | None = None,
 ) -> tuple[list[FrameRow], list[DataProblem]]:
     """``rows`` of pods that ``scheduler`` may divide, inside ``window``, with what its jobs had taken out of
-    them and put beside them; and problems. No moment has other units of a pod than before."""
+    them and put beside them; and problems. No moment has other units of a pod than before. ``sizes`` are for
+    the GPU time of problems; without them units are what their names alone say."""
+    sizes = sizes or UnitSizes()
     doubts = _Doubts(scheduler.name)
     places: dict[str, list[FrameRow]] = defaultdict(list)
     for row in rows:
@@ -143,10 +160,10 @@ def divide(
     parts: list[FrameRow] = []
     for place in sorted(places.keys() | demands.keys()):
         here = sorted(places.get(place, ()), key=lambda row: (str(row[_POD]), str(row[_UID]), row))
-        divided = _PlaceDivision(scheduler, place, here, doubts)
+        divided = _PlaceDivision(scheduler, place, here, [sizes.of(row) for row in here], doubts)
         divided.run(demands.get(place, ()), window)
         parts += divided.parts()
-    _tell_what_is_missing(rows, known, window, doubts)
+    _tell_what_is_missing(rows, sizes, known, window, doubts)
     return parts, list(doubts.problems(scheduler.cluster))
 
 
@@ -172,6 +189,7 @@ class _PlaceDivision:
     scheduler: InnerScheduler
     place: str
     rows: Sequence[FrameRow]
+    sizes: Sequence[UnitSize]
     doubts: _Doubts
     found: dict[tuple[int, InnerJob | None], list[list[int]]] = field(default_factory=dict)
     """Start, end and count of parts, by position of the row and job."""
@@ -208,18 +226,16 @@ class _PlaceDivision:
         sure = [each for each in wanted if start_ms < each.run.end_ms]
         why = self._why_not(here) if sure else ""
         if why:
-            told = sum(each.gpus or 0 for each in sure)
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, told, start_ms, end_ms)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, self._touched(sure, left), start_ms, end_ms)
         for demand in () if why else sure:
             for job, n, count in self._take(demand, left, start_ms, end_ms):
                 self._add(n, job, count, start_ms, end_ms)
-        rest = sum(left.values())
         if not why and any(each.gpus is None for each in sure):
             unknown = f"no number of GPUs is on record for jobs {self._where}: what no other had is the pod's"
-            self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, rest, start_ms, end_ms)
+            self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, self._gpus(left), start_ms, end_ms)
         if open_ended:
-            told = min(rest, sum(each.gpus or rest for each in open_ended))
             no_end = f"jobs {self._where} have no end on record: what they may have had since is the pod's"
+            told = self._gpus(_first(left, open_ended))
             self._doubt(DataProblemCode.END_UNKNOWN, no_end, told, start_ms, end_ms)
         for n, count in left.items():
             self._add(n, None, count, start_ms, end_ms)
@@ -241,7 +257,35 @@ class _PlaceDivision:
         kinds = {(self.rows[n][_UID], self.rows[n][_RESOURCE]) for n in here}
         if len(kinds) > len(pods):
             return f"jobs had GPUs of {of_node}, of which a pod held several resources"
+        if not all(self.sizes[n].is_handed_out for n in here):
+            return f"jobs had GPUs of {of_node}, of which a pod held a part that is no unit of its own"
         return ""
+
+    def _gpus(self, counts: Mapping[int, int]) -> Fraction | None:
+        """GPUs of units by row; None where that is not known of some."""
+        held = [(self.sizes[n].gpus, count) for n, count in counts.items() if count]
+        known = [size * count for size, count in held if size is not None]
+        return sum(known, Fraction(0)) if len(known) == len(held) else None
+
+    def _beyond(self, here: Iterable[int], units: int) -> Fraction | None:
+        """GPUs of units that no row has: each as large as the largest unit here is, and a GPU where there is
+        none."""
+        if not units:
+            return Fraction(0)
+        sizes = [self.sizes[n] for n in here]
+        known = [one.gpus if one.is_handed_out else WHOLE for one in sizes if one.gpus is not None]
+        if len(known) < len(sizes):
+            return None
+        return units * max(known, default=WHOLE)
+
+    def _touched(self, sure: Sequence[_Demand], left: Mapping[int, int]) -> Fraction | None:
+        """GPUs of runs that can have no part of the rows: no more than the rows have, where there are any."""
+        wanted, held = self._beyond(left, sum(each.gpus or 0 for each in sure)), self._gpus(left)
+        if not left:
+            return wanted
+        if wanted is None or held is None or any(each.gpus is None for each in sure):
+            return held
+        return min(wanted, held)
 
     def _take(
         self, demand: _Demand, left: dict[int, int], start_ms: int, end_ms: int
@@ -250,16 +294,16 @@ class _PlaceDivision:
         team."""
         job, wanted = demand.run.job, demand.gpus or 0
         is_named = self.scheduler.may_name(job.team)
-        for n in left:
-            count = min(wanted, left[n])
-            if count:
-                left[n] -= count
-                wanted -= count
-                yield (job if is_named else None), n, count
-        got = (demand.gpus or 0) - wanted
+        taken = _first(left, [demand]) if wanted else {}
+        for n, count in taken.items():
+            left[n] -= count
+            wanted -= count
+            yield (job if is_named else None), n, count
+        got = self._gpus(taken)
         if not self._is_elsewhere:
             why = f"jobs {self._where} had more GPUs than its pods held: what is beyond is charged to nobody"
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted, start_ms, end_ms)
+            beyond = self._beyond(left, wanted)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, beyond, start_ms, end_ms)
         if not is_named:
             why = f"jobs {self._where} name teams that its records may not name: theirs is the pod's"
             self._doubt(DataProblemCode.INNER_UNPLACED, why, got, start_ms, end_ms)
@@ -274,8 +318,10 @@ class _PlaceDivision:
         elsewhere = self.scheduler.elsewhere
         return elsewhere is not None and elsewhere.fullmatch(self.place) is not None
 
-    def _doubt(self, code: DataProblemCode, why: str, units: int, start_ms: int, end_ms: int) -> None:
-        self.doubts.add(code, why, units, start_ms, end_ms)
+    def _doubt(
+        self, code: DataProblemCode, why: str, gpus: Fraction | None, start_ms: int, end_ms: int
+    ) -> None:
+        self.doubts.add(code, why, gpus, start_ms, end_ms)
 
     def _add(self, n: int, job: InnerJob | None, count: int, start_ms: int, end_ms: int) -> None:
         """Parts without a job may come twice for a stretch; both count."""
@@ -299,19 +345,31 @@ class _PlaceDivision:
             yield self.scheduler.line_of(self.rows[n], job, had, since, until)
 
 
+def _first(left: Mapping[int, int], demands: Sequence[_Demand]) -> dict[int, int]:
+    """The first units that are left, as many as these want together; all of them where one's number is not
+    known."""
+    wanted = None if any(each.gpus is None for each in demands) else sum(each.gpus or 0 for each in demands)
+    found = {}
+    for n, units in left.items():
+        count = units if wanted is None else min(units, wanted)
+        wanted = None if wanted is None else wanted - count
+        if count:
+            found[n] = count
+    return found
+
+
 def _tell_what_is_missing(
-    rows: Sequence[FrameRow], known: KnownRuns, window: Window, doubts: _Doubts
+    rows: Sequence[FrameRow], sizes: UnitSizes, known: KnownRuns, window: Window, doubts: _Doubts
 ) -> None:
     """Time of pods after the latest file, and records that were refused."""
     since = window.start_ms if known.as_of_ms is None else max(known.as_of_ms, window.start_ms)
     why = "no file of records is of this time or later: what pods held then is theirs"
     for row in rows:
-        units, end_ms = int(str(row[_COUNT])), int(str(row[_END]))
-        doubts.add(DataProblemCode.INNER_UNKNOWN, why, units, max(int(str(row[_START])), since), end_ms)
+        size, end_ms = sizes.of(row).gpus, int(str(row[_END]))
+        gpus = None if size is None else size * int(str(row[_COUNT]))
+        doubts.add(DataProblemCode.INNER_UNKNOWN, why, gpus, max(int(str(row[_START])), since), end_ms)
     more = len(known.refused) - _MOST_REFUSED
     told = (*known.refused[:_MOST_REFUSED], *([f"and {more} more records"] if more > 0 else ()))
     for sentence in told if rows else ():
         detail = f"records were refused: {sentence}"
-        doubts.untold.add((DataProblemCode.INNER_UNKNOWN, detail))
-        for hour in window.split(HOUR_MS):
-            doubts.touched[DataProblemCode.INNER_UNKNOWN, detail][hour.start_ms] = 0
+        doubts.add(DataProblemCode.INNER_UNKNOWN, detail, None, window.start_ms, window.end_ms)
