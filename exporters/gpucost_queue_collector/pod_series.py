@@ -82,7 +82,9 @@ def held_pods(overview: ClusterOverview, before: Mapping[str, HeldPod]) -> dict[
     def add(pod: Pod) -> None:
         uid = pod.meta.uid
         known = before.get(uid) or found.get(uid)
-        held = known.units if known and pod.backing_claim else units.held(pod)
+        held = units.held(pod)
+        if known and pod.backing_claim and sum(held.values()) <= sum(known.units.values()):
+            held = known.units  # by another name, or with devices of its claims that went
         if held:
             belonging = _belonging(known, pod, ownership)
             found[uid] = HeldPod(pod, held, belonging, units.uses(pod), health.unhealthy(pod, held))

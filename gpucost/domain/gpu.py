@@ -54,6 +54,11 @@ def shared_resource(resource: str, method: ShareMethod) -> str:
     return f"{resource}.{method.value}"
 
 
+def is_shared_resource(resource: str) -> bool:
+    """Whether its units are parts of a divided device."""
+    return _SHARED.search(resource) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class MigTable:
     """How a GPU model divides: its slices of compute, and the memory slices of each profile."""

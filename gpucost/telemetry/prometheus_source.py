@@ -142,13 +142,13 @@ class PrometheusSource:
     def _read(self, reader: ClusterReader, window: Window, wanted: Collection[str]) -> ClusterFrames:
         """Those of the frames of _READ that are ``wanted``, by name, with the frames that they need."""
         rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
-        problems: dict[DataProblem, None] = {}
+        problems: dict[tuple[DataProblem, int | None], DataProblem] = {}
         for part in window.split(self._settings.max_span_ms) if wanted else ():
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._reader(reader.cluster, part)
             for name, found in _read_part(near, part, frozenset(wanted), self._existing, problems):
                 rows[name] += found
-        return frames_of(rows, problems)
+        return frames_of(rows, problems.values())
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         """As ``read``, with the frames that only detectors read; of these, evictions come whole, and activity
@@ -206,11 +206,11 @@ def _read_part(
     window: Window,
     wanted: frozenset[str],
     existing: UpstreamSettings,
-    problems: dict[DataProblem, None],
+    problems: dict[tuple[DataProblem, int | None], DataProblem],
 ) -> Iterator[tuple[str, list[FrameRow]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
-    problems.update(dict.fromkeys(refusals(reader, window, (*OWN_KINDS, *device_kinds(reader)))))
-    problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
+    told = [*refusals(reader, window, (*OWN_KINDS, *device_kinds(reader)))]
+    told += heartbeat.duplicates(reader, beats, evidence)
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
@@ -222,13 +222,14 @@ def _read_part(
     allocations, nodes, capacity = list[FrameRow](), list[FrameRow](), list[FrameRow]()
     if asks_pods or shares:
         allocations, found = read_pods(reader, evidence)
-        problems.update(dict.fromkeys(found))
+        told += found
     if asks_nodes:
         nodes, capacity, found = read_nodes(reader, evidence)
-        problems.update(dict.fromkeys(found))
+        told += found
     if shares:
         allocations, capacity, found = divide(allocations, capacity, shares)
-        problems.update(dict.fromkeys(found))
+        told += found
+    problems.update({(each, each.at_ms): each for each in told})
     if asks_pods:
         yield ALLOCATIONS.name, allocations
         yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
@@ -243,5 +244,5 @@ def _read_part(
             holdings = ClusterHoldings.of(allocations, capacity)
             beside = KubeStateReader.beside(reader, existing)
             more, found = upstream_source.read_signals(beside, window, holdings, others, known)
-            problems.update(dict.fromkeys(found))
+            problems.update({(each, each.at_ms): each for each in found})
             yield SIGNALS.name, more

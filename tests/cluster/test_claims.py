@@ -421,6 +421,27 @@ def test_a_claim_made_for_extended_resources_is_counted_as_these() -> None:
     assert units_of(named) == {"a-uid": {DRIVER: 1}}
 
 
+def test_a_claim_made_for_two_extended_resources_of_which_one_is_not_called_a_gpu() -> None:
+    """Kubernetes makes one claim for all of them (requestMappings of the pod's status name its requests)."""
+    by_class = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    given = DeviceId(DRIVER, "node-1", "gpu-0"), *(DeviceId(DRIVER, "node-1", f"gpu-{n}") for n in (1, 2))
+    made = replace(
+        claim("made", "a-uid", devices=[each.device for each in given]),
+        named=((given[0], "r0"), (given[1], "r1"), (given[2], "r1")),
+    )
+    asks = replace(
+        bound("a", 0, asks=template(requests={GPU: 1, by_class: 2})),
+        backing_claim="made",
+        backed=(("r0", GPU), ("r1", by_class)),
+    )
+    dra_only = {"node-uid": node("node-1", allocatable={"cpu": 64_000})}
+    of_slices = replace(state(asks, made, a_slice(gpu(0), gpu(1), gpu(2))), nodes=dra_only)
+    assert units_of(of_slices) == {"a-uid": {DRIVER: 3}}
+    assert GpuUnits(of_slices, CATALOG).held(asks) == {DRIVER: 3}
+    # Of a claim whose requests are not named (an older dump) only what is called a GPU is known.
+    assert units_of(replace(of_slices, claims={"made": replace(made, named=())})) == {"a-uid": {DRIVER: 1}}
+
+
 # Waiting
 
 

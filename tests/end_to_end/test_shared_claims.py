@@ -152,7 +152,7 @@ def script() -> ClusterScript:
     claim    one claim that blue's pods c0 (0:00 to 2:00), c1 (1:00 to the end) use: 1.5 h and 2.5 h
     group    a claim of a PodGroup of red, 3 pods from 1:00 to 2:00: 20 minutes each; 3 h are free
     cores    amounts of two capacities, neither of which is memory: unknown, equal parts
-             blue from 0:00, red from 2:00: 3 h and 1 h, of which 2 h of GPU time are in doubt
+             blue from 0:00, red from 2:00: 3 h and 1 h, all of it in doubt: 2 h alone, 2 h of both
 
     tainted  an administrator taints gpu-1, which nobody has, from 1:00 on: 3 h are unavailable
              its driver taints gpu-0 from 2:00 on, which blue has: still blue's, 4 h
@@ -240,8 +240,10 @@ def test_amounts_of_no_known_capacity(bill: BilledCluster) -> None:
     held = {key[1:]: hours for key, hours in bill.held("node", "pod").items() if key[0] == "cores"}
     assert held == {("k0",): 3, ("k1",): 1}
     found = [each for each in bill.report.problems if each.code == DataProblemCode.SHARE_UNKNOWN]
-    assert [(each.subject, each.board_ms) for each in found] == [("cores", 240 * MINUTE_MS)]
-    assert "blue/k0, red/k1" in found[0].detail
+    alone, both = sorted(found, key=lambda each: len(each.detail))
+    assert [(each.subject, each.board_ms) for each in (alone, both)] == [("cores", 120 * MINUTE_MS)] * 2
+    assert "held by blue/k0 in parts" in alone.detail
+    assert "held by blue/k0, red/k1 in parts" in both.detail
 
 
 def test_no_other_problem(bill: BilledCluster) -> None:

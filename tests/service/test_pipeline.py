@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import (
     DataProblem,
     DataProblemCode,
@@ -187,6 +188,26 @@ def test_what_a_source_says_of_an_instant_is_read_at_once(ledger: Ledger, clock:
             each for each in ledger.problems(EVERYTHING, hours(hour, hour + 1)) if each.detail == "may be off"
         ]
         assert len(found) == count, hour
+
+
+def test_what_a_source_adds_up_by_the_hour_is_read_by_windows_that_are_shorter(
+    ledger: Ledger, clock: Clock
+) -> None:
+    """Else a quarter of an hour would have what the whole hour has, until it is read alone."""
+
+    class Hourly(MemorySource):
+        def read(self, cluster: str, window: Window) -> ClusterFrames:
+            told = [
+                DataProblem(DataProblemCode.SHARE_UNKNOWN, "c", "s", "hourly", hour.length_ms, hour.start_ms)
+                for hour in window.split(HOUR_MS)
+            ]
+            return replace(super().read(cluster, window), problems=tuple(told))
+
+    lines = with_windows(pipeline(ledger, Hourly(frames()), clock), 15 * MINUTE_MS, 2 * HOUR_MS)
+    lines.ingest("c", tuple(hours(2, 3).split(15 * MINUTE_MS)))
+    for quarter in hours(2, 3).split(15 * MINUTE_MS):
+        told = [each for each in ledger.problems(EVERYTHING, quarter) if each.detail == "hourly"]
+        assert [each.board_ms for each in told] == [15 * MINUTE_MS]
 
 
 def test_what_the_source_no_longer_holds_stays_missing(ledger: Ledger, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ShareMethod
+from gpucost.domain.time import HOUR_MS
 from gpucost.telemetry.evidence.device_shares import UNITS, PodShare, divide
 
 GPU = "gpu.nvidia.com"
@@ -211,6 +212,17 @@ def test_parts_of_which_nobody_says_what_they_are_parts_of_are_a_problem_with_th
     assert "team/pod-a, team/pod-b" in problem.detail
 
 
+def test_parts_that_are_not_known_are_a_problem_of_each_hour_with_the_pods_of_that_hour() -> None:
+    """So windows have the same problems, however many of them are read at once."""
+    shares = {"a": [share("ca", UNKNOWN)], "b": [share("cb", UNKNOWN)]}
+    _, _, problems = divided([pod("a", 10, 2 * HOUR_MS + 5), pod("b", HOUR_MS, HOUR_MS + 7)], shares)
+    assert [(each.at_ms, each.board_ms, "team/pod-b" in each.detail) for each in problems] == [
+        (10, HOUR_MS - 10, False),
+        (HOUR_MS, HOUR_MS, True),
+        (2 * HOUR_MS, 5, False),
+    ]
+
+
 def test_a_problem_names_a_few_pods_and_is_one_for_a_device() -> None:
     pods = [pod(f"u{n}", n, n + 10) for n in range(50)]
     _, _, [problem] = divided(pods, {f"u{n}": [share(f"c{n}", UNKNOWN)] for n in range(50)})
@@ -304,7 +316,8 @@ def test_thousands_of_pods_on_a_device_are_divided_by_rounded_times() -> None:
         long, [node(0, hour)], {(str(uid), GPU): each for uid, each in shares.items()}
     )
     assert problem.code is DataProblemCode.SHARE_UNKNOWN
-    assert (problem.board_ms, problem.at_ms) == (hour, 0)
+    # Of no instant: the pipeline then reads windows alone, so that none depends on its batch.
+    assert (problem.board_ms, problem.at_ms) == (hour, None)
     assert "held by 1000 pods" in problem.detail
     assert {row[4] for row in rows} == set(shares), "nobody has it for nothing"
     for at in range(0, hour, 7 * 60 * second):

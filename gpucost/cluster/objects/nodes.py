@@ -206,7 +206,8 @@ class DeviceRequest(NamedTuple):
 class ResourceClaim:
     """``devices`` are those allocated to it, without those for administrators, which hold nothing; ``shares``
     are those of them that other claims may have as well. ``reserved_for`` are uids of pods that may use it,
-    ``groups`` those of PodGroups whose pods may if they name it; ``requests`` are those of its spec."""
+    ``groups`` those of PodGroups whose pods may if they name it; ``requests`` are those of its spec,
+    ``named`` devices with the name of the request that they were given for."""
 
     meta: ObjectMeta
     devices: tuple[DeviceId, ...] = ()
@@ -215,3 +216,4 @@ class ResourceClaim:
     requests: tuple[DeviceRequest, ...] = ()
     shares: tuple[DeviceShare, ...] = ()
     groups: tuple[str, ...] = ()
+    named: tuple[tuple[DeviceId, str], ...] = ()

@@ -121,11 +121,12 @@ class Pod:
     ``ready_ms`` is since when all its containers are ready. ``stuck`` is the reason of a container that waits
     or of status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are
     scheduling gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace;
-    ``backing_claim`` is one that the scheduler made for extended resources it requests. ``group`` is its
-    native PodGroup (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet
-    took it (None: not yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that
-    kube-scheduler makes room for it on, ``disruption`` that it was asked to stop. ``unhealthy`` are devices
-    that it has, as its kubelet last wrote it.
+    ``backing_claim`` is one that the scheduler made for extended resources it requests, ``backed`` are these,
+    each after the claim's name for its request. ``group`` is its native PodGroup (``spec.schedulingGroup`` or
+    ``spec.workloadRef``). ``started_ms`` is when its kubelet took it (None: not yet), ``grace_ms`` how long
+    it may take to stop. ``nominated`` is the node that kube-scheduler makes room for it on,
+    ``disruption`` that it was asked to stop. ``unhealthy`` are devices that it has, as its kubelet last
+    wrote it.
     """
 
     meta: ObjectMeta
@@ -143,6 +144,7 @@ class Pod:
     group: str = ""
     flaws: tuple[FieldFlaw, ...] = ()
     backing_claim: str = ""
+    backed: tuple[tuple[str, str], ...] = ()
     started_ms: int | None = None
     grace_ms: int | None = None
     nominated: str = ""

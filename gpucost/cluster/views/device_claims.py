@@ -298,9 +298,17 @@ class _Users:
         if pod is None or pod.bound_ms is None or pod.meta.namespace != claim.meta.namespace:
             return
         self._claims.setdefault(uid, set()).add(claim.meta.uid)
-        is_counted = pod.backing_claim == claim.meta.name and any(map(self._catalog.is_gpu, pod.requests))
-        if not is_counted:
-            self._use(pod, claim, _gpus(claim))
+        self._use(pod, claim, self._beside_counted(pod, claim))
+
+    def _beside_counted(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
+        """The GPUs of a claim, without those that back an extended resource by which they are counted. Of one
+        pod some of the resources may be called GPUs and others like the class of their devices."""
+        devices = _gpus(claim)
+        if pod.backing_claim != claim.meta.name or not any(map(self._catalog.is_gpu, pod.requests)):
+            return devices
+        others = {name for name, resource in pod.backed if not self._catalog.is_gpu(resource)}
+        beside = {device for device, name in claim.named if name in others}
+        return [device for device in devices if device in beside]
 
     def of_groups(self, claim: ResourceClaim) -> Iterator[str]:
         """Pods of the PodGroups that it is reserved for, of those that name it (KEP-5729)."""

@@ -228,7 +228,9 @@ _SLICE: FieldAllowlist = {
     )
 }
 _REQUEST = ("deviceClassName", "allocationMode", "count", "adminAccess")
-_RESULTS = each(fields("driver", "pool", "device", "adminAccess", "shareID", consumedCapacity=named_values))
+_RESULTS = each(
+    fields(*("request", "driver", "pool", "device", "adminAccess", "shareID"), consumedCapacity=named_values)
+)
 _CLAIM: FieldAllowlist = {
     "spec": fields(
         devices=fields(

@@ -219,7 +219,8 @@ def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:
     shares = tuple(_share(each) for each in results if each.text("shareID"))
     wanted = part.part("spec").part("devices").parts("requests")
     requests = tuple(_request(each) for each in wanted if not _exactly(each).flag("adminAccess"))
-    return ResourceClaim(identity, devices, pods, tuple(part.flaws), requests, shares, groups)
+    named = tuple((_device_id(each), name) for each in results if (name := each.text("request")))
+    return ResourceClaim(identity, devices, pods, tuple(part.flaws), requests, shares, groups, named)
 
 
 def _exactly(request: ObjectPart) -> ObjectPart:

@@ -136,6 +136,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
         unhealthy=_unhealthy(spec, status),
         flaws=tuple(root.flaws),
         backing_claim=_backing_claim(status),
+        backed=_backed(status),
         started_ms=status.instant("startTime"),
         grace_ms=_grace(root, spec),
         nominated="" if node else status.text("nominatedNodeName"),
@@ -409,6 +410,13 @@ def _backing_claim(status: ObjectPart) -> str:
     if "extendedResourceClaimStatus" not in status:
         return ""
     return status.part("extendedResourceClaimStatus").text("resourceClaimName")
+
+
+def _backed(status: ObjectPart) -> tuple[tuple[str, str], ...]:
+    if "extendedResourceClaimStatus" not in status:
+        return ()
+    mappings = status.part("extendedResourceClaimStatus").parts("requestMappings")
+    return tuple((each.text("requestName"), each.text("resourceName")) for each in mappings)
 
 
 def _group(spec: ObjectPart) -> str:

@@ -36,6 +36,7 @@ from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.usage_lines import Attribution, TeamLookup
 from gpucost.domain.errors import (
+    DataProblem,
     InputError,
     LedgerConflict,
     MonthClosed,
@@ -45,7 +46,7 @@ from gpucost.domain.errors import (
 )
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import Month, Window
+from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.status import WindowFailure
@@ -179,7 +180,7 @@ class _WindowRun:
         span = Window(batch[0].start_ms, batch[-1].end_ms)
         try:
             frames = self.pipeline.source.read(self.cluster, span)
-            if any(problem.at_ms is None for problem in frames.problems) and len(batch) > 1:
+            if len(batch) > 1 and any(map(self._may_be_of_others, frames.problems)):
                 # What a source complains of stands with the window it is about, whatever the batch.
                 return self._halves(batch)
             # Prices may be read from the source too.
@@ -193,6 +194,12 @@ class _WindowRun:
             self.failures.append(WindowFailure.of(self.cluster, span, error))
             return not isinstance(error, SourceTimeout)
         return self._write(batch, frames, found)
+
+    def _may_be_of_others(self, problem: DataProblem) -> bool:
+        """Whether a problem may be about more windows than that of its instant: sources add up the GPU time
+        of an hour of UTC."""
+        is_longer = self.pipeline.window_ms % HOUR_MS != 0 and problem.board_ms is not None
+        return problem.at_ms is None or is_longer
 
     def _halves(self, batch: list[Window]) -> bool:
         half = len(batch) // 2

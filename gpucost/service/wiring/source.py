@@ -82,7 +82,7 @@ def open_source(
         return source
     from gpucost.telemetry.inner.inner_source import InnerSource
 
-    return InnerSource(source, schedulers)
+    return InnerSource(source, schedulers, settings.attribution.catalog(), settings.attribution.basis)
 
 
 def inner_schedulers(settings: Settings) -> Sequence[RecordedScheduler]:

@@ -31,7 +31,7 @@ from gpucost.contract.frames import ALLOCATIONS, CAPACITY
 from gpucost.contract.metrics import POD_CLAIM_SHARE
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.gpu import ShareMethod, shared_resource
-from gpucost.domain.time import MINUTE_MS
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
@@ -321,23 +321,30 @@ def _units_of_one(rows: Iterable[FrameRow], at_ms: int) -> int:
 
 
 def _unknown(place: _Place, device: str, times: Iterable[DividedTime]) -> Iterator[DataProblem]:
+    """One for each hour of UTC and the pods of that hour, so that each window has its own, however many are
+    read at once."""
     cluster, node, resource = map(str, place)
-    unknown = [time for time in times if time.method is ShareMethod.UNKNOWN]
-    if unknown:
-        pods = sorted({f"{row[_UID - 2]}/{row[_UID - 1]}" for time in unknown for row in time.parts})
+    by_hour: dict[int, list[tuple[Window, DividedTime]]] = defaultdict(list)
+    for time in times:
+        if time.method is ShareMethod.UNKNOWN:
+            for part in Window(time.start_ms, time.end_ms).split(HOUR_MS):
+                by_hour[part.start_ms // HOUR_MS].append((part, time))
+    for parts in by_hour.values():
+        pods = sorted({f"{row[_UID - 2]}/{row[_UID - 1]}" for _, time in parts for row in time.parts})
         more = f" and {len(pods) - _MOST_NAMES} more" if len(pods) > _MOST_NAMES else ""
         detail = (
             f"{resource} {device} was held by {', '.join(pods[:_MOST_NAMES])}{more} in parts that are not "
             "known, or come to more than it: charged as far as they are, and else in equal parts"
         )
-        held_ms = sum(time.end_ms - time.start_ms for time in unknown)
-        at_ms = unknown[0].start_ms
+        held_ms, at_ms = sum(part.length_ms for part, _ in parts), parts[0][0].start_ms
         yield DataProblem(DataProblemCode.SHARE_UNKNOWN, cluster, node, detail, held_ms, at_ms)
 
 
 def _rounded(place: _Place, device: str, uses: Sequence[_Use], step_ms: int) -> Iterator[DataProblem]:
     """That the times of its pods were rounded, with all of the device's time: a pod may have been charged for
-    a step more, and the others for as much less."""
+    a step more, and the others for as much less.
+
+    Of no instant, since the step is that of all pods that are read at once: so windows are read alone."""
     if step_ms > 1:
         cluster, node, resource = map(str, place)
         pods = len({use.row[_UID] for use in uses})
@@ -347,4 +354,4 @@ def _rounded(place: _Place, device: str, uses: Sequence[_Use], step_ms: int) -> 
         )
         spans = _spans(uses, 1)
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        yield DataProblem(DataProblemCode.SHARE_UNKNOWN, cluster, node, detail, last - first, first)
+        yield DataProblem(DataProblemCode.SHARE_UNKNOWN, cluster, node, detail, last - first)

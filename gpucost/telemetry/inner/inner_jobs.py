@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gpucost.domain.configfile import is_name
 from gpucost.domain.errors import InputError
@@ -66,6 +67,7 @@ def known_runs(files: Iterable[tuple[int, JobRecords]]) -> KnownRuns:
     Of several records of one run (one job, one start) the one in the latest file counts, and of one file the
     last. A run that goes on lasts until the latest of all files, if that file has it; else until the last
     file that has it, and perhaps until the latest. One that is over without an end perhaps from its start on.
+    None lasts beyond the next start of its job, which Slurm put back into its queue or started anew.
     """
     found = sorted(files, key=lambda each: each[0])
     as_of = found[-1][0] if found else None
@@ -74,17 +76,19 @@ def known_runs(files: Iterable[tuple[int, JobRecords]]) -> KnownRuns:
     for at_ms, records in found:
         latest.update({(job.key, job.start_ms): (at_ms, job) for job in records.jobs})
         refused.update(dict.fromkeys(records.refused))
-    runs = [_known(job, at_ms, as_of or 0) for at_ms, job in latest.values()]
+    again = {(a[0], a[1]): b[1] for a, b in pairwise(sorted(latest)) if a[0] == b[0]}
+    runs = [_known(job, at_ms, as_of or 0, again.get(key)) for key, (at_ms, job) in latest.items()]
     runs.sort(key=lambda run: (run.job.start_ms, run.job.key))
     return KnownRuns(tuple(run for run in runs if run.doubt_ms > run.job.start_ms), as_of, tuple(refused))
 
 
-def _known(job: InnerJob, at_ms: int, as_of_ms: int) -> KnownRun:
+def _known(job: InnerJob, at_ms: int, as_of_ms: int, again_ms: int | None) -> KnownRun:
+    latest_ms = max(as_of_ms, job.start_ms) if again_ms is None else min(as_of_ms, again_ms)
     if job.end_ms is not None:
         return KnownRun(job, job.end_ms, job.end_ms)
     if job.is_over:
-        return KnownRun(job, job.start_ms, as_of_ms)
-    return KnownRun(job, max(at_ms, job.start_ms), as_of_ms)
+        return KnownRun(job, job.start_ms, latest_ms)
+    return KnownRun(job, min(max(at_ms, job.start_ms), latest_ms), latest_ms)
 
 
 def checked_job(field: str, job: InnerJob) -> InnerJob:

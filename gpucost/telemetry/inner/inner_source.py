@@ -20,6 +20,7 @@ from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.contract.frames import ALLOCATIONS
 from gpucost.contract.probe import InnerRecords
 from gpucost.domain.errors import InputError
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of, in_order
 from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns
@@ -29,6 +30,7 @@ from gpucost.telemetry.inner.ray_jobs import MetadataKeys, read_ray_jobs
 from gpucost.telemetry.inner.record_folder import RecordFolder, RecordParser
 from gpucost.telemetry.inner.sacct import read_sacct
 from gpucost.telemetry.inner.slurmrestd import read_slurmrestd
+from gpucost.telemetry.inner.unit_sizes import UnitSizes
 from gpucost.telemetry.interval_source import IntervalSource
 
 _SELECTED = ("namespace", "pod", "job")
@@ -74,9 +76,17 @@ class InnerSource:
     """``source`` with the pods of ``schedulers`` divided. Of several that may divide a pod, the first does.
     Keeps the protocol of ``interval_source.IntervalSource``."""
 
-    def __init__(self, source: IntervalSource, schedulers: Sequence[RecordedScheduler]) -> None:
+    def __init__(
+        self,
+        source: IntervalSource,
+        schedulers: Sequence[RecordedScheduler],
+        catalog: ResourceCatalog | None = None,
+        basis: ShareBasis = ShareBasis.COMPUTE,
+    ) -> None:
+        """``catalog`` and ``basis`` are those of attribution."""
         self._source = source
         self._schedulers = tuple(schedulers)
+        self._catalog, self._basis = catalog, basis
 
     @property
     def name(self) -> str:
@@ -107,12 +117,13 @@ class InnerSource:
         if not mine:
             return frames
         rest, problems = frames.allocations, list(frames.problems)
+        sizes = UnitSizes(frames, self._catalog, self._basis)
         parts: list[FrameRow] = []
         for each in mine:
             selected = _selected(rest, each.scheduler)
             rows = _rows(rest[selected])
             rest = rest[~selected]
-            divided, found = divide(rows, each.scheduler, each.runs(), window)
+            divided, found = divide(rows, each.scheduler, each.runs(), window, sizes)
             parts += divided
             problems += found
         if not parts:

@@ -19,20 +19,23 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 from gpucost.contract.frames import ALLOCATIONS
 from gpucost.domain.errors import DataProblem, DataProblemCode
+from gpucost.domain.gpu import WHOLE
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.inner.inner_jobs import InnerJob, KnownRun, KnownRuns
+from gpucost.telemetry.inner.unit_sizes import UnitSize, UnitSizes
 
 _MOST_REFUSED = 20
 _AT = {name: at for at, name in enumerate(ALLOCATIONS.column_names)}
@@ -117,6 +120,8 @@ class _Demand(NamedTuple):
 
 _Event = int | tuple[_Demand, bool]
 """The position of a row, or a run, and whether it is not certain that it goes on."""
+_Counts = Sequence[tuple[int, int]]
+"""Units by the position of their row, in the order in which they are taken."""
 
 
 @dataclass
@@ -160,30 +165,44 @@ class _WantedUnits:
 
 @dataclass
 class _Doubts:
-    """GPU time by problem and hour of UTC, so that each is recorded with its own window."""
+    """GPU time by problem and hour of UTC, so that each is recorded with its own window; None where none of
+    it is known."""
 
     scheduler: str
-    touched: dict[tuple[DataProblemCode, str], Counter[int]] = field(
-        default_factory=lambda: defaultdict(Counter)
+    touched: dict[tuple[DataProblemCode, str], dict[int, Fraction | None]] = field(
+        default_factory=lambda: defaultdict(dict)
     )
-    untold: set[tuple[DataProblemCode, str]] = field(default_factory=set)
 
-    def add(self, code: DataProblemCode, detail: str, units: int, start_ms: int, end_ms: int) -> None:
-        for hour in Window(start_ms, end_ms).split(HOUR_MS) if units and start_ms < end_ms else ():
-            self.touched[code, detail][hour.start_ms] += units * hour.length_ms
+    def add(
+        self, code: DataProblemCode, detail: str, gpus: Fraction | None, start_ms: int, end_ms: int
+    ) -> None:
+        """``gpus`` of this time; None where it is not known how many."""
+        if gpus == 0 or start_ms >= end_ms:
+            return
+        by_hour = self.touched[code, detail]
+        for hour in Window(start_ms, end_ms).split(HOUR_MS):
+            before = by_hour.setdefault(hour.start_ms, None)
+            if gpus is not None:
+                by_hour[hour.start_ms] = (before or 0) + gpus * hour.length_ms
 
     def problems(self, cluster: str) -> Iterator[DataProblem]:
         for (code, detail), by_hour in sorted(self.touched.items()):
-            for at_ms, board_ms in sorted(by_hour.items()):
-                told = None if (code, detail) in self.untold else board_ms
+            for at_ms, gpu_ms in sorted(by_hour.items()):
+                told = None if gpu_ms is None else round(gpu_ms)
                 yield DataProblem(code, cluster, self.scheduler, detail, told, at_ms)
 
 
 def divide(
-    rows: Sequence[FrameRow], scheduler: InnerScheduler, known: KnownRuns, window: Window
+    rows: Sequence[FrameRow],
+    scheduler: InnerScheduler,
+    known: KnownRuns,
+    window: Window,
+    sizes: UnitSizes | None = None,
 ) -> tuple[list[FrameRow], list[DataProblem]]:
     """``rows`` of pods that ``scheduler`` may divide, inside ``window``, with what its jobs had taken out of
-    them and put beside them; and problems. No moment has other units of a pod than before."""
+    them and put beside them; and problems. No moment has other units of a pod than before. ``sizes`` are for
+    the GPU time of problems; without them units are what their names alone say."""
+    sizes = sizes or UnitSizes()
     doubts = _Doubts(scheduler.name)
     places: dict[str, list[FrameRow]] = defaultdict(list)
     for row in rows:
@@ -196,10 +215,10 @@ def divide(
     parts: list[FrameRow] = []
     for place in sorted(places.keys() | demands.keys()):
         here = sorted(places.get(place, ()), key=lambda row: (str(row[_POD]), str(row[_UID]), row))
-        divided = _PlaceDivision(scheduler, place, here, doubts)
+        divided = _PlaceDivision(scheduler, place, here, [sizes.of(row) for row in here], doubts)
         divided.run(demands.get(place, ()), window)
         parts += divided.parts()
-    _tell_what_is_missing(rows, known, window, doubts)
+    _tell_what_is_missing(rows, sizes, known, window, doubts)
     return parts, list(doubts.problems(scheduler.cluster))
 
 
@@ -225,6 +244,7 @@ class _PlaceDivision:
     scheduler: InnerScheduler
     place: str
     rows: Sequence[FrameRow]
+    sizes: Sequence[UnitSize]
     doubts: _Doubts
     found: dict[tuple[int, tuple[str, int] | None], tuple[InnerJob | None, list[list[int]]]] = field(
         default_factory=dict
@@ -263,19 +283,18 @@ class _PlaceDivision:
 
     def _deal(self, here: Sequence[int], wanted: _WantedUnits, start_ms: int, end_ms: int) -> None:
         """Units of rows in one stretch, in which nothing changes."""
-        left = [(n, int(str(self.rows[n][_COUNT]))) for n in here]
+        left: _Counts = [(n, int(str(self.rows[n][_COUNT]))) for n in here]
         why = self._why_not(here) if wanted.sure else ""
         if why:
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted.units, start_ms, end_ms)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, self._touched(wanted, left), start_ms, end_ms)
         else:
             left = self._take(wanted, left, start_ms, end_ms)
-        rest = sum(count for _, count in left)
         if not why and wanted.untold:
             unknown = f"no number of GPUs is on record for jobs {self._where}: what no other had is the pod's"
-            self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, rest, start_ms, end_ms)
+            self._doubt(DataProblemCode.INNER_UNKNOWN, unknown, self._gpus(left), start_ms, end_ms)
         if wanted.open_ended:
-            told = rest if wanted.open_untold else min(rest, wanted.open_units)
             no_end = f"jobs {self._where} have no end on record: what they may have had since is the pod's"
+            told = self._gpus(left if wanted.open_untold else _first(left, wanted.open_units))
             self._doubt(DataProblemCode.END_UNKNOWN, no_end, told, start_ms, end_ms)
         for n, count in left:
             self._add(n, None, count, start_ms, end_ms)
@@ -297,15 +316,41 @@ class _PlaceDivision:
         kinds = {(self.rows[n][_UID], self.rows[n][_RESOURCE]) for n in here}
         if len(kinds) > len(pods):
             return f"jobs had GPUs of {of_node}, of which a pod held several resources"
+        if not all(self.sizes[n].is_handed_out for n in here):
+            return f"jobs had GPUs of {of_node}, of which a pod held a part that is no unit of its own"
         return ""
 
-    def _take(
-        self, wanted: _WantedUnits, left: Sequence[tuple[int, int]], start_ms: int, end_ms: int
-    ) -> list[tuple[int, int]]:
+    def _gpus(self, counts: _Counts) -> Fraction | None:
+        """GPUs of units by row; None where that is not known of some."""
+        held = [(self.sizes[n].gpus, count) for n, count in counts]
+        known = [size * count for size, count in held if size is not None]
+        return sum(known, Fraction(0)) if len(known) == len(held) else None
+
+    def _beyond(self, here: _Counts, units: int) -> Fraction | None:
+        """GPUs of units that no row has: each as large as the largest unit here is, and a GPU where there is
+        none."""
+        if not units:
+            return Fraction(0)
+        sizes = [self.sizes[n] for n, _ in here]
+        known = [one.gpus if one.is_handed_out else WHOLE for one in sizes if one.gpus is not None]
+        if len(known) < len(sizes):
+            return None
+        return units * max(known, default=WHOLE)
+
+    def _touched(self, wanted: _WantedUnits, left: _Counts) -> Fraction | None:
+        """GPUs of runs that can have no part of the rows: no more than the rows have, where there are any."""
+        asked, held = self._beyond(left, wanted.units), self._gpus(left)
+        if not left:
+            return asked
+        if asked is None or held is None or wanted.untold:
+            return held
+        return min(asked, held)
+
+    def _take(self, wanted: _WantedUnits, left: _Counts, start_ms: int, end_ms: int) -> _Counts:
         """Gives runs their units of which row, under no job where one may not name its team. Returns what is
         left."""
         rest = list(reversed(left))
-        taken = not_theirs = uneven = 0
+        taken, not_theirs, uneven = 0, list[tuple[int, int]](), list[tuple[int, int]]()
         for demand in wanted.in_order:
             if not rest:
                 break
@@ -317,16 +362,19 @@ class _PlaceDivision:
                     rest.append((n, count - mine))
                 self._add(n, demand.run.job if demand.is_named else None, mine, start_ms, end_ms)
                 got += mine
+                if not demand.is_named:
+                    not_theirs.append((n, mine))
+                elif demand.is_uneven:
+                    uneven.append((n, mine))
             taken += got
-            not_theirs += 0 if demand.is_named else got
-            uneven += got if demand.is_named and demand.is_uneven else 0
         if not self._is_elsewhere:
             why = f"jobs {self._where} had more GPUs than its pods held: what is beyond is charged to nobody"
-            self._doubt(DataProblemCode.INNER_UNPLACED, why, wanted.units - taken, start_ms, end_ms)
+            beyond = self._beyond(left, wanted.units - taken)
+            self._doubt(DataProblemCode.INNER_UNPLACED, why, beyond, start_ms, end_ms)
         why = f"jobs {self._where} name teams that its records may not name: theirs is the pod's"
-        self._doubt(DataProblemCode.INNER_UNPLACED, why, not_theirs, start_ms, end_ms)
+        self._doubt(DataProblemCode.INNER_UNPLACED, why, self._gpus(not_theirs), start_ms, end_ms)
         why = f"GPUs of jobs {self._where} are not as many on each of their nodes: taken as even as can be"
-        self._doubt(DataProblemCode.INNER_UNKNOWN, why, uneven, start_ms, end_ms)
+        self._doubt(DataProblemCode.INNER_UNKNOWN, why, self._gpus(uneven), start_ms, end_ms)
         return list(reversed(rest))
 
     @property
@@ -334,8 +382,10 @@ class _PlaceDivision:
         elsewhere = self.scheduler.elsewhere
         return elsewhere is not None and elsewhere.fullmatch(self.place) is not None
 
-    def _doubt(self, code: DataProblemCode, why: str, units: int, start_ms: int, end_ms: int) -> None:
-        self.doubts.add(code, why, units, start_ms, end_ms)
+    def _doubt(
+        self, code: DataProblemCode, why: str, gpus: Fraction | None, start_ms: int, end_ms: int
+    ) -> None:
+        self.doubts.add(code, why, gpus, start_ms, end_ms)
 
     def _add(self, n: int, job: InnerJob | None, count: int, start_ms: int, end_ms: int) -> None:
         """Parts without a job may come twice for a stretch; both count."""
@@ -360,19 +410,29 @@ class _PlaceDivision:
             yield self.scheduler.line_of(self.rows[n], job, had, since, until)
 
 
+def _first(left: _Counts, units: int) -> _Counts:
+    """The first of what is left, so many units or fewer."""
+    found = []
+    for n, count in left:
+        mine = min(count, units)
+        units -= mine
+        if mine:
+            found.append((n, mine))
+    return found
+
+
 def _tell_what_is_missing(
-    rows: Sequence[FrameRow], known: KnownRuns, window: Window, doubts: _Doubts
+    rows: Sequence[FrameRow], sizes: UnitSizes, known: KnownRuns, window: Window, doubts: _Doubts
 ) -> None:
     """Time of pods after the latest file, and records that were refused."""
     since = window.start_ms if known.as_of_ms is None else max(known.as_of_ms, window.start_ms)
     why = "no file of records is of this time or later: what pods held then is theirs"
     for row in rows:
-        units, end_ms = int(str(row[_COUNT])), int(str(row[_END]))
-        doubts.add(DataProblemCode.INNER_UNKNOWN, why, units, max(int(str(row[_START])), since), end_ms)
+        size, end_ms = sizes.of(row).gpus, int(str(row[_END]))
+        gpus = None if size is None else size * int(str(row[_COUNT]))
+        doubts.add(DataProblemCode.INNER_UNKNOWN, why, gpus, max(int(str(row[_START])), since), end_ms)
     more = len(known.refused) - _MOST_REFUSED
     told = (*known.refused[:_MOST_REFUSED], *([f"and {more} more records"] if more > 0 else ()))
     for sentence in told if rows else ():
         detail = f"records were refused: {sentence}"
-        doubts.untold.add((DataProblemCode.INNER_UNKNOWN, detail))
-        for hour in window.split(HOUR_MS):
-            doubts.touched[DataProblemCode.INNER_UNKNOWN, detail][hour.start_ms] = 0
+        doubts.add(DataProblemCode.INNER_UNKNOWN, detail, None, window.start_ms, window.end_ms)

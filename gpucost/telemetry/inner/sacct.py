@@ -121,7 +121,7 @@ def _tres(text: str, field: str) -> Iterator[tuple[str, int]]:
         name, equals, count = each.strip().partition("=")
         if not equals:
             raise InputError(field, text, "resources and amounts, such as cpu=8,gres/gpu=2,mem=64G")
-        if name.startswith("gres/gpu"):
+        if name.partition(":")[0] == "gres/gpu":
             if not _COUNT.fullmatch(count):
                 raise InputError(field, text, "a whole number of each kind of GPU, such as gres/gpu:h100=2")
             yield name, int(count)

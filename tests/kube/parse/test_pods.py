@@ -171,9 +171,11 @@ def test_claims_are_those_that_exist() -> None:
 
 
 def test_a_claim_made_for_extended_resources_is_none_of_its_own() -> None:
-    made = {"resourceClaimName": "p-extended-resources-x7x2z", "requestMappings": []}
+    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "r0"}
+    made = {"resourceClaimName": "p-extended-resources-x7x2z", "requestMappings": [mapping]}
     read = a_pod({}, extendedResourceClaimStatus=made)
     assert (read.claims, read.backing_claim) == ((), "p-extended-resources-x7x2z")
+    assert read.backed == (("r0", "nvidia.com/gpu"),)
 
 
 def told(name: str, **health: str) -> dict[str, Any]:

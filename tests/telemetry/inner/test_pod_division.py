@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.contract.frames import ALLOCATIONS
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract.frames import ALLOCATIONS, CAPACITY, NODES
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
-from gpucost.telemetry.evidence.frame_rows import FrameRow
+from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, KnownRuns, known_runs
 from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource, divide
+from gpucost.telemetry.inner.unit_sizes import UnitSizes
 
 T0 = parse_instant("2026-11-01T10:00:00Z")
 GPU = "nvidia.com/gpu"
@@ -288,3 +290,74 @@ def clipped(rows: list[FrameRow], window: Window) -> list[FrameRow]:
         if start < end:
             found.append((*row[: AT["start_ms"]], start, end))
     return found
+
+
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+def sizes(product: str = "NVIDIA-H100-80GB-HBM3", replicas: int = 1) -> UnitSizes:
+    """On the node of the pod w-1, whose GPUs have these labels and replicas."""
+    node = ("c", "on-w-1", T0, T0 + 1000, product, 1, "", "", "", "", "", "{}")
+    counts = ("c", "on-w-1", GPU, T0, T0 + 1000, *[replicas] * 4, 1)
+    frames = ClusterFrames(nodes=frame_of(NODES, [node]), capacity=frame_of(CAPACITY, [counts]))
+    return UnitSizes(frames)
+
+
+@pytest.mark.parametrize(
+    ("resource", "units", "told"),
+    [(MIG, sizes(), 20), (GPU, sizes("NVIDIA-H100-80GB-HBM3-SHARED", 4), 35), (MIG, sizes("RTX"), None)],
+)
+def test_problems_count_gpus_and_not_units(resource: str, units: UnitSizes, told: int | None) -> None:
+    """Five units for 70 ms, of which the job wants seven: two of a seventh are 20 ms, of a fourth 35."""
+    runs = known(job("1", 0, 70, 7, "1"))
+    rows, [problem] = divide([pod("w-1", 0, 70, 5, resource)], SLURM, runs, Window(T0, T0 + 70), units)
+    assert [row[AT["count"]] for row in rows] == [5]
+    assert problem.board_ms == told
+
+
+def test_other_problems_count_gpus_too() -> None:
+    gone = replace(job("2", 0, None, 1, "1"), is_over=True)
+    runs = known(job("1", 0, 70, 1, "1", team="green"), gone, written=140)
+    named = replace(SLURM, teams=("red",))
+    _, problems = divide([pod("w-1", 0, 210, 7, MIG)], named, runs, Window(T0, T0 + 210), sizes())
+    found = Counter[str]()
+    for each in problems:
+        found[each.detail.partition(":")[0]] += each.board_ms or 0
+    assert found == {
+        "jobs on 1 name teams that its records may not name": 10,
+        "jobs on 1 have no end on record": 140 // 7,
+        "no file of records is of this time or later": 70,
+    }
+
+
+def test_a_pod_with_a_part_of_a_divided_gpu_stays_whole() -> None:
+    """Slurm counts one GPU, of which the pod has an eighth: a unit of it would be nothing."""
+    rows = [pod("w-1", 0, 80, 12_600, "gpu.nvidia.com.dra-capacity")]
+    node = ("c", "on-w-1", T0, T0 + 80, "", 1, "", "", "", "", "", "{}")
+    counts = ("c", "on-w-1", "gpu.nvidia.com.dra-capacity", T0, T0 + 80, *[100_800] * 4, 1)
+    units = UnitSizes(ClusterFrames(nodes=frame_of(NODES, [node]), capacity=frame_of(CAPACITY, [counts])))
+    parts, [problem] = divide(rows, SLURM, known(job("1", 0, 80, 1, "1")), Window(T0, T0 + 80), units)
+    assert parts == rows
+    assert "a part that is no unit of its own" in problem.detail
+    assert problem.board_ms == 10
+
+
+def test_an_unknown_number_of_a_pod_that_is_not_divided_is_all_that_it_has() -> None:
+    mixed = [pod("w-1", 0, 70, 4), pod("w-1", 0, 70, 7, MIG)]
+    _, problems = divide(mixed, SLURM, known(job("1", 0, 70, None, "1")), Window(T0, T0 + 70), sizes())
+    assert [each.board_ms for each in problems] == [5 * 70]
+
+
+def test_a_run_ends_at_the_latest_when_its_job_is_started_again() -> None:
+    """A cron saw the first run; Slurm put it back into the queue, and sacct then only tells of the second."""
+    files = [
+        (T0 + 30, JobRecords((job("1", 10, None, 2, "1", over=False),))),
+        (T0 + 300, JobRecords((job("1", 50, 80, 2, "1"), job("2", 20, None, 1, "1", over=False)))),
+    ]
+    assert [
+        (run.job.start_ms - T0, run.end_ms - T0, run.doubt_ms - T0) for run in known_runs(files).runs
+    ] == [
+        (10, 30, 50),
+        (20, 300, 300),
+        (50, 80, 80),
+    ]
