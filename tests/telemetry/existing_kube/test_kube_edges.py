@@ -326,7 +326,8 @@ def test_windows_of_any_size_give_the_same(source: UpstreamSource) -> None:
 
 def test_what_cannot_be_told_is_said(source: UpstreamSource) -> None:
     found = source.history("c", WINDOW)
-    assert set(found.lacks) == {"demand", "stalls", "evictions", "quotas", "activity", "health"}
+    lacking = {"demand", "domains", "stalls", "evictions", "quotas", "activity", "health"}
+    assert set(found.lacks) == lacking
     assert "queue collector" in found.lacks["demand"]
     assert "enableClusterQueueResources" in found.lacks["quotas"]
     only = source.history("c", WINDOW, ["quotas"])
