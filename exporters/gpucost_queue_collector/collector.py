@@ -43,7 +43,7 @@ from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.gpu_metrics import SOURCE_ERRORS, SOURCE_UP
 from gpucost.contract.metric_spec import MetricSpec
-from gpucost.contract.metrics import STATE_UP
+from gpucost.contract.metrics import POD_CLAIM_UNKNOWN, STATE_UP
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.transport import KubeTransport
@@ -58,13 +58,16 @@ from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node, w
 from gpucost_queue_collector.object_memory import ClaimMemory, EndedObjects
 from gpucost_queue_collector.page import MetricsPage
 from gpucost_queue_collector.pod_series import (
+    UNKNOWN_CLAIM_LIMIT,
     WAITING_LIMIT,
     GangStalls,
     HeldPod,
     held_pods,
+    unknown_claims,
     waiting_pods,
     write_gang,
     write_held,
+    write_unknown_claim,
     write_waiting,
 )
 from gpucost_queue_collector.queue_series import (
@@ -353,6 +356,12 @@ class QueueCollector:
         yield SeriesPart(PODS, SeriesRows(pod_series.HELD, write_held), self._held_pods)
         yield SeriesPart(
             "waiting_pods", SeriesRows(pod_series.WAITING, write_waiting), waiting_pods, WAITING_LIMIT
+        )
+        yield SeriesPart(
+            "unknown_claims",
+            SeriesRows((POD_CLAIM_UNKNOWN,), write_unknown_claim),
+            unknown_claims,
+            UNKNOWN_CLAIM_LIMIT,
         )
         yield SeriesPart(NODES, SeriesRows(node_series.SPECS, write_node), self._nodes)
         yield SeriesPart(

@@ -23,6 +23,7 @@ from gpucost.cluster.views.wait_causes import pod_reason, pod_since_ms
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import (
     POD_CLAIM_SHARE,
+    POD_CLAIM_UNKNOWN,
     POD_GPU_END,
     POD_GPU_REQUEST,
     POD_GPU_START,
@@ -235,6 +236,48 @@ WAITING_LIMIT = NamespaceLimit[WaitingPod](
     lambda waiting: (waiting.pod.meta.created_ms, waiting.pod.meta.uid),
     _others,
 )
+
+
+class UnknownClaim(NamedTuple):
+    """A pod on a node, and the name of a claim of it of which nobody knows what it gave."""
+
+    pod: Pod
+    claim: str
+
+
+class MoreUnknownClaims(NamedTuple):
+    """Those of a namespace that have no row of their own: since when the first pod had its node."""
+
+    namespace: str
+    since_ms: int
+
+
+def unknown_claims(overview: ClusterOverview) -> dict[str, UnknownClaim]:
+    """By uid of the pod and name of the claim."""
+    found = (UnknownClaim(pod, claim) for pod, claim in overview.units.devices.unknown)
+    return {f"{each.pod.meta.uid}/{each.claim}": each for each in found}
+
+
+def _more_unknown(more: Sequence[UnknownClaim]) -> Mapping[str, MoreUnknownClaims]:
+    namespace = more[0].pod.meta.namespace
+    since_ms = min(each.pod.bound_ms or 0 for each in more)
+    return {others_uid(namespace): MoreUnknownClaims(namespace, since_ms)}
+
+
+UNKNOWN_CLAIM_LIMIT = NamespaceLimit[UnknownClaim](
+    lambda unknown: unknown.pod.meta.namespace,
+    lambda unknown: (unknown.pod.bound_ms or 0, f"{unknown.pod.meta.uid}/{unknown.claim}"),
+    _more_unknown,
+)
+
+
+def write_unknown_claim(unknown: UnknownClaim | MoreUnknownClaims) -> Sequence[bytes]:
+    if isinstance(unknown, MoreUnknownClaims):
+        identity = (unknown.namespace, OTHERS, others_uid(unknown.namespace), "", OTHERS)
+        return (line(POD_CLAIM_UNKNOWN, identity, unknown.since_ms / 1000),)
+    pod = unknown.pod
+    identity = (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node, unknown.claim)
+    return (line(POD_CLAIM_UNKNOWN, identity, (pod.bound_ms or 0) / 1000),)
 
 
 def write_waiting(waiting: WaitingPod | OtherPods) -> Sequence[bytes]:

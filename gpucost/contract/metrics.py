@@ -131,6 +131,13 @@ POD_CLAIM_SHARE = _gauge(
     "it that the pod's ResourceClaim has (consumedCapacity of the claim / capacity of the device, of the "
     "dimension), 1 where no amount says. Pods that use a claim at the same time have equal parts of it.",
 )
+POD_CLAIM_UNKNOWN = _gauge(
+    "gpucost_pod_claim_unknown_start_timestamp_seconds",
+    "seconds",
+    (*POD_LABELS, "claim"),
+    "When a pod was bound that uses a ResourceClaim of which nobody can say what it gave, since the claim "
+    "went while no collector looked. Its GPUs, if it gave any, are in no series: how many is not known.",
+)
 POD_OWNER_INFO = _gauge(
     "gpucost_pod_owner_info",
     "",
@@ -234,6 +241,7 @@ SIGNAL_METRICS: Mapping[str, MetricSpec] = {
 METRICS: tuple[MetricSpec, ...] = (
     STATE_UP,
     *POD_METRICS,
+    POD_CLAIM_UNKNOWN,
     *NODE_METRICS,
     NODE_DOMAIN_RESERVED,
     *QUEUE_METRICS,

@@ -152,6 +152,7 @@ class DataProblemCode(StrEnum):
     COUNT_UNKNOWN = "count_unknown"
     UNIT_UNKNOWN = "unit_unknown"
     SHARE_UNKNOWN = "share_unknown"
+    CLAIM_UNKNOWN = "claim_unknown"
     INNER_UNPLACED = "inner_unplaced"
     INNER_UNKNOWN = "inner_unknown"
     NODE_UNKNOWN = "node_unknown"

@@ -49,7 +49,7 @@ from gpucost.contract.metrics import NODE_INFO, NODE_START, STATE_UP
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence import heartbeat
-from gpucost.telemetry.evidence.device_shares import divide, read_shares
+from gpucost.telemetry.evidence.device_shares import divide, read_shares, unknown_claims
 from gpucost.telemetry.evidence.frame_rows import (
     FrameRow,
     cluster_names,
@@ -222,7 +222,7 @@ def _read_part(
     allocations, nodes, capacity = list[FrameRow](), list[FrameRow](), list[FrameRow]()
     if asks_pods or shares:
         allocations, found = read_pods(reader, evidence)
-        told += found
+        told += [*found, *unknown_claims(reader, evidence)]
     if asks_nodes:
         nodes, capacity, found = read_nodes(reader, evidence)
         told += found

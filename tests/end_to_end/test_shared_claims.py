@@ -157,6 +157,8 @@ def script() -> ClusterScript:
     tainted  an administrator taints gpu-1, which nobody has, from 1:00 on: 3 h are unavailable
              its driver taints gpu-0 from 2:00 on, which blue has: still blue's, 4 h
 
+    lost     green's pod from 1:00 on, of a claim that no collector has seen: nobody knows what it gave
+
     Each node has a second GPU that nobody has, but ``memory``, where green has it whole from 2:00: 2 h.
     """
     made = ClusterScript(HOURS)
@@ -192,6 +194,7 @@ def script() -> ClusterScript:
     )
     made.at(120, claim("k1", "red", "cores", "k1", cores="50", engines="1"))
     made.at(120, pod("red", "k1", "cores", "k1", 120))
+    made.at(60, pod("green", "lost", "group", "gone", 60))
     made.at(-5, node("tainted", 2), a_slice("tainted", 2))
     made.at(0, claim("b", "blue", "tainted", "b", share=False), pod("blue", "b", "tainted", "b", 0))
     made.at(60, taint_rule("tainted", "gpu-1"))
@@ -247,7 +250,8 @@ def test_amounts_of_no_known_capacity(bill: BilledCluster) -> None:
 
 
 def test_no_other_problem(bill: BilledCluster) -> None:
-    assert {each.code for each in bill.problems} == {DataProblemCode.SHARE_UNKNOWN}
+    known = {DataProblemCode.SHARE_UNKNOWN, DataProblemCode.CLAIM_UNKNOWN}
+    assert {each.code for each in bill.problems} == known
 
 
 def test_it_is_conserved_on_every_node_and_the_second_tenant_is_not_zero(bill: BilledCluster) -> None:
@@ -323,3 +327,14 @@ def test_a_shared_gpu_is_taken_from_its_node_once(
         found = client.query(PromQL(asked), START_MS + 150 * MINUTE_MS).result
     by_node = {each["metric"]["node"]: float(each["value"][1]) for each in found}
     assert {node: n for node, n in by_node.items() if n} == units
+
+
+def test_what_a_claim_gave_that_is_gone_is_a_problem_without_gpu_hours(bill: BilledCluster) -> None:
+    """In each of the three hours in which the pod had its node."""
+    found = [each for each in bill.problems if each.code is DataProblemCode.CLAIM_UNKNOWN]
+    assert {(each.subject, each.board_ms) for each in found} == {("green/lost", None)}
+    assert (
+        f"what ResourceClaim gone gave this pod, on its node since {iso(START_MS + HOUR_MS)}, "
+        in found[0].detail
+    )
+    assert ("group", "lost") not in bill.held("node", "pod")

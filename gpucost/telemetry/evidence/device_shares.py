@@ -28,10 +28,10 @@ from math import isfinite
 from typing import NamedTuple
 
 from gpucost.contract.frames import ALLOCATIONS, CAPACITY
-from gpucost.contract.metrics import POD_CLAIM_SHARE
+from gpucost.contract.metrics import POD_CLAIM_SHARE, POD_CLAIM_UNKNOWN
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.gpu import ShareMethod, shared_resource
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
 from gpucost.telemetry.evidence.frame_rows import FrameRow
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, column, numbers
@@ -40,6 +40,8 @@ from gpucost.telemetry.prometheus.promql import by, over_time
 UNITS = 100_800
 """Units of a divided device: halves to tenths are whole numbers of them, sevenths too, which MIG needs."""
 _FINEST = 1_000_000
+_LATEST_S = 4_102_444_800
+"""The year 2100: a later start is nonsense."""
 _MOST_NAMES = 6
 
 MOST_PARTS = 100_000
@@ -103,6 +105,20 @@ def read_shares(reader: ClusterReader, evidence: ScrapeEvidence) -> PodShares:
         of_pod = found[uid, resource]
         of_pod[device, claim] = max(share, of_pod.get((device, claim), share), key=_says)
     return {subject: list(shares.values()) for subject, shares in found.items()}
+
+
+def unknown_claims(reader: ClusterReader, evidence: ScrapeEvidence) -> Iterator[DataProblem]:
+    """Pods that use claims of which nobody knows what they gave. So there is no GPU time in the problem."""
+    latest = over_time("last_over_time", reader.select(POD_CLAIM_UNKNOWN.name), evidence.range_ms)
+    result = reader.vector(by("min", ("namespace", "pod", "claim"), latest), evidence.end_ms)
+    names = zip(*(column(result, label) for label in ("namespace", "pod", "claim")), strict=True)
+    for (namespace, pod, claim), since_s in zip(names, numbers(result), strict=True):
+        since = f" since {iso(round(since_s * 1000))}" if 0 <= since_s < _LATEST_S else ""
+        detail = (
+            f"what ResourceClaim {claim} gave this pod, on its node{since}, is not known: if these were "
+            "GPUs, they are charged to nobody, and how many is not known"
+        )
+        yield DataProblem(DataProblemCode.CLAIM_UNKNOWN, reader.cluster, f"{namespace}/{pod}", detail)
 
 
 def _part(method: str, value: float) -> tuple[ShareMethod, Fraction]:
