@@ -1,0 +1,217 @@
+"""What is charged in a cell under one policy: every amount a part of what usage lines cost, in whole
+nano-units.
+
+Cost is never priced anew. What was held costs what its lines say; what was idle is dealt out of the cost of
+the unallocated lines of the cell by GPU time, lent quota out of the cost of what was borrowed; each by
+largest remainder, ties to the key that sorts first. So charges and what the platform keeps add up to the
+capacity, whatever the policy.
+
+Idle time of nobody, unavailable time, unknown time and overhead are pots: each stays with the platform or is
+spread over teams by quota, by use or equally. Equally is Slurm's rule for what no job used of a reservation
+(docs: sreport, "unused time of a reservation is divided evenly among the associations that may use it"); with
+a reservation of R GPUs for H hours, a use U and k accounts it is (R x H - U) / k each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from gpucost.charges.capacity_cells import CapacityCell, CellRow
+from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
+from gpucost.charges.quota_balance import CellBalance, balance
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.money import NANO, split_by_weight
+
+
+class ChargeKind(StrEnum):
+    """What a charge is for."""
+
+    USED = "used"
+    """Held within the quota, or without any quota in the pool."""
+    BORROWED = "borrowed"
+    """Held beyond the quota; times ``borrowed_factor``."""
+    RESERVED_IDLE = "reserved_idle"
+    """Quota that nobody held."""
+    QUOTA_LENT = "quota_lent"
+    """Quota that others held, paid by its owner."""
+    LENT_CREDIT = "lent_credit"
+    """What the owner gets back for it: negative, GPU time too."""
+    NOBODYS_IDLE = "nobodys_idle"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+    OVERHEAD = "overhead"
+    """A share of what teams of the platform held."""
+    DISCOUNT = "discount"
+    """Negative, without GPU time."""
+    MARK_UP = "mark_up"
+    FLOOR = "floor"
+    CAP = "cap"
+    """Negative, without GPU time."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargeKey:
+    """What a charge is summed by inside a cell; queue and job are empty where a charge is of none."""
+
+    team: str
+    kind: ChargeKind
+    queue: str = ""
+    namespace: str = ""
+    job: str = ""
+    job_uid: str = ""
+
+
+@dataclass(slots=True)
+class ChargeAmount:
+    """GPU-milliseconds, and nano-units of the currency of the charges."""
+
+    board_ms: int = 0
+    nano: int = 0
+
+    def add(self, board_ms: int, nano: int) -> None:
+        self.board_ms += board_ms
+        self.nano += nano
+
+
+CellCharges = dict[ChargeKey, ChargeAmount]
+
+
+def part(nano: int, factor: int) -> int:
+    """``nano`` times ``factor`` (nano-units of 1), rounded half up."""
+    return (2 * nano * factor + NANO) // (2 * NANO)
+
+
+def charge_cell(
+    cell: CapacityCell,
+    policy: ChargePolicy,
+    quotas: tuple[PoolQuota, ...],
+    cohorts: Mapping[str, QuotaCohort],
+    weights: Mapping[str, Fraction],
+) -> CellCharges:
+    """The charges of a cell in which one policy holds. ``weights`` of teams are for ``by_quota`` in a cell
+    without quotas. What is in no charge is kept by the platform."""
+    found: CellCharges = defaultdict(ChargeAmount)
+    balanced = balance(cell, quotas, cohorts)
+    overhead = _held(cell, policy, balanced, found)
+    idle = _quotas(cell, policy, balanced, found)
+    pots = {
+        ChargeKind.NOBODYS_IDLE: (policy.idle_of_nobody, idle),
+        ChargeKind.UNAVAILABLE: (policy.unavailable, _total(cell.of_bucket(Bucket.UNAVAILABLE))),
+        ChargeKind.UNKNOWN: (policy.unknown, _total(cell.of_bucket(Bucket.UNKNOWN))),
+        ChargeKind.OVERHEAD: (policy.overhead, overhead),
+    }
+    for kind, (rule, pot) in pots.items():
+        shares = _shares(rule, cell, policy, balanced, weights)
+        if sum(shares.values()) <= 0:
+            continue
+        board_ms, nano = split_by_weight(pot.board_ms, shares), split_by_weight(pot.nano, shares)
+        for team in shares:
+            if board_ms[team] or nano[team]:
+                found[ChargeKey(team, kind)].add(board_ms[team], nano[team])
+    if policy.mark_up is not None:
+        _mark_up(found, policy.mark_up // 100)
+    return found
+
+
+def _total(rows: tuple[CellRow, ...]) -> ChargeAmount:
+    return ChargeAmount(sum(row.board_ms for row in rows), sum(row.nano for row in rows))
+
+
+def _held(
+    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
+) -> ChargeAmount:
+    """Charges what was held, and gives what overhead teams held, which is charged to none of them."""
+    overhead = ChargeAmount()
+    for n, row in enumerate(cell.rows):
+        if row.bucket is not Bucket.HELD:
+            continue
+        if row.team in policy.overhead_teams:
+            overhead.add(row.board_ms, row.nano)
+            continue
+        job = (row.queue, row.namespace, row.job, row.job_uid)
+        charged = 0
+        for kind, board_ms, nano in _parts(row, balanced.borrowed_of.get(n, 0)):
+            cost = part(nano, policy.use_factor) if kind is ChargeKind.BORROWED else nano
+            found[ChargeKey(row.team, kind, *job)].add(board_ms, cost)
+            charged += cost
+        off = policy.discount_of(row.capacity_type)
+        if off:
+            found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -part(charged, off))
+    return overhead
+
+
+def _parts(row: CellRow, borrowed_ms: int) -> Iterator[tuple[ChargeKind, int, int]]:
+    """The reserved and the borrowed part of a row; the cost of the borrowed one is rounded down."""
+    borrowed = row.nano * borrowed_ms // row.board_ms if row.board_ms else 0
+    if borrowed_ms < row.board_ms or not borrowed_ms:
+        yield ChargeKind.USED, row.board_ms - borrowed_ms, row.nano - borrowed
+    if borrowed_ms:
+        yield ChargeKind.BORROWED, borrowed_ms, borrowed
+
+
+def _quotas(
+    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
+) -> ChargeAmount:
+    """Charges owners for quota that they did not use, and gives the idle capacity that is nobody's."""
+    accounts, own = balanced.accounts, policy.own_factor
+    free = _total(cell.of_bucket(Bucket.UNALLOCATED))
+    idle_ms = {n: account.reserved_idle for n, account in enumerate(accounts)} | {-1: balanced.nobody_idle}
+    idle = split_by_weight(free.nano, idle_ms) if free.board_ms else {-1: free.nano}
+    borrowed_ms = sum(balanced.borrowed_of.values())
+    borrowed = sum(
+        row.nano * balanced.borrowed_of[n] // row.board_ms
+        for n, row in enumerate(cell.rows)
+        if balanced.borrowed_of.get(n, 0)
+    )
+    lent_ms = {n: account.lent for n, account in enumerate(accounts)}
+    lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
+    lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}
+    for n, account in enumerate(accounts if own else ()):
+        team, queue = account.quota.team, account.quota.queue or ""
+        if account.reserved_idle:
+            found[ChargeKey(team, ChargeKind.RESERVED_IDLE, queue)].add(
+                account.reserved_idle, part(idle[n], own)
+            )
+        if account.lent:
+            cost = part(lent[n], own)
+            found[ChargeKey(team, ChargeKind.QUOTA_LENT, queue)].add(account.lent, cost)
+            credit = part(cost, policy.credit_factor)
+            found[ChargeKey(team, ChargeKind.LENT_CREDIT, queue)].add(-account.lent, -credit)
+    return ChargeAmount(balanced.nobody_idle, idle[-1])
+
+
+def _shares(
+    rule: SpreadRule,
+    cell: CapacityCell,
+    policy: ChargePolicy,
+    balanced: CellBalance,
+    weights: Mapping[str, Fraction],
+) -> Mapping[str, int | Fraction]:
+    if rule is SpreadRule.PLATFORM:
+        return {}
+    if rule is SpreadRule.EQUALLY:
+        return dict.fromkeys(policy.access, 1)
+    shares: dict[str, int | Fraction] = defaultdict(int)
+    if rule is SpreadRule.BY_USE:
+        for row in cell.of_bucket(Bucket.HELD):
+            shares[row.team] += row.board_ms
+    elif balanced.accounts:
+        for account in balanced.accounts:
+            shares[account.quota.team] += account.nominal
+    else:
+        shares.update(weights)
+    return {team: share for team, share in shares.items() if share and team not in policy.overhead_teams}
+
+
+def _mark_up(found: CellCharges, factor: int) -> None:
+    """One line for each team, on the sum of its charges in the cell; none on a sum below 0."""
+    sums: dict[str, int] = defaultdict(int)
+    for key, amount in found.items():
+        sums[key.team] += amount.nano
+    for team, nano in sorted(sums.items()):
+        if nano > 0:
+            found[ChargeKey(team, ChargeKind.MARK_UP)].add(0, part(nano, factor))

@@ -1,0 +1,138 @@
+"""The charges of many cells under one policy book, and the proof that they add up to the capacity.
+
+``charges`` takes cells in any order and gives the same lines, in the same order, with the same digest: cells
+are divided where policies and rates change, charged one by one and added up by day, pool, team, queue, job
+and kind. Floors and caps of teams come last, by calendar month: charge whole months where a file has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpucost.charges.capacity_cells import CapacityCell, cut
+from gpucost.charges.cell_charges import ChargeAmount, ChargeKey, ChargeKind, charge_cell, part
+from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.money import NANO
+from gpucost.domain.time import DAY_MS, Month, iso
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargePlace:
+    """Where a charge falls: the UTC day (its first instant), and the pool. A floor or a cap is of the month's
+    first day and of no pool."""
+
+    day_ms: int
+    cluster: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargeLine:
+    """One line of the charge ledger: GPU-milliseconds and nano-units; credits and discounts are negative."""
+
+    place: ChargePlace
+    key: ChargeKey
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True)
+class ChargeAccount:
+    """All charges of some cells. ``capacity`` is what the cells cost, in the currency of the charges;
+    ``unpriced_ms`` of it have no price and are in no amount."""
+
+    currency: str
+    lines: tuple[ChargeLine, ...]
+    capacity: ChargeAmount
+    unpriced_ms: int
+
+    @property
+    def charged(self) -> ChargeAmount:
+        return _sum(self.lines)
+
+    @property
+    def kept(self) -> ChargeAmount:
+        """What the platform keeps: capacity less all charges; below 0 where teams pay more than the capacity
+        cost."""
+        charged = self.charged
+        return ChargeAmount(self.capacity.board_ms - charged.board_ms, self.capacity.nano - charged.nano)
+
+    def by_team(self) -> Mapping[str, Mapping[ChargeKind, ChargeAmount]]:
+        """Sums by team and kind, teams and kinds in order."""
+        found: dict[str, dict[ChargeKind, ChargeAmount]] = defaultdict(dict)
+        for line in self.lines:
+            found[line.key.team].setdefault(line.key.kind, ChargeAmount()).add(line.board_ms, line.nano)
+        return {
+            team: {kind: found[team][kind] for kind in ChargeKind if kind in found[team]}
+            for team in sorted(found)
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every line: the same charges have the same digest."""
+        state = hashlib.sha256()
+        for line in self.lines:
+            place, key = line.place, line.key
+            fields = (iso(place.day_ms), place.cluster, place.model, key.team, key.kind.value, key.queue)
+            rest = (key.namespace, key.job, key.job_uid, str(line.board_ms), str(line.nano), self.currency)
+            state.update("\x1f".join((*fields, *rest)).encode() + b"\n")
+        return state.hexdigest()
+
+
+def _sum(lines: Iterable[ChargeLine]) -> ChargeAmount:
+    found = ChargeAmount()
+    for line in lines:
+        found.add(line.board_ms, line.nano)
+    return found
+
+
+def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> ChargeAccount:
+    """The charges of ``cells`` (whose amounts are in ``ledger_currency``) by ``book``.
+
+    The caller has asked ``book.currency_of`` for the time of the cells, so that a rate is known for every
+    instant.
+    """
+    found: dict[tuple[ChargePlace, ChargeKey], ChargeAmount] = defaultdict(ChargeAmount)
+    capacity, unpriced_ms = ChargeAmount(), 0
+    for whole in cells:
+        for cell in cut(whole, book.edges):
+            start = cell.window.start_ms
+            rate = book.rate_at(ledger_currency, start)
+            if rate != NANO:
+                cell = replace(cell, rows=tuple(replace(row, nano=part(row.nano, rate)) for row in cell.rows))
+            capacity.add(cell.board_ms, cell.nano)
+            unpriced_ms += sum(row.unpriced_ms for row in cell.rows)
+            rule = book.rule_at(cell.cluster, start)
+            quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
+            place = ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)
+            for key, amount in charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas).items():
+                found[place, key].add(amount.board_ms, amount.nano)
+    lines = [ChargeLine(place, key, each.board_ms, each.nano) for (place, key), each in found.items()]
+    lines += _limits(lines, book)
+    kept = sorted(line for line in lines if line.board_ms or line.nano)
+    return ChargeAccount(book.file.currency or ledger_currency, tuple(kept), capacity, unpriced_ms)
+
+
+def _limits(lines: Iterable[ChargeLine], book: PolicyBook) -> list[ChargeLine]:
+    sums: dict[tuple[str, Month], int] = defaultdict(int)
+    if not book.file.limits:
+        return []
+    for line in lines:
+        month = Month.of(line.place.day_ms)
+        sums[line.key.team, month] += line.nano
+        for limit in book.file.limits:
+            sums.setdefault((limit.team, month), 0)
+    found = []
+    for (team, month), nano in sums.items():
+        limit = book.limit_of(team)
+        if limit is None:
+            continue
+        place = ChargePlace(month.window.start_ms, "", "")
+        if limit.floor is not None and nano < limit.floor:
+            found.append(ChargeLine(place, ChargeKey(team, ChargeKind.FLOOR), 0, limit.floor - nano))
+        elif limit.cap is not None and nano > limit.cap:
+            found.append(ChargeLine(place, ChargeKey(team, ChargeKind.CAP), 0, limit.cap - nano))
+    return found
