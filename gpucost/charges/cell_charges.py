@@ -23,7 +23,7 @@ from fractions import Fraction
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
 from gpucost.charges.quota_balance import CellBalance, balance
-from gpucost.domain.buckets import Bucket
+from gpucost.domain.buckets import RESERVED, Bucket
 from gpucost.domain.money import NANO, split_by_weight
 
 
@@ -79,6 +79,10 @@ class ChargeAmount:
 
 CellCharges = dict[ChargeKey, ChargeAmount]
 
+PLATFORM = f"{RESERVED}platform__"
+"""The team of what no team pays. Every amount that is not charged in full is entered here too, by the same
+kind, so that the sum of a cell is a check and no definition."""
+
 
 def part(nano: int, factor: int) -> int:
     """``nano`` times ``factor`` (nano-units of 1), rounded half up."""
@@ -92,8 +96,11 @@ def charge_cell(
     cohorts: Mapping[str, QuotaCohort],
     weights: Mapping[str, Fraction],
 ) -> CellCharges:
-    """The charges of a cell in which one policy holds. ``weights`` of teams are for ``by_quota`` in a cell
-    without quotas. What is in no charge is kept by the platform."""
+    """The charges of a cell in which one policy holds, with what PLATFORM keeps of it.
+
+    ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost add up to the
+    cell's.
+    """
     found: CellCharges = defaultdict(ChargeAmount)
     balanced = balance(cell, quotas, cohorts)
     overhead = _held(cell, policy, balanced, found)
@@ -107,7 +114,7 @@ def charge_cell(
     for kind, (rule, pot) in pots.items():
         shares = _shares(rule, cell, policy, balanced, weights)
         if sum(shares.values()) <= 0:
-            continue
+            shares = {PLATFORM: 1}
         board_ms, nano = split_by_weight(pot.board_ms, shares), split_by_weight(pot.nano, shares)
         for team in shares:
             if board_ms[team] or nano[team]:
@@ -137,20 +144,27 @@ def _held(
         for kind, board_ms, nano in _parts(row, balanced.borrowed_of.get(n, 0)):
             cost = part(nano, policy.use_factor) if kind is ChargeKind.BORROWED else nano
             found[ChargeKey(row.team, kind, *job)].add(board_ms, cost)
+            found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
             charged += cost
-        off = policy.discount_of(row.capacity_type)
+        off = part(charged, policy.discount_of(row.capacity_type))
         if off:
-            found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -part(charged, off))
+            found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -off)
+            found[ChargeKey(PLATFORM, ChargeKind.DISCOUNT)].add(0, off)
     return overhead
 
 
 def _parts(row: CellRow, borrowed_ms: int) -> Iterator[tuple[ChargeKind, int, int]]:
-    """The reserved and the borrowed part of a row; the cost of the borrowed one is rounded down."""
-    borrowed = row.nano * borrowed_ms // row.board_ms if row.board_ms else 0
+    """The reserved and the borrowed part of a row."""
+    borrowed = _borrowed_nano(row, borrowed_ms)
     if borrowed_ms < row.board_ms or not borrowed_ms:
         yield ChargeKind.USED, row.board_ms - borrowed_ms, row.nano - borrowed
     if borrowed_ms:
         yield ChargeKind.BORROWED, borrowed_ms, borrowed
+
+
+def _borrowed_nano(row: CellRow, borrowed_ms: int) -> int:
+    """The cost of the borrowed part of a row, rounded down."""
+    return row.nano * borrowed_ms // row.board_ms if row.board_ms else 0
 
 
 def _quotas(
@@ -162,25 +176,23 @@ def _quotas(
     idle_ms = {n: account.reserved_idle for n, account in enumerate(accounts)} | {-1: balanced.nobody_idle}
     idle = split_by_weight(free.nano, idle_ms) if free.board_ms else {-1: free.nano}
     borrowed_ms = sum(balanced.borrowed_of.values())
-    borrowed = sum(
-        row.nano * balanced.borrowed_of[n] // row.board_ms
-        for n, row in enumerate(cell.rows)
-        if balanced.borrowed_of.get(n, 0)
-    )
+    borrowed = sum(_borrowed_nano(cell.rows[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
     lent_ms = {n: account.lent for n, account in enumerate(accounts)}
     lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
     lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}
-    for n, account in enumerate(accounts if own else ()):
+    for n, account in enumerate(accounts):
         team, queue = account.quota.team, account.quota.queue or ""
         if account.reserved_idle:
-            found[ChargeKey(team, ChargeKind.RESERVED_IDLE, queue)].add(
-                account.reserved_idle, part(idle[n], own)
-            )
-        if account.lent:
+            cost = part(idle[n], own)
+            payer = team if own else PLATFORM
+            found[ChargeKey(payer, ChargeKind.RESERVED_IDLE, queue)].add(account.reserved_idle, cost)
+            found[ChargeKey(PLATFORM, ChargeKind.RESERVED_IDLE, queue)].add(0, idle[n] - cost)
+        if account.lent and own:
             cost = part(lent[n], own)
-            found[ChargeKey(team, ChargeKind.QUOTA_LENT, queue)].add(account.lent, cost)
             credit = part(cost, policy.credit_factor)
+            found[ChargeKey(team, ChargeKind.QUOTA_LENT, queue)].add(account.lent, cost)
             found[ChargeKey(team, ChargeKind.LENT_CREDIT, queue)].add(-account.lent, -credit)
+            found[ChargeKey(PLATFORM, ChargeKind.QUOTA_LENT, queue)].add(0, credit - cost)
     return ChargeAmount(balanced.nobody_idle, idle[-1])
 
 
@@ -213,5 +225,6 @@ def _mark_up(found: CellCharges, factor: int) -> None:
     for key, amount in found.items():
         sums[key.team] += amount.nano
     for team, nano in sorted(sums.items()):
-        if nano > 0:
+        if nano > 0 and team != PLATFORM:
             found[ChargeKey(team, ChargeKind.MARK_UP)].add(0, part(nano, factor))
+            found[ChargeKey(PLATFORM, ChargeKind.MARK_UP)].add(0, -part(nano, factor))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.charges.capacity_cells import CapacityCell, cut
-from gpucost.charges.cell_charges import ChargeAmount, ChargeKey, ChargeKind, charge_cell, part
+from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind, charge_cell, part
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, Month, iso
@@ -51,17 +51,25 @@ class ChargeAccount:
 
     @property
     def charged(self) -> ChargeAmount:
-        return _sum(self.lines)
+        """What all teams pay together."""
+        return _sum(line for line in self.lines if line.key.team != PLATFORM)
 
     @property
     def kept(self) -> ChargeAmount:
-        """What the platform keeps: capacity less all charges; below 0 where teams pay more than the capacity
-        cost."""
-        charged = self.charged
-        return ChargeAmount(self.capacity.board_ms - charged.board_ms, self.capacity.nano - charged.nano)
+        """What the platform keeps; below 0 where teams pay more than the capacity cost."""
+        return _sum(line for line in self.lines if line.key.team == PLATFORM)
+
+    @property
+    def difference(self) -> ChargeAmount:
+        """Charges and what is kept, less the capacity: 0, or the charges are wrong."""
+        charged, kept = self.charged, self.kept
+        return ChargeAmount(
+            charged.board_ms + kept.board_ms - self.capacity.board_ms,
+            charged.nano + kept.nano - self.capacity.nano,
+        )
 
     def by_team(self) -> Mapping[str, Mapping[ChargeKind, ChargeAmount]]:
-        """Sums by team and kind, teams and kinds in order."""
+        """Sums by team and kind, teams and kinds in order; PLATFORM is one of the teams."""
         found: dict[str, dict[ChargeKind, ChargeAmount]] = defaultdict(dict)
         for line in self.lines:
             found[line.key.team].setdefault(line.key.kind, ChargeAmount()).add(line.board_ms, line.nano)
@@ -127,12 +135,16 @@ def _limits(lines: Iterable[ChargeLine], book: PolicyBook) -> list[ChargeLine]:
             sums.setdefault((limit.team, month), 0)
     found = []
     for (team, month), nano in sums.items():
-        limit = book.limit_of(team)
-        if limit is None:
+        own = book.limit_of(team)
+        if own is None:
             continue
         place = ChargePlace(month.window.start_ms, "", "")
-        if limit.floor is not None and nano < limit.floor:
-            found.append(ChargeLine(place, ChargeKey(team, ChargeKind.FLOOR), 0, limit.floor - nano))
-        elif limit.cap is not None and nano > limit.cap:
-            found.append(ChargeLine(place, ChargeKey(team, ChargeKind.CAP), 0, limit.cap - nano))
+        if own.floor is not None and nano < own.floor:
+            kind, more = ChargeKind.FLOOR, own.floor - nano
+        elif own.cap is not None and nano > own.cap:
+            kind, more = ChargeKind.CAP, own.cap - nano
+        else:
+            continue
+        found.append(ChargeLine(place, ChargeKey(team, kind), 0, more))
+        found.append(ChargeLine(place, ChargeKey(PLATFORM, kind), 0, -more))
     return found
