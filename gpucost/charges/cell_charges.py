@@ -89,39 +89,56 @@ def part(nano: int, factor: int) -> int:
     return (2 * nano * factor + NANO) // (2 * NANO)
 
 
+@dataclass(slots=True)
+class SpreadPot:
+    """Time that is nobody's, and the weights of the teams that bear it; PLATFORM does where there are
+    none."""
+
+    kind: ChargeKind
+    amount: ChargeAmount
+    shares: dict[str, int | Fraction]
+
+    def add(self, other: SpreadPot) -> None:
+        self.amount.add(other.amount.board_ms, other.amount.nano)
+        for team, share in other.shares.items():
+            self.shares[team] = self.shares.get(team, 0) + share
+
+    def deal(self, found: CellCharges) -> None:
+        """Enters the part of every team, by largest remainder."""
+        shares = self.shares if sum(self.shares.values()) > 0 else {PLATFORM: 1}
+        board_ms = split_by_weight(self.amount.board_ms, shares)
+        nano = split_by_weight(self.amount.nano, shares)
+        for team in shares:
+            if board_ms[team] or nano[team]:
+                found[ChargeKey(team, self.kind)].add(board_ms[team], nano[team])
+
+
 def charge_cell(
     cell: CapacityCell,
     policy: ChargePolicy,
     quotas: tuple[PoolQuota, ...],
     cohorts: Mapping[str, QuotaCohort],
     weights: Mapping[str, Fraction],
-) -> CellCharges:
-    """The charges of a cell in which one policy holds, with what PLATFORM keeps of it.
+) -> tuple[CellCharges, list[SpreadPot]]:
+    """The charges of a cell in which one policy holds, with what PLATFORM keeps of it; and what is still to
+    be dealt (``SpreadPot.deal``, then ``mark_up``).
 
-    ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost add up to the
-    cell's.
+    ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost of charges and pots
+    add up to the cell's.
     """
     found: CellCharges = defaultdict(ChargeAmount)
     balanced = balance(cell, quotas, cohorts)
     overhead = _held(cell, policy, balanced, found)
     idle = _quotas(cell, policy, balanced, found)
-    pots = {
-        ChargeKind.NOBODYS_IDLE: (policy.idle_of_nobody, idle),
-        ChargeKind.UNAVAILABLE: (policy.unavailable, _total(cell.of_bucket(Bucket.UNAVAILABLE))),
-        ChargeKind.UNKNOWN: (policy.unknown, _total(cell.of_bucket(Bucket.UNKNOWN))),
-        ChargeKind.OVERHEAD: (policy.overhead, overhead),
-    }
-    for kind, (rule, pot) in pots.items():
-        shares = _shares(rule, cell, policy, balanced, weights)
-        if sum(shares.values()) <= 0:
-            shares = {PLATFORM: 1}
-        board_ms, nano = split_by_weight(pot.board_ms, shares), split_by_weight(pot.nano, shares)
-        for team in shares:
-            if board_ms[team] or nano[team]:
-                found[ChargeKey(team, kind)].add(board_ms[team], nano[team])
-    if policy.mark_up is not None:
-        _mark_up(found, policy.mark_up // 100)
-    return found
+    pots = (
+        (ChargeKind.NOBODYS_IDLE, policy.idle_of_nobody, idle),
+        (ChargeKind.UNAVAILABLE, policy.unavailable, _total(cell.of_bucket(Bucket.UNAVAILABLE))),
+        (ChargeKind.UNKNOWN, policy.unknown, _total(cell.of_bucket(Bucket.UNKNOWN))),
+        (ChargeKind.OVERHEAD, policy.overhead, overhead),
+    )
+    return found, [
+        SpreadPot(kind, amount, _shares(rule, cell, policy, balanced, weights)) for kind, rule, amount in pots
+    ]
 
 
 def _total(rows: tuple[CellRow, ...]) -> ChargeAmount:
@@ -202,11 +219,13 @@ def _shares(
     policy: ChargePolicy,
     balanced: CellBalance,
     weights: Mapping[str, Fraction],
-) -> Mapping[str, int | Fraction]:
+) -> dict[str, int | Fraction]:
+    """Weights that add up over cells: GPU-milliseconds, or GPUs and teams times milliseconds."""
     if rule is SpreadRule.PLATFORM:
         return {}
+    length_ms = cell.window.length_ms
     if rule is SpreadRule.EQUALLY:
-        return dict.fromkeys(policy.access, 1)
+        return dict.fromkeys(policy.access, length_ms)
     shares: dict[str, int | Fraction] = defaultdict(int)
     if rule is SpreadRule.BY_USE:
         for row in cell.of_bucket(Bucket.HELD):
@@ -215,12 +234,15 @@ def _shares(
         for account in balanced.accounts:
             shares[account.quota.team] += account.nominal
     else:
-        shares.update(weights)
+        shares.update({team: weight * length_ms for team, weight in weights.items()})
     return {team: share for team, share in shares.items() if share and team not in policy.overhead_teams}
 
 
-def _mark_up(found: CellCharges, factor: int) -> None:
-    """One line for each team, on the sum of its charges in the cell; none on a sum below 0."""
+def mark_up(found: CellCharges, percent: int | None) -> None:
+    """One line for each team, on the sum of its charges; none on a sum below 0."""
+    if percent is None:
+        return
+    factor = percent // 100
     sums: dict[str, int] = defaultdict(int)
     for key, amount in found.items():
         sums[key.team] += amount.nano

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.charges.capacity_cells import CapacityCell, cut
-from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind, charge_cell, part
-from gpucost.charges.policy_file import PolicyBook
+from gpucost.charges.cell_charges import (
+    PLATFORM,
+    CellCharges,
+    ChargeAmount,
+    ChargeKey,
+    ChargeKind,
+    SpreadPot,
+    charge_cell,
+    mark_up,
+    part,
+)
+from gpucost.charges.policy_file import ChargePolicy, PolicyBook
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, Month, iso
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChargePlace:
-    """Where a charge falls: the UTC day (its first instant), and the pool. A floor or a cap is of the month's
-    first day and of no pool."""
+    """Where a charge falls: the UTC day (its first instant), and the pool. What is spread over a month is of its
+    first day; so are floors and caps, which are of no pool."""
 
     day_ms: int
     cluster: str
@@ -103,25 +113,61 @@ def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: st
     The caller has asked ``book.currency_of`` for the time of the cells, so that a rate is known for every
     instant.
     """
-    found: dict[tuple[ChargePlace, ChargeKey], ChargeAmount] = defaultdict(ChargeAmount)
+    found: dict[ChargePlace, CellCharges] = defaultdict(lambda: defaultdict(ChargeAmount))
+    later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
     capacity, unpriced_ms = ChargeAmount(), 0
-    for whole in cells:
-        for cell in cut(whole, book.edges):
-            start = cell.window.start_ms
-            rate = book.rate_at(ledger_currency, start)
-            if rate != NANO:
-                cell = replace(cell, rows=tuple(replace(row, nano=part(row.nano, rate)) for row in cell.rows))
-            capacity.add(cell.board_ms, cell.nano)
-            unpriced_ms += sum(row.unpriced_ms for row in cell.rows)
-            rule = book.rule_at(cell.cluster, start)
-            quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
-            place = ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)
-            for key, amount in charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas).items():
-                found[place, key].add(amount.board_ms, amount.nano)
-    lines = [ChargeLine(place, key, each.board_ms, each.nano) for (place, key), each in found.items()]
+    for cell in _pieces(cells, book, ledger_currency):
+        capacity.add(cell.board_ms, cell.nano)
+        unpriced_ms += sum(row.unpriced_ms for row in cell.rows)
+        start = cell.window.start_ms
+        rule = book.rule_at(cell.cluster, start)
+        quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
+        made, pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas)
+        if rule.spread_over == "month":
+            # By policy: one that ends inside the month spreads what is nobody's until then.
+            place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)
+            month = later[place, rule]
+            for pot in pots:
+                if pot.kind in month:
+                    month[pot.kind].add(pot)
+                else:
+                    month[pot.kind] = pot
+        else:
+            for pot in pots:
+                pot.deal(made)
+        mark_up(made, rule.mark_up)
+        _enter(made, found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)])
+    for (place, rule), month in later.items():
+        made = defaultdict(ChargeAmount)
+        for pot in month.values():
+            pot.deal(made)
+        mark_up(made, rule.mark_up)
+        _enter(made, found[place])
+    lines = [
+        ChargeLine(place, key, each.board_ms, each.nano)
+        for place, made in found.items()
+        for key, each in made.items()
+    ]
     lines += _limits(lines, book)
     kept = sorted(line for line in lines if line.board_ms or line.nano)
     return ChargeAccount(book.file.currency or ledger_currency, tuple(kept), capacity, unpriced_ms)
+
+
+def _pieces(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:
+    """Cells in which one policy and one rate hold, in the currency of the charges."""
+    for whole in cells:
+        for cell in cut(whole, book.edges):
+            rate = book.rate_at(ledger_currency, cell.window.start_ms)
+            if rate == NANO:
+                yield cell
+            else:
+                rows = (replace(row, nano=part(row.nano, rate)) for row in cell.rows)
+                yield replace(cell, rows=tuple(sorted(rows)))
+
+
+def _enter(made: CellCharges, found: CellCharges) -> None:
+    for key, amount in made.items():
+        found[key].add(amount.board_ms, amount.nano)
 
 
 def _limits(lines: Iterable[ChargeLine], book: PolicyBook) -> list[ChargeLine]:

@@ -97,6 +97,11 @@ class ChargePolicy(DatedConfigModel):
     unavailable: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
     unknown: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
     overhead: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
+    spread_over: Literal["hour", "month"] = Field(
+        "hour",
+        description="hour or month: whether time that is nobody's goes to those of its own ledger window or "
+        "to those of the whole calendar month",
+    )
     overhead_teams: tuple[Text, ...] = Field(
         (), description="names of teams whose use is overhead: they are not charged, others may be"
     )

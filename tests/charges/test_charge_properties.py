@@ -1,4 +1,4 @@
-"""Whatever the policy, the quotas, the cells and the order in which they come: charges add up to the capacity."""
+"""Whatever the policy, the quotas, the cells and their order: charges add up to the capacity."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_no_order_and_no_division_of_the_asked_time_changes_a_byte(seed: int) ->
     ]
     again = charges(shuffled, book(text), "USD")
     assert (again.digest, again.lines) == (found.digest, found.lines)
-    if "limits:" in text:
-        return  # floors and caps are of whole months
+    if "limits:" in text or "month" in text:
+        return  # these are of whole months
     middle = cells[len(cells) // 2].window.start_ms
     halves = [
         charges([each for each in cells if (each.window.start_ms < middle) is early], book(text), "USD")

@@ -87,7 +87,7 @@ def _random_row(rng: random.Random, window: Window) -> CellRow:
 
 
 def random_book(rng: random.Random, hours: int) -> str:
-    """Policies that change inside hours, quotas of teams and queues in a tree of cohorts, limits, rates: always
+    """Policies that change inside hours, quotas in a tree of cohorts, limits, rates of exchange: always
     a file that is accepted."""
     edges = sorted(rng.sample(range(1, hours * HOUR_MS), 2))
     at = [_iso(START_MS + edge) for edge in edges]
@@ -122,6 +122,8 @@ def _random_policy(rng: random.Random) -> str:
         keys += ["overhead_teams: [dev]", f"overhead: {rng.choice(('platform', 'by_use', 'equally'))}"]
     if rng.random() < 0.5:
         keys.append("discounts: [{capacity_type: spot, percent: 33.3}]")
+    if rng.random() < 0.3:
+        keys.append("spread_over: month")
     if rng.random() < 0.5:
         keys.append("mark_up: 7.5")
     return ", ".join([*keys, "access: [ads, bio, chem]"])
