@@ -47,8 +47,8 @@ def test_the_plain_policy_charges_use_and_keeps_the_rest() -> None:
 
 
 def test_slurms_rule_for_a_reservation() -> None:
-    """A reservation of R = 10 GPUs for H = 1 hour, of which U = 4 GPU-hours were used, and k = 3 accounts: each
-    bears (R x H - U) / k = 2 GPU-hours, also the account that used nothing."""
+    """A reservation of R = 10 GPUs for H = 1 hour, of which U = 4 GPU-hours were used, and k = 3 accounts:
+    each bears (R x H - U) / k = 2 GPU-hours, also the account that used nothing."""
     policy = "policies: [{idle_of_nobody: equally, access: [ads, bio, chem]}]"
     found = charged(policy, held("ads", 3), held("bio", 1), free(6))
     assert {team: found[team, "nobodys_idle"] for team in ("ads", "bio", "chem")} == dict.fromkeys(
@@ -59,7 +59,8 @@ def test_slurms_rule_for_a_reservation() -> None:
 
 
 def test_borrowed_quota_is_lent_by_its_owner() -> None:
-    """ads has 6 and uses 1, bio has 2 and uses 5: bio borrows 3, all lent by ads, of whose quota 2 stand idle.
+    """ads has 6 and uses 1, bio has 2 and uses 5: bio borrows 3, all lent by ads, of whose quota 2 stand
+    idle.
 
     By default a lent GPU-hour is paid once: bio pays 6 for it, ads pays 6 and gets 6 back.
     """
@@ -75,8 +76,8 @@ def test_borrowed_quota_is_lent_by_its_owner() -> None:
 
 
 def test_a_credit_below_what_borrowers_pay_is_earned_by_the_platform() -> None:
-    """Twenty idle reserved GPUs of which others use eleven, at 3 dollars an hour for a day: the owner pays
-    20 x 24 x 3 = 1,440 for them, and two thirds of the price of the lent ones come back: 11 x 24 x 2 = 528."""
+    """Twenty idle reserved GPUs of which others use eleven, at 3 dollars an hour for a day: the owner pays 20
+    x 24 x 3 = 1,440 for them, and two thirds of the price of the lent ones come back: 11 x 24 x 2 = 528."""
     text = """
 policies: [{idle_of_quota: owner, lent_credit: 0.666666667}]
 quotas:
@@ -93,7 +94,8 @@ quotas:
             [
                 type(each)(
                     each.bucket, each.team, each.queue, each.namespace, each.job, each.job_uid,
-                    each.capacity_type, each.first_ms + n * HOUR_MS, each.last_ms + n * HOUR_MS, each.board_ms, each.nano,
+                    each.capacity_type, each.first_ms + n * HOUR_MS, each.last_ms + n * HOUR_MS,
+                    each.board_ms, each.nano,
                 )
                 for each in hour.rows
             ],
@@ -178,7 +180,7 @@ policies:
 
 
 def test_use_is_within_the_quota_moment_by_moment() -> None:
-    """bio has 2: 4 GPUs for half an hour are 2 GPU-hours, as much as its quota, and half of it is borrowed."""
+    """bio has 2: 4 GPUs for half an hour are 2 GPU-hours, as much as its quota, and half is borrowed."""
     found = charged(
         f"policies: [{{idle_of_quota: owner}}]{QUOTAS}",
         held("bio", 4, 0, 30),
@@ -211,7 +213,7 @@ cohorts:
 
 
 def test_discounts_floors_caps_and_another_currency() -> None:
-    """At 0.5 euros a dollar: ads 3 euros, less 20 % of the 1 on spot = 2.80, raised to 4; bio 5, capped at 1."""
+    """At 0.5 euros a dollar: ads 3 euros, less 20 % of the 1 on spot = 2.80, raised to 4; bio 5, cut to 1."""
     text = """
 currency: EUR
 rates: [{from: USD, rate: 0.5}]

@@ -59,13 +59,14 @@ def preview(
     context = context_of(ctx)
     books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
     with fields_as({"month": "MONTH"}), context.ledger() as ledger:
+        reporting = build_reporting(ledger, context.teams)
+        if not reporting.stand(EVERYTHING, wanted.window).windows:
+            raise InputError("MONTH", month, held(ledger, "a month of"))
         known = known_teams(context, ledger, wanted)
         for book in books:
             book.check_teams(known)
         centres = {team.name: team.cost_centre for team in context.teams.teams}
-        found = preview_charges(build_reporting(ledger, context.teams), EVERYTHING, wanted, books, centres)
-        if found is None:
-            raise InputError("MONTH", month, held(ledger, "a month of"))
+        found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
     if format_ == "json":
         write(to_json(found), output)
     else:

@@ -76,7 +76,7 @@ def _name(found: PreviewTeam) -> tuple[Text, Text]:
 
 
 def _money(amounts: tuple[PreviewAmount, ...]) -> list[Text]:
-    return [Text(display.money(each.nano)) for each in amounts]
+    return [Text(display.money(each.nano).replace("-", "−")) for each in amounts]
 
 
 def _change(found: PreviewTeam, several: bool) -> list[Text]:

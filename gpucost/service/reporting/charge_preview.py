@@ -22,15 +22,13 @@ def preview_charges(
     month: Month,
     books: Sequence[PolicyBook],
     cost_centres: Mapping[str, str | None],
-) -> ChargebackPreview | None:
-    """The month under each of ``books``; None where the ledger holds nothing of it.
+) -> ChargebackPreview:
+    """The month, of which the ledger holds something, under each of ``books``.
 
     ``scope`` sees every team: idle time cannot be charged without all who could bear it. Raises ConfigError
     for a policy without a rate for the ledger's currency, InputError for policies of several currencies, and
     for a month whose hours were added up by day.
     """
-    if not reporting.stand(scope, month.window).windows:
-        return None
     for book in books:
         book.currency_of(reporting.currency, month.window)
     folded = reporting.ledger.folded_days(scope, month.window)
