@@ -8,7 +8,7 @@ capacity, whatever the policy.
 
 Idle time of nobody, unavailable time, unknown time and overhead are pots: each stays with the platform or is
 spread over teams by quota, by use or equally. Equally is Slurm's rule for what no job used of a reservation
-(docs: sreport, "unused time of a reservation is divided evenly among the associations that may use it"); with
+(as_mysql_rollup.c of its accounting storage: unused time goes evenly to the reservation's associations): with
 a reservation of R GPUs for H hours, a use U and k accounts it is (R x H - U) / k each.
 """
 

@@ -31,8 +31,8 @@ from gpucost.domain.time import DAY_MS, Month, iso
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChargePlace:
-    """Where a charge falls: the UTC day (its first instant), and the pool. What is spread over a month is of its
-    first day; so are floors and caps, which are of no pool."""
+    """Where a charge falls: the UTC day (its first instant), and the pool. What is spread over a month is of
+    its first day; so are floors and caps, which are of no pool."""
 
     day_ms: int
     cluster: str

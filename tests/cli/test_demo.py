@@ -127,7 +127,8 @@ def test_charges_of_all_teams_and_what_is_kept_are_the_capacity(
             assert policy["difference"][unit] == 0
         for each in found["teams"]:
             assert each["totals"][n]["nano"] == sum(line["amounts"][n]["nano"] for line in each["lines"])
-    held = {row["team"]: row["held"]["nano"] for row in report["teams"]}
+    rows = [each["row"] for each in report["teams"]]
+    held = {row["group"]["team"]: row["held"]["nano"] for row in rows}
     assert {each["team"]: each["totals"][0]["nano"] for each in found["teams"]} == held
     assert len({policy["digest"] for policy in found["policies"]}) == len(texts)
 
