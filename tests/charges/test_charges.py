@@ -8,9 +8,10 @@ import pytest
 
 from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.charges.charge_account import ChargeAccount, charges
+from gpucost.charges.quota_balance import balance
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.time import HOUR_MS, Window
 from tests.charges.worlds import START_MS, book, cell, free, held, row
 
 PLATFORM = "__platform__"
@@ -256,3 +257,45 @@ def test_time_without_a_price_is_counted_and_in_no_amount() -> None:
     found = charges([cell(unpriced, free(1))], book(""), "USD")
     assert (found.unpriced_ms, found.capacity.nano) == (HOUR_MS, 2 * NANO)
     assert lines(found)["ads", "used"] == (1, 0)
+
+
+def test_the_deepest_cohort_lends_first() -> None:
+    """chem and bio in inner, dev and ads in outer above it. chem borrows 3, of which bio lends 1; its other 2
+    compete with dev's 4 for the 3 that ads has: 1 and 2. The rest, 3, is lent by nobody's quota."""
+    text = """
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: ads, model: H100, gpus: 3, cohort: outer}
+  - {team: dev, model: H100, gpus: 0, cohort: outer}
+  - {team: bio, model: H100, gpus: 1, cohort: inner}
+  - {team: chem, model: H100, gpus: 0, cohort: inner}
+cohorts: [{name: inner, parent: outer}]
+"""
+    policies, hour = book(text), cell(held("chem", 3), held("dev", 4), free(4))
+    quotas = policies.quotas_of(hour.cluster, hour.model, hour.window)
+    found = {each.quota.team: each for each in balance(hour, quotas, policies.cohorts).accounts}
+    assert {team: each.lent // HOUR_MS for team, each in found.items()} == {
+        "ads": 3,
+        "dev": 0,
+        "bio": 1,
+        "chem": 0,
+    }
+    assert {team: found[team].from_nobody // HOUR_MS for team in ("chem", "dev")} == {"chem": 1, "dev": 2}
+
+
+def test_idle_time_spread_over_a_month_goes_by_the_use_of_the_month() -> None:
+    """ads runs 2 GPUs in the first hour beside 2 idle ones, bio 1 GPU in the second beside 4: 6 idle
+    GPU-hours, 12 dollars, go 2 : 1 by the month, and 4 and 8 dollars by the hour."""
+    later = Window(START_MS + HOUR_MS, START_MS + 2 * HOUR_MS)
+    cells = [
+        cell(held("ads", 2), free(2)),
+        cell(
+            row(Bucket.HELD, 1, team="bio", job="j", window=later),
+            row(Bucket.UNALLOCATED, 4, window=later),
+            window=later,
+        ),
+    ]
+    for span, dollars in (("hour", (4, 8)), ("month", (8, 4))):
+        text = f"policies: [{{idle_of_nobody: by_use, spread_over: {span}}}]"
+        found = lines(charges(cells, book(text), "USD"))
+        assert tuple(found[team, "nobodys_idle"][1] for team in ("ads", "bio")) == dollars
