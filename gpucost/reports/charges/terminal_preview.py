@@ -93,7 +93,7 @@ def _lines(found: ChargebackPreview, several: bool) -> Iterator[list[Text]]:
     for team in (*found.teams, found.kept):
         for n, line in enumerate(team.lines):
             name = _name(team)[0] if n == 0 else Text()
-            hours = [Text(display.hours(each.board_ms)) for each in line.amounts]
+            hours = [Text(display.hours(each.board_ms).replace("-", "−")) for each in line.amounts]
             more = [Text(display.signed_money(line.difference_nano))] if several else []
             yield [name, Text(WORDS[ChargeKind(line.kind)]), *hours, *_money(line.amounts), *more]
 
