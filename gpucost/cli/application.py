@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 import gpucost
 from gpucost.cli.advise import advise_command, advisor_command, explain_command
 from gpucost.cli.commands import (
+    chargeback,
     compare,
     config,
     demo,
@@ -87,6 +88,7 @@ app.command("job")(reports.job)
 app.command("waste")(reports.waste)
 app.command("digest")(digest.digest)
 app.add_typer(compare.app, name="compare")
+app.add_typer(chargeback.app, name="chargeback")
 app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")

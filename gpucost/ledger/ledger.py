@@ -33,6 +33,7 @@ from typing import Self
 import pandas as pd
 
 from gpucost.attribution.usage_lines import Attribution
+from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.domain.errors import DataProblem, LedgerDamaged
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -59,6 +60,7 @@ from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
 from gpucost.ledger.usage import (
+    cells,
     months,
     query,
     reader,
@@ -286,6 +288,15 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """
         with self._database.read() as connection:
             return query.aggregate(connection, scope, window, dims, filters or {}, step_ms)
+
+    def cells(self, scope: Scope, window: Window) -> tuple[CapacityCell, ...]:
+        """All capacity of ``window``, by pool (a cluster's GPUs of one model) and window of the ledger, in
+        that order; over-committed time is left out. A scope with teams sees their held time.
+
+        Raises InputError when an edge of ``window`` cuts a window of the ledger (named).
+        """
+        with self._database.read() as connection:
+            return tuple(cells.cells(connection, scope, window))
 
     def waste(
         self,

@@ -87,6 +87,52 @@ def test_the_files_of_a_run_are_a_ledger_like_any_other(report_json: str) -> Non
     assert len(report["capacity"]["models"]) == 3
 
 
+@pytest.mark.slow
+def test_charges_of_all_teams_and_what_is_kept_are_the_capacity(
+    demo: tuple[Path, str], report_json: str, tmp_path: Path
+) -> None:
+    """Under every policy, against the capacity that the report says; the first is what teams held."""
+    report = json.loads(report_json)
+    models = ("H100", "A100-80GB", "L4")
+    quotas = [
+        {"team": team, "model": model, "gpus": gpus, "cohort": "demo"}
+        for model in models
+        for team, gpus in (("language", 12), ("vision", 4), ("speech", 4), ("ranking", 4), ("robotics", 2))
+    ]
+    texts: list[dict[str, object]] = [
+        {},
+        {"policies": [{"idle_of_nobody": "by_quota", "unavailable": "by_use", "unknown": "by_use"}]},
+        {"policies": [{"base": "larger", "idle_of_nobody": "by_use"}], "quotas": quotas},
+        {"policies": [{"base": "two_part", "fixed_part": "0.4", "mark_up": 3}], "quotas": quotas},
+    ]
+    words = ["chargeback", "preview", str(DEMO_MONTH), "--format", "json"]
+    for n, text in enumerate(texts):
+        (tmp_path / f"{n}.yaml").write_text(json.dumps({"version": 1, "name": f"policy {n}", **text}))
+        words += ["--policy", str(tmp_path / f"{n}.yaml")]
+    done = CliRunner().invoke(app, ["--config", str(demo[0] / "config.yaml"), *words])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [team["team"] for team in found["teams"]] == [
+        *("language", "vision", "speech", "ranking", "robotics", "platform", "__no_team__")
+    ]
+    buckets = report["capacity"]["buckets"]
+    capacity = {
+        unit: sum(part[unit] for name, part in buckets.items() if name != "overcommitted")
+        for unit in ("nano", "board_ms")
+    }
+    for n, policy in enumerate(found["policies"]):
+        for unit in ("nano", "board_ms"):
+            everybody = [each["totals"][n][unit] for each in (*found["teams"], found["kept"])]
+            assert sum(everybody) == capacity[unit] == policy["capacity"][unit]
+            assert policy["difference"][unit] == 0
+        for each in found["teams"]:
+            assert each["totals"][n]["nano"] == sum(line["amounts"][n]["nano"] for line in each["lines"])
+    rows = [each["row"] for each in report["teams"]]
+    held = {row["group"]["team"]: row["held"]["nano"] for row in rows}
+    assert {each["team"]: each["totals"][0]["nano"] for each in found["teams"]} == held
+    assert len({policy["digest"] for policy in found["policies"]}) == len(texts)
+
+
 @pytest.fixture(scope="module")
 def faces(demo: tuple[Path, str], report_json: str) -> Faces:
     return Faces.of(demo[0], {"report": demo[1].split("\nreport: ")[0], "report json": report_json})

@@ -1,0 +1,252 @@
+"""What is charged in a cell under one policy: every amount a part of what usage lines cost, in whole
+nano-units.
+
+Cost is never priced anew. What was held costs what its lines say; what was idle is dealt out of the cost of
+the unallocated lines of the cell by GPU time, lent quota out of the cost of what was borrowed; each by
+largest remainder, ties to the key that sorts first. So charges and what the platform keeps add up to the
+capacity, whatever the policy.
+
+Idle time of nobody, unavailable time, unknown time and overhead are pots: each stays with the platform or is
+spread over teams by quota, by use or equally. Equally is Slurm's rule for what no job used of a reservation
+(as_mysql_rollup.c of its accounting storage: unused time goes evenly to the reservation's associations): with
+a reservation of R GPUs for H hours, a use U and k accounts it is (R x H - U) / k each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from gpucost.charges.capacity_cells import CapacityCell, CellRow
+from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
+from gpucost.charges.quota_balance import CellBalance, balance
+from gpucost.domain.buckets import RESERVED, Bucket
+from gpucost.domain.money import NANO, split_by_weight
+
+
+class ChargeKind(StrEnum):
+    """What a charge is for."""
+
+    USED = "used"
+    """Held within the quota, or without any quota in the pool."""
+    BORROWED = "borrowed"
+    """Held beyond the quota; times ``borrowed_factor``."""
+    RESERVED_IDLE = "reserved_idle"
+    """Quota that nobody held."""
+    QUOTA_LENT = "quota_lent"
+    """Quota that others held, paid by its owner."""
+    LENT_CREDIT = "lent_credit"
+    """What the owner gets back for it: negative, GPU time too."""
+    NOBODYS_IDLE = "nobodys_idle"
+    UNAVAILABLE = "unavailable"
+    UNKNOWN = "unknown"
+    OVERHEAD = "overhead"
+    """A share of what teams of the platform held."""
+    DISCOUNT = "discount"
+    """Negative, without GPU time."""
+    MARK_UP = "mark_up"
+    FLOOR = "floor"
+    CAP = "cap"
+    """Negative, without GPU time."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargeKey:
+    """What a charge is summed by inside a cell; queue and job are empty where a charge is of none."""
+
+    team: str
+    kind: ChargeKind
+    queue: str = ""
+    namespace: str = ""
+    job: str = ""
+    job_uid: str = ""
+
+
+@dataclass(slots=True)
+class ChargeAmount:
+    """GPU-milliseconds, and nano-units of the currency of the charges."""
+
+    board_ms: int = 0
+    nano: int = 0
+
+    def add(self, board_ms: int, nano: int) -> None:
+        self.board_ms += board_ms
+        self.nano += nano
+
+
+CellCharges = dict[ChargeKey, ChargeAmount]
+
+PLATFORM = f"{RESERVED}platform__"
+"""The team of what no team pays. Every amount that is not charged in full is entered here too, by the same
+kind, so that the sum of a cell is a check and no definition."""
+
+
+def part(nano: int, factor: int) -> int:
+    """``nano`` times ``factor`` (nano-units of 1), rounded half up."""
+    return (2 * nano * factor + NANO) // (2 * NANO)
+
+
+@dataclass(slots=True)
+class SpreadPot:
+    """Time that is nobody's, and the weights of the teams that bear it; PLATFORM does where there are
+    none."""
+
+    kind: ChargeKind
+    amount: ChargeAmount
+    shares: dict[str, int | Fraction]
+
+    def add(self, other: SpreadPot) -> None:
+        self.amount.add(other.amount.board_ms, other.amount.nano)
+        for team, share in other.shares.items():
+            self.shares[team] = self.shares.get(team, 0) + share
+
+    def deal(self, found: CellCharges) -> None:
+        """Enters the part of every team, by largest remainder."""
+        shares = self.shares if sum(self.shares.values()) > 0 else {PLATFORM: 1}
+        board_ms = split_by_weight(self.amount.board_ms, shares)
+        nano = split_by_weight(self.amount.nano, shares)
+        for team in shares:
+            if board_ms[team] or nano[team]:
+                found[ChargeKey(team, self.kind)].add(board_ms[team], nano[team])
+
+
+def charge_cell(
+    cell: CapacityCell,
+    policy: ChargePolicy,
+    quotas: tuple[PoolQuota, ...],
+    cohorts: Mapping[str, QuotaCohort],
+    weights: Mapping[str, Fraction],
+) -> tuple[CellCharges, list[SpreadPot]]:
+    """The charges of a cell in which one policy holds, with what PLATFORM keeps of it; and what is still to
+    be dealt (``SpreadPot.deal``, then ``mark_up``).
+
+    ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost of charges and pots
+    add up to the cell's.
+    """
+    found: CellCharges = defaultdict(ChargeAmount)
+    balanced = balance(cell, quotas, cohorts)
+    overhead = _held(cell, policy, balanced, found)
+    idle = _quotas(cell, policy, balanced, found)
+    pots = (
+        (ChargeKind.NOBODYS_IDLE, policy.idle_of_nobody, idle),
+        (ChargeKind.UNAVAILABLE, policy.unavailable, _total(cell.of_bucket(Bucket.UNAVAILABLE))),
+        (ChargeKind.UNKNOWN, policy.unknown, _total(cell.of_bucket(Bucket.UNKNOWN))),
+        (ChargeKind.OVERHEAD, policy.overhead, overhead),
+    )
+    return found, [
+        SpreadPot(kind, amount, _shares(rule, cell, policy, balanced, weights)) for kind, rule, amount in pots
+    ]
+
+
+def _total(rows: tuple[CellRow, ...]) -> ChargeAmount:
+    return ChargeAmount(sum(row.board_ms for row in rows), sum(row.nano for row in rows))
+
+
+def _held(
+    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
+) -> ChargeAmount:
+    """Charges what was held, and gives what overhead teams held, which is charged to none of them."""
+    overhead = ChargeAmount()
+    for n, row in enumerate(cell.rows):
+        if row.bucket is not Bucket.HELD:
+            continue
+        if row.team in policy.overhead_teams:
+            overhead.add(row.board_ms, row.nano)
+            continue
+        job = (row.queue, row.namespace, row.job, row.job_uid)
+        charged = 0
+        for kind, board_ms, nano in _parts(row, balanced.borrowed_of.get(n, 0)):
+            cost = part(nano, policy.use_factor) if kind is ChargeKind.BORROWED else nano
+            found[ChargeKey(row.team, kind, *job)].add(board_ms, cost)
+            found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
+            charged += cost
+        off = part(charged, policy.discount_of(row.capacity_type))
+        if off:
+            found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -off)
+            found[ChargeKey(PLATFORM, ChargeKind.DISCOUNT)].add(0, off)
+    return overhead
+
+
+def _parts(row: CellRow, borrowed_ms: int) -> Iterator[tuple[ChargeKind, int, int]]:
+    """The reserved and the borrowed part of a row."""
+    borrowed = _borrowed_nano(row, borrowed_ms)
+    if borrowed_ms < row.board_ms or not borrowed_ms:
+        yield ChargeKind.USED, row.board_ms - borrowed_ms, row.nano - borrowed
+    if borrowed_ms:
+        yield ChargeKind.BORROWED, borrowed_ms, borrowed
+
+
+def _borrowed_nano(row: CellRow, borrowed_ms: int) -> int:
+    """The cost of the borrowed part of a row, rounded down."""
+    return row.nano * borrowed_ms // row.board_ms if row.board_ms else 0
+
+
+def _quotas(
+    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
+) -> ChargeAmount:
+    """Charges owners for quota that they did not use, and gives the idle capacity that is nobody's."""
+    accounts, own = balanced.accounts, policy.own_factor
+    free = _total(cell.of_bucket(Bucket.UNALLOCATED))
+    idle_ms = {n: account.reserved_idle for n, account in enumerate(accounts)} | {-1: balanced.nobody_idle}
+    idle = split_by_weight(free.nano, idle_ms) if free.board_ms else {-1: free.nano}
+    borrowed_ms = sum(balanced.borrowed_of.values())
+    borrowed = sum(_borrowed_nano(cell.rows[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
+    lent_ms = {n: account.lent for n, account in enumerate(accounts)}
+    lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
+    lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}
+    for n, account in enumerate(accounts):
+        team, queue = account.quota.team, account.quota.queue or ""
+        if account.reserved_idle:
+            cost = part(idle[n], own)
+            payer = team if own else PLATFORM
+            found[ChargeKey(payer, ChargeKind.RESERVED_IDLE, queue)].add(account.reserved_idle, cost)
+            found[ChargeKey(PLATFORM, ChargeKind.RESERVED_IDLE, queue)].add(0, idle[n] - cost)
+        if account.lent and own:
+            cost = part(lent[n], own)
+            credit = part(cost, policy.credit_factor)
+            found[ChargeKey(team, ChargeKind.QUOTA_LENT, queue)].add(account.lent, cost)
+            found[ChargeKey(team, ChargeKind.LENT_CREDIT, queue)].add(-account.lent, -credit)
+            found[ChargeKey(PLATFORM, ChargeKind.QUOTA_LENT, queue)].add(0, credit - cost)
+    return ChargeAmount(balanced.nobody_idle, idle[-1])
+
+
+def _shares(
+    rule: SpreadRule,
+    cell: CapacityCell,
+    policy: ChargePolicy,
+    balanced: CellBalance,
+    weights: Mapping[str, Fraction],
+) -> dict[str, int | Fraction]:
+    """Weights that add up over cells: GPU-milliseconds, or GPUs and teams times milliseconds."""
+    if rule is SpreadRule.PLATFORM:
+        return {}
+    length_ms = cell.window.length_ms
+    if rule is SpreadRule.EQUALLY:
+        return dict.fromkeys(policy.access, length_ms)
+    shares: dict[str, int | Fraction] = defaultdict(int)
+    if rule is SpreadRule.BY_USE:
+        for row in cell.of_bucket(Bucket.HELD):
+            shares[row.team] += row.board_ms
+    elif balanced.accounts:
+        for account in balanced.accounts:
+            shares[account.quota.team] += account.nominal
+    else:
+        shares.update({team: weight * length_ms for team, weight in weights.items()})
+    return {team: share for team, share in shares.items() if share and team not in policy.overhead_teams}
+
+
+def mark_up(found: CellCharges, percent: int | None) -> None:
+    """One line for each team, on the sum of its charges; none on a sum below 0."""
+    if percent is None:
+        return
+    factor = percent // 100
+    sums: dict[str, int] = defaultdict(int)
+    for key, amount in found.items():
+        sums[key.team] += amount.nano
+    for team, nano in sorted(sums.items()):
+        if nano > 0 and team != PLATFORM:
+            found[ChargeKey(team, ChargeKind.MARK_UP)].add(0, part(nano, factor))
+            found[ChargeKey(PLATFORM, ChargeKind.MARK_UP)].add(0, -part(nano, factor))

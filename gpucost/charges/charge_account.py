@@ -1,0 +1,196 @@
+"""The charges of many cells under one policy book, and the proof that they add up to the capacity.
+
+``charges`` takes cells in any order and gives the same lines, in the same order, with the same digest: cells
+are divided where policies and rates change, charged one by one and added up by day, pool, team, queue, job
+and kind. Floors and caps of teams come last, by calendar month: charge whole months where a file has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gpucost.charges.capacity_cells import CapacityCell, cut
+from gpucost.charges.cell_charges import (
+    PLATFORM,
+    CellCharges,
+    ChargeAmount,
+    ChargeKey,
+    ChargeKind,
+    SpreadPot,
+    charge_cell,
+    mark_up,
+    part,
+)
+from gpucost.charges.policy_file import ChargePolicy, PolicyBook
+from gpucost.domain.money import NANO
+from gpucost.domain.time import DAY_MS, Month, iso
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargePlace:
+    """Where a charge falls: the UTC day (its first instant), and the pool. What is spread over a month is of
+    its first day; so are floors and caps, which are of no pool."""
+
+    day_ms: int
+    cluster: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChargeLine:
+    """One line of the charge ledger: GPU-milliseconds and nano-units; credits and discounts are negative."""
+
+    place: ChargePlace
+    key: ChargeKey
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True)
+class ChargeAccount:
+    """All charges of some cells. ``capacity`` is what the cells cost, in the currency of the charges;
+    ``unpriced_ms`` of it have no price and are in no amount."""
+
+    currency: str
+    lines: tuple[ChargeLine, ...]
+    capacity: ChargeAmount
+    unpriced_ms: int
+
+    @property
+    def charged(self) -> ChargeAmount:
+        """What all teams pay together."""
+        return _sum(line for line in self.lines if line.key.team != PLATFORM)
+
+    @property
+    def kept(self) -> ChargeAmount:
+        """What the platform keeps; below 0 where teams pay more than the capacity cost."""
+        return _sum(line for line in self.lines if line.key.team == PLATFORM)
+
+    @property
+    def difference(self) -> ChargeAmount:
+        """Charges and what is kept, less the capacity: 0, or the charges are wrong."""
+        charged, kept = self.charged, self.kept
+        return ChargeAmount(
+            charged.board_ms + kept.board_ms - self.capacity.board_ms,
+            charged.nano + kept.nano - self.capacity.nano,
+        )
+
+    def by_team(self) -> Mapping[str, Mapping[ChargeKind, ChargeAmount]]:
+        """Sums by team and kind, teams and kinds in order; PLATFORM is one of the teams."""
+        found: dict[str, dict[ChargeKind, ChargeAmount]] = defaultdict(dict)
+        for line in self.lines:
+            found[line.key.team].setdefault(line.key.kind, ChargeAmount()).add(line.board_ms, line.nano)
+        return {
+            team: {kind: found[team][kind] for kind in ChargeKind if kind in found[team]}
+            for team in sorted(found)
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every line: the same charges have the same digest."""
+        state = hashlib.sha256()
+        for line in self.lines:
+            place, key = line.place, line.key
+            fields = (iso(place.day_ms), place.cluster, place.model, key.team, key.kind.value, key.queue)
+            rest = (key.namespace, key.job, key.job_uid, str(line.board_ms), str(line.nano), self.currency)
+            state.update("\x1f".join((*fields, *rest)).encode() + b"\n")
+        return state.hexdigest()
+
+
+def _sum(lines: Iterable[ChargeLine]) -> ChargeAmount:
+    found = ChargeAmount()
+    for line in lines:
+        found.add(line.board_ms, line.nano)
+    return found
+
+
+def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> ChargeAccount:
+    """The charges of ``cells`` (whose amounts are in ``ledger_currency``) by ``book``.
+
+    The caller has asked ``book.currency_of`` for the time of the cells, so that a rate is known for every
+    instant.
+    """
+    found: dict[ChargePlace, CellCharges] = defaultdict(lambda: defaultdict(ChargeAmount))
+    later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
+    capacity, unpriced_ms = ChargeAmount(), 0
+    for cell in _pieces(cells, book, ledger_currency):
+        capacity.add(cell.board_ms, cell.nano)
+        unpriced_ms += sum(row.unpriced_ms for row in cell.rows)
+        start = cell.window.start_ms
+        rule = book.rule_at(cell.cluster, start)
+        quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
+        made, pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas)
+        if rule.spread_over == "month":
+            # By policy: one that ends inside the month spreads what is nobody's until then.
+            place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)
+            month = later[place, rule]
+            for pot in pots:
+                if pot.kind in month:
+                    month[pot.kind].add(pot)
+                else:
+                    month[pot.kind] = pot
+        else:
+            for pot in pots:
+                pot.deal(made)
+        mark_up(made, rule.mark_up)
+        _enter(made, found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)])
+    for (place, rule), month in later.items():
+        made = defaultdict(ChargeAmount)
+        for pot in month.values():
+            pot.deal(made)
+        mark_up(made, rule.mark_up)
+        _enter(made, found[place])
+    lines = [
+        ChargeLine(place, key, each.board_ms, each.nano)
+        for place, made in found.items()
+        for key, each in made.items()
+    ]
+    lines += _limits(lines, book)
+    kept = sorted(line for line in lines if line.board_ms or line.nano)
+    return ChargeAccount(book.file.currency or ledger_currency, tuple(kept), capacity, unpriced_ms)
+
+
+def _pieces(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:
+    """Cells in which one policy and one rate hold, in the currency of the charges."""
+    for whole in cells:
+        for cell in cut(whole, book.edges):
+            rate = book.rate_at(ledger_currency, cell.window.start_ms)
+            if rate == NANO:
+                yield cell
+            else:
+                rows = (replace(row, nano=part(row.nano, rate)) for row in cell.rows)
+                yield replace(cell, rows=tuple(sorted(rows)))
+
+
+def _enter(made: CellCharges, found: CellCharges) -> None:
+    for key, amount in made.items():
+        found[key].add(amount.board_ms, amount.nano)
+
+
+def _limits(lines: Iterable[ChargeLine], book: PolicyBook) -> list[ChargeLine]:
+    sums: dict[tuple[str, Month], int] = defaultdict(int)
+    if not book.file.limits:
+        return []
+    for line in lines:
+        month = Month.of(line.place.day_ms)
+        sums[line.key.team, month] += line.nano
+        for limit in book.file.limits:
+            sums.setdefault((limit.team, month), 0)
+    found = []
+    for (team, month), nano in sums.items():
+        own = book.limit_of(team)
+        if own is None:
+            continue
+        place = ChargePlace(month.window.start_ms, "", "")
+        if own.floor is not None and nano < own.floor:
+            kind, more = ChargeKind.FLOOR, own.floor - nano
+        elif own.cap is not None and nano > own.cap:
+            kind, more = ChargeKind.CAP, own.cap - nano
+        else:
+            continue
+        found.append(ChargeLine(place, ChargeKey(team, kind), 0, more))
+        found.append(ChargeLine(place, ChargeKey(PLATFORM, kind), 0, -more))
+    return found

@@ -1,0 +1,441 @@
+"""The charge policy as data: who pays for what, dated and versioned like the price book.
+
+``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
+cohorts, rates of exchange, floors and caps of teams. What is wrong stops it with file, line, key, value and
+what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
+
+``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
+platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided
+there, to the millisecond. Pure: the caller hands over text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from gpucost.domain.buckets import RESERVED
+from gpucost.domain.configfile import (
+    MISSING,
+    ConfigModel,
+    DatedConfigModel,
+    NanoAmount,
+    Text,
+    Version,
+    checked,
+    dotted,
+    load_yaml,
+    wrong,
+)
+from gpucost.domain.errors import ConfigError, ErrorRemark
+from gpucost.domain.money import NANO, check_currency
+from gpucost.domain.time import Window, iso
+
+CurrencyCode = Annotated[str, checked(check_currency)]
+Factor = Annotated[NanoAmount, Field(le=100 * NANO)]
+Percent = Annotated[NanoAmount, Field(gt=0, le=100 * NANO)]
+_SPREAD = "platform (it keeps the cost), by_quota, by_use or equally (among the teams of access)"
+_CLUSTERS = "names of clusters; left out, all that no other policy names"
+
+
+class ChargeBase(StrEnum):
+    """What a team pays for."""
+
+    USE = "use"
+    """What its pods held."""
+    NOMINAL = "nominal"
+    """Its quota, whether it used it or not; time beyond it is free unless ``borrowed_factor`` says
+    otherwise."""
+    LARGER = "larger"
+    """The larger of the two at every moment: its quota, and what it held beyond it."""
+    TWO_PART = "two_part"
+    """``fixed_part`` of the price on the quota, the rest of it on use."""
+
+
+class SpreadRule(StrEnum):
+    """Who bears time that is nobody's."""
+
+    PLATFORM = "platform"
+    BY_QUOTA = "by_quota"
+    BY_USE = "by_use"
+    EQUALLY = "equally"
+
+
+class CapacityDiscount(ConfigModel):
+    """A reduction for work on capacity that can be taken away."""
+
+    capacity_type: Literal["spot", "on-demand", "reserved", "owned"] = Field(
+        description="capacity type of the node, such as spot"
+    )
+    percent: Percent = Field(description="above 0, at most 100")
+
+
+class ChargePolicy(DatedConfigModel):
+    """One policy: for these clusters, from one instant to another. Factors are nano-units of 1."""
+
+    clusters: tuple[Text, ...] = Field((), description=_CLUSTERS)
+    base: ChargeBase = Field(ChargeBase.USE, strict=False, description="use, nominal, larger or two_part")
+    fixed_part: Annotated[NanoAmount, Field(le=NANO)] | None = Field(
+        None, description="0 to 1: with base two_part, the part of the price that is charged on the quota"
+    )
+    borrowed_factor: Factor | None = Field(
+        None, description="0 to 100, on the price of use beyond the quota; 1, with base nominal 0"
+    )
+    lent_credit: Factor | None = Field(
+        None, description="0 to 100, on what its owner pays for quota that others used"
+    )
+    idle_of_quota: Literal["owner", "platform"] | None = Field(
+        None, description="owner or platform: who bears quota that its owner did not use (base use only)"
+    )
+    idle_of_nobody: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
+    unavailable: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
+    unknown: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
+    overhead: SpreadRule = Field(SpreadRule.PLATFORM, strict=False, description=_SPREAD)
+    spread_over: Literal["hour", "month"] = Field(
+        "hour",
+        description="hour or month: whether time that is nobody's goes to those of its own ledger window or "
+        "to those of the whole calendar month",
+    )
+    overhead_teams: tuple[Text, ...] = Field(
+        (), description="names of teams whose use is overhead: they are not charged, others may be"
+    )
+    access: tuple[Text, ...] = Field((), description="names of the teams among which time is shared equally")
+    discounts: tuple[CapacityDiscount, ...] = Field((), description="a list of discounts")
+    mark_up: Percent | None = Field(None, description="per cent on every charge, above 0, at most 100")
+
+    @property
+    def own_factor(self) -> int:
+        """The part of the price that an owner pays for quota it did not use, in nano-units of 1."""
+        if self.base is ChargeBase.USE:
+            return NANO if self.idle_of_quota == "owner" else 0
+        return (self.fixed_part or 0) if self.base is ChargeBase.TWO_PART else NANO
+
+    @property
+    def use_factor(self) -> int:
+        """The part of the price that is paid for use beyond the quota, in nano-units of 1."""
+        asked = self.borrowed_factor
+        if self.base is ChargeBase.TWO_PART:
+            return (NANO - (self.fixed_part or 0)) * (NANO if asked is None else asked) // NANO
+        if self.base is ChargeBase.NOMINAL:
+            return asked or 0
+        return NANO if asked is None else asked
+
+    @property
+    def credit_factor(self) -> int:
+        """Of what an owner pays for quota that others used, the part it gets back, in nano-units of 1.
+
+        Left out, it is what makes borrower and owner pay the lent GPU once between them, as far as that is
+        at least 0: borrowed + own - own x credit = 1.
+        """
+        if self.lent_credit is not None:
+            return self.lent_credit
+        own = self.own_factor
+        return 0 if own == 0 else max(0, min(NANO, (self.use_factor + own - NANO) * NANO // own))
+
+    @property
+    def spreads(self) -> Mapping[str, SpreadRule]:
+        """The keys that say how time that is nobody's is spread, in the order of the file's description."""
+        keys = ("idle_of_nobody", "unavailable", "unknown", "overhead")
+        return {key: getattr(self, key) for key in keys}
+
+    def discount_of(self, capacity_type: str) -> int:
+        """Nano-units of 1 that are taken off the price of work on such a node."""
+        return next(
+            (each.percent // 100 for each in self.discounts if each.capacity_type == capacity_type), 0
+        )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> ChargePolicy:
+        if (self.fixed_part is None) == (self.base is ChargeBase.TWO_PART):
+            found: object = MISSING if self.fixed_part is None else ErrorRemark("given")
+            raise wrong(found, "given with base two_part, and only there", "fixed_part")
+        if self.idle_of_quota is not None and self.base is not ChargeBase.USE:
+            allowed = f"left out: with base {self.base.value} owners pay their quota, used or not"
+            raise wrong(self.idle_of_quota, allowed, "idle_of_quota")
+        if self.lent_credit and not self.own_factor:
+            allowed = (
+                "0: without idle_of_quota: owner nobody pays for the quota that the credit would be paid for"
+            )
+            raise wrong(_shown(self.lent_credit), allowed, "lent_credit")
+        if self.lent_credit is not None and self.own_factor * self.lent_credit > self.use_factor * NANO:
+            most = Fraction(self.use_factor, self.own_factor)
+            allowed = (
+                f"at most {_shown(int(most * NANO))}: of a lent GPU-hour borrowers pay "
+                f"{_shown(self.use_factor)}; a policy that pays out more does not conserve"
+            )
+            raise wrong(_shown(self.lent_credit), allowed, "lent_credit")
+        for key, rule in self.spreads.items():
+            if rule is SpreadRule.EQUALLY and not self.access:
+                raise wrong(rule.value, "with access: the teams among which it is shared", key)
+        if self.overhead is not SpreadRule.PLATFORM and not self.overhead_teams:
+            raise wrong(
+                self.overhead.value, "with overhead_teams: the teams whose use is overhead", "overhead"
+            )
+        for key in ("access", "overhead_teams", "clusters"):
+            _once(getattr(self, key), key)
+        for name in sorted({*self.access} & {*self.overhead_teams}):
+            raise wrong(name, "teams that are not in overhead_teams", "access")
+        types = [each.capacity_type for each in self.discounts]
+        for n, kind in enumerate(types):
+            if kind in types[:n]:
+                raise wrong(kind, "each capacity type once", "discounts", n, "capacity_type")
+        return self
+
+
+def _once(names: tuple[str, ...], key: str) -> None:
+    for n, name in enumerate(names):
+        if name in names[:n] or name.startswith(RESERVED):
+            raise wrong(name, f"each name once, not beginning with {RESERVED}", key, n)
+
+
+def _shown(nano: int) -> str:
+    whole, rest = divmod(nano, NANO)
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
+
+
+class PoolQuota(DatedConfigModel):
+    """GPUs of one model that a team is entitled to; with ``queue``, by the use of that ClusterQueue."""
+
+    team: Text = Field(description="text, the team that pays for the quota")
+    model: Text = Field(description="text, the GPU model as usage lines name it, such as H100")
+    gpus: NanoAmount = Field(description="GPUs in each cluster, such as 16 or 2.5")
+    cluster: Text | None = Field(None, description="text, the cluster; left out, every cluster")
+    queue: Text | None = Field(
+        None, description="text, a ClusterQueue (or Volcano queue); left out, all that the team's pods hold"
+    )
+    cohort: Text | None = Field(None, description="text, the cohort in which it lends and borrows")
+    lending_limit: NanoAmount | None = Field(
+        None, description="GPUs, the most of the quota that is lent at one moment; left out, all of it"
+    )
+
+    @property
+    def account(self) -> tuple[str, str]:
+        """What its use is counted by: a queue, or else a team."""
+        return ("team", self.team) if self.queue is None else ("queue", self.queue)
+
+
+class QuotaCohort(ConfigModel):
+    """A cohort below another one: what its members do not lend each other is offered above."""
+
+    name: Text = Field(description="text, the cohort's name")
+    parent: Text | None = Field(None, description="text, the cohort above it")
+    lending_limit: NanoAmount | None = Field(
+        None, description="GPUs, the most that leaves the cohort at one moment"
+    )
+
+
+class ExchangeRate(DatedConfigModel):
+    """What one unit of the ledger's currency is in the currency of the charges."""
+
+    from_currency: CurrencyCode = Field(alias="from", description="currency of the ledger, such as USD")
+    rate: Annotated[NanoAmount, Field(gt=0)] = Field(description="above 0, such as 0.92")
+
+
+class TeamLimit(ConfigModel):
+    """The least and the most that a team pays for a calendar month, in the currency of the charges."""
+
+    team: Text = Field(description="text, the team's name")
+    floor: NanoAmount | None = Field(None, description="the least for a month, such as 1000")
+    cap: NanoAmount | None = Field(None, description="the most for a month, such as 50000")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> TeamLimit:
+        if self.floor is None and self.cap is None:
+            raise wrong(MISSING, "a floor, a cap or both", "floor")
+        if self.floor is not None and self.cap is not None and self.floor > self.cap:
+            raise wrong(_shown(self.cap), f"at least the floor, {_shown(self.floor)}", "cap")
+        return self
+
+
+class PolicyFile(ConfigModel):
+    """A whole file of charge policies."""
+
+    version: Version = Field(description="1, the version of this format")
+    name: Text = Field(description="text, such as 'by use, idle spread': previews name it")
+    currency: CurrencyCode | None = Field(
+        None, description="a currency code of ISO 4217; left out, the ledger's own"
+    )
+    rates: tuple[ExchangeRate, ...] = Field((), description="a list of rates of exchange")
+    policies: tuple[ChargePolicy, ...] = Field((), description="a list of policies")
+    quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
+    cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    limits: tuple[TeamLimit, ...] = Field((), description="a list of floors and caps of teams")
+
+    @model_validator(mode="after")
+    def _is_unambiguous(self) -> PolicyFile:
+        self._refuse_clashes()
+        for n, limit in enumerate(self.limits):
+            if limit.team in [each.team for each in self.limits[:n]]:
+                raise wrong(limit.team, "each team once", "limits", n, "team")
+        if self.rates and self.currency is None:
+            raise wrong(MISSING, "the currency of the charges, where there are rates", "currency")
+        self._check_cohorts()
+        return self
+
+    def _refuse_clashes(self) -> None:
+        for n, policy in enumerate(self.policies):
+            for m, other in enumerate(self.policies[:n]):
+                both = not policy.clusters and not other.clusters
+                same = both or {*policy.clusters} & {*other.clusters}
+                if same and policy.coincides(other):
+                    found = ErrorRemark(f"the same cluster and time as {dotted(('policies', m))}")
+                    raise wrong(found, "one policy for a cluster at a time", "policies", n)
+        for n, quota in enumerate(self.quotas):
+            for m, before in enumerate(self.quotas[:n]):
+                alike = (quota.account, quota.model) == (before.account, before.model)
+                here = quota.cluster is None or before.cluster is None or quota.cluster == before.cluster
+                if alike and here and quota.coincides(before):
+                    found = ErrorRemark(f"the same quota and time as {dotted(('quotas', m))}")
+                    raise wrong(
+                        found, "one quota of a team or queue, model and cluster at a time", "quotas", n
+                    )
+        for n, rate in enumerate(self.rates):
+            for m, earlier in enumerate(self.rates[:n]):
+                if rate.from_currency == earlier.from_currency and rate.coincides(earlier):
+                    found = ErrorRemark(f"the same time as {dotted(('rates', m))}")
+                    raise wrong(found, "one rate of a currency at a time", "rates", n)
+
+    def _check_cohorts(self) -> None:
+        parents = {each.name: each.parent for each in self.cohorts}
+        for n, cohort in enumerate(self.cohorts):
+            if cohort.name in [each.name for each in self.cohorts[:n]]:
+                raise wrong(cohort.name, "each cohort once", "cohorts", n, "name")
+            seen, above = {cohort.name}, cohort.parent
+            while above is not None:
+                if above in seen:
+                    raise wrong(cohort.parent, "a tree: this leads back to itself", "cohorts", n, "parent")
+                seen.add(above)
+                above = parents.get(above)
+
+
+PLAIN = ChargePolicy.model_validate({})
+"""By use, and all idle time is kept by the platform."""
+
+
+@dataclass(frozen=True)
+class PolicyBook:
+    """A validated file. ``team_quotas`` (GPUs, of the team rules) weigh ``by_quota`` where the file has no
+    quotas of a pool; they are no quotas that anybody pays for."""
+
+    file: PolicyFile
+    name: str = "policy"
+    team_quotas: Mapping[str, Fraction] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, name: str, team_quotas: Mapping[str, Fraction] | None = None) -> PolicyBook:
+        """YAML text -> PolicyBook; ``name`` is the file's, for errors. Raises ConfigError for the first of
+        them."""
+        book = cls(load_yaml(text, name, PolicyFile), name, dict(team_quotas or {}))
+        book._check_quotas()
+        return book
+
+    def _check_quotas(self) -> None:
+        if self.file.quotas or any(weight > 0 for weight in self.team_quotas.values()):
+            weights = True
+        else:
+            weights = False
+        for n, policy in enumerate(self.file.policies):
+            if not self.file.quotas and policy.base is not ChargeBase.USE:
+                key, value = "base", policy.base.value
+            elif not self.file.quotas and policy.idle_of_quota == "owner":
+                key, value = "idle_of_quota", "owner"
+            elif not weights and SpreadRule.BY_QUOTA in policy.spreads.values():
+                key = next(key for key, rule in policy.spreads.items() if rule is SpreadRule.BY_QUOTA)
+                value = SpreadRule.BY_QUOTA.value
+            else:
+                continue
+            raise ConfigError(
+                self.name, f"policies[{n}].{key}", value, "with quotas: a list of the teams' GPUs"
+            )
+
+    @property
+    def title(self) -> str:
+        return self.file.name
+
+    def check_teams(self, known: Set[str]) -> None:
+        """Raises ConfigError for a team that is not ``known``: nobody would be sent its bill."""
+        named = [
+            *((f"quotas[{n}].team", each.team) for n, each in enumerate(self.file.quotas)),
+            *((f"limits[{n}].team", each.team) for n, each in enumerate(self.file.limits)),
+            *(
+                (f"policies[{n}].{key}[{m}]", team)
+                for n, policy in enumerate(self.file.policies)
+                for key in ("access", "overhead_teams")
+                for m, team in enumerate(getattr(policy, key))
+            ),
+        ]
+        for key, team in named:
+            if team not in known:
+                allowed = f"a team of the team rules or of the ledger: {', '.join(sorted(known))}"
+                raise ConfigError(self.name, key, team, allowed)
+
+    def currency_of(self, ledger_currency: str, window: Window) -> str:
+        """The currency of the charges. Raises ConfigError where a rate is missing at some time of
+        ``window``."""
+        wanted = self.file.currency
+        if wanted is None or wanted == ledger_currency:
+            return ledger_currency
+        at = window.start_ms
+        rates = sorted(
+            (each for each in self.file.rates if each.from_currency == ledger_currency),
+            key=lambda each: each.start_ms,
+        )
+        for rate in rates:
+            if rate.start_ms <= at:
+                at = max(at, rate.end_ms)
+        if at < window.end_ms:
+            missing = f"none holds at {iso(at)}"
+            allowed = f"a rate from {ledger_currency} to {wanted} at every instant of {window}; {missing}"
+            raise ConfigError(self.name, "rates", MISSING, allowed)
+        return wanted
+
+    def rate_at(self, ledger_currency: str, instant_ms: int) -> int:
+        """Nano-units of the charges' currency for one unit of the ledger's; see ``currency_of``."""
+        if self.file.currency in (None, ledger_currency):
+            return NANO
+        return next(
+            each.rate
+            for each in self.file.rates
+            if each.from_currency == ledger_currency and each.holds_at(instant_ms)
+        )
+
+    def rule_at(self, cluster: str, instant_ms: int) -> ChargePolicy:
+        """The policy in force: one that names the cluster before one that names none; else PLAIN."""
+        held = [each for each in self.file.policies if each.holds_at(instant_ms)]
+        named = next((each for each in held if cluster in each.clusters), None)
+        return named or next((each for each in held if not each.clusters), PLAIN)
+
+    def quotas_of(self, cluster: str, model: str, window: Window) -> tuple[PoolQuota, ...]:
+        """The quotas of a pool that hold at some time of ``window``, in the order of the file."""
+        return tuple(
+            each
+            for each in self._by_model.get(model, ())
+            if each.cluster in (None, cluster)
+            and each.start_ms < window.end_ms
+            and window.start_ms < each.end_ms
+        )
+
+    @cached_property
+    def _by_model(self) -> Mapping[str, tuple[PoolQuota, ...]]:
+        models = dict.fromkeys(each.model for each in self.file.quotas)
+        return {model: tuple(each for each in self.file.quotas if each.model == model) for model in models}
+
+    @cached_property
+    def cohorts(self) -> Mapping[str, QuotaCohort]:
+        return {each.name: each for each in self.file.cohorts}
+
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """The instants at which a policy or a rate changes, ascending."""
+        dated = (*self.file.policies, *self.file.rates)
+        return tuple(sorted({edge for each in dated for edge in each.edges}))
+
+    def limit_of(self, team: str) -> TeamLimit | None:
+        """The floor and the cap of a team, for every calendar month."""
+        return next((each for each in self.file.limits if each.team == team), None)

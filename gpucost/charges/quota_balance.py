@@ -1,0 +1,237 @@
+"""Whose quota held what: reserved, borrowed, lent and idle, in whole GPU-milliseconds.
+
+``balance`` sweeps over a cell from one instant to the next at which a row or a quota begins or ends. Between
+two of them rates are constant, and for every account (a queue, or a team without one):
+
+    reserved used = min(use, nominal)      borrowed = use - reserved used
+    reserved used + reserved idle + lent = nominal
+
+What is borrowed in a cohort is lent by quota of the same cohort that is idle at that moment, at most the
+lending limits, in proportion to what each could lend; what the members of a cohort do not lend each other is
+offered to the cohort above. Kueue counts usage of a cohort and names no lender
+(pkg/cache/scheduler/resource_node.go: usage is bubbled up from a ClusterQueue to its cohorts): in proportion
+is our rule, and the only one that depends on no order. The rest of what is borrowed is capacity that is in
+nobody's quota, and beyond that, where pods run past all quotas, idle quota of everybody.
+
+Nominal quota of more GPUs than are there (capacity less unavailable and unknown time) is scaled to what is
+there, so that charges by quota never exceed the invoice. Rows whose rate changes while they last are taken at
+their mean rate.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from gpucost.charges.capacity_cells import CapacityCell, CellRow
+from gpucost.charges.policy_file import PoolQuota, QuotaCohort
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.money import NANO, split_by_weight
+
+
+@dataclass(slots=True)
+class AccountBalance:
+    """One quota in one cell, in GPU-milliseconds: ``reserved_used + reserved_idle + lent = nominal``.
+
+    ``lent`` went to the account's cohort, and ``taken`` of it to pods that ran past all quotas; ``borrowed``
+    is its own use beyond the quota, of which ``from_nobody`` was lent by no quota of a cohort.
+    """
+
+    quota: PoolQuota
+    nominal: int = 0
+    reserved_used: int = 0
+    reserved_idle: int = 0
+    lent: int = 0
+    taken: int = 0
+    borrowed: int = 0
+    from_nobody: int = 0
+
+
+@dataclass(slots=True)
+class CellBalance:
+    """All quotas of a cell. ``borrowed_of`` is the borrowed part of each held row, by its position among the
+    cell's rows; rows that it does not have are reserved. ``outside`` is use that no account counts;
+    ``nobody_idle`` is idle capacity in no quota: ``nobody_idle`` + all reserved idle = unallocated time."""
+
+    accounts: list[AccountBalance]
+    borrowed_of: dict[int, int] = field(default_factory=dict)
+    outside: int = 0
+    nobody_idle: int = 0
+
+
+def balance(
+    cell: CapacityCell, quotas: Sequence[PoolQuota], cohorts: Mapping[str, QuotaCohort]
+) -> CellBalance:
+    """The balance of ``cell`` under those of ``quotas`` that hold in it. Without any, all use is reserved and
+    all unallocated time is nobody's."""
+    held = [(n, row) for n, row in enumerate(cell.rows) if row.bucket is Bucket.HELD]
+    free = sum(row.board_ms for row in cell.of_bucket(Bucket.UNALLOCATED))
+    if not quotas:
+        return CellBalance([], nobody_idle=free)
+    physical = free + sum(row.board_ms for _, row in held)
+    found = CellBalance([AccountBalance(quota) for quota in quotas])
+    edges = _edges(cell, held, quotas)
+    nominal = _nominal(quotas, edges, physical)
+    for account, by_span in zip(found.accounts, nominal, strict=True):
+        account.nominal = sum(by_span)
+    use = _use(held, edges)
+    for span in range(len(edges) - 1):
+        _sweep(found, span, edges, nominal, use[span], dict(held), cohorts)
+    _settle_nobody(found, physical)
+    return found
+
+
+def _edges(cell: CapacityCell, held: Sequence[tuple[int, CellRow]], quotas: Sequence[PoolQuota]) -> list[int]:
+    window = cell.window
+    found = {window.start_ms, window.end_ms}
+    found.update(at for _, row in held for at in (row.first_ms, row.last_ms))
+    found.update(at for quota in quotas for at in quota.edges if window.start_ms < at < window.end_ms)
+    return sorted(found)
+
+
+def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -> list[list[int]]:
+    """Nominal GPU-milliseconds by quota and span: the integral, scaled to ``physical`` where it is more.
+
+    The integral up to an instant is rounded down from 1970, so that spans add up however they are cut.
+    """
+    integrals = [
+        [min(max(at, quota.start_ms), quota.end_ms) * quota.gpus // NANO if quota.gpus else 0 for at in edges]
+        for quota in quotas
+    ]
+    totals = {n: sums[-1] - sums[0] for n, sums in enumerate(integrals)}
+    if sum(totals.values()) > physical:
+        scaled = split_by_weight(physical, totals)
+        integrals = [
+            [(at - sums[0]) * scaled[n] // totals[n] if totals[n] else 0 for at in sums]
+            for n, sums in enumerate(integrals)
+        ]
+    return [[after - before for before, after in pairwise(sums)] for sums in integrals]
+
+
+def _use(held: Sequence[tuple[int, CellRow]], edges: Sequence[int]) -> list[dict[int, int]]:
+    """By span: the held rows (by position) that lie in it, and their GPU-milliseconds there."""
+    found: list[dict[int, int]] = [{} for _ in edges[1:]]
+    for n, row in held:
+        before = 0
+        for span in range(bisect_left(edges, row.first_ms), max(bisect_right(edges, row.last_ms) - 1, 0)):
+            until = row.before(edges[span + 1], row.board_ms)
+            if until > before:
+                found[span][n] = until - before
+            before = until
+    return found
+
+
+def _sweep(
+    found: CellBalance,
+    span: int,
+    edges: Sequence[int],
+    nominal: Sequence[Sequence[int]],
+    use: Mapping[int, int],
+    rows: Mapping[int, CellRow],
+    cohorts: Mapping[str, QuotaCohort],
+) -> None:
+    start = edges[span]
+    length = edges[span + 1] - start
+    at = {
+        account.quota.account: n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)
+    }
+    used: dict[int, dict[int, int]] = defaultdict(dict)
+    for n, board_ms in use.items():
+        row = rows[n]
+        owner = at.get(("queue", row.queue)) if row.queue else None
+        owner = at.get(("team", row.team)) if owner is None else owner
+        if owner is None:
+            found.outside += board_ms
+            found.borrowed_of[n] = found.borrowed_of.get(n, 0) + board_ms
+        else:
+            used[owner][n] = board_ms
+    idle: dict[int, int] = {}
+    wanted: dict[int, int] = {}
+    for n in at.values():
+        account, total = found.accounts[n], sum(used[n].values())
+        reserved = min(total, nominal[n][span])
+        account.reserved_used += reserved
+        account.borrowed += total - reserved
+        idle[n], wanted[n] = nominal[n][span] - reserved, total - reserved
+        if total > reserved:
+            # Nobody says which of an account's pods are within its quota: each in part.
+            for row_number, board_ms in split_by_weight(total - reserved, used[n]).items():
+                if board_ms:
+                    found.borrowed_of[row_number] = found.borrowed_of.get(row_number, 0) + board_ms
+    lent = _lend(found.accounts, idle, dict(wanted), length, cohorts)
+    for n, board_ms in idle.items():
+        found.accounts[n].lent += lent[0].get(n, 0)
+        found.accounts[n].reserved_idle += board_ms - lent[0].get(n, 0)
+        found.accounts[n].from_nobody += lent[1].get(n, 0)
+
+
+def _lend(
+    accounts: Sequence[AccountBalance],
+    idle: Mapping[int, int],
+    wanted: dict[int, int],
+    length_ms: int,
+    cohorts: Mapping[str, QuotaCohort],
+) -> tuple[dict[int, int], dict[int, int]]:
+    """What each account lends, and what of its borrowing no cohort lends it: cohort by cohort, the deepest
+    first."""
+    offers: dict[str, dict[int, int]] = defaultdict(dict)
+    wishes: dict[str, dict[int, int]] = defaultdict(dict)
+    for n in idle:
+        quota = accounts[n].quota
+        if quota.cohort is None:
+            continue
+        limit = quota.lending_limit
+        offers[quota.cohort][n] = idle[n] if limit is None else min(idle[n], limit * length_ms // NANO)
+        wishes[quota.cohort][n] = wanted[n]
+    lent: dict[int, int] = defaultdict(int)
+    queue = sorted({*offers}, key=lambda name: (-_depth(name, cohorts), name))
+    while queue:
+        name = queue.pop(0)
+        offered, asked = offers[name], wishes[name]
+        amount = min(sum(offered.values()), sum(asked.values()))
+        if amount:
+            for n, board_ms in split_by_weight(amount, offered).items():
+                lent[n] += board_ms
+                offered[n] -= board_ms
+            for n, board_ms in split_by_weight(amount, asked).items():
+                wanted[n] -= board_ms
+                asked[n] -= board_ms
+        cohort = cohorts.get(name)
+        if cohort is None or cohort.parent is None:
+            continue
+        limit = cohort.lending_limit
+        most = sum(offered.values())
+        if limit is not None and most > limit * length_ms // NANO:
+            offered = split_by_weight(limit * length_ms // NANO, offered)
+        offers[cohort.parent].update(offered)
+        wishes[cohort.parent].update(asked)
+        if cohort.parent not in queue:
+            queue.append(cohort.parent)
+            queue.sort(key=lambda each: (-_depth(each, cohorts), each))
+    return lent, wanted
+
+
+def _depth(name: str, cohorts: Mapping[str, QuotaCohort]) -> int:
+    depth, cohort = 0, cohorts.get(name)
+    while cohort is not None and cohort.parent is not None:
+        depth, cohort = depth + 1, cohorts.get(cohort.parent)
+    return depth
+
+
+def _settle_nobody(found: CellBalance, physical: int) -> None:
+    """What no cohort lent comes out of capacity in no quota; where that does not suffice, out of idle
+    quota."""
+    unowned = physical - sum(account.nominal for account in found.accounts)
+    past = found.outside + sum(account.from_nobody for account in found.accounts) - unowned
+    found.nobody_idle = max(0, -past)
+    if past > 0:
+        for n, board_ms in split_by_weight(
+            past, {n: account.reserved_idle for n, account in enumerate(found.accounts)}
+        ).items():
+            account = found.accounts[n]
+            account.reserved_idle -= board_ms
+            account.lent += board_ms
+            account.taken += board_ms

@@ -1,0 +1,79 @@
+"""gpucost chargeback: what teams would pay under a charge policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from gpucost.cli.commands.month import known_teams
+from gpucost.cli.terminal.context import context_of
+from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
+from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
+from gpucost.domain.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True, help="What teams would pay under a charge policy.", rich_markup_mode=None
+)
+_MOST_POLICIES = 4
+
+
+@app.callback()
+def group() -> None:
+    """What teams would pay under a charge policy."""
+
+
+@app.command()
+def preview(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    policy: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE", help="A charge policy (YAML). Repeat it: the first is compared with the last."
+        ),
+    ],
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """What each team would pay for a month under each policy, the difference, and line by line why; what the
+    platform keeps; and the proof that both add up to what the capacity cost.
+
+    Nothing is written: charges are computed from the ledger's lines, the same each time.
+    """
+    from gpucost.charges.policy_file import PolicyBook
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Month
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.charges.terminal_preview import print_preview
+    from gpucost.service.reporting.charge_preview import preview_charges
+    from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.ledger import build_reporting
+
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
+    if len(policy) > _MOST_POLICIES:
+        raise InputError("--policy", len(policy), f"1 to {_MOST_POLICIES} files")
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
+    with fields_as({"month": "MONTH"}), context.ledger() as ledger:
+        reporting = build_reporting(ledger, context.teams)
+        if not reporting.stand(EVERYTHING, wanted.window).windows:
+            raise InputError("MONTH", month, held(ledger, "a month of"))
+        known = known_teams(context, ledger, wanted)
+        for book in books:
+            book.check_teams(known)
+        centres = {team.name: team.cost_centre for team in context.teams.teams}
+        found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_preview(found, stdout())
+    off = [each for each in found.policies if each.difference.nano or each.difference.board_ms]
+    if off:
+        complain(
+            f"charges under {off[0].name} do not add up to the capacity; please report it to the project"
+        )
+        raise typer.Exit(ExitCode.VERIFICATION)

@@ -1,0 +1,301 @@
+"""Charges by hand: every amount here is worked out in the test's docstring, at two dollars a GPU-hour."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from gpucost.charges.capacity_cells import CapacityCell
+from gpucost.charges.charge_account import ChargeAccount, charges
+from gpucost.charges.quota_balance import balance
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.money import NANO
+from gpucost.domain.time import HOUR_MS, Window
+from tests.charges.worlds import START_MS, book, cell, free, held, row
+
+PLATFORM = "__platform__"
+QUOTAS = """
+quotas:
+  - {team: ads, model: H100, gpus: 6, cohort: all}
+  - {team: bio, model: H100, gpus: 2, cohort: all}
+"""
+
+
+def lines(found: ChargeAccount) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
+    """GPU-hours and dollars by team and kind; the platform only where it keeps something."""
+    assert (found.difference.board_ms, found.difference.nano) == (0, 0)
+    return {
+        (team, kind.value): (Fraction(each.board_ms, HOUR_MS), Fraction(each.nano, NANO))
+        for team, kinds in found.by_team().items()
+        for kind, each in kinds.items()
+        if each.board_ms or each.nano
+    }
+
+
+def charged(text: str, *rows: object, weights: dict[str, Fraction] | None = None):  # type: ignore[no-untyped-def]
+    return lines(charges([cell(*rows)], book(text, weights), "USD"))  # type: ignore[arg-type]
+
+
+def test_the_plain_policy_charges_use_and_keeps_the_rest() -> None:
+    """3 GPU-hours of ads cost 6, 5 idle ones 10, one unavailable 2."""
+    found = charged("", held("ads", 3), free(5), row(Bucket.UNAVAILABLE, 1))
+    assert found == {
+        ("ads", "used"): (3, 6),
+        (PLATFORM, "nobodys_idle"): (5, 10),
+        (PLATFORM, "unavailable"): (1, 2),
+    }
+
+
+def test_slurms_rule_for_a_reservation() -> None:
+    """A reservation of R = 10 GPUs for H = 1 hour, of which U = 4 GPU-hours were used, and k = 3 accounts:
+    each bears (R x H - U) / k = 2 GPU-hours, also the account that used nothing."""
+    policy = "policies: [{idle_of_nobody: equally, access: [ads, bio, chem]}]"
+    found = charged(policy, held("ads", 3), held("bio", 1), free(6))
+    assert {team: found[team, "nobodys_idle"] for team in ("ads", "bio", "chem")} == dict.fromkeys(
+        ("ads", "bio", "chem"), ((10 * 1 - 4) // 3, 4)
+    )
+    assert found["ads", "used"] == (3, 6)
+    assert not [key for key in found if key[0] == PLATFORM]
+
+
+def test_borrowed_quota_is_lent_by_its_owner() -> None:
+    """ads has 6 and uses 1, bio has 2 and uses 5: bio borrows 3, all lent by ads, of whose quota 2 stand
+    idle.
+
+    By default a lent GPU-hour is paid once: bio pays 6 for it, ads pays 6 and gets 6 back.
+    """
+    found = charged(f"policies: [{{idle_of_quota: owner}}]{QUOTAS}", held("ads", 1), held("bio", 5), free(2))
+    assert found == {
+        ("ads", "used"): (1, 2),
+        ("ads", "reserved_idle"): (2, 4),
+        ("ads", "quota_lent"): (3, 6),
+        ("ads", "lent_credit"): (-3, -6),
+        ("bio", "used"): (2, 4),
+        ("bio", "borrowed"): (3, 6),
+    }
+
+
+def test_a_credit_below_what_borrowers_pay_is_earned_by_the_platform() -> None:
+    """Twenty idle reserved GPUs of which others use eleven, at 3 dollars an hour for a day: the owner pays 20
+    x 24 x 3 = 1,440 for them, and two thirds of the price of the lent ones come back: 11 x 24 x 2 = 528."""
+    text = """
+policies: [{idle_of_quota: owner, lent_credit: 0.666666667}]
+quotas:
+  - {team: ads, model: H100, gpus: 20, cohort: all}
+  - {team: bio, model: H100, gpus: 0, cohort: all}
+"""
+    three = {"price": 3 * NANO}
+    hour = cell(row(Bucket.HELD, 11, team="bio", job="j", **three), row(Bucket.UNALLOCATED, 9, **three))
+    day = [
+        CapacityCell.of(
+            hour.cluster,
+            hour.model,
+            type(hour.window)(START_MS + n * HOUR_MS, START_MS + (n + 1) * HOUR_MS),
+            [
+                type(each)(
+                    each.bucket, each.team, each.queue, each.namespace, each.job, each.job_uid,
+                    each.capacity_type, each.first_ms + n * HOUR_MS, each.last_ms + n * HOUR_MS,
+                    each.board_ms, each.nano,
+                )
+                for each in hour.rows
+            ],
+        )
+        for n in range(24)
+    ]  # fmt: skip
+    found = lines(charges(day, book(text), "USD"))
+    assert found["ads", "quota_lent"][1] + found["ads", "reserved_idle"][1] == 1_440
+    assert round(found["ads", "lent_credit"][1], 2) == -528
+    assert found["bio", "borrowed"] == (264, 792)
+    assert round(found[PLATFORM, "quota_lent"][1], 2) == 528 - 792
+
+
+@pytest.mark.parametrize(
+    ("policy", "ads", "bio", "kept"),
+    [
+        ("base: use", 2, 10, 4),
+        ("base: nominal", 12, 4, 0),
+        ("base: nominal, borrowed_factor: 1", 12 - 6, 10, 0),
+        ("base: larger", 12 - 6, 10, 0),
+        ("base: larger, lent_credit: 0", 12, 10, -6),
+        # Half of the price on quota: ads 1/2 x 12 + 1/2 x 2, bio 1/2 x 4 + 1/2 x 10.
+        ("base: two_part, fixed_part: 0.5", 7, 7, 2),
+        ("base: use, borrowed_factor: 0.5", 2, 7, 7),
+        ("base: use, mark_up: 10", Fraction(22, 10), 11, Fraction(28, 10)),
+        ("base: use, overhead_teams: [ads]", 0, 10, 6),
+        ("base: use, overhead_teams: [ads], overhead: by_use", 0, 12, 4),
+        ("base: use, idle_of_nobody: by_quota", 2, 10, 4),
+    ],
+)
+def test_bases_and_factors(policy: str, ads: Fraction, bio: Fraction, kept: Fraction) -> None:
+    """ads has 6 and uses 1, bio has 2 and uses 5, 2 GPUs are idle: 16 dollars. By use 2 and 10; by quota 12
+    and 4. Nothing is idle that is in no quota."""
+    found = charged(f"policies: [{{{policy}}}]{QUOTAS}", held("ads", 1), held("bio", 5), free(2))
+    sums = {
+        team: sum(cost for (of, _), (_, cost) in found.items() if of == team)
+        for team in ("ads", "bio", PLATFORM)
+    }
+    assert sums == {"ads": ads, "bio": bio, PLATFORM: kept}
+    assert sum(sums.values()) == 16
+
+
+def test_more_quota_than_there_is_never_exceeds_the_invoice() -> None:
+    """Quota of 8 on 4 GPUs, of which one is broken: 3 GPUs are there, dealt 6 : 2, at 2 dollars."""
+    found = charged(
+        f"policies: [{{base: nominal}}]{QUOTAS}", held("ads", 1), free(2), row(Bucket.UNAVAILABLE, 1)
+    )
+    own = {team: sum(cost for (of, _), (_, cost) in found.items() if of == team) for team in ("ads", "bio")}
+    assert own == {"ads": Fraction(9, 2), "bio": Fraction(3, 2)}
+    assert found[PLATFORM, "unavailable"] == (1, 2)
+
+
+def test_quota_changes_at_its_millisecond() -> None:
+    """4 GPUs until 00:34:56.789, then 1: 4 x 2,096,789 + 1 x 1,503,211 ms of quota, none of it used."""
+    text = """
+policies: [{base: nominal}]
+quotas:
+  - {team: ads, model: H100, gpus: 4, valid_to: "2026-10-01T00:34:56.789Z"}
+  - {team: ads, model: H100, gpus: 1, valid_from: "2026-10-01T00:34:56.789Z"}
+"""
+    found = charges([cell(free(4))], book(text), "USD")
+    idle = found.by_team()["ads"]
+    assert {kind.value: each.board_ms for kind, each in idle.items()} == {
+        "reserved_idle": 4 * 2_096_789 + 1_503_211
+    }
+    assert found.difference.nano == 0
+
+
+def test_a_policy_that_changes_inside_a_window_holds_to_its_instant() -> None:
+    """By use until 00:15, then idle time is spread: a quarter of the 10 dollars is kept."""
+    text = """
+policies:
+  - {valid_to: "2026-10-01T00:15:00Z"}
+  - {valid_from: "2026-10-01T00:15:00Z", idle_of_nobody: by_use}
+"""
+    found = charged(text, held("ads", 3), free(5))
+    assert found == {
+        ("ads", "used"): (3, 6),
+        ("ads", "nobodys_idle"): (Fraction(15, 4), Fraction(15, 2)),
+        (PLATFORM, "nobodys_idle"): (Fraction(5, 4), Fraction(5, 2)),
+    }
+
+
+def test_use_is_within_the_quota_moment_by_moment() -> None:
+    """bio has 2: 4 GPUs for half an hour are 2 GPU-hours, as much as its quota, and half is borrowed."""
+    found = charged(
+        f"policies: [{{idle_of_quota: owner}}]{QUOTAS}",
+        held("bio", 4, 0, 30),
+        free(4, 0, 30),
+        free(8, 30, 60),
+    )
+    assert (found["bio", "used"], found["bio", "borrowed"]) == ((1, 2), (1, 2))
+    assert found["bio", "reserved_idle"] == (1, 2)
+    assert found["ads", "quota_lent"] == (1, 2)
+
+
+def test_lending_limits_and_cohorts_above() -> None:
+    """chem borrows 6. Its own cohort has bio with 1 idle; above, ads may lend 2 of 8: 3 are lent, and 3 come
+    from capacity in nobody's quota."""
+    text = """
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: ads, model: H100, gpus: 8, cohort: left, lending_limit: 2}
+  - {team: bio, model: H100, gpus: 1, cohort: right}
+  - {team: chem, model: H100, gpus: 0, cohort: right}
+cohorts:
+  - {name: left, parent: root}
+  - {name: right, parent: root}
+"""
+    found = charged(text, held("chem", 6), free(6))
+    assert found["bio", "quota_lent"] == (1, 2)
+    assert found["ads", "quota_lent"] == (2, 4)
+    assert found["ads", "reserved_idle"] == (6, 12)
+    assert not [key for key in found if key[1] == "nobodys_idle"]
+
+
+def test_discounts_floors_caps_and_another_currency() -> None:
+    """At 0.5 euros a dollar: ads 3 euros, less 20 % of the 1 on spot = 2.80, raised to 4; bio 5, cut to 1."""
+    text = """
+currency: EUR
+rates: [{from: USD, rate: 0.5}]
+policies: [{discounts: [{capacity_type: spot, percent: 20}]}]
+limits:
+  - {team: ads, floor: 4}
+  - {team: bio, cap: 1}
+"""
+    found = charges(
+        [cell(held("ads", 2), held("ads", 1, capacity_type="spot"), held("bio", 5))], book(text), "USD"
+    )
+    assert found.currency == "EUR"
+    assert lines(found) == {
+        ("ads", "used"): (3, 3),
+        ("ads", "discount"): (0, Fraction(-1, 5)),
+        ("ads", "floor"): (0, Fraction(6, 5)),
+        ("bio", "used"): (5, 5),
+        ("bio", "cap"): (0, -4),
+        (PLATFORM, "discount"): (0, Fraction(1, 5)),
+        (PLATFORM, "floor"): (0, Fraction(-6, 5)),
+        (PLATFORM, "cap"): (0, 4),
+    }
+
+
+def test_quotas_of_the_team_rules_weigh_idle_time() -> None:
+    """Idle time of 8 GPU-hours by quotas of 3 and 1 that nobody pays for: 6 and 2."""
+    found = charged(
+        "policies: [{idle_of_nobody: by_quota}]",
+        held("ads", 1),
+        free(8),
+        weights={"ads": Fraction(3), "bio": Fraction(1)},
+    )
+    assert found["ads", "nobodys_idle"] == (6, 12)
+    assert found["bio", "nobodys_idle"] == (2, 4)
+
+
+def test_time_without_a_price_is_counted_and_in_no_amount() -> None:
+    one = row(Bucket.HELD, 1, team="ads", job="j")
+    unpriced = type(one)(*(*(getattr(one, name) for name in one.__slots__[:-2]), 0, one.board_ms))
+    found = charges([cell(unpriced, free(1))], book(""), "USD")
+    assert (found.unpriced_ms, found.capacity.nano) == (HOUR_MS, 2 * NANO)
+    assert lines(found)["ads", "used"] == (1, 0)
+
+
+def test_the_deepest_cohort_lends_first() -> None:
+    """chem and bio in inner, dev and ads in outer above it. chem borrows 3, of which bio lends 1; its other 2
+    compete with dev's 4 for the 3 that ads has: 1 and 2. The rest, 3, is lent by nobody's quota."""
+    text = """
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: ads, model: H100, gpus: 3, cohort: outer}
+  - {team: dev, model: H100, gpus: 0, cohort: outer}
+  - {team: bio, model: H100, gpus: 1, cohort: inner}
+  - {team: chem, model: H100, gpus: 0, cohort: inner}
+cohorts: [{name: inner, parent: outer}]
+"""
+    policies, hour = book(text), cell(held("chem", 3), held("dev", 4), free(4))
+    quotas = policies.quotas_of(hour.cluster, hour.model, hour.window)
+    found = {each.quota.team: each for each in balance(hour, quotas, policies.cohorts).accounts}
+    assert {team: each.lent // HOUR_MS for team, each in found.items()} == {
+        "ads": 3,
+        "dev": 0,
+        "bio": 1,
+        "chem": 0,
+    }
+    assert {team: found[team].from_nobody // HOUR_MS for team in ("chem", "dev")} == {"chem": 1, "dev": 2}
+
+
+def test_idle_time_spread_over_a_month_goes_by_the_use_of_the_month() -> None:
+    """ads runs 2 GPUs in the first hour beside 2 idle ones, bio 1 GPU in the second beside 4: 6 idle
+    GPU-hours, 12 dollars, go 2 : 1 by the month, and 4 and 8 dollars by the hour."""
+    later = Window(START_MS + HOUR_MS, START_MS + 2 * HOUR_MS)
+    cells = [
+        cell(held("ads", 2), free(2)),
+        cell(
+            row(Bucket.HELD, 1, team="bio", job="j", window=later),
+            row(Bucket.UNALLOCATED, 4, window=later),
+            window=later,
+        ),
+    ]
+    for span, dollars in (("hour", (4, 8)), ("month", (8, 4))):
+        text = f"policies: [{{idle_of_nobody: by_use, spread_over: {span}}}]"
+        found = lines(charges(cells, book(text), "USD"))
+        assert tuple(found[team, "nobodys_idle"][1] for team in ("ads", "bio")) == dollars

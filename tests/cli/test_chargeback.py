@@ -1,0 +1,97 @@
+"""gpucost chargeback preview, of the day of ``findings_worlds``: 8 H100 at 4 dollars, 192 GPU-hours, 768 USD.
+
+``nlp`` held 4 x 23 = 92 GPU-hours (368), ``vision`` 2 x 23 = 46 (184); 54 were idle (216).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpucost.cli.terminal.exit_codes import ExitCode
+from tests.cli.findings_worlds import Run, looked_at
+
+__all__ = ["looked_at"]
+
+HELD = "version: 1\nname: by use\n"
+QUOTA = """
+version: 1
+name: by quota
+policies: [{base: nominal}]
+quotas:
+  - {team: nlp, model: H100, gpus: 6, queue: cq}
+  - {team: vision, model: H100, gpus: 2}
+"""
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> tuple[str, ...]:
+    words = []
+    for name, text in (("use", HELD), ("quota", QUOTA)):
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+        words += ["--policy", str(tmp_path / f"{name}.yaml")]
+    return tuple(words)
+
+
+def preview(run: Run, *words: str):  # type: ignore[no-untyped-def]
+    return run("chargeback", "preview", "2026-10", *words)
+
+
+def test_two_policies_side_by_side(looked_at: Run, policies: tuple[str, ...]) -> None:
+    """By quota nlp pays 6 x 24 x 4 = 576, vision 2 x 24 x 4 = 192, and nothing is kept."""
+    result = preview(looked_at, *policies)
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "nlp – 368.00 576.00 +208.00 +56.5%" in rows
+    assert "vision – 184.00 192.00 +8.00 +4.3%" in rows
+    assert "kept by the platform 216.00 0.00 −216.00 −100.0%" in rows
+    assert "nlp used 92.0 92.0 368.00 368.00 0.00" in rows
+    assert "quota that stood idle 0.0 52.0 0.00 208.00 +208.00" in rows
+    assert "216.00 USD change hands between A and B." in rows
+    assert "A: charged 552.00 + kept 216.00 = capacity 768.00 USD: difference 0 nano" in rows
+    assert "B: charged 768.00 + kept 0.00 = capacity 768.00 USD: difference 0 nano" in rows
+
+
+def test_the_same_for_programs(looked_at: Run, policies: tuple[str, ...]) -> None:
+    result = preview(looked_at, *policies, "-f", "json")
+    found = json.loads(result.stdout)
+    assert found["schema"] == "gpucost/ChargebackPreview/v1"
+    assert [each["charged"]["cost"] for each in found["policies"]] == ["552.000000000", "768.000000000"]
+    assert {each["team"]: each["difference"] for each in found["teams"]} == {
+        "nlp": "208.000000000",
+        "vision": "8.000000000",
+    }
+    assert preview(looked_at, *policies, "-f", "json").stdout == result.stdout
+
+
+def test_one_policy_is_shown_alone(looked_at: Run, policies: tuple[str, ...]) -> None:
+    result = preview(looked_at, *policies[2:])
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "nlp – 576.00" in rows
+    assert not [row for row in rows if "change hands" in row]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version: 1\nname: a\npolicies: [{base: usage}]", "policies[0].base: 'usage'"),
+        ("version: 1\nname: a\nlimits: [{team: visoin, cap: 1}]", "limits[0].team: 'visoin'"),
+        ("version: 1\nname: a\ncurrency: EUR", "rates: missing; allowed: a rate from USD to EUR"),
+    ],
+)
+def test_a_policy_that_is_wrong_ends_before_anything_is_printed(
+    looked_at: Run, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(text, encoding="utf-8")
+    result = preview(looked_at, "--policy", str(tmp_path / "wrong.yaml"))
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert said in result.stderr
+    assert "wrong.yaml" in result.stderr
+
+
+def test_a_month_that_is_not_there(looked_at: Run, policies: tuple[str, ...]) -> None:
+    result = looked_at("chargeback", "preview", "2026-08", *policies)
+    assert result.exit_code == ExitCode.USAGE
+    assert "MONTH" in result.stderr
