@@ -60,7 +60,6 @@ from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
 from gpucost.ledger.usage import (
-    cells,
     months,
     query,
     reader,
@@ -296,7 +295,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         Raises InputError when an edge of ``window`` cuts a window of the ledger (named).
         """
         with self._database.read() as connection:
-            return tuple(cells.cells(connection, scope, window))
+            return tuple(query.cells(connection, scope, window))
 
     def waste(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, case, cast, func, or_, select
 from sqlalchemy.sql.selectable import Subquery
 
+from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.contract.frames import PEAKS, SIGNAL_MEASURES
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
@@ -397,3 +398,39 @@ def _dtype(name: str, dims: Sequence[str]) -> str:
     if name in dims and name not in _SHARE_DIMS:
         return "str"
     return "Int64" if name in _NULLABLE else "int64"
+
+
+_CELL_DIMS = (
+    *("cluster", "model", "capacity_type", "bucket", "team", "cluster_queue", "namespace", "job", "job_uid"),
+)
+_CELL_TIMES = ("step", "end_ms", "first_ms", "last_ms")
+_CELL_BUCKETS = [str(bucket) for bucket in Bucket if bucket.is_capacity]
+
+
+def cells(connection: Connection, scope: Scope, window: Window) -> Iterator[CapacityCell]:
+    """See Ledger.cells. The keys are wider than those of ``aggregate``: the window of the ledger, and the
+    first and the last instant of a line, so that whoever computes with rates knows when it was held."""
+    refuse_cut(connection, window, clusters_of(scope, {}), None)
+    line = USAGE_LINE.c
+    measures = [
+        cast(func.sum(line.board_ms), BigInteger).label("board_ms"),
+        cast(func.sum(func.coalesce(line.nano, 0)), BigInteger).label("nano"),
+        cast(func.sum(case((line.nano.is_(None), line.board_ms), else_=0)), BigInteger).label("unpriced_ms"),
+    ]
+    others = [LEDGER_WINDOW.c.end_ms, line.first_ms, line.last_ms]
+    windows = window_ids(window, clusters_of(scope, {}))
+    # A step of one millisecond: the start of the window itself.
+    sums = sums_by_id(
+        USAGE_LINE, measures, windows, scope, _CELL_DIMS, {"bucket": _CELL_BUCKETS}, 1, others
+    ).subquery()
+    totals = [cast(func.sum(sums.c[name]), BigInteger) for name in ("board_ms", "nano", "unpriced_ms")]
+    found: dict[tuple[str, str, int, int], list[CellRow]] = defaultdict(list)
+    for row in sums_by_name(connection, sums, totals, _CELL_DIMS, _CELL_TIMES):
+        cluster, model, capacity_type, bucket, team, queue, namespace, job, job_uid, *numbers = row
+        start, end, first, last, board_ms, nano, unpriced_ms = numbers
+        holder = (team, queue, namespace, job, job_uid, capacity_type)
+        found[cluster, model, start, end].append(
+            CellRow(Bucket(bucket), *holder, first, last, board_ms, nano, unpriced_ms)
+        )
+    for cluster, model, start, end in sorted(found):
+        yield CapacityCell.of(cluster, model, Window(start, end), found.pop((cluster, model, start, end)))

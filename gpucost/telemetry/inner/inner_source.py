@@ -24,10 +24,9 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of, in_order
 from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns
-from gpucost.telemetry.inner.json_records import JsonPlace
 from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys, read_ray_jobs
-from gpucost.telemetry.inner.record_folder import RecordFolder, RecordParser
+from gpucost.telemetry.inner.record_folder import JsonPlace, RecordFolder, RecordParser
 from gpucost.telemetry.inner.sacct import read_sacct
 from gpucost.telemetry.inner.slurmrestd import read_slurmrestd
 from gpucost.telemetry.inner.unit_sizes import UnitSizes

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from gpucost.domain.errors import InputError
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, checked_job
-from gpucost.telemetry.inner.json_records import JsonPlace
+from gpucost.telemetry.inner.record_folder import JsonPlace
 
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 _STATES = ("PENDING", "RUNNING", *_OVER)

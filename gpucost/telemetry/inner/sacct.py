@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import parse_instant
-from gpucost.telemetry.inner.hostlist import expand_hostlist
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, checked_job
-from gpucost.telemetry.inner.slurm_states import OVER, RUNS, STATES, WAITS, gpus_of
+from gpucost.telemetry.inner.slurm_notation import OVER, RUNS, STATES, WAITS, expand_hostlist, gpus_of
 
 NEEDED = ("JobID", "User", "Account", "State", "Start", "End", "NodeList", "AllocTRES")
 HARMLESS = (

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpucost.domain.errors import InputError
-from gpucost.telemetry.inner.hostlist import expand_hostlist
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, checked_job
-from gpucost.telemetry.inner.json_records import JsonPlace
-from gpucost.telemetry.inner.slurm_states import OVER, RUNS, STATES, WAITS, gpus_of
+from gpucost.telemetry.inner.record_folder import JsonPlace
+from gpucost.telemetry.inner.slurm_notation import OVER, RUNS, STATES, WAITS, expand_hostlist, gpus_of
 
 
 def read_slurmrestd(document: JsonPlace) -> JobRecords:

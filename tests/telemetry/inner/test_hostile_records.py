@@ -17,12 +17,12 @@ from gpucost.domain.time import HOUR_MS, Window
 from gpucost.pricing.price_book import PriceBook, default_book_text
 from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.evidence.frame_rows import FrameRow
-from gpucost.telemetry.inner.hostlist import expand_hostlist
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, known_runs
 from gpucost.telemetry.inner.inner_source import ray_parser, read_slurm
 from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys
 from gpucost.telemetry.inner.record_folder import RecordFolder
+from gpucost.telemetry.inner.slurm_notation import expand_hostlist
 from gpucost.telemetry.recorded_source import record
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, units
 from tests.support.frames import pod as held

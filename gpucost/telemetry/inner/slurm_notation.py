@@ -1,14 +1,20 @@
-"""Lists of Slurm nodes: ``gpu-[01-03,7],login1`` -> gpu-01, gpu-02, gpu-03, gpu-7, login1.
+"""How Slurm writes lists of nodes, states of jobs, and the GPUs in what they were given.
+
+Lists of nodes: ``gpu-[01-03,7],login1`` -> gpu-01, gpu-02, gpu-03, gpu-7, login1.
 
 As Slurm writes them (SchedMD/slurm, src/common/hostlist.c): names apart by commas; in brackets numbers and
 ranges, as wide as the lower end of a range is written; several brackets in a name are all combinations, of
 which the last one changes fastest.
+
+States: SchedMD/slurm, src/common/slurm_protocol_defs.c (job_state_string). Trackable resources: doc/html/
+tres.shtml; ``gres/gpu`` is the number of all GPUs, ``gres/gpu:h100`` that of one type, and both may stand
+side by side.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 from gpucost.domain.errors import InputError
@@ -79,3 +85,55 @@ def _numbers(ranges: str, text: str, field: str) -> Iterator[str]:
             raise InputError(field, text, f"at most {MOST_NODES:,} nodes")
         for number in range(int(low), int(high) + 1):
             yield str(number).zfill(len(low))
+
+
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "SPECIAL_EXIT",
+        "LAUNCH_FAILED",
+        "RECONFIG_FAIL",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "STAGE_OUT",
+    }
+)
+"""The job does not run any more. CANCELLED may be followed by who did it."""
+RUNS = frozenset(
+    {
+        "RUNNING",
+        "SUSPENDED",
+        "COMPLETING",
+        "CONFIGURING",
+        "RESIZING",
+        "SIGNALING",
+        "STOPPED",
+    }
+)
+"""The job has its GPUs. One that is suspended keeps them (doc/html/gres.shtml)."""
+WAITS = frozenset({"PENDING", "RESV_DEL_HOLD", "EXPEDITING"})
+STATES = f"a state of a Slurm job, such as {', '.join(sorted(OVER | RUNS | WAITS))}"
+_GPU = "gres/gpu"
+
+
+def gpus_of(counts: Iterable[tuple[str, int]]) -> int:
+    """Of pairs of a resource, as ``gres/gpu:h100``, and its count: the GPUs, by their total where it is
+    there."""
+    total = None
+    typed = 0
+    for name, count in counts:
+        if name == _GPU:
+            total = count
+        elif name.startswith(f"{_GPU}:"):
+            typed += count
+    return typed if total is None else total
