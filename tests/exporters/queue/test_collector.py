@@ -335,13 +335,17 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     told = world.preempted(running, T0 + 35 * SECOND)
     server.put(world.ended(told, iso(T0 + 10 * SECOND), iso(T0 + 40 * SECOND)))
     server.put(world.unwell(world.bound(world.pod("gang-0", **world.GANG), "gpu-1", T0 + 20 * SECOND), "0"))
+    astray = world.bound(world.pod("astray"), "gpu-1", T0 + 20 * SECOND)
+    astray["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gone"}]}
+    astray["spec"]["containers"] = [{"name": "main", "resources": {}}]
+    server.put(astray)
     server.break_watch("410_event", "pods")
     counts = current.collector.watch.counts
 
     def is_read() -> bool:
         found = counts()
         named = ("pods", "nodes", "workloads.kueue.x-k8s.io", "podgroups.scheduling.volcano.sh")
-        return [found[name] for name in named] == [7, 2, 4, 2] and (
+        return [found[name] for name in named] == [8, 2, 4, 2] and (
             current.collector.watch.snapshot().pods["train-0-uid"].has_ended
             and bool(current.collector.watch.errors())
             and not current.problem("pods")

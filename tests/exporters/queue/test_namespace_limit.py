@@ -61,6 +61,7 @@ def test_ten_thousand_pods_of_one_tenant_are_a_hundred_and_one_rows(
     assert sum(pods[uid] * units[uid] for uid in pods) == FLOOD + 3
     others = {labels["part"]: value for labels, value in found["gpucost_state_other_objects"]}
     assert others == {
+        "unknown_claims": 0,
         "waiting_pods": FLOOD - MOST,
         "waiting_jobs": FLOOD - MOST,
         "workloads": 0,
