@@ -132,6 +132,7 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
         found = Poisoned(folder, run, written)
         (folder / "dump.json").write_text(json.dumps(hostile_cluster()), "utf-8")
         (folder / "job.yaml").write_text(JOB, "utf-8")
+        (folder / "policy.yaml").write_text("version: 1\nname: plain\n", "utf-8")
         yield found
     finally:
         for handler in handlers:
@@ -248,6 +249,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "prices show": "as prices check",
     "findings explain": "says how detectors work",
     "doctor": "asks a Prometheus: tests/telemetry/doctor_setups",
+    "chargeback preview": (MONTH, "--policy", "policy.yaml"),
     "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
     "advisor verify": "reads cases: tests/cli/test_advisor_command.py",
     "advisor record": "writes cases, for programs",
