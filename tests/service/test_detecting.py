@@ -276,6 +276,28 @@ def test_a_day_that_lacks_a_window_is_assessed_but_for_it(source: RecordedSource
     assert (outcome.final, outcome.failures) == (1, ())
 
 
+def test_windows_whose_lines_came_late_stop_no_other_of_their_day(ledger: Ledger, tmp_path: Path) -> None:
+    """The ledger was filled before it was known that a second job idled for three hours."""
+    before, after = World(HOURS * 60).node("n1", 4), World(HOURS * 60).node("n1", 4)
+    after.pod("late", "n1", 300, 480, job="late", team="language").work(
+        "late", "n1", "g0", [0.0] * 36, start=300
+    )
+    day, sources = Window(at(0), at(24 * 60)), []
+    for name, world in (("before", before), ("after", after)):
+        record(tmp_path / name, world.frames())
+        sources.append(RecordedSource(tmp_path / name))
+    early = _pipeline(sources[0], ledger)
+    early.ingest(CLUSTER, early.pending(CLUSTER, day))
+    assessing = _assessing(sources[1], ledger)
+    outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+    assert outcome.final == 21
+    assert [each.window for each in outcome.failures] == [
+        Window(at(60 * hour), at(60 * hour + 60)) for hour in (5, 6, 7)
+    ]
+    assert "ns/late" in outcome.failures[0].reason
+    assert "as it was ingested" in outcome.failures[0].reason
+
+
 class _Shortened(RecordedSource):
     """A source that holds no more than so many days before the eighth."""
 

@@ -321,6 +321,15 @@ def test_ranges_in_pieces_give_what_one_range_gives(tmp_path: Path) -> None:
         with client_of(url) as client:
             (ranged,) = client.query_range(summed, T0, end, SECOND_MS).result
             assert client.stats.queries == 2
+            # 16.365 s as a float is 16.364 s for Prometheus.
+            (odd,) = client.query_range(summed, T0, end, 16_365).result
+            assert [round((at - T0 / 1000) * 1000) for at, _ in odd["values"][:4]] == [
+                0,
+                16_365,
+                32_730,
+                49_095,
+            ]
+            assert client.stats.queries == 3
             (raw,) = client.raw(selector, T0, end).result
         with client_of(url, max_raw_span_ms=1000 * SECOND_MS) as client:
             (pieces,) = client.raw(selector, T0, end).result

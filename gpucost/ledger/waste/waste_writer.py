@@ -166,7 +166,8 @@ def _parts(connection: Connection, cluster: str, given: WasteOfWindow, window_id
     measures = zip(columns["waste"], columns["board_ms"], columns["nano"], strict=True)
     for name, line, key, at, (waste, *part) in zip(names, lines, keys, place, measures, strict=True):
         if at != (cluster, start_ms, end_ms) or line not in whole:
-            raise InputError("waste_lines", name, f"parts of lines of {cluster} {given.window}")
+            allowed = f"parts of lines that the ledger has of {cluster} {given.window}, as it was ingested"
+            raise InputError("waste_lines", name, allowed)
         amount = (part[0], part[1])
         _check_part(name, line[3], waste, amount, whole[line])
         amounts[line, waste].append(amount)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -155,10 +156,11 @@ class WasteAccounting:
             if stop():
                 break
             try:
-                made = self._day(cluster, batch)
+                made, refused = self._written(cluster, self._day(cluster, batch))
             except (InputError, LedgerConflict, MonthClosed, SourceError) as error:
                 failures.append(WindowFailure.of(cluster, _span(batch), error))
                 continue
+            failures.extend(refused)
             final += sum(each.final for each in made)
             provisional += sum(not each.final for each in made)
             for each in made:
@@ -181,7 +183,7 @@ class WasteAccounting:
             ],
             ignore_index=True,
         )
-        made = [
+        return [
             WasteOfWindow(
                 info.window,
                 info.digest,
@@ -191,8 +193,24 @@ class WasteAccounting:
             )
             for info in batch
         ]
-        self.ledger.write_waste(cluster, made, code_version=self.code_version)
-        return made
+
+    def _written(
+        self, cluster: str, made: Sequence[WasteOfWindow]
+    ) -> tuple[Sequence[WasteOfWindow], list[WindowFailure]]:
+        """Which windows the ledger took. It refuses one of which the source has learned of lines since it was
+        ingested, until it is ingested again; that does not stop the others of its day."""
+        with suppress(InputError, LedgerConflict, MonthClosed):
+            self.ledger.write_waste(cluster, made, code_version=self.code_version)
+            return made, []
+        taken, refused = [], []
+        for each in made:
+            try:
+                self.ledger.write_waste(cluster, [each], code_version=self.code_version)
+            except (InputError, LedgerConflict, MonthClosed) as error:
+                refused.append(WindowFailure.of(cluster, each.window, error))
+            else:
+                taken.append(each)
+        return taken, refused
 
     def _history(self, cluster: str, batch: Sequence[WindowInfo], is_final: bool) -> KnownFrames:
         """The day with the history around it; for a provisional assessment, the history in memory where that
