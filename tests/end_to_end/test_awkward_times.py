@@ -12,7 +12,7 @@ import pytest
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from gpucost.service.settings.inner_schedulers import InnerSchedulerSettings
-from gpucost.service.wiring.inner_schedulers import recorded_scheduler
+from gpucost.service.wiring.source import recorded_scheduler
 from gpucost.telemetry.inner.inner_source import InnerSource
 from gpucost.telemetry.interval_source import IntervalSource
 from tests.end_to_end.fixture_cluster import CLUSTER, START_MS, BilledCluster, ClusterScript, rounded

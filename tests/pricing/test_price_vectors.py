@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, parse_nano, plain
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.pricing.amounts import gpu_fraction
+from gpucost.pricing.price_rows import gpu_fraction
 from tests.pricing.books import SOURCE, book, cost, h100, only_rate, price, window
 from tests.support.cost_vectors import ClusterCost, committed_gpus, split_by_ratio, split_commitment
 

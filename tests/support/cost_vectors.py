@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import round_half_even, split_by_weight
-from gpucost.pricing.amounts import HOURS_PER_MONTH, CostParts
-from gpucost.pricing.price_rows import Commitment
+from gpucost.pricing.price_rows import HOURS_PER_MONTH, Commitment, CostParts
 
 Who = TypeVar("Who", bound=Hashable)
 Pool = TypeVar("Pool", bound=Hashable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpucost.domain.time import Window
     from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.settings.inner_schedulers import InnerSchedulerSettings
     from gpucost.service.settings.model import PrometheusSettings, Settings
     from gpucost.telemetry.inner.inner_source import RecordedScheduler
     from gpucost.telemetry.interval_source import IntervalSource
@@ -89,9 +91,31 @@ def inner_schedulers(settings: Settings) -> Sequence[RecordedScheduler]:
     """The inner schedulers of the settings. Nothing is read yet."""
     if not settings.source.inner_schedulers:
         return ()
-    from gpucost.service.wiring.inner_schedulers import recorded_scheduler
-
     return [recorded_scheduler(each) for each in settings.source.inner_schedulers]
+
+
+def recorded_scheduler(found: InnerSchedulerSettings) -> RecordedScheduler:
+    """One entry of the settings. Nothing is read yet."""
+    from gpucost.telemetry.inner.inner_source import RecordedScheduler, ray_parser, read_slurm
+    from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource
+    from gpucost.telemetry.inner.ray_jobs import MetadataKeys
+    from gpucost.telemetry.inner.record_folder import RecordFolder
+
+    keys = MetadataKeys(found.user_key, found.team_key, found.gpus_key)
+    scheduler = InnerScheduler(
+        name=found.name,
+        kind=found.kind,
+        cluster=found.cluster,
+        namespace=found.namespace,
+        pods=re.compile(found.pods),
+        owners=re.compile(found.owners) if found.owners else None,
+        node_name=found.node_name,
+        node_from=NodeNameSource(found.node_from),
+        teams=found.teams or ("*",),
+        elsewhere=re.compile(found.other_nodes) if found.other_nodes else None,
+    )
+    parse = read_slurm if found.kind == "slurm" else ray_parser(keys)
+    return RecordedScheduler(scheduler, RecordFolder(found.path, parse))
 
 
 def _source(

@@ -43,14 +43,13 @@ from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.telemetry.doctor import gpus, scrapes, state
-from gpucost.telemetry.doctor.other_gpus import read_others
+from gpucost.telemetry.doctor.device_probe import read_others, read_schedulers, read_sharing
 from gpucost.telemetry.doctor.probe_reader import (
     KUBE,
     LONGEST,
     ProbeReader,
     grouped,
 )
-from gpucost.telemetry.doctor.sharing import read_schedulers, read_sharing
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import column, own_label
 from gpucost.telemetry.prometheus.promql import PromQL, by

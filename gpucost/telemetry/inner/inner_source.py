@@ -27,8 +27,7 @@ from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns
 from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys, read_ray_jobs
 from gpucost.telemetry.inner.record_folder import JsonPlace, RecordFolder, RecordParser
-from gpucost.telemetry.inner.sacct import read_sacct
-from gpucost.telemetry.inner.slurmrestd import read_slurmrestd
+from gpucost.telemetry.inner.slurm_records import read_sacct, read_slurmrestd
 from gpucost.telemetry.inner.unit_sizes import UnitSizes
 from gpucost.telemetry.interval_source import IntervalSource
 

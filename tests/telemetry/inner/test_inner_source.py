@@ -17,7 +17,7 @@ from gpucost.service.wiring.inputs import parse_source
 from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.inner.inner_source import InnerSource, read_slurm
 from gpucost.telemetry.inner.record_folder import MOST_BYTES, RecordFolder
-from gpucost.telemetry.inner.sacct import NEEDED
+from gpucost.telemetry.inner.slurm_records import NEEDED
 from gpucost.telemetry.recorded_source import record
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, pod, units
 
