@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from gpucost.charges.contract_terms import ContractTerms
+from gpucost.domain.configfile import END
 from gpucost.domain.money import NANO, round_half_even
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 
@@ -25,15 +26,16 @@ _STEP_MS = {"hour": HOUR_MS, "day": DAY_MS}
 
 @dataclass(frozen=True, slots=True)
 class CostPiece:
-    """``nano`` recognised evenly over ``span``, and due at ``due_ms``."""
+    """``nano`` recognised evenly over ``span``, as far as ``stops_ms``, and due at ``due_ms``."""
 
     nano: int
     span: Window
     due_ms: int
+    stops_ms: int = END
 
     def until(self, instant_ms: int) -> int:
         """What of it is recognised before ``instant_ms``."""
-        passed = min(max(instant_ms - self.span.start_ms, 0), self.span.length_ms)
+        passed = min(max(min(instant_ms, self.stops_ms) - self.span.start_ms, 0), self.span.length_ms)
         return self.nano * passed // self.span.length_ms
 
 
@@ -193,7 +195,8 @@ class ContractSchedule:
         found = [CostPiece(terms.upfront - terms.residual, Window(start, end), start)]
         for change in terms.changes:
             if change.end is not None:
-                found = [part for piece in found for part in _stretched(piece, change.at, change.end)]
+                if terms.spread == "as_paid":
+                    found = [part for piece in found for part in _stretched(piece, change.at, change.end)]
                 end = change.end
             if change.amount:
                 found.append(CostPiece(change.amount, Window(change.at, end), change.at))
@@ -223,10 +226,8 @@ class ContractSchedule:
 
 def _stretched(piece: CostPiece, at_ms: int, end_ms: int) -> Iterator[CostPiece]:
     """``piece`` with what is left of it at ``at_ms`` spread until ``end_ms``; both parts were due at once."""
-    if piece.span.end_ms <= at_ms:
+    if piece.stops_ms <= at_ms:
         yield piece
-        return
-    done = piece.until(at_ms)
-    if piece.span.start_ms < at_ms:
-        yield CostPiece(done, Window(piece.span.start_ms, at_ms), piece.due_ms)
-    yield CostPiece(piece.nano - done, Window(max(at_ms, piece.span.start_ms), end_ms), piece.due_ms)
+    else:
+        yield replace(piece, stops_ms=at_ms)
+        yield CostPiece(piece.nano - piece.until(at_ms), Window(at_ms, end_ms), piece.due_ms)

@@ -9,12 +9,13 @@ many hours of the day were used, and how many more were used on demand.
 
 One file is left out because it does not add up: gcp_flex_cud_partial_upfront_100pct (100,208.34 and twelve
 times 8,350.69 are 22.88 an hour, where its rows say 42.24). A payment for the hours of its month (17,183.04
-for the 672 hours of February are 25.57 each) is paid by the hour; one of a twelfth of the year is spread evenly
-over the term, as the rows do.
+for the 672 hours of February are 25.57 each) is paid by the hour; one of a twelfth of the year is spread
+evenly over the term, as the rows do.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -171,13 +172,13 @@ def test_an_example_of_focus(example: FocusExample) -> None:
     [total] = found.totals
 
     by_kind = {kind: [e for e in found.entries if e.kind is kind] for kind in DrawKind}
-    covered: dict[int, int] = {}
+    covered, listed = Counter[int](), Counter[int]()
     for entry in by_kind[DrawKind.USED]:
-        covered[entry.hour_ms] = covered.get(entry.hour_ms, 0) + (entry.nano or 0)
+        covered[entry.hour_ms] += entry.nano or 0
+        listed[entry.hour_ms] += entry.list_nano or 0
     assert [cents(nano) for _, nano in sorted(covered.items())] == [example.effective] * example.used
+    assert [cents(nano) for _, nano in sorted(listed.items())] == [example.listed] * example.used
     assert [cents(e.nano or 0) for e in by_kind[DrawKind.UNUSED]] == [example.effective] * (24 - example.used)
-    listed = {cents(e.list_nano or 0) for e in by_kind[DrawKind.USED]}
-    assert listed == ({example.listed} if example.used else set())
     on_demand = sum(e.nano or 0 for e in by_kind[DrawKind.ON_DEMAND])
     assert on_demand == usd(example.listed) * example.over
     # Billed: once at the start, and in the month of the file; the hours bill nothing.
