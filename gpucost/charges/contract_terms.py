@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gpucost.domain.buckets import RESERVED
 from gpucost.domain.configfile import (
@@ -41,6 +41,8 @@ from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, Window, iso, parse_instant
 from gpucost.pricing.price_rows import CapacityType, Currency, ModelName
 
+T = TypeVar("T")
+
 SHARED = "shared"
 """The owner of a contract that belongs to no team."""
 
@@ -55,7 +57,16 @@ _INSTANT = "an instant with an offset, such as 2026-10-01T00:00:00Z or 2026-10-0
 
 OffsetInstant = Annotated[int, checked(parse_instant)]
 """RFC 3339 with an offset, as milliseconds: a contract begins at a time of day, so a bare day is refused."""
-Names = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
+
+
+def _not_empty(values: tuple[T, ...]) -> tuple[T, ...]:
+    if not values:
+        raise wrong(ErrorRemark("an empty list"), "a list of at least one, or no such key at all")
+    return values
+
+
+# A least length beside items would hide what is wrong with an item: those that are wrong do not count.
+Names = Annotated[tuple[Text, ...], AfterValidator(_not_empty)]
 Percent = Annotated[NanoAmount, Field(gt=0, le=100 * NANO)]
 Gpus = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[NanoAmount, Field(gt=0)]
@@ -106,11 +117,11 @@ class ContractScope(ConfigModel):
 
     clusters: Names | None = Field(None, description="a list of clusters")
     pools: Names | None = Field(None, description="a list of node pools")
-    models: Annotated[tuple[ModelName, ...], Field(min_length=1)] | None = Field(
+    models: Annotated[tuple[ModelName, ...], AfterValidator(_not_empty)] | None = Field(
         None, description="a list of GPU models, such as [H100]"
     )
     accounts: Names | None = Field(None, description="a list of names of the file's accounts")
-    capacity_types: Annotated[tuple[CapacityType, ...], Field(min_length=1)] | None = Field(
+    capacity_types: Annotated[tuple[CapacityType, ...], AfterValidator(_not_empty)] | None = Field(
         None, description="a list of on-demand, spot, reserved or owned"
     )
 
@@ -322,7 +333,7 @@ class ContractFile(ConfigModel):
     version: Version = Field(description="1, the version of this format")
     currency: Currency = Field(description="a currency code of ISO 4217 in use, such as USD, EUR or JPY")
     accounts: tuple[ContractAccount, ...] = Field((), description="a list of billing accounts")
-    contracts: Annotated[tuple[ContractTerms, ...], Field(min_length=1, max_length=1000)] = Field(
+    contracts: Annotated[tuple[ContractTerms, ...], AfterValidator(_not_empty)] = Field(
         description="a list of contracts, at least one"
     )
 

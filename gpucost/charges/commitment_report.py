@@ -1,0 +1,315 @@
+"""What contracts were worth: utilisation, coverage, what was not used, and three views of the same use.
+
+The views are sums over one set of entries (``commitment_drawdown``), by team: ``list_nano`` by list prices,
+``contracted_nano`` by the prices of usage lines (the price book with its discounts), and ``effective_nano``,
+what contracts and on-demand use really cost. The last adds up to what contracts charge in the window plus
+what is beyond them; for prepaid pools that is less than was paid, until they end (``left_nano``).
+
+``corrections`` are what late use changes in hours that were closed: differences of two drawdowns, to be filed
+as adjustments, so that a closed month stays as it was. ``spot_summaries`` put interruptions into a price.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from gpucost.charges.commitment_break_even import BreakEven, break_even
+from gpucost.charges.commitment_drawdown import (
+    OF_COMMITMENT,
+    CommitmentTotals,
+    ContractDrawdown,
+    DrawEntry,
+    DrawKind,
+    UsageCell,
+    draw_down,
+    schedules_of,
+)
+from gpucost.charges.contract_schedule import ContractSchedule
+from gpucost.charges.contract_terms import ContractBook, ContractTerms
+from gpucost.domain.money import round_half_even
+from gpucost.domain.time import HOUR_MS, Window
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentQuantity:
+    """A quantity in the unit of its contract: GPU time, or money that use is drawn from."""
+
+    board_ms: int | None
+    spend_nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentSummary:
+    """One contract over a window. Quantities and amounts: see ``CommitmentTotals``.
+
+    ``beyond_*`` is use at the contract's price beyond what is committed. ``price_nano`` is what all that the
+    contract paid for would have cost without it, ``saved_nano`` the difference; None where a price is
+    missing.
+    ``nano_per_board_hour`` is what a GPU-hour of teams cost, what was not used included.
+    """
+
+    contract: str
+    kind: str
+    owner: str
+    unused_policy: str
+    per: str
+    term: Window
+    committed: CommitmentQuantity
+    before: CommitmentQuantity
+    used: CommitmentQuantity
+    idle: CommitmentQuantity
+    unused: CommitmentQuantity
+    left: CommitmentQuantity
+    due_nano: int
+    paid_nano: int
+    before_nano: int
+    used_nano: int
+    idle_nano: int
+    unused_nano: int
+    left_nano: int
+    eligible_board_ms: int
+    covered_board_ms: int
+    beyond_board_ms: int
+    beyond_nano: int
+    price_nano: int | None
+    saved_nano: int | None
+    nano_per_board_hour: int | None
+    utilisation: Fraction | None
+    coverage: Fraction | None
+
+    @property
+    def charged_nano(self) -> int:
+        """What the window is charged for the commitment: used, idle and unused."""
+        return self.used_nano + self.idle_nano + self.unused_nano
+
+
+@dataclass(frozen=True, slots=True)
+class TeamViews:
+    """One team's use and cost in three views; the platform has no name. ``effective_nano`` is
+    ``commitment_nano`` (used) + ``unused_nano`` (idle and unused) + ``beyond_nano`` + ``on_demand_nano``.
+    ``unpriced_board_ms`` is use without a price: in no amount, but where a contract paid for it."""
+
+    team: str
+    board_ms: int
+    list_nano: int
+    contracted_nano: int
+    effective_nano: int
+    commitment_nano: int
+    unused_nano: int
+    beyond_nano: int
+    on_demand_nano: int
+    unpriced_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpotSummary:
+    """Spot use with the cost of its interruptions: what a GPU-hour cost that was not lost."""
+
+    contract: str
+    board_ms: int
+    lost_board_ms: int
+    nano: int
+    unpriced_board_ms: int
+    nano_per_board_hour: int | None
+    nano_per_useful_board_hour: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentReport:
+    """``difference_nano`` is what the periods of all contracts cost, by their schedules alone, less what
+    became of it: 0. ``unread`` is time before the first use that is known, in which a period of the window
+    had begun: what was drawn in it is missing."""
+
+    window: Window
+    currency: str
+    contracts: tuple[CommitmentSummary, ...]
+    teams: tuple[TeamViews, ...]
+    total: TeamViews
+    spot: tuple[SpotSummary, ...]
+    planned: tuple[BreakEven, ...]
+    difference_nano: int
+    unread: Window | None
+
+
+def report_commitments(
+    book: ContractBook, cells: Sequence[UsageCell], window: Window, *, unread: Window | None = None
+) -> CommitmentReport:
+    """The report of ``window``; ``cells`` reach back as ``draw_down`` needs them."""
+    schedules = schedules_of(book.in_force)
+    found = draw_down(book.file, schedules, cells, window)
+    contracts = tuple(
+        _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id])
+        for terms, total in zip(book.in_force, found.totals, strict=True)
+        if terms.term.intersect(window)
+    )
+    teams = team_views(found.entries)
+    return CommitmentReport(
+        window=window,
+        currency=book.currency,
+        contracts=contracts,
+        teams=teams,
+        total=_added(teams),
+        spot=spot_summaries(book, cells, window),
+        planned=tuple(break_even(book, terms, cells, window) for terms in book.planned),
+        difference_nano=sum(_cost(schedule, window) for schedule in schedules)
+        - sum(one.before_nano + one.charged_nano + one.left_nano for one in contracts),
+        unread=unread,
+    )
+
+
+def _summary(
+    terms: ContractTerms, total: CommitmentTotals, entries: Sequence[DrawEntry]
+) -> CommitmentSummary:
+    def quantity(value: int) -> CommitmentQuantity:
+        return CommitmentQuantity(None, value) if terms.is_spend else CommitmentQuantity(value, None)
+
+    beyond = [entry for entry in entries if entry.kind not in OF_COMMITMENT]
+    beyond_nano = sum(entry.nano or 0 for entry in beyond)
+    prices = [entry.price_nano for entry in entries]
+    price = None if None in prices else sum(nano or 0 for nano in prices)
+    charged = total.used_nano + total.idle_nano + total.unused_nano
+    gone = total.used + total.idle + total.unused
+    return CommitmentSummary(
+        contract=terms.id,
+        kind=terms.kind,
+        owner=terms.owner,
+        unused_policy=terms.payer_of_unused,
+        per=terms.per,
+        term=terms.term,
+        committed=quantity(total.committed),
+        before=quantity(total.before),
+        used=quantity(total.used),
+        idle=quantity(total.idle),
+        unused=quantity(total.unused),
+        left=quantity(total.left),
+        due_nano=total.due_nano,
+        paid_nano=total.paid_nano,
+        before_nano=total.before_nano,
+        used_nano=total.used_nano,
+        idle_nano=total.idle_nano,
+        unused_nano=total.unused_nano,
+        left_nano=total.left_nano,
+        eligible_board_ms=total.eligible_board_ms,
+        covered_board_ms=total.covered_board_ms,
+        beyond_board_ms=sum(entry.board_ms for entry in beyond),
+        beyond_nano=beyond_nano,
+        price_nano=price,
+        saved_nano=None if price is None else price - charged - beyond_nano,
+        nano_per_board_hour=_per_hour(charged, total.covered_board_ms),
+        utilisation=Fraction(total.used, gone) if gone else None,
+        coverage=Fraction(total.covered_board_ms, total.eligible_board_ms)
+        if total.eligible_board_ms
+        else None,
+    )
+
+
+def _cost(schedule: ContractSchedule, window: Window) -> int:
+    """What the periods that touch the window cost."""
+    cut = window.intersect(schedule.term)
+    return 0 if cut is None else sum(schedule.cost(period) for period in schedule.periods(cut))
+
+
+def _per_hour(nano: int, board_ms: int) -> int | None:
+    return round_half_even(nano * HOUR_MS, board_ms) if board_ms else None
+
+
+def team_views(entries: Iterable[DrawEntry]) -> tuple[TeamViews, ...]:
+    """The views of every team, by name; the platform, which has none, comes first."""
+    found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for entry in entries:
+        held, paid = found[entry.holder], found[entry.payer]
+        if entry.kind is not DrawKind.UNUSED:
+            held["board_ms"] += entry.board_ms
+            held["list_nano"] += entry.list_nano or 0
+            held["contracted_nano"] += entry.price_nano or 0
+            held["unpriced_board_ms"] += entry.board_ms if entry.price_nano is None else 0
+        paid[_COLUMN[entry.kind]] += entry.nano or 0
+        paid["effective_nano"] += entry.nano or 0
+    return tuple(replace(_NOTHING, team=team, **found[team]) for team in sorted(found))
+
+
+_COLUMN = {
+    DrawKind.USED: "commitment_nano",
+    DrawKind.IDLE: "unused_nano",
+    DrawKind.UNUSED: "unused_nano",
+    DrawKind.AT_PRICE: "beyond_nano",
+    DrawKind.OVERAGE: "beyond_nano",
+    DrawKind.ON_DEMAND: "on_demand_nano",
+}
+_NOTHING = TeamViews("", 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def _added(teams: Sequence[TeamViews]) -> TeamViews:
+    return TeamViews(
+        "",
+        sum(team.board_ms for team in teams),
+        sum(team.list_nano for team in teams),
+        sum(team.contracted_nano for team in teams),
+        sum(team.effective_nano for team in teams),
+        sum(team.commitment_nano for team in teams),
+        sum(team.unused_nano for team in teams),
+        sum(team.beyond_nano for team in teams),
+        sum(team.on_demand_nano for team in teams),
+        sum(team.unpriced_board_ms for team in teams),
+    )
+
+
+def spot_summaries(book: ContractBook, cells: Iterable[UsageCell], window: Window) -> tuple[SpotSummary, ...]:
+    """Spot use of teams in the window, for every contract of the kind ``spot``."""
+    held = [cell for cell in cells if cell.team and window.start_ms <= cell.hour_ms < window.end_ms]
+    found = []
+    for terms in book.spot:
+        reach = book.file.reach(terms)
+        of = [
+            cell
+            for cell in held
+            if terms.term.start_ms <= cell.hour_ms < terms.term.end_ms
+            and any(r.covers(cell.cluster, cell.pool, cell.model, cell.capacity_type) for r in reach)
+        ]
+        priced = [cell for cell in of if cell.nano is not None]
+        nano = sum(cell.nano or 0 for cell in priced)
+        board_ms = sum(cell.board_ms for cell in priced)
+        lost_ms = sum(cell.lost_board_ms for cell in priced)
+        found.append(
+            SpotSummary(
+                terms.id,
+                sum(cell.board_ms for cell in of),
+                sum(cell.lost_board_ms for cell in of),
+                nano,
+                sum(cell.board_ms for cell in of if cell.nano is None),
+                _per_hour(nano, board_ms),
+                _per_hour(nano, board_ms - lost_ms),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitmentCorrection:
+    """What a payer of a closed month gets or owes: the difference of a drawdown with late use to the one that
+    was closed. ``contract`` is empty for use on demand."""
+
+    payer: str
+    contract: str
+    kind: str
+    board_ms: int
+    nano: int
+
+
+def corrections(closed: ContractDrawdown, anew: ContractDrawdown) -> tuple[CommitmentCorrection, ...]:
+    """The differences of the closed window, by payer, contract and kind. Of a commitment they add up to what
+    it charges more or less in the window: nothing, for what is lost at the end of its hour."""
+    found: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for sign, drawdown in ((-1, closed), (1, anew)):
+        for entry in drawdown.entries:
+            amounts = found[(entry.payer, entry.contract, entry.kind.value)]
+            amounts[0] += sign * entry.board_ms
+            amounts[1] += sign * (entry.nano or 0)
+    return tuple(
+        CommitmentCorrection(*key, board_ms, nano)
+        for key, (board_ms, nano) in sorted(found.items())
+        if board_ms or nano
+    )
