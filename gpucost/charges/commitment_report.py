@@ -57,12 +57,12 @@ class CommitmentSummary:
     unused_policy: str
     per: str
     term: Window
-    committed: CommitmentQuantity
-    before: CommitmentQuantity
-    used: CommitmentQuantity
-    idle: CommitmentQuantity
-    unused: CommitmentQuantity
-    left: CommitmentQuantity
+    committed_quantity: CommitmentQuantity
+    before_quantity: CommitmentQuantity
+    used_quantity: CommitmentQuantity
+    idle_quantity: CommitmentQuantity
+    unused_quantity: CommitmentQuantity
+    left_quantity: CommitmentQuantity
     due_nano: int
     paid_nano: int
     before_nano: int
@@ -118,10 +118,20 @@ class SpotSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageGaps:
+    """Use that is not known, and counts as not used: capacity that was not observed (``unknown_board_ms``),
+    ``missing_ms`` of the window for which a cluster has no lines, added up over clusters, and the time before
+    the first line in which a period of the window had begun (``unread``)."""
+
+    unknown_board_ms: int = 0
+    missing_ms: int = 0
+    unread: Window | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CommitmentReport:
     """``difference_nano`` is what the periods of all contracts cost, by their schedules alone, less what
-    became of it: 0. ``unread`` is time before the first use that is known, in which a period of the window
-    had begun: what was drawn in it is missing."""
+    became of it: 0. ``gaps`` says what of the use is not known."""
 
     window: Window
     currency: str
@@ -131,11 +141,14 @@ class CommitmentReport:
     spot: tuple[SpotSummary, ...]
     planned: tuple[BreakEven, ...]
     difference_nano: int
-    unread: Window | None
+    gaps: UsageGaps
+
+
+_ALL_KNOWN = UsageGaps()
 
 
 def report_commitments(
-    book: ContractBook, cells: Sequence[UsageCell], window: Window, *, unread: Window | None = None
+    book: ContractBook, cells: Sequence[UsageCell], window: Window, gaps: UsageGaps = _ALL_KNOWN
 ) -> CommitmentReport:
     """The report of ``window``; ``cells`` reach back as ``draw_down`` needs them."""
     schedules = schedules_of(book.in_force)
@@ -156,7 +169,7 @@ def report_commitments(
         planned=tuple(break_even(book, terms, cells, window) for terms in book.planned),
         difference_nano=sum(_cost(schedule, window) for schedule in schedules)
         - sum(one.before_nano + one.charged_nano + one.left_nano for one in contracts),
-        unread=unread,
+        gaps=gaps,
     )
 
 
@@ -179,12 +192,12 @@ def _summary(
         unused_policy=terms.payer_of_unused,
         per=terms.per,
         term=terms.term,
-        committed=quantity(total.committed),
-        before=quantity(total.before),
-        used=quantity(total.used),
-        idle=quantity(total.idle),
-        unused=quantity(total.unused),
-        left=quantity(total.left),
+        committed_quantity=quantity(total.committed),
+        before_quantity=quantity(total.before),
+        used_quantity=quantity(total.used),
+        idle_quantity=quantity(total.idle),
+        unused_quantity=quantity(total.unused),
+        left_quantity=quantity(total.left),
         due_nano=total.due_nano,
         paid_nano=total.paid_nano,
         before_nano=total.before_nano,

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 import gpucost
 from gpucost.cli.advise import advise_command, advisor_command, explain_command
 from gpucost.cli.commands import (
+    commitments,
     compare,
     config,
     demo,
@@ -85,6 +86,7 @@ app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
 app.command("job")(reports.job)
 app.command("waste")(reports.waste)
+app.command("commitments")(commitments.commitments)
 app.command("digest")(digest.digest)
 app.add_typer(compare.app, name="compare")
 app.add_typer(findings.app, name="findings")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.contract_terms import ContractBook, ContractTerms
 from gpucost.domain.errors import ConfigError
 from tests.charges.contract_worlds import HEAD, TEAMS, book_of
 
@@ -205,3 +208,12 @@ def test_accounts_are_the_clusters_and_pools_that_they_pay_for() -> None:
     assert len(book_of(other(one + TERM), other(two + TERM, "t"), head=head).file.contracts) == 2
     both = "scope: {accounts: [a1, a2]}, "
     assert refusal(row(other(one + TERM), other(both + TERM, "t"), head=head)).field == "contracts[1].order"
+
+
+def test_the_example_of_the_page_is_valid_and_every_key_is_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text("utf-8")
+    [example] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    book = ContractBook.parse(example, "docs/contracts.md", TEAMS)
+    assert {terms.kind for terms in book.file.contracts} >= {"savings_plan", "reservation", "owned", "spot"}
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", rows)) == set(ContractTerms.model_fields)
