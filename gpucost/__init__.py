@@ -10,6 +10,7 @@ The package is layered, lowest first, and the layers are checked in CI (see pypr
     attribution  intervals x capacity x prices -> usage lines that add up
     detectors    anti-patterns, and the waste they explain
     advisor      the schedulers' rules: will a job run, when, and what to change
+    charges      what teams pay: a charge policy over usage lines
     simulator    a seeded cluster, for the demo, tests and benchmarks
     reports      monthly, allocation and job reports, and their renderers
     access       who asks, and what they may

@@ -124,15 +124,15 @@ def _spot(one: SpotSummary, currency: str) -> str:
     name = display.visible(one.contract)
     if one.nano_per_board_hour is None:
         return f"{name}: no spot use with a price."
-    useful = one.nano_per_useful_board_hour
-    price = (
+    price, useful = display.money(one.nano_per_board_hour, 4), one.nano_per_useful_board_hour
+    rest = (
         "nothing of it was of use"
         if useful is None
         else f"{display.money(useful, 4)} for one that was of use"
     )
     return (
-        f"{name}: {display.hours(one.board_ms)} spot GPU-hours at {display.money(one.nano_per_board_hour, 4)} "
-        f"{currency}; interruptions destroyed {display.hours(one.lost_board_ms)}: {price}."
+        f"{name}: {display.hours(one.board_ms)} spot GPU-hours at {price} {currency}; interruptions "
+        f"destroyed {display.hours(one.lost_board_ms)}: {rest}."
     )
 
 
