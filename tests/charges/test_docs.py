@@ -16,7 +16,7 @@ from gpucost.charges.policy_file import (
     SpreadRule,
     TeamLimit,
 )
-from gpucost.reports.charges.terminal_preview import WORDS
+from gpucost.reports.charges.terminal_charges import WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "charges.md").read_text("utf-8")
 

@@ -6,11 +6,13 @@ Many commands need nothing else of this package, so this module imports nothing 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.contract_terms import ContractBook
 from gpucost.domain.errors import InputError
 from gpucost.pricing.price_book import DEFAULT_BOOK_FILE, PriceBook, default_book_text
 from gpucost.service.settings.loader import checked, read_config
@@ -29,6 +31,11 @@ def load_book(file: Path | None) -> PriceBook:
 def _default_book() -> PriceBook:
     """Read once by a process: it is long, and nothing changes it."""
     return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
+
+
+def load_contracts(file: Path, teams: Collection[str] | None = None) -> ContractBook:
+    """The contracts in ``file``; with ``teams``, their owners are among them. Raises ConfigError."""
+    return ContractBook.parse(read_config(file), str(file), teams)
 
 
 def load_teams(file: Path | None) -> TeamRules:

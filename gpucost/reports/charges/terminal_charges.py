@@ -1,0 +1,266 @@
+"""Charges and contracts in a terminal.
+
+A preview has a line for each team, then what makes the difference, then the proof. Contracts: what was used
+of them, what it cost whom, and what a planned one would save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpucost.charges.cell_charges import PLATFORM, ChargeKind
+from gpucost.charges.commitment_report import (
+    BreakEven,
+    CommitmentQuantity,
+    CommitmentReport,
+    CommitmentSummary,
+    SpotSummary,
+    TeamViews,
+    UsageGaps,
+)
+from gpucost.domain.time import iso
+from gpucost.reports.base import display
+from gpucost.reports.charges.chargeback_preview import ChargebackPreview, PreviewAmount, PreviewTeam
+from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
+
+WORDS = {
+    ChargeKind.USED: "used",
+    ChargeKind.BORROWED: "borrowed: held beyond the quota",
+    ChargeKind.RESERVED_IDLE: "quota that stood idle",
+    ChargeKind.QUOTA_LENT: "quota that others held",
+    ChargeKind.LENT_CREDIT: "credit for lent quota",
+    ChargeKind.NOBODYS_IDLE: "idle capacity of nobody",
+    ChargeKind.UNAVAILABLE: "unavailable time",
+    ChargeKind.UNKNOWN: "time not observed",
+    ChargeKind.OVERHEAD: "overhead",
+    ChargeKind.DISCOUNT: "discount",
+    ChargeKind.MARK_UP: "mark-up",
+    ChargeKind.FLOOR: "up to the floor",
+    ChargeKind.CAP: "above the cap",
+}
+"""What a kind of charge is called before people."""
+_KEPT = "kept by the platform"
+
+
+def print_preview(found: ChargebackPreview, console: Console) -> None:
+    """``found`` in tables; amounts in its currency, rounded to cents. The proof is in nano-units."""
+    several = len(found.policies) > 1
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    heads = list(letters[: len(found.policies)])
+    legend = "\n".join(
+        f"{letter}  {display.visible(each.name)} ({display.visible(each.file)})"
+        for letter, each in zip(heads, found.policies, strict=True)
+    )
+    title = f"What teams would pay, {display.month_name(found.month)}, {found.currency}"
+    change = [f"{heads[-1]} − {heads[0]}", "change"] if several else []
+    teams = [
+        [*_name(each), *_money(each.totals), *_change(each, several)] for each in (*found.teams, found.kept)
+    ]
+    total = [Text("capacity"), Text(), *(Text(display.money(each.capacity.nano)) for each in found.policies)]
+    teams.append([*total, *(Text() for _ in change)])
+    table = filled(title, ["team", "cost centre", *heads, *change], teams, {0, 1}, console.width)
+    why = filled(
+        "Why",
+        ["team", "line", *(f"{letter} GPU-h" for letter in heads), *heads, *change[:1]],
+        list(_lines(found, several)),
+        {0, 1},
+        console.width,
+    )
+    parts: list[RenderableType] = [Text(legend), table, why]
+    if several:
+        moved = f"{display.money(found.moved_nano)} {found.currency}"
+        parts.append(Text(f"{moved} change hands between {heads[0]} and {heads[-1]}."))
+    if found.unpriced_board_ms:
+        hours = display.hours_or_less(found.unpriced_board_ms)
+        parts.append(Text(f"{hours} GPU-hours have no price, and are in no amount.", "yellow"))
+    parts.append(Text("\n".join(_proof(found, heads))))
+    print_parts(parts, console)
+
+
+def _name(found: PreviewTeam) -> tuple[Text, Text]:
+    if found.team == PLATFORM:
+        return Text(_KEPT), Text()
+    return shown_name(found.team), Text(display.MISSING) if found.cost_centre is None else shown_name(
+        found.cost_centre
+    )
+
+
+def _money(amounts: tuple[PreviewAmount, ...]) -> list[Text]:
+    return [Text(display.money(each.nano).replace("-", "−")) for each in amounts]
+
+
+def _change(found: PreviewTeam, several: bool) -> list[Text]:
+    if not several:
+        return []
+    first = found.totals[0].nano
+    relative = (
+        display.signed_percent(Fraction(found.difference_nano, first)) if first > 0 else display.MISSING
+    )
+    return [Text(display.signed_money(found.difference_nano)), Text(relative)]
+
+
+def _lines(found: ChargebackPreview, several: bool) -> Iterator[list[Text]]:
+    for team in (*found.teams, found.kept):
+        for n, line in enumerate(team.lines):
+            name = _name(team)[0] if n == 0 else Text()
+            hours = [Text(display.hours(each.board_ms).replace("-", "−")) for each in line.amounts]
+            more = [Text(display.signed_money(line.difference_nano))] if several else []
+            yield [name, Text(WORDS[ChargeKind(line.kind)]), *hours, *_money(line.amounts), *more]
+
+
+def _proof(found: ChargebackPreview, heads: list[str]) -> Iterator[str]:
+    for letter, each in zip(heads, found.policies, strict=True):
+        charged, kept, whole = (display.money(part.nano) for part in (each.charged, each.kept, each.capacity))
+        proof = f"difference {each.difference.nano} nano"
+        yield f"{letter}: charged {charged} + kept {kept} = capacity {whole} {found.currency}: {proof}"
+
+
+_PLATFORM = "platform"
+
+
+def print_commitments(report: CommitmentReport, console: Console) -> None:
+    """The contracts, the three views by team, and the proof that nothing is left over."""
+    parts: list[RenderableType] = [Text(f"Commitments {report.window}, {report.currency}", "bold")]
+    if report.contracts:
+        parts.append(_contracts(report, console.width))
+        parts += [Text(line) for line in _remarks(report)]
+    else:
+        parts.append(Text("No contract commits anything in this window."))
+    parts.append(_teams(report, console.width))
+    if report.contracts:
+        parts.append(
+            Text(
+                f"Used, idle, unused and left against what the contracts cost: difference "
+                f"{report.difference_nano} nano-{report.currency}."
+            )
+        )
+    parts += [Text(_spot(one, report.currency)) for one in report.spot]
+    parts += [Text(_planned(one, report.currency)) for one in report.planned]
+    parts += [Text(line, "yellow") for line in _gaps(report.gaps)]
+    print_parts(parts, console)
+
+
+def _contracts(report: CommitmentReport, width: int) -> Table:
+    heads = ("contract", "owner", "committed", "used", "utilisation", "coverage", "cost", "not used", "saved")
+    rows = [[Text(cell) for cell in _contract_cells(one)] for one in report.contracts]
+    return filled("Contracts", heads, rows, {0, 1}, width)
+
+
+def _contract_cells(one: CommitmentSummary) -> tuple[str, ...]:
+    return (
+        display.visible(one.contract),
+        display.visible(one.owner),
+        _quantity(one.committed_quantity),
+        _quantity(one.used_quantity),
+        display.percent(one.utilisation, 1),
+        display.percent(one.coverage, 1),
+        display.money(one.charged_nano),
+        display.money(one.idle_nano + one.unused_nano),
+        display.MISSING if one.saved_nano is None else display.money(one.saved_nano),
+    )
+
+
+def _quantity(found: CommitmentQuantity) -> str:
+    if found.board_ms is not None:
+        return f"{display.hours(found.board_ms)} h"
+    return display.money(found.spend_nano)
+
+
+def _remarks(report: CommitmentReport) -> Iterator[str]:
+    """What the columns do not say."""
+    for one in report.contracts:
+        name = display.visible(one.contract)
+        if one.left_nano or one.before_nano:
+            yield (
+                f"{name}, a pool per {one.per}: {display.money(one.before_nano)} of "
+                f"{display.money(one.paid_nano)} {report.currency} was drawn before, "
+                f"{display.money(one.left_nano)} is left."
+            )
+        if one.beyond_board_ms:
+            yield (
+                f"{name}: {display.hours(one.beyond_board_ms)} GPU-hours beyond the commitment cost "
+                f"{display.money(one.beyond_nano)} {report.currency}."
+            )
+        if not one.eligible_board_ms:
+            yield f"{name}: no team used anything in its scope."
+        if one.nano_per_board_hour is not None and (one.idle_nano or one.unused_nano):
+            yield (
+                f"{name}: with what was not used, a GPU-hour that was used cost "
+                f"{display.money(one.nano_per_board_hour, 4)} {report.currency}."
+            )
+
+
+def _teams(report: CommitmentReport, width: int) -> Table:
+    heads = ("team", "GPU-hours", "list", "contracted", "effective", "of it not used", "on demand")
+    rows = [_team_cells(one, display.name(one.team) if one.team else _PLATFORM) for one in report.teams]
+    table = filled("Three views of the same use", heads, rows, {0}, width)
+    table.add_section()
+    table.add_row(*_team_cells(report.total, "all"))
+    if report.total.unpriced_board_ms:
+        table.caption = (
+            f"{display.hours(report.total.unpriced_board_ms)} GPU-hours have no price by their usage lines."
+        )
+    return table
+
+
+def _team_cells(one: TeamViews, name: str) -> list[Text]:
+    amounts = (
+        one.list_nano,
+        one.contracted_nano,
+        one.effective_nano,
+        one.unused_nano,
+        one.on_demand_nano + one.beyond_nano,
+    )
+    return [Text(name), Text(display.hours(one.board_ms)), *(Text(display.money(n)) for n in amounts)]
+
+
+def _spot(one: SpotSummary, currency: str) -> str:
+    name = display.visible(one.contract)
+    if one.nano_per_board_hour is None:
+        return f"{name}: no spot use with a price."
+    price, useful = display.money(one.nano_per_board_hour, 4), one.nano_per_useful_board_hour
+    rest = (
+        "nothing of it was of use"
+        if useful is None
+        else f"{display.money(useful, 4)} for one that was of use"
+    )
+    return (
+        f"{name}: {display.hours(one.board_ms)} spot GPU-hours at {price} {currency}; interruptions "
+        f"destroyed {display.hours(one.lost_board_ms)}: {rest}."
+    )
+
+
+def _planned(one: BreakEven, currency: str) -> str:
+    word = "saved" if one.saved_nano >= 0 else "cost more by"
+    days = "; ".join(
+        f"{name} {display.money(nano)}"
+        for name, nano in (("p10", one.p10_day_nano), ("p50", one.p50_day_nano), ("p90", one.p90_day_nano))
+    )
+    needed = (
+        "it would have covered nothing"
+        if one.needed is None
+        else f"it pays from {display.percent(one.needed)} of its use on, and "
+        f"{display.percent(one.utilisation)} would have been used"
+    )
+    return (
+        f"{display.visible(one.contract)}, planned: on {one.window} it would have {word} "
+        f"{display.money(abs(one.saved_nano))} {currency} (saved per day: {days}); {needed}."
+    )
+
+
+def _gaps(gaps: UsageGaps) -> Iterator[str]:
+    if gaps.unknown_board_ms:
+        yield f"{display.hours(gaps.unknown_board_ms)} GPU-hours were not observed: they count as idle."
+    if gaps.missing_ms:
+        missing = display.duration(gaps.missing_ms)
+        yield f"{missing} of the window are not in the ledger: they count as not used."
+    if gaps.unread is not None:
+        yield (
+            f"The ledger begins at {iso(gaps.unread.end_ms)}: what pools lost from "
+            f"{iso(gaps.unread.start_ms)} on is not known, and more of them is left here than there is."
+        )
