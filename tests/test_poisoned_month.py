@@ -133,11 +133,20 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
         (folder / "dump.json").write_text(json.dumps(hostile_cluster()), "utf-8")
         (folder / "job.yaml").write_text(JOB, "utf-8")
         (folder / "policy.yaml").write_text("version: 1\nname: plain\n", "utf-8")
+        (folder / "contracts.yaml").write_text(contracts(), "utf-8")
         yield found
     finally:
         for handler in handlers:
             root.removeHandler(handler)
         root.setLevel(before)
+
+
+def contracts() -> str:
+    """One contract for everything, with markup in its name."""
+    name = json.dumps("[bold]c[/]")
+    times = "start: 2026-10-01T00:00:00Z, end: 2026-11-01T00:00:00Z"
+    one = f"{{id: {name}, kind: reservation, {times}, gpus: 1, price: 1}}"
+    return f"version: 1\ncurrency: USD\ncontracts: [{one}]\n"
 
 
 def say(folder: Path) -> None:
@@ -228,7 +237,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "findings unmute": ("1",),
     "findings rehearse": ("--days", "1"),
     "month status": (),
-    "month close": (MONTH, "--reason", POISONS[0]),
+    "month close": (MONTH, "--dry-run", "--reason", POISONS[0]),
     "month adjust": (
         *(MONTH, "--team", POISONS[23], "--amount", "1", "--reason", POISONS[25]),
         *("--reference", POISONS[26], "--new-team"),
@@ -250,6 +259,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "findings explain": "says how detectors work",
     "doctor": "asks a Prometheus: tests/telemetry/doctor_setups",
     "chargeback preview": (MONTH, "--policy", "policy.yaml"),
+    "commitments": (MONTH, "--contracts", "contracts.yaml"),
     "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
     "advisor verify": "reads cases: tests/cli/test_advisor_command.py",
     "advisor record": "writes cases, for programs",

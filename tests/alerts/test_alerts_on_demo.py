@@ -17,7 +17,7 @@ from tests.support.demo_prometheus import DemoPrometheus, demo_prometheus
 from tests.support.prometheus import needs_prometheus
 
 RULES = Path(build.__file__).parent / build.RULES
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

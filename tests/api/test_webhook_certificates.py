@@ -129,6 +129,7 @@ def shown(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port)).strip()
 
 
+@pytest.mark.slow
 def test_no_review_fails_through_two_rotations(caplog: pytest.LogCaptureFixture) -> None:
     """The API server learns of a new bundle as late as it may, and of the old one's end at once."""
     clock = [int(time.time() * 1000) - 10 * DAY_MS]

@@ -19,9 +19,12 @@ from typer.testing import CliRunner, Result
 from gpucost.cli.application import app
 from gpucost.cli.docs import render
 from gpucost.cli.terminal.exit_codes import EPILOG, ExitCode
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.telemetry.recorded_source import record
+from tests.ledger.builders import ingest, line
 from tests.service.worlds import frames
+from tests.support.ledgers import new_ledger
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
@@ -305,6 +308,51 @@ def test_no_number_is_cut(columns: int, filled: Run, monkeypatch: pytest.MonkeyP
     shown = filled("prices", "show").stdout
     assert "2.5000" in shown
     assert "2026-10-01" in shown
+
+
+def test_what_a_close_would_leave_open_is_shown_and_nothing_is_closed(filled: Run) -> None:
+    shown = filled("month", "close", "2026-10", "--dry-run")
+    assert shown.exit_code == ExitCode.OK, shown.stderr
+    said = shown.stdout.splitlines()
+    assert any(" ".join(line.split()) == "vision 60.0 GPU-h 150.00" for line in said), shown.stdout
+    assert "  gap: c: 1 h of 2026-10-01T10:00:00Z/2026-10-01T11:00:00Z not observed, no team's" in said
+    assert "  provisional: 24 windows: detectors may still find other waste in them" in said
+    assert "  not ready: c: no window in 2026-10-02T00:00:00Z/2026-11-01T00:00:00Z" in said
+    assert said[-1] == "nothing was closed; closing needs --reason"
+    assert "2026-10 open" in filled("month", "status").stdout
+    # Warnings are one thing, windows that are not there another.
+    assert filled("month", "close", "2026-10", "--yes").exit_code == ExitCode.LEDGER
+
+
+def test_a_whole_month_with_time_that_nobody_saw_is_closed_with_a_yes(run: Run, folder: Path) -> None:
+    """Days of one line each; of the twelfth 40 minutes were not observed, and the last has no price."""
+    october = Month(2026, 10)
+    days = [
+        Window(october.window.start_ms + n * DAY_MS, october.window.start_ms + (n + 1) * DAY_MS)
+        for n in range(31)
+    ]
+    with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: october.window.end_ms) as ledger:
+        for n, each in enumerate(days):
+            unpriced = {"rate_id": "", "nano": None, "unpriced_ms": each.length_ms} if n == 30 else {}
+            row = line(each, **unpriced)
+            ingest(ledger, each, row, observed_ms=each.length_ms - (n == 11) * 40 * MINUTE_MS)
+    warned = run("month", "close", "2026-10", "--author", "ada")
+    assert warned.exit_code == ExitCode.LEDGER
+    assert "2 warnings above; --yes closes it all the same" in warned.stderr
+    said = warned.stdout.splitlines()
+    cluster = "alpha"
+    assert (
+        f"  gap: {cluster}: 40 min of 2026-10-12T00:00:00Z/2026-10-13T00:00:00Z not observed, no team's"
+        in said
+    )
+    assert "  unpriced: 24 GPU-hours have no price and are in no amount" in said
+    shown = run("month", "close", "2026-10", "--dry-run")
+    assert shown.stdout.splitlines()[-1] == "nothing was closed; closing needs --yes or --reason"
+    closed = run("month", "close", "2026-10", "--author", "ada", "--yes")
+    assert closed.exit_code == ExitCode.OK, closed.stderr
+    assert "2026-10 closed by ada, digest " in closed.stdout
+    again = run("month", "close", "2026-10", "--dry-run")
+    assert again.stdout.splitlines()[-1] == "2026-10 is already closed"
 
 
 def test_months_are_closed_adjusted_and_verified(filled: Run, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.demo_prometheus import DemoPrometheus, demo_prometheus, instant_query
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [pytest.mark.prometheus, needs_prometheus]
+pytestmark = [pytest.mark.prometheus, needs_prometheus, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

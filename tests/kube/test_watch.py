@@ -152,6 +152,7 @@ def large_object(index: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.fault(21)
 def test_ten_thousand_large_pods_are_kept_small() -> None:
     """Of each what is needed stays: a tenth of what the API's dicts would take."""

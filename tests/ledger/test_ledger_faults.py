@@ -113,6 +113,7 @@ def crash_everywhere(ledger: Ledger, write: Callable[[], object], at_least: int)
             return
 
 
+@pytest.mark.slow
 @pytest.mark.fault(39, 44)
 def test_a_crash_at_any_statement_leaves_all_or_nothing(ledger: Ledger) -> None:
     rows = random_rows(2, WINDOW)
@@ -124,6 +125,7 @@ def test_a_crash_at_any_statement_leaves_all_or_nothing(ledger: Ledger) -> None:
     crash_everywhere(ledger, lambda: ledger.adjust(MONTH, "red", 1, 1, **correction), at_least=4)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(39, 44)
 def test_a_crash_at_any_statement_of_a_batch_leaves_all_or_nothing(ledger: Ledger) -> None:
     """Also of a batch of windows of which some are new and some are replaced."""

@@ -195,6 +195,7 @@ TEAM_SCOPES = st.none() | st.frozensets(st.sampled_from(TEAMS))
 CLUSTER_SCOPES = st.none() | st.frozensets(st.sampled_from(CLUSTERS))
 
 
+@pytest.mark.slow
 @pytest.mark.fault(47)
 @settings(max_examples=8, deadline=None)
 @given(teams=TEAM_SCOPES, clusters=CLUSTER_SCOPES)

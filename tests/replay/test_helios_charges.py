@@ -23,7 +23,7 @@ from gpucost.reports.charges.chargeback_preview import build_preview
 from tests.replay.helios import CLUSTER, Helios, at
 from tests.support.shared import needs_shared
 
-pytestmark = needs_shared("traces/helios-earth-vc")
+pytestmark = [needs_shared("traces/helios-earth-vc"), pytest.mark.slow]
 MODEL, DOLLARS = "V100", 2
 BY_USE = """
 version: 1

@@ -243,6 +243,7 @@ class _Growing(RecordedSource):
         return None if whole is None else whole.intersect(Window(whole.start_ms, self.end_ms))
 
 
+@pytest.mark.slow
 def test_hour_by_hour_it_comes_to_the_same_as_all_at_once(source: RecordedSource, tmp_path: Path) -> None:
     found = []
     day = Window(at(0), at(24 * 60))

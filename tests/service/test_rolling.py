@@ -64,6 +64,7 @@ def _ordered(frame: pd.DataFrame, spec: object, window: Window) -> pd.DataFrame:
     return frame.sort_values(list(frame.columns), ignore_index=True)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=10)
 @given(looks=st.lists(st.integers(12, 120), min_size=1, max_size=4, unique=True), hours=st.integers(1, 10))
 def test_reading_in_pieces_is_reading_at_once(source: RecordedSource, looks: list[int], hours: int) -> None:

@@ -191,6 +191,7 @@ def test_progress_rises_only_for_training(cluster: SimulatedCluster) -> None:
     assert (progress["amount"] >= 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("month", [Month(2024, 2), Month(2027, 1)])
 def test_any_month_works(month: Month) -> None:
     cluster = SimulatedCluster(seed=3, month=month)
@@ -198,6 +199,7 @@ def test_any_month_works(month: Month) -> None:
     assert cluster.frames.observed["end_ms"].max() == month.window.end_ms
 
 
+@pytest.mark.slow
 def test_scale_multiplies_nodes_and_work(cluster: SimulatedCluster) -> None:
     twice = SimulatedCluster(seed=7, scale=2)
     boards = sum(pool.nodes * pool.boards for pool in POOLS)

@@ -163,6 +163,7 @@ def test_prometheus_gives_the_same_bill_as_the_frames(
         assert {"ranking", "vision"} == set(moved["team_label"])
 
 
+@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.prometheus
 def test_prometheus_measures_what_the_signals_say(

@@ -19,13 +19,24 @@ import typer
 from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import ExitCode, complain
 from gpucost.domain.buckets import HOLDER_OF_BUCKET
-from gpucost.domain.errors import InputError, LedgerDamaged
+from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError
 from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window, iso
 
 if TYPE_CHECKING:
     from gpucost.ledger import Ledger
+    from gpucost.reports.month.provenance import CloseWarning
+
+
+class CloseWarned(LedgerError):
+    """A month that may be closed, but of which something should be known first."""
+
+    def __init__(self, month: Month, count: int) -> None:
+        words = "1 warning" if count == 1 else f"{count} warnings"
+        super().__init__(
+            f"{month} is not closed: {words} above; --yes closes it all the same, --reason says why"
+        )
 
 
 def known_teams(context: CommandContext, ledger: Ledger, month: Month) -> set[str]:
@@ -129,18 +140,72 @@ def close(
     reason: Annotated[
         str | None, typer.Option(help="Closes in spite of what is missing; goes into the audit trail.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be closed, and what speaks against it.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Closes in spite of warnings, but not of what is missing.")
+    ] = False,
 ) -> None:
-    """Close a month for good. Later corrections are adjustments."""
+    """Close a month for good. Later corrections are adjustments.
+
+    First it shows what each team pays, and what cannot be put right later: gaps, provisional windows, time
+    without a price, problems of the data. Where there is any of it, --yes or a --reason is needed.
+    """
     from gpucost.reports.base.display import visible
 
-    wanted = Month.parse(month)
-    with context_of(ctx).ledger() as ledger:
+    wanted, context = Month.parse(month), context_of(ctx)
+    with context.ledger() as ledger:
         already = "" if ledger.month(wanted).closed_at_ms is None else "already "
+        warned = () if already and not dry_run else _before_close(context, ledger, wanted)
+        blockers = () if already else ledger.close_blockers(wanted, _coverage(ctx))
+        for blocker in blockers:
+            typer.echo(f"  not ready: {visible(blocker, _LONGEST)}")
+        if dry_run:
+            needs = "--reason" if blockers else "--yes or --reason" if warned else "nothing else"
+            typer.echo(
+                f"{wanted} is {already}closed" if already else f"nothing was closed; closing needs {needs}"
+            )
+            return
+        if warned and not blockers and not yes and not (reason and reason.strip()):
+            raise CloseWarned(wanted, len(warned))
         info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
     by = visible(info.author or "", _LONGEST)
     typer.echo(f"{info.month} {already}closed by {by}, digest {info.digest}")
     if already and reason is not None:
         complain(f"{info.month} stays as it was closed: this --reason is not recorded")
+
+
+def _before_close(context: CommandContext, ledger: Ledger, month: Month) -> tuple[CloseWarning, ...]:
+    """Show what each team pays for the month, and what should be known before it is closed; returns that."""
+    from gpucost.reports.base.display import hours, money, name
+    from gpucost.reports.month.provenance import close_warnings
+    from gpucost.service.wiring.ledger import build_reporting
+
+    reporting = build_reporting(ledger, context.teams)
+    answer = reporting.month(EVERYTHING, month)
+    if answer is None:
+        return ()
+    report = answer.report
+    typer.echo(f"{month}, {report.currency}:")
+    rows = [(name(team.row.group["team"]), team.adjusted) for team in report.teams]
+    for label, amount in (*rows, ("all teams", report.totals.adjusted)):
+        typer.echo(f"  {label:<32} {hours(amount.board_ms):>14} GPU-h {money(amount.nano):>16}")
+    if report.capacity is not None:
+        capacity = report.capacity.capacity
+        typer.echo(f"  {'capacity':<32} {hours(capacity.board_ms):>14} GPU-h {money(capacity.nano):>16}")
+    whole = report.totals.held if report.capacity is None else report.capacity.capacity
+    assessment = None if report.waste is None else report.waste.assessment
+    warnings = close_warnings(
+        report.provenance,
+        unpriced_board_ms=whole.unpriced_board_ms,
+        waste_provisional=0 if assessment is None else assessment.provisional,
+        waste_missing=0 if assessment is None else assessment.missing,
+        problems=report.problems,
+    )
+    for warning in warnings:
+        typer.echo(f"  {warning.what}: {warning.detail}")
+    return warnings
 
 
 @app.command()

@@ -21,7 +21,7 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window, iso
-from gpucost.reports.base.display import name, percent, span_of_days
+from gpucost.reports.base.display import counted, duration, hours_exact, name, percent, span_of_days, visible
 from gpucost.reports.base.frame_sums import sums
 from gpucost.reports.base.values import CostAmount, GpuUtilisation, ratio
 from gpucost.reports.month.inputs import MonthInputs, WindowFacts
@@ -430,3 +430,64 @@ def _numbers_of(problem: DataProblem) -> Sequence[ReportNumber]:
     numbers = _ABOUT.get(problem.code, ())
     subjects = problem.subject.split(", ")
     return [number for number in numbers if number.value in subjects] or numbers
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWarning:
+    """Something that cannot be put right once the month is closed: ``what`` it is in a word, and ``detail``
+    with its amounts and times."""
+
+    what: str
+    detail: str
+
+
+def close_warnings(
+    found: ReportProvenance,
+    *,
+    unpriced_board_ms: int,
+    waste_provisional: int,
+    waste_missing: int,
+    problems: Sequence[ProblemRow],
+) -> tuple[CloseWarning, ...]:
+    """What whoever closes a month should know of it, clusters and times in order; empty where nothing is.
+
+    ``unpriced_board_ms`` is GPU time without a price; ``waste_provisional`` and ``waste_missing`` are windows
+    of which the detectors have not had their last word, or none.
+    """
+    warnings = []
+    for each in found.clusters:
+        warnings += [
+            CloseWarning("gap", f"{name(each.cluster)}: no window for {duration(gap.length_ms)}, {gap}")
+            for gap in each.gaps
+        ]
+        warnings += [
+            CloseWarning(
+                "provisional", f"{name(each.cluster)}: what happened in {span} may not all be told yet"
+            )
+            for span in each.provisional
+        ]
+    warnings += [
+        CloseWarning(
+            "gap",
+            f"{name(each.cluster)}: {duration(each.unobserved_ms)} of {each.span} not observed, no team's",
+        )
+        for each in found.unobserved
+    ]
+    if found.unobserved_more:
+        warnings.append(
+            CloseWarning("gap", f"{found.unobserved_more} more windows that were not observed whole")
+        )
+    if unpriced_board_ms:
+        detail = f"{hours_exact(unpriced_board_ms)} GPU-hours have no price and are in no amount"
+        warnings.append(CloseWarning("unpriced", detail))
+    if waste_provisional:
+        detail = f"{counted(waste_provisional, 'window')}: detectors may still find other waste in them"
+        warnings.append(CloseWarning("provisional", detail))
+    if waste_missing:
+        detail = f"{counted(waste_missing, 'window')} that no detector has looked at: waste is unknown there"
+        warnings.append(CloseWarning("waste", detail))
+    for row in problems:
+        where = " ".join(filter(None, (name(row.cluster), name(row.subject))))
+        of = "" if row.board_ms is None else f", {hours_exact(row.board_ms)} GPU-hours"
+        warnings.append(CloseWarning("problem", f"{row.code}{of}: {where}: {visible(row.detail)}"))
+    return tuple(warnings)

@@ -27,6 +27,7 @@ from tests.support.cluster.server import ClusterServer
 FLOOD, MOST = 10_000, 100
 
 
+@pytest.mark.slow
 def test_ten_thousand_pods_of_one_tenant_are_a_hundred_and_one_rows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
