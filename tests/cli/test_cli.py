@@ -345,7 +345,7 @@ def test_a_whole_month_with_time_that_nobody_saw_is_closed_with_a_yes(run: Run, 
         f"  gap: {cluster}: 40 min of 2026-10-12T00:00:00Z/2026-10-13T00:00:00Z not observed, no team's"
         in said
     )
-    assert "  unpriced: 24 GPU-hours have no price and are in no amount" in said
+    assert "  unpriced: 24.0 GPU-hours have no price and are in no amount" in said
     shown = run("month", "close", "2026-10", "--dry-run")
     assert shown.stdout.splitlines()[-1] == "nothing was closed; closing needs --yes or --reason"
     closed = run("month", "close", "2026-10", "--author", "ada", "--yes")

@@ -21,7 +21,7 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window, iso
-from gpucost.reports.base.display import counted, duration, hours_exact, name, percent, span_of_days, visible
+from gpucost.reports.base.display import counted, duration, hours, name, percent, span_of_days, visible
 from gpucost.reports.base.frame_sums import sums
 from gpucost.reports.base.values import CostAmount, GpuUtilisation, ratio
 from gpucost.reports.month.inputs import MonthInputs, WindowFacts
@@ -478,7 +478,7 @@ def close_warnings(
             CloseWarning("gap", f"{found.unobserved_more} more windows that were not observed whole")
         )
     if unpriced_board_ms:
-        detail = f"{hours_exact(unpriced_board_ms)} GPU-hours have no price and are in no amount"
+        detail = f"{hours(unpriced_board_ms)} GPU-hours have no price and are in no amount"
         warnings.append(CloseWarning("unpriced", detail))
     if waste_provisional:
         detail = f"{counted(waste_provisional, 'window')}: detectors may still find other waste in them"
@@ -488,6 +488,6 @@ def close_warnings(
         warnings.append(CloseWarning("waste", detail))
     for row in problems:
         where = " ".join(filter(None, (name(row.cluster), name(row.subject))))
-        of = "" if row.board_ms is None else f", {hours_exact(row.board_ms)} GPU-hours"
+        of = "" if row.board_ms is None else f", {hours(row.board_ms)} GPU-hours"
         warnings.append(CloseWarning("problem", f"{row.code}{of}: {where}: {visible(row.detail)}"))
     return tuple(warnings)
