@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.time import Window
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CellRow:
+class CellRow(NamedTuple):
     """Usage lines of one holder that lie between the same two instants.
 
     ``board_ms`` GPU-milliseconds, ``nano`` their cost in nano-units; ``unpriced_ms`` of them have no price
@@ -94,8 +94,7 @@ def _piece(row: CellRow, start_ms: int, end_ms: int) -> CellRow | None:
     def part(amount: int) -> int:
         return row.before(end_ms, amount) - row.before(start_ms, amount)
 
-    return replace(
-        row,
+    return row._replace(
         first_ms=max(row.first_ms, start_ms),
         last_ms=min(row.last_ms, end_ms),
         board_ms=part(row.board_ms),

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
@@ -53,9 +54,9 @@ class ChargeKind(StrEnum):
     """Negative, without GPU time."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ChargeKey:
-    """What a charge is summed by inside a cell; queue and job are empty where a charge is of none."""
+class ChargeKey(NamedTuple):
+    """What a charge is summed by inside a cell; queue and job are empty where a charge is of none. A tuple,
+    since a month has a key for each job and hour."""
 
     team: str
     kind: ChargeKind
@@ -86,7 +87,7 @@ kind, so that the sum of a cell is a check and no definition."""
 
 def part(nano: int, factor: int) -> int:
     """``nano`` times ``factor`` (nano-units of 1), rounded half up."""
-    return (2 * nano * factor + NANO) // (2 * NANO)
+    return nano if factor == NANO else (2 * nano * factor + NANO) // (2 * NANO)
 
 
 @dataclass(slots=True)
@@ -161,7 +162,8 @@ def _held(
         for kind, board_ms, nano in _parts(row, balanced.borrowed_of.get(n, 0)):
             cost = part(nano, policy.use_factor) if kind is ChargeKind.BORROWED else nano
             found[ChargeKey(row.team, kind, *job)].add(board_ms, cost)
-            found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
+            if cost != nano:
+                found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
             charged += cost
         off = part(charged, policy.discount_of(row.capacity_type))
         if off:

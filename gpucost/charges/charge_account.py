@@ -11,6 +11,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, cut
 from gpucost.charges.cell_charges import (
@@ -29,8 +30,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, Month, iso
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ChargePlace:
+class ChargePlace(NamedTuple):
     """Where a charge falls: the UTC day (its first instant), and the pool. What is spread over a month is of
     its first day; so are floors and caps, which are of no pool."""
 
@@ -39,8 +39,7 @@ class ChargePlace:
     model: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ChargeLine:
+class ChargeLine(NamedTuple):
     """One line of the charge ledger: GPU-milliseconds and nano-units; credits and discounts are negative."""
 
     place: ChargePlace
@@ -161,7 +160,7 @@ def _pieces(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: st
             if rate == NANO:
                 yield cell
             else:
-                rows = (replace(row, nano=part(row.nano, rate)) for row in cell.rows)
+                rows = (row._replace(nano=part(row.nano, rate)) for row in cell.rows)
                 yield replace(cell, rows=tuple(sorted(rows)))
 
 

@@ -253,7 +253,7 @@ def test_quotas_of_the_team_rules_weigh_idle_time() -> None:
 
 def test_time_without_a_price_is_counted_and_in_no_amount() -> None:
     one = row(Bucket.HELD, 1, team="ads", job="j")
-    unpriced = type(one)(*(*(getattr(one, name) for name in one.__slots__[:-2]), 0, one.board_ms))
+    unpriced = one._replace(nano=0, unpriced_ms=one.board_ms)
     found = charges([cell(unpriced, free(1))], book(""), "USD")
     assert (found.unpriced_ms, found.capacity.nano) == (HOUR_MS, 2 * NANO)
     assert lines(found)["ads", "used"] == (1, 0)

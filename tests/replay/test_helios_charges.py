@@ -6,7 +6,6 @@ The amounts are computed again here from the trace alone, minute by minute, in f
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -66,7 +65,7 @@ def _priced(hour: CapacityCell) -> CapacityCell:
     cost = split_by_weight(
         hour.board_ms * DOLLARS * NANO // HOUR_MS, {n: row.board_ms for n, row in enumerate(hour.rows)}
     )
-    rows = (replace(row, nano=cost[n]) for n, row in enumerate(hour.rows))
+    rows = (row._replace(nano=cost[n]) for n, row in enumerate(hour.rows))
     return CapacityCell.of(hour.cluster, hour.model, hour.window, rows)
 
 
