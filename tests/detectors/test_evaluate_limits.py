@@ -19,6 +19,7 @@ from gpucost.detectors.findings import (
     WastePattern,
     WithheldFinding,
 )
+from gpucost.detectors.inputs import stranded_trays
 from gpucost.detectors.inputs.activity_table import SERIES, ActivityTable
 from gpucost.detectors.rule_settings import RuleSettings
 from tests.detectors.worlds import World, at
@@ -111,3 +112,35 @@ def test_a_rule_that_lacks_its_frame_says_so_and_does_not_run() -> None:
     }
     assert all(each.lacks_data for each in said.values())
     assert not {each.draft.pattern for each in found.findings} & set(said)
+
+
+def test_many_jobs_of_one_kind_that_wait_for_trays_cost_as_much_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody may have thousands of pods wait: what they find is worked out once for each kind."""
+    world = World(60)
+    for n in range(4):
+        world.node(f"t{n}", 4).tray(f"t{n}", taken=((0, 60),) if n < 2 else ())
+    for n in range(40):
+        world.pod(f"h{n}", "t0", n, n + 1, units=1)
+    for n in range(200):
+        world.waits(f"wide{n}", n / 10, pods=3, units=4, layer="placement", channel="clique")
+    looked, admits = list[int](), stranded_trays._TraySweep._admits
+    monkeypatch.setattr(
+        stranded_trays._TraySweep, "_admits", lambda self, names: looked.append(1) or admits(self, names)
+    )
+    found = stranded_trays.stranded(world.facts().history).stretches
+    assert {each.claims[:2] for each in found} == {(("t2", 4), ("t3", 4))}
+    assert len(looked) < 1_000
+
+
+def test_a_domain_of_which_nothing_is_free_is_no_finding() -> None:
+    """A ComputeDomain has all of a rack, and a tray elsewhere is free, which is too few: nothing is stranded,
+    and nobody is named for it. What is free there is of no use to the job for another reason."""
+    world = World(60).node("b0", 4).tray("b0", "other")
+    for n in range(4):
+        world.node(f"a{n}", 4).tray(f"a{n}", "rack", taken=((0, 60),))
+        world.pod(f"h{n}", f"a{n}", 0, units=4, job="holds")
+    world.waits("wide", 0, pods=4, units=4, layer="placement", channel="clique")
+    found = evaluate(world.facts(), RuleSettings()).findings
+    assert [each.draft.pattern for each in found] == [WastePattern.FRAGMENTATION]
