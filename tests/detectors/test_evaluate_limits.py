@@ -22,6 +22,7 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.inputs import stranded_trays
 from gpucost.detectors.inputs.activity_table import SERIES, ActivityTable
 from gpucost.detectors.rule_settings import RuleSettings
+from tests.detectors.case_nvlink_domain import rack
 from tests.detectors.worlds import World, at
 
 
@@ -144,3 +145,11 @@ def test_a_domain_of_which_nothing_is_free_is_no_finding() -> None:
     world.waits("wide", 0, pods=4, units=4, layer="placement", channel="clique")
     found = evaluate(world.facts(), RuleSettings()).findings
     assert [each.draft.pattern for each in found] == [WastePattern.FRAGMENTATION]
+
+
+def test_a_job_that_its_own_gates_hold_accuses_nobody() -> None:
+    """It never asked a scheduler for a tray; anybody may write gates into the pods of a job."""
+    world = rack()
+    world.rows["demand"] = [{**row, "reason": "SchedulingGated"} for row in world.rows["demand"]]
+    found = evaluate(world.facts(), RuleSettings()).findings
+    assert WastePattern.NVLINK_DOMAIN not in {each.draft.pattern for each in found}

@@ -30,6 +30,7 @@ import pandas as pd
 
 from gpucost.attribution.apportion import Flags, Ints
 from gpucost.cluster.views.nvlink_domains import ChannelNeed
+from gpucost.cluster.views.wait_causes import GATED
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.detectors.inputs.detector_facts import ClusterHistory
 from gpucost.detectors.inputs.queue_quotas import QuotaLeft
@@ -89,7 +90,8 @@ def stranded_spans(history: ClusterHistory) -> Mapping[int, Sequence[tuple[int, 
 
 def _stranded(history: ClusterHistory) -> StrandedDemand:
     demand, domains = history.frames.demand.reset_index(drop=True), history.frames.domains
-    rows = demand[demand["channel"] != ChannelNeed.NONE.value]
+    # Whoever has its own pods wait (scheduling gates) waits for no tray.
+    rows = demand[(demand["channel"] != ChannelNeed.NONE.value) & (demand["reason"] != GATED)]
     trays = domains["node"].nunique()
     if rows.empty or not trays:
         return StrandedDemand(rows, trays)
