@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.engine import evaluation as module
 from gpucost.detectors.engine.evaluation import MOST_WITHHELD, evaluate
 from gpucost.detectors.findings import (
@@ -22,8 +23,9 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.inputs import stranded_trays
 from gpucost.detectors.inputs.activity_table import SERIES, ActivityTable
 from gpucost.detectors.rule_settings import RuleSettings
-from tests.detectors.case_nvlink_domain import rack
-from tests.detectors.worlds import World, at
+from tests.cluster.builders import job, node, pod, state, template
+from tests.detectors.case_nvlink_domain import TRAYS, rack
+from tests.detectors.worlds import GPU, T0, World, at
 
 
 def test_half_a_character_in_a_name_has_a_fingerprint_of_its_own() -> None:
@@ -153,3 +155,20 @@ def test_a_job_that_its_own_gates_hold_accuses_nobody() -> None:
     world.rows["demand"] = [{**row, "reason": "SchedulingGated"} for row in world.rows["demand"]]
     found = evaluate(world.facts(), RuleSettings()).findings
     assert WastePattern.NVLINK_DOMAIN not in {each.draft.pattern for each in found}
+
+
+@pytest.mark.parametrize(("cores", "is_found"), [(8_000, True), (1_000_000, False)])
+def test_a_job_that_asks_for_cores_which_no_tray_has_accuses_nobody(cores: int, is_found: bool) -> None:
+    """By the present state, not one of its pods would find a node, whoever has the trays."""
+    world = rack()
+    nodes = [node(f"t{n}", allocatable={GPU: 4, "cpu": 64_000, "pods": 110}) for n in range(TRAYS)]
+    made = job("wide", namespace="ns", uid="uid-wide", created_ms=T0)
+    asks = template(4, cpu=cores)
+    waiting = pod("wide-0", namespace="ns", asks=asks, unschedulable="no", owner=made.as_owner)
+    held = [pod(f"h{n}", 4, node=f"t{n}", namespace="ns") for n in range(2)]
+    world.overview = ClusterOverview(state(made, *nodes, *held, waiting, at_ms=at(15)))
+    answer = evaluate(world.facts(), RuleSettings())
+    mine = [each for each in answer.findings if each.draft.pattern is WastePattern.NVLINK_DOMAIN]
+    assert bool(mine) == is_found
+    said = [each.because for each in answer.withheld if each.pattern is WastePattern.NVLINK_DOMAIN]
+    assert said == ([] if is_found else ["4 nodes with GPUs enough for one of its pods lack cpu for it"])
