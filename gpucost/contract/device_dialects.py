@@ -87,6 +87,7 @@ OTEL = DeviceDialect(
     otel_hardware.KEYS,
     otel_hardware.device_of,
     otel_hardware.product_of,
+    is_measured=otel_hardware.is_measured,
     names_pods=False,
 )
 OTHERS = (AMD, OTEL)

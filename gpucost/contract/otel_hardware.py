@@ -25,21 +25,29 @@ NAMES: Mapping[str, DcgmName] = {
 TARGET_INFO = "target_info"
 ID, TYPE, TASK, MODEL = "hw_id", "hw_type", "hw_gpu_task", "hw_model"
 KEYS = (ID,)
-NODES = ("k8s_node_name", "host_name", "node", "kubernetes_node")
-"""Labels that may name the node, the best first."""
+HOSTS, SCRAPED = ("k8s_node_name", "host_name"), ("node", "kubernetes_node")
+"""Labels that may name the node of a GPU, and those in which scrapes name the node of what they scrape."""
+NODES = (*HOSTS, *SCRAPED)
+"""The best first."""
 _GENERAL = ("", "general")
-_PARTS = ("hw_gpu_partition", "gpu_mig_profile")
+PARTS = ("hw_gpu_partition", "gpu_mig_profile")
 """Of OpenLIT's collector, on rows of parts of GPUs; they say no more of a pod than the GPU's own."""
 
 
 def device_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
     """The GPU; None for other hardware, for parts of a GPU, and for what encoders and decoders did."""
-    if not labels.get(ID) or labels.get(TYPE, "gpu") != "gpu" or any(labels.get(each) for each in _PARTS):
+    if not labels.get(ID) or labels.get(TYPE, "gpu") != "gpu" or any(labels.get(each) for each in PARTS):
         return None
     if labels.get(TASK, "") not in _GENERAL:
         return None
     host = next((labels[name] for name in NODES if labels.get(name)), labels.get("instance", ""))
     return f"{host}/{labels[ID]}", ""
+
+
+def is_measured(field: DcgmField, labels: Mapping[str, str]) -> bool:
+    """Whether a row's value is of a GPU: energy and power are so of what ``hw.type`` says, which is required
+    there, and without it of anything."""
+    return field not in (DcgmField.ENERGY, DcgmField.POWER) or labels.get(TYPE) == "gpu"
 
 
 def product_of(labels: Mapping[str, str]) -> tuple[str, str]:

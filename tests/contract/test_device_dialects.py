@@ -78,6 +78,14 @@ def test_opentelemetrys_rows(labels: dict[str, str], device: tuple[str, str] | N
     assert OTEL.device(labels) == device
 
 
+@pytest.mark.parametrize("field", [DcgmField.ENERGY, DcgmField.POWER])
+def test_energy_of_what_is_not_called_a_gpu_is_of_anything(field: DcgmField) -> None:
+    untold = {**OWN, "hw_type": ""}
+    assert OTEL.is_measured(field, OWN)
+    assert not OTEL.is_measured(field, untold)
+    assert OTEL.is_measured(DcgmField.BUSY, untold)
+
+
 def test_every_name_has_a_unit_and_is_of_one_dialect() -> None:
     spelled = [name for dialect in DIALECTS for name in dialect.spelled]
     assert len(spelled) == len(set(spelled))

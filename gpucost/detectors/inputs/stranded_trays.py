@@ -8,7 +8,8 @@ not fit is stranded
 
 - by *taken trays*, if it would fit on trays with enough free GPUs, were their channels free;
 - by the *rest*, if all of its pods must be in one clique, and it would fit into one of which ComputeDomains
-  have a part, were they not there. GPUs that others hold without a ComputeDomain stay held.
+  have a part, were they not there, and something is free. GPUs that others hold without a ComputeDomain stay
+  held.
 
 It then claims the free GPUs that it would use: of trays that it could have, then of taken ones, as many as it
 has pods. A tray is claimed once. A job that would not fit in any case claims nothing here.
@@ -18,7 +19,7 @@ Times of trays are known to the minute. Where there are very many of them, they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -29,6 +30,7 @@ import pandas as pd
 
 from gpucost.attribution.apportion import Flags, Ints
 from gpucost.cluster.views.nvlink_domains import ChannelNeed
+from gpucost.cluster.views.wait_causes import GATED
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.detectors.inputs.detector_facts import ClusterHistory
 from gpucost.detectors.inputs.queue_quotas import QuotaLeft
@@ -88,7 +90,8 @@ def stranded_spans(history: ClusterHistory) -> Mapping[int, Sequence[tuple[int, 
 
 def _stranded(history: ClusterHistory) -> StrandedDemand:
     demand, domains = history.frames.demand.reset_index(drop=True), history.frames.domains
-    rows = demand[demand["channel"] != ChannelNeed.NONE.value]
+    # Whoever has its own pods wait (scheduling gates) waits for no tray.
+    rows = demand[(demand["channel"] != ChannelNeed.NONE.value) & (demand["reason"] != GATED)]
     trays = domains["node"].nunique()
     if rows.empty or not trays:
         return StrandedDemand(rows, trays)
@@ -125,6 +128,18 @@ class _Change(NamedTuple):
 
 
 _GIVEN, _HELD, _RESERVED = range(3)
+_AskedKind = tuple[str, int, str]
+"""Products, units of a pod, and channel: jobs of one kind find the same room."""
+
+
+class _Rooms(NamedTuple):
+    """What jobs of one kind find: trays with enough free units, and by group of trays how many of them no
+    ComputeDomain has, whether there are ``some`` at all, and how many there would be but for each cause."""
+
+    roomy: Flags
+    open_: Ints
+    some: Flags
+    would: Mapping[StrandingCause, Ints]
 
 
 class _TraySweep:
@@ -139,6 +154,8 @@ class _TraySweep:
         codes, names = pd.factorize(np.array([cliques[name] for name in self._names], dtype=object))
         self._clique: Ints = codes.astype(np.int64)
         self._cliques = [str(name) for name in names]
+        # Trays without a clique are in none.
+        self._real: Ints = np.array([n for n, name in enumerate(self._cliques) if name], dtype=np.int64)
         self._products = np.array([history.products.get(name, "") for name in self._names], dtype=object)
         ordered = rows.sort_values(["since_ms", "job_uid", "pod_set", "start_ms"], kind="stable")
         columns = (ordered[name].tolist() for name in _Asked._fields[1:])
@@ -170,14 +187,17 @@ class _TraySweep:
         now = np.zeros((3, len(self._names)), dtype=np.int64)
         open_: dict[int, StrandedStretch] = {}
         done = 0
+        starts = np.array([each.start_ms for each in self._asked], dtype=np.int64)
+        ends = np.array([each.end_ms for each in self._asked], dtype=np.int64)
         for start_ms, end_ms in pairwise(self._instants()):
             while done < len(self._changes) and self._changes[done].at_ms <= start_ms:
                 change = self._changes[done]
                 now[change.what, change.tray] += change.amount
                 done += 1
             is_seen = self._history.seen_ms(start_ms, end_ms) == end_ms - start_ms
-            waiting = [each for each in self._asked if self._waits(each, start_ms, end_ms)]
-            found = {each.row: each for each in self._try(waiting, now, start_ms, end_ms)} if is_seen else {}
+            there = np.flatnonzero((starts < end_ms) & (ends > start_ms)).tolist() if is_seen else []
+            waiting = (each for each in map(self._asked.__getitem__, there) if self._waits(each, end_ms))
+            found = {each.row: each for each in self._try(waiting, now, start_ms, end_ms)}
             for row, before in list(open_.items()):
                 after = found.pop(row, None)
                 if after is not None and _is_same(before, after):
@@ -189,10 +209,8 @@ class _TraySweep:
             open_ |= found
         yield from open_.values()
 
-    def _waits(self, asked: _Asked, start_ms: int, end_ms: int) -> bool:
+    def _waits(self, asked: _Asked, end_ms: int) -> bool:
         """For trays, not for quota: Kueue may hold it back since no domain of its topology has room."""
-        if asked.start_ms >= end_ms or asked.end_ms <= start_ms:
-            return False
         wanted = max(asked.min_pods, 1) * max(asked.units, 1)
         return asked.layer != WaitLayer.QUOTA or self._quota.has(
             asked.cluster_queue, self._resource, end_ms, wanted
@@ -210,60 +228,87 @@ class _TraySweep:
         return times
 
     def _try(
-        self, waiting: Sequence[_Asked], now: Ints, start_ms: int, end_ms: int
+        self, waiting: Iterable[_Asked], now: Ints, start_ms: int, end_ms: int
     ) -> Iterator[StrandedStretch]:
         free: Ints = np.maximum(now[_GIVEN] - now[_HELD], 0)
         reserved: Flags = now[_RESERVED] > 0
         spent: Flags = np.zeros(len(free), dtype=bool)
+        rooms: dict[_AskedKind, _Rooms] = {}
+        hopeless = set[tuple[_AskedKind, int]]()  # as long as no further tray is spent
         for asked in waiting:
             units, least = max(asked.units, 1), max(asked.min_pods, 1)
-            right = self._admits(asked.products) & ~spent
-            roomy = right & (free >= units)
-            groups = self._groups(asked.channel)
-            places = [(int((roomy & ~reserved & group).sum()), n) for n, group in enumerate(groups)]
-            fitting = [place for place in places if place[0] >= least]
-            if fitting:
-                _, n = min(fitting)
-                spent[_first(roomy & ~reserved & groups[n], asked.pods)] = True
+            kind = asked.products, units, asked.channel
+            if (kind, least) in hopeless:
                 continue
-            would = {
-                StrandingCause.TAKEN_TRAYS: roomy,
-                StrandingCause.REST: roomy | (right & reserved & (now[_GIVEN] >= units)),
-            }
-            for cause, trays in would.items():
-                able = [(-count, n) for count, n in places if int((trays & groups[n]).sum()) >= least]
-                if (
-                    able
-                    and roomy.any()
-                    and (cause is StrandingCause.TAKEN_TRAYS or asked.channel == ChannelNeed.CLIQUE)
-                ):
-                    count, n = min(able)
-                    mine = groups[n] & roomy
-                    chosen = np.concatenate(
-                        [_first(mine & ~reserved, asked.pods), _first(mine & reserved, asked.pods)]
-                    )[: asked.pods]
-                    spent[chosen] = True
-                    claims = tuple((self._names[tray], units) for tray in chosen.tolist())
-                    clique = self._clique_of(asked, n, chosen)
-                    span = start_ms, end_ms
-                    yield StrandedStretch(asked.row, clique, cause, *span, least, -count, claims)
-                    break
+            if kind not in rooms:
+                right = self._admits(asked.products) & ~spent
+                rooms[kind] = self._rooms(asked.channel, right, free >= units, reserved, now[_GIVEN] >= units)
+            room = rooms[kind]
+            fitting = np.flatnonzero(room.open_ >= least)
+            if len(fitting):
+                group = int(fitting[room.open_[fitting].argmin()])
+                spent[_first(room.roomy & ~reserved & self._group(asked.channel, group), asked.pods)] = True
+            elif not (found := self._found_stranded(asked, room, reserved, start_ms, end_ms)):
+                hopeless.add((kind, least))
+                continue
+            else:
+                spent[[self._index[node] for node, _ in found.claims]] = True
+                yield found
+            rooms.clear()
+            hopeless.clear()
+            if not (free[~spent] > 0).any():
+                return
+
+    def _found_stranded(
+        self, asked: _Asked, room: _Rooms, reserved: Flags, start_ms: int, end_ms: int
+    ) -> StrandedStretch | None:
+        """What a job that does not fit claims, of the group of trays in which most are open; None for one
+        that would not fit in any case, or only where nothing is free."""
+        least = max(asked.min_pods, 1)
+        for cause, would in room.would.items():
+            if cause is StrandingCause.REST and asked.channel != ChannelNeed.CLIQUE:
+                continue
+            able = np.flatnonzero((would >= least) & room.some)
+            if not len(able) or asked.pods < 1:
+                continue
+            group = int(able[room.open_[able].argmax()])
+            mine = self._group(asked.channel, group) & room.roomy
+            chosen = np.concatenate(
+                [_first(mine & ~reserved, asked.pods), _first(mine & reserved, asked.pods)]
+            )[: asked.pods]
+            claims = tuple((self._names[tray], max(asked.units, 1)) for tray in chosen.tolist())
+            clique, span = self._clique_of(asked, group, chosen), (start_ms, end_ms)
+            return StrandedStretch(asked.row, clique, cause, *span, least, int(room.open_[group]), claims)
+        return None
+
+    def _rooms(self, channel: str, right: Flags, has_room: Flags, reserved: Flags, given: Flags) -> _Rooms:
+        roomy = right & has_room
+        of_groups = [self._count(channel, each) for each in (roomy, roomy & ~reserved)]
+        would = {
+            StrandingCause.TAKEN_TRAYS: of_groups[0],
+            StrandingCause.REST: self._count(channel, roomy | (right & reserved & given)),
+        }
+        return _Rooms(roomy, of_groups[1], of_groups[0] > 0, would)
+
+    def _count(self, channel: str, trays: Flags) -> Ints:
+        """How many of ``trays`` each group has."""
+        if channel != ChannelNeed.CLIQUE:
+            return np.array([trays.sum()], dtype=np.int64)
+        counts: Ints = np.bincount(self._clique[trays], minlength=len(self._cliques))[self._real]
+        return counts
 
     def _clique_of(self, asked: _Asked, group: int, chosen: Ints) -> str:
         """The clique that the job would be in, or that with most of the trays that it claims."""
         if asked.channel == ChannelNeed.CLIQUE:
-            return self._cliques[self._real()[group]]
+            return self._cliques[int(self._real[group])]
         return self._cliques[int(np.bincount(self._clique[chosen]).argmax())]
 
-    def _groups(self, channel: str) -> list[Flags]:
-        """Sets of trays that the pods of a job may be in together."""
+    def _group(self, channel: str, group: int) -> Flags:
+        """A set of trays that the pods of a job may be in together."""
         if channel == ChannelNeed.CLIQUE:
-            return [self._clique == code for code in self._real()]
-        return [np.ones(len(self._names), dtype=bool)]
-
-    def _real(self) -> list[int]:
-        """Cliques; trays without one are in none."""
-        return [code for code, name in enumerate(self._cliques) if name]
+            found: Flags = self._clique == self._real[group]
+            return found
+        return np.ones(len(self._names), dtype=bool)
 
     def _admits(self, products: str) -> Flags:
         if products not in self._right:

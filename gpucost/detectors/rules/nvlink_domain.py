@@ -7,7 +7,7 @@ for each clique and cause, names who has the trays and who waits, and says where
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -33,6 +33,7 @@ from gpucost.detectors.findings import (
     WithheldFinding,
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.schedulability import PodNodeFitter
 from gpucost.detectors.inputs.stranded_trays import (
     StrandedDemand,
     StrandedStretch,
@@ -58,9 +59,14 @@ def run(facts: DetectorFacts, settings: ScopedSettings[NvlinkDomainSettings]) ->
     found, after_ms = stranded(facts.history), milliseconds(settings.default.after)
     drafts: list[FindingDraft] = []
     withheld = list(_unseen(facts, found, after_ms))
+    unfit = _unfit(facts, found)
+    withheld += [
+        WithheldFinding(NAME, subject, because) for subject, because in dict.fromkeys(unfit.values())
+    ]
     groups: dict[tuple[str, StrandingCause], list[StrandedStretch]] = defaultdict(list)
     for each in found.stretches:
-        groups[each.clique, each.cause].append(each)
+        if each.row not in unfit:
+            groups[each.clique, each.cause].append(each)
     for (clique, cause), stretches in sorted(groups.items()):
         if _length_ms(stretches) < after_ms:
             continue
@@ -96,6 +102,29 @@ def _unseen(facts: DetectorFacts, found: StrandedDemand, after_ms: int) -> Itera
             subject = FindingSubject(SubjectKind.JOB, facts.cluster, job, namespace, uid)
             because = "it needs channels of a ComputeDomain, and no node is known to have one"
             yield WithheldFinding(NAME, subject, because, lacks_data=True)
+
+
+def _unfit(facts: DetectorFacts, found: StrandedDemand) -> Mapping[int, tuple[FindingSubject, str]]:
+    """Jobs that wait now, by their rows, of which no pod finds a node with room for all that it asks for,
+    though nodes have GPUs enough: whoever has the trays is not in their way."""
+    if facts.overview is None:
+        return {}
+    fitter = PodNodeFitter(facts.overview)
+    stuck: dict[str, str] = {}
+    for row in {each.row for each in found.stretches if each.end_ms >= facts.now_ms}:
+        job_uid, resource = (str(found.demand.at[row, name]) for name in ("job_uid", "resource"))
+        fit = fitter.of(job_uid, resource, 1)
+        if fit is not None and not fit.fits and fit.lacking:
+            lacked, nodes = fit.lacking[0]
+            stuck[job_uid] = (
+                f"{amount(nodes, 'node')} with GPUs enough for one of its pods lack {lacked} for it"
+            )
+    rows = found.demand[found.demand["job_uid"].isin([*stuck])]
+    names = ("namespace", "job", "job_uid")
+    return {
+        int(row): (FindingSubject(SubjectKind.JOB, facts.cluster, job, namespace, uid), stuck[uid])
+        for row, namespace, job, uid in zip(rows.index, *(rows[name].tolist() for name in names), strict=True)
+    }
 
 
 def _draft(

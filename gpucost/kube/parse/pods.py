@@ -385,11 +385,12 @@ def _unhealthy(spec: ObjectPart, status: ObjectPart) -> tuple[UnhealthyDevice, .
     kubelet writes Unknown. Kubernetes 1.37 writes the field for main containers alone.
     """
     told: dict[UnhealthyDevice, None] = {}
+    claims = _claim_names(spec, status)
     for container in (*status.parts("containerStatuses"), *status.parts("initContainerStatuses")):
         for resource in container.parts("allocatedResourcesStatus"):
             sick = [each for each in resource.parts("resources") if each.text("health") == "Unhealthy"]
             for each in sick:
-                told[_device(resource.text("name"), each.text("resourceID"), spec, status)] = None
+                told[_device(resource.text("name"), each.text("resourceID"), claims)] = None
     found = tuple(each for each in told if each.device_id and (each.resource or each.claim))
     if len(found) > MOST_UNHEALTHY:
         remark = ErrorRemark(f"{len(found):,} devices")
@@ -397,12 +398,13 @@ def _unhealthy(spec: ObjectPart, status: ObjectPart) -> tuple[UnhealthyDevice, .
     return found[:MOST_UNHEALTHY]
 
 
-def _device(name: str, device_id: str, spec: ObjectPart, status: ObjectPart) -> UnhealthyDevice:
-    """``name`` is that of an extended resource, or ``claim:NAME/REQUEST`` with the spec's name of a claim."""
+def _device(name: str, device_id: str, claims: Mapping[str, str]) -> UnhealthyDevice:
+    """``name`` is that of an extended resource, or ``claim:NAME/REQUEST`` with the spec's name of a claim, of
+    which ``claims`` has the ResourceClaim."""
     if not name.startswith(_CLAIM):
         return UnhealthyDevice(name, "", device_id)
     claim = name.removeprefix(_CLAIM).partition("/")[0]
-    return UnhealthyDevice("", _claim_names(spec, status).get(claim, ""), device_id)
+    return UnhealthyDevice("", claims.get(claim, ""), device_id)
 
 
 def _backing_claim(status: ObjectPart) -> str:

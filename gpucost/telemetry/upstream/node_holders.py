@@ -1,8 +1,10 @@
 """Whose a GPU is where its series name no pod, as OpenTelemetry's: of a pod that held every GPU of the node.
 
 A row names its node by a label, or by ``target_info`` of its target (Prometheus, OTLP: resource attributes
-become labels of ``target_info``). Nothing says which GPU of a node a pod has, so only a pod with all units
-that the node has is known to have this one. All other use is of nobody, and what pods held there a problem.
+become labels of ``target_info``). A scrape's own label for the node counts where the target shows one host:
+a collector of several need not run on any of them. Nothing says which GPU of a node a pod has, so only a pod
+with all units that the node has is known to have this one. All other use is of nobody, and what pods held
+there a problem.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from gpucost.contract.device_dialects import DeviceDialect
-from gpucost.contract.otel_hardware import NODES, TARGET_INFO
+from gpucost.contract.otel_hardware import HOSTS, NODES, PARTS, TARGET_INFO, TASK, TYPE
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.gpu import WHOLE, is_nvidia
 from gpucost.domain.time import Window
@@ -46,13 +48,15 @@ class NodeHolders:
         self._catalog = reader.existing.catalog
         self._known = known
         latest = over_time("last_over_time", reader.select(names), window.length_ms)
-        labels = (*dialect.keys, *NODES, *TARGET_LABELS)
-        rows = [each["metric"] for each in reader.vector(by("group", labels, latest), window.end_ms)]
+        labels = ("__name__", *dialect.keys, TYPE, TASK, *PARTS, *NODES, *TARGET_LABELS)
+        found = [each["metric"] for each in reader.vector(by("group", labels, latest), window.end_ms)]
+        rows = [row for row in found if _is_of_gpu(dialect, row)]
+        self._gateways = _gateways(rows)
         self._of_target = self._targets(reader, rows)
         seen: dict[str, set[str]] = defaultdict(set)
         for row in rows:
             if node := self._node(row):
-                seen[node].add(first_of(row, dialect.keys))
+                seen[node].update([first_of(row, dialect.keys)] if dialect.device(row) else [])
         held: dict[str, list[PodHolding]] = defaultdict(list)
         for hold in holdings:
             if hold.node in seen:
@@ -78,35 +82,38 @@ class NodeHolders:
         return [DataProblem(code, self._cluster, self._cluster, _UNNAMED, round(lost), at_ms)]
 
     def _node(self, labels: SeriesLabels) -> str:
-        known = self._holdings.units
-        named = [labels[name] for name in NODES if labels.get(name) in known]
-        target = labels.get("job", ""), labels.get("instance", "")
-        return named[0] if named else self._of_target.get(target, "")
+        target = _target(labels)
+        return self._named(labels, target in self._gateways) or self._of_target.get(target, "")
+
+    def _named(self, labels: SeriesLabels, is_gateway: bool) -> str:
+        """The node that labels name; empty for none."""
+        names = HOSTS if is_gateway or labels.get(HOSTS[0]) else NODES
+        return next((labels[name] for name in names if labels.get(name) in self._holdings.units), "")
 
     def _targets(
         self, reader: KubeStateReader, rows: Sequence[SeriesLabels]
     ) -> Mapping[tuple[str, str], str]:
         """The node of each target that no label of its rows names, where ``target_info`` has just one."""
-        unnamed = {(row.get("job", ""), row.get("instance", "")) for row in rows if not first_of(row, NODES)}
+        unnamed = {_target(row) for row in rows if not first_of(row, NODES)}
         if not unnamed:
             return {}
         jobs = one_of("job", sorted({job for job, _ in unnamed}))
         latest = over_time("last_over_time", reader.select(TARGET_INFO, jobs), self._window.length_ms)
+        found = reader.vector(by("group", (*NODES, *TARGET_LABELS), latest), self._window.end_ms)
+        gateways = _gateways([each["metric"] for each in found])
         nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for each in reader.vector(by("group", (*NODES, *TARGET_LABELS), latest), self._window.end_ms):
-            labels = each["metric"]
-            named = [labels[name] for name in NODES if labels.get(name) in self._holdings.units]
-            nodes[labels.get("job", ""), labels.get("instance", "")].update(named[:1])
-        return {
-            target: min(found) for target, found in nodes.items() if target in unnamed and len(found) == 1
-        }
+        for each in found:
+            target = _target(each["metric"])
+            if target in unnamed and target not in gateways:
+                nodes[target].add(self._named(each["metric"], is_gateway=False))
+        return {target: min(named) for target, named in nodes.items() if len(named) == 1}
 
     def _holders(self, node: str, gpus: int, held: Sequence[PodHolding]) -> tuple[str, ...]:
         units = {name: count for name, count in self._holdings.units[node].items() if count > 0}
         if len(units) != 1:
             return ()
         [(resource, count)] = units.items()
-        if count < gpus or self._catalog.shares.get(resource) != WHOLE:
+        if not 0 < gpus <= count or self._catalog.shares.get(resource) != WHOLE:
             return ()
         found = [
             hold.pod_uid
@@ -121,3 +128,22 @@ class NodeHolders:
     def _held_ms(self, hold: PodHolding) -> float:
         share = self._catalog.shares.get(hold.resource, WHOLE) / hold.replicas
         return self._window.overlap_ms(hold.start_ms, hold.end_ms) * hold.count * float(share)
+
+
+def _target(labels: SeriesLabels) -> tuple[str, str]:
+    return labels.get("job", ""), labels.get("instance", "")
+
+
+def _is_of_gpu(dialect: DeviceDialect, row: SeriesLabels) -> bool:
+    """Whether a row is of a GPU or a part of one: collectors export CPUs and disks under the same names."""
+    field = dialect.meaning(row["__name__"]).field
+    return row.get(TYPE, "gpu") == "gpu" and dialect.is_measured(field, row)
+
+
+def _gateways(rows: Sequence[SeriesLabels]) -> set[tuple[str, str]]:
+    """Targets with rows of several hosts."""
+    hosts: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in rows:
+        if host := first_of(row, HOSTS):
+            hosts[_target(row)].add(host)
+    return {target for target, found in hosts.items() if len(found) > 1}

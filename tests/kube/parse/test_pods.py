@@ -16,6 +16,7 @@ from gpucost.cluster.objects.pods import (
     UnhealthyDevice,
 )
 from gpucost.domain.jobs import OwnerReference
+from gpucost.kube.parse import pods
 from gpucost.kube.parse.core_objects import node
 from gpucost.kube.parse.events import Unreadable
 from gpucost.kube.parse.pods import MOST_UNHEALTHY, pod_parser
@@ -217,6 +218,19 @@ def test_a_pod_has_so_many_unhealthy_devices_at_most() -> None:
     read = pod(pod_object({}, containerStatuses=[{**running(), "allocatedResourcesStatus": [many]}]))
     assert len(read.unhealthy) == MOST_UNHEALTHY
     assert [each.field for each in read.flaws] == ["status.allocatedResourcesStatus"]
+
+
+def test_names_of_claims_are_looked_up_once_however_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status of a megabyte names ten thousands of devices, and a spec hundreds of claims."""
+    looked, names = list[int](), pods._claim_names
+    monkeypatch.setattr(pods, "_claim_names", lambda *found: looked.append(1) or names(*found))
+    many = told("claim:c0/r", **{f"g{n}": "Unhealthy" for n in range(1_000)})
+    claims = [{"name": f"c{n}", "resourceClaimName": f"claim-{n}"} for n in range(100)]
+    read = pod(
+        pod_object({"resourceClaims": claims}, containerStatuses=[{"allocatedResourcesStatus": [many]}])
+    )
+    assert {each.claim for each in read.unhealthy} == {"claim-0"}
+    assert len(looked) <= 2
 
 
 @pytest.mark.parametrize(

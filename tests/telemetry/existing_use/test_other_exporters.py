@@ -58,6 +58,31 @@ CASES: dict[str, list[Rows]] = {
     ],
     # More rows than the node has units: a GPU that Kubernetes does not know may be among them.
     "beside": [Rows("hw_gpu_utilization_ratio", 0.9, labels=otel(f"GPU-{n}")) for n in range(3)],
+    # A collector exports the node's CPU and disk under the same names: they are no GPUs of it.
+    "hardware": [
+        Rows("hw_gpu_utilization_ratio", 0.5, labels=otel("GPU-1")),
+        Rows("hw_power_watts", 200, labels=otel("GPU-1")),
+        Rows("hw_power_watts", 150, labels=otel("CPU-1", hw_type="cpu")),
+        Rows("hw_power_watts", 10, labels=otel("disk-1", hw_type="physical_disk")),
+    ],
+    # Power of something that does not say what it is, under the number of the GPU.
+    "untold": [
+        Rows("hw_gpu_utilization_ratio", 0.5, labels=otel("0", hw_type="")),
+        Rows("hw_power_watts", 200, labels=otel("0")),
+        Rows("hw_power_watts", 3000, labels=otel("0", hw_type="")),
+    ],
+    # Rows of parts of a GPU alone: there is nothing of the whole.
+    "parts": [Rows("hw_gpu_utilization_ratio", 0.9, labels=otel("GPU-1", hw_gpu_partition="1g.10gb"))],
+    # The scrape says where the collector runs, and the hosts of which it tells are not of this cluster.
+    "gateway": [
+        Rows("hw_gpu_utilization_ratio", 0.9, labels=otel("0", host_name="far-1", node="n1")),
+        Rows("hw_gpu_utilization_ratio", 0.7, labels=otel("0", host_name="far-2", node="n1")),
+    ],
+    # So does a node's name of another cluster; a host's own name may differ from that of its node.
+    "far": [
+        Rows("hw_gpu_utilization_ratio", 0.9, labels=otel("0", k8s_node_name="far", host_name="", node="n1"))
+    ],
+    "named": [Rows("hw_gpu_utilization_ratio", 0.5, labels=otel("0", host_name="n1.lan", node="n1"))],
     # No label and no target_info names the node.
     "nowhere": [Rows("hw_gpu_utilization_ratio", 0.9, labels=otel("GPU-1", host_name=""))],
     # Power alone is of any hardware: nothing proves that its job tells of GPUs.
@@ -112,7 +137,10 @@ def measured(client: PrometheusClient, case: str) -> tuple[dict[str, dict[str, f
         ("corrupt", {"a": {"observed_ms": 0.5, "busy_ms": 0.25}}),
         ("both", {"a": {"observed_ms": 1, "busy_ms": 0.4}}),
         ("turns", {"a": {"observed_ms": 0.5, "busy_ms": 0.45}, "b": {"observed_ms": 0.5, "busy_ms": 0.15}}),
-        *((case, {}) for case in ("beside", "nowhere", "power")),
+        ("hardware", {"a": {"observed_ms": 1, "busy_ms": 0.5, "energy_mj": 200}}),
+        ("untold", {"a": {"observed_ms": 1, "busy_ms": 0.5, "energy_mj": 200}}),
+        ("named", {"a": {"observed_ms": 1, "busy_ms": 0.5}}),
+        *((case, {}) for case in ("beside", "nowhere", "power", "parts", "gateway", "far")),
     ],
 )
 def test_what_is_measured(client: PrometheusClient, case: str, expected: dict[str, dict[str, float]]) -> None:
@@ -130,6 +158,7 @@ def test_what_is_measured(client: PrometheusClient, case: str, expected: dict[st
         ("corrupt", ["use_dropped"]),
         ("both", []),
         ("beside", ["use_unsplit"]),
+        ("parts", ["use_unsplit"]),
         ("power", []),
     ],
 )
