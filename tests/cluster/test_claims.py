@@ -171,6 +171,7 @@ def shared(name: str, *users: str, share_id: str = "", **consumed: int) -> Resou
         (MEMORY, {}, (ShareMethod.TIME, 1, "")),
         # More than there is, of something else, of two things neither of which is memory; of no known device.
         (MEMORY, {"memory": 81 * GI}, (ShareMethod.UNKNOWN, 1, "")),
+        (MEMORY, {"memory": 81 * GI, "cores": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (MEMORY, {"engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (CORES, {"cores": 25, "engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (None, {"memory": 10 * GI}, (ShareMethod.UNKNOWN, 1, "")),

@@ -486,17 +486,19 @@ def _part(
     whole = Fraction(1)
     if not shares:
         return ShareMethod.CLAIM, whole, ""
-    consumed = Counter[str]()
+    consumed: dict[str, Fraction] = {}
     for share in shares:
-        consumed.update({name: amount for name, amount in share.consumed.items() if amount > 0})
+        for name, amount in share.consumed.items():
+            if amount > 0:
+                consumed[name] = consumed.get(name, Fraction(0)) + amount
     if not consumed:
         return ShareMethod.TIME, whole, ""
     capacity = device.capacity if device is not None else {}
-    known = [name for name, amount in consumed.items() if amount <= capacity.get(name, 0)]
-    name = dimension or (known[0] if len(known) == 1 else MEMORY)
-    if name not in known:
+    known = [name for name in consumed if capacity.get(name, 0) > 0]
+    name = dimension or (MEMORY if MEMORY in known or len(known) != 1 else known[0])
+    if name not in known or consumed[name] > capacity[name]:
         return ShareMethod.UNKNOWN, whole, ""
-    return ShareMethod.CAPACITY, Fraction(consumed[name], capacity[name]), name
+    return ShareMethod.CAPACITY, consumed[name] / Fraction(capacity[name]), name
 
 
 def _divided(users: _Users, uses: Mapping[str, DeviceUses]) -> frozenset[DeviceId]:
