@@ -56,8 +56,8 @@ def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
             variants.setdefault(each.meta.owner.uid, []).append(each)
         elif not _is_replaced(each):
             alone.append(each)
-    for mine in variants.values():
-        held = [each for each in mine if each.has_quota]
+    for family in variants.values():
+        held = [each for each in family if each.has_quota]
         alone += held if len(held) > 1 else ()  # Kueue lets one of them run
     for each in alone:
         mine = variants.get(each.meta.uid)
