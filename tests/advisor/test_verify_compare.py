@@ -145,3 +145,13 @@ def test_cases_without_facts_agree_in_nothing() -> None:
     report = verify(read({**CASE, "expected": {}, "processingOrder": None}))
     assert report.facts == FactTally(0, 0)
     assert not report.agrees
+
+
+def test_cases_that_assert_nothing_and_empty_messages_do_not_count() -> None:
+    """Who takes out what does not agree would else have as many cases, and rules, that agree."""
+    hollow = {**CASE, "expected": {}, "processingOrder": None}
+    vague = {**CASE, "expected": {key: {"messageContains": ""} for key in CASE["expected"]}}
+    full = verify(read(CASE))
+    assert verify(read(CASE, hollow, {**vague, "processingOrder": None})) == full
+    empty = verify(read(hollow))
+    assert (empty.cases, empty.facts, empty.by_rule, empty.agrees) == (FactTally(), FactTally(), {}, False)

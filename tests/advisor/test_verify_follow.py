@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpucost.advisor.verify import decision_follower
 from gpucost.advisor.verify.case_writer import CaseAliases, CaseNames
 from gpucost.advisor.verify.decision_follower import (
+    NO_PLACE,
     DecisionFollower,
     ObservedCases,
     WorkloadWrite,
@@ -19,6 +21,7 @@ from gpucost.advisor.verify.decision_follower import (
 )
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.pods import SelectorRequirement, Toleration
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from tests.advisor import worlds
@@ -109,6 +112,25 @@ def test_one_that_is_admitted_as_it_comes_is_a_case() -> None:
     }
     assert {each["name"] for each in case["clusterQueues"]} == {"ml", "serve"}
     assert (kept.admissions, checked(kept.cases).agrees) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tolerations": (Toleration("a", False, "b", "Bogus"),)},
+        {"affinity": ((SelectorRequirement("k", "Foo", ("v",)),),)},
+        {"node_selector": {"k": "v" * 5000}},
+    ],
+)
+def test_what_no_case_can_say_is_left_out_and_ends_no_recording(change: dict[str, Any]) -> None:
+    """Nobody checks the templates of jobs of other kinds than Kubernetes' own."""
+    one, two = workload("one", "ml", 4), workload("two", "serve", 4)
+    [pods] = one.pod_sets
+    one = replace(one, pod_sets=(replace(pods, template=replace(pods.template, **change)),))
+    told = [(AT, given(one, "ml")), (AT + 5_000, given(two, "serve", AT + 5_000))]
+    kept = followed(*before(one, two), *told, state=ROOM)
+    assert kept.left_out == {NO_PLACE: 1}
+    assert [[*each["expected"]] for each in kept.cases] == [["serve/two", "ml/one"]]
 
 
 def test_several_of_one_second_and_one_queue_are_a_case_each_in_the_order_of_their_writes() -> None:

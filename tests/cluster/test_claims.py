@@ -171,6 +171,7 @@ def shared(name: str, *users: str, share_id: str = "", **consumed: int) -> Resou
         (MEMORY, {}, (ShareMethod.TIME, 1, "")),
         # More than there is, of something else, of two things neither of which is memory; of no known device.
         (MEMORY, {"memory": 81 * GI}, (ShareMethod.UNKNOWN, 1, "")),
+        (MEMORY, {"memory": 81 * GI, "cores": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (MEMORY, {"engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (CORES, {"cores": 25, "engines": 1}, (ShareMethod.UNKNOWN, 1, "")),
         (None, {"memory": 10 * GI}, (ShareMethod.UNKNOWN, 1, "")),
@@ -253,6 +254,38 @@ def test_a_claim_of_a_pod_group_is_used_by_those_of_its_pods_that_name_it() -> N
     assert held.uses.keys() == {"a-uid", "b-uid"}
     # The group may be gone before its pods have ended.
     assert held_devices(replace(found, pod_groups={}), CATALOG).uses == held.uses
+
+
+@pytest.mark.parametrize("of_group", [True, False])
+def test_a_pod_on_another_node_has_nothing_of_a_device(of_group: bool) -> None:
+    """Whoever names a node in a pod needs no scheduler: the claim is reserved for it, its kubelet refuses it,
+    and a GPU of that node would be counted for it that somebody else has."""
+    group = PodGroup(meta("train"), GroupKind.NATIVE, min_member=2)
+    here, there = (
+        pod(name, node=node, bound_ms=T0, group="train", claims=("shared",))
+        for name, node in (("a", "node-1"), ("b", "node-2"))
+    )
+    own = replace(claim("own", "c-uid", devices=[]), devices=(DeviceId(DRIVER, "node-2", "gpu-0"),))
+    shared_ = claim("shared", *(() if of_group else ("a-uid", "b-uid")), devices=["gpu-0"])
+    shared_ = replace(shared_, groups=(group.meta.uid,) if of_group else ())
+    slices = [a_slice(gpu(0)), a_slice(gpu(0), name="s2", pool="node-2", node="node-2")]
+    found = state(*slices, here, there, pod("c", node="node-2", bound_ms=T0), own, shared_)
+    held = held_devices(replace(found, pod_groups={group.meta.uid: group}), CATALOG)
+    assert held.uses.keys() == held.shares.keys() == {"a-uid", "c-uid"}
+    assert held.divided == set()
+    # Devices that no single node has may be used on several.
+    anywhere = replace(found, slices={"s": a_slice(gpu(0), node="")}, pod_groups={group.meta.uid: group})
+    assert held_devices(anywhere, CATALOG).divided == {device("gpu-0")}
+
+
+def test_a_claim_of_a_pod_group_is_not_used_by_pods_of_another() -> None:
+    """A pod says itself of which group it is, and on which node."""
+    groups = [PodGroup(meta(name), GroupKind.NATIVE, min_member=1) for name in ("train", "other")]
+    member, stranger = (bound(g, 0, group=g, claims=("shared",)) for g in ("train", "other"))
+    given = replace(claim("shared", devices=["gpu-0"]), groups=(groups[0].meta.uid,))
+    known = {each.meta.uid: each for each in groups}
+    found = replace(state(a_slice(gpu(0)), member, stranger, given), pod_groups=known)
+    assert held_devices(found, CATALOG).uses.keys() == {"train-uid"}
 
 
 def test_what_was_found_stays_so_whatever_is_seen_later() -> None:

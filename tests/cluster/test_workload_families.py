@@ -92,6 +92,24 @@ def test_a_parent_is_what_kueue_says_is_one() -> None:
         assert "v-uid" in joined(changed, variant)
 
 
+def test_no_parent_hides_the_quota_of_its_variants() -> None:
+    """Kueue writes to the parent what its variant got, a moment later; whoever writes workloads does not."""
+    parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
+    evicted = replace(parent, conditions={"Evicted": condition(True, "VariantEvicted")})
+    variants = [
+        replace(each, meta=replace(each.meta, owner=PARENT))
+        for name in ("a", "b")
+        for each in (workload(name, pod_set("main", 1, 8), cluster_queue="cq", flavor=name, admitted_ms=T0),)
+    ]
+    for found in (parent, evicted):
+        (one,) = joined(found, variants[0]).values()
+        assert (one.meta, one.state, one.reserved_ms) == (parent.meta, WorkloadState.ADMITTED, T0)
+        assert (one.cluster_queue, one.assignments) == ("cq", variants[0].assignments)
+    # One runs at a time: of Kueue's own families no two have quota.
+    both = joined(parent, *variants)
+    assert {uid for uid, each in both.items() if each.has_quota} == {"a-uid", "b-uid"}
+
+
 def test_a_native_workload_is_no_parent() -> None:
     parent = workload("parent", pod_set("main", 1, 8), labels={PARENT_LABEL: "true"})
     native = OwnerReference("scheduling.k8s.io/v1beta1", "Workload", "parent", "parent-uid")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ShareMethod
 from gpucost.domain.time import HOUR_MS
-from gpucost.telemetry.evidence.device_shares import UNITS, PodShare, divide
+from gpucost.telemetry.evidence.device_shares import UNITS, PodShare, _part, divide
 
 GPU = "gpu.nvidia.com"
 CAPACITY, FRACTION, TIME, CLAIM, UNKNOWN = (
@@ -266,6 +266,26 @@ def test_the_smallest_part_is_a_unit_and_parts_still_add_up() -> None:
     units = {str(row[4]): int(str(row[16])) for row in rows}
     assert sum(units.values()) == UNITS
     assert {units[uid] for uid in small} == {1}
+
+
+@pytest.mark.parametrize("amounts", [(10**10, 2 * 10**10), (1, 3), (7 * 10**9, 11 * 10**9, 13**8), (5,) * 6])
+def test_amounts_that_fill_a_device_are_known_however_odd_they_are(amounts: tuple[int, ...]) -> None:
+    """Of 80 GiB in bytes: as they come from Prometheus, their sum may be a little more or less than 1."""
+    whole = 80 * 2**30
+    consumed = [*amounts, whole - sum(amounts)]
+    told = [
+        (name, _part(CAPACITY.value, each / whole)) for name, each in zip("abcdefg", consumed, strict=False)
+    ]
+    shares = {name: [PodShare("gpu-0", name, *part)] for name, part in told}
+    parts, _, problems = divided([pod(name, 0, 100) for name in shares], shares)
+    assert problems == []
+    assert sum(parts.values()) == 1
+    for name, each in zip(shares, consumed, strict=True):
+        assert abs(parts[name, f"{GPU}.dra-capacity", 0, 100] - Part(each, whole)) < Part(7, UNITS)
+    # Nothing is left for one without an amount.
+    shares["z"] = [share("z", TIME)]
+    _, _, [problem] = divided([pod(name, 0, 100) for name in shares], shares)
+    assert problem.code is DataProblemCode.SHARE_UNKNOWN
 
 
 def test_of_two_accounts_of_one_share_the_order_is_no_matter() -> None:

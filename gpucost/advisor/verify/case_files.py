@@ -227,7 +227,7 @@ def _expected(part: JsonFields, workload: Any) -> ExpectedDecision:
         part.text_or_none("pendingClass"),
         _one_or_none(part, "requeuedTo", (HEAP, PARKED)),
         part.text_or_none("quotaReservedReason"),
-        part.text_or_none("messageContains"),
+        part.text_or_none("messageContains") or None,  # every message contains nothing
     )
 
 

@@ -37,6 +37,7 @@ from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queue_order import is_tried, queue_timestamp_ms
+from gpucost.domain.errors import InputError
 
 _QUEUE = "queue/"
 """Before the name of a ClusterQueue without a cohort, which no cohort may have."""
@@ -111,6 +112,7 @@ CHANGED = "a queue, cohort or flavor of its tree changed within two seconds"
 UNREAD = "its queue, or what it asks for, could not be read"
 TOPOLOGY = "topology-aware scheduling decides"
 AFFINITY = "its node affinity has no place in a case"
+NO_PLACE = "what its objects say has no place in a case"
 ELSEWHERE = "it runs on another cluster"
 UNEVEN = "quota of its tree is not a whole amount per pod"
 UNNAMED = "its victims do not say whom they left for"
@@ -283,9 +285,14 @@ class DecisionFollower:
             return
         id_ = f"rec-{len(self.kept.cases) + 1:03}"
         found = _case(draft, draft.before, self._config, self._names, id_)
+        try:
+            is_vague = found and not checked([found]).agrees and self._agrees_in_another_order(draft, id_)
+        except InputError:  # nobody checks the templates of jobs of other kinds than Kubernetes' own
+            self.kept.left_out[NO_PLACE] += 1
+            return
         if found is None:
             self.kept.left_out[UNEVEN] += 1
-        elif not checked([found]).agrees and self._agrees_in_another_order(draft, id_):
+        elif is_vague:
             self.kept.left_out[ORDER] += 1
         else:
             self.kept.cases.append(found)
@@ -470,7 +477,8 @@ def _as_counted(held: Workload) -> Workload | None:
         usage = {key: amount * left for key, amount in per_pod.items()}
         if "pods" in given.usage:
             usage["pods"] = left
-        template = replace(pods.template, requests=per_pod, affinity=())
+        # Where its pods may go matters no more, and may be nothing that a case can say.
+        template = replace(pods.template, requests=per_pod, affinity=(), tolerations=(), node_selector={})
         pod_sets.append(replace(pods, count=left, min_count=None, template=template, topology={}))
         assignments.append(replace(given, count=left, usage=usage, flavors=flavors))
     return replace(held, pod_sets=tuple(pod_sets), assignments=tuple(assignments), reclaimable={})

@@ -222,7 +222,8 @@ class RuleDisagreement:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """``cases`` counts those in which all agrees, ``facts`` single facts; ``by_fact`` facts by their name.
+    """``cases`` counts those in which all agrees, of those that assert anything, ``facts`` single facts;
+    ``by_fact`` facts by their name.
 
     ``by_rule`` counts cases by their tags; cases without any by their level and kind of preemption.
     """
@@ -250,6 +251,8 @@ def verify(cases: Iterable[SchedulerCase], rules: ReplayRules = KUEUE) -> Replay
     wrong: list[RuleDisagreement] = []
     for case in cases:
         compared = _compared(case, rules)
+        if not compared:
+            continue  # it says nothing, so nothing of it agrees
         agrees = all(fact.agrees for _, fact in compared)
         total = total.with_one(agrees)
         for rule in case.tags or (_kind(case),):

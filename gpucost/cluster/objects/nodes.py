@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -131,7 +132,7 @@ class DeviceShare(NamedTuple):
 
     device: DeviceId
     share_id: str
-    consumed: Mapping[str, int] = MappingProxyType({})
+    consumed: Mapping[str, int | Fraction] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class PublishedDevice:
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
-    capacity: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int | Fraction] = field(default_factory=dict)
     counter_sets: tuple[str, ...] = ()
     taints: tuple[Taint, ...] = ()
 

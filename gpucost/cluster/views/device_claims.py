@@ -11,7 +11,8 @@ from that end on. Who uses a device? ``ClaimHoldings.uses`` has every pod, from 
 end, with its part where several claims have shares of the device (``ShareMethod``): bills divide the device
 by it (``gpucost.telemetry.evidence.device_shares``).
 
-The users of a claim are those in its ``reservedFor`` and the pods that name it. A claim is taken from a pod
+The users of a claim are those in its ``reservedFor`` and the pods that name it, on the node that has the
+device. A claim is taken from a pod
 once that has ended, and mostly deleted with it: claims as they were while they were reserved
 (``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stay true for the pods'
 lives. Where the allocation of a claim was never seen, the requests of its spec count.
@@ -319,6 +320,16 @@ class _Users:
                     yield pod.meta.uid
 
     @cached_property
+    def _nodes(self) -> Mapping[DeviceId, str]:
+        """Of the devices that one node has."""
+        return {
+            _id(each, device): each.node
+            for each in newest_slices(self._state.slices.values())
+            for device in each.devices
+            if each.node
+        }
+
+    @cached_property
     def _by_group(self) -> Mapping[tuple[str, str], Sequence[Pod]]:
         """Pods by namespace and name of their group: thousands of claims may be reserved for groups."""
         found: dict[tuple[str, str], list[Pod]] = {}
@@ -349,6 +360,8 @@ class _Users:
 
     def _use(self, pod: Pod, claim: ResourceClaim, devices: Iterable[DeviceId]) -> None:
         for device in devices:
+            if self._nodes.get(device, pod.node) != pod.node:
+                continue  # whoever names a node in a pod gets the claim reserved, and nothing of the device
             self.by_device.setdefault(device, {})[pod.meta.uid] = pod
             key = DeviceUseKey(device, claim.meta.uid)
             if key not in self.by_claim:
@@ -365,6 +378,9 @@ class _Users:
 
     def _used_by(self, pod: Pod, claim: ResourceClaim) -> Sequence[DeviceId]:
         """The allocation of now, unless all present users were bound after the pod ended."""
+        known = [self._state.pod_groups.get(uid) for uid in claim.groups]
+        if known and all(group is not None and group.meta.name != pod.group for group in known):
+            return ()  # it is of none of the groups that the claim is reserved for
         if not pod.has_ended and (claim.reserved_for or claim.groups) and not (claim.groups and pod.group):
             return ()  # it only names it: kube-scheduler reserves a claim before it binds a pod
         others = [other for uid in claim.reserved_for if (other := self.pod(uid)) is not None]
@@ -486,17 +502,19 @@ def _part(
     whole = Fraction(1)
     if not shares:
         return ShareMethod.CLAIM, whole, ""
-    consumed = Counter[str]()
+    consumed: dict[str, Fraction] = {}
     for share in shares:
-        consumed.update({name: amount for name, amount in share.consumed.items() if amount > 0})
+        for name, amount in share.consumed.items():
+            if amount > 0:
+                consumed[name] = consumed.get(name, Fraction(0)) + amount
     if not consumed:
         return ShareMethod.TIME, whole, ""
     capacity = device.capacity if device is not None else {}
-    known = [name for name, amount in consumed.items() if amount <= capacity.get(name, 0)]
-    name = dimension or (known[0] if len(known) == 1 else MEMORY)
-    if name not in known:
+    known = [name for name in consumed if capacity.get(name, 0) > 0]
+    name = dimension or (MEMORY if MEMORY in known or len(known) != 1 else known[0])
+    if name not in known or consumed[name] > capacity[name]:
         return ShareMethod.UNKNOWN, whole, ""
-    return ShareMethod.CAPACITY, Fraction(consumed[name], capacity[name]), name
+    return ShareMethod.CAPACITY, consumed[name] / Fraction(capacity[name]), name
 
 
 def _divided(users: _Users, uses: Mapping[str, DeviceUses]) -> frozenset[DeviceId]:

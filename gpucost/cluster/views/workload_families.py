@@ -33,6 +33,7 @@ _REPLACED = "WorkloadSliceReplaced"
 _KUEUE = "kueue.x-k8s.io/"
 _OF_VARIANTS = ("VariantEvicted", "ConcurrentAdmission")
 """Reasons of the condition Evicted of a parent that only say that its variant was, or that none runs."""
+_QUOTA = ("QuotaReserved", "Admitted")
 _DEACTIVATED = "Deactivated"
 _NOT_LOOKED_AT = ("", "Pending", "PendingEvaluation")
 _MILDEST_FIRST = (
@@ -55,6 +56,9 @@ def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
             variants.setdefault(each.meta.owner.uid, []).append(each)
         elif not _is_replaced(each):
             alone.append(each)
+    for family in variants.values():
+        held = [each for each in family if each.has_quota]
+        alone += held if len(held) > 1 else ()  # Kueue lets one of them run
     for each in alone:
         mine = variants.get(each.meta.uid)
         joined = _with_variants(each, mine) if mine else _joined(each, names)
@@ -66,7 +70,10 @@ def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
 
 
 def _with_variants(parent: Workload, variants: Sequence[Workload]) -> Workload:
-    """The parent with what Kueue writes to its variants only."""
+    """The parent with what Kueue writes to its variants only, or first."""
+    held = [each for each in variants if each.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED)]
+    if len(held) == 1 and parent.state is WorkloadState.PENDING:
+        parent = _as_held(parent, held[0])
     evictions = _added(
         (
             *parent.evictions,
@@ -87,6 +94,16 @@ def _with_variants(parent: Workload, variants: Sequence[Workload]) -> Workload:
     if parent.state is WorkloadState.PENDING and (reserved is None or reserved.reason in _NOT_LOOKED_AT):
         conditions |= _why_they_wait(variants)
     return replace(parent, evictions=evictions, conditions=conditions)
+
+
+def _as_held(parent: Workload, variant: Workload) -> Workload:
+    """The parent with the quota of its variant, of which Kueue has not told it yet."""
+    given = {key: variant.conditions[key] for key in _QUOTA if key in variant.conditions}
+    others = {key: each for key, each in parent.conditions.items() if key not in ("Evicted", *_QUOTA)}
+    cluster_queue, assignments = variant.cluster_queue, variant.assignments
+    return replace(
+        parent, cluster_queue=cluster_queue, assignments=assignments, conditions={**others, **given}
+    )
 
 
 def _added(evictions: Iterable[WorkloadEviction]) -> tuple[WorkloadEviction, ...]:
@@ -193,7 +210,7 @@ def _replaced_before(workload: Workload, names: Mapping[str, Workload]) -> Itera
 def _since_first(chain: tuple[Workload, ...]) -> Conditions:
     """The conditions of the last slice, its quota and admission dated by the first that had them."""
     conditions = dict(chain[0].conditions)
-    for type_ in ("QuotaReserved", "Admitted"):
+    for type_ in _QUOTA:
         held = [each.conditions[type_] for each in chain if type_ in each.conditions]
         since = [each.since_ms for each in held if each.status is True and each.since_ms is not None]
         if since and type_ in conditions and conditions[type_].status is True:

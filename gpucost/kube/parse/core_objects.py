@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from gpucost.cluster.objects.jobs import Namespace, PriorityClass
@@ -248,11 +249,11 @@ def _share(result: ObjectPart) -> DeviceShare:
     """Capacities are named as the device has them: qualified by a domain that is not its driver's."""
     device = _device_id(result)
     return DeviceShare(
-        device, result.text("shareID"), _unqualified(result.amounts("consumedCapacity"), device.driver)
+        device, result.text("shareID"), _unqualified(result.exact_amounts("consumedCapacity"), device.driver)
     )
 
 
-def _unqualified(amounts: Mapping[str, int], driver: str) -> dict[str, int]:
+def _unqualified(amounts: Mapping[str, Fraction], driver: str) -> dict[str, Fraction]:
     return {name.removeprefix(f"{driver}/"): amount for name, amount in amounts.items()}
 
 
@@ -272,10 +273,10 @@ def _devices(spec: ObjectPart, driver: str) -> Iterator[PublishedDevice]:
             )
 
 
-def _capacity(capacity: ObjectPart, domain: str) -> Iterator[tuple[str, int]]:
+def _capacity(capacity: ObjectPart, domain: str) -> Iterator[tuple[str, Fraction]]:
     for name in capacity:
         found = capacity.part(name)
-        amount = found.amount("value", "", found.raw("value")) if "value" in found else None
+        amount = found.exact_amount("value", "", found.raw("value")) if "value" in found else None
         if amount is not None:
             yield name.removeprefix(domain), amount
 

@@ -6,10 +6,11 @@ Label selectors are those of kubernetes, apimachinery, meta/v1 LabelSelector.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from gpucost.cluster.objects.metadata import (
@@ -25,6 +26,7 @@ from gpucost.domain.jobs import OwnerReference
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS
 from gpucost.kube.parse.events import Unreadable
 
+_Q = TypeVar("_Q", int, Fraction)
 MOST_FLAWS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = 2**63
@@ -168,6 +170,13 @@ class ObjectPart:
 
     def amounts(self, key: str) -> dict[str, int]:
         """Quantities by resource, in the units of ``Resources``."""
+        return self._quantities(key, self.amount)
+
+    def exact_amounts(self, key: str) -> dict[str, Fraction]:
+        """Quantities by name, as they are written: of what drivers name, half a unit is half a unit."""
+        return self._quantities(key, self.exact_amount)
+
+    def _quantities(self, key: str, one: Callable[[str, str, object], _Q | None]) -> dict[str, _Q]:
         found = self._found.get(key)
         if found is None:
             return {}
@@ -176,17 +185,24 @@ class ObjectPart:
             return {}
         read = {}
         for resource in found:
-            value = self.amount(key, str(resource), found[resource])
+            value = one(key, str(resource), found[resource])
             if value is not None:
                 read[sys.intern(str(resource))] = value
         return read
 
     def amount(self, key: str, resource: str, quantity: object) -> int | None:
         """One quantity of ``resource``; None with a flaw when it is not valid. ``key`` is for the message."""
+        # Names are of any length, and only cpu makes a difference.
+        unit = CPU if resource == CPU else ""
+        return self._quantity(key, resource, quantity, lambda text: _amount(unit, text))
+
+    def exact_amount(self, key: str, name: str, quantity: object) -> Fraction | None:
+        """As ``amount``, and not rounded."""
+        return self._quantity(key, name, quantity, parse_quantity)
+
+    def _quantity(self, key: str, resource: str, quantity: object, read: Callable[[str], _Q]) -> _Q | None:
         try:
-            # Names are of any length, and only cpu makes a difference.
-            unit = CPU if resource == CPU else ""
-            return _amount(unit, quantity if isinstance(quantity, str) else _number(quantity))
+            return read(quantity if isinstance(quantity, str) else _number(quantity))
         except InputError as error:
             self.flaw(f"{key}.{resource}" if resource else key, quantity, error.allowed)
             return None

@@ -278,9 +278,11 @@ def _among(uses: Iterable[_Use]) -> tuple[ShareMethod, Mapping[FrameRow, Fractio
         claim: found[0].share.part for claim, found in of_claims.items() if found[0].share.method in _MEASURED
     }
     consumed, others = sum(measured.values(), Fraction(0)), len(of_claims) - len(measured)
-    is_odd = consumed > 1 or (consumed == 1 and others > 0)
-    rest = Fraction(others, len(of_claims)) if is_odd else 1 - consumed
-    scale = (1 - rest) / consumed if is_odd else Fraction(1)
+    # Parts are as exact as Prometheus has them: those of odd amounts that fill a device are not quite 1.
+    is_full = abs(consumed - 1) <= Fraction(len(measured), _FINEST)
+    is_odd = others > 0 if is_full else consumed > 1
+    rest = Fraction(others, len(of_claims)) if is_odd else Fraction(0) if is_full else 1 - consumed
+    scale = (1 - rest) / consumed if is_odd or is_full else Fraction(1)
     parts: dict[FrameRow, Fraction] = defaultdict(Fraction)
     for claim, found in of_claims.items():
         part = measured[claim] * scale if claim in measured else rest / others

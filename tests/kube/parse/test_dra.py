@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -144,6 +145,28 @@ def test_shares_of_a_device_that_several_claims_may_have() -> None:
     assert [each.field for each in found.flaws] == [
         f"status.allocation.devices.results[2].consumedCapacity.{DRIVER}/memory"
     ]
+
+
+@pytest.mark.parametrize(
+    ("of", "consumed", "part"),
+    [
+        ("80Gi", "10Gi", Fraction(1, 8)),
+        ("80G", "10G", Fraction(1, 8)),
+        ("80Gi", "10G", Fraction(10**10, 80 * 2**30)),
+        ("1", "500m", Fraction(1, 2)),
+        ("2500m", "1250m", Fraction(1, 2)),
+        ("1", "250m", Fraction(1, 4)),
+        ("1k", "1", Fraction(1, 1000)),
+    ],
+)
+def test_parts_of_a_unit_are_no_whole_units(of: str, consumed: str, part: Fraction) -> None:
+    """Quantities of resources are rounded up to whole units; what devices have is divided exactly."""
+    published = resource_slice(a_slice({"name": "gpu-0", "capacity": {"slots": {"value": of}}}))
+    named = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "shareID": "s"}
+    allocation = {"devices": {"results": [{**named, "consumedCapacity": {"slots": consumed}}]}}
+    found = resource_claim({"metadata": {"name": "c", "uid": "c"}, "status": {"allocation": allocation}})
+    [share], [device] = found.shares, published.devices
+    assert Fraction(share.consumed["slots"]) / Fraction(device.capacity["slots"]) == part
 
 
 @pytest.mark.parametrize("is_flat", [False, True])
