@@ -259,6 +259,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "findings explain": "says how detectors work",
     "doctor": "asks a Prometheus: tests/telemetry/doctor_setups",
     "chargeback preview": (MONTH, "--policy", "policy.yaml"),
+    "statement": (MONTH, "--all"),
     "commitments": (MONTH, "--contracts", "contracts.yaml"),
     "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
     "advisor verify": "reads cases: tests/cli/test_advisor_command.py",

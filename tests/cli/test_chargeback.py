@@ -95,3 +95,67 @@ def test_a_month_that_is_not_there(looked_at: Run, policies: tuple[str, ...]) ->
     result = looked_at("chargeback", "preview", "2026-08", *policies)
     assert result.exit_code == ExitCode.USAGE
     assert "MONTH" in result.stderr
+
+
+def test_a_statement_of_a_team(looked_at: Run) -> None:
+    """nlp held 92 GPU-hours of 4 dollars: its amount in the report, too."""
+    result = looked_at("statement", "2026-10", "--team", "nlp")
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+    rows = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert rows[0] == "Statement of nlp, October 2026, USD"
+    assert "used 92.0 368.00" in rows
+    assert "total 92.0 368.00" in rows
+    found = json.loads(looked_at("statement", "2026-10", "--team", "nlp", "-f", "json").stdout)
+    assert found["schema"] == "gpucost/TeamStatement/v1"
+    assert (found["total"], found["charged"], found["adjusted"]) == (
+        "368.000000000",
+        "368.000000000",
+        "0.000000000",
+    )
+    report = json.loads(looked_at("report", "2026-10", "-f", "json").stdout)
+    [team] = [each for each in report["teams"] if each["row"]["group"]["team"] == "nlp"]
+    assert found["total_nano"] == team["adjusted"]["nano"]
+    assert sum(job["nano"] for job in found["jobs"]) == 368 * 10**9
+    assert found["digest"] == report["provenance"]["digest"]
+
+
+def test_statements_of_all_teams_and_what_is_kept_are_the_capacity(
+    looked_at: Run, policies: tuple[str, ...], tmp_path: Path
+) -> None:
+    """By quota: 576 and 192, nothing is kept; each is the preview's amount, and a file of its own."""
+    words = ("statement", "2026-10", "--all", "--policy", policies[3])
+    shown = json.loads(looked_at(*words, "-f", "json").stdout)
+    assert {each["team"]: each["total"] for each in shown} == {
+        "nlp": "576.000000000",
+        "vision": "192.000000000",
+    }
+    [nlp] = [each for each in shown if each["team"] == "nlp"]
+    assert {each["kind"]: each["nano"] // 10**9 for each in nlp["lines"]} == {
+        "used": 368,
+        "reserved_idle": 208,
+    }
+    done = looked_at(*words, "-f", "csv", "--output-dir", str(tmp_path / "october"))
+    assert done.exit_code == ExitCode.OK, done.stderr
+    files = sorted(file.name for file in (tmp_path / "october").iterdir())
+    assert files == ["2026-10-nlp.csv", "2026-10-vision.csv"]
+    lines = (tmp_path / "october" / "2026-10-vision.csv").read_text("utf-8").splitlines()
+    assert lines[0].startswith('"month","team","cost_centre","policy","state","line"')
+    assert '"total",48.000000000,172800000,192.000000000,192000000000,"USD"' in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--team: missing; allowed: a team, or --all"),
+        (("--team", "nlp", "--all"), "given beside --all"),
+        (("--team", "nlpp"), "nlp (did you mean this?)"),
+        (("--all", "--output-dir", "there"), "with -f json or -f csv"),
+    ],
+)
+def test_what_no_statement_can_be_made_of_is_refused(
+    looked_at: Run, words: tuple[str, ...], said: str
+) -> None:
+    result = looked_at("statement", "2026-10", *words)
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+    assert not Path("there").exists()

@@ -1,17 +1,24 @@
-"""gpucost chargeback: what teams would pay under a charge policy; gpucost commitments: worth of contracts."""
+"""What teams pay: gpucost statement, and gpucost chargeback for policies that are only tried; gpucost
+commitments: what contracts were worth."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.commands.month import known_teams
+from gpucost.cli.commands.month import known_teams, meant
 from gpucost.cli.terminal.context import context_of
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
-from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
+
+if TYPE_CHECKING:
+    from gpucost.reports.charges.charge_statements import TeamStatement
 
 app = typer.Typer(
     no_args_is_help=True, help="What teams would pay under a charge policy.", rich_markup_mode=None
@@ -120,3 +127,98 @@ def commitments(
         write(to_json(report), output)
     else:
         print_commitments(report, stdout(whole=True))
+
+
+def statement(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    team: Annotated[list[str] | None, typer.Option(help="Of this team; repeat it for several.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Of every team with a charge or an adjustment.")
+    ] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The charge policy (YAML); without it teams pay what they held."),
+    ] = None,
+    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="One file for each team, in this folder; not for table."),
+    ] = None,
+) -> None:
+    """What a team pays for a month: every kind of charge with why and how to work it out again, adjustments,
+    budget, the dearest jobs, waste that could have been avoided, and what was not observed.
+
+    Statements of all teams and what the platform keeps add up to what the capacity cost (`gpucost chargeback
+    preview` has the proof), before adjustments.
+    """
+    from gpucost.charges.policy_file import PolicyBook
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Month
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.charges.charge_statements import statement_table
+    from gpucost.reports.charges.terminal_charges import print_statement
+    from gpucost.reports.render.files import to_csv
+    from gpucost.service.reporting.charge_reports import team_statements
+    from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.ledger import build_reporting
+
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
+    if every == bool(team):
+        raise InputError(
+            "--team", ErrorRemark("given beside --all" if every else "missing"), "a team, or --all"
+        )
+    if output_dir is not None and (output is not None or format_ == "table"):
+        raise InputError("--output-dir", str(output_dir), "with -f json or -f csv, and without --output")
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
+    book = PolicyBook.parse(text, file, context.teams.quotas)
+    with fields_as({"month": "MONTH"}), context.ledger() as ledger:
+        reporting = build_reporting(ledger, context.teams)
+        if not reporting.stand(EVERYTHING, wanted.window).windows:
+            raise InputError("MONTH", month, held(ledger, "a month of"))
+        known = known_teams(context, ledger, wanted)
+        book.check_teams(known)
+        for name in team or ():
+            if name not in known:
+                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
+        centres = {each.name: each.cost_centre for each in context.teams.teams}
+        names = sorted(known) if every else list(dict.fromkeys(team or ()))
+        found = team_statements(reporting, EVERYTHING, wanted, book, centres, names)
+    if every:
+        found = tuple(each for each in found if each.lines or each.adjustments)
+    if format_ == "table":
+        for each in found:
+            print_statement(each, stdout())
+    elif output_dir is None:
+        write(to_csv(statement_table(found)) if format_ == "csv" else _all_json(found), output)
+    else:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        for each in found:
+            content = to_csv(statement_table([each])) if format_ == "csv" else to_json(each)
+            write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
+
+
+_PLAIN = "version: 1\nname: by use, idle kept by the platform\n"
+
+
+def _all_json(found: Sequence[TeamStatement]) -> str:
+    """One statement as itself, several as a list."""
+    from gpucost.reports.base.document import document, to_json
+
+    if len(found) == 1:
+        return to_json(found[0])
+    return json.dumps([document(each) for each in found], ensure_ascii=False, sort_keys=True, indent=2) + "\n"
+
+
+def _file_name(team: str) -> str:
+    """A team's name as part of a file's name: other characters than letters, digits, - and _ as numbers."""
+    safe = "".join(
+        char if (char.isalnum() and char.isascii()) or char in "-_" else f"%{ord(char):x}" for char in team
+    )
+    return (
+        safe[:150] if len(safe) <= 150 else f"{safe[:130]}-{hashlib.sha256(team.encode()).hexdigest()[:16]}"
+    )

@@ -1,7 +1,8 @@
 """Charges and contracts in a terminal.
 
-A preview has a line for each team, then what makes the difference, then the proof. Contracts: what was used
-of them, what it cost whom, and what a planned one would save.
+A preview has a line for each team, then what makes the difference, then the proof; a statement has a line for
+each kind of charge of one team, its dearest jobs, and how each figure is worked out again. Contracts: what
+was used of them, what it cost whom, and what a planned one would save.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from gpucost.charges.commitment_report import (
 )
 from gpucost.domain.time import iso
 from gpucost.reports.base import display
-from gpucost.reports.charges.chargeback_preview import ChargebackPreview, PreviewAmount, PreviewTeam
+from gpucost.reports.charges.charge_statements import (
+    ChargebackPreview,
+    PreviewAmount,
+    PreviewTeam,
+    TeamStatement,
+)
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
 WORDS = {
@@ -264,3 +270,56 @@ def _gaps(gaps: UsageGaps) -> Iterator[str]:
             f"The ledger begins at {iso(gaps.unread.end_ms)}: what pools lost from "
             f"{iso(gaps.unread.start_ms)} on is not known, and more of them is left here than there is."
         )
+
+
+def print_statement(found: TeamStatement, console: Console) -> None:
+    """What a team pays, line by line; amounts rounded to cents."""
+    title = f"Statement of {display.name(found.team)}, {display.month_name(found.month)}, {found.currency}"
+    rows = [[Text(WORDS[ChargeKind(each.kind)]), *_amounts(each.board_ms, each.nano)] for each in found.lines]
+    rows += [
+        [
+            Text(display.visible(f"adjustment {each.reference}: {each.reason}")),
+            *_amounts(each.board_ms, each.nano),
+        ]
+        for each in found.adjustments
+    ]
+    rows.append([Text("total", "bold"), *_amounts(found.total_board_ms, found.total_nano)])
+    parts: list[RenderableType] = [
+        Text(title, "bold"),
+        filled("Charges", ["line", "GPU-h", found.currency], rows, {0}, console.width),
+    ]
+    jobs = [
+        [shown_name(f"{each.namespace}/{each.job}"), *_amounts(each.board_ms, each.nano)]
+        for each in found.jobs
+    ]
+    if jobs:
+        parts.append(filled("Dearest jobs", ["job", "GPU-h", found.currency], jobs, {0}, console.width))
+    parts.append(Text("\n".join(_remarks_of(found))))
+    print_parts(parts, console)
+
+
+def _amounts(board_ms: int, nano: int) -> tuple[Text, Text]:
+    return Text(display.hours(board_ms).replace("-", "−")), Text(display.money(nano).replace("-", "−"))
+
+
+def _remarks_of(found: TeamStatement) -> Iterator[str]:
+    if found.jobs_more:
+        yield f"{display.counted(found.jobs_more, 'more job')} in gpucost allocations --group-by job."
+    if found.cost_centre is not None:
+        yield f"Cost centre: {display.name(found.cost_centre)}."
+    if found.budget is not None:
+        part = display.percent(found.budget.part)
+        budget = f"{display.money(found.budget.monthly_nano)} {found.budget.currency}"
+        yield f"Budget: {part} of {budget} were held."
+    if found.avoidable is not None and found.avoidable.board_ms:
+        amount = f"{display.money(found.avoidable.nano)} {found.currency}"
+        yield f"Could have been avoided, of what is used: {amount} (gpucost waste says how)."
+    if found.unpriced_board_ms:
+        hours = display.hours_or_less(found.unpriced_board_ms)
+        yield f"{hours} GPU-hours have no price, and are in no amount."
+    for each in found.not_observed:
+        gone = display.duration(each.unobserved_ms)
+        yield f"Not observed, and in no team's use: {gone} of {each.span} in {display.name(each.cluster)}."
+    yield f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}."
+    for line in found.lines:
+        yield f"{WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"

@@ -9,7 +9,7 @@ window is cut to the time that the ledger has: what has not happened yet is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -26,7 +26,13 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.reports.charges.chargeback_preview import ChargebackPreview, PreviewAmount, build_preview
+from gpucost.reports.charges.charge_statements import (
+    ChargebackPreview,
+    PreviewAmount,
+    TeamStatement,
+    build_preview,
+    team_statement,
+)
 from gpucost.service.reporting.report_service import ReportService
 
 
@@ -45,12 +51,7 @@ def preview_charges(
     """
     for book in books:
         book.currency_of(reporting.currency, month.window)
-    folded = reporting.ledger.folded_days(scope, month.window)
-    if folded:
-        allowed = (
-            f"a month with its hours: those of {len(folded)} days were added up by day, and quotas have hours"
-        )
-        raise InputError("month", str(month), allowed)
+    refuse_folded(reporting.ledger, scope, month)
 
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
@@ -61,6 +62,41 @@ def preview_charges(
         return build_preview(month, names, accounts, whole, cost_centres)
 
     return reporting.steady(scope, month.window, read).report
+
+
+def team_statements(
+    reporting: ReportService,
+    scope: Scope,
+    month: Month,
+    book: PolicyBook,
+    cost_centres: Mapping[str, str | None],
+    teams: Collection[str],
+) -> tuple[TeamStatement, ...]:
+    """The statements of ``teams``, in their order, for a month of which the ledger holds something; all from
+    one state of the ledger. Raises as ``preview_charges``."""
+    refuse_folded(reporting.ledger, scope, month)
+    book.currency_of(reporting.currency, month.window)
+
+    def read() -> tuple[TeamStatement, ...]:
+        account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
+        answer = reporting.month(scope, month)
+        if answer is None:
+            return ()
+        return tuple(
+            team_statement(team, book.title, account, answer.report, cost_centres.get(team)) for team in teams
+        )
+
+    return reporting.steady(scope, month.window, read).report
+
+
+def refuse_folded(ledger: Ledger, scope: Scope, month: Month) -> None:
+    """Raises InputError for a month whose hours were added up by day."""
+    folded = ledger.folded_days(scope, month.window)
+    if folded:
+        allowed = (
+            f"a month with its hours: those of {len(folded)} days were added up by day, and quotas have hours"
+        )
+        raise InputError("month", str(month), allowed)
 
 
 def _capacity(ledger: Ledger, scope: Scope, month: Month) -> PreviewAmount:

@@ -1,0 +1,327 @@
+"""What teams pay, for people: a month under one or several charge policies, and the statement of one team.
+
+A **preview** compares policies: what each team would pay, and line by line why; the first policy is what the
+others are compared with. A **statement** is what one team pays for a month: its charges under the policy in
+force, its adjustments, its jobs and queues, and how each figure is worked out again. Both add up what
+``gpucost.charges`` says, and compute nothing anew. Amounts are nano-units of the currency of the charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
+from gpucost.charges.charge_account import ChargeAccount
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import Month
+from gpucost.reports.base.values import CostAmount
+from gpucost.reports.month.inputs import AdjustmentFacts
+from gpucost.reports.month.model import MonthReport, TeamBudget
+from gpucost.reports.month.provenance import UnobservedSpan
+from gpucost.reports.render.tables import CellType, ReportTable, TableColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewAmount:
+    """GPU time and money under one policy; credits, discounts and caps are negative."""
+
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewLine:
+    """One kind of charge of a team, under each policy. ``difference_nano`` is the last policy less the
+    first."""
+
+    kind: str
+    amounts: tuple[PreviewAmount, ...]
+    difference_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewTeam:
+    """A team, or the platform: what it pays (keeps) under each policy, and the lines that add up to it."""
+
+    team: str
+    cost_centre: str | None
+    totals: tuple[PreviewAmount, ...]
+    difference_nano: int
+    lines: tuple[PreviewLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPolicy:
+    """A policy of the preview. ``charged + kept - capacity = difference``, which is 0 or the charges are
+    wrong; the capacity is summed apart from them. ``digest`` is of every charge: the same charges, the same
+    digest."""
+
+    name: str
+    file: str
+    capacity: PreviewAmount
+    charged: PreviewAmount
+    kept: PreviewAmount
+    difference: PreviewAmount
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChargebackPreview:
+    """Teams in order of what the first policy charges them, the dearest first; ``kept`` is the platform.
+
+    ``unpriced_board_ms`` of the month's capacity have no price, and are in no amount. ``moved_nano`` is half
+    of the sum of all teams' (and the platform's) differences: the money that the last policy moves.
+    """
+
+    month: Month
+    currency: str
+    policies: tuple[PreviewPolicy, ...]
+    teams: tuple[PreviewTeam, ...]
+    kept: PreviewTeam
+    unpriced_board_ms: int
+    moved_nano: int
+
+
+def build_preview(
+    month: Month,
+    names: Sequence[tuple[str, str]],
+    accounts: Sequence[ChargeAccount],
+    capacity: PreviewAmount | None,
+    cost_centres: Mapping[str, str | None],
+) -> ChargebackPreview:
+    """The preview of ``accounts``, one for each of ``names`` (of the policy, and of its file).
+
+    ``capacity`` is what the month cost by another sum than that of the charges; None takes theirs, where
+    charges are in another currency. Raises InputError for policies of several currencies.
+    """
+    currencies = sorted({account.currency for account in accounts})
+    if len(currencies) > 1:
+        raise InputError("--policy", ", ".join(currencies), "policies that charge in one currency")
+    sums = [account.by_team() for account in accounts]
+    teams = [_team(team, sums, cost_centres) for team in sorted({*sums[0]}.union(*sums[1:]) - {PLATFORM})]
+    teams.sort(key=lambda each: (-each.totals[0].nano, -each.totals[-1].nano, each.team))
+    kept = _team(PLATFORM, sums, {})
+    moved = sum(abs(each.difference_nano) for each in (*teams, kept))
+    return ChargebackPreview(
+        month=month,
+        currency=currencies[0],
+        policies=tuple(
+            _policy(name, file, account, capacity)
+            for (name, file), account in zip(names, accounts, strict=True)
+        ),
+        teams=tuple(teams),
+        kept=kept,
+        unpriced_board_ms=accounts[0].unpriced_ms,
+        moved_nano=moved // 2,
+    )
+
+
+def _policy(name: str, file: str, account: ChargeAccount, capacity: PreviewAmount | None) -> PreviewPolicy:
+    charged, kept = _amount(account.charged), _amount(account.kept)
+    whole = _amount(account.capacity) if capacity is None else capacity
+    difference = PreviewAmount(
+        charged.board_ms + kept.board_ms - whole.board_ms, charged.nano + kept.nano - whole.nano
+    )
+    return PreviewPolicy(name, file, whole, charged, kept, difference, account.digest)
+
+
+def _team(
+    team: str,
+    sums: Sequence[Mapping[str, Mapping[ChargeKind, ChargeAmount]]],
+    cost_centres: Mapping[str, str | None],
+) -> PreviewTeam:
+    own = [found.get(team, {}) for found in sums]
+    lines = []
+    for kind in ChargeKind:
+        amounts = tuple(_amount(found.get(kind, ChargeAmount())) for found in own)
+        if any(each.board_ms or each.nano for each in amounts):
+            lines.append(PreviewLine(kind.value, amounts, amounts[-1].nano - amounts[0].nano))
+    totals = tuple(
+        PreviewAmount(
+            sum(line.amounts[n].board_ms for line in lines), sum(line.amounts[n].nano for line in lines)
+        )
+        for n in range(len(sums))
+    )
+    return PreviewTeam(team, cost_centres.get(team), totals, totals[-1].nano - totals[0].nano, tuple(lines))
+
+
+def _amount(found: ChargeAmount) -> PreviewAmount:
+    return PreviewAmount(found.board_ms, found.nano)
+
+
+_HELD = "gpucost allocations {month} --group-by job --filter team={team}"
+_POLICY = "the charge policy, docs/charges.md#how-it-is-computed"
+_WHY: Mapping[ChargeKind, tuple[str, str]] = {
+    ChargeKind.USED: ("held within the quota, or where there is none", _HELD),
+    ChargeKind.BORROWED: ("held beyond the quota of its queue or team", _POLICY),
+    ChargeKind.RESERVED_IDLE: ("its quota that no pod held", _POLICY),
+    ChargeKind.QUOTA_LENT: ("its quota that others held", _POLICY),
+    ChargeKind.LENT_CREDIT: ("what it gets back for that", _POLICY),
+    ChargeKind.NOBODYS_IDLE: ("its share of idle capacity in no quota", _POLICY),
+    ChargeKind.UNAVAILABLE: ("its share of GPUs that were broken or cordoned", _POLICY),
+    ChargeKind.UNKNOWN: ("its share of time that was not observed", _POLICY),
+    ChargeKind.OVERHEAD: ("its share of what teams of the platform held", _POLICY),
+    ChargeKind.DISCOUNT: ("off for work that may be interrupted", _POLICY),
+    ChargeKind.MARK_UP: ("the mark-up on all its charges", _POLICY),
+    ChargeKind.FLOOR: ("up to the least that it pays in a month", _POLICY),
+    ChargeKind.CAP: ("what is above the most that it pays in a month", _POLICY),
+}
+_MOST_JOBS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """One kind of charge: ``why`` the team pays it, and ``again``: how it is worked out again."""
+
+    kind: str
+    board_ms: int
+    nano: int
+    why: str
+    again: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatementJob:
+    """What the charges of one job come to: used and borrowed time, less its discount."""
+
+    namespace: str
+    job: str
+    job_uid: str
+    queue: str
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStatement:
+    """What one team pays for a month: ``total_nano`` is the sum of ``lines`` and of the ``adjustments``.
+
+    ``state`` is closed, settled or open, as in the month's report, whose ``digest`` names what the charges
+    were computed from; ``charges_digest`` is of all teams' charges. ``jobs`` are the dearest, ``jobs_more``
+    counts the others. ``avoidable`` is the waste that detectors found in what the team held, None where they
+    have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
+    team's use.
+    ``unpriced_board_ms`` of what the team held has no price, and is in no amount.
+    """
+
+    month: Month
+    team: str
+    cost_centre: str | None
+    currency: str
+    policy: str
+    state: str
+    digest: str
+    charges_digest: str
+    lines: tuple[StatementLine, ...]
+    adjustments: tuple[AdjustmentFacts, ...]
+    charged_nano: int
+    adjusted_nano: int
+    total_nano: int
+    total_board_ms: int
+    budget: TeamBudget | None
+    jobs: tuple[StatementJob, ...]
+    jobs_more: int
+    avoidable: CostAmount | None
+    unpriced_board_ms: int
+    not_observed: tuple[UnobservedSpan, ...]
+
+
+def team_statement(
+    team: str, policy: str, account: ChargeAccount, report: MonthReport, cost_centre: str | None
+) -> TeamStatement:
+    """The statement of ``team`` out of the month's charges and its report.
+
+    Raises InputError where the month has adjustments, and the policy charges in another currency than theirs.
+    """
+    sums = account.by_team().get(team, {})
+    names = {"month": str(report.month), "team": team}
+    lines = tuple(
+        StatementLine(kind.value, found.board_ms, found.nano, why, again.format(**names))
+        for kind, found in sums.items()
+        for why, again in (_WHY[kind],)
+        if found.board_ms or found.nano
+    )
+    adjustments = tuple(each for each in report.adjustments if each.team == team)
+    if adjustments and account.currency != report.currency:
+        allowed = f"a policy in {report.currency}: the month has adjustments in it"
+        raise InputError("--policy", account.currency, allowed)
+    charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
+    jobs = _jobs_of(team, account)
+    row = next((each for each in report.teams if each.row.group["team"] == team), None)
+    wasted = (
+        None
+        if report.waste is None
+        else next((each.wasted for each in report.waste.teams if each.team == team), None)
+    )
+    return TeamStatement(
+        month=report.month,
+        team=team,
+        cost_centre=cost_centre,
+        currency=account.currency,
+        policy=policy,
+        state=report.provenance.state,
+        digest=report.provenance.month_digest or report.provenance.digest,
+        charges_digest=account.digest,
+        lines=lines,
+        adjustments=adjustments,
+        charged_nano=charged,
+        adjusted_nano=adjusted,
+        total_nano=charged + adjusted,
+        total_board_ms=sum(line.board_ms for line in lines) + sum(each.board_ms for each in adjustments),
+        budget=None if row is None else row.budget,
+        jobs=jobs[:_MOST_JOBS],
+        jobs_more=max(0, len(jobs) - _MOST_JOBS),
+        avoidable=wasted,
+        unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
+        not_observed=report.provenance.unobserved,
+    )
+
+
+def _jobs_of(team: str, account: ChargeAccount) -> tuple[StatementJob, ...]:
+    """The team's jobs, the dearest first."""
+    sums: dict[ChargeKey, ChargeAmount] = {}
+    for line in account.lines:
+        if line.key.team == team and line.key.job_uid:
+            key = line.key._replace(kind=ChargeKind.USED)
+            sums.setdefault(key, ChargeAmount()).add(line.board_ms, line.nano)
+    jobs = [
+        StatementJob(key.namespace, key.job, key.job_uid, key.queue, found.board_ms, found.nano)
+        for key, found in sums.items()
+    ]
+    return tuple(
+        sorted(jobs, key=lambda each: (-each.nano, each.namespace, each.job, each.job_uid, each.queue))
+    )
+
+
+_TABLE = {
+    **dict.fromkeys(("month", "team", "cost_centre", "policy", "state", "line"), CellType.TEXT),
+    **dict.fromkeys(("board_ms", "nano"), CellType.INTEGER),
+    **dict.fromkeys(("currency", "why", "again", "reference"), CellType.TEXT),
+}
+
+
+def statement_table(found: Sequence[TeamStatement]) -> ReportTable:
+    """Statements as one flat table: lines, then adjustments, then the total of each."""
+    columns = tuple(TableColumn(name, type_) for name, type_ in _TABLE.items())
+    rows = tuple(tuple(row[name] for name in _TABLE) for each in found for row in _table_rows(each))
+    return ReportTable({"month": str(found[0].month)} if found else {}, columns, rows)
+
+
+def _table_rows(found: TeamStatement) -> Iterator[dict[str, str | int]]:
+    empty: dict[str, str | int] = {
+        "month": str(found.month),
+        "team": found.team,
+        "cost_centre": found.cost_centre or "",
+        "policy": found.policy,
+        "state": found.state,
+        "currency": found.currency,
+        **dict.fromkeys(("why", "again", "reference"), ""),
+    }
+    for line in found.lines:
+        amounts: dict[str, str | int] = {"line": line.kind, "board_ms": line.board_ms, "nano": line.nano}
+        yield {**empty, **amounts, "why": line.why, "again": line.again}
+    for each in found.adjustments:
+        amounts = {"line": "adjustment", "board_ms": each.board_ms, "nano": each.nano}
+        yield {**empty, **amounts, "why": each.reason, "reference": each.reference}
+    yield {**empty, "line": "total", "board_ms": found.total_board_ms, "nano": found.total_nano}
