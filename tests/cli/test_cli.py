@@ -226,7 +226,7 @@ def test_an_adjustment_names_what_is_known(filled: Run) -> None:
     assert opened.exit_code == ExitCode.LEDGER
     assert opened.stderr.startswith("gpucost: 2026-10 is open")
     close = ("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
-    assert filled(*close).stdout.startswith("2026-10 closed by ada")
+    assert "\n2026-10 closed by ada" in filled(*close).stdout
     again = filled(*close)
     assert again.stdout.startswith("2026-10 already closed by ada")
     assert again.stderr == "gpucost: 2026-10 stays as it was closed: this --reason is not recorded\n"

@@ -75,6 +75,7 @@ SERVED = {
     "api/metrics/recent.py": {"clusters", "extent", "windows", "month"},
     "api/routes/responses.py": {"mark"},
     "api/server/services.py": {"frontier"},  # of a cluster that the caller named
+    "service/reporting/charge_reports.py": {"rates"},
     "service/reporting/report_service.py": {"rates"},
 }
 

@@ -105,6 +105,7 @@ def commitments(
     Utilisation is the part of a commitment that teams used, coverage the part of their use that it paid for.
     Contracts that are only planned are tried on the window: what they would have saved.
     """
+    from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.document import to_json
     from gpucost.reports.charges.terminal_charges import print_commitments
     from gpucost.service.reporting.charge_reports import CommitmentReporting
@@ -114,7 +115,7 @@ def commitments(
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
     with fields_as({"window": "WINDOW", "step": "WINDOW"}), context.ledger() as ledger:
-        span, reporting = parse_window(window), CommitmentReporting(ledger)
+        span, reporting = parse_window(window), CommitmentReporting(ledger, EVERYTHING)
         declared = frozenset(team.name for team in context.teams.teams)
         book = load_contracts(contracts, declared or context.teams.names | reporting.teams())
         if ledger.currency not in (None, book.currency):

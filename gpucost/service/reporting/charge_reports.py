@@ -23,7 +23,7 @@ from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
-from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.reports.charges.charge_statements import (
@@ -112,28 +112,30 @@ _DIMS = (*_PLACE, "bucket")
 
 @dataclass(frozen=True)
 class CommitmentReporting:
-    """Reports on contracts over one ledger."""
+    """Reports on contracts over one ledger. ``scope`` sees every team: contracts cannot be drawn down without
+    all who use them."""
 
     ledger: Ledger
+    scope: Scope
 
     def teams(self) -> frozenset[str]:
         """The teams that ever held something."""
-        extent = self.ledger.extent()
+        extent = self.ledger.extent(scope=self.scope)
         if extent is None:
             return frozenset()
         held = {"bucket": (str(Bucket.HELD),)}
-        return frozenset(self.ledger.aggregate(EVERYTHING, extent, ("team",), filters=held)["team"])
+        return frozenset(self.ledger.aggregate(self.scope, extent, ("team",), filters=held)["team"])
 
     def report(self, book: ContractBook, window: Window) -> CommitmentReport | None:
         """The report of ``window``; None where the ledger has none of it. Raises InputError where the ledger
         does not know the hours."""
-        extent = self.ledger.extent()
+        extent = self.ledger.extent(scope=self.scope)
         known = None if extent is None else window.intersect(_whole_hours(extent))
         if extent is None or known is None:
             return None
         first = reads_from(schedules_of(book.in_force), known)
         begins = max(first, _whole_hours(extent).start_ms)
-        lines = self.ledger.aggregate(EVERYTHING, Window(begins, known.end_ms), _DIMS, step_ms=HOUR_MS)
+        lines = self.ledger.aggregate(self.scope, Window(begins, known.end_ms), _DIMS, step_ms=HOUR_MS)
         lines = lines[lines["bucket"] != Bucket.OVERCOMMITTED]
         inside = lines["step_start_ms"] >= known.start_ms
         unknown = lines.loc[inside & (lines["bucket"] == Bucket.UNKNOWN), "board_ms"]
@@ -147,14 +149,14 @@ class CommitmentReporting:
 
     def _missing(self, window: Window) -> int:
         covered: dict[str, int] = {}
-        for info in self.ledger.windows(window):
+        for info in self.ledger.windows(window, scope=self.scope):
             covered[info.cluster] = covered.get(info.cluster, 0) + info.window.length_ms
         return sum(max(0, window.length_ms - length_ms) for length_ms in covered.values())
 
     def _lost(self, window: Window) -> dict[tuple[object, ...], int]:
         """GPU time of spot nodes that interruptions destroyed, by hour and place."""
         spot = {"capacity_type": ("spot",)}
-        lines = self.ledger.waste(EVERYTHING, window, _PLACE, filters=spot, step_ms=HOUR_MS)
+        lines = self.ledger.waste(self.scope, window, _PLACE, filters=spot, step_ms=HOUR_MS)
         lines = lines[lines["waste"] == Waste.PREEMPTED]
         columns = [lines[name] for name in ("step_start_ms", *_PLACE)]
         return {
