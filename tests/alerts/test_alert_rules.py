@@ -44,7 +44,9 @@ def test_rules_are_sound() -> None:
 
 
 @pytest.mark.fault(22, 65)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "days" else name for name in FILES]
+)
 def test_alerts_fire_in_time_and_not_before(name: str) -> None:
     done = promtool("test", "rules", HERE / "tests" / f"{name}.yaml")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -219,6 +219,7 @@ def test_no_key_is_made_beyond_what_its_maker_has(more: dict[str, Any], world: W
     refused(world.post("late", "/v1/keys", body))
 
 
+@pytest.mark.slow
 @pytest.mark.fault(50)
 @pytest.mark.fault(51)
 @pytest.mark.fault(52)

@@ -215,6 +215,7 @@ def test_an_earlier_run_is_not_mixed_with_another(demo: tuple[Path, str]) -> Non
     assert "ledger.db" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_difference_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The line comes from the ledger: when a millisecond is missing, it says so and the exit code is 5."""
     monkeypatch.setattr(DemoMonth, "ingest", lambda *_: PipelineOutcome())

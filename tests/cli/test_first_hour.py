@@ -193,6 +193,7 @@ def test_after_one_scrape_the_doctor_has_no_command_yet(urls: URLS, at: At) -> N
     assert "samples begin 2026-11-22T21:06:37Z" in said["verdict"]
 
 
+@pytest.mark.slow
 def test_nothing_provisional_gets_into_a_ledger(urls: URLS, at: At, tmp_path: Path) -> None:
     """The hour is written once, when it is over and complete; the minutes after it are not."""
     url, file = urls("p2"), tmp_path / "gpucost.yaml"

@@ -16,6 +16,7 @@ from tests.support.ports import free_port
 from tests.support.service_process import service
 
 
+@pytest.mark.slow
 @pytest.mark.fault(49)
 def test_the_first_key_is_made_beside_the_ledger_of_a_service_that_runs(tmp_path: Path) -> None:
     record(tmp_path / "recording", frames())

@@ -260,6 +260,7 @@ def test_a_certificate_and_a_token_are_replaced_while_it_runs(served: Served, pk
     eventually(lambda: has_advice(served, NEXT_TOKEN))
 
 
+@pytest.mark.slow
 def test_it_ends_with_all_its_processes(served: Served) -> None:
     """Last: after it no process answers."""
     eventually(lambda: len(served.children()) == 1)

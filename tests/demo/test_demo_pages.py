@@ -26,6 +26,7 @@ def exporters() -> SimulatedExporters:
     return SimulatedExporters(cluster, incident)
 
 
+@pytest.mark.slow
 def test_holders_and_what_is_retired_are_the_gpus_counters(exporters: SimulatedExporters) -> None:
     """The contract's own promise, to the last bit, which simulated pages keep as well."""
     left: dict[tuple[str, str], float] = defaultdict(float)

@@ -36,6 +36,7 @@ GOOD = "gpucost_config_last_reload_successful"
 HASH = "gpucost_config_hash"
 
 
+@pytest.mark.slow
 @pytest.mark.fault(68)
 def test_what_is_wrong_is_not_taken_and_what_is_right_is(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"reload": {"watch": "200ms"}, "detectors": {"enabled": False}}

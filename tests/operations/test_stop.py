@@ -71,6 +71,7 @@ def test_sigterm_in_the_middle_of_a_window_and_of_messages(tmp_path: Path) -> No
     assert set(before) < set(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(69)
 def test_who_stops_says_so_first_and_a_second_signal_ends_it(tmp_path: Path) -> None:
     with served(tmp_path, {"api": {"drain": "1m"}, **SLICES}) as found:

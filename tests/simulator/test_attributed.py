@@ -55,6 +55,7 @@ def lines(by_day: Attribution) -> pd.DataFrame:
     return by_day.flat()
 
 
+@pytest.mark.slow
 def test_demo_is_the_simulated_cluster(cluster: SimulatedCluster) -> None:
     pd.testing.assert_frame_equal(demo_cluster().frames.allocations, cluster.frames.allocations)
     assert cluster.window == DEMO_MONTH.window

@@ -34,6 +34,7 @@ def _frames_of(frames: ClusterFrames) -> dict[str, pd.DataFrame]:
     return {spec.name: getattr(frames, spec.name) for spec in FRAMES}
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_frames_and_another_seed_gives_others(cluster: SimulatedCluster) -> None:
     again, other = SimulatedCluster(seed=7), simulated(8)
     for name, frame in _frames_of(cluster.frames).items():

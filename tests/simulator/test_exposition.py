@@ -198,6 +198,7 @@ def test_prometheus_knows_what_it_did_not_see(cluster: SimulatedCluster, source:
     assert missing == pytest.approx(true_missing, rel=2 * SCRAPE_MS / gap.length_ms + 0.01)
 
 
+@pytest.mark.slow
 def test_a_node_without_counts_exports_no_count(cluster: SimulatedCluster) -> None:
     frames = cluster.frames
     nameless = replace(

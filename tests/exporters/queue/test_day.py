@@ -14,6 +14,9 @@ from tests.exporters.queue.day import day
 from tests.exporters.queue.day_truth import Check, GangTruth, PodTruth, WorkloadTruth, at
 from tests.exporters.queue.played import LAST_SCRAPE_MS, SCRAPE_MS, Played, the_day
 
+# A day of a collector, scrape by scrape: a replay.
+pytestmark = pytest.mark.slow
+
 TRUTH = day().truth
 GAP = (at("15:00:00"), at("15:10:00"))
 """Pods could not be read in it."""
