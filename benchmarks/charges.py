@@ -9,7 +9,6 @@ Measured are one policy (quotas of every team, idle time spread), and what a sec
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import sys
@@ -20,7 +19,7 @@ from sqlalchemy import create_engine, text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.report import MONTH, databases, fill, timed
+from benchmarks.report import MONTH, arguments, databases, fill, timed
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS
@@ -85,10 +84,7 @@ def measure(url: str, lines: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=5_000_000)
-    parser.add_argument("--database", choices=["sqlite", "postgresql", "both"], default="both")
-    args = parser.parse_args()
+    args = arguments(__doc__)
     figures: dict[str, dict[str, float]] = {}
     ratios: dict[str, float] = {}
     with databases(args.database) as urls:

@@ -140,11 +140,16 @@ def databases(which: str) -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.Namespace:
+    """How many lines, and in which databases."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--lines", type=int, default=5_000_000)
     parser.add_argument("--database", choices=["sqlite", "postgresql", "both"], default="both")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments(__doc__)
     figures: dict[str, dict[str, float]] = {}
     with databases(args.database) as urls:
         for name, url in urls.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpucost.cli.commands.chargeback import _file_name
 from gpucost.cli.terminal.exit_codes import ExitCode
 from tests.cli.findings_worlds import Run, looked_at
 
@@ -159,3 +160,11 @@ def test_what_no_statement_can_be_made_of_is_refused(
     assert result.exit_code == ExitCode.USAGE
     assert said in result.stderr
     assert not Path("there").exists()
+
+
+def test_no_two_teams_have_one_file() -> None:
+    """Names come from labels: paths, what another name is encoded as, and very long ones."""
+    teams = ["a/b", "a%2Fb", "..", "\u0100", "\x100", "x" * 400, "x" * 401]
+    files = {_file_name(team) for team in teams}
+    assert len(files) == len(teams)
+    assert all("/" not in file and len(file) <= 150 for file in files)

@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 import typer
 
 from gpucost.cli.commands.month import known_teams, meant
-from gpucost.cli.terminal.context import context_of
+from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 
 if TYPE_CHECKING:
+    from gpucost.charges.policy_file import PolicyBook
+    from gpucost.domain.time import Month
     from gpucost.reports.charges.charge_statements import TeamStatement
+    from gpucost.service.reporting.report_service import ReportService
 
 app = typer.Typer(
     no_args_is_help=True, help="What teams would pay under a charge policy.", rich_markup_mode=None
@@ -56,7 +61,6 @@ def preview(
     from gpucost.reports.charges.terminal_charges import print_preview
     from gpucost.service.reporting.charge_reports import preview_charges
     from gpucost.service.settings.loader import read_config
-    from gpucost.service.wiring.ledger import build_reporting
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -65,14 +69,7 @@ def preview(
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
     books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
-    with fields_as({"month": "MONTH"}), context.ledger() as ledger:
-        reporting = build_reporting(ledger, context.teams)
-        if not reporting.stand(EVERYTHING, wanted.window).windows:
-            raise InputError("MONTH", month, held(ledger, "a month of"))
-        known = known_teams(context, ledger, wanted)
-        for book in books:
-            book.check_teams(known)
-        centres = {team.name: team.cost_centre for team in context.teams.teams}
+    with _charged_month(context, wanted, books) as (reporting, _, centres):
         found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
     if format_ == "json":
         write(to_json(found), output)
@@ -84,6 +81,25 @@ def preview(
             f"charges under {off[0].name} do not add up to the capacity; please report it to the project"
         )
         raise typer.Exit(ExitCode.VERIFICATION)
+
+
+@contextmanager
+def _charged_month(
+    context: CommandContext, month: Month, books: Sequence[PolicyBook]
+) -> Iterator[tuple[ReportService, set[str], dict[str, str | None]]]:
+    """What charging a month begins with: reports of the ledger, the teams that are known (all that ``books``
+    name are among them), and their cost centres. Raises InputError for a month that the ledger lacks."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.wiring.ledger import build_reporting
+
+    with fields_as({"month": "MONTH"}), context.ledger() as ledger:
+        reporting = build_reporting(ledger, context.teams)
+        if not reporting.stand(EVERYTHING, month.window).windows:
+            raise InputError("MONTH", str(month), held(ledger, "a month of"))
+        known = known_teams(context, ledger, month)
+        for book in books:
+            book.check_teams(known)
+        yield reporting, known, {team.name: team.cost_centre for team in context.teams.teams}
 
 
 def commitments(
@@ -163,7 +179,6 @@ def statement(
     from gpucost.reports.render.files import to_csv
     from gpucost.service.reporting.charge_reports import team_statements
     from gpucost.service.settings.loader import read_config
-    from gpucost.service.wiring.ledger import build_reporting
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -177,16 +192,10 @@ def statement(
     context = context_of(ctx)
     text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
     book = PolicyBook.parse(text, file, context.teams.quotas)
-    with fields_as({"month": "MONTH"}), context.ledger() as ledger:
-        reporting = build_reporting(ledger, context.teams)
-        if not reporting.stand(EVERYTHING, wanted.window).windows:
-            raise InputError("MONTH", month, held(ledger, "a month of"))
-        known = known_teams(context, ledger, wanted)
-        book.check_teams(known)
+    with _charged_month(context, wanted, [book]) as (reporting, known, centres):
         for name in team or ():
             if name not in known:
                 raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
-        centres = {each.name: each.cost_centre for each in context.teams.teams}
         names = sorted(known) if every else list(dict.fromkeys(team or ()))
         found = team_statements(reporting, EVERYTHING, wanted, book, centres, names)
     if every:
@@ -216,10 +225,6 @@ def _all_json(found: Sequence[TeamStatement]) -> str:
 
 
 def _file_name(team: str) -> str:
-    """A team's name as part of a file's name: other characters than letters, digits, - and _ as numbers."""
-    safe = "".join(
-        char if (char.isalnum() and char.isascii()) or char in "-_" else f"%{ord(char):x}" for char in team
-    )
-    return (
-        safe[:150] if len(safe) <= 150 else f"{safe[:130]}-{hashlib.sha256(team.encode()).hexdigest()[:16]}"
-    )
+    """A team's name as part of a file's name, as in an address; of a long one the begin, and a digest."""
+    safe = quote(team, safe="")
+    return safe if len(safe) <= 150 else f"{safe[:130]}-{hashlib.sha256(team.encode()).hexdigest()[:16]}"

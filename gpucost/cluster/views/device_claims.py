@@ -12,10 +12,9 @@ end, with its part where several claims have shares of the device (``ShareMethod
 by it (``gpucost.telemetry.evidence.device_shares``).
 
 The users of a claim are those in its ``reservedFor`` and the pods that name it, on the node that has the
-device. A claim is taken from a pod
-once that has ended, and mostly deleted with it: claims as they were while they were reserved
-(``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stay true for the pods'
-lives. Where the allocation of a claim was never seen, the requests of its spec count.
+device. A claim is taken from a pod once that has ended, and mostly deleted with it: claims as they were while
+they were reserved (``ClaimHistory.seen``), and which devices pods were found to hold (``before``), stay true
+for the pods' lives. Where the allocation of a claim was never seen, the requests of its spec count.
 """
 
 from __future__ import annotations

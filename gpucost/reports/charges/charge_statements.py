@@ -8,7 +8,9 @@ force, its adjustments, its jobs and queues, and how each figure is worked out a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
@@ -19,7 +21,7 @@ from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.inputs import AdjustmentFacts
 from gpucost.reports.month.model import MonthReport, TeamBudget
 from gpucost.reports.month.provenance import UnobservedSpan
-from gpucost.reports.render.tables import CellType, ReportTable, TableColumn
+from gpucost.reports.render.tables import Cells, CellType, ReportTable, typed_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,71 +229,80 @@ class TeamStatement:
     not_observed: tuple[UnobservedSpan, ...]
 
 
-def team_statement(
-    team: str, policy: str, account: ChargeAccount, report: MonthReport, cost_centre: str | None
-) -> TeamStatement:
-    """The statement of ``team`` out of the month's charges and its report.
+def build_statements(
+    teams: Iterable[str],
+    policy: str,
+    account: ChargeAccount,
+    report: MonthReport,
+    cost_centres: Mapping[str, str | None],
+) -> tuple[TeamStatement, ...]:
+    """The statements of ``teams``, in their order, out of the month's charges and its report.
 
-    Raises InputError where the month has adjustments, and the policy charges in another currency than theirs.
+    Raises InputError where a team has adjustments, and the policy charges in another currency than theirs.
     """
-    sums = account.by_team().get(team, {})
-    names = {"month": str(report.month), "team": team}
-    lines = tuple(
-        StatementLine(kind.value, found.board_ms, found.nano, why, again.format(**names))
-        for kind, found in sums.items()
-        for why, again in (_WHY[kind],)
-        if found.board_ms or found.nano
-    )
-    adjustments = tuple(each for each in report.adjustments if each.team == team)
-    if adjustments and account.currency != report.currency:
-        allowed = f"a policy in {report.currency}: the month has adjustments in it"
-        raise InputError("--policy", account.currency, allowed)
-    charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
-    jobs = _jobs_of(team, account)
-    row = next((each for each in report.teams if each.row.group["team"] == team), None)
-    wasted = (
-        None
-        if report.waste is None
-        else next((each.wasted for each in report.waste.teams if each.team == team), None)
-    )
-    return TeamStatement(
-        month=report.month,
-        team=team,
-        cost_centre=cost_centre,
-        currency=account.currency,
-        policy=policy,
-        state=report.provenance.state,
-        digest=report.provenance.month_digest or report.provenance.digest,
-        charges_digest=account.digest,
-        lines=lines,
-        adjustments=adjustments,
-        charged_nano=charged,
-        adjusted_nano=adjusted,
-        total_nano=charged + adjusted,
-        total_board_ms=sum(line.board_ms for line in lines) + sum(each.board_ms for each in adjustments),
-        budget=None if row is None else row.budget,
-        jobs=jobs[:_MOST_JOBS],
-        jobs_more=max(0, len(jobs) - _MOST_JOBS),
-        avoidable=wasted,
-        unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
-        not_observed=report.provenance.unobserved,
-    )
+    sums, jobs, digest = account.by_team(), _jobs_by_team(account), account.digest
+    rows = {each.row.group["team"]: each for each in report.teams}
+    wasted = {} if report.waste is None else {each.team: each.wasted for each in report.waste.teams}
+    found = []
+    for team in teams:
+        lines = tuple(_statement_lines(report.month, team, sums.get(team, {})))
+        adjustments = tuple(each for each in report.adjustments if each.team == team)
+        if adjustments and account.currency != report.currency:
+            allowed = f"a policy in {report.currency}: the month has adjustments in it"
+            raise InputError("--policy", account.currency, allowed)
+        charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
+        row, own = rows.get(team), jobs.get(team, ())
+        statement = TeamStatement(
+            month=report.month,
+            team=team,
+            cost_centre=cost_centres.get(team),
+            currency=account.currency,
+            policy=policy,
+            state=report.provenance.state,
+            digest=report.provenance.month_digest or report.provenance.digest,
+            charges_digest=digest,
+            lines=lines,
+            adjustments=adjustments,
+            charged_nano=charged,
+            adjusted_nano=adjusted,
+            total_nano=charged + adjusted,
+            total_board_ms=sum(line.board_ms for line in lines) + sum(each.board_ms for each in adjustments),
+            budget=None if row is None else row.budget,
+            jobs=tuple(own[:_MOST_JOBS]),
+            jobs_more=max(0, len(own) - _MOST_JOBS),
+            avoidable=wasted.get(team),
+            unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
+            not_observed=report.provenance.unobserved,
+        )
+        found.append(statement)
+    return tuple(found)
 
 
-def _jobs_of(team: str, account: ChargeAccount) -> tuple[StatementJob, ...]:
-    """The team's jobs, the dearest first."""
+def _statement_lines(
+    month: Month, team: str, sums: Mapping[ChargeKind, ChargeAmount]
+) -> Iterator[StatementLine]:
+    for kind, amount in sums.items():
+        if amount.board_ms or amount.nano:
+            why, again = _WHY[kind]
+            # The command is for a shell, and a team's name may come from a label.
+            command = again.format(month=month, team=shlex.quote(team))
+            yield StatementLine(kind.value, amount.board_ms, amount.nano, why, command)
+
+
+def _jobs_by_team(account: ChargeAccount) -> dict[str, list[StatementJob]]:
+    """The jobs of every team, the dearest first."""
     sums: dict[ChargeKey, ChargeAmount] = {}
     for line in account.lines:
-        if line.key.team == team and line.key.job_uid:
+        if line.key.job_uid:
             key = line.key._replace(kind=ChargeKind.USED)
             sums.setdefault(key, ChargeAmount()).add(line.board_ms, line.nano)
-    jobs = [
-        StatementJob(key.namespace, key.job, key.job_uid, key.queue, found.board_ms, found.nano)
-        for key, found in sums.items()
-    ]
-    return tuple(
-        sorted(jobs, key=lambda each: (-each.nano, each.namespace, each.job, each.job_uid, each.queue))
-    )
+    found: dict[str, list[StatementJob]] = defaultdict(list)
+    for key, amount in sums.items():
+        job = StatementJob(key.namespace, key.job, key.job_uid, key.queue, amount.board_ms, amount.nano)
+        found[key.team].append(job)
+    for jobs in found.values():
+        jobs.sort(key=lambda each: (-each.nano, each.namespace, each.job, each.job_uid, each.queue))
+    return found
 
 
 _TABLE = {
@@ -303,25 +314,23 @@ _TABLE = {
 
 def statement_table(found: Sequence[TeamStatement]) -> ReportTable:
     """Statements as one flat table: lines, then adjustments, then the total of each."""
-    columns = tuple(TableColumn(name, type_) for name, type_ in _TABLE.items())
-    rows = tuple(tuple(row[name] for name in _TABLE) for each in found for row in _table_rows(each))
-    return ReportTable({"month": str(found[0].month)} if found else {}, columns, rows)
+    facts = {"month": str(found[0].month)} if found else {}
+    return typed_table(facts, _TABLE, (row for each in found for row in _table_rows(each)))
 
 
-def _table_rows(found: TeamStatement) -> Iterator[dict[str, str | int]]:
-    empty: dict[str, str | int] = {
+def _table_rows(found: TeamStatement) -> Iterator[Cells]:
+    common: Cells = {
         "month": str(found.month),
         "team": found.team,
         "cost_centre": found.cost_centre or "",
         "policy": found.policy,
         "state": found.state,
         "currency": found.currency,
-        **dict.fromkeys(("why", "again", "reference"), ""),
     }
     for line in found.lines:
-        amounts: dict[str, str | int] = {"line": line.kind, "board_ms": line.board_ms, "nano": line.nano}
-        yield {**empty, **amounts, "why": line.why, "again": line.again}
+        amounts: Cells = {"line": line.kind, "board_ms": line.board_ms, "nano": line.nano}
+        yield {**common, **amounts, "why": line.why, "again": line.again}
     for each in found.adjustments:
         amounts = {"line": "adjustment", "board_ms": each.board_ms, "nano": each.nano}
-        yield {**empty, **amounts, "why": each.reason, "reference": each.reference}
-    yield {**empty, "line": "total", "board_ms": found.total_board_ms, "nano": found.total_nano}
+        yield {**common, **amounts, "why": each.reason, "reference": each.reference}
+    yield {**common, "line": "total", "board_ms": found.total_board_ms, "nano": found.total_nano}

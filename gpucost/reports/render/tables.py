@@ -384,14 +384,14 @@ def waste_table(report: WasteReport) -> ReportTable:
         "window": str(report.window),
         "currency": report.currency,
     }
-    return _typed_table(facts, _WASTE, (common | row for row in _waste_report_rows(report)))
+    return typed_table(facts, _WASTE, (common | row for row in _waste_report_rows(report)))
 
 
 def findings_table(report: FindingsReport) -> ReportTable:
     """One row per finding; evidence is left out."""
     facts = {"schema": "gpucost/FindingsTable/v1", "currency": report.currency}
     common: Cells = {"currency": report.currency}
-    return _typed_table(facts, _FINDINGS, (common | _finding(row) for row in report.findings))
+    return typed_table(facts, _FINDINGS, (common | _finding(row) for row in report.findings))
 
 
 def _waste_report_rows(report: WasteReport) -> Iterator[Cells]:
@@ -453,9 +453,10 @@ def _finding(row: FindingEntry) -> Cells:
     }
 
 
-def _typed_table(
+def typed_table(
     facts: Mapping[str, str], types: Mapping[str, CellType], rows: Iterable[Cells]
 ) -> ReportTable:
+    """A table of the columns that ``types`` names; a cell that a row lacks is empty."""
     columns = tuple(TableColumn(name, type_) for name, type_ in types.items())
     empty: dict[str, Cell] = {name: "" if type_ is _TEXT else None for name, type_ in types.items()}
     return ReportTable(facts, columns, tuple(tuple((empty | row).values()) for row in rows))

@@ -1,6 +1,7 @@
 """What charge policies and contracts make of the ledger's lines. Nothing is written.
 
 ``preview_charges``: a month under policies that are not in force, read once, charged once for each policy.
+``team_statements``: what teams pay for a month under one policy, all from one state of the ledger.
 
 ``CommitmentReporting``: use by the hour, and what contracts made of it. Days that were added up have no hours
 any more, so months that were rolled up are refused; so is a ledger of windows longer than an hour. The
@@ -31,7 +32,7 @@ from gpucost.reports.charges.charge_statements import (
     PreviewAmount,
     TeamStatement,
     build_preview,
-    team_statement,
+    build_statements,
 )
 from gpucost.service.reporting.report_service import ReportService
 
@@ -49,9 +50,7 @@ def preview_charges(
     for a policy without a rate for the ledger's currency, InputError for policies of several currencies, and
     for a month whose hours were added up by day.
     """
-    for book in books:
-        book.currency_of(reporting.currency, month.window)
-    refuse_folded(reporting.ledger, scope, month)
+    _check_chargeable(reporting, scope, month, books)
 
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
@@ -74,24 +73,26 @@ def team_statements(
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, for a month of which the ledger holds something; all from
     one state of the ledger. Raises as ``preview_charges``."""
-    refuse_folded(reporting.ledger, scope, month)
-    book.currency_of(reporting.currency, month.window)
+    _check_chargeable(reporting, scope, month, [book])
 
     def read() -> tuple[TeamStatement, ...]:
         account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
         answer = reporting.month(scope, month)
         if answer is None:
             return ()
-        return tuple(
-            team_statement(team, book.title, account, answer.report, cost_centres.get(team)) for team in teams
-        )
+        return build_statements(teams, book.title, account, answer.report, cost_centres)
 
     return reporting.steady(scope, month.window, read).report
 
 
-def refuse_folded(ledger: Ledger, scope: Scope, month: Month) -> None:
-    """Raises InputError for a month whose hours were added up by day."""
-    folded = ledger.folded_days(scope, month.window)
+def _check_chargeable(
+    reporting: ReportService, scope: Scope, month: Month, books: Sequence[PolicyBook]
+) -> None:
+    """Raises ConfigError for a policy without a rate for the ledger's currency, InputError for a month whose
+    hours were added up by day."""
+    for book in books:
+        book.currency_of(reporting.currency, month.window)
+    folded = reporting.ledger.folded_days(scope, month.window)
     if folded:
         allowed = (
             f"a month with its hours: those of {len(folded)} days were added up by day, and quotas have hours"
