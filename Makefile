@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # More than two cores: some tests wait for real programs most of their time.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 SLOW_WORKERS ?= 2
 BENCH_ARGS ?=
 # Else every command that a test starts as a process would compile all modules anew.

@@ -73,6 +73,8 @@ from tests.service.test_telling import alert, group
 from tests.support import poison
 from tests.support.chromium import console_messages, dump_dom, needs_chromium
 from tests.support.hostile_messages import addresses
+
+pytestmark = pytest.mark.slow
 from tests.support.objects import kueue
 from tests.support.poison import BEACON, POISONS, TITLE
 

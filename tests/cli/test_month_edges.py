@@ -26,7 +26,7 @@ from tests.support.existing.variants import Variant, write_first, write_second
 from tests.support.existing.world import World, at
 from tests.support.prometheus import needs_prometheus, running_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 MONTH_END = Month(2026, 10).window.end_ms
 MIDNIGHT = at(48)

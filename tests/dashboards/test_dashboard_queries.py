@@ -17,7 +17,7 @@ from tests.support.dashboard_queries import Asked, committed_boards, filled_in, 
 from tests.support.demo_prometheus import DemoPrometheus, demo_prometheus
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 Json = dict[str, Any]
 
 WITHOUT_DATA: dict[tuple[str, str], str] = {}

@@ -23,6 +23,8 @@ from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "finetune-bad-loader", "finetune-five-of-eight", "nb-weekend", "legacy-captioner", "embed-small",
     "pretrain-late-rank", "finetune-blocked-a", "finetune-blocked-b", "grasp-eval", "h100-03", "sim-grid",

@@ -30,6 +30,8 @@ from gpucost.simulator.demo import (
 )
 from tests.support.simulated import simulated
 
+pytestmark = pytest.mark.slow
+
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 CHANGE_MS = parse_instant("2026-10-16T00:00:00Z")
 TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
@@ -55,7 +57,6 @@ def lines(by_day: Attribution) -> pd.DataFrame:
     return by_day.flat()
 
 
-@pytest.mark.slow
 def test_demo_is_the_simulated_cluster(cluster: SimulatedCluster) -> None:
     pd.testing.assert_frame_equal(demo_cluster().frames.allocations, cluster.frames.allocations)
     assert cluster.window == DEMO_MONTH.window

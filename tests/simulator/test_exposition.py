@@ -46,6 +46,8 @@ from tests.support.prometheus import create_blocks, needs_prometheus, running_pr
 from tests.support.simulated import simulated
 from tests.support.simulated_metrics.exposition import exposition
 
+pytestmark = pytest.mark.slow
+
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
 SCRAPE_MS = 2 * MINUTE_MS
@@ -147,7 +149,6 @@ def _totals(frames: object, window: Window) -> pd.DataFrame:
     return found.flat().groupby(["team", "bucket", "node"])[["board_ms", "nano"]].sum()
 
 
-@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.prometheus
 @pytest.mark.parametrize("days", [4.5, 14.5], ids=["a lost board", "a changed label"])
@@ -163,7 +164,6 @@ def test_prometheus_gives_the_same_bill_as_the_frames(
         assert {"ranking", "vision"} == set(moved["team_label"])
 
 
-@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.prometheus
 def test_prometheus_measures_what_the_signals_say(
@@ -198,7 +198,6 @@ def test_prometheus_knows_what_it_did_not_see(cluster: SimulatedCluster, source:
     assert missing == pytest.approx(true_missing, rel=2 * SCRAPE_MS / gap.length_ms + 0.01)
 
 
-@pytest.mark.slow
 def test_a_node_without_counts_exports_no_count(cluster: SimulatedCluster) -> None:
     frames = cluster.frames
     nameless = replace(

@@ -29,7 +29,7 @@ from tests.exporters.queue.day_truth import END_MS, at
 from tests.exporters.queue.played import SCRAPE_MS, Played, Scrape, the_day
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
-pytestmark = [pytest.mark.prometheus, needs_prometheus]
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus, needs_prometheus]
 
 TRUTH = day().truth
 DAY = Window(START_MS + HOUR_MS, END_MS)
