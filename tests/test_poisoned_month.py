@@ -73,10 +73,10 @@ from tests.service.test_telling import alert, group
 from tests.support import poison
 from tests.support.chromium import console_messages, dump_dom, needs_chromium
 from tests.support.hostile_messages import addresses
-
-pytestmark = pytest.mark.slow
 from tests.support.objects import kueue
 from tests.support.poison import BEACON, POISONS, TITLE
+
+pytestmark = pytest.mark.slow
 
 MONTH, WEEK = "2026-10", "2026-W41"
 DAY = "2026-10-06T00:00:00Z/2026-10-07T00:00:00Z"
