@@ -18,8 +18,8 @@ from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.findings import FindingSeverity, WastePattern
-from gpucost.service.detector_docs import BEGIN, END, with_settings
 from gpucost.service.settings.loader import load_settings
+from gpucost.service.settings_docs import BEGIN, END, with_settings
 from tests.detectors.worlds import Case
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ def test_there_is_a_page_for_every_rule_and_none_for_another() -> None:
 def test_the_settings_of_a_page_are_those_of_the_code(pattern: WastePattern) -> None:
     text = page(pattern)
     assert text.count(BEGIN) == text.count(END) == 1
-    assert text == with_settings(text, pattern), "run: python -m gpucost.service.detector_docs docs/detectors"
+    assert text == with_settings(text, pattern), "run: python -m gpucost.service.settings_docs docs/detectors"
     for key in RULES[pattern].settings.model_fields:
         assert f"| `{key}` | " in text.partition(BEGIN)[2]
 
