@@ -287,6 +287,7 @@ PRINTED: dict[str, Callable[[str], object]] = {
     "csv": poison.a_table,
     "html": poison.Page,
     "parquet": str,
+    "xlsx": str,
 }
 
 
@@ -329,7 +330,7 @@ def test_a_command_prints_names_and_nothing_else(
     monkeypatch.chdir(poisoned.folder)
     monkeypatch.setenv("COLUMNS", "400")
     asked = (*COMMANDS[path], *(("--format", form) if form else ()))
-    to_file = form == "parquet"
+    to_file = form in ("parquet", "xlsx")
     result = poisoned.run(*path.split(" "), *asked, *(("-o", str(tmp_path / "out")) if to_file else ()))
     assert result.exit_code == 0, result.output
     PRINTED[form or "table"](result.stdout)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -144,13 +146,53 @@ def test_statements_of_all_teams_and_what_is_kept_are_the_capacity(
     assert '"total",48.000000000,172800000,192.000000000,192000000000,"USD"' in lines[-1]
 
 
+def test_a_statement_says_at_which_prices(looked_at: Run) -> None:
+    """92 GPU-hours of the one price, 4 dollars: 368."""
+    found = json.loads(looked_at("statement", "2026-10", "--team", "nlp", "-f", "json").stdout)
+    [price] = found["prices"]
+    assert (price["model"], price["price"], price["gpu_hours"]) == ("H100", "4.000000000", "92.000000000")
+    assert price["cost"] == "368.000000000"
+    shown = looked_at("statement", "2026-10", "--team", "nlp").stdout
+    assert any("H100" in row and "4.00" in row and "368.00" in row for row in shown.splitlines())
+
+
+def test_statements_as_pages(looked_at: Run, policies: tuple[str, ...], tmp_path: Path) -> None:
+    """One page for all teams has both amounts, and is the same each time."""
+    page, again = tmp_path / "all.html", tmp_path / "again.html"
+    for file in (page, again):
+        words = ("statement", "2026-10", "--all", "--policy", policies[3], "-f", "html", "-o", str(file))
+        assert looked_at(*words).exit_code == ExitCode.OK
+    text = page.read_text("utf-8")
+    assert text == again.read_text("utf-8")
+    assert text.count("<main") == 2
+    for words in ("<bdi>nlp</bdi>", "576.00", "<bdi>vision</bdi>", "192.00", "its quota that no pod held"):
+        assert words in text
+    assert "<script" not in text
+    assert "default-src 'none'" in text
+
+
+def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
+    """Its sheets have the lines, the jobs and the prices; amounts are numbers, nano-units are exact."""
+    file = tmp_path / "all.xlsx"
+    assert looked_at("statement", "2026-10", "--all", "-f", "xlsx", "-o", str(file)).exit_code == ExitCode.OK
+    with ZipFile(file) as book:
+        sheets = re.findall(r'<sheet name="([^"]+)"', book.read("xl/workbook.xml").decode())
+        texts = re.findall(r"<t[^>]*>([^<]*)</t>", book.read("xl/sharedStrings.xml").decode())
+        cells = book.read("xl/worksheets/sheet1.xml").decode()
+    assert sheets == ["Charges", "Dearest jobs", "Prices"]
+    assert {"nlp", "vision", "used", "total"} <= set(texts)
+    numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)
+    assert {"368", "368000000000", "92", "331200000"} <= set(numbers)
+    assert "<f>" not in cells
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((), "--team: missing; allowed: a team, or --all"),
         (("--team", "nlp", "--all"), "given beside --all"),
         (("--team", "nlpp"), "nlp (did you mean this?)"),
-        (("--all", "--output-dir", "there"), "with -f json or -f csv"),
+        (("--all", "--output-dir", "there"), "with another format than table"),
     ],
 )
 def test_what_no_statement_can_be_made_of_is_refused(

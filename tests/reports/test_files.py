@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import zipfile
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +28,7 @@ from gpucost.reports.month.allocations import AllocationQuery, IdlePolicy, alloc
 from gpucost.reports.month.builder import build_month
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.reports.month.model import jobs_of_several
-from gpucost.reports.render.files import quote, to_csv, to_parquet
+from gpucost.reports.render.files import quote, to_csv, to_parquet, to_xlsx
 from gpucost.reports.render.html import to_html
 from gpucost.reports.render.tables import (
     CellType,
@@ -305,3 +306,22 @@ def test_hostile_names_in_every_text_column() -> None:
     for line in csv.reader(io.StringIO(rendered)):
         assert not any(cell.startswith("=") for cell in line)
     assert to_csv(month_table(build_month(small_month()))).count("'=") == 0
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "http://a.example/x", "<b>&", "\x01", "x" * 40_000, ""])
+def test_a_workbook_holds_text_as_text_and_rounds_no_integer(text: str) -> None:
+    """2^53 + 1 is no double: it is text, beside the number that it is near to."""
+    columns = (TableColumn("team", CellType.TEXT), TableColumn("nano", CellType.INTEGER))
+    table = ReportTable({}, columns, ((text, 2**53 + 1), ("b", -5), ("c", None)))
+    content = to_xlsx({"Charges": table})
+    assert content == to_xlsx({"Charges": table})
+    with zipfile.ZipFile(io.BytesIO(content)) as book:
+        cells = book.read("xl/worksheets/sheet1.xml").decode()
+        texts = book.read("xl/sharedStrings.xml").decode()
+        assert not [name for name in book.namelist() if "hyperlink" in name or "externalLink" in name]
+    assert "<f>" not in cells
+    assert "<hyperlink" not in cells
+    assert ">9007199254740993<" in texts
+    assert "<v>9007199.254740993</v>" in cells
+    assert "<v>-5</v>" in cells
+    assert not re.search(r'<c r="[BC]4"', cells)  # what is missing is no cell

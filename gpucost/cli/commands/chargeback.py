@@ -4,7 +4,6 @@ commitments: what contracts were worth."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,6 @@ from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 if TYPE_CHECKING:
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.time import Month
-    from gpucost.reports.charges.charge_statements import TeamStatement
     from gpucost.service.reporting.report_service import ReportService
 
 app = typer.Typer(
@@ -157,7 +155,10 @@ def statement(
         Path | None,
         typer.Option(metavar="FILE", help="The charge policy (YAML); without it teams pay what they held."),
     ] = None,
-    format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", "-f")] = "table",
+    format_: Annotated[
+        Literal["table", "json", "csv", "html", "xlsx"],
+        typer.Option("--format", "-f", help="html is a page to read and to print (as PDF), xlsx a workbook."),
+    ] = "table",
     output: Output = None,
     output_dir: Annotated[
         Path | None,
@@ -165,7 +166,7 @@ def statement(
     ] = None,
 ) -> None:
     """What a team pays for a month: every kind of charge with why and how to work it out again, adjustments,
-    budget, the dearest jobs, waste that could have been avoided, and what was not observed.
+    budget, prices, the dearest jobs, waste that could have been avoided, and what was not observed.
 
     Statements of all teams and what the platform keeps add up to what the capacity cost (`gpucost chargeback
     preview` has the proof), before adjustments.
@@ -173,11 +174,9 @@ def statement(
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
-    from gpucost.reports.base.document import to_json
-    from gpucost.reports.charges.charge_statements import statement_table
     from gpucost.reports.charges.terminal_charges import print_statement
-    from gpucost.reports.render.files import to_csv
     from gpucost.service.reporting.charge_reports import team_statements
+    from gpucost.service.reporting.rendering import ReportFormat, render_statements
     from gpucost.service.settings.loader import read_config
 
     with fields_as({"month": "MONTH"}):
@@ -187,7 +186,9 @@ def statement(
             "--team", ErrorRemark("given beside --all" if every else "missing"), "a team, or --all"
         )
     if output_dir is not None and (output is not None or format_ == "table"):
-        raise InputError("--output-dir", str(output_dir), "with -f json or -f csv, and without --output")
+        raise InputError(
+            "--output-dir", str(output_dir), "with another format than table, and without --output"
+        )
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
     text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
@@ -200,28 +201,21 @@ def statement(
         found = team_statements(reporting, EVERYTHING, wanted, book, centres, names)
     if every:
         found = tuple(each for each in found if each.lines or each.adjustments)
+    if not found:
+        return
     if format_ == "table":
         for each in found:
             print_statement(each, stdout())
     elif output_dir is None:
-        write(to_csv(statement_table(found)) if format_ == "csv" else _all_json(found), output)
+        write(render_statements(found, ReportFormat(format_)), output)
     else:
         output_dir.mkdir(parents=True, exist_ok=True)
         for each in found:
-            content = to_csv(statement_table([each])) if format_ == "csv" else to_json(each)
+            content = render_statements([each], ReportFormat(format_))
             write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
 
 
 _PLAIN = "version: 1\nname: by use, idle kept by the platform\n"
-
-
-def _all_json(found: Sequence[TeamStatement]) -> str:
-    """One statement as itself, several as a list."""
-    from gpucost.reports.base.document import document, to_json
-
-    if len(found) == 1:
-        return to_json(found[0])
-    return json.dumps([document(each) for each in found], ensure_ascii=False, sort_keys=True, indent=2) + "\n"
 
 
 def _file_name(team: str) -> str:

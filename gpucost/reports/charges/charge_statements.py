@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
 from gpucost.charges.charge_account import ChargeAccount
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import Month
+from gpucost.domain.time import Month, Window, iso
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.inputs import AdjustmentFacts
 from gpucost.reports.month.model import MonthReport, TeamBudget
@@ -152,6 +152,23 @@ def _amount(found: ChargeAmount) -> PreviewAmount:
     return PreviewAmount(found.board_ms, found.nano)
 
 
+CHARGE_WORDS: Mapping[ChargeKind, str] = {
+    ChargeKind.USED: "used",
+    ChargeKind.BORROWED: "borrowed: held beyond the quota",
+    ChargeKind.RESERVED_IDLE: "quota that stood idle",
+    ChargeKind.QUOTA_LENT: "quota that others held",
+    ChargeKind.LENT_CREDIT: "credit for lent quota",
+    ChargeKind.NOBODYS_IDLE: "idle capacity of nobody",
+    ChargeKind.UNAVAILABLE: "unavailable time",
+    ChargeKind.UNKNOWN: "time not observed",
+    ChargeKind.OVERHEAD: "overhead",
+    ChargeKind.DISCOUNT: "discount",
+    ChargeKind.MARK_UP: "mark-up",
+    ChargeKind.FLOOR: "up to the floor",
+    ChargeKind.CAP: "above the cap",
+}
+"""What a kind of charge is called before people."""
+
 _HELD = "gpucost allocations {month} --group-by job --filter team={team}"
 _POLICY = "the charge policy, docs/charges.md#how-it-is-computed"
 _WHY: Mapping[ChargeKind, tuple[str, str]] = {
@@ -196,21 +213,42 @@ class StatementJob:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementPrice:
+    """What a team held at one price of the price book: GPU-hours times ``price_nano`` (per GPU-hour, after
+    ``discount``) is ``nano``, up to a nano-unit for each usage line. ``held`` is from the first to the last
+    instant of it: where a price changed in the month, a model has several, one after the other."""
+
+    model: str
+    capacity_type: str
+    rate_id: str
+    price_nano: int
+    list_price_nano: int
+    discount: str
+    source: str
+    held: Window
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class TeamStatement:
     """What one team pays for a month: ``total_nano`` is the sum of ``lines`` and of the ``adjustments``.
 
     ``state`` is closed, settled or open, as in the month's report, whose ``digest`` names what the charges
     were computed from; ``charges_digest`` is of all teams' charges. ``jobs`` are the dearest, ``jobs_more``
-    counts the others. ``avoidable`` is the waste that detectors found in what the team held, None where they
+    counts the others. ``prices`` add up to all that the team held and that has a price, by model and time.
+    ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
-    ``unpriced_board_ms`` of what the team held has no price, and is in no amount.
+    ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices are in
+    ``ledger_currency``, all else in ``currency``, which the policy may charge in.
     """
 
     month: Month
     team: str
     cost_centre: str | None
     currency: str
+    ledger_currency: str
     policy: str
     state: str
     digest: str
@@ -224,9 +262,15 @@ class TeamStatement:
     budget: TeamBudget | None
     jobs: tuple[StatementJob, ...]
     jobs_more: int
+    prices: tuple[StatementPrice, ...]
     avoidable: CostAmount | None
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
+
+    @property
+    def again(self) -> str:
+        """The command that makes this statement again, for a shell."""
+        return f"gpucost statement {self.month} --team {shlex.quote(self.team)}"
 
 
 def build_statements(
@@ -235,8 +279,10 @@ def build_statements(
     account: ChargeAccount,
     report: MonthReport,
     cost_centres: Mapping[str, str | None],
+    prices: Mapping[str, Sequence[StatementPrice]],
 ) -> tuple[TeamStatement, ...]:
-    """The statements of ``teams``, in their order, out of the month's charges and its report.
+    """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
+    held at which prices.
 
     Raises InputError where a team has adjustments, and the policy charges in another currency than theirs.
     """
@@ -257,6 +303,7 @@ def build_statements(
             team=team,
             cost_centre=cost_centres.get(team),
             currency=account.currency,
+            ledger_currency=report.currency,
             policy=policy,
             state=report.provenance.state,
             digest=report.provenance.month_digest or report.provenance.digest,
@@ -270,12 +317,17 @@ def build_statements(
             budget=None if row is None else row.budget,
             jobs=tuple(own[:_MOST_JOBS]),
             jobs_more=max(0, len(own) - _MOST_JOBS),
+            prices=tuple(sorted(prices.get(team, ()), key=_by_model_and_time)),
             avoidable=wasted.get(team),
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
         )
         found.append(statement)
     return tuple(found)
+
+
+def _by_model_and_time(found: StatementPrice) -> tuple[str, str, int, str]:
+    return found.model, found.capacity_type, found.held.start_ms, found.rate_id
 
 
 def _statement_lines(
@@ -316,6 +368,39 @@ def statement_table(found: Sequence[TeamStatement]) -> ReportTable:
     """Statements as one flat table: lines, then adjustments, then the total of each."""
     facts = {"month": str(found[0].month)} if found else {}
     return typed_table(facts, _TABLE, (row for each in found for row in _table_rows(each)))
+
+
+_JOBS = {
+    **dict.fromkeys(("month", "team", "namespace", "job", "job_uid", "queue"), CellType.TEXT),
+    **dict.fromkeys(("board_ms", "nano"), CellType.INTEGER),
+    "currency": CellType.TEXT,
+}
+_PRICES = {
+    **dict.fromkeys(("month", "team", "model", "capacity_type", "rate_id", "start", "end"), CellType.TEXT),
+    **dict.fromkeys(("price_nano", "list_price_nano", "board_ms", "nano"), CellType.INTEGER),
+    **dict.fromkeys(("currency", "discount", "source"), CellType.TEXT),
+}
+
+
+def statement_sheets(found: Sequence[TeamStatement]) -> dict[str, ReportTable]:
+    """Statements as the sheets of a workbook: charges and adjustments, the dearest jobs, prices."""
+    facts = {"month": str(found[0].month)} if found else {}
+    jobs: list[Cells] = []
+    prices: list[Cells] = []
+    for each in found:
+        common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
+        jobs += [
+            common | {name: getattr(job, name) for name in _JOBS if hasattr(job, name)} for job in each.jobs
+        ]
+        for price in each.prices:
+            cells: Cells = {name: getattr(price, name) for name in _PRICES if hasattr(price, name)}
+            span: Cells = {"start": iso(price.held.start_ms), "end": iso(price.held.end_ms)}
+            prices.append(common | cells | span)
+    return {
+        "Charges": statement_table(found),
+        "Dearest jobs": typed_table(facts, _JOBS, jobs),
+        "Prices": typed_table(facts, _PRICES, prices),
+    }
 
 
 def _table_rows(found: TeamStatement) -> Iterator[Cells]:

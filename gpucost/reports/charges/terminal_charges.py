@@ -27,29 +27,15 @@ from gpucost.charges.commitment_report import (
 from gpucost.domain.time import iso
 from gpucost.reports.base import display
 from gpucost.reports.charges.charge_statements import (
+    CHARGE_WORDS,
     ChargebackPreview,
     PreviewAmount,
     PreviewTeam,
+    StatementPrice,
     TeamStatement,
 )
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
-WORDS = {
-    ChargeKind.USED: "used",
-    ChargeKind.BORROWED: "borrowed: held beyond the quota",
-    ChargeKind.RESERVED_IDLE: "quota that stood idle",
-    ChargeKind.QUOTA_LENT: "quota that others held",
-    ChargeKind.LENT_CREDIT: "credit for lent quota",
-    ChargeKind.NOBODYS_IDLE: "idle capacity of nobody",
-    ChargeKind.UNAVAILABLE: "unavailable time",
-    ChargeKind.UNKNOWN: "time not observed",
-    ChargeKind.OVERHEAD: "overhead",
-    ChargeKind.DISCOUNT: "discount",
-    ChargeKind.MARK_UP: "mark-up",
-    ChargeKind.FLOOR: "up to the floor",
-    ChargeKind.CAP: "above the cap",
-}
-"""What a kind of charge is called before people."""
 _KEPT = "kept by the platform"
 
 
@@ -116,7 +102,7 @@ def _lines(found: ChargebackPreview, several: bool) -> Iterator[list[Text]]:
             name = _name(team)[0] if n == 0 else Text()
             hours = [Text(display.hours(each.board_ms).replace("-", "−")) for each in line.amounts]
             more = [Text(display.signed_money(line.difference_nano))] if several else []
-            yield [name, Text(WORDS[ChargeKind(line.kind)]), *hours, *_money(line.amounts), *more]
+            yield [name, Text(CHARGE_WORDS[ChargeKind(line.kind)]), *hours, *_money(line.amounts), *more]
 
 
 def _proof(found: ChargebackPreview, heads: list[str]) -> Iterator[str]:
@@ -275,7 +261,10 @@ def _gaps(gaps: UsageGaps) -> Iterator[str]:
 def print_statement(found: TeamStatement, console: Console) -> None:
     """What a team pays, line by line; amounts rounded to cents."""
     title = f"Statement of {display.name(found.team)}, {display.month_name(found.month)}, {found.currency}"
-    rows = [[Text(WORDS[ChargeKind(each.kind)]), *_amounts(each.board_ms, each.nano)] for each in found.lines]
+    rows = [
+        [Text(CHARGE_WORDS[ChargeKind(each.kind)]), *_amounts(each.board_ms, each.nano)]
+        for each in found.lines
+    ]
     rows += [
         [
             Text(display.visible(f"adjustment {each.reference}: {each.reason}")),
@@ -292,10 +281,28 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         [shown_name(f"{each.namespace}/{each.job}"), *_amounts(each.board_ms, each.nano)]
         for each in found.jobs
     ]
+    if found.prices:
+        prices = [_price_row(each) for each in found.prices]
+        heads = ["GPU", "price book", "first use", "last use", f"{found.ledger_currency}/GPU-h", "GPU-h"]
+        heads.append(found.ledger_currency)
+        parts.append(filled("Held, at which prices", heads, prices, {0, 1, 2, 3}, console.width))
     if jobs:
         parts.append(filled("Dearest jobs", ["job", "GPU-h", found.currency], jobs, {0}, console.width))
     parts.append(Text("\n".join(_remarks_of(found))))
     print_parts(parts, console)
+
+
+def _price_row(found: StatementPrice) -> list[Text]:
+    span = (iso(at)[:16].replace("T", " ") for at in (found.held.start_ms, found.held.end_ms))
+    dates = [Text(each) for each in span]
+    price = Text(display.price(found.price_nano))
+    return [
+        shown_name(found.model),
+        shown_name(found.rate_id),
+        *dates,
+        price,
+        *_amounts(found.board_ms, found.nano),
+    ]
 
 
 def _amounts(board_ms: int, nano: int) -> tuple[Text, Text]:
@@ -322,4 +329,4 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
         yield f"Not observed, and in no team's use: {gone} of {each.span} in {display.name(each.cluster)}."
     yield f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}."
     for line in found.lines:
-        yield f"{WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"
+        yield f"{CHARGE_WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"

@@ -1,4 +1,6 @@
-"""The month as one HTML page: no scripts, nothing fetched, charts drawn here as SVG. Jinja2 escapes.
+"""Reports as HTML pages, above all the month: no scripts, nothing fetched, charts drawn here as SVG.
+
+Jinja2 escapes.
 
 The geometry of the charts is computed here in user units and drawn by the template.
 """
@@ -235,12 +237,9 @@ def to_html(report: MonthReport) -> str:
 
     Long tables are cut to MOST_ROWS rows and say so; the other formats have all of them.
     """
-    environment = _environment()
-    style = environment.get_template("month.css").render()
-    return environment.get_template("month.html.j2").render(
+    return render_page(
+        "month.html.j2",
         report=report,
-        style=Markup(style),
-        style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
         bar=None if report.capacity is None else capacity_bar(report.capacity.buckets),
         chart=day_chart(report),
         trend=waste_chart(report),
@@ -249,6 +248,17 @@ def to_html(report: MonthReport) -> str:
         budget_words=budget_words(report),
         buckets=CAPACITY_BUCKETS,
         most_rows=MOST_ROWS,
+    )
+
+
+def render_page(template: str, **values: object) -> str:
+    """A self-contained page out of a template of ``reports/templates``, with the style that pages share."""
+    environment = _environment()
+    style = environment.get_template("month.css").render()
+    return environment.get_template(template).render(
+        style=Markup(style),
+        style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
+        **values,
     )
 
 
@@ -268,6 +278,7 @@ def _environment() -> Environment:
         gib=display.gib,
         hours=display.hours,
         hours_or_less=display.hours_or_less,
+        iso=iso,
         kwh=display.kwh,
         money=display.money,
         month_name=display.month_name,

@@ -10,6 +10,7 @@ window is cut to the time that the ledger has: what has not happened yet is not 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from gpucost.ledger import Ledger
 from gpucost.reports.charges.charge_statements import (
     ChargebackPreview,
     PreviewAmount,
+    StatementPrice,
     TeamStatement,
     build_preview,
     build_statements,
@@ -80,9 +82,38 @@ def team_statements(
         answer = reporting.month(scope, month)
         if answer is None:
             return ()
-        return build_statements(teams, book.title, account, answer.report, cost_centres)
+        prices = _prices(reporting.ledger, scope, month)
+        return build_statements(teams, book.title, account, answer.report, cost_centres, prices)
 
     return reporting.steady(scope, month.window, read).report
+
+
+def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[StatementPrice]]:
+    """What each team held at which prices."""
+    dims = ("team", "model", "capacity_type", "rate_id")
+    held = ledger.aggregate(scope, month.window, dims, filters={"bucket": (str(Bucket.HELD),)})
+    held = held[held["rate_id"] != ""]
+    rates = ledger.rates(set(held["rate_id"]))
+    found: dict[str, list[StatementPrice]] = defaultdict(list)
+    columns = (*dims, "first_ms", "last_ms", "board_ms", "nano")
+    for team, model, capacity_type, rate_id, first_ms, last_ms, board_ms, nano in zip(
+        *(held[name] for name in columns), strict=True
+    ):
+        rate = rates[rate_id]
+        price = StatementPrice(
+            model=model,
+            capacity_type=capacity_type,
+            rate_id=rate_id,
+            price_nano=rate.nano_per_board_hour,
+            list_price_nano=rate.list_nano_per_board_hour,
+            discount=rate.discount,
+            source=rate.source,
+            held=Window(int(first_ms), int(last_ms)),
+            board_ms=int(board_ms),
+            nano=int(nano),
+        )
+        found[team].append(price)
+    return found
 
 
 def _check_chargeable(

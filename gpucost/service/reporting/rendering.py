@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 
 from gpucost.reports.base.document import document, to_json
+from gpucost.reports.charges.charge_statements import TeamStatement, statement_sheets, statement_table
+from gpucost.reports.charges.statement_pages import statements_html
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport
-from gpucost.reports.render.files import to_csv, to_parquet
+from gpucost.reports.render.files import to_csv, to_parquet, to_xlsx
 from gpucost.reports.render.html import to_html
 from gpucost.reports.render.tables import (
     ReportTable,
@@ -29,6 +32,7 @@ class ReportFormat(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     HTML = "html"
+    XLSX = "xlsx"
 
     @property
     def lists_every_job(self) -> bool:
@@ -69,6 +73,21 @@ def render_waste(answer: ReportAnswer[WasteReport], format_: ReportFormat) -> st
 def render_findings(report: FindingsReport, format_: ReportFormat) -> str | bytes:
     """Findings as the content of a file; tables leave out evidence and what was withheld."""
     return to_json(report) if format_ is ReportFormat.JSON else _table(findings_table(report), format_)
+
+
+def render_statements(found: Sequence[TeamStatement], format_: ReportFormat) -> str | bytes:
+    """Statements, at least one, as the content of a file; in JSON one is itself, several are a list."""
+    match format_:
+        case ReportFormat.HTML:
+            return statements_html(found)
+        case ReportFormat.XLSX:
+            return to_xlsx(statement_sheets(found))
+        case ReportFormat.JSON if len(found) == 1:
+            return to_json(found[0])
+        case ReportFormat.JSON:
+            texts = [document(each) for each in found]
+            return json.dumps(texts, ensure_ascii=False, sort_keys=True, indent=2) + "\n"
+    return _table(statement_table(found), format_)
 
 
 def render_finding(report: FindingReport) -> str:
