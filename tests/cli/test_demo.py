@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +21,7 @@ from typer.testing import CliRunner
 from benchmarks.findings_recomputed import Recomputed
 from gpucost.attribution.conservation import ConservationDifference
 from gpucost.cli.application import app
+from gpucost.reports.charges.charge_statements import CHARGE_WORDS
 from gpucost.service.ingest.pipeline import PipelineOutcome
 from gpucost.service.wiring.demo_month import DEMO_MONTH, DemoMonth
 from tests.cli.faces import Faces
@@ -131,6 +135,72 @@ def test_charges_of_all_teams_and_what_is_kept_are_the_capacity(
     held = {row["group"]["team"]: row["held"]["nano"] for row in rows}
     assert {each["team"]: each["totals"][0]["nano"] for each in found["teams"]} == held
     assert len({policy["digest"] for policy in found["policies"]}) == len(texts)
+
+
+STATEMENTS = (ROOT / "docs" / "statements.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def recomputed(demo: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The statements of all teams under the policy of docs/statements.md."""
+    policy = tmp_path_factory.mktemp("policy") / "equally.yaml"
+    policy.write_text(STATEMENTS.partition("```yaml\n")[2].partition("```")[0])
+    words = ("statement", str(DEMO_MONTH), "--all", "--policy", str(policy), "--format", "json")
+    done = CliRunner().invoke(app, ["--config", str(demo[0] / "config.yaml"), *words])
+    assert done.exit_code == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def decimals(nano: Fraction | int, places: int = 9) -> str:
+    """As the page writes amounts."""
+    return f"{Decimal(round(Fraction(nano) * 10**places / 10**9)).scaleb(-places):,}"
+
+
+@pytest.mark.slow
+def test_the_statements_of_seven_teams_are_the_capacity(
+    recomputed: list[dict[str, Any]], report_json: str
+) -> None:
+    buckets = json.loads(report_json)["capacity"]["buckets"]
+    capacity = sum(part["nano"] for name, part in buckets.items() if name != "overcommitted")
+    assert len(recomputed) == 7
+    assert sum(each["total_nano"] for each in recomputed) == capacity
+    assert f"{decimals(capacity)} USD, which is the\ncapacity" in STATEMENTS
+
+
+@pytest.mark.slow
+def test_each_figure_of_the_page_is_what_its_arithmetic_gives(
+    recomputed: list[dict[str, Any]], report_json: str
+) -> None:
+    """The page computes by hand; here it is done again from the report and from intervals and prices."""
+    [vision] = [each for each in recomputed if each["team"] == "vision"]
+    lines = {line["kind"]: line for line in vision["lines"]}
+    shown = [" ".join(line.split()) for line in STATEMENTS.splitlines()]
+    for price in vision["prices"]:
+        product = Fraction(price["board_ms"] * price["price_nano"], 3_600_000)
+        assert abs(product - price["nano"]) < 40_000
+        ends = f"| {decimals(product)} | {decimals(price['nano'])} |"
+        begins = f"| {price['board_ms']:,} | {price['price'].rstrip('0').ljust(4, '0')} "
+        assert [row for row in shown if begins in row and row.endswith(ends)], (begins, ends)
+    assert sum(price["nano"] for price in vision["prices"]) == lines["used"]["nano"]
+    buckets = json.loads(report_json)["capacity"]["buckets"]
+    for bucket, kind in (("unallocated", "nobodys_idle"), ("unavailable",) * 2, ("unknown",) * 2):
+        sixth, charged = Fraction(buckets[bucket]["nano"], 6), lines[kind]["nano"]
+        assert abs(sixth - charged) < 744 * 3
+        row = f"{decimals(buckets[bucket]['nano'])} | {decimals(sixth)} | {decimals(charged)} |"
+        assert [each for each in shown if each.endswith(row)], row
+    amounts = [decimals(lines[kind]["nano"]) for kind in lines]
+    assert f"{' + '.join(amounts)} = {decimals(vision['total_nano'])}." in STATEMENTS
+    for kind, words in CHARGE_WORDS.items():
+        if kind in lines:
+            hours, cost = f"{float(lines[kind]['gpu_hours']):,.1f}", decimals(lines[kind]["nano"], 2)
+            assert f"| {words} | {hours} | {cost} |" in STATEMENTS
+    assert f"{decimals(vision['avoidable']['nano'], 2)} USD for 865.1 GPU-hours" in STATEMENTS
+    job = vision["jobs"][0]
+    assert (job["job"], job["board_ms"]) == ("finetune-00095", 16 * 145_687_000)
+    assert abs(job["nano"] - Fraction(16 * 145_687_000 * 6_200_000_000, 3_600_000)) < 100  # 42 windows
+    assert f"{decimals(job['nano'], 2)} USD" in STATEMENTS
+    assert vision["budget"]["part"] == pytest.approx(lines["used"]["nano"] / 30_000e9, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
