@@ -199,8 +199,12 @@ def _quotas(
     lent_ms = {n: account.lent for n, account in enumerate(accounts)}
     lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
     lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}
+    nobodys = ChargeAmount(balanced.nobody_idle, idle[-1])
     for n, account in enumerate(accounts):
         team, queue = account.quota.team, account.quota.queue or ""
+        if team is None:
+            nobodys.add(account.reserved_idle, idle.get(n, 0))
+            continue
         if account.reserved_idle:
             cost = part(idle[n], own)
             payer = team if own else PLATFORM
@@ -212,7 +216,7 @@ def _quotas(
             found[ChargeKey(team, ChargeKind.QUOTA_LENT, queue)].add(account.lent, cost)
             found[ChargeKey(team, ChargeKind.LENT_CREDIT, queue)].add(-account.lent, -credit)
             found[ChargeKey(PLATFORM, ChargeKind.QUOTA_LENT, queue)].add(0, credit - cost)
-    return ChargeAmount(balanced.nobody_idle, idle[-1])
+    return nobodys
 
 
 def _shares(
@@ -234,7 +238,8 @@ def _shares(
             shares[row.team] += row.board_ms
     elif balanced.accounts:
         for account in balanced.accounts:
-            shares[account.quota.team] += account.nominal
+            if account.quota.team is not None:
+                shares[account.quota.team] += account.nominal
     else:
         shares.update({team: weight * length_ms for team, weight in weights.items()})
     return {team: share for team, share in shares.items() if share and team not in policy.overhead_teams}

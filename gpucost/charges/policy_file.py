@@ -1,8 +1,9 @@
 """The charge policy as data: who pays for what, dated and versioned like the price book.
 
 ``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
-cohorts, rates of exchange, floors and caps of teams. What is wrong stops it with file, line, key, value and
-what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
+cohorts, rates of exchange, floors and caps of teams. Quotas and cohorts may stand in a file of their own
+(``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with file, line, key, value
+and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
 
 ``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
 platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided
@@ -11,7 +12,8 @@ there, to the millisecond. Pure: the caller hands over text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -19,6 +21,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpucost.domain.buckets import RESERVED
 from gpucost.domain.configfile import (
@@ -200,9 +203,14 @@ def _shown(nano: int) -> str:
 
 
 class PoolQuota(DatedConfigModel):
-    """GPUs of one model that a team is entitled to; with ``queue``, by the use of that ClusterQueue."""
+    """GPUs of one model that a team is entitled to; with ``queue``, by the use of that ClusterQueue.
 
-    team: Text = Field(description="text, the team that pays for the quota")
+    With ``shared`` it is quota of the cohort itself (Kueue: resourceGroups of a Cohort): nothing that is held
+    counts against it, it is lent to the members. Without a team nobody pays for it, and what is not lent of
+    it is nobody's idle capacity.
+    """
+
+    team: Text | None = Field(None, description="text, the team that pays for the quota")
     model: Text = Field(description="text, the GPU model as usage lines name it, such as H100")
     gpus: NanoAmount = Field(description="GPUs in each cluster, such as 16 or 2.5")
     cluster: Text | None = Field(None, description="text, the cluster; left out, every cluster")
@@ -211,13 +219,30 @@ class PoolQuota(DatedConfigModel):
     )
     cohort: Text | None = Field(None, description="text, the cohort in which it lends and borrows")
     lending_limit: NanoAmount | None = Field(
-        None, description="GPUs, the most of the quota that is lent at one moment; left out, all of it"
+        None,
+        description="GPUs, the most of the quota that is lent at one moment (with shared: that leaves the "
+        "cohort); left out, all of it",
+    )
+    shared: bool = Field(
+        False, description="true or false: whether it is quota of the cohort itself, for all its members"
     )
 
     @property
     def account(self) -> tuple[str, str]:
-        """What its use is counted by: a queue, or else a team."""
-        return ("team", self.team) if self.queue is None else ("queue", self.queue)
+        """What its use is counted by: a queue, or else a team. Nothing is counted by a cohort."""
+        if self.shared:
+            return "cohort", self.cohort or ""
+        return ("team", self.team or "") if self.queue is None else ("queue", self.queue)
+
+    @model_validator(mode="after")
+    def _has_an_owner(self) -> PoolQuota:
+        if not self.shared and self.team is None:
+            raise wrong(MISSING, "text, the team that pays for the quota", "team")
+        if self.shared and self.cohort is None:
+            raise wrong(MISSING, "with shared: text, the cohort that the quota is of", "cohort")
+        if self.shared and self.queue is not None:
+            raise wrong(self.queue, "left out: with shared the quota is of the cohort itself", "queue")
+        return self
 
 
 class QuotaCohort(ConfigModel):
@@ -253,6 +278,14 @@ class TeamLimit(ConfigModel):
         return self
 
 
+class QuotaFile(ConfigModel):
+    """A file of quotas and cohorts alone, which a file of policies names."""
+
+    version: Version = Field(description="1, the version of this format")
+    quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
+    cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+
+
 class PolicyFile(ConfigModel):
     """A whole file of charge policies."""
 
@@ -265,6 +298,9 @@ class PolicyFile(ConfigModel):
     policies: tuple[ChargePolicy, ...] = Field((), description="a list of policies")
     quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
     cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    quotas_file: Text | None = Field(
+        None, description="text, a file of more quotas and cohorts, as seen from the folder of this file"
+    )
     limits: tuple[TeamLimit, ...] = Field((), description="a list of floors and caps of teams")
 
     @model_validator(mode="after")
@@ -286,15 +322,17 @@ class PolicyFile(ConfigModel):
                 if same and policy.coincides(other):
                     found = ErrorRemark(f"the same cluster and time as {dotted(('policies', m))}")
                     raise wrong(found, "one policy for a cluster at a time", "policies", n)
+        alike: dict[object, list[tuple[int, PoolQuota]]] = defaultdict(list)
         for n, quota in enumerate(self.quotas):
-            for m, before in enumerate(self.quotas[:n]):
-                alike = (quota.account, quota.model) == (before.account, before.model)
+            earlier_ones = alike[quota.account, quota.model]
+            for m, before in earlier_ones:
                 here = quota.cluster is None or before.cluster is None or quota.cluster == before.cluster
-                if alike and here and quota.coincides(before):
+                if here and quota.coincides(before):
                     found = ErrorRemark(f"the same quota and time as {dotted(('quotas', m))}")
                     raise wrong(
                         found, "one quota of a team or queue, model and cluster at a time", "quotas", n
                     )
+            earlier_ones.append((n, quota))
         for n, rate in enumerate(self.rates):
             for m, earlier in enumerate(self.rates[:n]):
                 if rate.from_currency == earlier.from_currency and rate.coincides(earlier):
@@ -314,6 +352,27 @@ class PolicyFile(ConfigModel):
                 above = parents.get(above)
 
 
+def _joined(file: PolicyFile, name: str, text: str, beside: str) -> PolicyFile:
+    """``file`` with the quotas and cohorts of the file ``beside`` it after its own. Raises ConfigError."""
+    more = load_yaml(text, beside, QuotaFile)
+    both = file.model_copy(
+        update={"quotas": file.quotas + more.quotas, "cohorts": file.cohorts + more.cohorts}
+    )
+    try:
+        return both._is_unambiguous()
+    except PydanticCustomError as error:
+        context = error.context or {}
+        section, n, *rest = context["key"]
+        own = len(getattr(file, section))
+        # Of two that clash, the later one is named, and that is the other file's where either is.
+        raise ConfigError(
+            beside if n >= own else name,
+            dotted((section, n - own if n >= own else n, *rest)),
+            context["value"],
+            context["allowed"],
+        ) from None
+
+
 PLAIN = ChargePolicy.model_validate({})
 """By use, and all idle time is kept by the platform."""
 
@@ -328,10 +387,23 @@ class PolicyBook:
     team_quotas: Mapping[str, Fraction] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str, name: str, team_quotas: Mapping[str, Fraction] | None = None) -> PolicyBook:
-        """YAML text -> PolicyBook; ``name`` is the file's, for errors. Raises ConfigError for the first of
-        them."""
-        book = cls(load_yaml(text, name, PolicyFile), name, dict(team_quotas or {}))
+    def parse(
+        cls,
+        text: str,
+        name: str,
+        team_quotas: Mapping[str, Fraction] | None = None,
+        beside: Callable[[str], tuple[str, str]] | None = None,
+    ) -> PolicyBook:
+        """YAML text -> PolicyBook; ``name`` is the file's, for errors. ``beside`` gives text and name of the
+        file that ``quotas_file`` names. Raises ConfigError for the first error."""
+        file = load_yaml(text, name, PolicyFile)
+        if file.quotas_file is not None:
+            if beside is None:
+                raise ConfigError(
+                    name, "quotas_file", file.quotas_file, "left out: no other file is read here"
+                )
+            file = _joined(file, name, *beside(file.quotas_file))
+        book = cls(file, name, dict(team_quotas or {}))
         book._check_quotas()
         return book
 
@@ -361,7 +433,7 @@ class PolicyBook:
     def check_teams(self, known: Set[str]) -> None:
         """Raises ConfigError for a team that is not ``known``: nobody would be sent its bill."""
         named = [
-            *((f"quotas[{n}].team", each.team) for n, each in enumerate(self.file.quotas)),
+            *((f"quotas[{n}].team", each.team) for n, each in enumerate(self.file.quotas) if each.team),
             *((f"limits[{n}].team", each.team) for n, each in enumerate(self.file.limits)),
             *(
                 (f"policies[{n}].{key}[{m}]", team)

@@ -8,7 +8,8 @@ two of them rates are constant, and for every account (a queue, or a team withou
 
 What is borrowed in a cohort is lent by quota of the same cohort that is idle at that moment, at most the
 lending limits, in proportion to what each could lend; what the members of a cohort do not lend each other is
-offered to the cohort above. Kueue counts usage of a cohort and names no lender
+offered to the cohort above. Quota of a cohort itself is lent to its members in the same way, and holds no
+pods; its lending limit is of all that leaves the cohort, as in Kueue. Kueue counts usage of a cohort and names no lender
 (pkg/cache/scheduler/resource_node.go: usage is bubbled up from a ClusterQueue to its cohorts): in proportion
 is our rule, and the only one that depends on no order. The rest of what is borrowed is capacity that is in
 nobody's quota, and beyond that, where pods run past all quotas, idle quota of everybody.
@@ -179,11 +180,14 @@ def _lend(
     first."""
     offers: dict[str, dict[int, int]] = defaultdict(dict)
     wishes: dict[str, dict[int, int]] = defaultdict(dict)
+    leaving = {each.name: each.lending_limit for each in cohorts.values() if each.lending_limit is not None}
     for n in idle:
         quota = accounts[n].quota
         if quota.cohort is None:
             continue
-        limit = quota.lending_limit
+        limit = None if quota.shared else quota.lending_limit
+        if quota.shared and quota.lending_limit is not None:
+            leaving[quota.cohort] = min(quota.lending_limit, leaving.get(quota.cohort, quota.lending_limit))
         offers[quota.cohort][n] = idle[n] if limit is None else min(idle[n], limit * length_ms // NANO)
         wishes[quota.cohort][n] = wanted[n]
     lent: dict[int, int] = defaultdict(int)
@@ -202,7 +206,7 @@ def _lend(
         cohort = cohorts.get(name)
         if cohort is None or cohort.parent is None:
             continue
-        limit = cohort.lending_limit
+        limit = leaving.get(name)
         most = sum(offered.values())
         if limit is not None and most > limit * length_ms // NANO:
             offered = split_by_weight(limit * length_ms // NANO, offered)

@@ -299,3 +299,48 @@ def test_idle_time_spread_over_a_month_goes_by_the_use_of_the_month() -> None:
         text = f"policies: [{{idle_of_nobody: by_use, spread_over: {span}}}]"
         found = lines(charges(cells, book(text), "USD"))
         assert tuple(found[team, "nobodys_idle"][1] for team in ("ads", "bio")) == dollars
+
+
+def test_quota_of_a_cohort_is_lent_to_its_members_and_its_rest_is_nobodys() -> None:
+    """bio has 1 and holds 3, so 2 of the cohort's own 4 are lent; the other 2 are in nobody's quota, as is
+    the GPU beyond all quotas. With a team, that team pays 4 x 2 = 8 dollars and gets 4 back."""
+    text = """
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: bio, model: H100, gpus: 1, cohort: all}
+  - {shared: true, model: H100, gpus: 4, cohort: all}
+"""
+    rows = held("bio", 3), free(3)
+    found = charged(text, *rows)
+    assert found == {
+        ("bio", "used"): (1, 2),
+        ("bio", "borrowed"): (2, 4),
+        (PLATFORM, "nobodys_idle"): (3, 6),
+    }
+    paid = charged(text.replace("shared: true", "shared: true, team: ads"), *rows)
+    assert paid == {
+        ("ads", "reserved_idle"): (2, 4),
+        ("ads", "quota_lent"): (2, 4),
+        ("ads", "lent_credit"): (-2, -4),
+        ("bio", "used"): (1, 2),
+        ("bio", "borrowed"): (2, 4),
+        (PLATFORM, "nobodys_idle"): (1, 2),
+    }
+
+
+def test_the_lending_limit_of_a_cohorts_quota_is_of_all_that_leaves_it() -> None:
+    """chem, in right, borrows 6. left has 4 of its own and ads' 8 idle, of which 3 leave it together."""
+    text = """
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: ads, model: H100, gpus: 8, cohort: left}
+  - {team: dev, shared: true, model: H100, gpus: 4, cohort: left, lending_limit: 3}
+  - {team: chem, model: H100, gpus: 0, cohort: right}
+cohorts:
+  - {name: left, parent: root}
+  - {name: right, parent: root}
+"""
+    found = charged(text, held("chem", 6), free(9))
+    assert (found["ads", "quota_lent"], found["dev", "quota_lent"]) == ((2, 4), (1, 2))
+    assert (found["ads", "reserved_idle"], found["dev", "reserved_idle"]) == ((6, 12), (3, 6))
+    assert found["chem", "borrowed"] == (6, 12)

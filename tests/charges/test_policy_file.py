@@ -45,6 +45,13 @@ OCTOBER = Month(2026, 10).window
             "quotas: [{team: a, model: L4, gpus: 1}, {team: a, model: L4, gpus: 2, cluster: b}]",
             "quotas[1]", "the same quota and time", "at a time",
         ),
+        ("quotas: [{model: L4, gpus: 1}]", "quotas[0].team", "missing", "the team that pays"),
+        ("quotas: [{model: L4, gpus: 1, shared: true}]", "quotas[0].cohort", "missing", "the cohort"),
+        (
+            "quotas: [{model: L4, gpus: 1, shared: true, cohort: c, queue: q}]",
+            "quotas[0].queue", "q", "the quota is of the cohort itself",
+        ),
+        ("quotas_file: more.yaml", "quotas_file", "more.yaml", "no other file is read here"),
         ("cohorts: [{name: a, parent: b}, {name: b, parent: a}]", "cohorts[0].parent", "b", "a tree"),
         ("limits: [{team: a, floor: 2, cap: 1}]", "limits[0].cap", "1", "at least the floor, 2"),
         ("limits: [{team: a}]", "limits[0].floor", "missing", "a floor, a cap or both"),
@@ -95,3 +102,35 @@ def test_a_team_that_nobody_knows_is_refused(text: str, key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         found.check_teams({"bio"})
     assert (refused.value.field, refused.value.value) == (key, "ads")
+
+
+def beside(more: str):  # type: ignore[no-untyped-def]
+    return lambda name: (f"version: 1\n{more}", f"there/{name}")
+
+
+def test_quotas_of_a_file_beside_it_are_as_if_they_were_written() -> None:
+    more = "quotas: [{team: bio, model: H100, gpus: 2, cohort: c}]\ncohorts: [{name: c, parent: d}]"
+    text = f"version: 1\nname: a\npolicies: [{{idle_of_quota: owner}}]\n{QUOTA}\nquotas_file: q.yaml"
+    joined = PolicyBook.parse(text, "policy.yaml", beside=beside(more))
+    assert [each.team for each in joined.file.quotas] == ["ads", "bio"]
+    assert joined.cohorts["c"].parent == "d"
+
+
+@pytest.mark.parametrize(
+    ("more", "file", "key"),
+    [
+        (
+            "quotas: [{team: bio, model: L4, gpus: 1}, {team: ads, model: H100, gpus: 1}]",
+            "there/q",
+            "quotas[1]",
+        ),
+        ("cohorts: [{name: d}, {name: c}]", "there/q", "cohorts[1].name"),
+        ("limits: []", "there/q", "limits"),
+        ("cohorts: [{name: p, parent: c}]", "policy", "cohorts[0].parent"),
+    ],
+)
+def test_what_two_files_say_must_fit(more: str, file: str, key: str) -> None:
+    text = f"version: 1\nname: a\n{QUOTA}\ncohorts: [{{name: c, parent: p}}]\nquotas_file: q.yaml"
+    with pytest.raises(ConfigError) as refused:
+        PolicyBook.parse(text, "policy.yaml", beside=beside(more))
+    assert (refused.value.field, str(refused.value).startswith(f"{file}.yaml")) == (key, True), refused.value

@@ -145,6 +145,11 @@ def _random_quotas(rng: random.Random, at: list[str]) -> list[str]:
             else:
                 lines.append(f"{first}}}")
         lines.append(f"  - {{team: edu, model: {model}, gpus: 3, queue: shared-q, cohort: left}}")
+        for cohort in ("left", "root"):
+            if rng.random() < 0.3:
+                payer = rng.choice(("", "team: bio, "))
+                more = rng.choice(("", ", lending_limit: 1"))
+                lines.append(f"  - {{{payer}shared: true, model: {model}, gpus: 5, cohort: {cohort}{more}}}")
     return lines
 
 
