@@ -14,6 +14,7 @@ from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
+    COHORTS,
     DEMAND,
     DOMAINS,
     EVICTIONS,
@@ -44,7 +45,7 @@ def empty_frame(spec: FrameSpec) -> pd.DataFrame:
 
 @cache
 def _empty_columns(spec: FrameSpec) -> dict[str, Any]:
-    """Made once: a source returns up to fourteen frames, most of them empty. Not kept as a frame, of which
+    """Made once: a source returns up to fifteen frames, most of them empty. Not kept as a frame, of which
     pandas would keep a weak reference for each copy."""
     return {column.name: pd.Series(dtype=column.type.value).array for column in spec.columns}
 
@@ -129,6 +130,7 @@ class ClusterFrames:
     quotas: pd.DataFrame = field(default_factory=lambda: empty_frame(QUOTAS))
     health: pd.DataFrame = field(default_factory=lambda: empty_frame(HEALTH))
     domains: pd.DataFrame = field(default_factory=lambda: empty_frame(DOMAINS))
+    cohorts: pd.DataFrame = field(default_factory=lambda: empty_frame(COHORTS))
     problems: tuple[DataProblem, ...] = ()
     lacks: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

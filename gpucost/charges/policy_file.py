@@ -2,8 +2,8 @@
 
 ``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
 cohorts, rates of exchange, floors and caps of teams. Quotas and cohorts may stand in a file of their own
-(``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with file, line, key, value
-and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
+(``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with file, line, key,
+value and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
 
 ``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
 platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided
@@ -305,6 +305,11 @@ class PolicyFile(ConfigModel):
 
     @model_validator(mode="after")
     def _is_unambiguous(self) -> PolicyFile:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raises pydantic's error for parts that contradict each other."""
         self._refuse_clashes()
         for n, limit in enumerate(self.limits):
             if limit.team in [each.team for each in self.limits[:n]]:
@@ -312,7 +317,6 @@ class PolicyFile(ConfigModel):
         if self.rates and self.currency is None:
             raise wrong(MISSING, "the currency of the charges, where there are rates", "currency")
         self._check_cohorts()
-        return self
 
     def _refuse_clashes(self) -> None:
         for n, policy in enumerate(self.policies):
@@ -359,7 +363,7 @@ def _joined(file: PolicyFile, name: str, text: str, beside: str) -> PolicyFile:
         update={"quotas": file.quotas + more.quotas, "cohorts": file.cohorts + more.cohorts}
     )
     try:
-        return both._is_unambiguous()
+        both.check()
     except PydanticCustomError as error:
         context = error.context or {}
         section, n, *rest = context["key"]
@@ -371,6 +375,7 @@ def _joined(file: PolicyFile, name: str, text: str, beside: str) -> PolicyFile:
             context["value"],
             context["allowed"],
         ) from None
+    return both
 
 
 PLAIN = ChargePolicy.model_validate({})

@@ -9,10 +9,11 @@ two of them rates are constant, and for every account (a queue, or a team withou
 What is borrowed in a cohort is lent by quota of the same cohort that is idle at that moment, at most the
 lending limits, in proportion to what each could lend; what the members of a cohort do not lend each other is
 offered to the cohort above. Quota of a cohort itself is lent to its members in the same way, and holds no
-pods; its lending limit is of all that leaves the cohort, as in Kueue. Kueue counts usage of a cohort and names no lender
-(pkg/cache/scheduler/resource_node.go: usage is bubbled up from a ClusterQueue to its cohorts): in proportion
-is our rule, and the only one that depends on no order. The rest of what is borrowed is capacity that is in
-nobody's quota, and beyond that, where pods run past all quotas, idle quota of everybody.
+pods; its lending limit is of all that leaves the cohort, as in Kueue. Kueue counts usage of a cohort and
+names no lender (pkg/cache/scheduler/resource_node.go: usage is bubbled up from a ClusterQueue to its
+cohorts): in proportion is our rule, and the only one that depends on no order. The rest of what is borrowed
+is capacity that is in nobody's quota, and beyond that, where pods run past all quotas, idle quota of
+everybody.
 
 Nominal quota of more GPUs than are there (capacity less unavailable and unknown time) is scaled to what is
 there, so that charges by quota never exceed the invoice. Rows whose rate changes while they last are taken at

@@ -296,6 +296,25 @@ QUOTAS = FrameSpec(
         _real("borrowing_limit", "units", "how much it may borrow; null when unlimited"),
         _real("lending_limit", "units", "how much of its own others may borrow; null when all"),
         _real("used", "units", "units its admitted work uses"),
+        _later_text(
+            "own_cohort", "the cohort that it names itself, in the tree below cohort; empty: not known"
+        ),
+    ),
+)
+
+COHORTS = FrameSpec(
+    "cohorts",
+    "Cohorts, and the quota of their own, in units of a GPU resource. Null where there is none.",
+    (
+        _CLUSTER,
+        _text("cohort", "name of the cohort"),
+        _text("parent", "the cohort above it, empty without one"),
+        _text("flavor", "ResourceFlavor; empty in the row that only says where the cohort stands"),
+        _text("resource", "GPU resource; empty where flavor is"),
+        _START,
+        _END,
+        _real("nominal", "units", "quota of the cohort itself, beside that of its queues"),
+        _real("lending_limit", "units", "how much may leave the cohort; null when all"),
     ),
 )
 
@@ -430,7 +449,7 @@ PEAKS = frozenset({"memory_peak_mib"})
 
 # What attribution needs, and what only detectors use: a recording may lack any of the latter.
 HISTORY_FRAMES: tuple[FrameSpec, ...] = (
-    *(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH, DOMAINS),
+    *(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH, DOMAINS, COHORTS),
 )
 FRAMES: tuple[FrameSpec, ...] = (
     *(ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS),

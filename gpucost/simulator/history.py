@@ -291,6 +291,7 @@ def quotas(
             "cluster": cluster, "scheduler": "kueue", "queue": kind.queue, "cohort": kind.cohort,
             "flavor": kind.flavor, "resource": kind.resource, "start_ms": start_ms, "end_ms": end_ms,
             "nominal": float(kind.nominal), "lending_limit": float("nan"), "used": float(units),
+            "own_cohort": kind.cohort,
             "borrowing_limit": float("nan") if kind.borrowing_limit is None else float(kind.borrowing_limit),
         }
         for kind in kinds

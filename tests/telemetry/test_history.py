@@ -211,6 +211,9 @@ def quota_samples() -> Iterator[ExpositionSample]:
     yield from of(m.CLUSTER_QUEUE_INFO, T0, END, 1, cluster_queue="cq", cohort="ml")
     yield from of(m.COHORT_INFO, T0, END, 1, cohort="ml", parent="all")
     yield from of(m.COHORT_INFO, T0, END, 1, cohort="all")
+    yield from of(m.COHORT_NOMINAL, T0, END, 6, cohort="all", flavor="h100", resource=GPU)
+    yield from of(m.COHORT_NOMINAL, T0, END, 64, cohort="all", flavor="h100", resource="cpu")
+    yield from of(m.COHORT_LENDING_LIMIT, at(1), END, 2, cohort="ml", flavor="h100", resource=GPU)
     yield from of(m.CLUSTER_QUEUE_NOMINAL, T0, END, 8, **queue, resource=GPU)
     yield from of(m.CLUSTER_QUEUE_NOMINAL, T0, END, 64, **queue, resource="cpu")
     yield from of(m.CLUSTER_QUEUE_BORROWING_LIMIT, T0, at(1), 4, **queue, resource=GPU)
@@ -445,8 +448,25 @@ def test_quotas_by_stretch(source: PrometheusSource, cluster: str) -> None:
     assert kueue["borrowing_limit"].tolist()[0] == 4
     assert kueue["borrowing_limit"].isna().tolist() == [False, True, True]
     assert kueue["lending_limit"].isna().all()
+    assert set(kueue["own_cohort"]) == {"ml"}
     assert rows(found, *columns[:4], "used", scheduler="volcano") == [("vq", "root", "", GPU, 3.0)]
     assert found[found["scheduler"] == "volcano"]["nominal"].isna().all()
+
+
+def test_cohorts_and_the_quota_of_their_own(source: PrometheusSource) -> None:
+    """Only where they are asked for: no detector looks at them."""
+    window = Window(at(0.5), at(2))
+    assert source.history("queue", window).cohorts.empty
+    found = source.history("queue", window, only=("cohorts",)).cohorts
+    columns = ("cohort", "parent", "flavor", "resource", "start_ms", "end_ms")
+    assert rows(found, *columns) == [
+        ("all", "", "", "", at(0.5), at(2)),
+        ("all", "", "h100", GPU, at(0.5), at(2)),
+        ("ml", "all", "", "", at(0.5), at(2)),
+        ("ml", "all", "h100", GPU, at(1) - MINUTE_MS, at(2)),
+    ]
+    assert found["nominal"].fillna(-1).tolist() == [-1, 6, -1, -1]
+    assert found["lending_limit"].fillna(-1).tolist() == [-1, -1, -1, 2]
 
 
 def test_health_ends_with_a_repair_a_drain_or_after_an_hour(source: PrometheusSource) -> None:

@@ -15,6 +15,7 @@ from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
+    COHORTS,
     DEMAND,
     DOMAINS,
     EVICTIONS,
@@ -177,9 +178,10 @@ def seen(frames: ClusterFrames) -> ClusterFrames:
         demand=frame(DEMAND, ("c", *of_job, *span, "clique")),
         stalls=frame(STALLS, ("c", "g", *job, "lq", 4, 2, 2, *span)),
         evictions=frame(EVICTIONS, ("c", "long", "job-uid", "lq", *span, "Preempted", "", -1)),
-        quotas=frame(QUOTAS, ("c", "kueue", "cq", "ml", "h100", GPU, *span, 8.0, None, None, 2.0)),
+        quotas=frame(QUOTAS, ("c", "kueue", "cq", "ml", "h100", GPU, *span, 8.0, None, None, 2.0, "nlp")),
         health=frame(HEALTH, ("c", "n1", "GPU-1", *span, "lost", "", "", None)),
         domains=frame(DOMAINS, ("c", "n1", "rack", 1, "ns", "ns/imex", "train", "job-uid", *span)),
+        cohorts=frame(COHORTS, ("c", "nlp", "ml", "h100", GPU, *span, 4.0, None)),
     )
 
 
@@ -199,7 +201,7 @@ def test_history_comes_back(seen: ClusterFrames, tmp_path: Path) -> None:
         "activity": whole_spans,
         "serving": whole_spans,
         "evictions": whole_spans,
-        **dict.fromkeys(("demand", "stalls", "quotas", "health", "domains"), clipped),
+        **dict.fromkeys(("demand", "stalls", "quotas", "health", "domains", "cohorts"), clipped),
     }
     assert len(part.allocations) == 2
     gone = source.history("c", Window(at(4), at(5)))

@@ -20,6 +20,7 @@ from gpucost.contract.frames import (
     ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
+    COHORTS,
     DEMAND,
     DOMAINS,
     EVICTIONS,
@@ -48,7 +49,7 @@ from gpucost.telemetry.evidence.counter_increase import (
 from gpucost.telemetry.evidence.frame_rows import frame_of
 from gpucost.telemetry.evidence.gauge_runs import Floats, StateReader, equal_steps
 from gpucost.telemetry.history.gpu_health import read_health, read_reported
-from gpucost.telemetry.history.queue_quotas import read_quotas
+from gpucost.telemetry.history.queue_quotas import read_cohorts, read_quotas
 from gpucost.telemetry.history.serving import read_serving
 from gpucost.telemetry.history.workload_history import (
     read_demand,
@@ -124,7 +125,8 @@ def with_history(
     reader: ClusterReader, window: Window, read: ClusterFrames, wanted: Collection[str] | None = None
 ) -> ClusterFrames:
     """``read``, the frames of ``window``, with those that only detectors read; of these only the ``wanted``,
-    by name, unless None. For them, ``read`` must include the frames of NEEDED.
+    by name, unless None. For them, ``read`` must include the frames of NEEDED. Cohorts are no detector's, and
+    read only where they are wanted by name.
 
     Raises the SourceErrors of the client.
     """
@@ -134,6 +136,8 @@ def with_history(
         for spec in (ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH, DOMAINS)
         if wanted is None or spec.name in wanted
     }
+    if wanted is not None and COHORTS.name in wanted:
+        found[COHORTS.name] = history.cohorts()
     return replace(read, **found)
 
 
@@ -166,6 +170,9 @@ class _History:
 
     def quotas(self) -> pd.DataFrame:
         return frame_of(QUOTAS, read_quotas(self._state, {*self._resources()}))
+
+    def cohorts(self) -> pd.DataFrame:
+        return frame_of(COHORTS, read_cohorts(self._state, {*self._resources()}))
 
     def health(self) -> pd.DataFrame:
         found = read_health(self._reader, self._window, self._read.capacity)

@@ -71,6 +71,11 @@ class CohortTree:
     def root(self, queue: str, at_ms: int) -> str:
         raise NotImplementedError
 
+    def own(self, queue: str, at_ms: int) -> str:
+        """The cohort that the queue names itself; empty where that is not known, or there is none."""
+        del queue, at_ms
+        return ""
+
     def _climb(self, name: str, at_ms: int) -> str:
         met = {name}
         while parent := self._parent(name, at_ms):
@@ -93,10 +98,13 @@ class _QuotaCohorts(CohortTree):
         self.edges = sorted({*self.edges, *(edge for run in runs for edge in _edges(run))})
 
     def root(self, queue: str, at_ms: int) -> str:
+        cohort = self.own(queue, at_ms)
+        return self._climb(cohort, at_ms) if cohort else ""
+
+    def own(self, queue: str, at_ms: int) -> str:
         runs = self._of_queue.get(queue, ())
         run = next((each for each in reversed(runs) if each.start_ms <= at_ms), None)
-        cohort = "" if run is None else run.labels.get("cohort", "")
-        return self._climb(cohort, at_ms) if cohort else ""
+        return "" if run is None else run.labels.get("cohort", "")
 
 
 class _Parents(CohortTree):
@@ -143,17 +151,49 @@ def _rows(
         cuts |= {edge for start, end, _ in parts for edge in (start, end)}
     edges = sorted(cuts)
     names = (key[0], key[1] if len(key) > 2 else "", key[-1])
-    joined: list[tuple[tuple[object, ...], list[float], int, int]] = []
+    joined: list[tuple[tuple[object, ...], list[float | str], int, int]] = []
     for start, end in pairwise(edges):
         values = [_value(runs, start) for runs in amounts]
         if values[0] is None and values[-1] is None:
             continue
-        known = [nan if value is None else value for value in values]
+        known = [*(nan if value is None else value for value in values), tree.own(key[0], start)]
         head = state.reader.cluster, scheduler, names[0], tree.root(key[0], start), *names[1:]
         if joined and joined[-1][3] == start and joined[-1][0] == head and repr(joined[-1][1]) == repr(known):
             start = joined.pop()[2]
         joined.append((head, known, start, end))
     yield from ((*head, start, end, *known) for head, known, start, end in joined)
+
+
+def read_cohorts(state: StateReader, resources: Collection[str]) -> list[FrameRow]:
+    """Rows of frames.COHORTS, clipped to the window: for each cohort where it stands, and for each flavor and
+    resource of its own quota what that is."""
+    catalog, key = ResourceCatalog(), ("cohort", "flavor", "resource")
+    parents = _by_name(state.runs(m.COHORT_INFO, ("cohort", "parent")), "cohort")
+    nominal = by_labels(state.runs(m.COHORT_NOMINAL, key), key)
+    limits = by_labels(state.runs(m.COHORT_LENDING_LIMIT, key), key)
+    rows: list[FrameRow] = []
+    for cohort, runs in sorted(parents.items()):
+        keys = [each for each in sorted({*nominal, *limits}) if each[0] == cohort]
+        own = [each for each in keys if catalog.is_gpu(each[2]) or each[2] in resources]
+        for each in ((cohort, "", ""), *own):
+            of = runs, nominal.get(each, []), limits.get(each, [])
+            rows += _cohort_rows(state, each, of)
+    return rows
+
+
+def _cohort_rows(
+    state: StateReader, key: QuotaKey, of: tuple[Sequence[GaugeRun], Sequence[GaugeRun], Sequence[GaugeRun]]
+) -> Iterator[FrameRow]:
+    window = state.window
+    cuts: set[int] = set()
+    for runs in of:
+        cuts |= {edge for part in covering(runs, window.start_ms, window.end_ms) for edge in part[:2]}
+    for start, end in pairwise(sorted(cuts)):
+        info, *amounts = ([run for run in runs if run.start_ms <= start < run.end_ms] for runs in of)
+        values = [found[-1].value if found else nan for found in amounts]
+        if info and (not key[1] or any(value == value for value in values)):
+            parent = info[-1].labels.get("parent", "")
+            yield (state.reader.cluster, key[0], parent, *key[1:], start, end, *values)
 
 
 def _value(runs: Sequence[GaugeRun], at_ms: int) -> float | None:

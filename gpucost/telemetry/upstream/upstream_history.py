@@ -280,10 +280,12 @@ class _UpstreamCohorts(CohortTree):
     def __init__(self, state: _State) -> None:
         super().__init__({})
         self._root: dict[str, str] = {}
+        self._own: dict[str, str] = {}
         for run in state.runs(_QUEUE_INFO, ("cluster_queue", "parent_cohort", "root_cohort")):
             labels = run.labels
             root = labels.get("root_cohort") or labels.get("parent_cohort", "")
             self._root[labels.get("cluster_queue", "")] = root
+            self._own[labels.get("cluster_queue", "")] = labels.get("parent_cohort", "")
         nominal = _OF_KUEUE["nominal"]
         assert nominal is not None
         for run in state.runs(nominal, ("cluster_queue", "cohort")):
@@ -292,6 +294,10 @@ class _UpstreamCohorts(CohortTree):
     def root(self, queue: str, at_ms: int) -> str:
         del at_ms
         return self._root.get(queue, "")
+
+    def own(self, queue: str, at_ms: int) -> str:
+        del at_ms
+        return self._own.get(queue, "")
 
 
 class _Root(CohortTree):
