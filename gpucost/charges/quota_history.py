@@ -1,0 +1,343 @@
+"""Quotas as a scheduler had them, written as the quotas and cohorts of a charge policy.
+
+``quota_file`` takes what a source saw of ClusterQueues and Cohorts (units of a flavor and resource, from one
+instant to another) and gives the text of a ``QuotaFile``: GPUs of a model, dated by the instants at which
+they changed. Kueue's rules (pkg/cache/scheduler/resource_node.go, v0.19.2): quota and lending limits are of
+a flavor and resource; so a queue's quotas of the flavors of one model are added up, and so are their limits,
+where a flavor without a limit counts with all of its quota. A cohort's lending limit is of all that leaves
+it, whosever quota that was.
+
+What cannot be said in the file is left out, and named in a comment at its head: a flavor whose model or share
+of a GPU is not known, limits that hold for a part of a model. Cohorts have no dates in a policy: one whose
+place in the tree changed is written once for each place, under names of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpucost.domain.money import NANO, plain
+from gpucost.domain.time import MINUTE_MS, Window, iso
+
+FlavorKey = tuple[str, str, str]
+"""Cluster, flavor and resource."""
+CohortPath = tuple[str, ...]
+"""A cohort and those above it, the root last."""
+_BRIDGED_MS = 5 * MINUTE_MS
+
+
+class QuotaSpan(NamedTuple):
+    """What a ClusterQueue had of a flavor and resource in ``[start_ms, end_ms)``, in units of the resource.
+    ``cohort`` is the one that it names itself, empty where it shares with nobody."""
+
+    cluster: str
+    queue: str
+    cohort: str
+    flavor: str
+    resource: str
+    start_ms: int
+    end_ms: int
+    nominal: Fraction
+    lending_limit: Fraction | None
+
+
+class CohortSpan(NamedTuple):
+    """Where a cohort stood in ``[start_ms, end_ms)``; with a flavor, what it had of its own there, in
+    units."""
+
+    cluster: str
+    cohort: str
+    parent: str
+    flavor: str
+    resource: str
+    start_ms: int
+    end_ms: int
+    nominal: Fraction | None
+    lending_limit: Fraction | None
+
+
+class UnitModel(NamedTuple):
+    """The GPU model of a flavor, and the share of a GPU that one unit of its resource is."""
+
+    model: str
+    share: Fraction
+
+
+@dataclass(frozen=True)
+class QuotaHistory:
+    """What is known of quotas in ``window``.
+
+    ``units`` are the models of flavors as usage shows them: none or several where it does not say which.
+    ``observed`` is the time in which each cluster was watched: quota does not end because nobody looked.
+    ``teams`` pay for queues, ``cohort_teams`` for the quota of cohorts. ``remarks`` are written at the head
+    of the file.
+    """
+
+    window: Window
+    spans: Sequence[QuotaSpan]
+    cohorts: Sequence[CohortSpan]
+    units: Mapping[FlavorKey, frozenset[UnitModel]]
+    observed: Mapping[str, Sequence[Window]]
+    teams: Mapping[str, str]
+    cohort_teams: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+class _Stretch(NamedTuple):
+    """What an entry of the file says in ``[start_ms, end_ms)``, in GPUs."""
+
+    start_ms: int
+    end_ms: int
+    gpus: Fraction
+    limit: Fraction | None
+    path: CohortPath
+
+
+class _Amount(NamedTuple):
+    """An amount of one flavor and resource."""
+
+    start_ms: int
+    end_ms: int
+    nominal: Fraction
+    limit: Fraction | None
+    cohort: str
+
+
+def quota_file(history: QuotaHistory) -> str:
+    """The text of the file: the same history gives the same text."""
+    return _QuotaWriter(history).text()
+
+
+class _QuotaWriter:
+    def __init__(self, history: QuotaHistory) -> None:
+        self._history = history
+        self._remarks = list(history.remarks)
+        self._left_out: dict[str, None] = {}
+        self._tree = _CohortTree(history)
+
+    def text(self) -> str:
+        entries = [*self._queues(), *self._shared()]
+        lines = ["# Quotas as they were, written by `gpucost chargeback quotas`. Name this file in a policy:"]
+        lines += ["# quotas_file: NAME. Check who pays for what before it is used."]
+        lines += [f"# {each}" for each in (*self._remarks, *self._left_out)]
+        lines += ["version: 1", *_section("quotas", entries), *_section("cohorts", self._tree.entries())]
+        return "\n".join(lines) + "\n"
+
+    def _queues(self) -> Iterator[str]:
+        """The quotas of queues, in order of cluster, queue and model."""
+        found: dict[tuple[str, str, str], dict[FlavorKey, list[_Amount]]] = defaultdict(dict)
+        spans: dict[tuple[str, FlavorKey], list[QuotaSpan]] = defaultdict(list)
+        for each in self._history.spans:
+            spans[each.queue, (each.cluster, each.flavor, each.resource)].append(each)
+        for (queue, key), own in sorted(spans.items()):
+            unit = self._unit(key, f"queue {_quoted(queue)}")
+            if unit is not None:
+                amounts = [
+                    _Amount(
+                        each.start_ms, each.end_ms, each.nominal * unit.share,
+                        None if each.lending_limit is None else each.lending_limit * unit.share, each.cohort,
+                    )
+                    for each in own
+                ]  # fmt: skip
+                found[key[0], queue, unit.model][key] = self._bridged(key[0], amounts)
+        for (cluster, queue, model), flavors in sorted(found.items()):
+            head = {"team": self._history.teams[queue], "model": model}
+            place = {"cluster": cluster, "queue": queue}
+            for stretch in self._summed(cluster, [*flavors.values()]):
+                yield self._entry(head, place, stretch)
+
+    def _shared(self) -> Iterator[str]:
+        """The quotas of cohorts of their own."""
+        found: dict[tuple[str, str, str], dict[FlavorKey, list[_Amount]]] = defaultdict(dict)
+        spans: dict[tuple[str, FlavorKey], list[CohortSpan]] = defaultdict(list)
+        for each in self._history.cohorts:
+            if each.flavor:
+                spans[each.cohort, (each.cluster, each.flavor, each.resource)].append(each)
+        for (cohort, key), own in sorted(spans.items()):
+            unit = self._unit(key, f"cohort {_quoted(cohort)}")
+            if unit is not None:
+                amounts = [
+                    _Amount(
+                        each.start_ms, each.end_ms, (each.nominal or Fraction(0)) * unit.share,
+                        None if each.lending_limit is None else each.lending_limit * unit.share, cohort,
+                    )
+                    for each in own
+                ]  # fmt: skip
+                found[key[0], cohort, unit.model][key] = self._bridged(key[0], amounts)
+        for (cluster, cohort, model), flavors in sorted(found.items()):
+            whole = self._flavors_of(cluster, model) <= {*flavors}
+            team = self._history.cohort_teams.get(cohort)
+            head: dict[str, str] = {} if team is None else {"team": team}
+            for stretch in self._summed(cluster, [*flavors.values()], of_cohort=True, whole=whole):
+                yield self._entry({**head, "shared": "", "model": model}, {"cluster": cluster}, stretch)
+            if not whole and any(each.limit is not None for of in flavors.values() for each in of):
+                self._left_out[
+                    f"Left out: the lending limit of cohort {_quoted(cohort)} on {_quoted(model)}: it is of "
+                    "some flavors of that model, and others leave the cohort without limit."
+                ] = None
+
+    def _entry(self, head: Mapping[str, str], place: Mapping[str, str], stretch: _Stretch) -> str:
+        parts = ["shared: true" if key == "shared" else f"{key}: {_quoted(head[key])}" for key in head]
+        parts.append(f"gpus: {_decimal(stretch.gpus)}")
+        parts += [f"{key}: {_quoted(value)}" for key, value in place.items()]
+        if stretch.path:
+            parts.append(f"cohort: {_quoted(self._tree.label(stretch.path))}")
+        if stretch.limit is not None:
+            parts.append(f"lending_limit: {_decimal(stretch.limit)}")
+        parts += [f'valid_from: "{iso(stretch.start_ms)}"', f'valid_to: "{iso(stretch.end_ms)}"']
+        return f"{{{', '.join(parts)}}}"
+
+    def _unit(self, key: FlavorKey, of: str) -> UnitModel | None:
+        """The model and share of a flavor's units; None, with a remark, where usage does not say one."""
+        units = self._history.units.get(key, frozenset())
+        if len(units) == 1:
+            return next(iter(units))
+        _, flavor, resource = key
+        what = f"Left out: {_quoted(resource)} of flavor {_quoted(flavor)}, {of}"
+        models = sorted({each.model for each in units})
+        if not units:
+            why = "no pod held any in this time, so its model is not known (--model FLAVOR=MODEL)"
+        elif len(models) > 1:
+            why = f"pods held {', '.join(map(_quoted, models))} in it (--model FLAVOR=MODEL)"
+        else:
+            why = "its units are different parts of a GPU on different nodes"
+        self._left_out[f"{what}: {why}."] = None
+        return None
+
+    def _flavors_of(self, cluster: str, model: str) -> set[FlavorKey]:
+        """The flavors and resources of a model that queues of the cluster have quota of."""
+        keys = {(each.cluster, each.flavor, each.resource) for each in self._history.spans}
+        units = self._history.units
+        return {
+            key for key in keys if key[0] == cluster and model in {each.model for each in units.get(key, ())}
+        }
+
+    def _bridged(self, cluster: str, amounts: Iterable[_Amount]) -> list[_Amount]:
+        """Amounts without the breaks in which the cluster was not watched: until it was seen to be another
+        one, the amount holds that was seen last."""
+        observed = self._history.observed.get(cluster, ())
+        found: list[_Amount] = []
+        for each in sorted(amounts, key=lambda amount: amount.start_ms):
+            before = found[-1] if found else None
+            if before is not None and before.end_ms <= each.start_ms:
+                seen = sum(
+                    max(0, min(part.end_ms, each.start_ms) - max(part.start_ms, before.end_ms))
+                    for part in observed
+                )
+                if each.start_ms == before.end_ms or seen <= _BRIDGED_MS:
+                    if before[2:] == each[2:]:
+                        found[-1] = before._replace(end_ms=each.end_ms)
+                        continue
+                    found[-1] = before._replace(end_ms=each.start_ms)
+            found.append(each)
+        return found
+
+    def _summed(
+        self,
+        cluster: str,
+        flavors: Sequence[Sequence[_Amount]],
+        *,
+        of_cohort: bool = False,
+        whole: bool = True,
+    ) -> Iterator[_Stretch]:
+        """The flavors of one model together: a stretch for each time in which nothing changed."""
+        window = self._history.window
+        edges = {edge for own in flavors for each in own for edge in (each.start_ms, each.end_ms)}
+        edges |= self._tree.edges(cluster)
+        inside = sorted({min(max(edge, window.start_ms), window.end_ms) for edge in edges})
+        last: _Stretch | None = None
+        for start, end in pairwise(inside):
+            here = [each for own in flavors for each in own if each.start_ms <= start < each.end_ms]
+            if not here:
+                continue
+            gpus = sum((each.nominal for each in here), Fraction(0))
+            limits = [each.limit for each in here]
+            limit: Fraction | None = None
+            if of_cohort:
+                if whole and len(here) == len(flavors) and None not in limits:
+                    limit = sum((each for each in limits if each is not None), Fraction(0))
+            elif any(each is not None for each in limits):
+                limit = sum(
+                    (each.nominal if each.limit is None else min(each.limit, each.nominal) for each in here),
+                    Fraction(0),
+                )
+            path = self._tree.path(cluster, here[-1].cohort, start)
+            stretch = _Stretch(start, end, gpus, limit, path)
+            if last is not None and last.end_ms == start and last[2:] == stretch[2:]:
+                last = last._replace(end_ms=end)
+                continue
+            if last is not None:
+                yield last
+            last = stretch
+        if last is not None:
+            yield last
+
+
+class _CohortTree:
+    """Where cohorts stood, and what each place is called in the file."""
+
+    def __init__(self, history: QuotaHistory) -> None:
+        self._runs: dict[tuple[str, str], list[CohortSpan]] = defaultdict(list)
+        for each in sorted(history.cohorts, key=lambda span: span.start_ms):
+            if not each.flavor:
+                self._runs[each.cluster, each.cohort].append(each)
+        self._labels: dict[CohortPath, str] = {}
+        self._end_ms = history.window.end_ms
+
+    def edges(self, cluster: str) -> set[int]:
+        return {
+            edge
+            for (of, _), runs in self._runs.items()
+            for each in (runs if of == cluster else ())
+            for edge in (each.start_ms, each.end_ms)
+        }
+
+    def path(self, cluster: str, cohort: str, at_ms: int) -> CohortPath:
+        """The cohort and those above it then. Kueue admits nothing in a circle of cohorts; the path ends
+        before it closes."""
+        found: list[str] = []
+        while cohort and cohort not in found:
+            found.append(cohort)
+            runs = self._runs.get((cluster, cohort), ())
+            # Before it was first seen, and while nobody looked, it stands where it was seen next to that.
+            known = [each for each in runs if each.start_ms <= at_ms] or list(runs[:1])
+            cohort = known[-1].parent if known else ""
+        return tuple(found)
+
+    def label(self, path: CohortPath) -> str:
+        """The name of a cohort in one place of the tree: its own for the first place that is asked for."""
+        if path not in self._labels:
+            if path[1:]:
+                self.label(path[1:])
+            name, n = path[0], 2
+            while name in self._labels.values():
+                name, n = f"{path[0]} ({n})", n + 1
+            self._labels[path] = name
+        return self._labels[path]
+
+    def entries(self) -> Iterator[str]:
+        """The cohorts that stand below others."""
+        for path, name in self._labels.items():
+            if path[1:]:
+                yield f"{{name: {_quoted(name)}, parent: {_quoted(self._labels[path[1:]])}}}"
+
+
+def _section(name: str, entries: Iterable[str]) -> Iterator[str]:
+    lines = [f"  - {each}" for each in entries]
+    yield from [f"{name}:", *lines] if lines else [f"{name}: []"]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _decimal(gpus: Fraction) -> str:
+    """GPUs, rounded down to nano-units, without needless zeros."""
+    text = plain(gpus.numerator * NANO // gpus.denominator)
+    return text.rstrip("0").rstrip(".") if "." in text else text
