@@ -205,6 +205,17 @@ class TeamRules:
         ``at_ms``; NO_TEAM where none applies."""
         return _placed([rule for rule in self.file.rules if rule.holds_at(at_ms)], holder)
 
+    def team_of_queue(self, cluster_queue: str, window: Window) -> str | None:
+        """The team to which the rules give a ClusterQueue as such, all of ``window``: by a rule that asks for
+        nothing but the queue. None where they do not: then its pods may be of several teams."""
+        holder = dict.fromkeys(CONDITIONS, "") | {"cluster_queue": cluster_queue}
+        for rule in self.file.rules:
+            asks = {*rule.conditions, rule.team_from or "cluster_queue"}
+            if asks == {"cluster_queue"} and (team := rule.gives(holder)):
+                inside = rule.start_ms <= window.start_ms and window.end_ms <= rule.end_ms
+                return team if inside else None
+        return None
+
     def changes(self, window: Window) -> tuple[int, ...]:
         """The instants inside ``window``, its edges left out, at which a rule starts or ends."""
         edges = {edge for rule in self.file.rules for edge in rule.edges}

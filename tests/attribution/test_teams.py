@@ -17,7 +17,7 @@ from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.configfile import ConfigModel
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, HOUR_MS, Window, parse_instant
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, parse_instant
 from tests.support.frames import START, FlatRates, build, hours, node, pod, units
 
 HEAD = "version: 1\nrules:\n"
@@ -169,6 +169,25 @@ rules: [{team: a, namespace: n}]
     rules = TeamRules.parse(text, "t")
     assert rules.quotas == {"a": 16, "b": Fraction(5, 2), "d": 0}
     assert [team.cost_centre for team in rules.teams] == ["CC-1", None, None, None]
+
+
+def test_a_queue_has_a_team_where_a_rule_is_about_the_queue_alone() -> None:
+    text = """
+version: 1
+rules:
+  - {team: a, cluster_queue: shared, user: ann}
+  - {team: b, cluster_queue: [b, "b-*"]}
+  - {team: c, cluster_queue: moved, valid_to: 2026-10-15}
+  - {team: d, cluster_queue: moved, valid_from: 2026-10-15}
+  - {team_from: cluster_queue, cluster_queue: "own-*"}
+  - {team_from: team_label}
+"""
+    rules, october = TeamRules.parse(text, "t"), Month(2026, 10).window
+    found = {
+        name: rules.team_of_queue(name, october) for name in ("shared", "b-2", "moved", "own-x", "other")
+    }
+    assert found == {"shared": None, "b-2": "b", "moved": None, "own-x": "own-x", "other": None}
+    assert rules.team_of_queue("moved", Month(2026, 9).window) == "c"
 
 
 @pytest.mark.fault(67)

@@ -16,7 +16,7 @@ from gpucost.charges.policy_file import (
     SpreadRule,
     TeamLimit,
 )
-from gpucost.reports.charges.terminal_charges import WORDS
+from gpucost.reports.charges.charge_statements import CHARGE_WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "charges.md").read_text("utf-8")
 
@@ -38,6 +38,6 @@ def test_every_key_and_value_is_on_the_page() -> None:
 
 
 def test_every_kind_of_charge_is_on_the_page() -> None:
-    assert set(WORDS) == set(ChargeKind)
+    assert set(CHARGE_WORDS) == set(ChargeKind)
     table = PAGE.partition("**Money.**")[2]
-    assert [words for words in WORDS.values() if words.partition(":")[0] not in table] == []
+    assert [words for words in CHARGE_WORDS.values() if words.partition(":")[0] not in table] == []

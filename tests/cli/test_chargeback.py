@@ -14,7 +14,8 @@ import pytest
 
 from gpucost.cli.commands.chargeback import _file_name
 from gpucost.cli.terminal.exit_codes import ExitCode
-from tests.cli.findings_worlds import Run, looked_at
+from tests.cli.findings_worlds import DAY_MINUTES, Run, ingest, looked_at, prepare, world
+from tests.detectors.worlds import at
 
 __all__ = ["looked_at"]
 
@@ -210,3 +211,69 @@ def test_no_two_teams_have_one_file() -> None:
     files = {_file_name(team) for team in teams}
     assert len(files) == len(teams)
     assert all("/" not in file and len(file) <= 150 for file in files)
+
+
+@pytest.fixture(scope="module")
+def with_quotas(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The day, in which cq had 6 GPUs until 12:34, then 4, and lends at most one; in it ``lab`` had 2."""
+    found = world()
+    changed = at(12 * 60 + 34)
+    for queue, start, end, nominal, limit in (
+        ("cq", at(0), changed, 6.0, float("nan")),
+        ("cq", changed, at(DAY_MINUTES), 4.0, 1.0),
+        ("lab", at(0), at(DAY_MINUTES), 2.0, float("nan")),
+    ):
+        found.add(
+            "quotas", scheduler="kueue", queue=queue, cohort="ml", flavor="h100", resource="nvidia.com/gpu",
+            start_ms=start, end_ms=end, nominal=nominal, borrowing_limit=0.0, lending_limit=limit, used=1.0,
+        )  # fmt: skip
+    run = prepare(tmp_path_factory.mktemp("quotas"), found)
+    ingest(run)
+    return run
+
+
+QUOTA_WORDS = ("--team", "cq=nlp", "--team", "lab=vision", "--model", "h100=H100")
+
+
+def test_quotas_as_they_were_are_charged_to_the_minute(with_quotas: Run, tmp_path: Path) -> None:
+    """Nobody can change the recording's past: charges follow from the ledger and two files. nlp pays (6 x
+    754 + 4 x 686) / 60 GPU-hours of quota x 4 dollars = 484.53, vision 2 x 24 x 4 = 192."""
+    done = with_quotas("chargeback", "quotas", "2026-10", *QUOTA_WORDS, "-o", str(tmp_path / "quotas.yaml"))
+    assert (done.exit_code, done.stderr) == (ExitCode.OK, "")
+    text = (tmp_path / "quotas.yaml").read_text("utf-8")
+    entry = '{team: "nlp", model: "H100", gpus: 4, cluster: "c", queue: "cq", cohort: "ml", '
+    dates = 'lending_limit: 1, valid_from: "2026-10-06T12:34:00Z", valid_to: "2026-10-07T00:00:00Z"}'
+    assert f"  - {entry}{dates}" in text
+    assert '# Cluster "c": the source holds 2026-10-06T00:00:00Z/2026-10-07T00:00:00Z' in text
+    policy = "version: 1\nname: a\npolicies: [{base: nominal}]\nquotas_file: quotas.yaml"
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    shown = json.loads(preview(with_quotas, "--policy", str(tmp_path / "policy.yaml"), "-f", "json").stdout)
+    assert {each["team"]: each["totals"][0]["cost"][:6] for each in shown["teams"]} == {
+        "nlp": "484.53",
+        "vision": "192.00",
+    }
+    assert shown["policies"][0]["difference"]["nano"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (QUOTA_WORDS[2:], "QUEUE=TEAM for each of: cq (no team rule is about the queue alone)"),
+        ((*QUOTA_WORDS, "--team", "cp=nlp"), "--team: 'cp'"),
+        (("--team", "cq=nlpp", *QUOTA_WORDS[2:]), "nlp (did you mean this?)"),
+        ((*QUOTA_WORDS, "--cohort-team", "ml=nlp"), "nothing has quota"),
+        (("--team", "cq"), "NAME=VALUE"),
+    ],
+)
+def test_a_queue_is_given_to_no_team_by_guess(with_quotas: Run, words: tuple[str, ...], said: str) -> None:
+    result = with_quotas("chargeback", "quotas", "2026-10", *words)
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert said in result.stderr
+
+
+def test_a_file_of_quotas_that_is_not_there(looked_at: Run, tmp_path: Path) -> None:
+    policy = "version: 1\nname: a\nquotas_file: quotas.yaml"
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    result = preview(looked_at, "--policy", str(tmp_path / "policy.yaml"))
+    assert result.exit_code == ExitCode.USAGE
+    assert "quotas.yaml" in result.stderr

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import typer
 
 from gpucost.cli.commands.month import known_teams, meant
-from gpucost.cli.terminal.context import CommandContext, context_of
+from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
@@ -59,6 +59,7 @@ def preview(
     from gpucost.reports.charges.terminal_charges import print_preview
     from gpucost.service.reporting.charge_reports import preview_charges
     from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.inputs import beside
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -66,7 +67,8 @@ def preview(
         raise InputError("--policy", len(policy), f"1 to {_MOST_POLICIES} files")
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
+    weights = context.teams.quotas
+    books = [PolicyBook.parse(read_config(file), str(file), weights, beside(file)) for file in policy]
     with _charged_month(context, wanted, books) as (reporting, _, centres):
         found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
     if format_ == "json":
@@ -79,6 +81,69 @@ def preview(
             f"charges under {off[0].name} do not add up to the capacity; please report it to the project"
         )
         raise typer.Exit(ExitCode.VERIFICATION)
+
+
+@app.command()
+def quotas(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    team: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUEUE=TEAM", help="Who pays for a ClusterQueue that no team rule is about."),
+    ] = None,
+    cohort_team: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COHORT=TEAM", help="Who pays for the quota of a cohort itself; else nobody."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FLAVOR=MODEL", help="The GPU model of a flavor, where use does not say it."),
+    ] = None,
+    output: Output = None,
+) -> None:
+    """The quotas and cohorts that Kueue had in a month, as the source saw them, for a charge policy to name:
+    GPUs of each model by queue, dated by their changes.
+
+    A policy names the file (`quotas_file`), so that its charges can be computed again when the source has
+    forgotten the month.
+    """
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Month
+    from gpucost.service.reporting.charge_reports import QuotaReader
+    from gpucost.service.wiring.source import open_source
+
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
+    payers, owners = _pairs("--team", team), _pairs("--cohort-team", cohort_team)
+    models = _pairs("--model", model)
+    context = context_of(ctx)
+    source = open_source(context.settings, context.book(context.settings), now_ms)
+    with _charged_month(context, wanted, []) as (reporting, known, _):
+        reader = QuotaReader(source, reporting.ledger, EVERYTHING, wanted, models)
+        for option, given, names in (
+            ("--team", payers, reader.queues()),
+            ("--cohort-team", owners, reader.cohorts()),
+        ):
+            for name, payer in given.items():
+                if name not in names:
+                    raise InputError(option, name, f"one of: {', '.join(names) or 'nothing has quota'}")
+                if payer not in known:
+                    raise InputError(option, payer, f"{meant(payer, known)}{', '.join(sorted(known))}")
+        rules, queues = context.teams, reader.queues()
+        ruled = {queue: rules.team_of_queue(queue, wanted.window) for queue in queues}
+        content = reader.text({name: each for name, each in ruled.items() if each} | payers, owners)
+    write(content, output)
+
+
+def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """``NAME=VALUE`` of an option, each name once. Raises InputError."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not (name and equals and value) or name in found:
+            raise InputError(option, each, "NAME=VALUE, each name once")
+        found[name] = value
+    return found
 
 
 @contextmanager
@@ -178,6 +243,7 @@ def statement(
     from gpucost.service.reporting.charge_reports import team_statements
     from gpucost.service.reporting.rendering import ReportFormat, render_statements
     from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.inputs import beside
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -192,7 +258,8 @@ def statement(
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
     text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
-    book = PolicyBook.parse(text, file, context.teams.quotas)
+    more = None if policy is None else beside(policy)
+    book = PolicyBook.parse(text, file, context.teams.quotas, more)
     with _charged_month(context, wanted, [book]) as (reporting, known, centres):
         for name in team or ():
             if name not in known:

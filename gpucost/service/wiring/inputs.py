@@ -6,7 +6,7 @@ Many commands need nothing else of this package, so this module imports nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,16 @@ def _default_book() -> PriceBook:
 def load_contracts(file: Path, teams: Collection[str] | None = None) -> ContractBook:
     """The contracts in ``file``; with ``teams``, their owners are among them. Raises ConfigError."""
     return ContractBook.parse(read_config(file), str(file), teams)
+
+
+def beside(file: Path) -> Callable[[str], tuple[str, str]]:
+    """Reads what ``file`` names in its own folder: a name -> (text, name for errors). Raises ConfigError."""
+
+    def read(name: str) -> tuple[str, str]:
+        found = file.parent / name
+        return read_config(found), str(found)
+
+    return read
 
 
 def load_teams(file: Path | None) -> TeamRules:
