@@ -156,7 +156,8 @@ def _rows(
         values = [_value(runs, start) for runs in amounts]
         if values[0] is None and values[-1] is None:
             continue
-        known = [*(nan if value is None else value for value in values), tree.own(key[0], start)]
+        known: list[float | str] = [nan if value is None else value for value in values]
+        known.append(tree.own(key[0], start))
         head = state.reader.cluster, scheduler, names[0], tree.root(key[0], start), *names[1:]
         if joined and joined[-1][3] == start and joined[-1][0] == head and repr(joined[-1][1]) == repr(known):
             start = joined.pop()[2]
