@@ -8,10 +8,10 @@ import pytest
 
 from gpucost.attribution.waste import waste_parts
 from gpucost.detectors.engine.evaluation import evaluate
-from gpucost.detectors.engine.finding_json import to_json
 from gpucost.detectors.findings import WastePattern
 from gpucost.detectors.inputs.activity_table import ActivityTable, plausible
 from gpucost.detectors.rule_settings import RuleSettings
+from gpucost.service.detection.finding_records import to_json
 from tests.attribution.test_waste import attributed
 from tests.detectors.worlds import World
 

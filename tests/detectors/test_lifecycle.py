@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.detectors.engine.finding_json import from_json, to_json
 from gpucost.detectors.engine.lifecycle import (
     EXEMPT_LABEL,
     REOPEN_MS,
@@ -28,6 +27,7 @@ from gpucost.detectors.findings import (
     WastePattern,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.service.detection.finding_records import from_json, to_json
 from tests.detectors.worlds import at
 
 

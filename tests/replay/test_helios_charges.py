@@ -18,7 +18,7 @@ from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO, split_by_weight
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.reports.charges.charge_statements import build_preview
+from gpucost.reports.charges.charge_previews import build_preview
 from tests.replay.helios import CLUSTER, Helios, at
 from tests.support.shared import needs_shared
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from gpucost.detectors.engine.finding_json import to_json
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger import WASTE_LINES, FindingRecord, Ledger, WasteOfWindow
 from gpucost.reports.waste.waste_report import WasteReport
+from gpucost.service.detection.finding_records import to_json
 from gpucost.service.reporting.report_service import ReportService
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line
 from tests.reports.waste_builders import known

@@ -26,14 +26,8 @@ from gpucost.charges.commitment_report import (
 )
 from gpucost.domain.time import iso
 from gpucost.reports.base import display
-from gpucost.reports.charges.charge_statements import (
-    CHARGE_WORDS,
-    ChargebackPreview,
-    PreviewAmount,
-    PreviewTeam,
-    StatementPrice,
-    TeamStatement,
-)
+from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewAmount, PreviewTeam
+from gpucost.reports.charges.charge_statements import CHARGE_WORDS, StatementPrice, TeamStatement
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
 _KEPT = "kept by the platform"

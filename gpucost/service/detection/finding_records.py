@@ -1,15 +1,35 @@
-"""Finding lives to and from the records of the ledger."""
+"""Finding lives to and from the records of the ledger, and findings to and from JSON, as records hold them.
+
+Claims (``FindingDraft.episodes``) and labels are left out: they are not needed once a finding's waste is
+computed, and there may be many.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from gpucost.detectors.engine.finding_json import from_json, to_json
 from gpucost.detectors.engine.lifecycle import FindingLife
+from gpucost.detectors.findings import Finding
 from gpucost.ledger import FindingRecord
 from gpucost.ledger.db.records import NEXT_EPISODE
+
+_FINDING = TypeAdapter(Finding)
+
+
+def to_json(finding: Finding) -> str:
+    """Compact text, the same for equal findings."""
+    return _FINDING.dump_json(_without_claims(finding)).decode()
+
+
+def from_json(text: str) -> Finding:
+    """The finding that ``to_json`` wrote. Raises pydantic's ValidationError for anything else."""
+    return _FINDING.validate_json(text)
+
+
+def _without_claims(finding: Finding) -> Finding:
+    return replace(finding, draft=replace(finding.draft, episodes=(), labels=None))
 
 
 def is_readable(record: FindingRecord) -> bool:

@@ -44,14 +44,8 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.reports.charges.charge_statements import (
-    ChargebackPreview,
-    PreviewAmount,
-    StatementPrice,
-    TeamStatement,
-    build_preview,
-    build_statements,
-)
+from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewAmount, build_preview
+from gpucost.reports.charges.charge_statements import StatementPrice, TeamStatement, build_statements
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.telemetry.interval_source import IntervalSource
 

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 import pandas as pd
 
-from gpucost.detectors.engine.finding_json import from_json
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
@@ -60,7 +59,7 @@ from gpucost.reports.waste.waste_report import (
     WasteReport,
     build_waste,
 )
-from gpucost.service.detection.finding_records import is_readable
+from gpucost.service.detection.finding_records import from_json, is_readable
 from gpucost.service.reporting.report_cache import ReportCache
 
 R = TypeVar("R")
