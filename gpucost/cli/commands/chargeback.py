@@ -44,20 +44,32 @@ def preview(
             metavar="FILE", help="A charge policy (YAML). Repeat it: the first is compared with the last."
         ),
     ],
-    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    by: Annotated[
+        Literal["team", "cost-centre"], typer.Option(help="What there is a line for; not for csv.")
+    ] = "team",
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Ask the source who waited beside idle quota.")
+    ] = False,
+    format_: Annotated[
+        Literal["table", "json", "csv"],
+        typer.Option("--format", "-f", help="csv: every charge by day, pool, team, queue and line."),
+    ] = "table",
     output: Output = None,
 ) -> None:
     """What each team would pay for a month under each policy, the difference, and line by line why; what the
     platform keeps; and the proof that both add up to what the capacity cost.
 
-    Nothing is written: charges are computed from the ledger's lines, the same each time.
+    Nothing is written: charges are computed from the ledger's lines, the same each time. Beside them stands
+    what idle quota costs a day, what of it was lent, and with `--waiting` who waited meanwhile.
     """
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.base.document import to_json
+    from gpucost.reports.charges.charge_previews import PreviewGrouping
     from gpucost.reports.charges.terminal_charges import print_preview
-    from gpucost.service.reporting.charge_reports import preview_charges
+    from gpucost.reports.render.files import to_csv
+    from gpucost.service.reporting.charge_reports import charge_table, preview_charges, waiting_time
     from gpucost.service.settings.loader import read_config
     from gpucost.service.wiring.inputs import beside
 
@@ -70,9 +82,20 @@ def preview(
     weights = context.teams.quotas
     books = [PolicyBook.parse(read_config(file), str(file), weights, beside(file)) for file in policy]
     with _charged_month(context, wanted, books) as (reporting, _, centres):
-        found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
+        waits = None
+        if waiting:
+            from gpucost.service.wiring.source import open_source
+
+            source = open_source(context.settings, context.book(context.settings), now_ms)
+            basis = context.settings.attribution.basis
+            waits = waiting_time(source, EVERYTHING, wanted, context.teams, basis)
+        grouping = PreviewGrouping(by)
+        found = preview_charges(reporting, EVERYTHING, wanted, books, centres, waits, grouping)
+        rows = charge_table(reporting, EVERYTHING, wanted, books, centres) if format_ == "csv" else None
     if format_ == "json":
         write(to_json(found), output)
+    elif rows is not None:
+        write(to_csv(rows), output)
     else:
         print_preview(found, stdout())
     off = [each for each in found.policies if each.difference.nano or each.difference.board_ms]

@@ -8,16 +8,25 @@ and computes nothing anew. Amounts are nano-units of the currency of the charges
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKind
-from gpucost.charges.charge_account import ChargeAccount
+from gpucost.charges.charge_account import ChargeAccount, ChargePlace
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import round_half_even
-from gpucost.domain.time import DAY_MS, Month
+from gpucost.domain.time import DAY_MS, Month, iso
+from gpucost.reports.render.tables import Cells, CellType, ReportTable, typed_table
+
+
+class PreviewGrouping(StrEnum):
+    """What a preview has a line for."""
+
+    TEAM = "team"
+    COST_CENTRE = "cost-centre"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,7 @@ class WaitingTime:
 class ChargebackPreview:
     """Teams in order of what the first policy charges them, the dearest first; ``kept`` is the platform.
 
+    ``by`` cost centre, ``team`` is the name of one, and empty for all teams that have none.
     ``unpriced_board_ms`` of the month's capacity have no price, and are in no amount. ``moved_nano`` is half
     of the sum of all teams' (and the platform's) differences: the money that the last policy moves.
     ``quotas`` are those of which a part stood idle, by policy, the dearest first; ``waiting_missing`` says
@@ -131,6 +141,7 @@ class ChargebackPreview:
     kept: PreviewTeam
     unpriced_board_ms: int
     moved_nano: int
+    by: PreviewGrouping = PreviewGrouping.TEAM
     quotas: tuple[PreviewQuota, ...] = ()
     waiting_missing: tuple[str, ...] = ()
 
@@ -141,18 +152,23 @@ def build_preview(
     accounts: Sequence[ChargeAccount],
     capacity: PreviewAmount | None,
     cost_centres: Mapping[str, str | None],
+    grouping: PreviewGrouping = PreviewGrouping.TEAM,
     quotas: Sequence[PreviewQuota] = (),
     waiting_missing: Sequence[str] = (),
 ) -> ChargebackPreview:
     """The preview of ``accounts``, one for each of ``names`` (of the policy, and of its file).
 
     ``capacity`` is what the month cost by another sum than that of the charges; None takes theirs, where
-    charges are in another currency. Raises InputError for policies of several currencies.
+    charges are in another currency. By cost centre, the teams of one are added up, and those without any
+    stand under an empty name. Raises InputError for policies of several currencies.
     """
     currencies = sorted({account.currency for account in accounts})
     if len(currencies) > 1:
         raise InputError("--policy", ", ".join(currencies), "policies that charge in one currency")
     sums = [account.by_team() for account in accounts]
+    if grouping is PreviewGrouping.COST_CENTRE:
+        sums = [_by_cost_centre(each, cost_centres) for each in sums]
+        cost_centres = {name: name or None for each in sums for name in each}
     teams = [_team(team, sums, cost_centres) for team in sorted({*sums[0]}.union(*sums[1:]) - {PLATFORM})]
     teams.sort(key=lambda each: (-each.totals[0].nano, -each.totals[-1].nano, each.team))
     kept = _team(PLATFORM, sums, {})
@@ -160,6 +176,7 @@ def build_preview(
     return ChargebackPreview(
         month=month,
         currency=currencies[0],
+        by=grouping,
         policies=tuple(
             _policy(name, file, account, capacity)
             for (name, file), account in zip(names, accounts, strict=True)
@@ -171,6 +188,65 @@ def build_preview(
         quotas=tuple(quotas),
         waiting_missing=tuple(waiting_missing),
     )
+
+
+def _by_cost_centre(
+    sums: Mapping[str, Mapping[ChargeKind, ChargeAmount]], cost_centres: Mapping[str, str | None]
+) -> dict[str, Mapping[ChargeKind, ChargeAmount]]:
+    found: dict[str, dict[ChargeKind, ChargeAmount]] = defaultdict(lambda: defaultdict(ChargeAmount))
+    for team, kinds in sums.items():
+        name = team if team == PLATFORM else cost_centres.get(team) or ""
+        for kind, amount in kinds.items():
+            found[name][kind].add(amount.board_ms, amount.nano)
+    return {name: dict(kinds) for name, kinds in found.items()}
+
+
+_COLUMNS = {
+    **dict.fromkeys(("month", "policy", "file", "day", "cluster", "model"), CellType.TEXT),
+    **dict.fromkeys(("team", "cost_centre", "queue", "line", "currency"), CellType.TEXT),
+    **dict.fromkeys(("board_ms", "nano"), CellType.INTEGER),
+}
+
+
+def preview_table(
+    month: Month,
+    names: Sequence[tuple[str, str]],
+    accounts: Sequence[ChargeAccount],
+    cost_centres: Mapping[str, str | None],
+) -> ReportTable:
+    """All charges as one flat table: a row for each policy, UTC day, pool, team, queue and line. The rows of
+    a policy add up to the capacity; what the platform keeps is among them, under PLATFORM. What is spread
+    over the month, floors and caps are of its first day."""
+    return typed_table({"month": str(month)}, _COLUMNS, _table_rows(month, names, accounts, cost_centres))
+
+
+def _table_rows(
+    month: Month,
+    names: Sequence[tuple[str, str]],
+    accounts: Sequence[ChargeAccount],
+    cost_centres: Mapping[str, str | None],
+) -> Iterator[Cells]:
+    for (name, file), account in zip(names, accounts, strict=True):
+        sums: dict[tuple[ChargePlace, str, str, ChargeKind], ChargeAmount] = defaultdict(ChargeAmount)
+        for line in account.lines:
+            key = line.key
+            sums[line.place, key.team, key.queue, key.kind].add(line.board_ms, line.nano)
+        for (place, team, queue, kind), amount in sorted(sums.items()):
+            yield {
+                "month": str(month),
+                "policy": name,
+                "file": file,
+                "day": iso(place.day_ms)[:10],
+                "cluster": place.cluster,
+                "model": place.model,
+                "team": team,
+                "cost_centre": cost_centres.get(team) or "",
+                "queue": queue,
+                "line": kind.value,
+                "currency": account.currency,
+                "board_ms": amount.board_ms,
+                "nano": amount.nano,
+            }
 
 
 def idle_quotas(

@@ -24,9 +24,15 @@ from gpucost.charges.commitment_report import (
     TeamViews,
     UsageGaps,
 )
-from gpucost.domain.time import iso
+from gpucost.domain.time import HOUR_MS, iso
 from gpucost.reports.base import display
-from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewAmount, PreviewTeam
+from gpucost.reports.charges.charge_previews import (
+    ChargebackPreview,
+    PreviewAmount,
+    PreviewGrouping,
+    PreviewQuota,
+    PreviewTeam,
+)
 from gpucost.reports.charges.charge_statements import CHARGE_WORDS, StatementPrice, TeamStatement
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
@@ -45,14 +51,18 @@ def print_preview(found: ChargebackPreview, console: Console) -> None:
     title = f"What teams would pay, {display.month_name(found.month)}, {found.currency}"
     change = [f"{heads[-1]} − {heads[0]}", "change"] if several else []
     teams = [
-        [*_name(each), *_money(each.totals), *_change(each, several)] for each in (*found.teams, found.kept)
+        [*_head(each, found.by), *_money(each.totals), *_change(each, several)]
+        for each in (*found.teams, found.kept)
     ]
-    total = [Text("capacity"), Text(), *(Text(display.money(each.capacity.nano)) for each in found.policies)]
+    total = [Text("capacity"), *(Text(display.money(each.capacity.nano)) for each in found.policies)]
+    if found.by is PreviewGrouping.TEAM:
+        total.insert(1, Text())
     teams.append([*total, *(Text() for _ in change)])
-    table = filled(title, ["team", "cost centre", *heads, *change], teams, {0, 1}, console.width)
+    texts = ["team", "cost centre"] if found.by is PreviewGrouping.TEAM else ["cost centre"]
+    table = filled(title, [*texts, *heads, *change], teams, range(len(texts)), console.width)
     why = filled(
         "Why",
-        ["team", "line", *(f"{letter} GPU-h" for letter in heads), *heads, *change[:1]],
+        [texts[0], "line", *(f"{letter} GPU-h" for letter in heads), *heads, *change[:1]],
         list(_lines(found, several)),
         {0, 1},
         console.width,
@@ -61,6 +71,9 @@ def print_preview(found: ChargebackPreview, console: Console) -> None:
     if several:
         moved = f"{display.money(found.moved_nano)} {found.currency}"
         parts.append(Text(f"{moved} change hands between {heads[0]} and {heads[-1]}."))
+    parts += [Text(_quota(each, heads if several else [""], found.currency)) for each in found.quotas]
+    unknown = (f"Not known, who waited: {display.visible(why)}." for why in found.waiting_missing)
+    parts += [Text(line, "yellow") for line in unknown]
     if found.unpriced_board_ms:
         hours = display.hours_or_less(found.unpriced_board_ms)
         parts.append(Text(f"{hours} GPU-hours have no price, and are in no amount.", "yellow"))
@@ -68,12 +81,40 @@ def print_preview(found: ChargebackPreview, console: Console) -> None:
     print_parts(parts, console)
 
 
-def _name(found: PreviewTeam) -> tuple[Text, Text]:
-    if found.team == PLATFORM:
-        return Text(_KEPT), Text()
-    return shown_name(found.team), Text(display.MISSING) if found.cost_centre is None else shown_name(
-        found.cost_centre
+def _quota(found: PreviewQuota, heads: list[str], currency: str) -> str:
+    """Idle quota in money a day, what of it was lent, and who waited beside it."""
+    gpus, lent = (
+        display.hours_or_less(part * HOUR_MS // found.observed_ms)
+        for part in (found.idle_board_ms, found.lent_board_ms)
     )
+    letter = f"{heads[found.policy]}: " if heads[found.policy] else ""
+    said = (
+        f"{letter}{display.name(found.team)}, {display.visible(found.model)}: {gpus} GPUs of its quota stood "
+        f"idle: {display.money(found.a_day_nano)} {currency} a day"
+    )
+    if found.lent_board_ms:
+        said += f"; {lent} of them were lent and earned {display.money(found.earned_a_day_nano)} back"
+    waits = [f"{display.name(each.team)} {display.hours(each.board_ms)}" for each in found.beside or ()]
+    if waits:
+        said += f"; beside them waited, in GPU-hours: {', '.join(waits)}"
+    if found.waited_board_ms:
+        said += f"; it waited for {display.hours(found.waited_board_ms)} itself"
+    return f"{said}."
+
+
+def _head(found: PreviewTeam, by: PreviewGrouping) -> list[Text]:
+    if by is PreviewGrouping.COST_CENTRE:
+        return [_name(found)]
+    if found.team == PLATFORM:
+        return [_name(found), Text()]
+    centre = found.cost_centre
+    return [_name(found), Text(display.MISSING) if centre is None else shown_name(centre)]
+
+
+def _name(found: PreviewTeam) -> Text:
+    if found.team == PLATFORM:
+        return Text(_KEPT)
+    return shown_name(found.team) if found.team else Text("no cost centre")
 
 
 def _money(amounts: tuple[PreviewAmount, ...]) -> list[Text]:
@@ -93,7 +134,7 @@ def _change(found: PreviewTeam, several: bool) -> list[Text]:
 def _lines(found: ChargebackPreview, several: bool) -> Iterator[list[Text]]:
     for team in (*found.teams, found.kept):
         for n, line in enumerate(team.lines):
-            name = _name(team)[0] if n == 0 else Text()
+            name = _name(team) if n == 0 else Text()
             hours = [Text(display.hours(each.board_ms).replace("-", "−")) for each in line.amounts]
             more = [Text(display.signed_money(line.difference_nano))] if several else []
             yield [name, Text(CHARGE_WORDS[ChargeKind(line.kind)]), *hours, *_money(line.amounts), *more]

@@ -23,6 +23,8 @@ from typing import Any
 import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.teams import CONDITIONS, TeamRules
+from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.charges.charge_account import charges
 from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
@@ -36,16 +38,27 @@ from gpucost.charges.quota_history import (
     UnitModel,
     quota_file,
 )
+from gpucost.contract.frames import DEMAND
 from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.errors import ErrorRemark, InputError
-from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewAmount, build_preview
+from gpucost.reports.charges.charge_previews import (
+    ChargebackPreview,
+    PreviewAmount,
+    PreviewGrouping,
+    WaitingDemand,
+    WaitingTime,
+    build_preview,
+    idle_quotas,
+    preview_table,
+)
 from gpucost.reports.charges.charge_statements import StatementPrice, TeamStatement, build_statements
+from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.telemetry.interval_source import IntervalSource
 
@@ -56,8 +69,11 @@ def preview_charges(
     month: Month,
     books: Sequence[PolicyBook],
     cost_centres: Mapping[str, str | None],
+    waiting: WaitingTime | None = None,
+    grouping: PreviewGrouping = PreviewGrouping.TEAM,
 ) -> ChargebackPreview:
-    """The month, of which the ledger holds something, under each of ``books``.
+    """The month, of which the ledger holds something, under each of ``books``. ``waiting`` stands beside idle
+    quota.
 
     ``scope`` sees every team: idle time cannot be charged without all who could bear it. Raises ConfigError
     for a policy without a rate for the ledger's currency, InputError for policies of several currencies, and
@@ -71,7 +87,32 @@ def preview_charges(
         names = [(book.title, book.name) for book in books]
         own = all(account.currency == reporting.currency for account in accounts)
         whole = _capacity(reporting.ledger, scope, month) if own else None
-        return build_preview(month, names, accounts, whole, cost_centres)
+        observed = _lengths(cells)
+        quotas = [
+            quota
+            for n, (account, book) in enumerate(zip(accounts, books, strict=True))
+            for quota in idle_quotas(n, account, book, observed, waiting)
+        ]
+        missing = () if waiting is None else waiting.missing
+        return build_preview(month, names, accounts, whole, cost_centres, grouping, quotas, missing)
+
+    return reporting.steady(scope, month.window, read).report
+
+
+def charge_table(
+    reporting: ReportService,
+    scope: Scope,
+    month: Month,
+    books: Sequence[PolicyBook],
+    cost_centres: Mapping[str, str | None],
+) -> ReportTable:
+    """All charges of the month under each of ``books``, by day. Raises as ``preview_charges``."""
+    _check_chargeable(reporting, scope, month, books)
+
+    def read() -> ReportTable:
+        cells = reporting.ledger.cells(scope, month.window)
+        accounts = [charges(cells, book, reporting.currency) for book in books]
+        return preview_table(month, [(book.title, book.name) for book in books], accounts, cost_centres)
 
     return reporting.steady(scope, month.window, read).report
 
@@ -127,10 +168,84 @@ def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[Statem
     return found
 
 
+def _lengths(cells: Iterable[CapacityCell]) -> dict[str, int]:
+    """How long the ledger has the GPUs of each model, in whichever cluster."""
+    windows: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for cell in cells:
+        windows[cell.model].add((cell.window.start_ms, cell.window.end_ms))
+    found = {}
+    for model, spans in windows.items():
+        length_ms = reached_ms = 0
+        for start_ms, end_ms in sorted(spans):
+            length_ms += max(0, end_ms - max(start_ms, reached_ms))
+            reached_ms = max(reached_ms, end_ms)
+        found[model] = length_ms
+    return found
+
+
+def waiting_time(
+    source: IntervalSource, scope: Scope, month: Month, teams: TeamRules, basis: ShareBasis
+) -> WaitingTime:
+    """Who waited in the month for how many GPUs, as far as ``source`` knows. Raises SourceError.
+
+    A unit is the part of a GPU that the products say that would have done; where these differ, or are
+    replicas of a GPU, whose number nothing says, the time is left out, and named.
+    """
+    sums: dict[tuple[str, str, frozenset[str]], Fraction] = defaultdict(Fraction)
+    missing: dict[str, None] = {}
+    for cluster in source.clusters():
+        if scope.clusters is not None and cluster not in scope.clusters:
+            continue
+        known, days = _days_of(source, cluster, month, (DEMAND.name,))
+        if known != month.window:
+            missing[f"cluster {cluster}: the source holds {known or 'nothing'} of the month"] = None
+        for day in days:
+            if DEMAND.name in day.lacks:
+                missing[f"cluster {cluster}: {day.lacks[DEMAND.name]}"] = None
+        for row in _rows([day.demand for day in days]):
+            share, models = _asked(row["resource"], row["products"], basis)
+            if share is None:
+                why = f"jobs waited for {row['resource']}, and nothing says what part of a GPU that is"
+                missing[f"cluster {cluster}: {why}"] = None
+                continue
+            holder = {name: str(row.get(name, "")) for name in CONDITIONS}
+            team = teams.team_of(holder, row["start_ms"])
+            units = row["pods"] * row["units"] * (row["end_ms"] - row["start_ms"])
+            sums[team, row["cluster_queue"], models] += units * share
+    return WaitingTime(
+        tuple(WaitingDemand(*key, int(board_ms)) for key, board_ms in sums.items()), tuple(missing)
+    )
+
+
+def _asked(resource: str, products: str, basis: ShareBasis) -> tuple[Fraction | None, frozenset[str]]:
+    """The part of a GPU that a unit is, and the models that would do."""
+    catalog = ResourceCatalog()
+    if not products:
+        return catalog.shares.get(resource), frozenset()
+    shares: set[Fraction | None] = set()
+    for product in products.split("|"):
+        try:
+            shares.add(catalog.unit(resource, product, basis=basis).share)
+        except InputError:
+            shares.add(None)
+    models = frozenset(parse_product(product).model for product in products.split("|"))
+    return (shares.pop() if len(shares) == 1 else None), models
+
+
+def _days_of(
+    source: IntervalSource, cluster: str, month: Month, only: tuple[str, ...]
+) -> tuple[Window | None, list[ClusterFrames]]:
+    """The part of the month that the source has, and its days: a source looks at longer times in larger
+    steps."""
+    covered = source.covered(cluster)
+    known = None if covered is None else covered.intersect(month.window)
+    days = [] if known is None else known.split(DAY_MS)
+    return known, [source.history(cluster, day, only) for day in days]
+
+
 @dataclass(frozen=True)
 class QuotaReader:
-    """What ``source`` saw of queues in a month. It is read day by day, since a source looks at longer times
-    in larger steps.
+    """What ``source`` saw of queues in a month.
 
     What a unit of a flavor is (GPU model, and share of a GPU) is what the ledger's lines say of the pods that
     held it; ``models`` are flavors whose model a person named.
@@ -172,17 +287,10 @@ class QuotaReader:
     @cached_property
     def _frames(self) -> Mapping[str, tuple[Window | None, list[ClusterFrames]]]:
         return {
-            cluster: self._read(cluster, ("quotas", "cohorts", "observed"))
+            cluster: _days_of(self.source, cluster, self.month, ("quotas", "cohorts", "observed"))
             for cluster in self.source.clusters()
             if self.scope.clusters is None or cluster in self.scope.clusters
         }
-
-    def _read(self, cluster: str, only: tuple[str, ...]) -> tuple[Window | None, list[ClusterFrames]]:
-        """The part of the month that the source has, and its days."""
-        covered = self.source.covered(cluster)
-        known = None if covered is None else covered.intersect(self.month.window)
-        days = [] if known is None else known.split(DAY_MS)
-        return known, [self.source.history(cluster, day, only) for day in days]
 
     @cached_property
     def _spans(self) -> list[QuotaSpan]:
