@@ -165,7 +165,7 @@ def _held(
             if cost != nano:
                 found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
             charged += cost
-        off = part(charged, policy.discount_of(row.capacity_type))
+        off = part(charged, policy.discount_of(row.capacity_type, row.queue))
         if off:
             found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -off)
             found[ChargeKey(PLATFORM, ChargeKind.DISCOUNT)].add(0, off)

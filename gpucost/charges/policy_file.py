@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpucost.domain.buckets import RESERVED
@@ -70,13 +70,31 @@ class SpreadRule(StrEnum):
     EQUALLY = "equally"
 
 
-class CapacityDiscount(ConfigModel):
-    """A reduction for work on capacity that can be taken away."""
+def _as_list(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
 
-    capacity_type: Literal["spot", "on-demand", "reserved", "owned"] = Field(
-        description="capacity type of the node, such as spot"
+
+class WorkDiscount(ConfigModel):
+    """A reduction for work that can be interrupted: on capacity that can be taken away, or in queues whose
+    work is preempted first."""
+
+    capacity_type: Literal["spot", "on-demand", "reserved", "owned"] | None = Field(
+        None, description="capacity type of the node, such as spot"
+    )
+    queue: Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_length=1)] | None = Field(
+        None, description="name of a ClusterQueue, or a list of names"
     )
     percent: Percent = Field(description="above 0, at most 100")
+
+    @model_validator(mode="after")
+    def _is_of_one_thing(self) -> WorkDiscount:
+        if (self.capacity_type is None) == (self.queue is None):
+            found = MISSING if self.queue is None else ErrorRemark("so is queue")
+            raise wrong(found, "exactly one of capacity_type and queue", "capacity_type")
+        return self
+
+    def covers(self, capacity_type: str, queue: str) -> bool:
+        return capacity_type == self.capacity_type if self.queue is None else queue in self.queue
 
 
 class ChargePolicy(DatedConfigModel):
@@ -109,7 +127,7 @@ class ChargePolicy(DatedConfigModel):
         (), description="names of teams whose use is overhead: they are not charged, others may be"
     )
     access: tuple[Text, ...] = Field((), description="names of the teams among which time is shared equally")
-    discounts: tuple[CapacityDiscount, ...] = Field((), description="a list of discounts")
+    discounts: tuple[WorkDiscount, ...] = Field((), description="a list of discounts")
     mark_up: Percent | None = Field(None, description="per cent on every charge, above 0, at most 100")
 
     @property
@@ -147,10 +165,11 @@ class ChargePolicy(DatedConfigModel):
         keys = ("idle_of_nobody", "unavailable", "unknown", "overhead")
         return {key: getattr(self, key) for key in keys}
 
-    def discount_of(self, capacity_type: str) -> int:
-        """Nano-units of 1 that are taken off the price of work on such a node."""
-        return next(
-            (each.percent // 100 for each in self.discounts if each.capacity_type == capacity_type), 0
+    def discount_of(self, capacity_type: str, queue: str) -> int:
+        """Nano-units of 1 that are taken off the price of work on such a node and of this ClusterQueue: the
+        larger, where two discounts are for it."""
+        return max(
+            (each.percent // 100 for each in self.discounts if each.covers(capacity_type, queue)), default=0
         )
 
     @model_validator(mode="after")
@@ -184,10 +203,19 @@ class ChargePolicy(DatedConfigModel):
             _once(getattr(self, key), key)
         for name in sorted({*self.access} & {*self.overhead_teams}):
             raise wrong(name, "teams that are not in overhead_teams", "access")
-        types = [each.capacity_type for each in self.discounts]
-        for n, kind in enumerate(types):
-            if kind in types[:n]:
-                raise wrong(kind, "each capacity type once", "discounts", n, "capacity_type")
+        return self
+
+    @model_validator(mode="after")
+    def _discounts_once(self) -> ChargePolicy:
+        types, queues = set[str](), set[str]()
+        for n, each in enumerate(self.discounts):
+            if each.capacity_type is not None and each.capacity_type in types:
+                raise wrong(each.capacity_type, "each capacity type once", "discounts", n, "capacity_type")
+            types |= set() if each.capacity_type is None else {each.capacity_type}
+            for name in each.queue or ():
+                if name in queues:
+                    raise wrong(name, "each queue once", "discounts", n, "queue")
+                queues.add(name)
         return self
 
 

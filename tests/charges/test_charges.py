@@ -344,3 +344,18 @@ cohorts:
     assert (found["ads", "quota_lent"], found["dev", "quota_lent"]) == ((2, 4), (1, 2))
     assert (found["ads", "reserved_idle"], found["dev", "reserved_idle"]) == ((6, 12), (3, 6))
     assert found["chem", "borrowed"] == (6, 12)
+
+
+def test_of_two_discounts_the_larger_one_holds() -> None:
+    """20 % off on spot, 50 % off in the queue batch: 2 dollars there are 1 each, on spot in or outside of it
+    1 and 1.60, and elsewhere 2."""
+    text = "policies: [{discounts: [{capacity_type: spot, percent: 20}, {queue: [batch, low], percent: 50}]}]"
+    found = charged(
+        text,
+        held("ads", 1, queue="batch"),
+        held("bio", 1, queue="batch", capacity_type="spot"),
+        held("chem", 1, queue="prod", capacity_type="spot"),
+        held("dev", 1, queue="prod"),
+    )
+    off = {team: amounts[1] for (team, kind), amounts in found.items() if kind == "discount"}
+    assert off == {"ads": -1, "bio": -1, "chem": Fraction(-2, 5), PLATFORM: Fraction(12, 5)}

@@ -51,6 +51,18 @@ OCTOBER = Month(2026, 10).window
             "quotas: [{model: L4, gpus: 1, shared: true, cohort: c, queue: q}]",
             "quotas[0].queue", "q", "the quota is of the cohort itself",
         ),
+        (
+            "policies: [{discounts: [{percent: 5}]}]",
+            "policies[0].discounts[0].capacity_type", "missing", "exactly one of",
+        ),
+        (
+            "policies: [{discounts: [{percent: 5, queue: q, capacity_type: spot}]}]",
+            "policies[0].discounts[0].capacity_type", "so is queue", "exactly one of",
+        ),
+        (
+            "policies: [{discounts: [{queue: q, percent: 5}, {queue: [p, q], percent: 6}]}]",
+            "policies[0].discounts[1].queue", "q", "each queue once",
+        ),
         ("quotas_file: more.yaml", "quotas_file", "more.yaml", "no other file is read here"),
         ("cohorts: [{name: a, parent: b}, {name: b, parent: a}]", "cohorts[0].parent", "b", "a tree"),
         ("limits: [{team: a, floor: 2, cap: 1}]", "limits[0].cap", "1", "at least the floor, 2"),

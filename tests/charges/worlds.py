@@ -121,7 +121,8 @@ def _random_policy(rng: random.Random) -> str:
     if rng.random() < 0.3:
         keys += ["overhead_teams: [dev]", f"overhead: {rng.choice(('platform', 'by_use', 'equally'))}"]
     if rng.random() < 0.5:
-        keys.append("discounts: [{capacity_type: spot, percent: 33.3}]")
+        more = rng.choice(("", ", {queue: [ads-q, shared-q], percent: 50}"))
+        keys.append(f"discounts: [{{capacity_type: spot, percent: 33.3}}{more}]")
     if rng.random() < 0.3:
         keys.append("spread_over: month")
     if rng.random() < 0.5:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -251,6 +253,62 @@ def test_quotas_as_they_were_are_charged_to_the_minute(with_quotas: Run, tmp_pat
     totals = {each["team"]: round(each["totals"][0]["nano"] / 10**9, 6) for each in shown["teams"]}
     assert totals == {"nlp": 484.533333, "vision": 192}
     assert shown["policies"][0]["difference"]["nano"] == 0
+
+
+OWNERS = """
+version: 1
+name: owners pay
+policies: [{idle_of_quota: owner}]
+quotas:
+  - {team: nlp, model: H100, gpus: 6, queue: cq, cohort: ml}
+  - {team: vision, model: H100, gpus: 2, cohort: ml}
+"""
+
+
+def test_idle_quota_in_money_a_day_beside_who_waited(with_quotas: Run, tmp_path: Path) -> None:
+    """nlp held 4 of its 6 from 01:00 on: 6 + 2 x 23 = 52 GPU-hours idle, 2.2 GPUs, 208 USD that day. vision
+    held its 2 from 01:00 on: 2 GPU-hours, 8 USD. Until 01:00 a job of nlp waited for 4 GPUs."""
+    (tmp_path / "owners.yaml").write_text(OWNERS, encoding="utf-8")
+    words = ("--policy", str(tmp_path / "owners.yaml"))
+    text = " ".join(preview(with_quotas, *words, "--waiting").stdout.split())
+    idle = "nlp, H100: 2.2 GPUs of its quota stood idle: 208.00 USD a day"
+    assert f"{idle}; it waited for 4.0 itself." in text
+    beside = "0.1 GPUs of its quota stood idle: 8.00 USD a day; beside them waited, in GPU-hours: nlp 4.0."
+    assert f"vision, H100: {beside}" in text
+    assert "Not known, who waited: cluster c: the source holds 2026-10-06T00:00:00Z/" in text
+    assert f"{idle}." in " ".join(preview(with_quotas, *words).stdout.split())
+    found = json.loads(preview(with_quotas, *words, "-f", "json").stdout)["quotas"]
+    assert [(each["team"], each["idle_gpu_hours"], each["waited_board_ms"]) for each in found] == [
+        ("nlp", "52.000000000", None),
+        ("vision", "2.000000000", None),
+    ]
+
+
+def test_lines_by_cost_centre_and_by_day(looked_at: Run, policies: tuple[str, ...]) -> None:
+    """Neither team has a cost centre: together they pay 552 by use and 768 by quota. The rows of each policy
+    are the capacity."""
+    rows = [
+        " ".join(row.split())
+        for row in preview(looked_at, *policies, "--by", "cost-centre").stdout.splitlines()
+    ]
+    assert "no cost centre 552.00 768.00 +216.00 +39.1%" in rows
+    table = [*csv.DictReader(io.StringIO(preview(looked_at, *policies, "-f", "csv").stdout))]
+    sums = {
+        name: sum(int(row["nano"]) for row in table if row["policy"] == name)
+        for name in ("by use", "by quota")
+    }
+    assert sums == dict.fromkeys(("by use", "by quota"), 768 * 10**9)
+    [idle] = [
+        row
+        for row in table
+        if row["policy"] == "by quota" and row["line"] == "reserved_idle" and row["queue"]
+    ]
+    assert (idle["team"], idle["queue"], idle["day"], idle["cost"]) == (
+        "nlp",
+        "cq",
+        "2026-10-06",
+        "208.000000000",
+    )
 
 
 @pytest.mark.parametrize(
