@@ -303,7 +303,8 @@ def test_idle_time_spread_over_a_month_goes_by_the_use_of_the_month() -> None:
 
 def test_quota_of_a_cohort_is_lent_to_its_members_and_its_rest_is_nobodys() -> None:
     """bio has 1 and holds 3, so 2 of the cohort's own 4 are lent; the other 2 are in nobody's quota, as is
-    the GPU beyond all quotas. With a team, that team pays 4 x 2 = 8 dollars and gets 4 back."""
+    the GPU beyond all quotas. With a team, that team pays 4 x 2 = 8 dollars and gets 4 back; what it holds
+    itself does not count against the cohort's quota."""
     text = """
 policies: [{idle_of_quota: owner}]
 quotas:
@@ -317,14 +318,16 @@ quotas:
         ("bio", "borrowed"): (2, 4),
         (PLATFORM, "nobodys_idle"): (3, 6),
     }
-    paid = charged(text.replace("shared: true", "shared: true, team: ads"), *rows)
+    paid = charged(
+        text.replace("shared: true", "shared: true, team: ads"), *rows[:1], held("ads", 1), free(2)
+    )
     assert paid == {
+        ("ads", "borrowed"): (1, 2),
         ("ads", "reserved_idle"): (2, 4),
         ("ads", "quota_lent"): (2, 4),
         ("ads", "lent_credit"): (-2, -4),
         ("bio", "used"): (1, 2),
         ("bio", "borrowed"): (2, 4),
-        (PLATFORM, "nobodys_idle"): (1, 2),
     }
 
 
