@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import typer
 
-from gpucost.cli.commands.month import known_teams, meant
+from gpucost.cli.commands.month import known_teams
 from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
@@ -66,9 +66,14 @@ def preview(
         raise InputError("--policy", len(policy), f"1 to {_MOST_POLICIES} files")
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
-    with _charged_month(context, wanted, books) as (reporting, _, centres):
-        found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
+    remote = context.remote()
+    if remote is not None:
+        with fields_as({"month": "MONTH"}):
+            found = remote.preview(wanted, [(str(file), read_config(file)) for file in policy])
+    else:
+        books = [PolicyBook.parse(read_config(file), str(file), context.teams.quotas) for file in policy]
+        with _charged_month(context, wanted, books) as (reporting, _, centres):
+            found = preview_charges(reporting, EVERYTHING, wanted, books, centres)
     if format_ == "json":
         write(to_json(found), output)
     else:
@@ -153,7 +158,7 @@ def statement(
     ] = False,
     policy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The charge policy (YAML); without it teams pay what they held."),
+        typer.Option(metavar="FILE", help="The charge policy (YAML); else that of charges.policy."),
     ] = None,
     format_: Annotated[
         Literal["table", "json", "csv", "html", "xlsx"],
@@ -171,13 +176,9 @@ def statement(
     Statements of all teams and what the platform keeps add up to what the capacity cost (`gpucost chargeback
     preview` has the proof), before adjustments.
     """
-    from gpucost.charges.policy_file import PolicyBook
-    from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.charges.terminal_charges import print_statement
-    from gpucost.service.reporting.charge_reports import team_statements
     from gpucost.service.reporting.rendering import ReportFormat, render_statements
-    from gpucost.service.settings.loader import read_config
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -190,32 +191,53 @@ def statement(
             "--output-dir", str(output_dir), "with another format than table, and without --output"
         )
     refuse_table_file(format_ == "table", output)
-    context = context_of(ctx)
-    text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
-    book = PolicyBook.parse(text, file, context.teams.quotas)
-    with _charged_month(context, wanted, [book]) as (reporting, known, centres):
-        for name in team or ():
-            if name not in known:
-                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
-        names = sorted(known) if every else list(dict.fromkeys(team or ()))
-        found = team_statements(reporting, EVERYTHING, wanted, book, centres, names)
-    if every:
-        found = tuple(each for each in found if each.lines or each.adjustments)
+    found = _statements(context_of(ctx), wanted, None if every else list(dict.fromkeys(team or ())), policy)
     if not found:
         return
     if format_ == "table":
         for each in found:
             print_statement(each, stdout())
-    elif output_dir is None:
-        write(render_statements(found, ReportFormat(format_)), output)
+        return
+    kind = ReportFormat(format_)
+    if output_dir is None:
+        write(render_statements(found, kind, one=not every and len(found) == 1), output)
+        return
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for each in found:
+        content = render_statements([each], kind, one=True)
+        write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
+
+
+def _statements(
+    context: CommandContext, month: Month, teams: Sequence[str] | None, policy: Path | None
+) -> tuple[TeamStatement, ...]:
+    """Of ``teams``, or with None of every team with a charge or an adjustment: from a server, which goes by
+    the policy of its own settings, or from the ledger."""
+    from gpucost.charges.policy_file import PolicyBook
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.charge_reports import team_statements
+    from gpucost.service.reporting.month_closing import meant
+    from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.inputs import load_policy
+
+    remote = context.remote()
+    if remote is not None:
+        if policy is not None:
+            allowed = "no --policy: a server goes by its own; gpucost chargeback preview tries another"
+            raise InputError("--policy", str(policy), allowed)
+        with fields_as({"month": "MONTH", "team": "--team"}):
+            return remote.statements(month, teams)
+    if policy is None:
+        book = load_policy(context.settings.charges.policy, context.teams)
     else:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        for each in found:
-            content = render_statements([each], ReportFormat(format_))
-            write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
-
-
-_PLAIN = "version: 1\nname: by use, idle kept by the platform\n"
+        book = PolicyBook.parse(read_config(policy), str(policy), context.teams.quotas)
+    with _charged_month(context, month, [book]) as (reporting, known, centres):
+        for name in teams or ():
+            if name not in known:
+                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
+        names = sorted(known) if teams is None else teams
+        found = team_statements(reporting, EVERYTHING, month, book, centres, names)
+    return tuple(each for each in found if teams is not None or each.lines or each.adjustments)
 
 
 def _file_name(team: str) -> str:
