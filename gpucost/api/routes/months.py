@@ -53,9 +53,10 @@ changes = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters), Depends(require_json)]
 )
 
-STATEMENT_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
+_FORMATS = (ReportFormat.JSON, ReportFormat.CSV, ReportFormat.HTML, ReportFormat.XLSX)
 StatementForm = Annotated[
-    Literal["json", "csv"] | SkipJsonSchema[None], Query(description="wins over the Accept header")
+    Literal["json", "csv", "html", "xlsx"] | SkipJsonSchema[None],
+    Query(description="wins over the Accept header"),
 ]
 MonthText = Annotated[
     str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
@@ -214,7 +215,7 @@ def _listed(success: dict[str, Any]) -> dict[str, Any]:
     "/v1/months/{month}/statements",
     response_class=Response,
     responses={
-        200: _listed(described(TeamStatement, *STATEMENT_FORMATS)),
+        200: _listed(described(TeamStatement, *_FORMATS)),
         **responses(400, 401, 403, 404, 406, 409, 422, 503),
     },
 )
@@ -223,12 +224,14 @@ async def get_statements(
 ) -> Response:
     """What each team pays for a month, of the teams that the caller may see: those with a charge or an
     adjustment, by name."""
-    wanted, format_ = Month.parse(month), chosen(request, format, STATEMENT_FORMATS)
+    wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
     _refuse_part(principal, "a statement")
 
     def make() -> ResponseBody:
         found, stand = _seen_statements(principal, known, wanted)
         there = [each for each in found if each.lines or each.adjustments]
+        if not there and format_ in (ReportFormat.HTML, ReportFormat.XLSX):
+            raise not_found("month", month, "no team that you may see has a charge or an adjustment")
         return answer(render_statements(there, format_), format_, stand, f"statements-{wanted}")
 
     asked = "statements", wanted, format_, policy_digest(known.policy)
@@ -239,7 +242,7 @@ async def get_statements(
     "/v1/months/{month}/statement",
     response_class=Response,
     responses={
-        200: described(TeamStatement, *STATEMENT_FORMATS),
+        200: described(TeamStatement, *_FORMATS),
         **responses(400, 401, 403, 404, 406, 409, 422, 503),
     },
 )
@@ -253,7 +256,7 @@ async def get_statement(
 ) -> Response:
     """What one team pays for a month, and how each figure is worked out again. A team that the caller may not
     see is not found."""
-    wanted, format_ = Month.parse(month), chosen(request, format, STATEMENT_FORMATS)
+    wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
     _refuse_part(principal, "a statement")
     _refuse_foreign(principal, team)
 

@@ -21,6 +21,7 @@ from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 if TYPE_CHECKING:
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.time import Month
+    from gpucost.reports.charges.charge_statements import TeamStatement
     from gpucost.service.reporting.report_service import ReportService
 
 app = typer.Typer(
