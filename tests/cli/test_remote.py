@@ -231,7 +231,12 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
             "--team: 'nlp' is not allowed; allowed: no such team",
         ),
         (("statement", "2026-08", "--all"), "fin", ExitCode.USAGE, "MONTH: '2026-08' is not allowed"),
-        (("digest", "2026-W41"), "vera", ExitCode.USAGE, "--team: 'missing' is not allowed; allowed: one of yours: vision"),
+        (
+            ("digest", "2026-W41"),
+            "vera",
+            ExitCode.USAGE,
+            "--team: 'missing' is not allowed; allowed: one of yours: vision",
+        ),
         (("digest", "2026-W20"), "fin", ExitCode.USAGE, "WEEK: '2026-W20' is not allowed"),
         (("ingest",), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
     ],
