@@ -39,16 +39,16 @@ from gpucost.api.routes import (
     alerts,
     allocations,
     findings,
-    jobs,
     keys,
+    months,
     reports,
     service,
-    waste,
 )
 from gpucost.api.server import errors
 from gpucost.api.server.middleware import OuterMiddleware
 from gpucost.api.server.operations_status import OperationsStatus
-from gpucost.api.server.services import ApiServices
+from gpucost.api.server.services import CLOSE_COVERAGE, PLAIN_BOOK, ApiServices
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.reports.month.inputs import TeamAccount
@@ -86,6 +86,8 @@ def create_app(
     authenticator: Authenticator | None = None,
     operations: OperationsStatus | None = None,
     named_teams: frozenset[str] = frozenset(),
+    policy: PolicyBook = PLAIN_BOOK,
+    close_coverage: Fraction = CLOSE_COVERAGE,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
     nano-units of money per team and month, ``accounts`` what reports say of teams.
@@ -94,7 +96,8 @@ def create_app(
     cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
     is no channel. ``authenticator`` identifies the caller; without one, the keys of ``settings`` and of the
     ledger do. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
-    name.
+    name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must have been observed
+    before it is closed.
     """
     if authenticator is None:
         fixed = FixedKeys([key.record() for key in settings.keys])
@@ -123,16 +126,18 @@ def create_app(
         telling,
         operations or OperationsStatus(),
         named_teams,
+        policy,
+        close_coverage,
     )
     app.state.registry = collector.registry(app.state.services)
     errors.install(app)
     for router in (
         reports.router,
         allocations.router,
-        waste.router,
+        months.router,
+        months.changes,
         service.public,
         service.router,
-        jobs.router,
         findings.router,
         findings.changes,
         advisor.router,

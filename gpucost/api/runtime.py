@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +24,9 @@ from fastapi import FastAPI
 from gpucost.api.app import create_app
 from gpucost.api.server.listener import AppSwitch
 from gpucost.api.server.operations_status import OperationsStatus
+from gpucost.api.server.services import PLAIN_BOOK
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.errors import GpuCostError
 from gpucost.ledger import Ledger
@@ -63,7 +66,8 @@ class ClusterFollower(ClusterSource, Protocol):
 class ServiceParts:
     """The parts that the service works with, opened by the caller.
 
-    ``source`` opens the telemetry; once its event is set, no failed query is tried again. Without
+    ``source`` opens the telemetry; once its event is set, no failed query is tried again. ``policy`` is what
+    teams pay by. Without
     ``watching`` the current state of a cluster is unknown, and there is no advisor. ``operations`` and
     ``advisor_status`` belong to the process: they survive a reload.
     """
@@ -75,6 +79,7 @@ class ServiceParts:
     source: Callable[[threading.Event], IntervalSource]
     now: Callable[[], int]
     watching: ClusterFollower | None = None
+    policy: PolicyBook = PLAIN_BOOK
     operations: OperationsStatus = field(default_factory=OperationsStatus)
     advisor_status: AdvisorStatus = field(default_factory=AdvisorStatus)
 
@@ -118,6 +123,8 @@ class ServiceRuntime:
             authenticator=authenticator,
             operations=parts.operations,
             named_teams=parts.teams.names,
+            policy=parts.policy,
+            close_coverage=Fraction(settings.ledger.close_coverage),
         )
         running = cls(app, advising, stop, parts.watching)
         running._discarding.append(authenticator.close)

@@ -410,6 +410,11 @@ PLAIN = ChargePolicy.model_validate({})
 """By use, and all idle time is kept by the platform."""
 
 
+def quotas_file_of(text: str, name: str) -> str | None:
+    """The file that a policy (YAML) names for its quotas. Raises ConfigError."""
+    return load_yaml(text, name, PolicyFile).quotas_file
+
+
 @dataclass(frozen=True)
 class PolicyBook:
     """A validated file. ``team_quotas`` (GPUs, of the team rules) weigh ``by_quota`` where the file has no

@@ -19,7 +19,7 @@ from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.advisor_worlds import advising
 from tests.service.worlds import Clock, filled_ledger
 
-SECRETS = {"ada": "s3cret_of-ada", "vera": "other", "fin": "f", "root": "r", "prom": "p", "old": "o"}
+SECRETS = {"ada": "s3cret_of-ada", "vera": "s3cret-of-vera", "fin": "f", "root": "r", "prom": "p", "old": "o"}
 KEYS = (
     ApiKey(
         id="ada",

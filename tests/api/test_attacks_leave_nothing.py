@@ -53,6 +53,7 @@ CHANGES: dict[str, Any] = {
     "/v1/findings/{id}/unmute": {},
     "/v1/keys": {"id": "stolen", "teams": ["research"], "expires": LATER},
     "/v1/keys/{id}/revoke": {"reason": "x"},
+    "/v1/months/2026-10/close": {"reason": "x", "yes": True},
     ALERTS_PATH: json.loads(group(alert())),
 }
 """What changes something, and a body that is in order."""

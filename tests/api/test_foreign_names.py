@@ -204,6 +204,8 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/waste": {"window": DAY},
     "/v1/findings": {},
     "/v1/jobs/{uid}": {},
+    "/v1/months/{month}/statement": {},
+    "/v1/digest": {"week": "2026-W40"},
 }
 NAMED = {
     ("/v1/jobs/{uid}", "uid"): "/v1/jobs/zq-job_uid",
@@ -215,12 +217,18 @@ NAMED = {
     ("/v1/explain/{kind}/{namespace}/{name}", "kind"): "",
     ("/v1/explain/{kind}/{namespace}/{name}", "namespace"): "/v1/explain/Job/zq-space/mine",
     ("/v1/explain/{kind}/{namespace}/{name}", "name"): "/v1/explain/Job/zq-space/zq-job",
-    ("/v1/reports/{month}", "month"): "",
+    **{
+        (f"/v1/{route}", "month"): ""
+        for route in (
+            *("reports/{month}", "months/{month}", "months/{month}/close", "months/{month}/chargeback"),
+            *("months/{month}/statement", "months/{month}/statements"),
+        )
+    },
 }
 """Path parameters, and an address with a name of the other team; none where no team names such a thing."""
 BODIES = {"acknowledge": {"note": "x"}, "mute": {"until": "2026-10-20", "reason": "x"}}
 NO_NAME = {"window", "group_by", "step", "idle", "limit", "page", "format", "top", "since", "after"} | {
-    *("state", "pattern", "severity"),
+    *("state", "pattern", "severity", "week"),
     *PUBLIC,
 }
 """Query parameters that name nothing of a team."""
@@ -239,7 +247,7 @@ def questions(app: FastAPI) -> Iterator[Question]:
                         yield Question(method.upper(), url, body=body)
                 elif name not in NO_NAME:
                     assert name in (*DIMENSIONS, "progress"), f"{name}: does it name what is a team's?"
-                    url = route.replace("{uid}", "job-mine")
+                    url = route.replace("{uid}", "job-mine").replace("{month}", "2026-10")
                     yield Question("GET", url, {**QUERIES[route], name: foreign(name)})
     manifest = job("x", namespace="zq-space")
     yield Question("POST", "/v1/advisor/advice", body={"manifest": manifest, "suggestions": False})

@@ -21,12 +21,18 @@ OPERATIONS = (
     "GET /metrics",
     "GET /readyz",
     "GET /v1/allocations",
+    "GET /v1/digest",
     "GET /v1/explain/{kind}/{namespace}/{name}",
     "GET /v1/findings",
     "GET /v1/findings/{id}",
     "GET /v1/jobs/{uid}",
     "GET /v1/keys",
     "GET /v1/me",
+    "GET /v1/months",
+    "GET /v1/months/{month}",
+    "GET /v1/months/{month}/close",
+    "GET /v1/months/{month}/statement",
+    "GET /v1/months/{month}/statements",
     "GET /v1/openapi.json",
     "GET /v1/reports/{month}",
     "GET /v1/waste",
@@ -37,6 +43,8 @@ OPERATIONS = (
     "POST /v1/findings/{id}/unmute",
     "POST /v1/keys",
     "POST /v1/keys/{id}/revoke",
+    "POST /v1/months/{month}/chargeback",
+    "POST /v1/months/{month}/close",
 )
 HEADERS = {"Authorization": f"Bearer {format_key('root', SECRETS['root'])}"}
 ANYBODYS = {
@@ -103,6 +111,7 @@ def test_every_operation_documents_its_refusals(app: FastAPI) -> None:
         changes = path.startswith("/v1/findings/{id}/")
         wanted |= {"404"} if changes or path == "/v1/advisor/advice" or path.endswith("revoke") else set()
         wanted |= {"409"} if changes or path == "/v1/alerts/alertmanager" else set()
+        wanted |= {"409"} if operation == "POST /v1/months/{month}/close" or "statement" in path else set()
         assert wanted <= set(described["responses"]), operation
         assert described["description"], operation
     assert "ErrorBody" in document["components"]["schemas"]

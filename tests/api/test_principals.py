@@ -45,6 +45,7 @@ EVERYBODY = frozenset(AccessRole)
 READERS = frozenset({AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN})
 OPERATORS = frozenset({AccessRole.METRICS, AccessRole.FINANCE, AccessRole.ADMIN})
 ADMINS = frozenset({AccessRole.TEAM_ADMIN, AccessRole.ADMIN})
+ACCOUNTANTS = frozenset({AccessRole.FINANCE, AccessRole.ADMIN})
 ALERTERS = frozenset({AccessRole.ALERTS, AccessRole.ADMIN})
 
 
@@ -72,6 +73,23 @@ ROUTES = {
     ("GET", "/v1/findings"): Route("/v1/findings", READERS, 200),
     ("GET", "/v1/findings/{id}"): Route("/v1/findings/1", READERS, 404),
     ("GET", "/v1/explain/{kind}/{namespace}/{name}"): Route("/v1/explain/Job/ml/mine", READERS, 404),
+    ("GET", "/v1/months"): Route("/v1/months", READERS, 200),
+    ("GET", "/v1/months/{month}"): Route("/v1/months/2026-10", READERS, 200),
+    ("GET", "/v1/months/{month}/close"): Route("/v1/months/2026-10/close", ACCOUNTANTS, 403),
+    ("GET", "/v1/months/{month}/statements"): Route("/v1/months/2026-10/statements", READERS, 200),
+    ("GET", "/v1/months/{month}/statement"): Route(
+        "/v1/months/2026-10/statement?team=research", READERS, 404
+    ),
+    ("GET", "/v1/digest"): Route("/v1/digest?week=2026-W40&team=research", READERS, 404),
+    ("POST", "/v1/months/{month}/close"): Route(
+        "/v1/months/2026-10/close", frozenset({AccessRole.ADMIN}), 403, {"reason": "x"}
+    ),
+    ("POST", "/v1/months/{month}/chargeback"): Route(
+        "/v1/months/2026-10/chargeback",
+        ACCOUNTANTS,
+        403,
+        {"policies": [{"name": "a", "text": "version: 1\nname: a\n"}]},
+    ),
     ("GET", "/v1/keys"): Route("/v1/keys", ADMINS, 200),
     ("GET", "/metrics"): Route("/metrics", OPERATORS, 403),
     ("GET", "/readyz"): Route("/readyz", OPERATORS, 403),

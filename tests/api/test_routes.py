@@ -40,7 +40,7 @@ def test_the_report_adds_up(clients: Clients) -> None:
     }
 
 
-@pytest.mark.parametrize("format_", list(ReportFormat))
+@pytest.mark.parametrize("format_", [each for each in ReportFormat if each is not ReportFormat.XLSX])
 def test_every_format_by_parameter_and_by_header(format_: ReportFormat, clients: Clients) -> None:
     by_parameter = clients.fin.get(f"{REPORT}?format={format_}")
     by_header = clients.fin.get(REPORT, headers={"Accept": MEDIA_TYPES[format_]})

@@ -207,6 +207,15 @@ def test_what_no_statement_can_be_made_of_is_refused(
     assert not Path("there").exists()
 
 
+def test_the_policy_of_the_settings_holds_where_none_is_given(
+    looked_at: Run, policies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("statement", "2026-10", "--all", "-f", "json")
+    plain, given = looked_at(*words).stdout, looked_at(*words, "--policy", policies[3]).stdout
+    monkeypatch.setenv("GPUCOST_CHARGES__POLICY", policies[3])
+    assert looked_at(*words).stdout == given != plain
+
+
 def test_no_two_teams_have_one_file() -> None:
     """Names come from labels: paths, what another name is encoded as, and very long ones."""
     teams = ["a/b", "a%2Fb", "..", "\u0100", "\x100", "x" * 400, "x" * 401]

@@ -490,7 +490,7 @@ def test_a_source_that_does_not_answer_is_exit_code_3(run: Run) -> None:
 
 
 def test_an_unexpected_error_is_a_sentence_unless_debug(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "month", lambda *_: 1 / 0)
+    monkeypatch.setattr(Ledger, "month", lambda *_, **__: 1 / 0)
     result = filled("month", "status")
     assert result.exit_code == ExitCode.UNEXPECTED
     assert result.stderr.startswith("gpucost: unexpected ZeroDivisionError")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.wiring.configuration import ServiceConfiguration
 
 TEAMS = "version: 1\nteams: [{name: vision}]\nrules: [{team: vision, namespace: vision}]\n"
 
@@ -62,3 +65,34 @@ def test_what_is_wrong_is_named(settings: Path) -> None:
     done = check(settings)
     assert done.exit_code == ExitCode.USAGE
     assert "ruels" in done.stderr
+
+
+def test_the_charge_policy_is_read_and_checked_against_the_team_rules(settings: Path) -> None:
+    """A team that no rule can give is refused; where a rule takes the team from a label, any name may be one.
+    The policy is a file that the service watches, and a part of its hash."""
+    file = settings.parent / "policy.yaml"
+    settings.write_text(f"{settings.read_text('utf-8')}charges: {{policy: '{file}'}}\n", encoding="utf-8")
+    file.write_text("version: 1\nname: a\nlimits: [{team: vision, cap: 1}]\n", encoding="utf-8")
+    done = check(settings)
+    assert f"charge policy: {file}" in done.stdout.splitlines()
+    assert "other files: none" in done.stdout.splitlines()
+    read = partial(ServiceConfiguration.read, partial(load_settings, settings))
+    before = read()
+    hashes = {before.hash}
+    assert file in before.files()
+    file.write_text("version: 1\nname: a\nlimits: [{team: visoin, cap: 1}]\n", encoding="utf-8")
+    refused = check(settings)
+    assert (refused.exit_code, refused.stdout) == (ExitCode.USAGE, "")
+    assert (
+        f"{file}: limits[0].team: 'visoin' is not allowed; allowed: a team of the team rules"
+        in refused.stderr
+    )
+    rules = settings.parent / "teams.yaml"
+    opened = TEAMS.replace("namespace: vision}]", "namespace: vision}, {team_from: team_label}]")
+    rules.write_text(opened, encoding="utf-8")
+    after = read()
+    hashes.add(after.hash)
+    assert [each.team for each in after.policy.file.limits] == ["visoin"]
+    rules.write_text(TEAMS, encoding="utf-8")
+    file.write_text("version: 1\nname: b\n", encoding="utf-8")
+    assert len(hashes | {read().hash}) == 3

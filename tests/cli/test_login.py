@@ -224,7 +224,7 @@ def test_a_ledger_named_by_config_wins(
     settings.write_text(f"ledger: {{url: 'sqlite:///{tmp_path / 'own.db'}'}}\n", encoding="utf-8")
     config = ("--config", str(settings))
     assert run(*config, "month", "status").stdout == "the ledger is empty\n"
-    refused = run("month", "status")
+    refused = run("month", "verify")
     assert refused.stderr.startswith(f"gpucost: this command: cannot ask {server.url}: it needs the ledger")
     both = run(*config, "--server", server.url, "whoami")
     assert both.stderr.startswith("gpucost: --server: so is --config")

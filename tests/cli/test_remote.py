@@ -17,8 +17,10 @@ from gpucost.cli.remote import api_client
 from gpucost.cli.remote.server_target import ServerTarget
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.errors import SourceUnreachable
+from gpucost.domain.time import Month
 from tests.cli.api_server import SECRET, Server, served
 from tests.cli.findings_worlds import Run, copied
+from tests.cli.test_chargeback import QUOTA
 from tests.detectors.worlds import CLUSTER
 from tests.support.http import Reply, scripted_server
 
@@ -75,6 +77,22 @@ COMMANDS = {
     "findings json": ("findings", "-f", "json"),
     "findings csv": ("findings", "-f", "csv", "--team", "vision", "--state", "open"),
     "no findings": ("findings", "--severity", "low", "--team", "nobody"),
+    "months": ("month", "status"),
+    "a month": ("month", "status", "2026-10"),
+    "a month without windows": ("month", "status", "2026-08"),
+    "what a close makes final": ("month", "close", "2026-10", "--dry-run"),
+    "what an empty close makes final": ("month", "close", "2026-08", "--dry-run"),
+    "statement": ("statement", "2026-10", "--team", "nlp"),
+    "statement json": ("statement", "2026-10", "--team", "nlp", "-f", "json"),
+    "statement csv": ("statement", "2026-10", "--team", "vision", "-f", "csv"),
+    "statement html": ("statement", "2026-10", "--team", "vision", "-f", "html"),
+    "statements": ("statement", "2026-10", "--all"),
+    "statements json": ("statement", "2026-10", "--all", "-f", "json"),
+    "statements of two": ("statement", "2026-10", "--team", "vision", "--team", "nlp", "-f", "json"),
+    "digest": ("digest", "2026-W41"),
+    "digest of the last week": ("digest",),
+    "digest json": ("digest", "2026-W41", "--team", "vision", "-f", "json"),
+    "digest html": ("digest", "2026-W41", "-f", "html"),
     "finding": ("findings", "show", "1"),
     "finding json": ("findings", "show", "1", "-f", "json"),
 }
@@ -186,7 +204,40 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
         (("findings", "mute", "1"), "root", ExitCode.USAGE, "--until: missing"),
         (("findings", "mute", "1", "--for", "900d"), "root", ExitCode.USAGE, "--for: '900d' is not allowed"),
         (("findings", "acknowledge", "1", "--author", "eve"), "root", ExitCode.USAGE, "--author: 'eve'"),
-        (("month", "status"), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
+        (("month", "verify"), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
+        (("month", "close", "2026-10"), "vera", ExitCode.USAGE, "key or token: the role viewer may not"),
+        (
+            ("month", "close", "2026-10", "--author", "eve"),
+            "root",
+            ExitCode.USAGE,
+            "--author: 'eve' is not allowed; allowed: no --author",
+        ),
+        (
+            ("statement", "2026-10", "--all", "--policy", "a.yaml"),
+            "root",
+            ExitCode.USAGE,
+            "--policy: 'a.yaml' is not allowed; allowed: no --policy: a server goes by its own",
+        ),
+        (
+            ("statement", "2026-10", "--team", "nlpp"),
+            "fin",
+            ExitCode.USAGE,
+            "--team: 'nlpp' is not allowed; allowed: nlp (did you mean this?), or another of: nlp, vision",
+        ),
+        (
+            ("statement", "2026-10", "--team", "nlp"),
+            "vera",
+            ExitCode.USAGE,
+            "--team: 'nlp' is not allowed; allowed: no such team",
+        ),
+        (("statement", "2026-08", "--all"), "fin", ExitCode.USAGE, "MONTH: '2026-08' is not allowed"),
+        (
+            ("digest", "2026-W41"),
+            "vera",
+            ExitCode.USAGE,
+            "--team: 'missing' is not allowed; allowed: one of yours: vision",
+        ),
+        (("digest", "2026-W20"), "fin", ExitCode.USAGE, "WEEK: '2026-W20' is not allowed"),
         (("ingest",), "root", ExitCode.USAGE, "this command: cannot ask http://127.0.0.1:"),
     ],
 )
@@ -197,6 +248,83 @@ def test_refusals_name_what_was_written(
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert result.stderr.startswith(f"gpucost: {sentence}")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.fault(47)
+def test_a_team_reads_its_own_statement_with_its_own_key(ask: Ask, local: Run, tmp_path: Path) -> None:
+    """The document that finance has of it, to the byte; of all that it asks for it gets its own."""
+    words = ("statement", "2026-10", "--team", "vision", "-f", "json")
+    assert ask(*words, key="vera").stdout_bytes == local(*words).stdout_bytes
+    everything = json.loads(ask("statement", "2026-10", "--all", "-f", "json", key="vera").stdout)
+    assert [each["team"] for each in everything] == ["vision"]
+    assert ask(*words, key="lead").stdout == ask(*words, key="fin").stdout
+    shown = ask("statement", "2026-10", "--all", "-f", "csv", "--output-dir", str(tmp_path / "o"), key="vera")
+    assert shown.exit_code == ExitCode.OK, shown.output
+    assert [file.name for file in (tmp_path / "o").iterdir()] == ["2026-10-vision.csv"]
+    assert ask("digest", "2026-W41", "--team", "vision", key="vera").stdout.count("nlp") == 0
+
+
+def test_policies_are_tried_through_it(ask: Ask, local: Run, tmp_path: Path) -> None:
+    for name, text in (("a", "version: 1\nname: a\n"), ("b", QUOTA), ("c", "version: 1\nname: a\nbase: x")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    words = (
+        "chargeback",
+        "preview",
+        "2026-10",
+        "--policy",
+        str(tmp_path / "a"),
+        "--policy",
+        str(tmp_path / "b"),
+    )
+    named = QUOTA[QUOTA.index("quotas:") :]
+    (tmp_path / "quotas.yaml").write_text(f"version: 1\n{named}", encoding="utf-8")
+    apart = QUOTA.replace(named, "quotas_file: quotas.yaml\n")
+    (tmp_path / "d").write_text(apart, encoding="utf-8")
+    for more in ((), ("-f", "json"), ("--by", "cost-centre"), ("--policy", str(tmp_path / "d"))):
+        assert ask(*words, *more, key="fin").stdout_bytes == local(*words, *more).stdout_bytes
+    wrong = ask("chargeback", "preview", "2026-10", "--policy", str(tmp_path / "c"), key="fin")
+    assert (wrong.exit_code, wrong.stdout) == (ExitCode.USAGE, "")
+    assert wrong.stderr.startswith(f"gpucost: {tmp_path / 'c'}:3: base: ")
+    for more, option in ((("--waiting",), "--waiting"), (("-f", "csv"), "--format")):
+        refused = ask(*words, *more, key="fin")
+        assert (refused.exit_code, refused.stderr.split(": ")[1]) == (ExitCode.USAGE, option)
+    assert ask(*words, key="vera").exit_code == ExitCode.USAGE
+
+
+def test_a_month_is_closed_through_it(
+    day_looked_at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who closed it is the key; what is shown before and after is what a ledger would say."""
+    local = copied(day_looked_at, tmp_path)
+    with served(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "keys") as found:
+
+        def ask(*words: str, key: str = "root") -> Result:
+            monkeypatch.setenv("GPUCOST_TOKEN_FILE", str(found.key(key)))
+            return CliRunner().invoke(app, ["--server", found.url, *words])
+
+        close = ("month", "close", "2026-10")
+        for words in (close, (*close, "--yes")):
+            here, there = local(*words), ask(*words)
+            assert (here.exit_code, there.exit_code) == (ExitCode.LEDGER, ExitCode.LEDGER)
+            assert here.stdout == there.stdout
+            assert "2026-10 cannot be closed without a reason: " in there.stderr
+        refused = ask(*close, "--reason", "x", key="fin")
+        assert (refused.exit_code, found.ledger.month(Month.parse("2026-10")).digest) == (
+            ExitCode.USAGE,
+            None,
+        )
+        done = ask(*close, "--reason", "a test")
+        assert done.exit_code == ExitCode.OK, done.output
+        assert done.stdout.splitlines()[-1].startswith("2026-10 closed by root, digest ")
+        again = ask(*close, "--reason", "more")
+        assert again.stdout.startswith("2026-10 already closed by root, digest ")
+        assert "this --reason is not recorded" in again.stderr
+        for words in (("month", "status"), (*close, "--dry-run"), ("statement", "2026-10", "--all")):
+            assert ask(*words).stdout == local(*words).stdout
+        info = found.ledger.month(Month.parse("2026-10"))
+        assert (info.author, info.reason) == ("root", "a test")
+        said = json.loads(ask("statement", "2026-10", "--team", "nlp", "-f", "json").stdout)
+        assert (said["state"], said["digest"]) == ("closed", info.digest)
 
 
 def test_people_answer_findings_through_it(ask: Ask) -> None:

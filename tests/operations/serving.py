@@ -143,7 +143,14 @@ def reloading(found: Served) -> Iterator[tuple[ConfigReloader, Ledger]]:
                 return open_source(found.settings, found.book, clock, stopped=stopped)
 
             parts = ServiceParts(
-                found.settings, found.book, found.teams, ledger, source, clock, operations=status
+                found.settings,
+                found.book,
+                found.teams,
+                ledger,
+                source,
+                clock,
+                operations=status,
+                policy=found.policy,
             )
             return ServiceRuntime.of(parts)
 

@@ -1,4 +1,5 @@
-"""GET /v1/reports/{month}: the month as people and spreadsheets read it."""
+"""Reports: of a month, as people and spreadsheets read it; of where the capacity of a window went, bucket by
+bucket, and what to do first; and of one job, with what a step, an epoch or a token of it costs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from gpucost.api.routes.requests import refuse_unknown_parameters
+from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
 from gpucost.api.routes.responses import (
     ResponseBody,
     answer,
@@ -15,15 +16,20 @@ from gpucost.api.routes.responses import (
     described,
 )
 from gpucost.api.server.authentication import Reader, authenticate
-from gpucost.api.server.errors import responses
-from gpucost.api.server.services import KnownServices, OneCluster, nothing_held
+from gpucost.api.server.errors import not_found, responses
+from gpucost.api.server.services import KnownServices, OneCluster, check_span, nothing_held
 from gpucost.domain.time import Month
+from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.model import MonthReport
-from gpucost.service.reporting.rendering import ReportFormat, render_month
+from gpucost.reports.waste.waste_report import TOP, WasteReport
+from gpucost.service.reporting.rendering import ReportFormat, render_job, render_month, render_waste
+from gpucost.service.reporting.report_service import WINDOW_FORMS, parse_window
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 
 _FORMATS = (ReportFormat.JSON, ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.HTML)
+_WASTE_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
+_MOST = 1_000
 
 
 @router.get(
@@ -55,3 +61,64 @@ async def get_report(
         return answer(render_month(found.report, format_), format_, found.stand, str(wanted))
 
     return await cached_response(known, principal.scope, ("month", wanted, format_, cluster), make)
+
+
+@router.get(
+    "/v1/waste",
+    response_class=Response,
+    responses={200: described(WasteReport, *_WASTE_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
+)
+async def get_waste(
+    request: Request,
+    principal: Reader,
+    known: KnownServices,
+    window: Annotated[str, Query(max_length=2_000, description=WINDOW_FORMS, examples=["2026-10"])],
+    top: Annotated[
+        WholeNumber, Query(ge=1, le=_MOST, description="most jobs, and most findings to act on")
+    ] = TOP,
+    format: Annotated[Literal["json", "csv"] | None, Query(description="wins over the Accept header")] = None,
+    cluster: OneCluster = None,
+) -> Response:
+    """Every GPU-second of a window in one bucket, of what the caller may see; the buckets add up.
+
+    A window that the ledger has nothing of is not found.
+    """
+    format_, wanted = chosen(request, format, _WASTE_FORMATS), parse_window(window)
+    check_span(known, wanted)
+
+    def make() -> ResponseBody:
+        scope = known.reporting.of_cluster(principal.scope, cluster)
+        found = known.reporting.waste(scope, wanted, top=top)
+        if found is None:
+            raise nothing_held(known, scope, "window", window)
+        return answer(render_waste(found, format_), format_, found.stand, "waste")
+
+    return await cached_response(known, principal.scope, ("waste", wanted, top, format_, cluster), make)
+
+
+@router.get(
+    "/v1/jobs/{uid}",
+    response_class=Response,
+    responses={200: described(JobReport, ReportFormat.JSON), **responses(400, 401, 403, 404, 422, 503)},
+)
+async def get_job(
+    principal: Reader,
+    known: KnownServices,
+    uid: Annotated[str, Path(max_length=253, description="uid of the job's Kubernetes object")],
+    progress: Annotated[
+        str | None, Query(max_length=253, description="name of a progress metric of the settings")
+    ] = None,
+    cluster: OneCluster = None,
+) -> Response:
+    """One job. A job that the caller may not see is not found.
+
+    Clones of a cluster have jobs of the same uid: ``cluster`` says which.
+    """
+
+    def make() -> ResponseBody:
+        found = known.reporting.job(known.reporting.of_cluster(principal.scope, cluster), uid, progress)
+        if found is None:
+            raise not_found("uid", uid, "no such job")
+        return answer(render_job(found, ReportFormat.JSON), ReportFormat.JSON, found.stand, "job")
+
+    return await cached_response(known, principal.scope, ("job", uid, progress, cluster), make, heavy=False)

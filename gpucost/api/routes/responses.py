@@ -105,6 +105,7 @@ MEDIA_TYPES = {
     ReportFormat.CSV: "text/csv",
     ReportFormat.PARQUET: "application/vnd.apache.parquet",
     ReportFormat.HTML: "text/html",
+    ReportFormat.XLSX: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
 LEDGER_HEADER = "Gpucost-Ledger"
 
@@ -150,7 +151,7 @@ def _fits(media_type: str, pattern: str) -> bool:
 def answer(body: str | bytes, format_: ReportFormat, stand: LedgerStand, name: str) -> ResponseBody:
     """``body`` with its type, the ledger's digest, and for files a name made of ids and dates only."""
     headers = {LEDGER_HEADER: stand.digest}
-    if format_ in (ReportFormat.CSV, ReportFormat.PARQUET):
+    if format_ in (ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.XLSX):
         headers["Content-Disposition"] = f'attachment; filename="gpucost-{name}.{format_}"'
     content = body.encode() if isinstance(body, str) else body
     return ResponseBody(content, MEDIA_TYPES[format_], tuple(headers.items()))
@@ -169,7 +170,8 @@ def described(report: type, *formats: ReportFormat, of_ledger: bool = True) -> d
         "properties": {name: {} for name in names} | {"schema": {"type": "string"}},
         "required": names,
     }
-    other = {ReportFormat.PARQUET: {"type": "string", "format": "binary"}}
+    binary = {"type": "string", "format": "binary"}
+    other = {ReportFormat.PARQUET: binary, ReportFormat.XLSX: binary}
     header = {
         LEDGER_HEADER: {
             "description": "digest of the ledger's windows that the answer was made from",

@@ -101,5 +101,8 @@ Responder = Annotated[
     Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="change this"))
 ]
 """Who may answer a finding: a team-admin those of its teams, an admin all of them."""
+Accountant = Annotated[Principal, Depends(_require(AccessRole.FINANCE, AccessRole.ADMIN))]
+"""Who may see what all teams pay."""
+Closer = Annotated[Principal, Depends(_require(AccessRole.ADMIN, what="close a month"))]
 Keeper = Annotated[Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="keep keys"))]
 Alerter = Annotated[Principal, Depends(_require(AccessRole.ALERTS, AccessRole.ADMIN, what="send this"))]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated
 
@@ -23,6 +24,8 @@ from gpucost.api.server.errors import ApiError, not_found
 from gpucost.api.server.metric_families import TeamRows
 from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.rate_limits import RequestGate
+from gpucost.attribution.teams import TeamRules
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError, LedgerError, shorten
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
@@ -34,6 +37,8 @@ from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
+from gpucost.service.settings.model import LedgerSettings
+from gpucost.service.wiring.inputs import load_policy
 from gpucost.settings.types import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -110,6 +115,8 @@ class ReadinessProbe:
 
 
 _MOST_MONTHS = 24
+PLAIN_BOOK = load_policy(None, TeamRules.default())
+CLOSE_COVERAGE = Fraction(LedgerSettings().close_coverage)
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,8 @@ class ApiServices:
     """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are the status of the loops. ``advising``
     is None where the service watches no cluster; ``budgets`` are nano-units a month by team. ``telling`` is
     None where there are no notifications; ``operations`` is of the process. ``named_teams`` are those that
-    the team rules name.
+    the team rules name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must
+    have been observed before it is closed.
     """
 
     ledger: Ledger
@@ -132,6 +140,8 @@ class ApiServices:
     telling: NotificationStatus | None = None
     operations: OperationsStatus = field(default_factory=OperationsStatus)
     named_teams: frozenset[str] = frozenset()
+    policy: PolicyBook = PLAIN_BOOK
+    close_coverage: Fraction = CLOSE_COVERAGE
 
     @cached_property
     def gate(self) -> RequestGate:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import typer
 
-from gpucost.cli.commands.month import known_teams, meant
+from gpucost.cli.commands.month import known_teams
 from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
@@ -21,6 +21,7 @@ from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 if TYPE_CHECKING:
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.time import Month
+    from gpucost.reports.charges.charge_statements import TeamStatement
     from gpucost.service.reporting.report_service import ReportService
 
 app = typer.Typer(
@@ -62,7 +63,6 @@ def preview(
     Nothing is written: charges are computed from the ledger's lines, the same each time. Beside them stands
     what idle quota costs a day, what of it was lent, and with `--waiting` who waited meanwhile.
     """
-    from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.base.document import to_json
@@ -70,8 +70,7 @@ def preview(
     from gpucost.reports.charges.terminal_charges import print_preview
     from gpucost.reports.render.files import to_csv
     from gpucost.service.reporting.charge_reports import charge_table, preview_charges, waiting_time
-    from gpucost.service.settings.loader import read_config
-    from gpucost.service.wiring.inputs import beside
+    from gpucost.service.wiring.inputs import read_policy
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -79,19 +78,27 @@ def preview(
         raise InputError("--policy", len(policy), f"1 to {_MOST_POLICIES} files")
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    weights = context.teams.quotas
-    books = [PolicyBook.parse(read_config(file), str(file), weights, beside(file)) for file in policy]
-    with _charged_month(context, wanted, books) as (reporting, _, centres):
-        waits = None
-        if waiting:
-            from gpucost.service.wiring.source import open_source
+    remote = context.remote()
+    rows = None
+    if remote is not None:
+        if waiting or format_ == "csv":
+            option, value = ("--waiting", "") if waiting else ("--format", "csv")
+            raise InputError(option, value, "only with the ledger itself: a server does not answer this")
+        with fields_as({"month": "MONTH"}):
+            found = remote.preview(wanted, [_policy_texts(file) for file in policy], by)
+    else:
+        books = [read_policy(file, context.teams) for file in policy]
+        with _charged_month(context, wanted, books) as (reporting, _, centres):
+            waits = None
+            if waiting:
+                from gpucost.service.wiring.source import open_source
 
-            source = open_source(context.settings, context.book(context.settings), now_ms)
-            basis = context.settings.attribution.basis
-            waits = waiting_time(source, EVERYTHING, wanted, context.teams, basis)
-        grouping = PreviewGrouping(by)
-        found = preview_charges(reporting, EVERYTHING, wanted, books, centres, waits, grouping)
-        rows = charge_table(reporting, EVERYTHING, wanted, books, centres) if format_ == "csv" else None
+                source = open_source(context.settings, context.book(context.settings), now_ms)
+                basis = context.settings.attribution.basis
+                waits = waiting_time(source, EVERYTHING, wanted, context.teams, basis)
+            grouping = PreviewGrouping(by)
+            found = preview_charges(reporting, EVERYTHING, wanted, books, centres, waits, grouping)
+            rows = charge_table(reporting, EVERYTHING, wanted, books, centres) if format_ == "csv" else None
     if format_ == "json":
         write(to_json(found), output)
     elif rows is not None:
@@ -133,6 +140,7 @@ def quotas(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.service.reporting.charge_reports import QuotaReader
+    from gpucost.service.reporting.month_closing import meant
     from gpucost.service.wiring.source import open_source
 
     with fields_as({"month": "MONTH"}):
@@ -156,6 +164,17 @@ def quotas(
         ruled = {queue: rules.team_of_queue(queue, wanted.window) for queue in queues}
         content = reader.text({name: each for name, each in ruled.items() if each} | payers, owners)
     write(content, output)
+
+
+def _policy_texts(file: Path) -> tuple[str, str, str | None]:
+    """What a server is sent of a policy: its name, its text, and that of the quotas that it names."""
+    from gpucost.charges.policy_file import quotas_file_of
+    from gpucost.service.settings.loader import read_config
+    from gpucost.service.wiring.inputs import beside
+
+    text = read_config(file)
+    named = quotas_file_of(text, str(file))
+    return str(file), text, None if named is None else beside(file)(named)[0]
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -241,7 +260,7 @@ def statement(
     ] = False,
     policy: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The charge policy (YAML); without it teams pay what they held."),
+        typer.Option(metavar="FILE", help="The charge policy (YAML); else that of charges.policy."),
     ] = None,
     format_: Annotated[
         Literal["table", "json", "csv", "html", "xlsx"],
@@ -259,14 +278,9 @@ def statement(
     Statements of all teams and what the platform keeps add up to what the capacity cost (`gpucost chargeback
     preview` has the proof), before adjustments.
     """
-    from gpucost.charges.policy_file import PolicyBook
-    from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.charges.terminal_charges import print_statement
-    from gpucost.service.reporting.charge_reports import team_statements
     from gpucost.service.reporting.rendering import ReportFormat, render_statements
-    from gpucost.service.settings.loader import read_config
-    from gpucost.service.wiring.inputs import beside
 
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
@@ -279,33 +293,51 @@ def statement(
             "--output-dir", str(output_dir), "with another format than table, and without --output"
         )
     refuse_table_file(format_ == "table", output)
-    context = context_of(ctx)
-    text, file = (_PLAIN, "the default policy") if policy is None else (read_config(policy), str(policy))
-    more = None if policy is None else beside(policy)
-    book = PolicyBook.parse(text, file, context.teams.quotas, more)
-    with _charged_month(context, wanted, [book]) as (reporting, known, centres):
-        for name in team or ():
-            if name not in known:
-                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
-        names = sorted(known) if every else list(dict.fromkeys(team or ()))
-        found = team_statements(reporting, EVERYTHING, wanted, book, centres, names)
-    if every:
-        found = tuple(each for each in found if each.lines or each.adjustments)
+    found = _statements(context_of(ctx), wanted, None if every else list(dict.fromkeys(team or ())), policy)
     if not found:
         return
     if format_ == "table":
         for each in found:
             print_statement(each, stdout())
-    elif output_dir is None:
-        write(render_statements(found, ReportFormat(format_)), output)
+        return
+    kind = ReportFormat(format_)
+    if output_dir is None:
+        write(render_statements(found, kind, one=not every and len(found) == 1), output)
+        return
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for each in found:
+        content = render_statements([each], kind, one=True)
+        write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
+
+
+def _statements(
+    context: CommandContext, month: Month, teams: Sequence[str] | None, policy: Path | None
+) -> tuple[TeamStatement, ...]:
+    """Of ``teams``, or with None of every team with a charge or an adjustment: from a server, which goes by
+    the policy of its own settings, or from the ledger."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.charge_reports import team_statements
+    from gpucost.service.reporting.month_closing import meant
+    from gpucost.service.wiring.inputs import load_policy, read_policy
+
+    remote = context.remote()
+    if remote is not None:
+        if policy is not None:
+            allowed = "no --policy: a server goes by its own; gpucost chargeback preview tries another"
+            raise InputError("--policy", str(policy), allowed)
+        with fields_as({"month": "MONTH", "team": "--team"}):
+            return remote.statements(month, teams)
+    if policy is None:
+        book = load_policy(context.settings.charges.policy, context.teams)
     else:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        for each in found:
-            content = render_statements([each], ReportFormat(format_))
-            write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
-
-
-_PLAIN = "version: 1\nname: by use, idle kept by the platform\n"
+        book = read_policy(policy, context.teams)
+    with _charged_month(context, month, [book]) as (reporting, known, centres):
+        for name in teams or ():
+            if name not in known:
+                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
+        names = sorted(known) if teams is None else teams
+        found = team_statements(reporting, EVERYTHING, month, book, centres, names)
+    return tuple(each for each in found if teams is not None or each.lines or each.adjustments)
 
 
 def _file_name(team: str) -> str:

@@ -11,14 +11,16 @@ from gpucost.cli.terminal.context import context_of, say_stale
 from gpucost.cli.terminal.exit_codes import fields_as
 
 app = typer.Typer(
-    no_args_is_help=True, help="Try the settings, price book and team rules.", rich_markup_mode=None
+    no_args_is_help=True,
+    help="Try the settings, price book, team rules and charge policy.",
+    rich_markup_mode=None,
 )
 
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Read what gpucost serve reads: settings, price book, team rules, and the files that they name. Nothing
-    is opened or asked: no ledger, no source.
+    """Read what gpucost serve reads: settings, price book, team rules, charge policy, and the files that they
+    name. Nothing is opened or asked: no ledger, no source.
 
     What is wrong ends with exit code 2, and says what to change.
     """
@@ -40,10 +42,8 @@ def check(ctx: typer.Context) -> None:
         "environment": ", ".join(given) or "no setting",
         "price book": context.book_name(settings),
         "team rules": context.teams_name(settings),
-        "other files": ", ".join(
-            str(file) for file in found.files() if file not in (settings.pricing.book, settings.teams.rules)
-        )
-        or "none",
+        "charge policy": context.policy_name(settings),
+        "other files": ", ".join(str(file) for file in found.files() if file not in found.named) or "none",
         "channels": ", ".join(channel.name for channel in settings.notify.channels) or "none",
     }
     for what, where in read.items():

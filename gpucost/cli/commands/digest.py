@@ -13,9 +13,9 @@ from gpucost.cli.terminal.output import Output, held, write
 from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from gpucost.ledger import Ledger
+    from gpucost.cli.terminal.context import CommandContext
     from gpucost.notify.render.email import MailContent
-    from gpucost.reports.digest.week_model import IsoWeek
+    from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 
 
 def digest(
@@ -38,21 +38,19 @@ def digest(
     Findings are those that go on now and began before the week ended. docs/digest.md has every number.
     """
     from gpucost.notify.compose.digest import digest_message
+    from gpucost.notify.compose.links import MessageLinks
     from gpucost.notify.render import email, plain
     from gpucost.reports.base.document import to_json
     from gpucost.reports.digest.week_model import IsoWeek
-    from gpucost.service.notifications.digests import DigestScheduler
 
-    context = context_of(ctx)
-    with fields_as({"week": "WEEK", "window": "WEEK"}), context.reporting() as reporting:
-        links = context.settings.notify.links
-        digesting = DigestScheduler(reporting, context.teams.budgets)
-        wanted = _last(reporting.ledger) if week is None else IsoWeek.parse(week)
-        found = None if wanted is None else digesting.week(wanted, team)
-        if wanted is None or found is None:
-            raise InputError("WEEK", week or "", held(reporting.ledger, "a week of"))
-        if team and team not in (known := digesting.teams(wanted)):
-            raise InputError("--team", team, ", ".join(known) or f"no team held anything in {wanted}")
+    context, named = context_of(ctx), {"week": "WEEK", "window": "WEEK", "team": "--team"}
+    with fields_as(named):
+        wanted = None if week is None else IsoWeek.parse(week)
+        remote = context.remote()
+        if remote is not None:  # its links lead to other places than ours: there are none
+            found, links = remote.digest(week=week, team=team or None), MessageLinks()
+        else:
+            found, links = _of_ledger(context, wanted, team), context.settings.notify.links
     if format_ == "json":
         write(to_json(found), output)
         return
@@ -69,13 +67,16 @@ def _page(mail: MailContent) -> str:
     return page
 
 
-def _last(ledger: Ledger) -> IsoWeek | None:
-    """The last week that has ended, by the clock and by the ledger; where the ledger ends earlier, the week
-    it ends in. None for an empty ledger."""
-    from gpucost.reports.digest.week_model import IsoWeek
+def _of_ledger(context: CommandContext, week: IsoWeek | None, team: str) -> WeekDigest:
+    """The digest of ``week``; of the last one without it."""
+    from gpucost.service.notifications.digests import DigestScheduler
 
-    extent = ledger.extent()
-    if extent is None:
-        return None
-    week = IsoWeek.of(min(extent.end_ms, now_ms())).previous()
-    return week if week.window.end_ms > extent.start_ms else IsoWeek.of(extent.end_ms - 1)
+    with context.reporting() as reporting:
+        digesting = DigestScheduler(reporting, context.teams.budgets)
+        wanted = week or digesting.last(now_ms())
+        found = None if wanted is None else digesting.week(wanted, team)
+        if wanted is None or found is None:
+            raise InputError("WEEK", "" if week is None else str(week), held(reporting.ledger, "a week of"))
+        if team and team not in (known := digesting.teams(wanted)):
+            raise InputError("--team", team, ", ".join(known) or f"no team held anything in {wanted}")
+        return found

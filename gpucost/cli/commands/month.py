@@ -1,7 +1,6 @@
 """gpucost month: close, correct, and verify a month.
 
-Here too: names of teams that a person types, checked against the known ones, with the likely one as a
-suggestion.
+Here too: names of teams that a person types, checked against the known ones.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import difflib
 import getpass
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,15 +17,14 @@ import typer
 
 from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import ExitCode, complain
-from gpucost.domain.buckets import HOLDER_OF_BUCKET
 from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError
 from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import HOUR_MS, Month, Window, iso
+from gpucost.domain.time import HOUR_MS, Month, Window
 
 if TYPE_CHECKING:
     from gpucost.ledger import Ledger
-    from gpucost.reports.month.provenance import CloseWarning
+    from gpucost.reports.month.model import ClosePreview, MonthStatus
 
 
 class CloseWarned(LedgerError):
@@ -41,16 +39,9 @@ class CloseWarned(LedgerError):
 
 def known_teams(context: CommandContext, ledger: Ledger, month: Month) -> set[str]:
     """The teams of the rules, and those with usage or an adjustment in ``month``."""
-    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
-    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
-    ruled = {team.name for team in context.teams.teams}
-    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
+    from gpucost.service.reporting import month_closing
 
-
-def meant(name: str, known: AbstractSet[str]) -> str:
-    """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    return f"{close[0]} (did you mean this?), or another of: " if close else ""
+    return month_closing.known_teams(ledger, {team.name for team in context.teams.teams}, month)
 
 
 def unknown_teams(context: CommandContext, ledger: Ledger, names: list[str]) -> list[str]:
@@ -99,37 +90,46 @@ def status(
     month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
 ) -> None:
     """What months there are, which are closed, and what keeps the others open."""
+    from gpucost.service.reporting.month_closing import month_statuses
+
+    context, wanted = context_of(ctx), None if month is None else Month.parse(month)
+    remote = context.remote()
+    if remote is not None:
+        found = remote.months(wanted)
+    else:
+        with context.ledger() as ledger:
+            found = month_statuses(ledger, EVERYTHING, wanted, _coverage(ctx))
+    if not found.months:
+        typer.echo("the ledger is empty")
+    for each in found.months:
+        for line in _status_lines(each, found.held):
+            typer.echo(line)
+
+
+def _status_lines(found: MonthStatus, held: Window | None) -> Iterator[str]:
     from gpucost.reports.base.display import counted, visible
 
-    context = context_of(ctx)
-    with context.ledger() as ledger:
-        extent = ledger.extent()
-        if month is not None:
-            months = [Month.parse(month)]
-        elif extent is None:
-            typer.echo("the ledger is empty")
-            return
-        else:
-            months = [Month.of(extent.start_ms)]
-            while months[-1] < Month.of(extent.end_ms - 1):
-                months.append(months[-1].next())
-        for found in months:
-            info = ledger.month(found)
-            if info.closed_at_ms is not None:
-                fold = ledger.folded(found)
-                folded = (
-                    "" if fold is None else f"; folded by day {iso(fold.folded_at_ms)}, digest {fold.digest}"
-                )
-                author = visible(info.author or "", _LONGEST)
-                closed = f"{found} closed {iso(info.closed_at_ms)} by {author}, digest {info.digest}"
-                typer.echo(f"{closed}{folded}")
-                continue
-            if not info.version:
-                typer.echo(f"{found} no windows in the ledger: {_held(extent)}")
-                continue
-            typer.echo(f"{found} open, {counted(info.version, 'window version')} written")
-            for blocker in ledger.close_blockers(found, _coverage(ctx)):
-                typer.echo(f"  {visible(blocker, _LONGEST)}")
+    if found.is_closed:
+        folded = ""
+        if found.folded_at is not None:
+            folded = (
+                f"; folded by day {visible(found.folded_at)}, digest {visible(found.folded_digest or '')}"
+            )
+        at, author = visible(found.closed_at or ""), visible(found.author or "", _LONGEST)
+        yield f"{found.month} closed {at} by {author}, {_digest(found)}{folded}"
+    elif not found.version:
+        yield f"{found.month} no windows in the ledger: {_held(held)}"
+    else:
+        yield f"{found.month} open, {counted(found.version, 'window version')} written"
+        for blocker in found.blockers:
+            yield f"  {visible(blocker, _LONGEST)}"
+
+
+def _digest(found: MonthStatus) -> str:
+    """Of a closed month; who sees some clusters only is not told it."""
+    from gpucost.reports.base.display import visible
+
+    return "a digest of all clusters" if found.digest is None else f"digest {visible(found.digest)}"
 
 
 @app.command()
@@ -152,60 +152,106 @@ def close(
     First it shows what each team pays, and what cannot be put right later: gaps, provisional windows, time
     without a price, problems of the data. Where there is any of it, --yes or a --reason is needed.
     """
-    from gpucost.reports.base.display import visible
-
     wanted, context = Month.parse(month), context_of(ctx)
+    remote = context.remote()
+    if remote is not None:
+        if author is not None:
+            allowed = "no --author: the server records who the key is of"
+            raise InputError("--author", author, allowed)
+        _close(
+            wanted,
+            lambda: remote.months(wanted).months[0],
+            lambda: remote.close_preview(wanted),
+            lambda: remote.close_month(wanted, reason=reason or "", yes=yes),
+            reason=reason,
+            dry_run=dry_run,
+            yes=yes,
+        )
+        return
     with context.ledger() as ledger:
-        already = "" if ledger.month(wanted).closed_at_ms is None else "already "
-        warned = () if already and not dry_run else _before_close(context, ledger, wanted)
-        blockers = () if already else ledger.close_blockers(wanted, _coverage(ctx))
-        for blocker in blockers:
-            typer.echo(f"  not ready: {visible(blocker, _LONGEST)}")
-        if dry_run:
-            needs = "--reason" if blockers else "--yes or --reason" if warned else "nothing else"
-            typer.echo(
-                f"{wanted} is {already}closed" if already else f"nothing was closed; closing needs {needs}"
-            )
-            return
-        if warned and not blockers and not yes and not (reason and reason.strip()):
-            raise CloseWarned(wanted, len(warned))
-        info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
-    by = visible(info.author or "", _LONGEST)
-    typer.echo(f"{info.month} {already}closed by {by}, digest {info.digest}")
-    if already and reason is not None:
-        complain(f"{info.month} stays as it was closed: this --reason is not recorded")
+        _close_here(context, ledger, wanted, author or user(), reason, dry_run=dry_run, yes=yes)
 
 
-def _before_close(context: CommandContext, ledger: Ledger, month: Month) -> tuple[CloseWarning, ...]:
-    """Show what each team pays for the month, and what should be known before it is closed; returns that."""
-    from gpucost.reports.base.display import hours, money, name
-    from gpucost.reports.month.provenance import close_warnings
+def _close_here(
+    context: CommandContext,
+    ledger: Ledger,
+    month: Month,
+    author: str,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    from gpucost.service.reporting.month_closing import month_status, preview_close
     from gpucost.service.wiring.ledger import build_reporting
 
-    reporting = build_reporting(ledger, context.teams)
-    answer = reporting.month(EVERYTHING, month)
-    if answer is None:
-        return ()
-    report = answer.report
-    typer.echo(f"{month}, {report.currency}:")
-    rows = [(name(team.row.group["team"]), team.adjusted) for team in report.teams]
-    for label, amount in (*rows, ("all teams", report.totals.adjusted)):
-        typer.echo(f"  {label:<32} {hours(amount.board_ms):>14} GPU-h {money(amount.nano):>16}")
-    if report.capacity is not None:
-        capacity = report.capacity.capacity
-        typer.echo(f"  {'capacity':<32} {hours(capacity.board_ms):>14} GPU-h {money(capacity.nano):>16}")
-    whole = report.totals.held if report.capacity is None else report.capacity.capacity
-    assessment = None if report.waste is None else report.waste.assessment
-    warnings = close_warnings(
-        report.provenance,
-        unpriced_board_ms=whole.unpriced_board_ms,
-        waste_provisional=0 if assessment is None else assessment.provisional,
-        waste_missing=0 if assessment is None else assessment.missing,
-        problems=report.problems,
+    coverage = Fraction(context.settings.ledger.close_coverage)
+
+    def close_it() -> MonthStatus:
+        ledger.close_month(month, author=author, min_coverage=coverage, reason=reason)
+        return month_status(ledger, EVERYTHING, month, coverage)
+
+    _close(
+        month,
+        lambda: month_status(ledger, EVERYTHING, month, coverage),
+        lambda: preview_close(build_reporting(ledger, context.teams), month, coverage),
+        close_it,
+        reason=reason,
+        dry_run=dry_run,
+        yes=yes,
     )
-    for warning in warnings:
-        typer.echo(f"  {warning.what}: {warning.detail}")
-    return warnings
+
+
+def _close(
+    month: Month,
+    status: Callable[[], MonthStatus],
+    preview: Callable[[], ClosePreview],
+    close_it: Callable[[], MonthStatus],
+    *,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """The same of a ledger and of a server: what is shown, what is asked for, and what is said after it."""
+    from gpucost.reports.base.display import visible
+
+    already = "already " if status().is_closed else ""
+    if dry_run or not already:
+        found = preview()
+        for line in _preview_lines(found):
+            typer.echo(line)
+        blockers = found.status.blockers
+        if dry_run:
+            needs = "--reason" if blockers else "--yes or --reason" if found.warnings else "nothing else"
+            typer.echo(
+                f"{month} is {already}closed" if already else f"nothing was closed; closing needs {needs}"
+            )
+            return
+        if not found.is_confirmed(reason=reason, yes=yes):
+            raise CloseWarned(month, len(found.warnings))
+    closed = close_it()
+    by = visible(closed.author or "", _LONGEST)
+    typer.echo(f"{closed.month} {already}closed by {by}, {_digest(closed)}")
+    if already and reason is not None:
+        complain(f"{closed.month} stays as it was closed: this --reason is not recorded")
+
+
+def _preview_lines(found: ClosePreview) -> Iterator[str]:
+    """What each team pays for the month, and what should be known before it is closed."""
+    from gpucost.reports.base.display import hours, money, name, visible
+
+    if found.total is not None:
+        yield f"{found.status.month}, {visible(found.currency)}:"
+        rows = [(name(each.team), each.amount) for each in found.teams]
+        rows.append(("all teams", found.total))
+        if found.capacity is not None:
+            rows.append(("capacity", found.capacity))
+        for label, amount in rows:
+            yield f"  {label:<32} {hours(amount.board_ms):>14} GPU-h {money(amount.nano):>16}"
+    for warning in found.warnings:
+        yield f"  {visible(warning.what)}: {visible(warning.detail, _LONGEST)}"
+    for blocker in found.status.blockers:
+        yield f"  not ready: {visible(blocker, _LONGEST)}"
 
 
 @app.command()
@@ -231,6 +277,7 @@ def adjust(
     """
     from gpucost.ledger import MonthOpen
     from gpucost.reports.base.display import visible
+    from gpucost.service.reporting.month_closing import meant
 
     context, wanted = context_of(ctx), Month.parse(month)
     nano = parse_nano(amount, "--amount")

@@ -158,7 +158,16 @@ class _Build:
         from gpucost.api.runtime import ServiceParts, ServiceRuntime
 
         source = partial(_source, found.settings, found.book)
-        parts = ServiceParts(found.settings, found.book, found.teams, self.ledger, source, now_ms, watching)
+        parts = ServiceParts(
+            found.settings,
+            found.book,
+            found.teams,
+            self.ledger,
+            source,
+            now_ms,
+            watching,
+            policy=found.policy,
+        )
         try:
             return ServiceRuntime.of(replace(parts, operations=self.operations, advisor_status=self._advisor))
         except BaseException:

@@ -26,15 +26,19 @@ from gpucost.domain.errors import (
     SourceUnreachable,
     shorten,
 )
+from gpucost.domain.time import Month
 from gpucost.reports.base.document import (
     NotAReport,
     parse_json,
     read_document,
     read_part,
 )
+from gpucost.reports.charges.charge_previews import ChargebackPreview
+from gpucost.reports.charges.charge_statements import TeamStatement
+from gpucost.reports.digest.week_model import WeekDigest
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
-from gpucost.reports.month.model import MonthReport
+from gpucost.reports.month.model import ClosePreview, MonthReport, MonthStatus, MonthStatuses
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.reporting.rendering import ReportFormat
@@ -253,6 +257,50 @@ class RemoteApi:
 
     def job(self, uid: str, **params: str | None) -> ReportAnswer[JobReport]:
         return self._answer(JobReport, f"/v1/jobs/{_part(uid)}", params)
+
+    def months(self, month: Month | None) -> MonthStatuses:
+        """How one month stands, or every one that the server's ledger has."""
+        path = "/v1/months" if month is None else f"/v1/months/{month}"
+        found = self._read(read_document, MonthStatuses, self._client.json(path))
+        if month is not None and [each.month for each in found.months] != [month]:
+            raise self._strange("other months than were asked for")
+        return found
+
+    def close_preview(self, month: Month) -> ClosePreview:
+        return self._read(read_document, ClosePreview, self._client.json(f"/v1/months/{month}/close"))
+
+    def close_month(self, month: Month, *, reason: str, yes: bool) -> MonthStatus:
+        """The month as it is then."""
+        body = {"reason": reason, "yes": yes}
+        return self._read(
+            read_document, MonthStatus, self._client.json(f"/v1/months/{month}/close", body=body)
+        )
+
+    def statements(self, month: Month, teams: Sequence[str] | None) -> tuple[TeamStatement, ...]:
+        """Of ``teams``, in their order; None: of every team that the caller may see."""
+        if teams is not None:
+            path = f"/v1/months/{month}/statement"
+            rows = [self._client.json(path, {"team": team}) for team in teams]
+        else:
+            rows = self._client.json(f"/v1/months/{month}/statements")
+            if not isinstance(rows, list):
+                raise self._strange("no list of statements")
+        return tuple(self._read(read_document, TeamStatement, row) for row in rows)
+
+    def preview(
+        self, month: Month, policies: Sequence[tuple[str, str, str | None]], by: str
+    ) -> ChargebackPreview:
+        """The month under ``policies``: names of files, their text, and that of the quotas that they name."""
+        texts = [
+            {"name": name, "text": text, **({} if quotas is None else {"quotas": quotas})}
+            for name, text, quotas in policies
+        ]
+        body = {"policies": texts, "by": by}
+        found = self._client.json(f"/v1/months/{month}/chargeback", body=body)
+        return self._read(read_document, ChargebackPreview, found)
+
+    def digest(self, **params: str | None) -> WeekDigest:
+        return self._read(read_document, WeekDigest, self._client.json("/v1/digest", _given(params)))
 
     def waste(self, **params: str | None) -> ReportAnswer[WasteReport]:
         return self._answer(WasteReport, "/v1/waste", params)

@@ -99,6 +99,10 @@ class CommandContext:
         """The file of the team rules, for messages."""
         return str(settings.teams.rules or "the team label of pods (teams.rules is not set)")
 
+    def policy_name(self, settings: Settings) -> str:
+        """The file of the charge policy, for messages."""
+        return str(settings.charges.policy or "by use, idle kept by the platform (charges.policy is not set)")
+
     @property
     def program(self) -> tuple[str, ...]:
         """The command line that calls gpucost with the same settings."""

@@ -89,6 +89,7 @@ def close(
     now_ms: int,
 ) -> MonthInfo:
     check_text("author", author, empty=False)
+    check_text("reason", reason or "")
     if reader.is_closed(connection, month):
         return info(connection, month)
     if now_ms < month.window.end_ms:

@@ -34,7 +34,7 @@ from gpucost.reports.base.values import (
     ratio,
 )
 from gpucost.reports.month.inputs import JOB_KEY, AdjustmentFacts, MonthComparison
-from gpucost.reports.month.provenance import MethodRow, ProblemRow, ReportProvenance
+from gpucost.reports.month.provenance import CloseWarning, MethodRow, ProblemRow, ReportProvenance
 from gpucost.reports.waste.waste_report import WasteReport
 
 CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
@@ -152,6 +152,69 @@ class MonthTotals:
     jobs: int
     utilisation: GpuUtilisation
     change: CostChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class MonthStatus:
+    """How a month stands: ``state`` is closed, open or empty (no windows of it). ``version`` counts the
+    window versions that were written.
+
+    ``blockers`` keep an open month from being closed without a reason. Of a closed one: when, by whom, why in
+    spite of blockers (else empty), its digest; and the same of its lines added up by day, where they were.
+    Digests and reason are None for a reader of some clusters, since they are of all.
+    """
+
+    month: Month
+    state: str
+    version: int
+    closed_at: str | None = None
+    author: str | None = None
+    reason: str | None = None
+    digest: str | None = None
+    folded_at: str | None = None
+    folded_digest: str | None = None
+    blockers: tuple[str, ...] = ()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state == "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class MonthStatuses:
+    """Months, oldest first; ``held`` is from the first to the last window of the ledger, None of an empty
+    one."""
+
+    held: Window | None
+    months: tuple[MonthStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAmount:
+    """What a team pays for the month, adjustments included."""
+
+    team: str
+    amount: CostAmount
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePreview:
+    """What closing a month makes final, and what speaks against it. ``total`` is of all teams; it and
+    ``capacity`` are None for a month of which the ledger holds nothing.
+
+    ``warnings`` cannot be put right later, ``status.blockers`` not even be closed over without a reason.
+    """
+
+    status: MonthStatus
+    currency: str
+    teams: tuple[CloseAmount, ...]
+    total: CostAmount | None
+    capacity: CostAmount | None
+    warnings: tuple[CloseWarning, ...]
+
+    def is_confirmed(self, *, reason: str | None, yes: bool) -> bool:
+        """Whether ``yes`` or a ``reason`` answers its warnings. Blockers are the ledger's to refuse."""
+        return not self.warnings or bool(self.status.blockers) or yes or bool(reason and reason.strip())
 
 
 @dataclass(frozen=True, slots=True)

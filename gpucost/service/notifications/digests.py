@@ -169,6 +169,15 @@ class DigestScheduler:
         both = Window(week.previous().window.start_ms, week.window.end_ms)
         return self.reporting.steady(EVERYTHING, both, lambda: build_week(self._inputs(week, team))).report
 
+    def last(self, now_ms: int) -> IsoWeek | None:
+        """The last week that has ended, by the clock and by the ledger; where the ledger ends earlier, the
+        week it ends in. None for an empty ledger."""
+        extent = self.reporting.ledger.extent()
+        if extent is None:
+            return None
+        week = IsoWeek.of(min(extent.end_ms, now_ms)).previous()
+        return week if week.window.end_ms > extent.start_ms else IsoWeek.of(extent.end_ms - 1)
+
     def teams(self, week: IsoWeek) -> tuple[str, ...]:
         """Those that held anything in the week, by name."""
         return self._teams(week.window)

@@ -1,7 +1,8 @@
 """What charge policies and contracts make of the ledger's lines. Nothing is written.
 
 ``preview_charges``: a month under policies that are not in force, read once, charged once for each policy.
-``team_statements``: what teams pay for a month under one policy, all from one state of the ledger.
+``team_statements``: what teams pay for a month under one policy, all from one state of the ledger;
+``kept_statements``: the same of every team, made once for all who ask.
 ``QuotaReader``: the quotas that a source saw, as quotas of a policy; and who waited for how many GPUs.
 
 ``CommitmentReporting``: use by the hour, and what contracts made of it. Days that were added up have no hours
@@ -11,6 +12,7 @@ window is cut to the time that the ledger has: what has not happened yet is not 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +46,7 @@ from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.reports.charges.charge_previews import (
@@ -59,7 +61,8 @@ from gpucost.reports.charges.charge_previews import (
 )
 from gpucost.reports.charges.charge_statements import StatementPrice, TeamStatement, build_statements
 from gpucost.reports.render.tables import ReportTable
-from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.reporting.month_closing import known_teams
+from gpucost.service.reporting.report_service import ReportAnswer, ReportService
 from gpucost.telemetry.interval_source import IntervalSource
 
 
@@ -128,16 +131,60 @@ def team_statements(
     """The statements of ``teams``, in their order, for a month of which the ledger holds something; all from
     one state of the ledger. Raises as ``preview_charges``."""
     _check_chargeable(reporting, scope, month, [book])
+    return reporting.steady(
+        scope, month.window, lambda: _statements(reporting, scope, month, book, cost_centres, teams)
+    ).report
+
+
+def _statements(
+    reporting: ReportService,
+    scope: Scope,
+    month: Month,
+    book: PolicyBook,
+    cost_centres: Mapping[str, str | None],
+    teams: Collection[str],
+) -> tuple[TeamStatement, ...]:
+    account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
+    answer = reporting.month(scope, month)
+    if answer is None:
+        return ()
+    prices = _prices(reporting.ledger, scope, month)
+    return build_statements(teams, book.title, account, answer.report, cost_centres, prices)
+
+
+def kept_statements(
+    reporting: ReportService, month: Month, book: PolicyBook
+) -> ReportAnswer[tuple[TeamStatement, ...]] | None:
+    """The statements of every team that is known in the month, by name, kept until the ledger changes; None
+    for a month of which the ledger holds nothing.
+
+    Idle time cannot be charged without all who could bear it, so this is of all teams whoever asks: who may
+    see some of them only is given these alone. Raises as ``preview_charges``, and ConfigError for a policy
+    that names a team that is not known.
+    """
+    if not reporting.stand(EVERYTHING, month.window).windows:
+        return None
+    _check_chargeable(reporting, EVERYTHING, month, [book])
+    centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
 
     def read() -> tuple[TeamStatement, ...]:
-        account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
-        answer = reporting.month(scope, month)
-        if answer is None:
-            return ()
-        prices = _prices(reporting.ledger, scope, month)
-        return build_statements(teams, book.title, account, answer.report, cost_centres, prices)
+        known = known_teams(reporting.ledger, centres.keys(), month)
+        book.check_teams(known)
+        return _statements(reporting, EVERYTHING, month, book, centres, sorted(known))
 
-    return reporting.steady(scope, month.window, read).report
+    return reporting.steady(
+        EVERYTHING,
+        month.window,
+        read,
+        asked=("statements", policy_digest(book)),
+        beside=lambda: reporting.beside_month(EVERYTHING, month),
+    )
+
+
+def policy_digest(book: PolicyBook) -> str:
+    """Of all that a policy says, and of the weights beside it."""
+    weights = sorted(book.team_quotas.items())
+    return hashlib.sha256(repr((book.name, book.file, weights)).encode()).hexdigest()
 
 
 def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[StatementPrice]]:

@@ -75,14 +75,17 @@ def render_findings(report: FindingsReport, format_: ReportFormat) -> str | byte
     return to_json(report) if format_ is ReportFormat.JSON else _table(findings_table(report), format_)
 
 
-def render_statements(found: Sequence[TeamStatement], format_: ReportFormat) -> str | bytes:
-    """Statements, at least one, as the content of a file; in JSON one is itself, several are a list."""
+def render_statements(
+    found: Sequence[TeamStatement], format_: ReportFormat, *, one: bool = False
+) -> str | bytes:
+    """Statements, at least one in a page or workbook, as the content of a file; in JSON a list of them, or of
+    ``one`` team that statement itself."""
     match format_:
         case ReportFormat.HTML:
             return statements_html(found)
         case ReportFormat.XLSX:
             return to_xlsx(statement_sheets(found))
-        case ReportFormat.JSON if len(found) == 1:
+        case ReportFormat.JSON if one:
             return to_json(found[0])
         case ReportFormat.JSON:
             texts = [document(each) for each in found]

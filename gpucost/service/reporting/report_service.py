@@ -132,7 +132,7 @@ class ReportService:
             month.window,
             lambda: build_month(self._month_inputs(scope, month), every_job=every_job),
             asked=("month", every_job),
-            beside=lambda: self._beside_month(scope, month),
+            beside=lambda: self.beside_month(scope, month),
         )
 
     def allocations(
@@ -284,7 +284,7 @@ class ReportService:
             before = after
         raise LedgerUnavailable(f"{window} was written to while it was being read; try again")
 
-    def _beside_month(self, scope: Scope, month: Month) -> Hashable:
+    def beside_month(self, scope: Scope, month: Month) -> Hashable:
         """What the report of a month is made from, besides its own windows."""
         ledger, before = self.ledger, self.stand(scope, month.previous().window)
         adjustments, findings = ledger.adjustments(scope, month), self._live_findings(scope)

@@ -69,7 +69,7 @@ class LogSettings(SettingsGroup):
 
 
 class ReloadSettings(SettingsGroup):
-    """Reading the settings, the price book and the team rules again, without a restart."""
+    """Reading the settings, the price book, the team rules and the charge policy again, without a restart."""
 
     watch: Annotated[
         DurationOrZero, between(timedelta(0), timedelta(hours=1), "a duration from 0 to 1h; 0 is never")
@@ -400,6 +400,15 @@ class TeamSettings(SettingsGroup):
     """Team rules (YAML). Without them, a pod belongs to the team its team label names, else to nobody."""
 
 
+class ChargeSettings(SettingsGroup):
+    """What teams pay."""
+
+    policy: ExistingFile | None = None
+    """Charge policy (YAML) of statements: see [charges](charges.md). Without it, teams pay what their pods
+    held, and the platform keeps the rest.
+    """
+
+
 class AttributionSettings(SettingsGroup):
     """How a unit becomes a part of a board."""
 
@@ -483,6 +492,7 @@ class Settings(BaseSettings):
     prometheus: PrometheusSettings = PrometheusSettings()
     pricing: PricingSettings = PricingSettings()
     teams: TeamSettings = TeamSettings()
+    charges: ChargeSettings = ChargeSettings()
     attribution: AttributionSettings = AttributionSettings()
     ingest: IngestSettings = IngestSettings()
     api: ApiSettings = ApiSettings()

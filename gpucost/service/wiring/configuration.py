@@ -1,4 +1,5 @@
-"""All that is read from files, as one configuration: settings, price book, team rules and mounted secrets."""
+"""All that is read from files, as one configuration: settings, price book, team rules, charge policy and
+mounted secrets."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, SecretStr
 
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.settings.model import Settings
 from gpucost.service.settings.notifications import check_teams
-from gpucost.service.wiring.inputs import load_book, load_teams
+from gpucost.service.wiring.inputs import load_book, load_policy, load_teams
 from gpucost.service.wiring.pipeline import build_rules
 from gpucost.settings.secret_files import read_small
 
@@ -25,7 +27,7 @@ _HASH_DIGITS = 16
 # Files that other parts watch while the service runs, and take without a reload.
 _OWN_READERS = re.compile(r"(api\.tls_|webhook\.)")
 # Files that are no secret, or hold more than one.
-_PUBLIC_FILES = re.compile(r"(ca_file|tls_cert_file|kubeconfig|book|rules)$")
+_PUBLIC_FILES = re.compile(r"(ca_file|tls_cert_file|kubeconfig|book|rules|policy)$")
 _LONGEST_SECRET_FILE = 8_192
 _USER_INFO = re.compile(r"://[^/@\s]*:([^@\s]+)@")
 _SHORTEST_PATH = 12
@@ -40,12 +42,15 @@ class ServiceConfiguration:
     settings: Settings
     book: PriceBook
     teams: TeamRules
+    policy: PolicyBook
 
     @classmethod
     def read(cls, load: Callable[[], Settings]) -> ServiceConfiguration:
         """``load`` gives the settings. Raises ConfigError and InputError for what does not fit together."""
         settings = load()
-        found = cls(settings, load_book(settings.pricing.book), load_teams(settings.teams.rules))
+        teams = load_teams(settings.teams.rules)
+        policy = load_policy(settings.charges.policy, teams)
+        found = cls(settings, load_book(settings.pricing.book), teams, policy)
         check_teams(settings.notify, found.teams)
         build_rules(settings.attribution, found.book, found.teams)
         return found
@@ -54,9 +59,15 @@ class ServiceConfiguration:
     def hash(self) -> str:
         """The same wherever the same configuration is in force. No secret is part of it: it is shown on
         /metrics, where a reader who knows the rest could try out passwords."""
-        texts = [_text_of(file) for file in (self.settings.pricing.book, self.settings.teams.rules)]
+        texts = [_text_of(file) for file in self.named]
         whole = json.dumps([_plain(self.settings), *texts], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
+
+    @property
+    def named(self) -> tuple[Path | None, ...]:
+        """The files of the price book, the team rules and the charge policy; None where there is none."""
+        settings = self.settings
+        return settings.pricing.book, settings.teams.rules, settings.charges.policy
 
     def files(self) -> tuple[Path, ...]:
         """Files that the settings name, without those that their users watch themselves."""

@@ -1,5 +1,5 @@
-"""Files and arguments that people write: the price book, the team rules, and the source that a command line
-names.
+"""Files and arguments that people write: the price book, the team rules, charge policies, contracts, and the
+source that a command line names.
 
 Many commands need nothing else of this package, so this module imports nothing heavy.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.pricing.price_book import DEFAULT_BOOK_FILE, PriceBook, default_book_text
 from gpucost.service.settings.loader import checked, read_config
@@ -51,6 +52,28 @@ def beside(file: Path) -> Callable[[str], tuple[str, str]]:
 def load_teams(file: Path | None) -> TeamRules:
     """The team rules in ``file``, or the default ones. Raises ConfigError."""
     return TeamRules.default() if file is None else TeamRules.parse(read_config(file), str(file))
+
+
+_PLAIN_POLICY = "version: 1\nname: by use, idle kept by the platform\n"
+
+
+def read_policy(file: Path, rules: TeamRules) -> PolicyBook:
+    """The charge policy in ``file``, with the quotas that it names. Raises ConfigError."""
+    return PolicyBook.parse(read_config(file), str(file), rules.quotas, beside(file))
+
+
+def load_policy(file: Path | None, rules: TeamRules) -> PolicyBook:
+    """The charge policy in ``file``, or the plain one: by use, idle kept by the platform.
+
+    Raises ConfigError, also for a team that no rule can give. Where a rule takes the team from a label, a
+    namespace or the like, any name may be one; then the ledger knows, month by month.
+    """
+    if file is None:
+        return PolicyBook.parse(_PLAIN_POLICY, "the default policy", rules.quotas)
+    book = read_policy(file, rules)
+    if not any(rule.team_from for rule in rules.file.rules):
+        book.check_teams(rules.names)
+    return book
 
 
 def parse_source(text: str, settings: Settings) -> Settings:

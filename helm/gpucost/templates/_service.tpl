@@ -139,6 +139,7 @@ way in which Go's templates do not write 1000000 as 1e+06. */}}
 {{- end -}}
 {{- if $v.service.priceBook }}{{ $_ := set $found "pricing" (dict "book" "/etc/gpucost/config/prices.yaml") }}{{ end -}}
 {{- if $v.service.teamRules }}{{ $_ := set $found "teams" (dict "rules" "/etc/gpucost/config/teams.yaml") }}{{ end -}}
+{{- if $v.service.chargePolicy }}{{ $_ := set $found "charges" (dict "policy" "/etc/gpucost/config/policy.yaml") }}{{ end -}}
 {{- if $v.webhook.enabled }}{{ $_ := set $found "webhook" (include "gpucost.webhookConfig" . | fromJson) }}{{ end -}}
 {{- $access := dict -}}
 {{- with $v.access.oidc.issuer }}{{ $_ := set $access "oidc" (dict "issuer" . "audience" $v.access.oidc.audience) }}{{ end -}}

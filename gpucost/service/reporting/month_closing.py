@@ -1,0 +1,99 @@
+"""Months of the ledger: which are closed, what keeps the others open, what closing one would make final, and
+which teams there are in one. The ledger itself closes (``Ledger.close_month``)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from fractions import Fraction
+
+from gpucost.domain.buckets import HOLDER_OF_BUCKET
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import Month, Window, iso
+from gpucost.ledger import Ledger
+from gpucost.reports.month.model import CloseAmount, ClosePreview, MonthReport, MonthStatus, MonthStatuses
+from gpucost.reports.month.provenance import CloseWarning, close_warnings
+from gpucost.service.reporting.report_service import ReportService
+
+
+def known_teams(ledger: Ledger, ruled: AbstractSet[str], month: Month) -> set[str]:
+    """The teams ``ruled`` by the team rules, and those with usage or an adjustment in ``month``."""
+    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
+    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
+    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
+
+
+def meant(name: str, known: AbstractSet[str]) -> str:
+    """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
+    close = difflib.get_close_matches(name, sorted(known), 1)
+    return f"{close[0]} (did you mean this?), or another of: " if close else ""
+
+
+def month_statuses(
+    ledger: Ledger, scope: Scope, month: Month | None, min_coverage: Fraction
+) -> MonthStatuses:
+    """How ``month`` stands; without one, every month between the first and the last window of ``scope``."""
+    extent = ledger.extent(scope=scope)
+    months = _all_of(extent) if month is None else (month,)
+    return MonthStatuses(extent, tuple(month_status(ledger, scope, each, min_coverage) for each in months))
+
+
+def _all_of(extent: Window | None) -> Iterator[Month]:
+    if extent is None:
+        return
+    month, last = Month.of(extent.start_ms), Month.of(extent.end_ms - 1)
+    while month <= last:
+        yield month
+        month = month.next()
+
+
+def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fraction) -> MonthStatus:
+    """How a month stands, as far as ``scope`` may know."""
+    info = ledger.month(month, scope=scope)
+    if info.closed_at_ms is None:
+        blockers = ledger.close_blockers(month, min_coverage, scope=scope)
+        state = "open" if info.version else "empty"
+        return MonthStatus(month, state, info.version, blockers=blockers)
+    is_whole = scope.clusters is None
+    fold = ledger.folded(month) if is_whole else None
+    return MonthStatus(
+        month,
+        "closed",
+        info.version,
+        closed_at=iso(info.closed_at_ms),
+        author=info.author,
+        reason=(info.reason or "") if is_whole else None,
+        digest=info.digest if is_whole else None,
+        folded_at=None if fold is None else iso(fold.folded_at_ms),
+        folded_digest=None if fold is None else fold.digest,
+    )
+
+
+def preview_close(reporting: ReportService, month: Month, min_coverage: Fraction) -> ClosePreview:
+    """What closing ``month`` makes final: nothing is written. Of all teams and clusters, as a close is."""
+    status = month_status(reporting.ledger, EVERYTHING, month, min_coverage)
+    answer = reporting.month(EVERYTHING, month)
+    if answer is None:
+        return ClosePreview(status, reporting.currency, (), None, None, ())
+    report = answer.report
+    return ClosePreview(
+        status,
+        report.currency,
+        tuple(CloseAmount(each.row.group["team"], each.adjusted) for each in report.teams),
+        report.totals.adjusted,
+        None if report.capacity is None else report.capacity.capacity,
+        _warnings(report),
+    )
+
+
+def _warnings(report: MonthReport) -> tuple[CloseWarning, ...]:
+    whole = report.totals.held if report.capacity is None else report.capacity.capacity
+    assessment = None if report.waste is None else report.waste.assessment
+    return close_warnings(
+        report.provenance,
+        unpriced_board_ms=whole.unpriced_board_ms,
+        waste_provisional=0 if assessment is None else assessment.provisional,
+        waste_missing=0 if assessment is None else assessment.missing,
+        problems=report.problems,
+    )
