@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gpucost.domain.shell_patterns import is_any
+from gpucost.domain.text import is_any
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import SettingsGroup
 

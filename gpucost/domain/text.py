@@ -1,11 +1,20 @@
-"""Helpers for text: counts with their nouns, and a bound on the size of a JSON text before it is parsed."""
+"""Helpers for text: counts with their nouns, shell patterns, as settings name namespaces, queues, teams and
+users, and a bound on the size of a JSON text before it is parsed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 
 def counted(count: int, noun: str) -> str:
     """``1 window``, ``2,000 windows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def is_any(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of some shell patterns; without patterns every name does."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def most_values_of(content: bytes) -> int:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from gpucost.detectors.findings import Finding, FindingDraft, WastePattern
 from gpucost.domain.errors import InputError
-from gpucost.domain.shell_patterns import is_any
+from gpucost.domain.text import is_any
 from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_day_or_instant
 
 CLEAN = 2
