@@ -32,6 +32,7 @@ from gpucost.reports.charges.charge_statements import (
     ChargebackPreview,
     PreviewAmount,
     StatementPrice,
+    StatementRule,
     TeamStatement,
     build_preview,
     build_statements,
@@ -83,7 +84,8 @@ def team_statements(
         if answer is None:
             return ()
         prices = _prices(reporting.ledger, scope, month)
-        return build_statements(teams, book.title, account, answer.report, cost_centres, prices)
+        rules = _rules(reporting.ledger, scope, month)
+        return build_statements(teams, book.title, account, answer.report, cost_centres, prices, rules)
 
     return reporting.steady(scope, month.window, read).report
 
@@ -113,6 +115,19 @@ def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[Statem
             nano=int(nano),
         )
         found[team].append(price)
+    return found
+
+
+def _rules(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[StatementRule]]:
+    """Which rules of the team rules gave each team what it held."""
+    held = ledger.aggregate(
+        scope, month.window, ("team", "team_rule"), filters={"bucket": (str(Bucket.HELD),)}
+    )
+    found: dict[str, list[StatementRule]] = defaultdict(list)
+    columns = ("team", "team_rule", "board_ms", "nano", "unpriced_ms")
+    for team, rule, board_ms, nano, unpriced_ms in zip(*(held[name] for name in columns), strict=True):
+        amount = 0 if pd.isna(nano) else int(nano)
+        found[team].append(StatementRule(rule or None, int(board_ms), amount, int(unpriced_ms)))
     return found
 
 
