@@ -1,4 +1,8 @@
-"""Which team a holder belongs to: ordered rules over the attributes of its pod, each with its validity."""
+"""Which team a holder belongs to: ordered rules over the attributes of its pod, each with its validity.
+
+``placed`` also says which rule decided, as text for people: the rule's own words, wherever it stands in the
+file. Nothing of a pod is in it.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONDITIONS = ("namespace", "team_label", "project", "queue", "cluster_queue", "user")
+
+NO_RULE = "no rule applies"
+"""What is said in the place of a rule where the team is NO_TEAM."""
 
 _PATTERNS = "a name or a pattern with *, ? or [a-z], or a list of them"
 
@@ -100,6 +107,26 @@ class TeamRule(DatedConfigModel):
             for name, patterns in self.conditions.items()
         }
 
+    @cached_property
+    def text(self) -> str:
+        """The rule in plain words: ``namespace is vision or vision-*``, ``team_label names the team``.
+
+        About 200 characters of patterns, then how many more there are; always less than the ledger's
+        MAX_TEXT. It is shown to the team that the rule gives. Where a rule gives several teams, a list of
+        patterns may name the others, so that only their number is told.
+        """
+        most = _MOST_SHOWN // max(len(self.conditions), 1)
+        parts = [
+            f"{name} is one of {len(patterns)} patterns"
+            if self.team_from and len(patterns) > 1
+            else f"{name} is {_listed(sorted(patterns), most)}"
+            for name, patterns in self.conditions.items()
+        ]
+        if self.team_from:
+            parts.append(f"{self.team_from} names the team")
+        said = "; ".join(parts) or "every pod"
+        return said if self.validity == "always" else f"{said}, {self.validity}"
+
     def gives(self, holder: Mapping[str, str]) -> str:
         """The team this rule gives a holder, or empty text when it does not apply."""
         if not all(holder[name] and regex.match(holder[name]) for name, regex in self._regexes.items()):
@@ -108,6 +135,21 @@ class TeamRule(DatedConfigModel):
         # A label must not make a pod pass for unallocated time, nor an annotation fill a name with a page of
         # text.
         return name if is_name(name) and not name.startswith(RESERVED) else ""
+
+
+# Characters of patterns in a rule's text.
+_MOST_SHOWN = 200
+
+
+def _listed(patterns: list[str], most: int) -> str:
+    shown: list[str] = []
+    for pattern in patterns:
+        word = f'"{pattern}"' if set(pattern) & set(' ,;"') else pattern
+        if shown and len(" or ".join((*shown, word))) > most:
+            break
+        shown.append(word if len(word) <= most else f"{word[: most - 1]}…")
+    more = len(patterns) - len(shown)
+    return " or ".join([*shown, *([f"{more} more"] if more else [])])
 
 
 class TeamFile(ConfigModel):
@@ -187,23 +229,30 @@ class TeamRules:
 
         ``holders`` has the HOLDER_COLUMNS of the contract; the result has its index.
         """
+        return self.placed(holders, at_ms)["team"]
+
+    def placed(self, holders: pd.DataFrame, at_ms: int) -> pd.DataFrame:
+        """The ``team`` of each row as ``assign`` gives it, and the text of the ``rule`` that decided; NO_RULE
+        where none applies."""
         import pandas as pd  # Imported here: rules are also read where no frames are
 
         rules = [rule for rule in self.file.rules if rule.holds_at(at_ms)]
         columns = list(CONDITIONS)
-        seen: dict[tuple[str, ...], str] = {}
-        teams = []
+        seen: dict[tuple[str, ...], tuple[str, str]] = {}
+        found = []
         for values in zip(*(holders[name] for name in columns), strict=True):
             if values not in seen:
                 holder = dict(zip(columns, values, strict=True))
                 seen[values] = _placed(rules, holder)
-            teams.append(seen[values])
-        return pd.Series(teams, index=holders.index, dtype="str", name="team")
+            found.append(seen[values])
+        teams, texts = zip(*found, strict=True) if found else ((), ())
+        return pd.DataFrame({"team": teams, "rule": texts}, index=holders.index, dtype="str")
 
     def team_of(self, holder: Mapping[str, str], at_ms: int) -> str:
         """The team of one holder, which has a value for each of ``CONDITIONS``, by the rules in force at
         ``at_ms``; NO_TEAM where none applies."""
-        return _placed([rule for rule in self.file.rules if rule.holds_at(at_ms)], holder)
+        team, _ = _placed([rule for rule in self.file.rules if rule.holds_at(at_ms)], holder)
+        return team
 
     def team_of_queue(self, cluster_queue: str, window: Window) -> str | None:
         """The team to which the rules give a ClusterQueue as such, all of ``window``: by a rule that asks for
@@ -222,5 +271,6 @@ class TeamRules:
         return tuple(sorted(edge for edge in edges if window.start_ms < edge < window.end_ms))
 
 
-def _placed(rules: Iterable[TeamRule], holder: Mapping[str, str]) -> str:
-    return next((team for rule in rules if (team := rule.gives(holder))), NO_TEAM)
+def _placed(rules: Iterable[TeamRule], holder: Mapping[str, str]) -> tuple[str, str]:
+    """The team of the first rule that applies, and that rule's text."""
+    return next(((team, rule.text) for rule in rules if (team := rule.gives(holder))), (NO_TEAM, NO_RULE))

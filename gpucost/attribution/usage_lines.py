@@ -31,6 +31,8 @@ class TeamLookup(Protocol):
 
     def assign(self, holders: pd.DataFrame, at_ms: int, /) -> pd.Series[str]: ...
 
+    def placed(self, holders: pd.DataFrame, at_ms: int, /) -> pd.DataFrame: ...
+
     def changes(self, window: Window, /) -> tuple[int, ...]: ...
 
 
@@ -86,6 +88,39 @@ class AllocationHolders:
         nobody = {bucket: len(self) - len(HOLDER_OF_BUCKET) + i for i, bucket in enumerate(HOLDER_OF_BUCKET)}
         return np.array([nobody.get(bucket, -1) for bucket in BUCKETS], dtype=np.int64)
 
+    def rules_of(self, lines: pd.DataFrame) -> tuple[tuple[str, ...], Ints]:
+        """The texts of the rules that gave holders their teams, and the position of each line's among them;
+        -1 where no pod held.
+
+        ``lines`` has holder, first_ms and last_ms. Rules may follow one another within a line and give the
+        same team: the line has the one that was in force last while the pod held.
+        """
+        texts, codes = self._rules
+        pods, holder = len(self._distinct[0]), lines["holder"].to_numpy()
+        last = np.maximum(lines["last_ms"].to_numpy() - 1, lines["first_ms"].to_numpy())
+        epoch = np.searchsorted(np.array(self.epochs[1:], dtype=np.int64), last, side="right")
+        found = np.full(len(lines), -1, np.int64)
+        held = holder < len(codes)
+        found[held] = codes[epoch[held] * pods + holder[held] % max(pods, 1)]
+        return texts, found
+
+    @cached_property
+    def _rules(self) -> tuple[tuple[str, ...], Ints]:
+        """The distinct texts of rules, and the position among them of every pod's in every epoch."""
+        codes, texts = pd.factorize(
+            np.concatenate([placed["rule"].to_numpy(object) for placed in self._placed])
+        )
+        return tuple(map(str, texts)), codes.astype(np.int64)
+
+    @cached_property
+    def _people(self) -> pd.DataFrame:
+        return self._attributes.take(self._distinct[0]).reset_index(drop=True)
+
+    @cached_property
+    def _placed(self) -> list[pd.DataFrame]:
+        """By epoch: team and rule of each of ``_people``."""
+        return [self.teams.placed(self._people, epoch) for epoch in self.epochs]
+
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per holder: HOLDER_NAMES and team.
@@ -93,8 +128,8 @@ class AllocationHolders:
         Texts from labels and annotations are cut to MAX_TEXT characters and lose what a database cannot
         store (NUL, halves of surrogate pairs), before team rules see them.
         """
-        people = self._attributes.take(self._distinct[0]).reset_index(drop=True)
-        versions = [people.assign(team=self.teams.assign(people, epoch).to_numpy()) for epoch in self.epochs]
+        people = self._people
+        versions = [people.assign(team=placed["team"].to_numpy()) for placed in self._placed]
         empty = dict.fromkeys(HOLDER_NAMES, "")
         nobody = pd.DataFrame([{**empty, "pod_uid": who, "team": who} for who in HOLDER_OF_BUCKET.values()])
         return pd.concat([*versions, nobody], ignore_index=True).astype("str")

@@ -276,6 +276,9 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
     ) -> pd.DataFrame:
         """Sums over the lines of ``window``, one row per value of ``dims`` (any of DIMENSIONS, or none).
 
+        ``team_rule`` is one more of them: the text of the rule that gave the holder its team when the window
+        was written, empty where no pod held and where it was not recorded.
+
         Columns: the dims (str), ``step_start_ms`` when ``step_ms`` is given, then MEASURES. ``nano`` sums
         what has a price and is null when nothing has one; ``unpriced_ms`` is the GPU time without one;
         signals are null where none was observed; ``first_ms`` and ``last_ms`` are the extremes. Sorted by

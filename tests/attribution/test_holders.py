@@ -63,3 +63,37 @@ rules:
         ["a", "old", HOUR_MS * 3 // 4],
         ["b", "staying", 2 * HOUR_MS],
     ]
+
+
+def test_every_line_has_the_rule_that_was_in_force_last_while_its_pod_held() -> None:
+    """Of pod a, old gives way to the namespace at 1:30 and comes back at 1:45 by another rule; pod b, which
+    ends at 1:20, has the first rule."""
+    rules = """
+version: 1
+rules:
+  - {team: old, namespace: moving, valid_to: "2026-10-01T01:30:00Z"}
+  - {team: old, namespace: moving, valid_from: "2026-10-01T01:45:00Z"}
+  - {team_from: namespace, namespace: "*"}
+"""
+    pods = [pod("a", (0, 4), namespace="moving"), pod("b", (0, 4 / 3), namespace="moving")]
+    found = attribute(
+        build(pods=pods, nodes=[node()], capacity=[units()]),
+        list(hours(0, 3).split(HOUR_MS)),
+        rates=PRICES,
+        teams=TeamRules.parse(rules, "rules"),
+    )
+    texts, rule = found.holders.rules_of(found.lines)
+    lines = found.flat().assign(rule=["" if at < 0 else texts[at] for at in rule])
+    of_nobody = lines["pod"] == ""
+    assert set(lines.loc[of_nobody, "rule"]) == {""}
+    rows = lines[~of_nobody].sort_values(["window_start_ms", "pod", "team"])
+    before = "namespace is moving, to 2026-10-01T01:30:00Z"
+    after = "namespace is moving, from 2026-10-01T01:45:00Z"
+    assert rows[["pod", "team", "rule"]].to_numpy().tolist() == [
+        ["a", "old", before],
+        ["b", "old", before],
+        ["a", "moving", "namespace is *; namespace names the team"],
+        ["a", "old", after],
+        ["b", "old", before],
+        ["a", "old", after],
+    ]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.teams import CONDITIONS, TeamFile, TeamProfile, TeamRule, TeamRules
-from gpucost.contract.frames import HOLDER_COLUMNS
+from gpucost.attribution.teams import CONDITIONS, NO_RULE, TeamFile, TeamProfile, TeamRule, TeamRules
+from gpucost.contract.frames import HOLDER_COLUMNS, MAX_TEXT
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.configfile import ConfigModel
 from gpucost.domain.errors import ConfigError
@@ -246,3 +246,50 @@ def test_the_page_names_every_key_and_its_example_is_valid() -> None:
     assert rules.assign(holders(*rows), START).tolist() == ["platform", "vision", "vision"]
     later = parse_instant("2026-10-15T00:00:00Z")
     assert rules.assign(holders(*rows), later).tolist() == ["platform", "vision", "language"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("team: vision, namespace: ['vision-*', vision]", "namespace is vision or vision-*"),
+        ("team: vision, user: '*@x', cluster_queue: llm", "cluster_queue is llm; user is *@x"),
+        ("team: vision", "every pod"),
+        ("team: vision, project: ['a, b', c]", 'project is "a, b" or c'),
+        ("team_from: team_label", "team_label names the team"),
+        # A list may name other teams, and the text is shown to the team that the rule gives.
+        (
+            "team_from: team_label, team_label: [vision, nlp]",
+            "team_label is one of 2 patterns; team_label names the team",
+        ),
+        ("team_from: user, namespace: lab", "namespace is lab; user names the team"),
+        (
+            "team: vision, queue: q, valid_from: 2026-10-05, valid_to: 2026-10-06",
+            "queue is q, from 2026-10-05T00:00:00Z to 2026-10-06T00:00:00Z",
+        ),
+    ],
+)
+def test_a_rule_in_plain_words_wherever_it_stands(rule: str, said: str) -> None:
+    for rules in (f"- {{{rule}}}", f"- {{team: z, queue: z}}\n- {{{rule}}}"):
+        file = TeamRules.parse(HEAD + rules, "t").file
+        assert file.rules[-1].text == said
+
+
+def test_long_lists_are_cut_with_a_count() -> None:
+    names = ", ".join(f"team-{n:04}" for n in range(1000))
+    [rule] = TeamRules.parse(HEAD + f"- {{team: a, namespace: [{names}]}}", "t").file.rules
+    shown = " or ".join(f"team-{n:04}" for n in range(15))
+    assert (len(shown), rule.text) == (191, f"namespace is {shown} or 985 more")
+    every = ", ".join(f"{name}: [{'a' * 253}, b]" for name in CONDITIONS)
+    [rule] = TeamRules.parse(HEAD + f"- {{team: a, {every}, valid_from: 2026-10-01}}", "t").file.rules
+    assert f"queue is {'a' * 32}… or 1 more; " in rule.text
+    assert len(rule.text) <= MAX_TEXT
+
+
+@given(texts=st.fixed_dictionaries(dict.fromkeys(CONDITIONS, st.text(max_size=40))))
+def test_nothing_of_a_pod_is_in_the_text_of_its_rule(texts: dict[str, str]) -> None:
+    rules = "- {team: a, namespace: 'q*'}\n- {team_from: team_label, user: '?*'}\n- {team_from: project}"
+    known = TeamRules.parse(HEAD + rules, "t")
+    [placed] = known.placed(holders(texts), START).itertuples()
+    assert placed.rule in {NO_RULE, *(rule.text for rule in known.file.rules)}
+    assert (placed.rule == NO_RULE) == (placed.team == NO_TEAM)
+    assert placed.team == known.assign(holders(texts), START).iloc[0]

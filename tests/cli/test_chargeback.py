@@ -159,6 +159,25 @@ def test_a_statement_says_at_which_prices(looked_at: Run) -> None:
     assert any("H100" in row and "4.00" in row and "368.00" in row for row in shown.splitlines())
 
 
+def test_a_statement_says_which_rule_made_the_team_pay(looked_at: Run, tmp_path: Path) -> None:
+    """Pods of the day carry labels, and there is no file: the rule is the one that goes without."""
+    found = json.loads(looked_at("statement", "2026-10", "--team", "nlp", "-f", "json").stdout)
+    [rule] = found["rules"]
+    assert (rule["rule"], rule["gpu_hours"], rule["cost"], rule["unpriced_board_ms"]) == (
+        "team_label names the team",
+        "92.000000000",
+        "368.000000000",
+        0,
+    )
+    shown = looked_at("statement", "2026-10", "--team", "nlp").stdout
+    rows = [" ".join(row.split()) for row in shown.splitlines()]
+    assert rows[rows.index("Why this team") + 2 :][:1] == ["rule of the team rules GPU-h USD"]
+    assert "team_label names the team 92.0 368.00" in rows
+    page = tmp_path / "nlp.html"
+    assert looked_at("statement", "2026-10", "--team", "nlp", "-f", "html", "-o", str(page)).exit_code == 0
+    assert "<bdi>team_label names the team</bdi></th><td>92.0</td>" in page.read_text("utf-8")
+
+
 def test_statements_as_pages(looked_at: Run, policies: tuple[str, ...], tmp_path: Path) -> None:
     """One page for all teams has both amounts, and is the same each time."""
     page, again = tmp_path / "all.html", tmp_path / "again.html"
@@ -175,15 +194,15 @@ def test_statements_as_pages(looked_at: Run, policies: tuple[str, ...], tmp_path
 
 
 def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
-    """Its sheets have the lines, the jobs and the prices; amounts are numbers, nano-units are exact."""
+    """Its sheets have lines, jobs, prices and team rules; amounts are numbers, nano-units are exact."""
     file = tmp_path / "all.xlsx"
     assert looked_at("statement", "2026-10", "--all", "-f", "xlsx", "-o", str(file)).exit_code == ExitCode.OK
     with ZipFile(file) as book:
         sheets = re.findall(r'<sheet name="([^"]+)"', book.read("xl/workbook.xml").decode())
         texts = re.findall(r"<t[^>]*>([^<]*)</t>", book.read("xl/sharedStrings.xml").decode())
         cells = book.read("xl/worksheets/sheet1.xml").decode()
-    assert sheets == ["Charges", "Dearest jobs", "Prices"]
-    assert {"nlp", "vision", "used", "total"} <= set(texts)
+    assert sheets == ["Charges", "Dearest jobs", "Prices", "Why this team"]
+    assert {"nlp", "vision", "used", "total", "team_label names the team"} <= set(texts)
     numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)
     assert {"368", "368000000000", "92", "331200000"} <= set(numbers)
     assert "<f>" not in cells

@@ -183,6 +183,11 @@ def test_each_figure_of_the_page_is_what_its_arithmetic_gives(
         begins = f"| {price['board_ms']:,} | {price['price'].rstrip('0').ljust(4, '0')} "
         assert [row for row in shown if begins in row and row.endswith(ends)], (begins, ends)
     assert sum(price["nano"] for price in vision["prices"]) == lines["used"]["nano"]
+    assert sum(rule["nano"] for rule in vision["rules"]) == lines["used"]["nano"]
+    assert sum(rule["board_ms"] for rule in vision["rules"]) == lines["used"]["board_ms"]
+    for rule in vision["rules"]:
+        held = f"{float(rule['gpu_hours']):,.1f}"
+        assert f"| {rule['rule']} | {held} | {decimals(rule['nano'])} |" in STATEMENTS
     buckets = json.loads(report_json)["capacity"]["buckets"]
     for bucket, kind in (("unallocated", "nobodys_idle"), ("unavailable",) * 2, ("unknown",) * 2):
         sixth, charged = Fraction(buckets[bucket]["nano"], 6), lines[kind]["nano"]

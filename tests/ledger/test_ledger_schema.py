@@ -70,6 +70,8 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
             "team": ["__unallocated__", "red"],
             "nano": [300, 5_000_000_000],
         }
+        rules = ledger.aggregate(EVERYTHING, MONTH.window, ["team_rule"])
+        assert rules["team_rule"].tolist() == [""], "not recorded"
         before = found.to_csv()
         ledger.fold(MONTH, author="ann")
         assert ledger.verify() == (), "folded by this release"

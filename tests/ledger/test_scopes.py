@@ -73,9 +73,11 @@ SERVED = {
     "api/metrics/collector.py": {"clusters", "waiting_posts", "count_dead_posts"},
     "api/metrics/detectors.py": {"clusters", "extent", "assessed", "final_waste"},
     "api/metrics/recent.py": {"clusters", "extent", "windows", "month"},
+    "api/routes/months.py": {"close_month"},  # by who sees every cluster
     "api/routes/responses.py": {"mark"},
     "api/server/services.py": {"frontier"},  # of a cluster that the caller named
     "service/reporting/charge_reports.py": {"rates"},
+    "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
     "service/reporting/report_service.py": {"rates"},
 }
 

@@ -115,5 +115,8 @@ class NamespaceTeams:
         label, namespace = (holders[name].astype("str") for name in ("team_label", "namespace"))
         return label.where(label != "", namespace)
 
+    def placed(self, holders: pd.DataFrame, at_ms: int) -> pd.DataFrame:
+        return pd.DataFrame({"team": self.assign(holders, at_ms), "rule": "namespace names the team"})
+
     def changes(self, _: Window) -> tuple[int, ...]:
         return ()

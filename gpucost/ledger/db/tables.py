@@ -1,9 +1,9 @@
 """The tables of usage, months, waste and findings.
 
-Usage lines hold integer ids; the names they stand for are kept once, in three dimensions. ``unit``,
-``holder`` and ``rate`` rows are identified by the hash of their content (``content_key``), are added when
-first seen, and never change. ``window_version``, ``month``, ``adjustment``, ``audit`` and ``ledger_meta``
-only grow. Triggers (ledger/migrations/triggers.py) make the database enforce that.
+Usage lines hold integer ids; the names they stand for are kept once, in four dimensions. ``unit``,
+``holder``, ``rate`` and ``team_rule`` rows are identified by the hash of their content (``content_key``), are
+added when first seen, and never change. ``window_version``, ``month``, ``adjustment``, ``audit`` and
+``ledger_meta`` only grow. Triggers (ledger/migrations/triggers.py) make the database enforce that.
 
 Months whose lines were added up by day have tables that only grow. ``fold_begun`` opens the triggers: the
 lines of a closed month may be replaced from its row here until there is one in ``month_fold``, and no
@@ -129,6 +129,15 @@ class RateRow(LedgerModel, table=True):
     discount: str
 
 
+class TeamRuleRow(LedgerModel, table=True):
+    """The text of a team rule that gave holders their team."""
+
+    __tablename__ = "team_rule"
+    id: int | None = row_id()
+    content_key: str = Field(unique=True)
+    team_rule: str
+
+
 class LedgerWindow(LedgerModel, table=True):
     """A window of a cluster: its state, and which of its versions is the current one."""
 
@@ -169,7 +178,11 @@ class WindowVersionRow(LedgerModel, table=True):
 
 
 class UsageLine(LedgerModel, table=True):
-    """One line of the window's current version. The natural key is the primary key."""
+    """One line of the window's current version. The natural key is the primary key.
+
+    The rule that gave the holder its team explains the line and is no part of it: neither of its key nor of
+    any digest. Null where no pod held, and where it was not recorded.
+    """
 
     __tablename__ = "usage_line"
     __table_args__ = (
@@ -201,6 +214,7 @@ class UsageLine(LedgerModel, table=True):
     busy_over_ms: int | None = big_int()
     sm_over_ms: int | None = big_int()
     tensor_over_ms: int | None = big_int()
+    team_rule_id: int | None = big_int(foreign_key="team_rule.id")
 
 
 class ProgressLine(LedgerModel, table=True):
@@ -283,6 +297,7 @@ LEDGER_META = table_of(LedgerMeta)
 UNIT = table_of(UnitRow)
 HOLDER = table_of(HolderRow)
 RATE = table_of(RateRow)
+TEAM_RULE = table_of(TeamRuleRow)
 LEDGER_WINDOW = table_of(LedgerWindow)
 WINDOW_VERSION = table_of(WindowVersionRow)
 USAGE_LINE = table_of(UsageLine)

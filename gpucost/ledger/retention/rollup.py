@@ -3,7 +3,7 @@
 Rolling up adds up the windows of a closed month by day. The rows of the windows themselves, with their
 digests and sums, stay: the digest of the month is computed from them, and reports name them. What they held
 goes into the first window of each day. Windows with different assessments are kept apart, so that the unknown
-part of a day's capacity stays unknown.
+part of a day's capacity stays unknown. A line that came from several team rules in its day names none.
 
 ``forget`` deletes rows that have been over for long and that no number depends on. An event goes only with
 its finding: a trigger allows deleting those of a resolved one that is marked (revision 0). The caller of
@@ -199,7 +199,7 @@ def _fold_piece(connection: Connection, month: str, piece: RollupPiece) -> tuple
 
 
 def _sums(connection: Connection, piece: RollupPiece) -> _DaySums | None:
-    lines = _rows(connection, _lines(piece), len(_KEY) + len(LINE_MEASURES))
+    lines = _rows(connection, _lines(piece), len(_KEY) + len(LINE_MEASURES) + 1)
     waste = _rows(connection, _waste(piece), len(_WASTE_KEY) + 2)
     if lines is None or waste is None:
         return None
@@ -212,7 +212,10 @@ def _lines(piece: RollupPiece) -> Select[Any]:
     # In one line, priced and unpriced time would no longer be told apart.
     mixed = (func.count(L.nano) > 0) & (func.count(L.nano) < func.count())
     checks = case((mixed, 1), else_=0), func.sum(_ODD)
-    statement = select(*_KEY, *sums, *checks).where(L.window_id.in_(piece.ids))
+    rule = L.team_rule_id
+    # One rule for the whole day, or none is named.
+    alone = (func.min(rule) == func.max(rule)) & (func.count(rule) == func.count())
+    statement = select(*_KEY, *sums, case((alone, func.min(rule))), *checks).where(L.window_id.in_(piece.ids))
     return statement.group_by(*_KEY).order_by(*_KEY)
 
 

@@ -33,6 +33,7 @@ from gpucost.ledger.db.tables import (
     MONTH,
     PROGRESS_LINE,
     RATE,
+    TEAM_RULE,
     UNIT,
     USAGE_LINE,
     WINDOW_PROBLEM,
@@ -45,10 +46,12 @@ from gpucost.ledger.waste import waste_reader
 
 W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
 
+_DIMENSIONS = (UNIT, HOLDER, RATE, TEAM_RULE)
+
 
 def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, ...]:
     """See Ledger.verify. The dimensions are always checked: every month depends on them."""
-    findings = [finding for table in (UNIT, HOLDER, RATE) for finding in _dimension(connection, table)]
+    findings = [finding for table in _DIMENSIONS for finding in _dimension(connection, table)]
     closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
     known = (
         set(connection.execute(select(W.month).distinct()).scalars())

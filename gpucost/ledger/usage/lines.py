@@ -67,40 +67,47 @@ class LineMeasure:
 class WindowLines:
     """Lines of one cluster and some windows.
 
-    ``window``, ``unit``, ``holder``, ``rate`` (-1: no price) and ``bucket`` (code) are positions, one per
-    line. ``units`` are rows of UNIT_COLUMNS, ``holders`` of HOLDER_KEY_COLUMNS; not all need to be used.
+    ``window``, ``unit``, ``holder``, ``rate`` (-1: no price), ``bucket`` (code) and ``rule`` (-1: not known)
+    are positions, one per line. ``units`` are rows of UNIT_COLUMNS, ``holders`` of HOLDER_KEY_COLUMNS,
+    ``rules`` texts of team rules; not all need to be used.
     """
 
     windows: tuple[Window, ...]
     units: LineRows
     holders: LineRows
     rates: tuple[Rate, ...]
+    rules: tuple[str, ...]
     window: Ints
     unit: Ints
     holder: Ints
     rate: Ints
     bucket: Ints
+    rule: Ints
     measures: Mapping[str, LineMeasure]
 
     @classmethod
     def of_attribution(cls, attribution: Attribution) -> Self:
         lines = attribution.lines
+        rules, rule = attribution.holders.rules_of(lines)
         return cls(
             attribution.windows,
             _rows(attribution.units, UNIT_COLUMNS),
             _rows(attribution.holders.frame, HOLDER_KEY_COLUMNS),
             attribution.rates,
+            rules,
             lines["window"].to_numpy(),
             lines["unit"].to_numpy(),
             lines["holder"].to_numpy(),
             lines["rate"].to_numpy(),
             lines["bucket"].to_numpy(),
+            rule,
             {name: LineMeasure.of(lines[name]) for name in LINE_MEASURES},
         )
 
     @classmethod
     def of_frame(cls, cluster: str, window: Window, frame: pd.DataFrame, rates: Mapping[str, Rate]) -> Self:
-        """``frame`` of USAGE_LINES of one window. Raises InputError for columns that are not as declared."""
+        """``frame`` of USAGE_LINES of one window, which say no team rules. Raises InputError for columns that
+        are not as declared."""
         columns = plain_columns(frame, USAGE_LINES)
         _check_place(columns, cluster, window)
         units, unit = distinct(columns, UNIT_COLUMNS)
@@ -116,11 +123,13 @@ class WindowLines:
             units,
             holders,
             tuple(used.values()),
+            (),
             np.zeros(len(unit), np.int64),
             unit,
             holder,
             np.array([rate_at[rate_id] for rate_id in columns["rate_id"]], np.int64),
             np.array([_CODES[bucket] for bucket in columns["bucket"]], np.int64),
+            np.full(len(unit), -1, np.int64),
             {name: LineMeasure.of_plain(columns[name]) for name in LINE_MEASURES},
         )
 
@@ -244,6 +253,7 @@ class LineColumns:
     holder: Ints
     rate: Ints
     bucket: Objects
+    rule: Ints
     measures: tuple[Objects, ...]
 
 
@@ -265,7 +275,8 @@ class PreparedWindow:
 class PreparedBatch:
     """Windows of a cluster ready to be written, dimension rows by content key.
 
-    The rate with the empty key is "no price"; ``currency`` is None when no line has a price.
+    The rate with the empty key is "no price", the rule with it is "not known"; ``currency`` is None when no
+    line has a price.
     """
 
     cluster: str
@@ -273,6 +284,7 @@ class PreparedBatch:
     units: RowsByKey
     holders: RowsByKey
     rates: RowsByKey
+    rules: RowsByKey
     lines: LineColumns
     currency: str | None
 
@@ -293,7 +305,8 @@ def prepare(cluster: str, lines: WindowLines, facts: Sequence[WindowContext]) ->
     units, unit = _keyed(lines.units, lines.unit)
     holders, holder = _keyed(lines.holders, lines.holder)
     rates, rate = _keyed([(), *map(astuple, lines.rates)], lines.rate + 1)
-    columns = _sorted(lines, unit, holder, rate)
+    rules, rule = _keyed([(), *((text,) for text in lines.rules)], lines.rule + 1)
+    columns = _sorted(lines, unit, holder, rate, rule)
     keys = [
         np.array([*rows], dtype=object)[at].tolist()
         for rows, at in ((units, columns.unit), (holders, columns.holder), (rates, columns.rate))
@@ -314,7 +327,7 @@ def prepare(cluster: str, lines: WindowLines, facts: Sequence[WindowContext]) ->
         windows.append(
             PreparedWindow(window, month, fact.observed_ms, part, progress, problems, sums, digest)
         )
-    return PreparedBatch(cluster, tuple(windows), units, holders, rates, columns, currency)
+    return PreparedBatch(cluster, tuple(windows), units, holders, rates, rules, columns, currency)
 
 
 def totals(buckets: Sequence[str], board_ms: Sequence[int], nano: Sequence[int | None]) -> CapacityTotals:
@@ -358,6 +371,8 @@ def _check_names(cluster: str, lines: WindowLines) -> None:
                 raise InputError("usage_lines.cluster", value, f"{cluster}, the cluster being written")
     for rate in lines.rates:
         check_text("usage_lines.rate_id", rate.rate_id, empty=False)
+    for text in lines.rules:
+        check_text("team rule", text, empty=False)
 
 
 def _texts(rows: LineRows, of_line: Ints, names: Sequence[str]) -> Iterator[tuple[str, set[Any]]]:
@@ -389,7 +404,7 @@ def _check_measures(lines: WindowLines) -> None:
         raise InputError(f"nano of {lines.name(at)}", int(nano[at]), "null for a line without a rate")
 
 
-def _sorted(lines: WindowLines, unit: Ints, holder: Ints, rate: Ints) -> LineColumns:
+def _sorted(lines: WindowLines, unit: Ints, holder: Ints, rate: Ints, rule: Ints) -> LineColumns:
     """Lines sorted by natural key. Raises LedgerConflict for a key that occurs twice."""
     key = (lines.window, unit, holder, rate, lines.bucket)
     order = np.lexsort(key[::-1])
@@ -404,6 +419,7 @@ def _sorted(lines: WindowLines, unit: Ints, holder: Ints, rate: Ints) -> LineCol
         holder[order],
         rate[order],
         _BUCKET_NAMES[lines.bucket[order]],
+        rule[order],
         tuple(lines.measures[name].plain()[order] for name in LINE_MEASURES),
     )
 

@@ -9,7 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, case, cast, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    case,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
@@ -25,6 +37,7 @@ from gpucost.ledger.db.tables import (
     LEDGER_WINDOW,
     PROGRESS_LINE,
     RATE,
+    TEAM_RULE,
     UNIT,
     USAGE_LINE,
     WINDOW_PROBLEM,
@@ -37,9 +50,13 @@ _SHARE_DIMS = ("share_num", "share_den")
 _UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if name not in _SHARE_DIMS)
 _HOLDER_DIMS = tuple(name for name in HOLDER_KEY_COLUMNS if name != "team_label")
 _TABLE_OF: dict[str, Table] = (
-    dict.fromkeys(UNIT_COLUMNS, UNIT) | dict.fromkeys(_HOLDER_DIMS, HOLDER) | {"rate_id": RATE}
+    dict.fromkeys(UNIT_COLUMNS, UNIT)
+    | dict.fromkeys(_HOLDER_DIMS, HOLDER)
+    | {"rate_id": RATE, "team_rule": TEAM_RULE}
 )
 DIMENSIONS = (*_UNIT_DIMS, "bucket", *_HOLDER_DIMS, "rate_id")
+# Of usage lines only: waste lines do not say it. Empty where no pod held, and where it was not recorded.
+USAGE_DIMENSIONS = (*DIMENSIONS, "team_rule")
 _SUMS = ("board_ms", "nano", "unpriced_ms", *SIGNAL_MEASURES)
 MEASURES = (*_SUMS, "first_ms", "last_ms")
 _NULLABLE = frozenset(("nano", *SIGNAL_MEASURES))
@@ -64,6 +81,9 @@ _BY_HASH = "; ".join(
     )
 )
 
+# A parameter would not be the same expression in SELECT and GROUP BY.
+_EMPTY: ColumnElement[str] = literal_column("''")
+
 # Without keys to group by, SQL returns one row even for no lines.
 _SOME = func.count() > 0
 
@@ -85,7 +105,7 @@ def aggregate(
 ) -> pd.DataFrame:
     """See Ledger.aggregate. Sums by integer ids first, and adds the names afterwards: the lines are read
     once."""
-    check_dims(dims, filters)
+    check_dims(dims, filters, USAGE_DIMENSIONS)
     refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
     lines = _sums_by_id(scope, window, dims, filters, step_ms)
     measures = [
@@ -211,10 +231,12 @@ def _foreign(
     return frozenset(found & set(subjects))
 
 
-def check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
+def check_dims(
+    dims: Sequence[str], filters: Mapping[str, Collection[str]], allowed: Sequence[str] = DIMENSIONS
+) -> None:
     for name in (*(name for name in dims if name not in _SHARE_DIMS), *filters):
-        if name not in DIMENSIONS:
-            raise InputError("dimension", name, ", ".join(DIMENSIONS))
+        if name not in allowed:
+            raise InputError("dimension", name, ", ".join(allowed))
     for name, values in filters.items():
         for value in values:
             _refuse_nul(name, value)
@@ -327,7 +349,12 @@ def sums_by_id(
             names = _TABLE_OF[name]
             own = _own_teams(scope) if names is HOLDER else []
             matching = select(names.c.id).where(names.c[name].in_(sorted(values)), *own)
-            conditions.append(line[f"{names.name}_id"].in_(matching))
+            known = line[f"{names.name}_id"]
+            conditions.append(
+                or_(known.in_(matching), known.is_(None))
+                if name == "team_rule" and "" in values
+                else known.in_(matching)
+            )
     if step_ms is not None:
         keys.append((W.start_ms // step_ms * step_ms).label("step"))
     statement = select(*keys, *measures).where(*conditions)
@@ -353,7 +380,8 @@ def sums_by_name(
     keys = [*(_label(lines, name) for name in dims), *(lines.c[name] for name in others)]
     statement = select(*keys, *measures).group_by(*keys)
     for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
-        statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
+        same = table.c.id == lines.c[f"{table.name}_id"]
+        statement = statement.join(table, same, isouter=table is TEAM_RULE)
     sum_by_hash(connection)
     return connection.execute(statement.having(_SOME)).all()
 
@@ -371,6 +399,8 @@ def alike_holders(dims: Sequence[str]) -> Subquery:
 
 
 def _label(lines: Subquery, name: str) -> ColumnElement[Any]:
+    if name == "team_rule":
+        return func.coalesce(TEAM_RULE.c.team_rule, _EMPTY)
     return lines.c.bucket if name == "bucket" else _TABLE_OF[name].c[name]
 
 

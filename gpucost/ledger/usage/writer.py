@@ -17,12 +17,12 @@ What is refused, before anything is written:
 - a second currency (InputError), and a rate id with other values than the ledger has (LedgerConflict): the id
   is printed on reports of closed months.
 
-Dimensions (units, holders, rates) are stored once and named by number; lines are inserted in the order of
-their key, so that the pages of the table fill from one side.
+Dimensions (units, holders, rates, team rules) are stored once and named by number; lines are inserted in the
+order of their key, so that the pages of the table fill from one side. The rule that gave a line's holder its
+team is in no digest: where nothing else differs, the line keeps the rule that it was written with.
 
 The caller holds the transaction and the lock: ``Ledger.ingest``, ``Ledger.ingest_batch`` and
-``Ledger.settle`` in ``gpucost.ledger.ledger``. ``record`` adds to the audit trail, for the other writers of
-the ledger too.
+``Ledger.settle`` in ``gpucost.ledger.ledger``. ``record`` adds to the audit trail, for other writers too.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from gpucost.ledger.db.tables import (
     LEDGER_WINDOW,
     PROGRESS_LINE,
     RATE,
+    TEAM_RULE,
     UNIT,
     USAGE_LINE,
     WASTE_LINE,
@@ -61,7 +62,7 @@ from gpucost.ledger.db.tables import (
     WINDOW_VERSION,
 )
 from gpucost.ledger.usage import reader
-from gpucost.ledger.usage.lines import PreparedBatch, PreparedWindow
+from gpucost.ledger.usage.lines import Objects, PreparedBatch, PreparedWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +294,7 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
     ids = [id_of_window[lines.window], units[lines.unit], holders[lines.holder], rates[lines.rate]]
     # In key order, so that the pages of the table fill from one side.
     order = written[np.lexsort([column[written] for column in reversed(ids)])]
-    columns = [*ids, lines.bucket, *lines.measures]
+    columns = [*ids, lines.bucket, *lines.measures, _rule_ids(connection, prepared)[lines.rule]]
     insert_rows(
         connection, USAGE_LINE, list(zip(*(column[order].tolist() for column in columns), strict=True))
     )
@@ -302,6 +303,12 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
 def _rate_ids(connection: Connection, prepared: PreparedBatch) -> dict[str, int]:
     priced = {key: row for key, row in prepared.rates.items() if key}
     return resolve(connection, RATE, priced) | {"": 0}
+
+
+def _rule_ids(connection: Connection, prepared: PreparedBatch) -> Objects:
+    """Of each of the batch's rules; None where it is not known."""
+    ids = resolve(connection, TEAM_RULE, {key: row for key, row in prepared.rules.items() if key})
+    return np.array([ids.get(key) for key in prepared.rules], dtype=object)
 
 
 def _proposal(

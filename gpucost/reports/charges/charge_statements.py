@@ -98,17 +98,29 @@ class StatementPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementRule:
+    """What a team held because of one rule of the team rules, in its plain words; None where the ledger did
+    not record it: in windows written by a release that did not know rules."""
+
+    rule: str | None
+    board_ms: int
+    nano: int
+    unpriced_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TeamStatement:
     """What one team pays for a month: ``total_nano`` is the sum of ``lines`` and of the ``adjustments``.
 
     ``state`` is closed, settled or open, as in the month's report, whose ``digest`` names what the charges
     were computed from; ``charges_digest`` is of all teams' charges. ``jobs`` are the dearest, ``jobs_more``
     counts the others. ``prices`` add up to all that the team held and that has a price, by model and time.
+    ``rules`` add up to all that the team held, ``nano`` to all of it that has a price, the dearest first.
     ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
-    ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices are in
-    ``ledger_currency``, all else in ``currency``, which the policy may charge in.
+    ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
+    in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
     """
 
     month: Month
@@ -130,6 +142,7 @@ class TeamStatement:
     jobs: tuple[StatementJob, ...]
     jobs_more: int
     prices: tuple[StatementPrice, ...]
+    rules: tuple[StatementRule, ...]
     avoidable: CostAmount | None
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
@@ -147,9 +160,10 @@ def build_statements(
     report: MonthReport,
     cost_centres: Mapping[str, str | None],
     prices: Mapping[str, Sequence[StatementPrice]],
+    rules: Mapping[str, Sequence[StatementRule]],
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
-    held at which prices.
+    held at which prices, and by which rules.
 
     Raises InputError where a team has adjustments, and the policy charges in another currency than theirs.
     """
@@ -185,12 +199,17 @@ def build_statements(
             jobs=tuple(own[:_MOST_JOBS]),
             jobs_more=max(0, len(own) - _MOST_JOBS),
             prices=tuple(sorted(prices.get(team, ()), key=_by_model_and_time)),
+            rules=tuple(sorted(rules.get(team, ()), key=_dearest_rule_first)),
             avoidable=wasted.get(team),
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
         )
         found.append(statement)
     return tuple(found)
+
+
+def _dearest_rule_first(found: StatementRule) -> tuple[int, int, str]:
+    return -found.nano, -found.board_ms, found.rule or ""
 
 
 def _by_model_and_time(found: StatementPrice) -> tuple[str, str, int, str]:
@@ -247,13 +266,21 @@ _PRICES = {
     **dict.fromkeys(("price_nano", "list_price_nano", "board_ms", "nano"), CellType.INTEGER),
     **dict.fromkeys(("currency", "discount", "source"), CellType.TEXT),
 }
+_RULE_SUMS = ("board_ms", "nano", "unpriced_board_ms")
+_RULES = {
+    **dict.fromkeys(("month", "team", "rule"), CellType.TEXT),
+    **dict.fromkeys(_RULE_SUMS, CellType.INTEGER),
+    "currency": CellType.TEXT,
+}
 
 
 def statement_sheets(found: Sequence[TeamStatement]) -> dict[str, ReportTable]:
-    """Statements as the sheets of a workbook: charges and adjustments, the dearest jobs, prices."""
+    """Statements as the sheets of a workbook: charges and adjustments, the dearest jobs, prices, and
+    which team rules gave the team what it held."""
     facts = {"month": str(found[0].month)} if found else {}
     jobs: list[Cells] = []
     prices: list[Cells] = []
+    rules: list[Cells] = []
     for each in found:
         common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
         jobs += [
@@ -263,10 +290,15 @@ def statement_sheets(found: Sequence[TeamStatement]) -> dict[str, ReportTable]:
             cells: Cells = {name: getattr(price, name) for name in _PRICES if hasattr(price, name)}
             span: Cells = {"start": iso(price.held.start_ms), "end": iso(price.held.end_ms)}
             prices.append(common | cells | span)
+        rules += [
+            common | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
+            for rule in each.rules
+        ]
     return {
         "Charges": statement_table(found),
         "Dearest jobs": typed_table(facts, _JOBS, jobs),
         "Prices": typed_table(facts, _PRICES, prices),
+        "Why this team": typed_table(facts, _RULES, rules),
     }
 
 

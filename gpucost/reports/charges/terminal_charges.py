@@ -33,7 +33,12 @@ from gpucost.reports.charges.charge_previews import (
     PreviewQuota,
     PreviewTeam,
 )
-from gpucost.reports.charges.charge_statements import CHARGE_WORDS, StatementPrice, TeamStatement
+from gpucost.reports.charges.charge_statements import (
+    CHARGE_WORDS,
+    StatementPrice,
+    StatementRule,
+    TeamStatement,
+)
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
 _KEPT = "kept by the platform"
@@ -321,6 +326,10 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         heads = ["GPU", "price book", "first use", "last use", f"{found.ledger_currency}/GPU-h", "GPU-h"]
         heads.append(found.ledger_currency)
         parts.append(filled("Held, at which prices", heads, prices, {0, 1, 2, 3}, console.width))
+    if found.rules:
+        heads = ["rule of the team rules", "GPU-h", found.ledger_currency]
+        rules = [_rule_row(each) for each in found.rules]
+        parts.append(filled("Why this team", heads, rules, {0}, console.width, most_of=200))
     if jobs:
         parts.append(filled("Dearest jobs", ["job", "GPU-h", found.currency], jobs, {0}, console.width))
     parts.append(Text("\n".join(_remarks_of(found))))
@@ -338,6 +347,11 @@ def _price_row(found: StatementPrice) -> list[Text]:
         price,
         *_amounts(found.board_ms, found.nano),
     ]
+
+
+def _rule_row(found: StatementRule) -> list[Text]:
+    rule = "not recorded" if found.rule is None else display.visible(found.rule, 600)
+    return [Text(rule), *_amounts(found.board_ms, found.nano)]
 
 
 def _amounts(board_ms: int, nano: int) -> tuple[Text, Text]:

@@ -59,7 +59,12 @@ from gpucost.reports.charges.charge_previews import (
     idle_quotas,
     preview_table,
 )
-from gpucost.reports.charges.charge_statements import StatementPrice, TeamStatement, build_statements
+from gpucost.reports.charges.charge_statements import (
+    StatementPrice,
+    StatementRule,
+    TeamStatement,
+    build_statements,
+)
 from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.month_closing import known_teams
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
@@ -148,8 +153,8 @@ def _statements(
     answer = reporting.month(scope, month)
     if answer is None:
         return ()
-    prices = _prices(reporting.ledger, scope, month)
-    return build_statements(teams, book.title, account, answer.report, cost_centres, prices)
+    prices, rules = _prices(reporting.ledger, scope, month), _rules(reporting.ledger, scope, month)
+    return build_statements(teams, book.title, account, answer.report, cost_centres, prices, rules)
 
 
 def kept_statements(
@@ -435,6 +440,19 @@ def _rows(frames: Iterable[pd.DataFrame]) -> Iterator[dict[str, Any]]:
 
 def _units_of(amount: float) -> Fraction | None:
     return None if isnan(amount) else Fraction(amount)
+
+
+def _rules(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[StatementRule]]:
+    """Which rules of the team rules gave each team what it held."""
+    held = ledger.aggregate(
+        scope, month.window, ("team", "team_rule"), filters={"bucket": (str(Bucket.HELD),)}
+    )
+    found: dict[str, list[StatementRule]] = defaultdict(list)
+    columns = ("team", "team_rule", "board_ms", "nano", "unpriced_ms")
+    for team, rule, board_ms, nano, unpriced_ms in zip(*(held[name] for name in columns), strict=True):
+        amount = 0 if pd.isna(nano) else int(nano)
+        found[team].append(StatementRule(rule or None, int(board_ms), amount, int(unpriced_ms)))
+    return found
 
 
 def _check_chargeable(

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from gpucost.reports.base.document import document, to_json
-from gpucost.reports.charges.charge_statements import TeamStatement, statement_sheets, statement_table
-from gpucost.reports.charges.statement_pages import statements_html
+from gpucost.reports.charges.charge_statements import (
+    CHARGE_WORDS,
+    TeamStatement,
+    statement_sheets,
+    statement_table,
+)
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.render.files import to_csv, to_parquet, to_xlsx
-from gpucost.reports.render.html import to_html
+from gpucost.reports.render.html import MOST_ROWS, render_page, to_html
 from gpucost.reports.render.tables import (
     ReportTable,
     allocations_table,
@@ -82,7 +86,8 @@ def render_statements(
     ``one`` team that statement itself."""
     match format_:
         case ReportFormat.HTML:
-            return statements_html(found)
+            words = {"words": CHARGE_WORDS, "most_rows": MOST_ROWS}
+            return render_page("statement.html.j2", found=found, month=found[0].month, **words)
         case ReportFormat.XLSX:
             return to_xlsx(statement_sheets(found))
         case ReportFormat.JSON if one:
