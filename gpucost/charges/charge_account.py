@@ -121,7 +121,10 @@ def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: st
         start = cell.window.start_ms
         rule = book.rule_at(cell.cluster, start)
         quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
-        made, pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas)
+        # Straight into the sums of the day, unless a mark-up asks what each team pays in this cell.
+        day = found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)]
+        made = day if rule.mark_up is None else defaultdict(ChargeAmount)
+        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made)
         if rule.spread_over == "month":
             # By policy: one that ends inside the month spreads what is nobody's until then.
             place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)
@@ -134,8 +137,9 @@ def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: st
         else:
             for pot in pots:
                 pot.deal(made)
-        mark_up(made, rule.mark_up)
-        _enter(made, found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)])
+        if made is not day:
+            mark_up(made, rule.mark_up)
+            _enter(made, day)
     for (place, rule), month in later.items():
         made = defaultdict(ChargeAmount)
         for pot in month.values():

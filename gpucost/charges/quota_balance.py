@@ -20,7 +20,6 @@ their mean rate.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,9 +76,8 @@ def balance(
     nominal = _nominal(quotas, edges, physical)
     for account, by_span in zip(found.accounts, nominal, strict=True):
         account.nominal = sum(by_span)
-    use = _use(held, edges)
-    for span in range(len(edges) - 1):
-        _sweep(found, span, edges, nominal, use[span], dict(held), cohorts)
+    for span, use in enumerate(_use(held, edges)):
+        _sweep(found, span, edges, nominal, use, cell.rows, cohorts)
     _settle_nobody(found, physical)
     return found
 
@@ -114,9 +112,10 @@ def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -
 def _use(held: Sequence[tuple[int, CellRow]], edges: Sequence[int]) -> list[dict[int, int]]:
     """By span: the held rows (by position) that lie in it, and their GPU-milliseconds there."""
     found: list[dict[int, int]] = [{} for _ in edges[1:]]
+    at = {edge: n for n, edge in enumerate(edges)}
     for n, row in held:
         before = 0
-        for span in range(bisect_left(edges, row.first_ms), max(bisect_right(edges, row.last_ms) - 1, 0)):
+        for span in range(at[row.first_ms], at[row.last_ms]):
             until = row.before(edges[span + 1], row.board_ms)
             if until > before:
                 found[span][n] = until - before
@@ -130,19 +129,18 @@ def _sweep(
     edges: Sequence[int],
     nominal: Sequence[Sequence[int]],
     use: Mapping[int, int],
-    rows: Mapping[int, CellRow],
+    rows: Sequence[CellRow],
     cohorts: Mapping[str, QuotaCohort],
 ) -> None:
     start = edges[span]
     length = edges[span + 1] - start
-    at = {
-        account.quota.account: n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)
-    }
+    holding = [n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)]
+    queues, teams = _owners(found.accounts, holding)
     used: dict[int, dict[int, int]] = defaultdict(dict)
     for n, board_ms in use.items():
         row = rows[n]
-        owner = at.get(("queue", row.queue)) if row.queue else None
-        owner = at.get(("team", row.team)) if owner is None else owner
+        owner = queues.get(row.queue)
+        owner = teams.get(row.team) if owner is None else owner
         if owner is None:
             found.outside += board_ms
             found.borrowed_of[n] = found.borrowed_of.get(n, 0) + board_ms
@@ -150,7 +148,7 @@ def _sweep(
             used[owner][n] = board_ms
     idle: dict[int, int] = {}
     wanted: dict[int, int] = {}
-    for n in at.values():
+    for n in holding:
         account, total = found.accounts[n], sum(used[n].values())
         reserved = min(total, nominal[n][span])
         account.reserved_used += reserved
@@ -166,6 +164,21 @@ def _sweep(
         found.accounts[n].lent += lent[0].get(n, 0)
         found.accounts[n].reserved_idle += board_ms - lent[0].get(n, 0)
         found.accounts[n].from_nobody += lent[1].get(n, 0)
+
+
+def _owners(
+    accounts: Sequence[AccountBalance], holding: Sequence[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Whose quota the use of a queue, else of a team, counts against: the number of the account."""
+    queues: dict[str, int] = {}
+    teams: dict[str, int] = {}
+    for n in holding:
+        quota = accounts[n].quota
+        if quota.queue is None:
+            teams[quota.team] = n
+        else:
+            queues[quota.queue] = n
+    return queues, teams
 
 
 def _lend(

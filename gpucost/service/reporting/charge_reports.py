@@ -101,10 +101,10 @@ def _check_chargeable(
 
 
 def _capacity(ledger: Ledger, scope: Scope, month: Month) -> PreviewAmount:
-    """What the month's capacity cost by the ledger's sums by bucket, which know nothing of cells."""
-    sums = ledger.aggregate(scope, month.window, ("bucket",))
-    sums = sums[sums["bucket"].map(lambda name: Bucket(name).is_capacity)]
-    return PreviewAmount(int(sums["board_ms"].sum()), int(sums["nano"].fillna(0).sum()))
+    """What the month's capacity cost by the sums that were recorded when its windows were written, which
+    know nothing of cells: those that a closed month's digest covers."""
+    windows = ledger.windows(month.window, scope=scope)
+    return PreviewAmount(sum(each.board_ms for each in windows), sum(each.nano for each in windows))
 
 
 _PLACE = ("cluster", "pool", "model", "capacity_type", "team", "rate_id")
