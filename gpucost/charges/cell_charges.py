@@ -152,10 +152,9 @@ def _held(
     cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
 ) -> ChargeAmount:
     """Charges what was held, and gives what overhead teams held, which is charged to none of them."""
-    overhead, factor = ChargeAmount(), policy.use_factor
-    for n, row in enumerate(cell.rows):
-        if row.bucket is not Bucket.HELD:
-            continue
+    overhead, factor, has_discounts = ChargeAmount(), policy.use_factor, bool(policy.discounts)
+    used, beyond = ChargeKind.USED, ChargeKind.BORROWED
+    for n, row in enumerate(cell.of_bucket(Bucket.HELD)):
         if row.team in policy.overhead_teams:
             overhead.add(row.board_ms, row.nano)
             continue
@@ -164,12 +163,12 @@ def _held(
         if borrowed_ms:
             borrowed = _borrowed_nano(row, borrowed_ms)
             cost = part(borrowed, factor)
-            found[_key(row, ChargeKind.BORROWED)].add(borrowed_ms, cost)
+            found[_key(row, beyond)].add(borrowed_ms, cost)
             if cost != borrowed:
-                found[ChargeKey(PLATFORM, ChargeKind.BORROWED)].add(0, borrowed - cost)
+                found[ChargeKey(PLATFORM, beyond)].add(0, borrowed - cost)
         if borrowed_ms < row.board_ms or not borrowed_ms:
-            found[_key(row, ChargeKind.USED)].add(row.board_ms - borrowed_ms, row.nano - borrowed)
-        if policy.discounts:
+            found[_key(row, used)].add(row.board_ms - borrowed_ms, row.nano - borrowed)
+        if has_discounts:
             off = part(row.nano - borrowed + cost, policy.discount_of(row.capacity_type))
             if off:
                 found[_key(row, ChargeKind.DISCOUNT)].add(0, -off)
@@ -195,7 +194,8 @@ def _quotas(
     idle_ms = {n: account.reserved_idle for n, account in enumerate(accounts)} | {-1: balanced.nobody_idle}
     idle = split_by_weight(free.nano, idle_ms) if free.board_ms else {-1: free.nano}
     borrowed_ms = sum(balanced.borrowed_of.values())
-    borrowed = sum(_borrowed_nano(cell.rows[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
+    held = cell.of_bucket(Bucket.HELD)
+    borrowed = sum(_borrowed_nano(held[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
     lent_ms = {n: account.lent for n, account in enumerate(accounts)}
     lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
     lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}

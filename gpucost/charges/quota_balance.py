@@ -51,8 +51,8 @@ class AccountBalance:
 
 @dataclass(slots=True)
 class CellBalance:
-    """All quotas of a cell. ``borrowed_of`` is the borrowed part of each held row, by its position among the
-    cell's rows; rows that it does not have are reserved. ``outside`` is use that no account counts;
+    """All quotas of a cell. ``borrowed_of`` is the borrowed part of each held row, by its position among
+    those; rows that it does not have are reserved. ``outside`` is use that no account counts;
     ``nobody_idle`` is idle capacity in no quota: ``nobody_idle`` + all reserved idle = unallocated time."""
 
     accounts: list[AccountBalance]
@@ -66,26 +66,26 @@ def balance(
 ) -> CellBalance:
     """The balance of ``cell`` under those of ``quotas`` that hold in it. Without any, all use is reserved and
     all unallocated time is nobody's."""
-    held = [(n, row) for n, row in enumerate(cell.rows) if row.bucket is Bucket.HELD]
+    held = cell.of_bucket(Bucket.HELD)
     free = sum(row.board_ms for row in cell.of_bucket(Bucket.UNALLOCATED))
     if not quotas:
         return CellBalance([], nobody_idle=free)
-    physical = free + sum(row.board_ms for _, row in held)
+    physical = free + sum(row.board_ms for row in held)
     found = CellBalance([AccountBalance(quota) for quota in quotas])
     edges = _edges(cell, held, quotas)
     nominal = _nominal(quotas, edges, physical)
     for account, by_span in zip(found.accounts, nominal, strict=True):
         account.nominal = sum(by_span)
     for span, use in enumerate(_use(held, edges)):
-        _sweep(found, span, edges, nominal, use, cell.rows, cohorts)
+        _sweep(found, span, edges, nominal, use, held, cohorts)
     _settle_nobody(found, physical)
     return found
 
 
-def _edges(cell: CapacityCell, held: Sequence[tuple[int, CellRow]], quotas: Sequence[PoolQuota]) -> list[int]:
+def _edges(cell: CapacityCell, held: Sequence[CellRow], quotas: Sequence[PoolQuota]) -> list[int]:
     window = cell.window
     found = {window.start_ms, window.end_ms}
-    found.update(at for _, row in held for at in (row.first_ms, row.last_ms))
+    found |= {row.first_ms for row in held} | {row.last_ms for row in held}
     found.update(at for quota in quotas for at in quota.edges if window.start_ms < at < window.end_ms)
     return sorted(found)
 
@@ -109,13 +109,17 @@ def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -
     return [[after - before for before, after in pairwise(sums)] for sums in integrals]
 
 
-def _use(held: Sequence[tuple[int, CellRow]], edges: Sequence[int]) -> list[dict[int, int]]:
-    """By span: the held rows (by position) that lie in it, and their GPU-milliseconds there."""
+def _use(held: Sequence[CellRow], edges: Sequence[int]) -> list[dict[int, int]]:
+    """By span: the rows (by position) that lie in it, and their GPU-milliseconds there."""
     found: list[dict[int, int]] = [{} for _ in edges[1:]]
     at = {edge: n for n, edge in enumerate(edges)}
-    for n, row in held:
+    for n, row in enumerate(held):
+        first, last = at[row.first_ms], at[row.last_ms]
+        if last == first + 1 and row.board_ms:
+            found[first][n] = row.board_ms
+            continue
         before = 0
-        for span in range(at[row.first_ms], at[row.last_ms]):
+        for span in range(first, last):
             until = row.before(edges[span + 1], row.board_ms)
             if until > before:
                 found[span][n] = until - before
@@ -129,7 +133,7 @@ def _sweep(
     edges: Sequence[int],
     nominal: Sequence[Sequence[int]],
     use: Mapping[int, int],
-    rows: Sequence[CellRow],
+    held: Sequence[CellRow],
     cohorts: Mapping[str, QuotaCohort],
 ) -> None:
     start = edges[span]
@@ -138,7 +142,7 @@ def _sweep(
     queues, teams = _owners(found.accounts, holding)
     used: dict[int, dict[int, int]] = defaultdict(dict)
     for n, board_ms in use.items():
-        row = rows[n]
+        row = held[n]
         owner = queues.get(row.queue)
         owner = teams.get(row.team) if owner is None else owner
         if owner is None:

@@ -425,6 +425,7 @@ def _dtype(name: str, dims: Sequence[str]) -> str:
 # Uids first: few rows are alike in them, so that alike rows are found by comparing little more.
 _CELL_HOLDER = ("job_uid", "job", "namespace", "cluster_queue", "team")
 _CELL_UNIT = ("cluster", "model", "capacity_type")
+_PART = 10_000
 _BUCKET_OF = {str(bucket): bucket for bucket in Bucket if bucket.is_capacity}
 
 
@@ -433,27 +434,39 @@ def cells(connection: Connection, scope: Scope, window: Window) -> Iterator[Capa
     first and the last instant of a line, so that whoever computes with rates knows when it was held. Names
     are looked up once for each holder, not once for each row."""
     refuse_cut(connection, window, clusters_of(scope, {}), None)
+    windows = window_ids(window, clusters_of(scope, {}))
+    spans = connection.execute(select(W.id, W.start_ms, W.end_ms).where(W.id.in_(windows))).all()
     sum_by_hash(connection)
-    rows = connection.execute(_cell_sums(scope, window)).all()
-    spans = {
-        window_id: Window(start_ms, end_ms)
-        for window_id, start_ms, end_ms in connection.execute(
-            select(W.id, W.start_ms, W.end_ms).where(W.id.in_(window_ids(window, clusters_of(scope, {}))))
-        )
-    }
-    units = _names(connection, UNIT, _CELL_UNIT, {row[1] for row in rows})
-    holders = _names(connection, HOLDER, _CELL_HOLDER, {row[2] for row in rows})
-    found: dict[tuple[str, str, Window], list[CellRow]] = defaultdict(list)
-    for window_id, unit_id, holder_id, bucket, first_ms, last_ms, board_ms, nano, unpriced_ms in rows:
-        cluster, model, capacity_type = units[unit_id]
-        job_uid, job, namespace, queue, team = holders[holder_id]
-        row = CellRow(
-            *(_BUCKET_OF[bucket], team, queue, namespace, job, job_uid, capacity_type),
-            *(first_ms, last_ms, board_ms, nano, unpriced_ms),
-        )
-        found[cluster, model, spans[window_id]].append(row)
-    for cluster, model, span in sorted(found):
-        yield CapacityCell.of(cluster, model, span, found.pop((cluster, model, span)))
+    # By window and unit; the holder's id, the bucket, instants and amounts. Bare tuples, and only a cell's
+    # rows at a time become more: there may be millions.
+    found: dict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    for part in connection.execute(_cell_sums(scope, window)).partitions(_PART):
+        for row in part:
+            found[row[0], row[1]].append(row[2:])
+    units = _names(connection, UNIT, _CELL_UNIT, {unit_id for _, unit_id in found})
+    holders = _names(connection, HOLDER, _CELL_HOLDER, {row[0] for rows in found.values() for row in rows})
+    return _made_cells(found, {row.id: Window(row.start_ms, row.end_ms) for row in spans}, units, holders)
+
+
+def _made_cells(
+    found: dict[tuple[int, int], list[tuple[Any, ...]]],
+    spans: Mapping[int, Window],
+    units: Mapping[int, tuple[str, ...]],
+    holders: Mapping[int, tuple[str, ...]],
+) -> Iterator[CapacityCell]:
+    places: dict[tuple[str, str, Window], list[tuple[int, int]]] = defaultdict(list)
+    for at in found:
+        cluster, model, _ = units[at[1]]
+        places[cluster, model, spans[at[0]]].append(at)
+    for place in sorted(places):
+        rows = []
+        for at in places[place]:
+            capacity_type = units[at[1]][2]
+            for holder_id, bucket, *numbers in found.pop(at):
+                job_uid, job, namespace, queue, team = holders[holder_id]
+                names = (team, queue, namespace, job, job_uid, capacity_type)
+                rows.append(CellRow(_BUCKET_OF[bucket], *names, *numbers))
+        yield CapacityCell.of(*place, rows)
 
 
 def _cell_sums(scope: Scope, window: Window) -> Select[Any]:
@@ -481,7 +494,7 @@ def _cell_sums(scope: Scope, window: Window) -> Select[Any]:
 
 
 def _names(
-    connection: Connection, table: Table, dims: Sequence[str], ids: Collection[int]
+    connection: Connection, table: Table, dims: Sequence[str], ids: Iterable[int]
 ) -> dict[int, tuple[str, ...]]:
     """Id -> the values of ``dims`` in a table of names."""
     columns = [table.c[name] for name in dims]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from gpucost.charges.charge_account import charges
+from gpucost.charges.charge_account import charges, charges_by_policy
 from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
 from gpucost.charges.contract_terms import ContractBook
@@ -54,7 +54,7 @@ def preview_charges(
 
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
-        accounts = [charges(cells, book, reporting.currency) for book in books]
+        accounts = charges_by_policy(cells, books, reporting.currency)
         names = [(book.title, book.name) for book in books]
         own = all(account.currency == reporting.currency for account in accounts)
         whole = _capacity(reporting.ledger, scope, month) if own else None
