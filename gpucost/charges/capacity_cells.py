@@ -8,9 +8,11 @@ row's start, so that the pieces of a row add up to it wherever it is cut.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from gpucost.domain.buckets import Bucket
@@ -46,9 +48,13 @@ class CellRow(NamedTuple):
         return amount * (instant_ms - self.first_ms) // (self.last_ms - self.first_ms)
 
 
+_BUCKET = attrgetter("bucket")
+
+
 @dataclass(frozen=True, slots=True)
 class CapacityCell:
-    """A pool in a window. ``rows`` are all of its capacity: held, unallocated, unavailable and unknown."""
+    """A pool in a window. ``rows``, which are sorted, are all of its capacity: held, unallocated, unavailable
+    and unknown."""
 
     cluster: str
     model: str
@@ -69,7 +75,8 @@ class CapacityCell:
         return sum(row.nano for row in self.rows)
 
     def of_bucket(self, bucket: Bucket) -> tuple[CellRow, ...]:
-        return tuple(row for row in self.rows if row.bucket is bucket)
+        first = bisect_left(self.rows, bucket, key=_BUCKET)
+        return self.rows[first : bisect_right(self.rows, bucket, first, key=_BUCKET)]
 
 
 def cut(cell: CapacityCell, instants: Sequence[int]) -> Iterator[CapacityCell]:

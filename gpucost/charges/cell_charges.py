@@ -15,7 +15,7 @@ a reservation of R GPUs for H hours, a use U and k accounts it is (R x H - U) / 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -55,7 +55,7 @@ class ChargeKind(StrEnum):
 
 
 class ChargeKey(NamedTuple):
-    """What a charge is summed by inside a cell; queue and job are empty where a charge is of none. A tuple,
+    """What a charge is summed by; queue and job are empty where a charge is of none. A tuple,
     since a month has a key for each job and hour."""
 
     team: str
@@ -106,6 +106,8 @@ class SpreadPot:
 
     def deal(self, found: CellCharges) -> None:
         """Enters the part of every team, by largest remainder."""
+        if not (self.amount.board_ms or self.amount.nano):
+            return
         shares = self.shares if sum(self.shares.values()) > 0 else {PLATFORM: 1}
         board_ms = split_by_weight(self.amount.board_ms, shares)
         nano = split_by_weight(self.amount.nano, shares)
@@ -120,14 +122,14 @@ def charge_cell(
     quotas: tuple[PoolQuota, ...],
     cohorts: Mapping[str, QuotaCohort],
     weights: Mapping[str, Fraction],
-) -> tuple[CellCharges, list[SpreadPot]]:
-    """The charges of a cell in which one policy holds, with what PLATFORM keeps of it; and what is still to
-    be dealt (``SpreadPot.deal``, then ``mark_up``).
+    found: CellCharges,
+) -> list[SpreadPot]:
+    """Enters in ``found`` the charges of a cell in which one policy holds, with what PLATFORM keeps of it;
+    and gives what is still to be dealt (``SpreadPot.deal``, then ``mark_up``).
 
     ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost of charges and pots
     add up to the cell's.
     """
-    found: CellCharges = defaultdict(ChargeAmount)
     balanced = balance(cell, quotas, cohorts)
     overhead = _held(cell, policy, balanced, found)
     idle = _quotas(cell, policy, balanced, found)
@@ -137,7 +139,7 @@ def charge_cell(
         (ChargeKind.UNKNOWN, policy.unknown, _total(cell.of_bucket(Bucket.UNKNOWN))),
         (ChargeKind.OVERHEAD, policy.overhead, overhead),
     )
-    return found, [
+    return [
         SpreadPot(kind, amount, _shares(rule, cell, policy, balanced, weights)) for kind, rule, amount in pots
     ]
 
@@ -150,35 +152,32 @@ def _held(
     cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
 ) -> ChargeAmount:
     """Charges what was held, and gives what overhead teams held, which is charged to none of them."""
-    overhead = ChargeAmount()
-    for n, row in enumerate(cell.rows):
-        if row.bucket is not Bucket.HELD:
-            continue
+    overhead, factor, has_discounts = ChargeAmount(), policy.use_factor, bool(policy.discounts)
+    used, beyond = ChargeKind.USED, ChargeKind.BORROWED
+    for n, row in enumerate(cell.of_bucket(Bucket.HELD)):
         if row.team in policy.overhead_teams:
             overhead.add(row.board_ms, row.nano)
             continue
-        job = (row.queue, row.namespace, row.job, row.job_uid)
-        charged = 0
-        for kind, board_ms, nano in _parts(row, balanced.borrowed_of.get(n, 0)):
-            cost = part(nano, policy.use_factor) if kind is ChargeKind.BORROWED else nano
-            found[ChargeKey(row.team, kind, *job)].add(board_ms, cost)
-            if cost != nano:
-                found[ChargeKey(PLATFORM, kind)].add(0, nano - cost)
-            charged += cost
-        off = part(charged, policy.discount_of(row.capacity_type, row.queue))
-        if off:
-            found[ChargeKey(row.team, ChargeKind.DISCOUNT, *job)].add(0, -off)
-            found[ChargeKey(PLATFORM, ChargeKind.DISCOUNT)].add(0, off)
+        borrowed_ms = balanced.borrowed_of.get(n, 0)
+        borrowed = cost = 0
+        if borrowed_ms:
+            borrowed = _borrowed_nano(row, borrowed_ms)
+            cost = part(borrowed, factor)
+            found[_key(row, beyond)].add(borrowed_ms, cost)
+            if cost != borrowed:
+                found[ChargeKey(PLATFORM, beyond)].add(0, borrowed - cost)
+        if borrowed_ms < row.board_ms or not borrowed_ms:
+            found[_key(row, used)].add(row.board_ms - borrowed_ms, row.nano - borrowed)
+        if has_discounts:
+            off = part(row.nano - borrowed + cost, policy.discount_of(row.capacity_type, row.queue))
+            if off:
+                found[_key(row, ChargeKind.DISCOUNT)].add(0, -off)
+                found[ChargeKey(PLATFORM, ChargeKind.DISCOUNT)].add(0, off)
     return overhead
 
 
-def _parts(row: CellRow, borrowed_ms: int) -> Iterator[tuple[ChargeKind, int, int]]:
-    """The reserved and the borrowed part of a row."""
-    borrowed = _borrowed_nano(row, borrowed_ms)
-    if borrowed_ms < row.board_ms or not borrowed_ms:
-        yield ChargeKind.USED, row.board_ms - borrowed_ms, row.nano - borrowed
-    if borrowed_ms:
-        yield ChargeKind.BORROWED, borrowed_ms, borrowed
+def _key(row: CellRow, kind: ChargeKind) -> ChargeKey:
+    return ChargeKey(row.team, kind, row.queue, row.namespace, row.job, row.job_uid)
 
 
 def _borrowed_nano(row: CellRow, borrowed_ms: int) -> int:
@@ -195,7 +194,8 @@ def _quotas(
     idle_ms = {n: account.reserved_idle for n, account in enumerate(accounts)} | {-1: balanced.nobody_idle}
     idle = split_by_weight(free.nano, idle_ms) if free.board_ms else {-1: free.nano}
     borrowed_ms = sum(balanced.borrowed_of.values())
-    borrowed = sum(_borrowed_nano(cell.rows[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
+    held = cell.of_bucket(Bucket.HELD)
+    borrowed = sum(_borrowed_nano(held[n], board_ms) for n, board_ms in balanced.borrowed_of.items())
     lent_ms = {n: account.lent for n, account in enumerate(accounts)}
     lent_ms[-1] = borrowed_ms - sum(lent_ms.values())
     lent = split_by_weight(borrowed, lent_ms) if borrowed_ms else {}

@@ -1,16 +1,18 @@
 """The charges of many cells under one policy book, and the proof that they add up to the capacity.
 
-``charges`` takes cells in any order and gives the same lines, in the same order, with the same digest: cells
-are divided where policies and rates change, charged one by one and added up by day, pool, team, queue, job
-and kind. Floors and caps of teams come last, by calendar month: charge whole months where a file has them.
+``charges_by_policy`` takes cells in any order and gives the same lines, in the same order, with the same
+digest: cells are divided where policies and rates change, charged one by one and added up by day, pool, team,
+queue, job and kind. Floors and caps of teams come last, by calendar month: charge whole months where a file
+has them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, cut
@@ -90,10 +92,10 @@ class ChargeAccount:
     @property
     def digest(self) -> str:
         """SHA-256 over every line: the same charges have the same digest."""
-        state = hashlib.sha256()
+        state, day = hashlib.sha256(), cache(iso)
         for line in self.lines:
             place, key = line.place, line.key
-            fields = (iso(place.day_ms), place.cluster, place.model, key.team, key.kind.value, key.queue)
+            fields = (day(place.day_ms), place.cluster, place.model, key.team, key.kind.value, key.queue)
             rest = (key.namespace, key.job, key.job_uid, str(line.board_ms), str(line.nano), self.currency)
             state.update("\x1f".join((*fields, *rest)).encode() + b"\n")
         return state.hexdigest()
@@ -107,25 +109,54 @@ def _sum(lines: Iterable[ChargeLine]) -> ChargeAmount:
 
 
 def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> ChargeAccount:
-    """The charges of ``cells`` (whose amounts are in ``ledger_currency``) by ``book``.
+    """The charges of ``cells`` by ``book``: see ``charges_by_policy``."""
+    return charges_by_policy(cells, [book], ledger_currency)[0]
+
+
+def charges_by_policy(
+    cells: Iterable[CapacityCell], books: Sequence[PolicyBook], ledger_currency: str
+) -> list[ChargeAccount]:
+    """The charges of ``cells`` (whose amounts are in ``ledger_currency``) by each of ``books``. Every cell is
+    asked for once, and none is kept.
 
     The caller has asked ``book.currency_of`` for the time of the cells, so that a rate is known for every
     instant.
     """
-    found: dict[ChargePlace, CellCharges] = defaultdict(lambda: defaultdict(ChargeAmount))
-    later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
-    capacity, unpriced_ms = ChargeAmount(), 0
-    for cell in _pieces(cells, book, ledger_currency):
-        capacity.add(cell.board_ms, cell.nano)
-        unpriced_ms += sum(row.unpriced_ms for row in cell.rows)
-        start = cell.window.start_ms
+    open_accounts = [OpenAccount(book, ledger_currency) for book in books]
+    for cell in cells:
+        for account in open_accounts:
+            account.enter(cell)
+    return [account.closed() for account in open_accounts]
+
+
+class OpenAccount:
+    """Charges by one policy book that cells are still entered in."""
+
+    def __init__(self, book: PolicyBook, ledger_currency: str) -> None:
+        self._book, self._currency = book, ledger_currency
+        self._found: dict[ChargePlace, CellCharges] = defaultdict(lambda: defaultdict(ChargeAmount))
+        self._later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
+        self._capacity, self._unpriced_ms = ChargeAmount(), 0
+
+    def enter(self, cell: CapacityCell) -> None:
+        """Charges a cell: each once, in any order."""
+        for piece in _pieces(cell, self._book, self._currency):
+            self._capacity.add(piece.board_ms, piece.nano)
+            self._unpriced_ms += sum(row.unpriced_ms for row in piece.rows)
+            self._charge(piece)
+
+    def _charge(self, cell: CapacityCell) -> None:
+        book, start = self._book, cell.window.start_ms
         rule = book.rule_at(cell.cluster, start)
         quotas = book.quotas_of(cell.cluster, cell.model, cell.window)
-        made, pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas)
+        day = self._found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)]
+        # Straight into the sums of the day, unless a mark-up asks what each team pays in this cell.
+        made = day if rule.mark_up is None else defaultdict(ChargeAmount)
+        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made)
         if rule.spread_over == "month":
             # By policy: one that ends inside the month spreads what is nobody's until then.
             place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)
-            month = later[place, rule]
+            month = self._later[place, rule]
             for pot in pots:
                 if pot.kind in month:
                     month[pot.kind].add(pot)
@@ -134,34 +165,38 @@ def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: st
         else:
             for pot in pots:
                 pot.deal(made)
-        mark_up(made, rule.mark_up)
-        _enter(made, found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)])
-    for (place, rule), month in later.items():
-        made = defaultdict(ChargeAmount)
-        for pot in month.values():
-            pot.deal(made)
-        mark_up(made, rule.mark_up)
-        _enter(made, found[place])
-    lines = [
-        ChargeLine(place, key, each.board_ms, each.nano)
-        for place, made in found.items()
-        for key, each in made.items()
-    ]
-    lines += _limits(lines, book)
-    kept = sorted(line for line in lines if line.board_ms or line.nano)
-    return ChargeAccount(book.file.currency or ledger_currency, tuple(kept), capacity, unpriced_ms)
+        if made is not day:
+            mark_up(made, rule.mark_up)
+            _enter(made, day)
+
+    def closed(self) -> ChargeAccount:
+        """The account, with what is spread over months, floors and caps; nothing is entered after it."""
+        for (place, rule), month in self._later.items():
+            made: CellCharges = defaultdict(ChargeAmount)
+            for pot in month.values():
+                pot.deal(made)
+            mark_up(made, rule.mark_up)
+            _enter(made, self._found[place])
+        lines = [
+            ChargeLine(place, key, each.board_ms, each.nano)
+            for place, made in self._found.items()
+            for key, each in made.items()
+        ]
+        lines += _limits(lines, self._book)
+        kept = sorted(line for line in lines if line.board_ms or line.nano)
+        currency = self._book.file.currency or self._currency
+        return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms)
 
 
-def _pieces(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:
+def _pieces(whole: CapacityCell, book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:
     """Cells in which one policy and one rate hold, in the currency of the charges."""
-    for whole in cells:
-        for cell in cut(whole, book.edges):
-            rate = book.rate_at(ledger_currency, cell.window.start_ms)
-            if rate == NANO:
-                yield cell
-            else:
-                rows = (row._replace(nano=part(row.nano, rate)) for row in cell.rows)
-                yield replace(cell, rows=tuple(sorted(rows)))
+    for cell in cut(whole, book.edges):
+        rate = book.rate_at(ledger_currency, cell.window.start_ms)
+        if rate == NANO:
+            yield cell
+        else:
+            rows = (row._replace(nano=part(row.nano, rate)) for row in cell.rows)
+            yield replace(cell, rows=tuple(sorted(rows)))
 
 
 def _enter(made: CellCharges, found: CellCharges) -> None:

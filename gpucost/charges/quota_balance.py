@@ -22,7 +22,6 @@ their mean rate.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,8 +53,8 @@ class AccountBalance:
 
 @dataclass(slots=True)
 class CellBalance:
-    """All quotas of a cell. ``borrowed_of`` is the borrowed part of each held row, by its position among the
-    cell's rows; rows that it does not have are reserved. ``outside`` is use that no account counts;
+    """All quotas of a cell. ``borrowed_of`` is the borrowed part of each held row, by its position among
+    those; rows that it does not have are reserved. ``outside`` is use that no account counts;
     ``nobody_idle`` is idle capacity in no quota: ``nobody_idle`` + all reserved idle = unallocated time."""
 
     accounts: list[AccountBalance]
@@ -69,27 +68,26 @@ def balance(
 ) -> CellBalance:
     """The balance of ``cell`` under those of ``quotas`` that hold in it. Without any, all use is reserved and
     all unallocated time is nobody's."""
-    held = [(n, row) for n, row in enumerate(cell.rows) if row.bucket is Bucket.HELD]
+    held = cell.of_bucket(Bucket.HELD)
     free = sum(row.board_ms for row in cell.of_bucket(Bucket.UNALLOCATED))
     if not quotas:
         return CellBalance([], nobody_idle=free)
-    physical = free + sum(row.board_ms for _, row in held)
+    physical = free + sum(row.board_ms for row in held)
     found = CellBalance([AccountBalance(quota) for quota in quotas])
     edges = _edges(cell, held, quotas)
     nominal = _nominal(quotas, edges, physical)
     for account, by_span in zip(found.accounts, nominal, strict=True):
         account.nominal = sum(by_span)
-    use = _use(held, edges)
-    for span in range(len(edges) - 1):
-        _sweep(found, span, edges, nominal, use[span], dict(held), cohorts)
+    for span, use in enumerate(_use(held, edges)):
+        _sweep(found, span, edges, nominal, use, held, cohorts)
     _settle_nobody(found, physical)
     return found
 
 
-def _edges(cell: CapacityCell, held: Sequence[tuple[int, CellRow]], quotas: Sequence[PoolQuota]) -> list[int]:
+def _edges(cell: CapacityCell, held: Sequence[CellRow], quotas: Sequence[PoolQuota]) -> list[int]:
     window = cell.window
     found = {window.start_ms, window.end_ms}
-    found.update(at for _, row in held for at in (row.first_ms, row.last_ms))
+    found |= {row.first_ms for row in held} | {row.last_ms for row in held}
     found.update(at for quota in quotas for at in quota.edges if window.start_ms < at < window.end_ms)
     return sorted(found)
 
@@ -113,12 +111,17 @@ def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -
     return [[after - before for before, after in pairwise(sums)] for sums in integrals]
 
 
-def _use(held: Sequence[tuple[int, CellRow]], edges: Sequence[int]) -> list[dict[int, int]]:
-    """By span: the held rows (by position) that lie in it, and their GPU-milliseconds there."""
+def _use(held: Sequence[CellRow], edges: Sequence[int]) -> list[dict[int, int]]:
+    """By span: the rows (by position) that lie in it, and their GPU-milliseconds there."""
     found: list[dict[int, int]] = [{} for _ in edges[1:]]
-    for n, row in held:
+    at = {edge: n for n, edge in enumerate(edges)}
+    for n, row in enumerate(held):
+        first, last = at[row.first_ms], at[row.last_ms]
+        if last == first + 1 and row.board_ms:
+            found[first][n] = row.board_ms
+            continue
         before = 0
-        for span in range(bisect_left(edges, row.first_ms), max(bisect_right(edges, row.last_ms) - 1, 0)):
+        for span in range(first, last):
             until = row.before(edges[span + 1], row.board_ms)
             if until > before:
                 found[span][n] = until - before
@@ -132,19 +135,18 @@ def _sweep(
     edges: Sequence[int],
     nominal: Sequence[Sequence[int]],
     use: Mapping[int, int],
-    rows: Mapping[int, CellRow],
+    held: Sequence[CellRow],
     cohorts: Mapping[str, QuotaCohort],
 ) -> None:
     start = edges[span]
     length = edges[span + 1] - start
-    at = {
-        account.quota.account: n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)
-    }
+    holding = [n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)]
+    queues, teams = _owners(found.accounts, holding)
     used: dict[int, dict[int, int]] = defaultdict(dict)
     for n, board_ms in use.items():
-        row = rows[n]
-        owner = at.get(("queue", row.queue)) if row.queue else None
-        owner = at.get(("team", row.team)) if owner is None else owner
+        row = held[n]
+        owner = queues.get(row.queue)
+        owner = teams.get(row.team) if owner is None else owner
         if owner is None:
             found.outside += board_ms
             found.borrowed_of[n] = found.borrowed_of.get(n, 0) + board_ms
@@ -152,7 +154,7 @@ def _sweep(
             used[owner][n] = board_ms
     idle: dict[int, int] = {}
     wanted: dict[int, int] = {}
-    for n in at.values():
+    for n in holding:
         account, total = found.accounts[n], sum(used[n].values())
         reserved = min(total, nominal[n][span])
         account.reserved_used += reserved
@@ -168,6 +170,21 @@ def _sweep(
         found.accounts[n].lent += lent[0].get(n, 0)
         found.accounts[n].reserved_idle += board_ms - lent[0].get(n, 0)
         found.accounts[n].from_nobody += lent[1].get(n, 0)
+
+
+def _owners(
+    accounts: Sequence[AccountBalance], holding: Sequence[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Whose quota the use of a queue, else of a team, counts against: the number of the account."""
+    queues: dict[str, int] = {}
+    teams: dict[str, int] = {}
+    for n in holding:
+        kind, name = accounts[n].quota.account
+        if kind == "queue":
+            queues[name] = n
+        elif kind == "team":
+            teams[name] = n
+    return queues, teams
 
 
 def _lend(

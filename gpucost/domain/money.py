@@ -112,15 +112,18 @@ def split_by_weight(total: int, weights: Mapping[K, int | Fraction]) -> dict[K, 
     """
     keys = sorted(weights, key=repr)
     values = [weights[key] for key in keys]
-    scale = lcm(*(value.denominator for value in values))
-    # Whole numbers in proportion: the same result as with fractions, at a tenth of the time.
-    scaled = [value.numerator * (scale // value.denominator) for value in values]
-    whole = sum(scaled)
-    if whole <= 0 or min(scaled) < 0:
+    if {*map(type, values)} != {int}:
+        # Whole numbers in proportion: the same result as with fractions, at a tenth of the time.
+        scale = lcm(*(value.denominator for value in values))
+        values = [value.numerator * (scale // value.denominator) for value in values]
+    whole = sum(values)
+    if whole <= 0 or min(values) < 0:
         raise InputError("weights", dict(weights), "numbers of at least 0, not all 0")
-    parts, rests = zip(*(divmod(total * value, whole) for value in scaled), strict=True)
-    dealt = list(parts)
-    by_rest = sorted(range(len(keys)), key=lambda i: (-rests[i], i))
-    for i in by_rest[: total - sum(parts)]:
-        dealt[i] += 1
+    dealt = [total * value // whole for value in values]
+    rest = total - sum(dealt)
+    if rest:
+        rests = [total * value % whole for value in values]
+        # Of equal ones the first: a sort keeps their order, reversed or not.
+        for i in sorted(range(len(keys)), key=rests.__getitem__, reverse=True)[:rest]:
+            dealt[i] += 1
     return dict(zip(keys, dealt, strict=True))

@@ -25,7 +25,7 @@ and the commands share it, also between threads. Begin with ``ingest_batch`` (in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import TracebackType
 from typing import Self
@@ -291,14 +291,15 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         with self._database.read() as connection:
             return query.aggregate(connection, scope, window, dims, filters or {}, step_ms)
 
-    def cells(self, scope: Scope, window: Window) -> tuple[CapacityCell, ...]:
+    def cells(self, scope: Scope, window: Window) -> Iterator[CapacityCell]:
         """All capacity of ``window``, by pool (a cluster's GPUs of one model) and window of the ledger, in
-        that order; over-committed time is left out. A scope with teams sees their held time.
+        that order; over-committed time is left out. A scope with teams sees their held time. All is read at
+        once; cells are made one by one, since a month of them is large.
 
         Raises InputError when an edge of ``window`` cuts a window of the ledger (named).
         """
         with self._database.read() as connection:
-            return tuple(query.cells(connection, scope, window))
+            return query.cells(connection, scope, window)
 
     def waste(
         self,

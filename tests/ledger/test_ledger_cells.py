@@ -39,7 +39,7 @@ def test_cells_are_the_lines_of_capacity_summed(hours: Ledger) -> None:
             nano=row["nano"] if priced else 0,
             unpriced=0 if priced else row["board_ms"],
         )
-    found = hours.cells(EVERYTHING, WHOLE)
+    found = list(hours.cells(EVERYTHING, WHOLE))
     read = {
         (
             *(cell.cluster, cell.model, cell.window.start_ms, cell.window.end_ms, row.bucket.value),
@@ -66,6 +66,6 @@ def test_the_months_of_two_halves_are_the_cells_of_the_whole(hours: Ledger) -> N
 def test_a_window_is_not_cut_and_a_scope_sees_its_own(hours: Ledger) -> None:
     with pytest.raises(InputError, match="edges between the ledger's windows"):
         hours.cells(EVERYTHING, Window(WHOLE.start_ms + 1, WHOLE.end_ms))
-    assert hours.cells(Scope(None, frozenset({"elsewhere"})), WHOLE) == ()
+    assert list(hours.cells(Scope(None, frozenset({"elsewhere"})), WHOLE)) == []
     own = hours.cells(Scope(frozenset({"vision"}), frozenset({CLUSTER})), WHOLE)
     assert {row.team for cell in own for row in cell.rows} <= {"vision"}

@@ -27,7 +27,7 @@ import pandas as pd
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import CONDITIONS, TeamRules
 from gpucost.charges.capacity_cells import CapacityCell
-from gpucost.charges.charge_account import charges
+from gpucost.charges.charge_account import charges, charges_by_policy
 from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
 from gpucost.charges.contract_terms import ContractBook
@@ -91,11 +91,12 @@ def preview_charges(
 
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
-        accounts = [charges(cells, book, reporting.currency) for book in books]
+        windows: dict[str, set[Window]] = defaultdict(set)
+        accounts = charges_by_policy(_noted(cells, windows), books, reporting.currency)
         names = [(book.title, book.name) for book in books]
         own = all(account.currency == reporting.currency for account in accounts)
         whole = _capacity(reporting.ledger, scope, month) if own else None
-        observed = _lengths(cells)
+        observed = {model: _length(spans) for model, spans in windows.items()}
         quotas = [
             quota
             for n, (account, book) in enumerate(zip(accounts, books, strict=True))
@@ -118,8 +119,7 @@ def charge_table(
     _check_chargeable(reporting, scope, month, books)
 
     def read() -> ReportTable:
-        cells = reporting.ledger.cells(scope, month.window)
-        accounts = [charges(cells, book, reporting.currency) for book in books]
+        accounts = charges_by_policy(reporting.ledger.cells(scope, month.window), books, reporting.currency)
         return preview_table(month, [(book.title, book.name) for book in books], accounts, cost_centres)
 
     return reporting.steady(scope, month.window, read).report
@@ -220,19 +220,20 @@ def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[Statem
     return found
 
 
-def _lengths(cells: Iterable[CapacityCell]) -> dict[str, int]:
-    """How long the ledger has the GPUs of each model, in whichever cluster."""
-    windows: dict[str, set[tuple[int, int]]] = defaultdict(set)
+def _noted(cells: Iterable[CapacityCell], windows: dict[str, set[Window]]) -> Iterator[CapacityCell]:
+    """``cells`` as they pass, with the windows of each model's GPUs noted."""
     for cell in cells:
-        windows[cell.model].add((cell.window.start_ms, cell.window.end_ms))
-    found = {}
-    for model, spans in windows.items():
-        length_ms = reached_ms = 0
-        for start_ms, end_ms in sorted(spans):
-            length_ms += max(0, end_ms - max(start_ms, reached_ms))
-            reached_ms = max(reached_ms, end_ms)
-        found[model] = length_ms
-    return found
+        windows[cell.model].add(cell.window)
+        yield cell
+
+
+def _length(windows: Iterable[Window]) -> int:
+    """How long ``windows``, which may overlap, last together."""
+    length_ms = reached_ms = 0
+    for window in sorted(windows):
+        length_ms += max(0, window.end_ms - max(window.start_ms, reached_ms))
+        reached_ms = max(reached_ms, window.end_ms)
+    return length_ms
 
 
 def waiting_time(
@@ -471,10 +472,10 @@ def _check_chargeable(
 
 
 def _capacity(ledger: Ledger, scope: Scope, month: Month) -> PreviewAmount:
-    """What the month's capacity cost by the ledger's sums by bucket, which know nothing of cells."""
-    sums = ledger.aggregate(scope, month.window, ("bucket",))
-    sums = sums[sums["bucket"].map(lambda name: Bucket(name).is_capacity)]
-    return PreviewAmount(int(sums["board_ms"].sum()), int(sums["nano"].fillna(0).sum()))
+    """What the month's capacity cost by the sums that were recorded when its windows were written, which
+    know nothing of cells: those that a closed month's digest covers."""
+    windows = ledger.windows(month.window, scope=scope)
+    return PreviewAmount(sum(each.board_ms for each in windows), sum(each.nano for each in windows))
 
 
 _PLACE = ("cluster", "pool", "model", "capacity_type", "team", "rate_id")
