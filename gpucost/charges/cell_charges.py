@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
-from gpucost.charges.quota_balance import CellBalance, balance
+from gpucost.charges.quota_balance import AccountBalance, CellBalance, balance
 from gpucost.domain.buckets import RESERVED, Bucket
 from gpucost.domain.money import NANO, split_by_weight
 
@@ -85,6 +85,44 @@ PLATFORM = f"{RESERVED}platform__"
 kind, so that the sum of a cell is a check and no definition."""
 
 
+class QuotaKey(NamedTuple):
+    """A quota that a team pays for, over all dates at which it was changed; ``queue`` is empty where it is
+    the team's, and ``cohort`` where it neither lends nor borrows."""
+
+    team: str
+    cluster: str
+    model: str
+    queue: str
+    cohort: str
+
+
+@dataclass(slots=True)
+class QuotaUse:
+    """What became of a quota: ``used + idle + lent = nominal``, whoever used it. ``borrowed`` is use beyond
+    it. Costs are of the time that stood idle, and of what others held of it, before any factor."""
+
+    nominal_board_ms: int = 0
+    used_board_ms: int = 0
+    idle_board_ms: int = 0
+    lent_board_ms: int = 0
+    borrowed_board_ms: int = 0
+    idle_nano: int = 0
+    lent_nano: int = 0
+
+    def add(self, account: AccountBalance, idle_nano: int, lent_nano: int) -> None:
+        self.nominal_board_ms += account.nominal
+        self.used_board_ms += account.reserved_used
+        self.idle_board_ms += account.reserved_idle
+        self.lent_board_ms += account.lent
+        self.borrowed_board_ms += account.borrowed
+        self.idle_nano += idle_nano
+        self.lent_nano += lent_nano
+
+
+QuotaUses = dict[QuotaKey, QuotaUse]
+"""A defaultdict, too."""
+
+
 def part(nano: int, factor: int) -> int:
     """``nano`` times ``factor`` (nano-units of 1), rounded half up."""
     return nano if factor == NANO else (2 * nano * factor + NANO) // (2 * NANO)
@@ -123,16 +161,18 @@ def charge_cell(
     cohorts: Mapping[str, QuotaCohort],
     weights: Mapping[str, Fraction],
     found: CellCharges,
+    uses: QuotaUses,
 ) -> list[SpreadPot]:
-    """Enters in ``found`` the charges of a cell in which one policy holds, with what PLATFORM keeps of it;
-    and gives what is still to be dealt (``SpreadPot.deal``, then ``mark_up``).
+    """Enters in ``found`` the charges of a cell in which one policy holds, with what PLATFORM keeps of it, in
+    ``uses`` what became of quotas; and gives what is still to be dealt (``SpreadPot.deal``, then
+    ``mark_up``).
 
     ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost of charges and pots
     add up to the cell's.
     """
     balanced = balance(cell, quotas, cohorts)
     overhead = _held(cell, policy, balanced, found)
-    idle = _quotas(cell, policy, balanced, found)
+    idle = _quotas(cell, policy, balanced, found, uses)
     pots = (
         (ChargeKind.NOBODYS_IDLE, policy.idle_of_nobody, idle),
         (ChargeKind.UNAVAILABLE, policy.unavailable, _total(cell.of_bucket(Bucket.UNAVAILABLE))),
@@ -186,7 +226,7 @@ def _borrowed_nano(row: CellRow, borrowed_ms: int) -> int:
 
 
 def _quotas(
-    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges
+    cell: CapacityCell, policy: ChargePolicy, balanced: CellBalance, found: CellCharges, uses: QuotaUses
 ) -> ChargeAmount:
     """Charges owners for quota that they did not use, and gives the idle capacity that is nobody's."""
     accounts, own = balanced.accounts, policy.own_factor
@@ -205,6 +245,8 @@ def _quotas(
         if team is None:
             nobodys.add(account.reserved_idle, idle.get(n, 0))
             continue
+        place = QuotaKey(team, cell.cluster, cell.model, queue, account.quota.cohort or "")
+        uses[place].add(account, idle.get(n, 0), lent.get(n, 0))
         if account.reserved_idle:
             cost = part(idle[n], own)
             payer = team if own else PLATFORM

@@ -22,6 +22,9 @@ from gpucost.charges.cell_charges import (
     ChargeAmount,
     ChargeKey,
     ChargeKind,
+    QuotaKey,
+    QuotaUse,
+    QuotaUses,
     SpreadPot,
     charge_cell,
     mark_up,
@@ -53,12 +56,14 @@ class ChargeLine(NamedTuple):
 @dataclass(frozen=True)
 class ChargeAccount:
     """All charges of some cells. ``capacity`` is what the cells cost, in the currency of the charges;
-    ``unpriced_ms`` of it have no price and are in no amount."""
+    ``unpriced_ms`` of it have no price and are in no amount. ``quotas`` say what became of the quotas that
+    teams pay for, in order."""
 
     currency: str
     lines: tuple[ChargeLine, ...]
     capacity: ChargeAmount
     unpriced_ms: int
+    quotas: tuple[tuple[QuotaKey, QuotaUse], ...] = ()
 
     @property
     def charged(self) -> ChargeAmount:
@@ -137,6 +142,7 @@ class OpenAccount:
         self._found: dict[ChargePlace, CellCharges] = defaultdict(lambda: defaultdict(ChargeAmount))
         self._later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
         self._capacity, self._unpriced_ms = ChargeAmount(), 0
+        self._uses: QuotaUses = defaultdict(QuotaUse)
 
     def enter(self, cell: CapacityCell) -> None:
         """Charges a cell: each once, in any order."""
@@ -152,7 +158,7 @@ class OpenAccount:
         day = self._found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)]
         # Straight into the sums of the day, unless a mark-up asks what each team pays in this cell.
         made = day if rule.mark_up is None else defaultdict(ChargeAmount)
-        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made)
+        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made, self._uses)
         if rule.spread_over == "month":
             # By policy: one that ends inside the month spreads what is nobody's until then.
             place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)
@@ -185,7 +191,8 @@ class OpenAccount:
         lines += _limits(lines, self._book)
         kept = sorted(line for line in lines if line.board_ms or line.nano)
         currency = self._book.file.currency or self._currency
-        return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms)
+        quotas = tuple(sorted(self._uses.items(), key=lambda each: each[0]))
+        return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms, quotas)
 
 
 def _pieces(whole: CapacityCell, book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:

@@ -205,6 +205,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/findings": {},
     "/v1/jobs/{uid}": {},
     "/v1/months/{month}/statement": {},
+    "/v1/months/{month}/charges": {},
     "/v1/digest": {"week": "2026-W40"},
 }
 NAMED = {
@@ -221,7 +222,7 @@ NAMED = {
         (f"/v1/{route}", "month"): ""
         for route in (
             *("reports/{month}", "months/{month}", "months/{month}/close", "months/{month}/chargeback"),
-            *("months/{month}/statement", "months/{month}/statements"),
+            *("months/{month}/statement", "months/{month}/statements", "months/{month}/charges"),
         )
     },
 }

@@ -79,6 +79,13 @@ def test_all_of_them_are_all_that_the_caller_may_see(spread: Clients) -> None:
     everything, own = spread.fin.get(STATEMENTS).json(), spread.ada.get(STATEMENTS).json()
     assert [each["team"] for each in everything] == ["research", "vision"]
     assert own == [everything[0]]
+    whole, part = (clients.get("/v1/months/2026-10/charges").json() for clients in (spread.fin, spread.ada))
+    totals = {each["team"]: each["total_nano"] for each in everything}
+    assert {each["team"]: each["total_nano"] for each in whole["teams"]} == totals
+    assert whole["proof"]["difference_nano"] == whole["proof"]["difference_board_ms"] == 0
+    [row] = part["teams"]
+    assert row in whole["teams"]
+    assert (row["team"], part["proof"], part["charges_digest"]) == ("research", None, None)
     assert everything[1] == spread.vera.get(STATEMENT, params={"team": "vision"}).json()
     assert spread.prom.get(STATEMENTS).status_code == 403
 

@@ -30,6 +30,7 @@ OPERATIONS = (
     "GET /v1/me",
     "GET /v1/months",
     "GET /v1/months/{month}",
+    "GET /v1/months/{month}/charges",
     "GET /v1/months/{month}/close",
     "GET /v1/months/{month}/statement",
     "GET /v1/months/{month}/statements",

@@ -76,6 +76,7 @@ ROUTES = {
     ("GET", "/v1/months"): Route("/v1/months", READERS, 200),
     ("GET", "/v1/months/{month}"): Route("/v1/months/2026-10", READERS, 200),
     ("GET", "/v1/months/{month}/close"): Route("/v1/months/2026-10/close", ACCOUNTANTS, 403),
+    ("GET", "/v1/months/{month}/charges"): Route("/v1/months/2026-10/charges", READERS, 200),
     ("GET", "/v1/months/{month}/statements"): Route("/v1/months/2026-10/statements", READERS, 200),
     ("GET", "/v1/months/{month}/statement"): Route(
         "/v1/months/2026-10/statement?team=research", READERS, 404

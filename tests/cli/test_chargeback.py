@@ -143,10 +143,36 @@ def test_statements_of_all_teams_and_what_is_kept_are_the_capacity(
     done = looked_at(*words, "-f", "csv", "--output-dir", str(tmp_path / "october"))
     assert done.exit_code == ExitCode.OK, done.stderr
     files = sorted(file.name for file in (tmp_path / "october").iterdir())
-    assert files == ["2026-10-nlp.csv", "2026-10-vision.csv"]
+    assert files == ["2026-10-nlp.csv", "2026-10-vision.csv", "2026-10.csv"]
     lines = (tmp_path / "october" / "2026-10-vision.csv").read_text("utf-8").splitlines()
     assert lines[0].startswith('"month","team","cost_centre","policy","state","line"')
     assert '"total",48.000000000,172800000,192.000000000,192000000000,"USD"' in lines[-1]
+    lines = (tmp_path / "october" / "2026-10.csv").read_text("utf-8").splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ['"nlp"', '"vision"', '""']
+    assert "144.000000000,518400000,576.000000000,576000000000,0.000000000,0,576.000000000" in lines[1]
+
+
+def test_what_every_team_pays_stands_before_their_statements(looked_at: Run) -> None:
+    """By use nlp held 92 of the day's 192 GPU-hours, vision 46: 368 and 184 of 768 USD, 216 are kept."""
+    shown = looked_at("statement", "2026-10", "--all").stdout
+    first = shown[: shown.index("Statement of nlp")]
+    rows = {row.split()[0]: row.split()[1:] for row in first.splitlines() if row.strip()}
+    assert rows["nlp"] == ["–", "92.0", "368.00", "0.00", "368.00"]
+    assert rows["vision"][-1] == "184.00"
+    assert rows["kept"][-2:] == ["54.0", "216.00"]
+    assert "Difference 0 GPU-ms, 0 nano-USD." in first
+
+
+def test_what_became_of_a_quota(looked_at: Run, policies: tuple[str, ...]) -> None:
+    """nlp's 6 GPUs for 24 hours: 144 GPU-hours, of which 92 were used and 52 idle, 208 USD; none were lent."""
+    words = ("statement", "2026-10", "--team", "nlp", "--policy", policies[3])
+    [quota] = json.loads(looked_at(*words, "-f", "json").stdout)["quotas"]
+    hours = [quota[f"{name}_gpu_hours"] for name in ("nominal", "used", "idle", "lent", "borrowed")]
+    assert [float(each) for each in hours] == [144, 92, 52, 0, 0]
+    assert (quota["queue"], quota["idle"], quota["lent"]) == ("cq", "208.000000000", "0.000000000")
+    row = next(row for row in looked_at(*words).stdout.splitlines() if "H100" in row and "cq" in row)
+    assert row.split()[2:] == ["144.0", "92.0", "52.0", "0.0", "0.0", "208.00", "0.00"]
+    assert "Quota" not in looked_at("statement", "2026-10", "--team", "nlp").stdout
 
 
 def test_a_statement_says_at_which_prices(looked_at: Run) -> None:
@@ -186,9 +212,10 @@ def test_statements_as_pages(looked_at: Run, policies: tuple[str, ...], tmp_path
         assert looked_at(*words).exit_code == ExitCode.OK
     text = page.read_text("utf-8")
     assert text == again.read_text("utf-8")
-    assert text.count("<main") == 2
+    assert text.count("<main") == 3
     for words in ("<bdi>nlp</bdi>", "576.00", "<bdi>vision</bdi>", "192.00", "its quota that no pod held"):
         assert words in text
+    assert "<td>0 GPU-ms</td><td>0 nano</td>" in text
     assert "<script" not in text
     assert "default-src 'none'" in text
 
@@ -200,8 +227,8 @@ def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
     with ZipFile(file) as book:
         sheets = re.findall(r'<sheet name="([^"]+)"', book.read("xl/workbook.xml").decode())
         texts = re.findall(r"<t[^>]*>([^<]*)</t>", book.read("xl/sharedStrings.xml").decode())
-        cells = book.read("xl/worksheets/sheet1.xml").decode()
-    assert sheets == ["Charges", "Dearest jobs", "Prices", "Why this team"]
+        cells = book.read("xl/worksheets/sheet2.xml").decode()
+    assert sheets == ["Teams", "Charges", "Dearest jobs", "Prices", "Why this team", "Quota"]
     assert {"nlp", "vision", "used", "total", "team_label names the team"} <= set(texts)
     numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)
     assert {"368", "368000000000", "92", "331200000"} <= set(numbers)

@@ -57,7 +57,7 @@ def statements(tmp_path: Path, policy: str, scope: Scope = EVERYTHING) -> tuple[
         ingest_flat(ledger, usage(2, 3))
         reporting = build_reporting(ledger, TeamRules.default())
         book = PolicyBook.parse(policy, "policy.yaml")
-        return team_statements(reporting, scope, MONTH, book, {}, ["nlp", NO_TEAM])
+        return team_statements(reporting, scope, MONTH, book, {}, ["nlp", NO_TEAM]).statements
 
 
 def test_rules_sum_to_what_the_team_held(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from gpucost.domain.time import Month
 from gpucost.ledger.db.records import CloseRefused
 from gpucost.reports.base.document import to_json
 from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewGrouping
-from gpucost.reports.charges.charge_statements import TeamStatement
+from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
 from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses
 from gpucost.service.notifications.digests import DigestScheduler
@@ -44,7 +44,7 @@ from gpucost.service.reporting.month_closing import (
     month_statuses,
     preview_close,
 )
-from gpucost.service.reporting.rendering import ReportFormat, render_statements
+from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary
 from gpucost.service.reporting.report_service import LedgerStand
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,10 @@ _FORMATS = (ReportFormat.JSON, ReportFormat.CSV, ReportFormat.HTML, ReportFormat
 StatementForm = Annotated[
     Literal["json", "csv", "html", "xlsx"] | SkipJsonSchema[None],
     Query(description="wins over the Accept header"),
+]
+_SUMMARY_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
+SummaryForm = Annotated[
+    Literal["json", "csv"] | SkipJsonSchema[None], Query(description="wins over the Accept header")
 ]
 MonthText = Annotated[
     str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
@@ -239,11 +243,14 @@ async def get_statements(
     _refuse_part(principal, "a statement")
 
     def make() -> ResponseBody:
-        found, stand = _seen_statements(principal, known, wanted)
+        found, summary, stand = _seen_statements(principal, known, wanted)
         there = [each for each in found if each.lines or each.adjustments]
         if not there and format_ in (ReportFormat.HTML, ReportFormat.XLSX):
             raise not_found("month", month, "no team that you may see has a charge or an adjustment")
-        return answer(render_statements(there, format_), format_, stand, f"statements-{wanted}")
+        # Who sees some teams only has no use for a summary of them.
+        whole = None if summary.proof is None else summary
+        content = render_statements(there, format_, summary=whole)
+        return answer(content, format_, stand, f"statements-{wanted}")
 
     asked = "statements", wanted, format_, policy_digest(known.policy)
     return await cached_response(known, principal.scope, asked, make)
@@ -272,7 +279,7 @@ async def get_statement(
     _refuse_foreign(principal, team)
 
     def make() -> ResponseBody:
-        found, stand = _seen_statements(principal, known, wanted)
+        found, _, stand = _seen_statements(principal, known, wanted)
         own = [each for each in found if each.team == team]
         if not own:
             raise _no_such_team(principal, team, {each.team for each in found})
@@ -284,14 +291,39 @@ async def get_statement(
 
 def _seen_statements(
     principal: Principal, known: ApiServices, month: Month
-) -> tuple[list[TeamStatement], LedgerStand]:
+) -> tuple[list[TeamStatement], StatementSummary, LedgerStand]:
     """The statements that the caller may see. Idle time is charged out of all teams' time: all are made."""
     with _fits(principal):
         found = kept_statements(known.reporting, month, known.policy)
     if found is None:
         raise nothing_held(known, principal.scope, "month", str(month))
     teams = principal.scope.teams
-    return [each for each in found.report if teams is None or each.team in teams], found.stand
+    seen = [each for each in found.report.statements if teams is None or each.team in teams]
+    return seen, found.report.summary.seen_by(teams), found.stand
+
+
+@router.get(
+    "/v1/months/{month}/charges",
+    response_class=Response,
+    responses={
+        200: described(StatementSummary, *_SUMMARY_FORMATS),
+        **responses(400, 401, 403, 404, 406, 409, 422, 503),
+    },
+)
+async def get_charges(
+    request: Request, principal: Reader, known: KnownServices, month: MonthText, format: SummaryForm = None
+) -> Response:
+    """What every team pays for a month, of the teams that the caller may see: the totals of their statements.
+    Who sees every team has what the platform keeps, too, and the proof that it adds up to the capacity."""
+    wanted, format_ = Month.parse(month), chosen(request, format, _SUMMARY_FORMATS)
+    _refuse_part(principal, "what teams pay")
+
+    def make() -> ResponseBody:
+        _, summary, stand = _seen_statements(principal, known, wanted)
+        return answer(render_summary(summary, format_), format_, stand, f"charges-{wanted}")
+
+    asked = "charges", wanted, format_, policy_digest(known.policy)
+    return await cached_response(known, principal.scope, asked, make)
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 if TYPE_CHECKING:
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.time import Month
-    from gpucost.reports.charges.charge_statements import TeamStatement
+    from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
+    from gpucost.service.reporting.rendering import ReportFormat
     from gpucost.service.reporting.report_service import ReportService
 
 app = typer.Typer(
@@ -279,7 +280,7 @@ def statement(
     preview` has the proof), before adjustments.
     """
     from gpucost.domain.time import Month
-    from gpucost.reports.charges.terminal_charges import print_statement
+    from gpucost.reports.charges.terminal_charges import print_statement, print_summary
     from gpucost.service.reporting.rendering import ReportFormat, render_statements
 
     with fields_as({"month": "MONTH"}):
@@ -293,51 +294,74 @@ def statement(
             "--output-dir", str(output_dir), "with another format than table, and without --output"
         )
     refuse_table_file(format_ == "table", output)
-    found = _statements(context_of(ctx), wanted, None if every else list(dict.fromkeys(team or ())), policy)
-    if not found:
-        return
+    found, summary = _statements(context_of(ctx), wanted, [] if every else list(team or ()), policy)
+    if not every:
+        summary = None
     if format_ == "table":
+        if summary is not None:
+            print_summary(summary, stdout())
         for each in found:
             print_statement(each, stdout())
+    elif not found:
         return
-    kind = ReportFormat(format_)
-    if output_dir is None:
-        write(render_statements(found, kind, one=not every and len(found) == 1), output)
-        return
-    output_dir.mkdir(parents=True, exist_ok=True)
+    elif output_dir is None:
+        kind = ReportFormat(format_)
+        one = not every and len(found) == 1
+        write(render_statements(found, kind, one=one, summary=summary), output)
+    else:
+        _write_all(found, summary, ReportFormat(format_), output_dir)
+    off = None if summary is None else summary.proof
+    if off is not None and (off.difference_nano or off.difference_board_ms):
+        complain("charges do not add up to the capacity; please report it to the project")
+        raise typer.Exit(ExitCode.VERIFICATION)
+
+
+def _write_all(
+    found: Sequence[TeamStatement], summary: StatementSummary | None, kind: ReportFormat, folder: Path
+) -> None:
+    """A file for each team, and one of what every team pays."""
+    from gpucost.service.reporting.rendering import render_statements, render_summary
+
+    folder.mkdir(parents=True, exist_ok=True)
     for each in found:
         content = render_statements([each], kind, one=True)
-        write(content, output_dir / f"{wanted}-{_file_name(each.team)}.{format_}")
+        write(content, folder / f"{each.month}-{_file_name(each.team)}.{kind}")
+    if summary is not None:
+        write(render_summary(summary, kind), folder / f"{summary.month}.{kind}")
 
 
 def _statements(
-    context: CommandContext, month: Month, teams: Sequence[str] | None, policy: Path | None
-) -> tuple[TeamStatement, ...]:
-    """Of ``teams``, or with None of every team with a charge or an adjustment: from a server, which goes by
-    the policy of its own settings, or from the ledger."""
+    context: CommandContext, month: Month, teams: Sequence[str], policy: Path | None
+) -> tuple[tuple[TeamStatement, ...], StatementSummary | None]:
+    """Of ``teams``, or without any of every team with a charge or an adjustment; and the summary: from a
+    server, which goes by the policy of its own settings, or from the ledger."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.service.reporting.charge_reports import team_statements
     from gpucost.service.reporting.month_closing import meant
     from gpucost.service.wiring.inputs import load_policy, read_policy
 
+    wanted = list(dict.fromkeys(teams))
     remote = context.remote()
     if remote is not None:
         if policy is not None:
             allowed = "no --policy: a server goes by its own; gpucost chargeback preview tries another"
             raise InputError("--policy", str(policy), allowed)
         with fields_as({"month": "MONTH", "team": "--team"}):
-            return remote.statements(month, teams)
+            found = remote.statements(month, wanted)
+            whole = None if wanted else remote.charges(month)
+        # Who sees some teams only has no use for a summary of them.
+        return found, None if whole is None or whole.proof is None else whole
     if policy is None:
         book = load_policy(context.settings.charges.policy, context.teams)
     else:
         book = read_policy(policy, context.teams)
     with _charged_month(context, month, [book]) as (reporting, known, centres):
-        for name in teams or ():
+        for name in wanted:
             if name not in known:
                 raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
-        names = sorted(known) if teams is None else teams
-        found = team_statements(reporting, EVERYTHING, month, book, centres, names)
-    return tuple(each for each in found if teams is not None or each.lines or each.adjustments)
+        made = team_statements(reporting, EVERYTHING, month, book, centres, wanted or sorted(known))
+    there = tuple(each for each in made.statements if wanted or each.lines or each.adjustments)
+    return there, made.summary
 
 
 def _file_name(team: str) -> str:

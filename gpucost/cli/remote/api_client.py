@@ -34,7 +34,7 @@ from gpucost.reports.base.document import (
     read_part,
 )
 from gpucost.reports.charges.charge_previews import ChargebackPreview
-from gpucost.reports.charges.charge_statements import TeamStatement
+from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
@@ -276,9 +276,14 @@ class RemoteApi:
             read_document, MonthStatus, self._client.json(f"/v1/months/{month}/close", body=body)
         )
 
-    def statements(self, month: Month, teams: Sequence[str] | None) -> tuple[TeamStatement, ...]:
-        """Of ``teams``, in their order; None: of every team that the caller may see."""
-        if teams is not None:
+    def charges(self, month: Month) -> StatementSummary:
+        """What every team pays, of those that the caller may see."""
+        found = self._client.json(f"/v1/months/{month}/charges")
+        return self._read(read_document, StatementSummary, found)
+
+    def statements(self, month: Month, teams: Sequence[str]) -> tuple[TeamStatement, ...]:
+        """Of ``teams``, in their order; without any, of every team that the caller may see."""
+        if teams:
             path = f"/v1/months/{month}/statement"
             rows = [self._client.json(path, {"team": team}) for team in teams]
         else:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from gpucost.charges.cell_charges import ChargeAmount, ChargeKey, ChargeKind
+from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
 from gpucost.charges.charge_account import ChargeAccount
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window, iso
@@ -54,6 +54,10 @@ _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.CAP: ("what is above the most that it pays in a month", _POLICY),
 }
 _MOST_JOBS = 10
+_QUOTA_SUMS = (
+    *("nominal_board_ms", "used_board_ms", "idle_board_ms", "lent_board_ms", "borrowed_board_ms"),
+    *("idle_nano", "lent_nano"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,26 @@ class StatementRule:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementQuota:
+    """What became of a quota of the team in the month, whoever's pods used it: ``used + idle + lent =
+    nominal``, which counts no GPUs that were not there. ``borrowed`` is use beyond it. ``idle_nano`` and
+    ``lent_nano`` are the cost of the time that stood idle and that others held, whoever pays it. ``queue`` is
+    empty where the quota is for all that the team holds."""
+
+    cluster: str
+    model: str
+    queue: str
+    cohort: str
+    nominal_board_ms: int
+    used_board_ms: int
+    idle_board_ms: int
+    lent_board_ms: int
+    borrowed_board_ms: int
+    idle_nano: int
+    lent_nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class TeamStatement:
     """What one team pays for a month: ``total_nano`` is the sum of ``lines`` and of the ``adjustments``.
 
@@ -116,6 +140,7 @@ class TeamStatement:
     were computed from; ``charges_digest`` is of all teams' charges. ``jobs`` are the dearest, ``jobs_more``
     counts the others. ``prices`` add up to all that the team held and that has a price, by model and time.
     ``rules`` add up to all that the team held, ``nano`` to all of it that has a price, the dearest first.
+    ``quotas`` are those of the policy that the team pays for, or would.
     ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
@@ -143,6 +168,7 @@ class TeamStatement:
     jobs_more: int
     prices: tuple[StatementPrice, ...]
     rules: tuple[StatementRule, ...]
+    quotas: tuple[StatementQuota, ...]
     avoidable: CostAmount | None
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
@@ -169,14 +195,14 @@ def build_statements(
     """
     sums, jobs, digest = account.by_team(), _jobs_by_team(account), account.digest
     rows = {each.row.group["team"]: each for each in report.teams}
+    quotas = _quotas_by_team(account)
     wasted = {} if report.waste is None else {each.team: each.wasted for each in report.waste.teams}
     found = []
     for team in teams:
         lines = tuple(_statement_lines(report.month, team, sums.get(team, {})))
         adjustments = tuple(each for each in report.adjustments if each.team == team)
-        if adjustments and account.currency != report.currency:
-            allowed = f"a policy in {report.currency}: the month has adjustments in it"
-            raise InputError("--policy", account.currency, allowed)
+        if adjustments:
+            _refuse_mixed(account, report)
         charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
         row, own = rows.get(team), jobs.get(team, ())
         statement = TeamStatement(
@@ -200,6 +226,7 @@ def build_statements(
             jobs_more=max(0, len(own) - _MOST_JOBS),
             prices=tuple(sorted(prices.get(team, ()), key=_by_model_and_time)),
             rules=tuple(sorted(rules.get(team, ()), key=_dearest_rule_first)),
+            quotas=quotas.get(team, ()),
             avoidable=wasted.get(team),
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
@@ -208,12 +235,160 @@ def build_statements(
     return tuple(found)
 
 
+def _quotas_by_team(account: ChargeAccount) -> dict[str, tuple[StatementQuota, ...]]:
+    found: dict[str, tuple[StatementQuota, ...]] = defaultdict(tuple)
+    for key, use in account.quotas:
+        amounts = {name: getattr(use, name) for name in _QUOTA_SUMS}
+        found[key.team] += (StatementQuota(key.cluster, key.model, key.queue, key.cohort, **amounts),)
+    return found
+
+
 def _dearest_rule_first(found: StatementRule) -> tuple[int, int, str]:
     return -found.nano, -found.board_ms, found.rule or ""
 
 
 def _by_model_and_time(found: StatementPrice) -> tuple[str, str, int, str]:
     return found.model, found.capacity_type, found.held.start_ms, found.rate_id
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTeam:
+    """What one team pays: the same amounts as in its statement."""
+
+    team: str
+    cost_centre: str | None
+    board_ms: int
+    charged_nano: int
+    adjusted_nano: int
+    total_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryProof:
+    """That charges leave nothing out: what all teams are charged, before adjustments, and what the platform
+    keeps (below 0 where they pay more than the capacity cost), less the ``capacity``, which is summed
+    apart from them, is the ``difference``: 0, or the charges are wrong."""
+
+    charged_board_ms: int
+    charged_nano: int
+    kept_board_ms: int
+    kept_nano: int
+    capacity_board_ms: int
+    capacity_nano: int
+    difference_board_ms: int
+    difference_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSummary:
+    """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
+    some teams only has these, and neither ``proof`` nor the digest of all charges."""
+
+    month: Month
+    currency: str
+    policy: str
+    state: str
+    digest: str
+    charges_digest: str | None
+    teams: tuple[SummaryTeam, ...]
+    proof: SummaryProof | None
+
+    def seen_by(self, teams: Set[str] | None) -> StatementSummary:
+        """The same with ``teams`` alone; None sees all."""
+        if teams is None:
+            return self
+        own = tuple(each for each in self.teams if each.team in teams)
+        return replace(self, teams=own, proof=None, charges_digest=None)
+
+
+@dataclass(frozen=True, slots=True)
+class MonthStatements:
+    """The statements of some teams, and the summary of every team's."""
+
+    statements: tuple[TeamStatement, ...]
+    summary: StatementSummary
+
+
+def build_summary(
+    account: ChargeAccount,
+    capacity: ChargeAmount,
+    policy: str,
+    report: MonthReport,
+    cost_centres: Mapping[str, str | None],
+) -> StatementSummary:
+    """``capacity`` is what the month cost by another sum than that of the charges. Raises as
+    ``build_statements``."""
+    sums = account.by_team()
+    adjusted: dict[str, list[AdjustmentFacts]] = defaultdict(list)
+    for each in report.adjustments:
+        adjusted[each.team].append(each)
+    if adjusted:
+        _refuse_mixed(account, report)
+    rows = []
+    for team in {*sums, *adjusted} - {PLATFORM}:
+        amounts, own = sums.get(team, {}).values(), adjusted.get(team, ())
+        charged, more = sum(each.nano for each in amounts), sum(each.nano for each in own)
+        board_ms = sum(each.board_ms for each in (*amounts, *own))
+        rows.append(SummaryTeam(team, cost_centres.get(team), board_ms, charged, more, charged + more))
+    charged_all, kept = account.charged, account.kept
+    proof = SummaryProof(
+        charged_all.board_ms,
+        charged_all.nano,
+        kept.board_ms,
+        kept.nano,
+        capacity.board_ms,
+        capacity.nano,
+        charged_all.board_ms + kept.board_ms - capacity.board_ms,
+        charged_all.nano + kept.nano - capacity.nano,
+    )
+    return StatementSummary(
+        month=report.month,
+        currency=account.currency,
+        policy=policy,
+        state=report.provenance.state,
+        digest=report.provenance.month_digest or report.provenance.digest,
+        charges_digest=account.digest,
+        teams=tuple(sorted(rows, key=lambda each: (-each.total_nano, each.team))),
+        proof=proof,
+    )
+
+
+def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:
+    if account.currency != report.currency:
+        allowed = f"a policy in {report.currency}: the month has adjustments in it"
+        raise InputError("--policy", account.currency, allowed)
+
+
+_SUMMARY = {
+    **dict.fromkeys(("month", "team", "cost_centre"), CellType.TEXT),
+    **dict.fromkeys(("board_ms", "charged_nano", "adjusted_nano", "total_nano"), CellType.INTEGER),
+    **dict.fromkeys(("currency", "policy", "state"), CellType.TEXT),
+}
+KEPT_BY_PLATFORM = "kept by the platform"
+
+
+def summary_table(found: StatementSummary) -> ReportTable:
+    """What every team pays as one flat table, and what the platform keeps: its last row, with an empty
+    team."""
+    common: Cells = {"month": str(found.month), "currency": found.currency, "state": found.state}
+    common["policy"] = found.policy
+    rows: list[Cells] = [
+        common
+        | {
+            "team": each.team,
+            "cost_centre": each.cost_centre or "",
+            "board_ms": each.board_ms,
+            "charged_nano": each.charged_nano,
+            "adjusted_nano": each.adjusted_nano,
+            "total_nano": each.total_nano,
+        }
+        for each in found.teams
+    ]
+    if found.proof is not None:
+        kept: Cells = {"team": "", "cost_centre": KEPT_BY_PLATFORM, "board_ms": found.proof.kept_board_ms}
+        amounts: Cells = dict.fromkeys(("charged_nano", "total_nano"), found.proof.kept_nano)
+        rows.append(common | kept | amounts | {"adjusted_nano": 0})
+    return typed_table({"month": str(found.month)}, _SUMMARY, rows)
 
 
 def _statement_lines(
@@ -274,13 +449,23 @@ _RULES = {
 }
 
 
-def statement_sheets(found: Sequence[TeamStatement]) -> dict[str, ReportTable]:
-    """Statements as the sheets of a workbook: charges and adjustments, the dearest jobs, prices, and
-    which team rules gave the team what it held."""
+_QUOTAS = {
+    **dict.fromkeys(("month", "team", "cluster", "model", "queue", "cohort"), CellType.TEXT),
+    **dict.fromkeys(_QUOTA_SUMS, CellType.INTEGER),
+    "currency": CellType.TEXT,
+}
+
+
+def statement_sheets(
+    found: Sequence[TeamStatement], summary: StatementSummary | None = None
+) -> dict[str, ReportTable]:
+    """Statements as the sheets of a workbook: what every team pays, where there is a summary; charges and
+    adjustments, the dearest jobs, prices, which team rules gave the team what it held, and its quotas."""
     facts = {"month": str(found[0].month)} if found else {}
     jobs: list[Cells] = []
     prices: list[Cells] = []
     rules: list[Cells] = []
+    quotas: list[Cells] = []
     for each in found:
         common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
         jobs += [
@@ -294,11 +479,16 @@ def statement_sheets(found: Sequence[TeamStatement]) -> dict[str, ReportTable]:
             common | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
             for rule in each.rules
         ]
-    return {
+        for quota in each.quotas:
+            of_quota: Cells = {name: getattr(quota, name) for name in _QUOTAS if hasattr(quota, name)}
+            quotas.append(common | of_quota)
+    first = {} if summary is None else {"Teams": summary_table(summary)}
+    return first | {
         "Charges": statement_table(found),
         "Dearest jobs": typed_table(facts, _JOBS, jobs),
         "Prices": typed_table(facts, _PRICES, prices),
         "Why this team": typed_table(facts, _RULES, rules),
+        "Quota": typed_table(facts, _QUOTAS, quotas),
     }
 
 

@@ -36,7 +36,9 @@ from gpucost.reports.charges.charge_previews import (
 from gpucost.reports.charges.charge_statements import (
     CHARGE_WORDS,
     StatementPrice,
+    StatementQuota,
     StatementRule,
+    StatementSummary,
     TeamStatement,
 )
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
@@ -326,6 +328,10 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         heads = ["GPU", "price book", "first use", "last use", f"{found.ledger_currency}/GPU-h", "GPU-h"]
         heads.append(found.ledger_currency)
         parts.append(filled("Held, at which prices", heads, prices, {0, 1, 2, 3}, console.width))
+    if found.quotas:
+        heads = ["GPU", "queue", "quota GPU-h", "used", "idle", "lent", "borrowed", "cost of idle", "of lent"]
+        quotas = [_quota_row(each) for each in found.quotas]
+        parts.append(filled("Quota", heads, quotas, {0, 1}, console.width))
     if found.rules:
         heads = ["rule of the team rules", "GPU-h", found.ledger_currency]
         rules = [_rule_row(each) for each in found.rules]
@@ -347,6 +353,58 @@ def _price_row(found: StatementPrice) -> list[Text]:
         price,
         *_amounts(found.board_ms, found.nano),
     ]
+
+
+def _quota_row(found: StatementQuota) -> list[Text]:
+    times = (
+        *(found.nominal_board_ms, found.used_board_ms, found.idle_board_ms, found.lent_board_ms),
+        found.borrowed_board_ms,
+    )
+    return [
+        shown_name(found.model),
+        shown_name(found.queue) if found.queue else Text("all of the team"),
+        *(Text(display.hours(each)) for each in times),
+        *(Text(display.money(each)) for each in (found.idle_nano, found.lent_nano)),
+    ]
+
+
+def print_summary(found: StatementSummary, console: Console) -> None:
+    """What every team pays, what the platform keeps, and the proof; amounts rounded to cents."""
+    title = f"Statements of {display.month_name(found.month)}, {found.currency}"
+    heads = ["team", "cost centre", "GPU-h", "charged", "adjusted", "to pay"]
+    rows = [
+        [
+            shown_name(each.team),
+            shown_name(each.cost_centre) if each.cost_centre else Text(display.MISSING),
+            Text(display.hours(each.board_ms)),
+            *(_amount(nano) for nano in (each.charged_nano, each.adjusted_nano, each.total_nano)),
+        ]
+        for each in found.teams
+    ]
+    parts: list[RenderableType] = [Text(title, "bold")]
+    parts.append(filled("What each team pays", heads, rows, {0, 1}, console.width))
+    proof = found.proof
+    if proof is not None:
+        sums = [
+            [Text(name), *_amounts(board_ms, nano)]
+            for name, board_ms, nano in (
+                ("charged to teams", proof.charged_board_ms, proof.charged_nano),
+                ("kept by the platform", proof.kept_board_ms, proof.kept_nano),
+                ("what the capacity cost", proof.capacity_board_ms, proof.capacity_nano),
+            )
+        ]
+        name = "Nothing is left out"
+        parts.append(filled(name, ["before adjustments", "GPU-h", found.currency], sums, {0}, console.width))
+        off = f"{proof.difference_board_ms} GPU-ms, {proof.difference_nano} nano-{found.currency}"
+        parts.append(Text(f"Difference {off}."))
+    parts.append(
+        Text(f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}.")
+    )
+    print_parts(parts, console)
+
+
+def _amount(nano: int) -> Text:
+    return Text(display.money(nano).replace("-", "−"))
 
 
 def _rule_row(found: StatementRule) -> list[Text]:

@@ -27,6 +27,7 @@ import pandas as pd
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import CONDITIONS, TeamRules
 from gpucost.charges.capacity_cells import CapacityCell
+from gpucost.charges.cell_charges import ChargeAmount
 from gpucost.charges.charge_account import charges, charges_by_policy
 from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
@@ -60,10 +61,11 @@ from gpucost.reports.charges.charge_previews import (
     preview_table,
 )
 from gpucost.reports.charges.charge_statements import (
+    MonthStatements,
     StatementPrice,
     StatementRule,
-    TeamStatement,
     build_statements,
+    build_summary,
 )
 from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.month_closing import known_teams
@@ -132,9 +134,9 @@ def team_statements(
     book: PolicyBook,
     cost_centres: Mapping[str, str | None],
     teams: Collection[str],
-) -> tuple[TeamStatement, ...]:
-    """The statements of ``teams``, in their order, for a month of which the ledger holds something; all from
-    one state of the ledger. Raises as ``preview_charges``."""
+) -> MonthStatements:
+    """The statements of ``teams``, in their order, for a month of which the ledger holds something, and the
+    summary of all; all from one state of the ledger. Raises as ``preview_charges``."""
     _check_chargeable(reporting, scope, month, [book])
     return reporting.steady(
         scope, month.window, lambda: _statements(reporting, scope, month, book, cost_centres, teams)
@@ -148,20 +150,27 @@ def _statements(
     book: PolicyBook,
     cost_centres: Mapping[str, str | None],
     teams: Collection[str],
-) -> tuple[TeamStatement, ...]:
+) -> MonthStatements:
     account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
     answer = reporting.month(scope, month)
     if answer is None:
-        return ()
+        raise InputError("month", str(month), "a month of which the ledger holds something")
+    report, capacity = answer.report, account.capacity
+    if account.currency == reporting.currency:
+        whole = _capacity(reporting.ledger, scope, month)
+        capacity = ChargeAmount(whole.board_ms, whole.nano)
     prices, rules = _prices(reporting.ledger, scope, month), _rules(reporting.ledger, scope, month)
-    return build_statements(teams, book.title, account, answer.report, cost_centres, prices, rules)
+    return MonthStatements(
+        build_statements(teams, book.title, account, report, cost_centres, prices, rules),
+        build_summary(account, capacity, book.title, report, cost_centres),
+    )
 
 
 def kept_statements(
     reporting: ReportService, month: Month, book: PolicyBook
-) -> ReportAnswer[tuple[TeamStatement, ...]] | None:
-    """The statements of every team that is known in the month, by name, kept until the ledger changes; None
-    for a month of which the ledger holds nothing.
+) -> ReportAnswer[MonthStatements] | None:
+    """The statements of every team that is known in the month, by name, and their summary, kept until the
+    ledger changes; None for a month of which the ledger holds nothing.
 
     Idle time cannot be charged without all who could bear it, so this is of all teams whoever asks: who may
     see some of them only is given these alone. Raises as ``preview_charges``, and ConfigError for a policy
@@ -172,7 +181,7 @@ def kept_statements(
     _check_chargeable(reporting, EVERYTHING, month, [book])
     centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
 
-    def read() -> tuple[TeamStatement, ...]:
+    def read() -> MonthStatements:
         known = known_teams(reporting.ledger, centres.keys(), month)
         book.check_teams(known)
         return _statements(reporting, EVERYTHING, month, book, centres, sorted(known))

@@ -9,9 +9,11 @@ from enum import StrEnum
 from gpucost.reports.base.document import document, to_json
 from gpucost.reports.charges.charge_statements import (
     CHARGE_WORDS,
+    StatementSummary,
     TeamStatement,
     statement_sheets,
     statement_table,
+    summary_table,
 )
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
@@ -80,22 +82,43 @@ def render_findings(report: FindingsReport, format_: ReportFormat) -> str | byte
 
 
 def render_statements(
-    found: Sequence[TeamStatement], format_: ReportFormat, *, one: bool = False
+    found: Sequence[TeamStatement],
+    format_: ReportFormat,
+    *,
+    one: bool = False,
+    summary: StatementSummary | None = None,
 ) -> str | bytes:
     """Statements, at least one in a page or workbook, as the content of a file; in JSON a list of them, or of
-    ``one`` team that statement itself."""
+    ``one`` team that statement itself. Pages and workbooks begin with the ``summary``."""
     match format_:
         case ReportFormat.HTML:
-            words = {"words": CHARGE_WORDS, "most_rows": MOST_ROWS}
-            return render_page("statement.html.j2", found=found, month=found[0].month, **words)
+            return _statements_page(found, summary)
         case ReportFormat.XLSX:
-            return to_xlsx(statement_sheets(found))
+            return to_xlsx(statement_sheets(found, summary))
         case ReportFormat.JSON if one:
             return to_json(found[0])
         case ReportFormat.JSON:
             texts = [document(each) for each in found]
             return json.dumps(texts, ensure_ascii=False, sort_keys=True, indent=2) + "\n"
     return _table(statement_table(found), format_)
+
+
+def render_summary(found: StatementSummary, format_: ReportFormat) -> str | bytes:
+    """What every team pays, as the content of a file."""
+    match format_:
+        case ReportFormat.HTML:
+            return _statements_page((), found)
+        case ReportFormat.XLSX:
+            return to_xlsx({"Teams": summary_table(found)})
+        case ReportFormat.JSON:
+            return to_json(found)
+    return _table(summary_table(found), format_)
+
+
+def _statements_page(found: Sequence[TeamStatement], summary: StatementSummary | None) -> str:
+    month = found[0].month if summary is None else summary.month
+    words = {"words": CHARGE_WORDS, "most_rows": MOST_ROWS}
+    return render_page("statement.html.j2", found=found, summary=summary, month=month, **words)
 
 
 def render_finding(report: FindingReport) -> str:
