@@ -56,6 +56,7 @@ from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.notifications.loop import NotificationStatus
+from gpucost.service.reporting.charge_reports import PolicyCharging
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 
@@ -112,7 +113,10 @@ def create_app(
         max_body_size=settings.max_body_bytes,
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    reporting = ReportService(ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {})
+    charging = None if policy.is_plain else PolicyCharging(policy)
+    reporting = ReportService(
+        ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {}, charging
+    )
     app.state.services = ApiServices(
         ledger,
         reporting,

@@ -468,6 +468,11 @@ class PolicyBook:
     def title(self) -> str:
         return self.file.name
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing: teams pay what their pods held."""
+        return not (self.file.policies or self.file.limits or self.file.currency)
+
     def check_teams(self, known: Set[str]) -> None:
         """Raises ConfigError for a team that is not ``known``: nobody would be sent its bill."""
         named = [

@@ -14,7 +14,6 @@ from gpucost.cli.advise import advise_command, advisor_command, explain_command
 from gpucost.cli.commands import (
     chargeback,
     compare,
-    config,
     demo,
     digest,
     doctor,
@@ -104,7 +103,7 @@ app.add_typer(key.app, name="key")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.command("whoami")(login.whoami)
-app.add_typer(config.app, name="config")
+app.add_typer(doctor.config_app, name="config")
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 

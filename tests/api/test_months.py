@@ -83,6 +83,8 @@ def test_all_of_them_are_all_that_the_caller_may_see(spread: Clients) -> None:
     totals = {each["team"]: each["total_nano"] for each in everything}
     assert {each["team"]: each["total_nano"] for each in whole["teams"]} == totals
     assert whole["proof"]["difference_nano"] == whole["proof"]["difference_board_ms"] == 0
+    reports = [clients.get("/v1/reports/2026-10").json()["charges"] for clients in (spread.fin, spread.ada)]
+    assert [{**whole, **reports[0]}, {**part, **reports[1]}] == [whole, part]
     [row] = part["teams"]
     assert row in whole["teams"]
     assert (row["team"], part["proof"], part["charges_digest"]) == ("research", None, None)

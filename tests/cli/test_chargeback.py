@@ -157,14 +157,34 @@ def test_what_every_team_pays_stands_before_their_statements(looked_at: Run) -> 
     shown = looked_at("statement", "2026-10", "--all").stdout
     first = shown[: shown.index("Statement of nlp")]
     rows = {row.split()[0]: row.split()[1:] for row in first.splitlines() if row.strip()}
-    assert rows["nlp"] == ["–", "92.0", "368.00", "0.00", "368.00"]
+    assert rows["nlp"] == ["–", "92.0", "368.00"]
     assert rows["vision"][-1] == "184.00"
     assert rows["kept"][-2:] == ["54.0", "216.00"]
     assert "Difference 0 GPU-ms, 0 nano-USD." in first
 
 
+def test_a_report_says_what_statements_say(
+    looked_at: Run, policies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By quota: 576 and 192. A policy that does not fit leaves the report as it is, and says so."""
+    assert json.loads(looked_at("report", "2026-10", "-f", "json").stdout)["charges"] is None
+    monkeypatch.setenv("GPUCOST_CHARGES__POLICY", policies[3])
+    found = json.loads(looked_at("report", "2026-10", "-f", "json").stdout)["charges"]
+    statements = json.loads(looked_at("statement", "2026-10", "--all", "-f", "json").stdout)
+    totals = {each["team"]: each["total"] for each in statements}
+    assert {each["team"]: each["total"] for each in found["teams"]} == totals
+    assert totals["nlp"] == "576.000000000"
+    assert found["proof"]["difference_nano"] == 0
+    assert '"to_pay","2026-10"' in looked_at("report", "2026-10", "-f", "csv").stdout
+    assert "Difference 0 GPU-ms, 0 nano-USD." in looked_at("report", "2026-10").stdout
+    assert "<td>0 GPU-ms</td><td>0 nano</td>" in looked_at("report", "2026-10", "-f", "html").stdout
+    Path(policies[3]).write_text("version: 1\nname: a\ncurrency: EUR\n", encoding="utf-8")
+    unfit = json.loads(looked_at("report", "2026-10", "-f", "json").stdout)
+    assert (unfit["charges"], "rates" in unfit["uncharged"]) == (None, True)
+
+
 def test_what_became_of_a_quota(looked_at: Run, policies: tuple[str, ...]) -> None:
-    """nlp's 6 GPUs for 24 hours: 144 GPU-hours, of which 92 were used and 52 idle, 208 USD; none were lent."""
+    """nlp's 6 GPUs for 24 hours: 144 GPU-hours, 92 of them used and 52 idle, 208 USD; none were lent."""
     words = ("statement", "2026-10", "--team", "nlp", "--policy", policies[3])
     [quota] = json.loads(looked_at(*words, "-f", "json").stdout)["quotas"]
     hours = [quota[f"{name}_gpu_hours"] for name in ("nominal", "used", "idle", "lent", "borrowed")]

@@ -27,7 +27,7 @@ from gpucost.reports.job.job_report import build_job, live_view
 from gpucost.reports.month.allocations import AllocationQuery, IdlePolicy, allocate
 from gpucost.reports.month.builder import build_month
 from gpucost.reports.month.inputs import TeamAccount
-from gpucost.reports.month.model import jobs_of_several
+from gpucost.reports.month.model import StatementSummary, SummaryTeam, jobs_of_several
 from gpucost.reports.render.files import quote, to_csv, to_parquet, to_xlsx
 from gpucost.reports.render.html import to_html
 from gpucost.reports.render.tables import (
@@ -41,7 +41,7 @@ from gpucost.reports.render.tables import (
 from gpucost.reports.render.terminal_month import print_month
 from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.detectors.worlds import GIB, T0, World, at
-from tests.reports.builders import frame, row, small_lines, small_month
+from tests.reports.builders import MONTH, frame, row, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
 from tests.reports.test_terminal import shown
 from tests.reports.test_waste import PRICE, known
@@ -141,7 +141,10 @@ def test_csv_columns_agree_with_each_other() -> None:
 
 def test_the_first_column_says_which_cut_a_row_is() -> None:
     """Rows of two sections tell the same money twice; docs/reports.md lists all sections."""
-    head, *lines = list(csv.reader(io.StringIO(to_csv(month_table(month())))))
+    pays = SummaryTeam("nlp", None, 1, 2, 0, 2)
+    charges = StatementSummary(MONTH, "EUR", "by quota", "open", "d", None, (pays,), None)
+    whole = replace(month(), charges=charges)
+    head, *lines = list(csv.reader(io.StringIO(to_csv(month_table(whole)))))
     scoped = small_month(scope=Scope(frozenset({"nlp"})), lines=frame(small_lines()[:2]))
     found = {line[0] for line in lines} | {str(row[0]) for row in month_table(build_month(scoped)).rows}
     assert head[0] == "section"

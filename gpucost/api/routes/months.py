@@ -32,9 +32,9 @@ from gpucost.domain.time import Month
 from gpucost.ledger.db.records import CloseRefused
 from gpucost.reports.base.document import to_json
 from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewGrouping
-from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
+from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
-from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses
+from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses, StatementSummary
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
 from gpucost.service.reporting.month_closing import (

@@ -21,7 +21,8 @@ from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 if TYPE_CHECKING:
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.domain.time import Month
-    from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
+    from gpucost.reports.charges.charge_statements import TeamStatement
+    from gpucost.reports.month.model import StatementSummary
     from gpucost.service.reporting.rendering import ReportFormat
     from gpucost.service.reporting.report_service import ReportService
 
@@ -70,7 +71,8 @@ def preview(
     from gpucost.reports.charges.charge_previews import PreviewGrouping
     from gpucost.reports.charges.terminal_charges import print_preview
     from gpucost.reports.render.files import to_csv
-    from gpucost.service.reporting.charge_reports import charge_table, preview_charges, waiting_time
+    from gpucost.service.reporting.charge_reports import charge_table, preview_charges
+    from gpucost.service.reporting.quota_sources import waiting_time
     from gpucost.service.wiring.inputs import read_policy
 
     with fields_as({"month": "MONTH"}):
@@ -140,8 +142,8 @@ def quotas(
     """
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
-    from gpucost.service.reporting.charge_reports import QuotaReader
     from gpucost.service.reporting.month_closing import meant
+    from gpucost.service.reporting.quota_sources import QuotaReader
     from gpucost.service.wiring.source import open_source
 
     with fields_as({"month": "MONTH"}):

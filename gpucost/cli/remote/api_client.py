@@ -34,11 +34,17 @@ from gpucost.reports.base.document import (
     read_part,
 )
 from gpucost.reports.charges.charge_previews import ChargebackPreview
-from gpucost.reports.charges.charge_statements import StatementSummary, TeamStatement
+from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
-from gpucost.reports.month.model import ClosePreview, MonthReport, MonthStatus, MonthStatuses
+from gpucost.reports.month.model import (
+    ClosePreview,
+    MonthReport,
+    MonthStatus,
+    MonthStatuses,
+    StatementSummary,
+)
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.reporting.rendering import ReportFormat

@@ -177,8 +177,14 @@ class CommandContext:
         """Reports over an existing ledger."""
         from gpucost.service.wiring.ledger import build_reporting
 
+        file = self.settings.charges.policy
+        policy = None
+        if file is not None:
+            from gpucost.service.wiring.inputs import load_policy
+
+            policy = load_policy(file, self.teams)
         with self.ledger() as ledger:
-            yield build_reporting(ledger, self.teams)
+            yield build_reporting(ledger, self.teams, policy)
 
 
 def say_stale(book: PriceBook) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
 from gpucost.charges.charge_account import ChargeAccount
@@ -16,7 +16,13 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window, iso
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.inputs import AdjustmentFacts
-from gpucost.reports.month.model import MonthReport, TeamBudget
+from gpucost.reports.month.model import (
+    MonthReport,
+    StatementSummary,
+    SummaryProof,
+    SummaryTeam,
+    TeamBudget,
+)
 from gpucost.reports.month.provenance import UnobservedSpan
 from gpucost.reports.render.tables import Cells, CellType, ReportTable, typed_table
 
@@ -252,56 +258,6 @@ def _by_model_and_time(found: StatementPrice) -> tuple[str, str, int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryTeam:
-    """What one team pays: the same amounts as in its statement."""
-
-    team: str
-    cost_centre: str | None
-    board_ms: int
-    charged_nano: int
-    adjusted_nano: int
-    total_nano: int
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryProof:
-    """That charges leave nothing out: what all teams are charged, before adjustments, and what the platform
-    keeps (below 0 where they pay more than the capacity cost), less the ``capacity``, which is summed
-    apart from them, is the ``difference``: 0, or the charges are wrong."""
-
-    charged_board_ms: int
-    charged_nano: int
-    kept_board_ms: int
-    kept_nano: int
-    capacity_board_ms: int
-    capacity_nano: int
-    difference_board_ms: int
-    difference_nano: int
-
-
-@dataclass(frozen=True, slots=True)
-class StatementSummary:
-    """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
-    some teams only has these, and neither ``proof`` nor the digest of all charges."""
-
-    month: Month
-    currency: str
-    policy: str
-    state: str
-    digest: str
-    charges_digest: str | None
-    teams: tuple[SummaryTeam, ...]
-    proof: SummaryProof | None
-
-    def seen_by(self, teams: Set[str] | None) -> StatementSummary:
-        """The same with ``teams`` alone; None sees all."""
-        if teams is None:
-            return self
-        own = tuple(each for each in self.teams if each.team in teams)
-        return replace(self, teams=own, proof=None, charges_digest=None)
-
-
-@dataclass(frozen=True, slots=True)
 class MonthStatements:
     """The statements of some teams, and the summary of every team's."""
 
@@ -314,13 +270,14 @@ def build_summary(
     capacity: ChargeAmount,
     policy: str,
     report: MonthReport,
+    adjustments: Iterable[AdjustmentFacts],
     cost_centres: Mapping[str, str | None],
 ) -> StatementSummary:
-    """``capacity`` is what the month cost by another sum than that of the charges. Raises as
-    ``build_statements``."""
+    """``capacity`` is what the month cost by another sum than that of the charges; ``adjustments`` are of
+    every team. Raises as ``build_statements``."""
     sums = account.by_team()
     adjusted: dict[str, list[AdjustmentFacts]] = defaultdict(list)
-    for each in report.adjustments:
+    for each in adjustments:
         adjusted[each.team].append(each)
     if adjusted:
         _refuse_mixed(account, report)

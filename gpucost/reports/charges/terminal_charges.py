@@ -38,9 +38,10 @@ from gpucost.reports.charges.charge_statements import (
     StatementPrice,
     StatementQuota,
     StatementRule,
-    StatementSummary,
     TeamStatement,
 )
+from gpucost.reports.month.model import StatementSummary
+from gpucost.reports.render.terminal_month import summary_parts
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
 _KEPT = "kept by the platform"
@@ -371,40 +372,8 @@ def _quota_row(found: StatementQuota) -> list[Text]:
 def print_summary(found: StatementSummary, console: Console) -> None:
     """What every team pays, what the platform keeps, and the proof; amounts rounded to cents."""
     title = f"Statements of {display.month_name(found.month)}, {found.currency}"
-    heads = ["team", "cost centre", "GPU-h", "charged", "adjusted", "to pay"]
-    rows = [
-        [
-            shown_name(each.team),
-            shown_name(each.cost_centre) if each.cost_centre else Text(display.MISSING),
-            Text(display.hours(each.board_ms)),
-            *(_amount(nano) for nano in (each.charged_nano, each.adjusted_nano, each.total_nano)),
-        ]
-        for each in found.teams
-    ]
-    parts: list[RenderableType] = [Text(title, "bold")]
-    parts.append(filled("What each team pays", heads, rows, {0, 1}, console.width))
-    proof = found.proof
-    if proof is not None:
-        sums = [
-            [Text(name), *_amounts(board_ms, nano)]
-            for name, board_ms, nano in (
-                ("charged to teams", proof.charged_board_ms, proof.charged_nano),
-                ("kept by the platform", proof.kept_board_ms, proof.kept_nano),
-                ("what the capacity cost", proof.capacity_board_ms, proof.capacity_nano),
-            )
-        ]
-        name = "Nothing is left out"
-        parts.append(filled(name, ["before adjustments", "GPU-h", found.currency], sums, {0}, console.width))
-        off = f"{proof.difference_board_ms} GPU-ms, {proof.difference_nano} nano-{found.currency}"
-        parts.append(Text(f"Difference {off}."))
-    parts.append(
-        Text(f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}.")
-    )
-    print_parts(parts, console)
-
-
-def _amount(nano: int) -> Text:
-    return Text(display.money(nano).replace("-", "−"))
+    policy = f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}."
+    print_parts([Text(title, "bold"), *summary_parts(found, console.width), Text(policy)], console)
 
 
 def _rule_row(found: StatementRule) -> list[Text]:

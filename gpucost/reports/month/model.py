@@ -6,7 +6,7 @@ ties by key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -236,13 +236,65 @@ class DayCost:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryTeam:
+    """What one team pays: the same amounts as in its statement."""
+
+    team: str
+    cost_centre: str | None
+    board_ms: int
+    charged_nano: int
+    adjusted_nano: int
+    total_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryProof:
+    """That charges leave nothing out: what all teams are charged, before adjustments, and what the platform
+    keeps (below 0 where they pay more than the capacity cost), less the ``capacity``, which is summed
+    apart from them, is the ``difference``: 0, or the charges are wrong."""
+
+    charged_board_ms: int
+    charged_nano: int
+    kept_board_ms: int
+    kept_nano: int
+    capacity_board_ms: int
+    capacity_nano: int
+    difference_board_ms: int
+    difference_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSummary:
+    """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
+    some teams only has these, and neither ``proof`` nor the digest of all charges."""
+
+    month: Month
+    currency: str
+    policy: str
+    state: str
+    digest: str
+    charges_digest: str | None
+    teams: tuple[SummaryTeam, ...]
+    proof: SummaryProof | None
+
+    def seen_by(self, teams: Set[str] | None) -> StatementSummary:
+        """The same with ``teams`` alone; None sees all."""
+        if teams is None:
+            return self
+        own = tuple(each for each in self.teams if each.team in teams)
+        return replace(self, teams=own, proof=None, charges_digest=None)
+
+
+@dataclass(frozen=True, slots=True)
 class MonthReport:
     """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order.
 
     ``clusters_in_scope`` None: every cluster. A report of some clusters has no adjustments in it, which are
     of no cluster, and neither the digest of the month nor why it was closed, which are of all.
 
-    ``waste`` is None where no detector has looked at any window of the month.
+    ``waste`` is None where no detector has looked at any window of the month. ``charges`` are what teams pay
+    under the charge policy of the settings; None without one, when they pay what they held, and in a report
+    of some clusters. ``uncharged`` is why the policy could not be applied.
     """
 
     month: Month
@@ -267,6 +319,8 @@ class MonthReport:
     methods: tuple[MethodRow, ...]
     problems: tuple[ProblemRow, ...]
     provenance: ReportProvenance
+    charges: StatementSummary | None = None
+    uncharged: str = ""
 
 
 def jobs_of_several(report: MonthReport) -> str:

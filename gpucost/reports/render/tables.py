@@ -224,6 +224,11 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
         }
     if report.waste is not None:
         yield from _waste_rows(report.waste)
+    if report.charges is not None:
+        for each in report.charges.teams:
+            pays: Cells = {"team": each.team, "board_ms": each.board_ms, "nano": each.total_nano}
+            names: Cells = {"cost_centre": each.cost_centre or "", "currency": report.charges.currency}
+            yield {"section": "to_pay", **names, **pays}
 
 
 def _waste_rows(report: WasteReport) -> Iterator[Cells]:

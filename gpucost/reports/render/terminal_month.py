@@ -23,6 +23,7 @@ from gpucost.reports.month.model import (
     JobCostRow,
     MonthReport,
     MonthTotals,
+    StatementSummary,
     budget_words,
     jobs_of_several,
 )
@@ -77,6 +78,11 @@ def print_month(report: MonthReport, console: Console) -> None:
     parts.append(_teams(report, wide))
     if any(team.has_account for team in report.teams):
         parts.append(_accounts(report, console.width))
+    if report.charges is not None:
+        parts += summary_parts(report.charges, console.width)
+        parts.append(Text(f"By the charge policy {display.visible(report.charges.policy)}."))
+    elif report.uncharged:
+        parts.append(Text(f"What teams pay is not known: {display.visible(report.uncharged, 500)}."))
     parts.append(_jobs("Costliest jobs", report.top_jobs, console.width, several))
     if report.capacity is not None:
         parts.append(_models(report))
@@ -88,6 +94,41 @@ def print_month(report: MonthReport, console: Console) -> None:
     parts.append(problem_table(report.problems))
     parts.append(_provenance(report.provenance))
     print_parts(parts, console)
+
+
+def summary_parts(found: StatementSummary, width: int) -> Iterator[RenderableType]:
+    """What every team pays; what the platform keeps, and the proof that nothing is left out."""
+    adjusted = any(each.adjusted_nano for each in found.teams)
+    heads = ["team", "cost centre", "GPU-h", *(["charged", "adjusted"] if adjusted else []), "to pay"]
+    rows = [
+        [
+            shown_name(each.team),
+            shown_name(each.cost_centre) if each.cost_centre else Text(display.MISSING),
+            Text(display.hours(each.board_ms)),
+            *([_signed(each.charged_nano), _signed(each.adjusted_nano)] if adjusted else []),
+            _signed(each.total_nano),
+        ]
+        for each in found.teams
+    ]
+    yield filled(f"What each team pays, {found.currency}", heads, rows, {0, 1}, width)
+    proof = found.proof
+    if proof is None:
+        return
+    sums = [
+        [Text(name), Text(display.hours(board_ms).replace("-", "−")), _signed(nano)]
+        for name, board_ms, nano in (
+            ("charged to teams", proof.charged_board_ms, proof.charged_nano),
+            ("kept by the platform", proof.kept_board_ms, proof.kept_nano),
+            ("what the capacity cost", proof.capacity_board_ms, proof.capacity_nano),
+        )
+    ]
+    yield filled("Nothing is left out", ["before adjustments", "GPU-h", found.currency], sums, {0}, width)
+    off = f"{proof.difference_board_ms} GPU-ms, {proof.difference_nano} nano-{found.currency}"
+    yield Text(f"Difference {off}.")
+
+
+def _signed(nano: int) -> Text:
+    return Text(display.money(nano).replace("-", "−"))
 
 
 def print_allocations(allocations: Allocations, console: Console) -> None:

@@ -9,7 +9,6 @@ from enum import StrEnum
 from gpucost.reports.base.document import document, to_json
 from gpucost.reports.charges.charge_statements import (
     CHARGE_WORDS,
-    StatementSummary,
     TeamStatement,
     statement_sheets,
     statement_table,
@@ -17,7 +16,7 @@ from gpucost.reports.charges.charge_statements import (
 )
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
-from gpucost.reports.month.model import MonthReport
+from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.files import to_csv, to_parquet, to_xlsx
 from gpucost.reports.render.html import MOST_ROWS, render_page, to_html
 from gpucost.reports.render.tables import (

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pandas as pd
 
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger import (
     Adjustment,
@@ -48,7 +48,7 @@ from gpucost.reports.month.inputs import (
     TeamAccount,
     WindowFacts,
 )
-from gpucost.reports.month.model import MonthReport
+from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.month.provenance import digest_of, unreported_buckets
 from gpucost.reports.waste.recommendations import KnownFinding
 from gpucost.reports.waste.waste_report import (
@@ -99,12 +99,24 @@ class ReportAnswer(Generic[R]):
     stand: LedgerStand
 
 
+class MonthCharging(Protocol):
+    """What teams pay under a charge policy; ``digest`` is of the policy."""
+
+    @property
+    def digest(self) -> str: ...
+
+    def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary:
+        """What every team pays for the month of ``report``. Raises InputError where the policy does not fit
+        the ledger."""
+
+
 @dataclass(frozen=True)
 class ReportService:
     """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, GPUs per team.
 
     ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
-    what the others hold. ``accounts`` are what the team rules say of teams. ``kept`` is the cache of reports.
+    what the others hold. ``accounts`` are what the team rules say of teams. ``charging`` is None where teams
+    pay what they held. ``kept`` is the cache of reports.
     """
 
     ledger: Ledger
@@ -112,6 +124,7 @@ class ReportService:
     quotas: Mapping[str, Fraction]
     team_idle_sharing: bool = False
     accounts: Mapping[str, TeamAccount] = field(default_factory=dict)
+    charging: MonthCharging | None = None
     kept: ReportCache = field(default_factory=ReportCache, compare=False, repr=False)
 
     @property
@@ -130,10 +143,27 @@ class ReportService:
         return self.steady(
             scope,
             month.window,
-            lambda: build_month(self._month_inputs(scope, month), every_job=every_job),
-            asked=("month", every_job),
+            lambda: self._charged(build_month(self._month_inputs(scope, month), every_job=every_job)),
+            asked=("month", every_job, "" if self.charging is None else self.charging.digest),
             beside=lambda: self.beside_month(scope, month),
         )
+
+    def _charged(self, report: MonthReport) -> MonthReport:
+        """With what teams pay, of those in the scope of the report."""
+        if self.charging is None or report.clusters_in_scope is not None:
+            return report
+        teams = report.teams_in_scope
+        try:
+            found = self.charging.summary(self, report.month, report)
+        except InputError as error:
+            # The reason may name teams.
+            why = str(error) if teams is None else "the charge policy does not fit the ledger"
+            return replace(report, uncharged=why)
+        return replace(report, charges=found.seen_by(None if teams is None else frozenset(teams)))
+
+    def month_adjustments(self, month: Month) -> tuple[AdjustmentFacts, ...]:
+        """The adjustments of every team."""
+        return tuple(_adjustment_facts(item) for item in self.ledger.adjustments(EVERYTHING, month))
 
     def allocations(
         self,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpucost.attribution.teams import TeamRules
+    from gpucost.charges.policy_file import PolicyBook
     from gpucost.service.settings.model import Settings
 
 
@@ -27,8 +28,16 @@ def ledger_place(settings: Settings) -> str:
     return place_of(settings.ledger.database_url())
 
 
-def build_reporting(ledger: Ledger, teams: TeamRules) -> ReportService:
-    return ReportService(ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams))
+def build_reporting(ledger: Ledger, teams: TeamRules, policy: PolicyBook | None = None) -> ReportService:
+    """Reports over ``ledger``; those of months say what teams pay under ``policy``."""
+    charging = None
+    if policy is not None and not policy.is_plain:
+        from gpucost.service.reporting.charge_reports import PolicyCharging
+
+        charging = PolicyCharging(policy)
+    return ReportService(
+        ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams), charging=charging
+    )
 
 
 def accounts_of(teams: TeamRules) -> dict[str, TeamAccount]:
