@@ -113,10 +113,8 @@ def create_app(
         max_body_size=settings.max_body_bytes,
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    charging = None if policy.is_plain else PolicyCharging(policy)
-    reporting = ReportService(
-        ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {}, charging
-    )
+    sharing, charging = settings.team_idle_sharing, PolicyCharging(policy)
+    reporting = ReportService(ledger, gpucost.__version__, quotas, sharing, accounts or {}, charging)
     app.state.services = ApiServices(
         ledger,
         reporting,

@@ -423,6 +423,9 @@ class PolicyBook:
     file: PolicyFile
     name: str = "policy"
     team_quotas: Mapping[str, Fraction] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
+    quotas: tuple[str, str] | None = field(default=None, repr=False)
+    """Text and name of the file of quotas that it names."""
 
     @classmethod
     def parse(
@@ -434,14 +437,15 @@ class PolicyBook:
     ) -> PolicyBook:
         """YAML text -> PolicyBook; ``name`` is the file's, for errors. ``beside`` gives text and name of the
         file that ``quotas_file`` names. Raises ConfigError for the first error."""
-        file = load_yaml(text, name, PolicyFile)
+        file, quotas = load_yaml(text, name, PolicyFile), None
         if file.quotas_file is not None:
             if beside is None:
                 raise ConfigError(
                     name, "quotas_file", file.quotas_file, "left out: no other file is read here"
                 )
-            file = _joined(file, name, *beside(file.quotas_file))
-        book = cls(file, name, dict(team_quotas or {}))
+            quotas = beside(file.quotas_file)
+            file = _joined(file, name, *quotas)
+        book = cls(file, name, dict(team_quotas or {}), text, quotas)
         book._check_quotas()
         return book
 

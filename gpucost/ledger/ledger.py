@@ -46,6 +46,7 @@ from gpucost.ledger.db.records import (
     FindingEvent,
     FindingRecord,
     IngestResult,
+    MonthCharges,
     MonthInfo,
     VerifyFinding,
     WasteOfWindow,
@@ -192,13 +193,21 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
             writer.settle(connection, cluster, window)
 
     def close_month(
-        self, month: Month, *, author: str, min_coverage: Fraction, reason: str | None = None
+        self,
+        month: Month,
+        *,
+        author: str,
+        min_coverage: Fraction,
+        reason: str | None = None,
+        charges: MonthCharges | None = None,
+        state: str | None = None,
     ) -> MonthInfo:
         """Close a month for good, with a digest over its lines and the month closed before it.
 
-        Raises CloseRefused, with the list, when a window is missing or open or a cluster's coverage is
-        below ``min_coverage``, unless there is a ``reason``: it goes into the audit trail with the list.
-        Closing a closed month again changes nothing.
+        ``charges`` are kept with it. Raises LedgerConflict where the month is not in the ``state``
+        (``month_state``) that they were computed from; CloseRefused, with the list, when a window is missing
+        or open or a cluster's coverage is below ``min_coverage``, unless there is a ``reason``: it goes into
+        the audit trail with the list. Closing a closed month again changes nothing.
         """
         with self._database.write() as connection:
             return months.close(
@@ -208,6 +217,8 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
                 min_coverage=min_coverage,
                 reason=reason,
                 now_ms=self._now(),
+                charges=charges,
+                state=state,
             )
 
     def adjust(

@@ -16,7 +16,15 @@ import pytest
 
 from gpucost.cli.commands.chargeback import _file_name
 from gpucost.cli.terminal.exit_codes import ExitCode
-from tests.cli.findings_worlds import DAY_MINUTES, Run, ingest, looked_at, prepare, world
+from tests.cli.findings_worlds import (
+    DAY_MINUTES,
+    Run,
+    copied,
+    ingest,
+    looked_at,
+    prepare,
+    world,
+)
 from tests.detectors.worlds import at
 
 __all__ = ["looked_at"]
@@ -408,3 +416,41 @@ def test_a_file_of_quotas_that_is_not_there(looked_at: Run, tmp_path: Path) -> N
     result = preview(looked_at, "--policy", str(tmp_path / "policy.yaml"))
     assert result.exit_code == ExitCode.USAGE
     assert "quotas.yaml" in result.stderr
+
+
+@pytest.mark.fault(43)
+def test_a_closed_month_is_charged_as_it_was_closed(
+    day_looked_at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed by quota: 576 and 192. Then the settings charge by use, and the file of quotas is gone."""
+    run = copied(day_looked_at, tmp_path)
+    first, *rest = QUOTA.split("quotas:")
+    (tmp_path / "quotas.yaml").write_text(f"version: 1\nquotas:{rest[0]}", encoding="utf-8")
+    (tmp_path / "policy.yaml").write_text(f"{first}quotas_file: quotas.yaml\n", encoding="utf-8")
+    monkeypatch.setenv("GPUCOST_CHARGES__POLICY", str(tmp_path / "policy.yaml"))
+    dry = run("month", "close", "2026-10", "--dry-run").stdout
+    assert "nlp                                       144.0 GPU-h           576.00" in dry
+    assert "by the charge policy by quota, digest of the charges " in dry
+    words = ("statement", "2026-10", "--all", "-f", "json")
+    before = json.loads(run(*words).stdout)
+    done = run("month", "close", "2026-10", "--reason", "one day is enough")
+    assert done.exit_code == ExitCode.OK, done.stderr
+    monkeypatch.delenv("GPUCOST_CHARGES__POLICY")
+    (tmp_path / "quotas.yaml").unlink()
+    after = json.loads(run(*words).stdout)
+    assert [each["total"] for each in after] == [each["total"] for each in before]
+    assert {each["charges_digest"] for each in after} == {each["charges_digest"] for each in before}
+    assert [(each["state"], each["as_closed"]) for each in after] == [("closed", True)] * 2
+    assert "charged as when it was closed" in run("statement", "2026-10", "--all").stdout
+    report = json.loads(run("report", "2026-10", "-f", "json").stdout)["charges"]
+    assert ({each["total"] for each in report["teams"]}, report["as_closed"]) == (
+        {"576.000000000", "192.000000000"},
+        True,
+    )
+    (tmp_path / "other.yaml").write_text(HELD, encoding="utf-8")
+    refused = run("statement", "2026-10", "--all", "--policy", str(tmp_path / "other.yaml"))
+    assert (refused.exit_code, "gpucost chargeback preview 2026-10" in refused.stderr) == (
+        ExitCode.USAGE,
+        True,
+    )
+    assert run("month", "verify", "2026-10").exit_code == ExitCode.OK

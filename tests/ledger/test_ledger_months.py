@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from gpucost.ledger import (
     LateLines,
     Ledger,
     LedgerState,
+    MonthCharges,
     MonthInfo,
     MonthOpen,
     ProposedAdjustment,
@@ -500,3 +502,61 @@ def test_a_new_cluster_is_not_held_up_by_a_closed_month(october: Ledger) -> None
     assert october.frontier(CLUSTER) == following[0].start_ms
     ingest(october, following[0])
     assert october.frontier(CLUSTER) == following[1].end_ms
+
+
+CHARGED = MonthCharges(
+    policy_name="a.yaml",
+    policy="version: 1\nname: a\n",
+    quotas_name="q.yaml",
+    quotas="version: 1\n",
+    weights='{"red": "1/3"}',
+    currency="USD",
+    digest="abc",
+    amounts=(("platform", 5, -7), ("red \u2603", 1, 2)),
+)
+
+
+def close_charged(ledger: Ledger, charges: MonthCharges, state: str | None) -> MonthInfo:
+    return ledger.close_month(
+        MONTH, author="ann", min_coverage=Fraction(0), reason="x", charges=charges, state=state
+    )
+
+
+@pytest.mark.fault(43)
+def test_what_teams_were_charged_is_kept_with_a_close(ledger: Ledger) -> None:
+    """Closing again, with other charges, changes nothing; what has changed meanwhile is not closed."""
+    ingest(ledger, FIRST, line(FIRST))
+    before = ledger.month_state(MONTH)
+    ingest(ledger, DAYS[1], line(DAYS[1]))
+    with pytest.raises(LedgerConflict, match="was written to while it was being closed"):
+        close_charged(ledger, CHARGED, before)
+    assert (ledger.month(MONTH).state, ledger.month_charges(MONTH)) == (LedgerState.OPEN, None)
+    closed = close_charged(ledger, CHARGED, ledger.month_state(MONTH))
+    assert ledger.month_charges(MONTH) == CHARGED
+    assert close_charged(ledger, replace(CHARGED, digest="other"), None) == closed
+    assert ledger.month_charges(MONTH) == CHARGED
+    assert ledger.verify(MONTH) == ()
+    ledger.fold(MONTH, author="ann")
+    assert (ledger.month_charges(MONTH), ledger.verify(MONTH)) == (CHARGED, ())
+
+
+@pytest.mark.fault(43)
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE month_charges SET amounts = '[]'", "changed since the month was closed"),
+        ("UPDATE month_charges SET policy = 'version: 1', content_key = 'x'", "not in the audit trail"),
+        ("DELETE FROM month_charges", "month charges"),
+    ],
+)
+def test_changed_charges_of_a_closed_month_are_found(
+    ledger: Ledger, ledger_url: str, statement: str, said: str
+) -> None:
+    ingest(ledger, FIRST, line(FIRST))
+    close_charged(ledger, CHARGED, None)
+    engine = create_engine(ledger_url)
+    with engine.connect() as connection, pytest.raises(DBAPIError, match="append-only"):
+        connection.execute(text(statement))
+    engine.dispose()
+    tamper(ledger_url, statement)
+    assert said in " ".join(f"{found.subject} {found.detail}" for found in ledger.verify(MONTH))

@@ -37,6 +37,8 @@ WITHOUT_SCOPE = {
     "rates": "prices by ids that only scoped lines name",
     **dict.fromkeys(("integrity", "verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
     **dict.fromkeys(("open", "close"), "of the connection"),
+    "month_charges": "what all teams were charged; charges are of all of them, and cut down to a reader's",
+    "month_state": "a digest, to close what was looked at",
     "mark": "whether anything changed, and not what; never part of an answer",
 }
 OF_OTHERS = {
@@ -73,10 +75,10 @@ SERVED = {
     "api/metrics/collector.py": {"clusters", "waiting_posts", "count_dead_posts"},
     "api/metrics/detectors.py": {"clusters", "extent", "assessed", "final_waste"},
     "api/metrics/recent.py": {"clusters", "extent", "windows", "month"},
-    "api/routes/months.py": {"close_month"},  # by who sees every cluster
     "api/routes/responses.py": {"mark"},
     "api/server/services.py": {"frontier"},  # of a cluster that the caller named
-    "service/reporting/charge_reports.py": {"rates"},
+    # Charges are computed of all teams; closing a month is of who sees every team and cluster.
+    "service/reporting/charge_reports.py": {"rates", "close_month", "month", "month_charges", "month_state"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
     "service/reporting/report_service.py": {"rates"},
 }

@@ -36,6 +36,7 @@ from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses, StatementSummary
 from gpucost.service.notifications.digests import DigestScheduler
+from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
 from gpucost.service.reporting.month_closing import (
     known_teams,
@@ -204,12 +205,15 @@ def _close(principal: Principal, known: ApiServices, month: Month, body: CloseBo
             allowed="yes: true closes it all the same, reason says why",
         )
     try:
-        known.ledger.close_month(
-            month,
-            author=principal.id,
-            min_coverage=known.close_coverage,
-            reason=body.reason or None,
-        )
+        with _fits(principal):
+            charge_reports.close_month(
+                known.reporting,
+                month,
+                known.policy,
+                author=principal.id,
+                min_coverage=known.close_coverage,
+                reason=body.reason or None,
+            )
     except CloseRefused as error:
         raise ApiError(
             HTTPStatus.CONFLICT, "close_refused", str(error), field="reason", allowed="a reason"

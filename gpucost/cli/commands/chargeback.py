@@ -358,6 +358,10 @@ def _statements(
     else:
         book = read_policy(policy, context.teams)
     with _charged_month(context, month, [book]) as (reporting, known, centres):
+        closed = reporting.ledger.month_charges(month)
+        if closed is not None and policy is not None:
+            tries = f"gpucost chargeback preview {month} --policy FILE tries another"
+            raise InputError("--policy", str(policy), f"left out: {month} was closed with one; {tries}")
         for name in wanted:
             if name not in known:
                 raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")

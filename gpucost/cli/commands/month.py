@@ -182,19 +182,24 @@ def _close_here(
     dry_run: bool,
     yes: bool,
 ) -> None:
+    from gpucost.service.reporting.charge_reports import close_month
     from gpucost.service.reporting.month_closing import month_status, preview_close
+    from gpucost.service.wiring.inputs import load_policy
     from gpucost.service.wiring.ledger import build_reporting
 
     coverage = Fraction(context.settings.ledger.close_coverage)
 
+    policy = load_policy(context.settings.charges.policy, context.teams)
+    reporting = build_reporting(ledger, context.teams, policy)
+
     def close_it() -> MonthStatus:
-        ledger.close_month(month, author=author, min_coverage=coverage, reason=reason)
+        close_month(reporting, month, policy, author=author, min_coverage=coverage, reason=reason)
         return month_status(ledger, EVERYTHING, month, coverage)
 
     _close(
         month,
         lambda: month_status(ledger, EVERYTHING, month, coverage),
-        lambda: preview_close(build_reporting(ledger, context.teams), month, coverage),
+        lambda: preview_close(reporting, month, coverage),
         close_it,
         reason=reason,
         dry_run=dry_run,
@@ -244,10 +249,14 @@ def _preview_lines(found: ClosePreview) -> Iterator[str]:
         yield f"{found.status.month}, {visible(found.currency)}:"
         rows = [(name(each.team), each.amount) for each in found.teams]
         rows.append(("all teams", found.total))
+        if found.kept is not None:
+            rows.append(("kept by the platform", found.kept))
         if found.capacity is not None:
             rows.append(("capacity", found.capacity))
         for label, amount in rows:
             yield f"  {label:<32} {hours(amount.board_ms):>14} GPU-h {money(amount.nano):>16}"
+    if found.policy:
+        yield f"  by the charge policy {visible(found.policy)}, digest of the charges {found.charges_digest}"
     for warning in found.warnings:
         yield f"  {visible(warning.what)}: {visible(warning.detail, _LONGEST)}"
     for blocker in found.status.blockers:

@@ -175,14 +175,10 @@ class CommandContext:
     @contextmanager
     def reporting(self) -> Iterator[ReportService]:
         """Reports over an existing ledger."""
+        from gpucost.service.wiring.inputs import load_policy
         from gpucost.service.wiring.ledger import build_reporting
 
-        file = self.settings.charges.policy
-        policy = None
-        if file is not None:
-            from gpucost.service.wiring.inputs import load_policy
-
-            policy = load_policy(file, self.teams)
+        policy = load_policy(self.settings.charges.policy, self.teams)
         with self.ledger() as ledger:
             yield build_reporting(ledger, self.teams, policy)
 

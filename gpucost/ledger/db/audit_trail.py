@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, literal, select
 
 from gpucost.domain.time import Month, iso
 from gpucost.ledger.db.records import VerifyFinding
@@ -22,12 +22,14 @@ from gpucost.ledger.db.tables import (
     AUDIT,
     LEDGER_META,
     MONTH,
+    MONTH_CHARGES,
     MONTH_FOLD,
     RATE,
 )
 
 CLOSES = ("month close", "month close override")
 ADJUSTS = ("adjustment",)
+CHARGES = ("month charges",)
 FOLDS = ("month fold",)
 ISSUE, REVOCATION = "key issue", "key revocation"
 
@@ -85,10 +87,15 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
         *(a.created_at_ms, a.author, a.month, a.team, a.job_uid, a.reason),
         *(a.reference, a.board_ms, a.nano, a.currency),
     )
+    c = MONTH_CHARGES.c
+    charges = select(m.closed_at_ms, m.author, m.month, literal(""), c.content_key).join(
+        MONTH_CHARGES, c.month == m.month
+    )
     f = MONTH_FOLD.c
     folds = select(MONTH_FOLD).order_by(f.month)
     held = {
         CLOSES: Counter(_event(row, CLOSES) for row in connection.execute(closes)),
+        CHARGES: Counter(_event(row, CHARGES) for row in connection.execute(charges)),
         ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
         FOLDS: Counter(_fold(**row._mapping) for row in connection.execute(folds)),
     }
@@ -103,7 +110,9 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
 
 def audited_months(connection: Connection) -> set[str]:
     """The months that the trail names, whether or not a table still has them."""
-    return {event[2][:7] for actions in (CLOSES, ADJUSTS, FOLDS) for event in _told(connection, actions)}
+    return {
+        event[2][:7] for actions in (CLOSES, CHARGES, ADJUSTS, FOLDS) for event in _told(connection, actions)
+    }
 
 
 def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:

@@ -256,6 +256,23 @@ class MonthRow(LedgerModel, table=True):
     reason: str
 
 
+class MonthChargesRow(LedgerModel, table=True):
+    """What teams were charged when a month was closed; ``amounts`` and ``weights`` are JSON. ``content_key``
+    covers the row."""
+
+    __tablename__ = "month_charges"
+    month: str = Field(primary_key=True, foreign_key="month.month")
+    content_key: str
+    policy_name: str
+    policy: str
+    quotas_name: str
+    quotas: str
+    weights: str
+    currency: str
+    digest: str
+    amounts: str
+
+
 class AdjustmentRow(LedgerModel, table=True):
     """A correction of a closed month; ``digest`` covers this row and the digest of the one before it."""
 
@@ -304,6 +321,7 @@ USAGE_LINE = table_of(UsageLine)
 PROGRESS_LINE = table_of(ProgressLine)
 WINDOW_PROBLEM = table_of(WindowProblem)
 MONTH = table_of(MonthRow)
+MONTH_CHARGES = table_of(MonthChargesRow)
 ADJUSTMENT = table_of(AdjustmentRow)
 AUDIT = table_of(AuditRow)
 

@@ -46,6 +46,7 @@ from gpucost.ledger.db.dimensions import check_text
 from gpucost.ledger.db.records import (
     FoldRefused,
     LedgerState,
+    MonthCharges,
     MonthRollup,
     PruningResult,
 )
@@ -323,6 +324,17 @@ class RetentionStore:
         """None for a month that still has its windows as they were written."""
         with self._database.read() as connection:
             return rollups.of_month(connection, month)
+
+    def month_state(self, month: Month) -> str:
+        """A digest of the month's windows as they stand."""
+        with self._database.read() as connection:
+            return months.state_of(connection, month)
+
+    def month_charges(self, month: Month) -> MonthCharges | None:
+        """What teams were charged when ``month`` was closed; None for an open month, and for one that was
+        closed without. Of all teams: the caller answers for who sees it."""
+        with self._database.read() as connection:
+            return months.kept_charges(connection, month)
 
     def folded_days(self, scope: Scope, window: Window) -> tuple[Window, ...]:
         """The UTC days that meet ``window`` and whose hours are gone, in any of the clusters that ``scope``

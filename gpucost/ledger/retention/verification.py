@@ -31,6 +31,7 @@ from gpucost.ledger.db.tables import (
     LEDGER_WINDOW,
     METADATA,
     MONTH,
+    MONTH_CHARGES,
     PROGRESS_LINE,
     RATE,
     TEAM_RULE,
@@ -62,12 +63,22 @@ def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, 
     wanted = known if month is None else {str(month)}
     for name in sorted(wanted):
         findings += _month(connection, Month.parse(name), closed.get(name))
+        findings += _charges(connection, name)
         findings += waste_reader.verify(connection, name)
         findings += rollups.verify(connection, name)
     findings += _chain(list(closed.values()), wanted)
     findings += _adjustments(connection, wanted)
     findings += trail(connection, wanted)
     return tuple(findings)
+
+
+def _charges(connection: Connection, month: str) -> Iterator[VerifyFinding]:
+    """What teams were charged when the month was closed."""
+    c = MONTH_CHARGES.c
+    for row in connection.execute(select(MONTH_CHARGES).where(c.month == month)):
+        values = [value for name, value in row._mapping.items() if name != "content_key"]
+        if content_key(values) != row.content_key:
+            yield VerifyFinding(Month.parse(month), "charges", "changed since the month was closed")
 
 
 def _dimension(connection: Connection, table: Table) -> Iterator[VerifyFinding]:

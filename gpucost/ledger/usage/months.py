@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -13,13 +14,14 @@ from sqlalchemy import Connection, func, insert, select, update
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
-from gpucost.ledger.db.audit_trail import ADJUSTS, CLOSES, adjustment_event
-from gpucost.ledger.db.digest import adjustment_digest, month_digest
+from gpucost.ledger.db.audit_trail import ADJUSTS, CHARGES, CLOSES, adjustment_event
+from gpucost.ledger.db.digest import adjustment_digest, content_key, month_digest
 from gpucost.ledger.db.dimensions import check_int64, check_text, in_clusters
 from gpucost.ledger.db.records import (
     Adjustment,
     CloseRefused,
     LedgerState,
+    MonthCharges,
     MonthInfo,
     MonthOpen,
     WindowInfo,
@@ -28,12 +30,14 @@ from gpucost.ledger.db.tables import (
     ADJUSTMENT,
     LEDGER_WINDOW,
     MONTH,
+    MONTH_CHARGES,
     WINDOW_VERSION,
 )
 from gpucost.ledger.usage import reader
 from gpucost.ledger.usage.writer import record
 
 W, V, M, A = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c, ADJUSTMENT.c
+C = MONTH_CHARGES.c
 SUMS = (V.line_count, V.board_ms, V.unknown_ms, V.unpriced_ms, V.nano)
 
 
@@ -87,6 +91,8 @@ def close(
     min_coverage: Fraction,
     reason: str | None,
     now_ms: int,
+    charges: MonthCharges | None = None,
+    state: str | None = None,
 ) -> MonthInfo:
     check_text("author", author, empty=False)
     check_text("reason", reason or "")
@@ -97,6 +103,8 @@ def close(
     found = blockers(connection, month, min_coverage)
     if found and not (reason and reason.strip()):
         raise CloseRefused(month, found)
+    if state is not None and state != state_of(connection, month):
+        raise LedgerConflict(f"{month} was written to while it was being closed; try again")
     previous = connection.execute(select(M.digest).order_by(M.seq.desc()).limit(1)).scalar_one_or_none() or ""
     digest = month_digest(str(month), previous, window_rows(connection, month))
     version = _version(connection, month)
@@ -123,7 +131,33 @@ def close(
         reason=reason or "",
         detail="\n".join((digest, *found)),
     )
+    if charges is not None:
+        _keep(connection, month, charges, author, now_ms)
     return info(connection, month)
+
+
+def _keep(connection: Connection, month: Month, charges: MonthCharges, author: str, now_ms: int) -> None:
+    values = asdict(charges) | {"amounts": json.dumps(charges.amounts)}
+    key = content_key([str(month), *values.values()])
+    connection.execute(insert(MONTH_CHARGES).values(month=str(month), content_key=key, **values))
+    record(
+        connection, at_ms=now_ms, author=author, action=CHARGES[0], subject=str(month), reason="", detail=key
+    )
+
+
+def kept_charges(connection: Connection, month: Month) -> MonthCharges | None:
+    """See Ledger.month_charges."""
+    row = connection.execute(select(MONTH_CHARGES).where(C.month == str(month))).one_or_none()
+    if row is None:
+        return None
+    values = {name: value for name, value in row._mapping.items() if name not in ("month", "content_key")}
+    amounts = tuple((str(team), int(board_ms), int(nano)) for team, board_ms, nano in json.loads(row.amounts))
+    return MonthCharges(**{**values, "amounts": amounts})
+
+
+def state_of(connection: Connection, month: Month) -> str:
+    """A digest of the month's windows as they stand, whether or not it is closed."""
+    return month_digest(str(month), "", window_rows(connection, month))
 
 
 def window_rows(connection: Connection, month: Month) -> Iterator[Sequence[Any]]:

@@ -150,6 +150,7 @@ class TeamStatement:
     ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
+    ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
     ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
     in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
     """
@@ -178,6 +179,7 @@ class TeamStatement:
     avoidable: CostAmount | None
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
+    as_closed: bool = False
 
     @property
     def again(self) -> str:
@@ -193,6 +195,8 @@ def build_statements(
     cost_centres: Mapping[str, str | None],
     prices: Mapping[str, Sequence[StatementPrice]],
     rules: Mapping[str, Sequence[StatementRule]],
+    *,
+    as_closed: bool = False,
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
     held at which prices, and by which rules.
@@ -236,6 +240,7 @@ def build_statements(
             avoidable=wasted.get(team),
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
+            as_closed=as_closed,
         )
         found.append(statement)
     return tuple(found)

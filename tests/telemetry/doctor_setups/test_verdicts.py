@@ -27,8 +27,8 @@ from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.reports.doctor.diagnose import diagnose
 from gpucost.reports.doctor.model import DoctorFeature, FeatureFinding, FeatureVerdict
+from gpucost.service.wiring.source_checks import read_trial
 from gpucost.telemetry.doctor.cluster_probe import probe
-from gpucost.telemetry.doctor.trial_reading import read_trial
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.promql import PromQL
