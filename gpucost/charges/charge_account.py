@@ -113,16 +113,46 @@ def _sum(lines: Iterable[ChargeLine]) -> ChargeAmount:
     return found
 
 
-def charges(cells: Iterable[CapacityCell], book: PolicyBook, ledger_currency: str) -> ChargeAccount:
+def charges(
+    cells: Iterable[CapacityCell],
+    book: PolicyBook,
+    ledger_currency: str,
+    commitments: Sequence[ChargeLine] = (),
+) -> ChargeAccount:
     """The charges of ``cells`` by ``book``: see ``charges_by_policy``."""
-    return charges_by_policy(cells, [book], ledger_currency)[0]
+    return charges_by_policy(cells, [book], ledger_currency, [commitments])[0]
+
+
+def commitment_lines(
+    month: Month, views: Iterable[tuple[str, int, int]], book: PolicyBook
+) -> tuple[ChargeLine, ...]:
+    """What contracts change of the charges of a month. ``views`` are a team, what its use costs by the
+    contracts less what it costs by its usage lines, and its share of what was not used.
+
+    Each is entered for the platform with the other sign: what is charged and what is kept still add up to
+    the capacity. Nothing is entered for overhead teams, which pay for nothing that they hold.
+    """
+    place = ChargePlace(month.window.start_ms, "", "")
+    overhead = {team for policy in book.file.policies for team in policy.overhead_teams}
+    found = []
+    for team, changed, unused in views:
+        if team in overhead:
+            continue
+        for kind, nano in ((ChargeKind.COMMITMENT, changed), (ChargeKind.UNUSED_COMMITMENT, unused)):
+            if nano:
+                found.append(ChargeLine(place, ChargeKey(team, kind), 0, nano))
+                found.append(ChargeLine(place, ChargeKey(PLATFORM, kind), 0, -nano))
+    return tuple(found)
 
 
 def charges_by_policy(
-    cells: Iterable[CapacityCell], books: Sequence[PolicyBook], ledger_currency: str
+    cells: Iterable[CapacityCell],
+    books: Sequence[PolicyBook],
+    ledger_currency: str,
+    commitments: Sequence[Sequence[ChargeLine]] = (),
 ) -> list[ChargeAccount]:
     """The charges of ``cells`` (whose amounts are in ``ledger_currency``) by each of ``books``. Every cell is
-    asked for once, and none is kept.
+    asked for once, and none is kept. ``commitments`` are what contracts change, for each of ``books``.
 
     The caller has asked ``book.currency_of`` for the time of the cells, so that a rate is known for every
     instant.
@@ -131,7 +161,8 @@ def charges_by_policy(
     for cell in cells:
         for account in open_accounts:
             account.enter(cell)
-    return [account.closed() for account in open_accounts]
+    more = commitments or [()] * len(books)
+    return [account.closed(lines) for account, lines in zip(open_accounts, more, strict=True)]
 
 
 class OpenAccount:
@@ -175,8 +206,9 @@ class OpenAccount:
             mark_up(made, rule.mark_up)
             _enter(made, day)
 
-    def closed(self) -> ChargeAccount:
-        """The account, with what is spread over months, floors and caps; nothing is entered after it."""
+    def closed(self, commitments: Sequence[ChargeLine] = ()) -> ChargeAccount:
+        """The account, with what is spread over months, what contracts change, floors and caps; nothing is
+        entered after it."""
         for (place, rule), month in self._later.items():
             made: CellCharges = defaultdict(ChargeAmount)
             for pot in month.values():
@@ -188,11 +220,22 @@ class OpenAccount:
             for place, made in self._found.items()
             for key, each in made.items()
         ]
+        lines += _platform_once(commitments)
         lines += _limits(lines, self._book)
         kept = sorted(line for line in lines if line.board_ms or line.nano)
         currency = self._book.file.currency or self._currency
         quotas = tuple(sorted(self._uses.items(), key=lambda each: each[0]))
         return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms, quotas)
+
+
+def _platform_once(lines: Iterable[ChargeLine]) -> list[ChargeLine]:
+    """One line for each place and key: what the platform keeps has many."""
+    sums: CellCharges = defaultdict(ChargeAmount)
+    places = {}
+    for line in lines:
+        sums[line.key].add(line.board_ms, line.nano)
+        places[line.key] = line.place
+    return [ChargeLine(places[key], key, each.board_ms, each.nano) for key, each in sums.items()]
 
 
 def _pieces(whole: CapacityCell, book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:

@@ -346,9 +346,9 @@ class BreakEven:
 
     ``saved_nano`` is what all would have paid less, ``paid_nano`` what the contract would have cost.
     ``p10_day_nano``, ``p50_day_nano`` and ``p90_day_nano`` are the savings of the tenth, the middle and the
-    ninetieth of a hundred days. ``utilisation`` is how much of it would have been used by teams and idle
-    capacity, ``needed`` from how much on it pays, at the prices of the use that it would have covered; None
-    where it would have covered nothing.
+    ninetieth of a hundred days. ``utilisation`` is how much of it teams would have used, ``drawn`` how much
+    with idle capacity, which costs its price, too; ``needed`` is from how much drawn on it pays, at the
+    prices of what it would have covered; None where it would have covered nothing.
     """
 
     contract: str
@@ -362,6 +362,7 @@ class BreakEven:
     p50_day_nano: int
     p90_day_nano: int
     utilisation: Fraction | None
+    drawn: Fraction | None
     needed: Fraction | None
 
 
@@ -402,7 +403,8 @@ def break_even(
         p10_day_nano=_percentile(list(days.values()), 10),
         p50_day_nano=_percentile(list(days.values()), 50),
         p90_day_nano=_percentile(list(days.values()), 90),
-        utilisation=Fraction(drawn, gone) if gone else None,
+        utilisation=Fraction(total.used, gone) if gone else None,
+        drawn=Fraction(drawn, gone) if gone else None,
         needed=Fraction(total.paid_nano * drawn, worth * gone) if worth and gone else None,
     )
 

@@ -23,6 +23,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpucost.charges.contract_terms import ContractBook
 from gpucost.domain.buckets import RESERVED
 from gpucost.domain.configfile import (
     MISSING,
@@ -329,6 +330,10 @@ class PolicyFile(ConfigModel):
     quotas_file: Text | None = Field(
         None, description="text, a file of more quotas and cohorts, as seen from the folder of this file"
     )
+    contracts_file: Text | None = Field(
+        None,
+        description="text, a file of contracts, as seen from the folder of this file",
+    )
     limits: tuple[TeamLimit, ...] = Field((), description="a list of floors and caps of teams")
 
     @model_validator(mode="after")
@@ -410,9 +415,10 @@ PLAIN = ChargePolicy.model_validate({})
 """By use, and all idle time is kept by the platform."""
 
 
-def quotas_file_of(text: str, name: str) -> str | None:
-    """The file that a policy (YAML) names for its quotas. Raises ConfigError."""
-    return load_yaml(text, name, PolicyFile).quotas_file
+def files_named(text: str, name: str) -> tuple[str, ...]:
+    """The files that a policy (YAML) names. Raises ConfigError."""
+    file = load_yaml(text, name, PolicyFile)
+    return tuple(each for each in (file.quotas_file, file.contracts_file) if each is not None)
 
 
 @dataclass(frozen=True)
@@ -424,8 +430,9 @@ class PolicyBook:
     name: str = "policy"
     team_quotas: Mapping[str, Fraction] = field(default_factory=dict)
     text: str = field(default="", repr=False)
-    quotas: tuple[str, str] | None = field(default=None, repr=False)
-    """Text and name of the file of quotas that it names."""
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of the files that it names, by the names that it gives them."""
+    contracts: ContractBook | None = None
 
     @classmethod
     def parse(
@@ -435,19 +442,36 @@ class PolicyBook:
         team_quotas: Mapping[str, Fraction] | None = None,
         beside: Callable[[str], tuple[str, str]] | None = None,
     ) -> PolicyBook:
-        """YAML text -> PolicyBook; ``name`` is the file's, for errors. ``beside`` gives text and name of the
-        file that ``quotas_file`` names. Raises ConfigError for the first error."""
-        file, quotas = load_yaml(text, name, PolicyFile), None
-        if file.quotas_file is not None:
+        """YAML text -> PolicyBook; ``name`` is the file's, for errors. ``beside`` gives text and name of a
+        file that it names. Raises ConfigError for the first error."""
+        file, files, contracts = load_yaml(text, name, PolicyFile), {}, None
+
+        def other(key: str, named: str) -> tuple[str, str]:
             if beside is None:
-                raise ConfigError(
-                    name, "quotas_file", file.quotas_file, "left out: no other file is read here"
-                )
-            quotas = beside(file.quotas_file)
-            file = _joined(file, name, *quotas)
-        book = cls(file, name, dict(team_quotas or {}), text, quotas)
+                raise ConfigError(name, key, named, "left out: no other file is read here")
+            found = beside(named)
+            files[named] = found[0]
+            return found
+
+        if file.quotas_file is not None:
+            file = _joined(file, name, *other("quotas_file", file.quotas_file))
+        if file.contracts_file is not None:
+            contracts = ContractBook.parse(*other("contracts_file", file.contracts_file))
+        book = cls(file, name, dict(team_quotas or {}), text, files, contracts)
+        book._check_contracts()
         book._check_quotas()
         return book
+
+    def _check_contracts(self) -> None:
+        """By quota, a team pays for GPUs that others used: what contracts made of its own use is no part of
+        that."""
+        for n, policy in enumerate(self.file.policies if self.contracts else ()):
+            if policy.base is not ChargeBase.USE:
+                allowed = "use, where contracts_file says what use cost"
+                raise ConfigError(self.name, f"policies[{n}].base", policy.base.value, allowed)
+        if self.contracts is not None and self.file.currency not in (None, self.contracts.currency):
+            allowed = f"{self.contracts.currency}, the currency of the contracts; or left out"
+            raise ConfigError(self.name, "currency", self.file.currency or "", allowed)
 
     def _check_quotas(self) -> None:
         if self.file.quotas or any(weight > 0 for weight in self.team_quotas.values()):
@@ -475,12 +499,12 @@ class PolicyBook:
     @property
     def is_plain(self) -> bool:
         """Whether it says nothing: teams pay what their pods held."""
-        return not (self.file.policies or self.file.limits or self.file.currency)
+        return not (self.file.policies or self.file.limits or self.file.currency or self.contracts)
 
     def check_teams(self, known: Set[str]) -> None:
         """Raises ConfigError for a team that is not ``known``: nobody would be sent its bill."""
         named = [
-            *((f"quotas[{n}].team", each.team) for n, each in enumerate(self.file.quotas) if each.team),
+            *((self._place_of_quota(n), each.team) for n, each in enumerate(self.file.quotas) if each.team),
             *((f"limits[{n}].team", each.team) for n, each in enumerate(self.file.limits)),
             *(
                 (f"policies[{n}].{key}[{m}]", team)
@@ -489,14 +513,25 @@ class PolicyBook:
                 for m, team in enumerate(getattr(policy, key))
             ),
         ]
+        if self.contracts is not None:
+            terms = self.contracts.file.contracts
+            named += [(f"contracts[{n}].owner", each.team) for n, each in enumerate(terms) if each.team]
         for key, team in named:
             if team not in known:
                 allowed = f"a team of the team rules or of the ledger: {', '.join(sorted(known))}"
                 raise ConfigError(self.name, key, team, allowed)
 
+    def _place_of_quota(self, n: int) -> str:
+        """Those of the other file stand after the policy's own."""
+        own = len(load_yaml(self.text, self.name, PolicyFile).quotas) if self.text else n + 1
+        return f"quotas[{n}].team" if n < own else f"{self.file.quotas_file}: quotas[{n - own}].team"
+
     def currency_of(self, ledger_currency: str, window: Window) -> str:
         """The currency of the charges. Raises ConfigError where a rate is missing at some time of
-        ``window``."""
+        ``window``, and for contracts in another currency than the ledger's."""
+        if self.contracts is not None and self.contracts.currency != ledger_currency:
+            allowed = f"{ledger_currency}, the currency of the ledger"
+            raise ConfigError(self.file.contracts_file or "", "currency", self.contracts.currency, allowed)
         wanted = self.file.currency
         if wanted is None or wanted == ledger_currency:
             return ledger_currency

@@ -287,7 +287,7 @@ def test_policies_are_tried_by_who_sees_every_team(clients: Clients) -> None:
         ({"policies": [good] * 5}, "policies"),
         ({"policies": [{"name": "b", "text": bomb}]}, "b:2: rates[0]"),
         ({"policies": [{"name": "b", "text": "x: 1"}]}, "b:"),
-        ({"policies": [{"name": "b", "text": f"{PLAIN}quotas_file: /etc/passwd\n"}]}, "b: quotas_file"),
+        ({"policies": [{"name": "b", "text": f"{PLAIN}quotas_file: /etc/passwd\n"}]}, "b: files"),
         ({"policies": [good], "by": "queue"}, "by"),
         ({"policies": [{"name": "b", "text": "[" * 5_000}]}, "b"),
         (

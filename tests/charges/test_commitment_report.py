@@ -134,7 +134,7 @@ def test_64_gpus_for_twelve_months_on_the_use_of_six() -> None:
     assert sum(month.saved_nano for month in found.months) == found.saved_nano
     # It costs 2 an hour where 4 would be paid: from half of it on it pays.
     assert found.needed == Fraction(1, 2)
-    assert found.utilisation == Fraction(60 * working + 20 * (days - working), 64 * days)
+    assert found.drawn == found.utilisation == Fraction(60 * working + 20 * (days - working), 64 * days)
 
 
 def test_a_planned_contract_draws_nothing_and_is_tried_beside_the_others() -> None:

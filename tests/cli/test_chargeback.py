@@ -256,7 +256,7 @@ def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
         sheets = re.findall(r'<sheet name="([^"]+)"', book.read("xl/workbook.xml").decode())
         texts = re.findall(r"<t[^>]*>([^<]*)</t>", book.read("xl/sharedStrings.xml").decode())
         cells = book.read("xl/worksheets/sheet2.xml").decode()
-    assert sheets == ["Teams", "Charges", "Dearest jobs", "Prices", "Why this team", "Quota"]
+    assert sheets == ["Teams", "Charges", "Dearest jobs", "Prices", "Why this team", "Quota", "Contracts"]
     assert {"nlp", "vision", "used", "total", "team_label names the team"} <= set(texts)
     numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)
     assert {"368", "368000000000", "92", "331200000"} <= set(numbers)
@@ -454,3 +454,30 @@ def test_a_closed_month_is_charged_as_it_was_closed(
         True,
     )
     assert run("month", "verify", "2026-10").exit_code == ExitCode.OK
+
+
+def test_a_quota_that_nothing_belongs_to_is_named(looked_at: Run, tmp_path: Path) -> None:
+    """Misspelt names of models, clusters and queues; the amounts are those of the other quotas."""
+    (tmp_path / "typos.yaml").write_text(
+        OWNERS.replace(
+            "  - {team: nlp, model: H100, gpus: 6, queue: cq, cohort: ml}",
+            """
+  - {team: nlp, model: H-100, gpus: 6}
+  - {team: nlp, model: H100, gpus: 6, cluster: prod}
+  - {team: nlp, model: H100, gpus: 6, queue: cp}
+""",
+        ),
+        encoding="utf-8",
+    )
+    words = ("2026-10", "--policy", str(tmp_path / "typos.yaml"))
+    nothing = "there is no such GPU in the month, and nothing is charged by it"
+    said = [
+        f"quota of nlp for H-100: {nothing}",
+        f"quota of nlp for H100 in cluster prod: {nothing}",
+        "quota of nlp for H100: no pod held anything in queue cp in the month",
+    ]
+    result = looked_at("statement", *words, "--team", "vision")
+    assert result.exit_code == ExitCode.OK
+    assert result.stderr.splitlines() == [f"gpucost: {each}" for each in said]
+    result = looked_at("chargeback", "preview", *words)
+    assert result.stderr.splitlines() == [f"gpucost: owners pay: {each}" for each in said]

@@ -44,7 +44,7 @@ def test_a_day_of_a_reservation(looked_at: Run, tmp_path: Path) -> None:
     assert "r-1 vision 72.0 h 69.0 h 95.8% 50.0% 144.00 6.00 144.00" in lines
     assert "vision 46.0 184.00 184.00 98.00 6.00 0.00" in lines
     assert "nlp 92.0 368.00 368.00 322.00 0.00 276.00" in lines
-    assert "platform 54.0 216.00 216.00 204.00 0.00 204.00" in lines
+    assert "kept by the platform 54.0 216.00 216.00 204.00 0.00 204.00" in lines
     assert "all 192.0 768.00 768.00 624.00 6.00 480.00" in lines
     proof = "Used, idle, unused and left against what the contracts cost: difference 0 nano-USD."
     assert proof in lines
@@ -83,7 +83,7 @@ def test_a_planned_contract_and_spot_in_words(looked_at: Run, tmp_path: Path) ->
     assert tried.startswith(
         "it would have saved 96.00 USD (saved per day: p10 96.00; p50 96.00; p90 96.00); "
     )
-    assert "it pays from 75% of its use on, and 100% would have been used" in tried
+    assert "it pays from 75% drawn on, and 100% would have been drawn, 96% by teams" in tried
     assert "spots: no spot use with a price." in said
 
 
@@ -130,3 +130,70 @@ def test_another_currency_and_another_time_are_refused(looked_at: Run, tmp_path:
     assert result.exit_code == ExitCode.USAGE
     assert "WINDOW" in result.stderr
     assert "which the ledger holds" in result.stderr
+
+
+CHARGED = "version: 1\nname: contracts\ncontracts_file: contracts.yaml\n"
+
+
+def test_a_policy_with_contracts_charges_what_they_made_of_the_use(looked_at: Run, tmp_path: Path) -> None:
+    """Of the first test: vision pays 98 of 184, 6 of them for what was not used; nlp 322 of 368. What the
+    platform keeps is 768 - 98 - 322 = 348."""
+    (tmp_path / "contracts.yaml").write_text(HEAD + RESERVED, encoding="utf-8")
+    (tmp_path / "policy.yaml").write_text(CHARGED, encoding="utf-8")
+    words = ("2026-10", "--policy", str(tmp_path / "policy.yaml"))
+    found = json.loads(looked_at("statement", *words, "--all", "-f", "json").stdout)
+    lines = {each["team"]: {row["kind"]: row["nano"] // 10**9 for row in each["lines"]} for each in found}
+    assert lines == {
+        "nlp": {"used": 368, "commitment": -46},
+        "vision": {"used": 184, "commitment": -92, "unused_commitment": 6},
+    }
+    [nlp, vision] = found
+    assert (nlp["total"], vision["total"]) == ("322.000000000", "98.000000000")
+    views = {name: vision["contracts"][name] for name in ("list", "contracted", "effective", "unused")}
+    assert views == {
+        "list": "184.000000000",
+        "contracted": "184.000000000",
+        "effective": "98.000000000",
+        "unused": "6.000000000",
+    }
+    shown = [" ".join(line.split()) for line in looked_at("statement", *words, "--all").stdout.splitlines()]
+    assert "kept by the platform 54.0 348.00" in shown
+    assert "Difference 0 GPU-ms, 0 nano-USD." in shown
+    assert "184.00 184.00 98.00 6.00" in shown
+    (tmp_path / "plain.yaml").write_text("version: 1\nname: plain\n", encoding="utf-8")
+    both = ("--policy", str(tmp_path / "plain.yaml"), "--policy", str(tmp_path / "policy.yaml"))
+    previewed = json.loads(looked_at("chargeback", "preview", "2026-10", *both, "-f", "json").stdout)
+    assert [each["difference"]["nano"] for each in previewed["policies"]] == [0, 0]
+    assert {each["team"]: each["difference_nano"] // 10**9 for each in previewed["teams"]} == {
+        "nlp": -46,
+        "vision": -86,
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "contracts", "said"),
+    [
+        (CHARGED, (HEAD + RESERVED).replace("USD", "EUR"), "currency: 'EUR' is not allowed; allowed: USD"),
+        (CHARGED, HEAD + RESERVED.replace("vision", "visoin"), "contracts[0].owner: 'visoin'"),
+        (
+            f"{CHARGED}policies: [{{base: nominal}}]\nquotas: [{{team: nlp, model: H100, gpus: 1}}]\n",
+            HEAD + RESERVED,
+            "policies[0].base: 'nominal' is not allowed; allowed: use",
+        ),
+        (
+            f"{CHARGED}currency: EUR\nrates: []\n",
+            HEAD + RESERVED,
+            "currency: 'EUR' is not allowed; allowed: USD",
+        ),
+        (CHARGED, None, "contracts.yaml"),
+    ],
+)
+def test_contracts_that_a_policy_cannot_charge_are_refused(
+    looked_at: Run, tmp_path: Path, policy: str, contracts: str | None, said: str
+) -> None:
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    if contracts is not None:
+        (tmp_path / "contracts.yaml").write_text(contracts, encoding="utf-8")
+    result = looked_at("statement", "2026-10", "--all", "--policy", str(tmp_path / "policy.yaml"))
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert said in result.stderr

@@ -507,8 +507,7 @@ def test_a_new_cluster_is_not_held_up_by_a_closed_month(october: Ledger) -> None
 CHARGED = MonthCharges(
     policy_name="a.yaml",
     policy="version: 1\nname: a\n",
-    quotas_name="q.yaml",
-    quotas="version: 1\n",
+    files='{"q.yaml": "version: 1"}',
     weights='{"red": "1/3"}',
     currency="USD",
     digest="abc",

@@ -86,15 +86,16 @@ class PolicyText(RequestBody):
 
     name: Annotated[str, Field(max_length=_LONGEST_NAME, description="name of its file, for errors")]
     text: Annotated[str, Field(description="the policy, YAML as in docs/charges.md")]
-    quotas: Annotated[
-        str | SkipJsonSchema[None], Field(description="the text of the file that its quotas_file names")
-    ] = None
+    files: Annotated[
+        dict[str, str],
+        Field(default_factory=dict, max_length=2, description="texts of the files that it names, by name"),
+    ]
 
     def beside(self, name: str) -> tuple[str, str]:
-        """Text and name of the file of quotas. Raises ConfigError where the body has none."""
-        if self.quotas is None:
-            raise ConfigError(self.name, "quotas_file", name, "with its text, as quotas beside the policy")
-        return self.quotas, name
+        """Text and name of a file that it names. Raises ConfigError where the body has none."""
+        if name not in self.files:
+            raise ConfigError(self.name, "files", name, "with its text, in files beside the policy")
+        return self.files[name], name
 
 
 class PreviewBody(RequestBody):

@@ -108,6 +108,8 @@ def preview(
         write(to_csv(rows), output)
     else:
         print_preview(found, stdout())
+    for remark in found.remarks:
+        complain(remark)
     off = [each for each in found.policies if each.difference.nano or each.difference.board_ms]
     if off:
         complain(
@@ -169,15 +171,15 @@ def quotas(
     write(content, output)
 
 
-def _policy_texts(file: Path) -> tuple[str, str, str | None]:
-    """What a server is sent of a policy: its name, its text, and that of the quotas that it names."""
-    from gpucost.charges.policy_file import quotas_file_of
+def _policy_texts(file: Path) -> tuple[str, str, dict[str, str]]:
+    """What a server is sent of a policy: its name, its text, and those of the files that it names."""
+    from gpucost.charges.policy_file import files_named
     from gpucost.service.settings.loader import read_config
     from gpucost.service.wiring.inputs import beside
 
     text = read_config(file)
-    named = quotas_file_of(text, str(file))
-    return str(file), text, None if named is None else beside(file)(named)[0]
+    read = beside(file)
+    return str(file), text, {name: read(name)[0] for name in files_named(text, str(file))}
 
 
 def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
@@ -297,6 +299,8 @@ def statement(
         )
     refuse_table_file(format_ == "table", output)
     found, summary = _statements(context_of(ctx), wanted, [] if every else list(team or ()), policy)
+    for remark in () if summary is None else summary.remarks:
+        complain(remark)
     if not every:
         summary = None
     if format_ == "table":
@@ -330,6 +334,7 @@ def _write_all(
         write(content, folder / f"{each.month}-{_file_name(each.team)}.{kind}")
     if summary is not None:
         write(render_summary(summary, kind), folder / f"{summary.month}.{kind}")
+    complain(f"{len(found) + (summary is not None)} files written to {folder}")
 
 
 def _statements(

@@ -299,13 +299,10 @@ class RemoteApi:
         return tuple(self._read(read_document, TeamStatement, row) for row in rows)
 
     def preview(
-        self, month: Month, policies: Sequence[tuple[str, str, str | None]], by: str
+        self, month: Month, policies: Sequence[tuple[str, str, Mapping[str, str]]], by: str
     ) -> ChargebackPreview:
-        """The month under ``policies``: names of files, their text, and that of the quotas that they name."""
-        texts = [
-            {"name": name, "text": text, **({} if quotas is None else {"quotas": quotas})}
-            for name, text, quotas in policies
-        ]
+        """The month under ``policies``: names of files, their text, and those of the files that they name."""
+        texts = [{"name": name, "text": text, "files": dict(files)} for name, text, files in policies]
         body = {"policies": texts, "by": by}
         found = self._client.json(f"/v1/months/{month}/chargeback", body=body)
         return self._read(read_document, ChargebackPreview, found)

@@ -257,16 +257,15 @@ class MonthRow(LedgerModel, table=True):
 
 
 class MonthChargesRow(LedgerModel, table=True):
-    """What teams were charged when a month was closed; ``amounts`` and ``weights`` are JSON. ``content_key``
-    covers the row."""
+    """What teams were charged when a month was closed; ``files``, ``weights`` and ``amounts`` are JSON.
+    ``content_key`` covers the row."""
 
     __tablename__ = "month_charges"
     month: str = Field(primary_key=True, foreign_key="month.month")
     content_key: str
     policy_name: str
     policy: str
-    quotas_name: str
-    quotas: str
+    files: str
     weights: str
     currency: str
     digest: str

@@ -131,7 +131,8 @@ class ChargebackPreview:
     ``unpriced_board_ms`` of the month's capacity have no price, and are in no amount. ``moved_nano`` is half
     of the sum of all teams' (and the platform's) differences: the money that the last policy moves.
     ``quotas`` are those of which a part stood idle, by policy, the dearest first; ``waiting_missing`` says
-    why some waiting beside them is not known.
+    why some waiting beside them is not known. ``remarks`` are what in the policies nothing in the month
+    belongs to.
     """
 
     month: Month
@@ -144,6 +145,7 @@ class ChargebackPreview:
     by: PreviewGrouping = PreviewGrouping.TEAM
     quotas: tuple[PreviewQuota, ...] = ()
     waiting_missing: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def build_preview(
@@ -155,6 +157,7 @@ def build_preview(
     grouping: PreviewGrouping = PreviewGrouping.TEAM,
     quotas: Sequence[PreviewQuota] = (),
     waiting_missing: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> ChargebackPreview:
     """The preview of ``accounts``, one for each of ``names`` (of the policy, and of its file).
 
@@ -187,6 +190,7 @@ def build_preview(
         moved_nano=moved // 2,
         quotas=tuple(quotas),
         waiting_missing=tuple(waiting_missing),
+        remarks=tuple(remarks),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
 from gpucost.charges.charge_account import ChargeAccount
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window, iso
 from gpucost.reports.base.values import CostAmount
@@ -36,6 +37,8 @@ CHARGE_WORDS: Mapping[ChargeKind, str] = {
     ChargeKind.UNAVAILABLE: "unavailable time",
     ChargeKind.UNKNOWN: "time not observed",
     ChargeKind.OVERHEAD: "overhead",
+    ChargeKind.COMMITMENT: "contracts: what the same use costs more or less",
+    ChargeKind.UNUSED_COMMITMENT: "contracts: paid for and not used",
     ChargeKind.DISCOUNT: "discount",
     ChargeKind.MARK_UP: "mark-up",
     ChargeKind.FLOOR: "up to the floor",
@@ -43,10 +46,12 @@ CHARGE_WORDS: Mapping[ChargeKind, str] = {
 }
 """What a kind of charge is called before people."""
 _HELD = "gpucost allocations {month} --group-by job --filter team={team}"
+_BOTH = f"{_HELD} has used and borrowed together, before borrowed_factor"
 _POLICY = "the charge policy, docs/charges.md#how-it-is-computed"
+_CONTRACTS = "gpucost commitments {month} --contracts FILE, in the row of the team"
 _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.USED: ("held within the quota, or where there is none", _HELD),
-    ChargeKind.BORROWED: ("held beyond the quota of its queue or team", _POLICY),
+    ChargeKind.BORROWED: ("held beyond the quota of its queue or team", _BOTH),
     ChargeKind.RESERVED_IDLE: ("its quota that no pod held", _POLICY),
     ChargeKind.QUOTA_LENT: ("its quota that others held", _POLICY),
     ChargeKind.LENT_CREDIT: ("what it gets back for that", _POLICY),
@@ -54,6 +59,8 @@ _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.UNAVAILABLE: ("its share of GPUs that were broken or cordoned", _POLICY),
     ChargeKind.UNKNOWN: ("its share of time that was not observed", _POLICY),
     ChargeKind.OVERHEAD: ("its share of what teams of the platform held", _POLICY),
+    ChargeKind.COMMITMENT: ("its use by the contracts, less the same at the prices below", _CONTRACTS),
+    ChargeKind.UNUSED_COMMITMENT: ("its share of commitments that nobody used", _CONTRACTS),
     ChargeKind.DISCOUNT: ("off for work that may be interrupted", _POLICY),
     ChargeKind.MARK_UP: ("the mark-up on all its charges", _POLICY),
     ChargeKind.FLOOR: ("up to the least that it pays in a month", _POLICY),
@@ -139,6 +146,19 @@ class StatementQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementContracts:
+    """Three views of what a team used: by the list, at the prices of its usage lines (``contracted``), and by
+    the contracts of the policy, with its share of what was not used (``effective``, of which
+    ``unused_nano``). ``unpriced_board_ms`` have no price, and count where a contract paid for them."""
+
+    list_nano: int
+    contracted_nano: int
+    effective_nano: int
+    unused_nano: int
+    unpriced_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TeamStatement:
     """What one team pays for a month: ``total_nano`` is the sum of ``lines`` and of the ``adjustments``.
 
@@ -150,6 +170,7 @@ class TeamStatement:
     ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
+    ``contracts`` is None where the policy has none, or none of the team's use.
     ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
     ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
     in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
@@ -180,6 +201,13 @@ class TeamStatement:
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
     as_closed: bool = False
+    contracts: StatementContracts | None = None
+
+    @property
+    def jobs_again(self) -> str:
+        """The command that lists all jobs of the team, for a shell."""
+        only = shlex.quote(f"team={self.team}")
+        return f"gpucost allocations {self.month} --group-by job --filter {only}"
 
     @property
     def again(self) -> str:
@@ -197,6 +225,7 @@ def build_statements(
     rules: Mapping[str, Sequence[StatementRule]],
     *,
     as_closed: bool = False,
+    contracts: Mapping[str, StatementContracts] | None = None,
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
     held at which prices, and by which rules.
@@ -241,6 +270,7 @@ def build_statements(
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
             as_closed=as_closed,
+            contracts=None if contracts is None else contracts.get(team),
         )
         found.append(statement)
     return tuple(found)
@@ -277,6 +307,7 @@ def build_summary(
     report: MonthReport,
     adjustments: Iterable[AdjustmentFacts],
     cost_centres: Mapping[str, str | None],
+    remarks: tuple[str, ...] = (),
 ) -> StatementSummary:
     """``capacity`` is what the month cost by another sum than that of the charges; ``adjustments`` are of
     every team. Raises as ``build_statements``."""
@@ -312,7 +343,27 @@ def build_summary(
         charges_digest=account.digest,
         teams=tuple(sorted(rows, key=lambda each: (-each.total_nano, each.team))),
         proof=proof,
+        remarks=remarks,
     )
+
+
+def unmatched_quotas(account: ChargeAccount, book: PolicyBook, month: Month) -> tuple[str, ...]:
+    """Quotas of the policy that nothing in the month belongs to, in words: of a GPU model that the clusters
+    do not have, or of a queue in which no pod held anything. A misspelt name looks like this."""
+    queues = {line.key.queue for line in account.lines if line.key.job_uid}
+    found: dict[str, None] = {}
+    for quota in book.file.quotas:
+        if quota.start_ms >= month.window.end_ms or quota.end_ms <= month.window.start_ms or quota.shared:
+            continue
+        where = "" if quota.cluster is None else f" in cluster {quota.cluster}"
+        what = f"quota of {quota.team} for {quota.model}{where}"
+        if not any(
+            key.model == quota.model and quota.cluster in (None, key.cluster) for key, _ in account.quotas
+        ):
+            found[f"{what}: there is no such GPU in the month, and nothing is charged by it"] = None
+        elif quota.queue is not None and quota.queue not in queues:
+            found[f"{what}: no pod held anything in queue {quota.queue} in the month"] = None
+    return tuple(found)
 
 
 def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:
@@ -359,6 +410,8 @@ def _statement_lines(
     for kind, amount in sums.items():
         if amount.board_ms or amount.nano:
             why, again = _WHY[kind]
+            if again == _HELD and ChargeKind.BORROWED in sums:
+                again = _BOTH
             # The command is for a shell, and a team's name may come from a label.
             command = again.format(month=month, team=shlex.quote(team))
             yield StatementLine(kind.value, amount.board_ms, amount.nano, why, command)
@@ -411,6 +464,12 @@ _RULES = {
 }
 
 
+_CONTRACT_SUMS = (*("list_nano", "contracted_nano", "effective_nano", "unused_nano", "unpriced_board_ms"),)
+_CONTRACT_VIEWS = {
+    **dict.fromkeys(("month", "team"), CellType.TEXT),
+    **dict.fromkeys(_CONTRACT_SUMS, CellType.INTEGER),
+    "currency": CellType.TEXT,
+}
 _QUOTAS = {
     **dict.fromkeys(("month", "team", "cluster", "model", "queue", "cohort"), CellType.TEXT),
     **dict.fromkeys(_QUOTA_SUMS, CellType.INTEGER),
@@ -422,12 +481,14 @@ def statement_sheets(
     found: Sequence[TeamStatement], summary: StatementSummary | None = None
 ) -> dict[str, ReportTable]:
     """Statements as the sheets of a workbook: what every team pays, where there is a summary; charges and
-    adjustments, the dearest jobs, prices, which team rules gave the team what it held, and its quotas."""
+    adjustments, the dearest jobs, prices, which team rules gave the team what it held, its quotas, and what
+    contracts made of its use."""
     facts = {"month": str(found[0].month)} if found else {}
     jobs: list[Cells] = []
     prices: list[Cells] = []
     rules: list[Cells] = []
     quotas: list[Cells] = []
+    contracts: list[Cells] = []
     for each in found:
         common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
         jobs += [
@@ -441,6 +502,8 @@ def statement_sheets(
             common | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
             for rule in each.rules
         ]
+        if each.contracts is not None:
+            contracts.append(common | {name: getattr(each.contracts, name) for name in _CONTRACT_SUMS})
         for quota in each.quotas:
             of_quota: Cells = {name: getattr(quota, name) for name in _QUOTAS if hasattr(quota, name)}
             quotas.append(common | of_quota)
@@ -451,6 +514,7 @@ def statement_sheets(
         "Prices": typed_table(facts, _PRICES, prices),
         "Why this team": typed_table(facts, _RULES, rules),
         "Quota": typed_table(facts, _QUOTAS, quotas),
+        "Contracts": typed_table(facts, _CONTRACT_VIEWS, contracts),
     }
 
 

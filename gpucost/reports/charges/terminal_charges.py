@@ -155,7 +155,7 @@ def _proof(found: ChargebackPreview, heads: list[str]) -> Iterator[str]:
         yield f"{letter}: charged {charged} + kept {kept} = capacity {whole} {found.currency}: {proof}"
 
 
-_PLATFORM = "platform"
+_PLATFORM = _KEPT
 
 
 def print_commitments(report: CommitmentReport, console: Console) -> None:
@@ -279,8 +279,8 @@ def _planned(one: BreakEven, currency: str) -> str:
     needed = (
         "it would have covered nothing"
         if one.needed is None
-        else f"it pays from {display.percent(one.needed)} of its use on, and "
-        f"{display.percent(one.utilisation)} would have been used"
+        else f"it pays from {display.percent(one.needed)} drawn on, and {display.percent(one.drawn)} would "
+        f"have been drawn, {display.percent(one.utilisation)} by teams and the rest by GPUs that stood idle"
     )
     return (
         f"{display.visible(one.contract)}, planned: on {one.window} it would have {word} "
@@ -333,6 +333,13 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         heads = ["GPU", "queue", "quota GPU-h", "used", "idle", "lent", "borrowed", "cost of idle", "of lent"]
         quotas = [_quota_row(each) for each in found.quotas]
         parts.append(filled("Quota", heads, quotas, {0, 1}, console.width))
+    if found.contracts is not None:
+        heads = ["by the list", "at these prices", "by the contracts", "of it not used"]
+        of = found.contracts
+        views = (of.list_nano, of.contracted_nano, of.effective_nano, of.unused_nano)
+        row = [[Text(display.money(nano).replace("-", "−")) for nano in views]]
+        title = f"What it used, in three views, {found.ledger_currency}"
+        parts.append(filled(title, heads, row, (), console.width))
     if found.rules:
         heads = ["rule of the team rules", "GPU-h", found.ledger_currency]
         rules = [_rule_row(each) for each in found.rules]
@@ -388,7 +395,7 @@ def _amounts(board_ms: int, nano: int) -> tuple[Text, Text]:
 
 def _remarks_of(found: TeamStatement) -> Iterator[str]:
     if found.jobs_more:
-        yield f"{display.counted(found.jobs_more, 'more job')} in gpucost allocations --group-by job."
+        yield f"{display.counted(found.jobs_more, 'more job')} in {display.visible(found.jobs_again)}."
     if found.cost_centre is not None:
         yield f"Cost centre: {display.name(found.cost_centre)}."
     if found.budget is not None:
@@ -406,5 +413,6 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
         yield f"Not observed, and in no team's use: {gone} of {each.span} in {display.name(each.cluster)}."
     closed = ", charged as when it was closed" if found.as_closed else ""
     yield f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
+    yield f"Digest of the charges of all teams: {found.charges_digest}."
     for line in found.lines:
         yield f"{CHARGE_WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"

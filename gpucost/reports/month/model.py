@@ -272,7 +272,8 @@ class SummaryProof:
 class StatementSummary:
     """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
     some teams only has these, and neither ``proof`` nor the digest of all charges. ``as_closed``: by the
-    policy that the month was closed with, to the byte what was charged then."""
+    policy that the month was closed with, to the byte what was charged then. ``remarks`` are what in the
+    policy nothing in the month belongs to."""
 
     month: Month
     currency: str
@@ -283,13 +284,14 @@ class StatementSummary:
     teams: tuple[SummaryTeam, ...]
     proof: SummaryProof | None
     as_closed: bool = False
+    remarks: tuple[str, ...] = ()
 
     def seen_by(self, teams: Set[str] | None) -> StatementSummary:
         """The same with ``teams`` alone; None sees all."""
         if teams is None:
             return self
         own = tuple(each for each in self.teams if each.team in teams)
-        return replace(self, teams=own, proof=None, charges_digest=None)
+        return replace(self, teams=own, proof=None, charges_digest=None, remarks=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,11 +110,14 @@ def summary_parts(found: StatementSummary, width: int) -> Iterator[RenderableTyp
         ]
         for each in found.teams
     ]
+    sums = [sum(getattr(each, name) for each in found.teams) for name in _SUMMED]
+    money = [_signed(nano) for nano in (sums[1:] if adjusted else sums[3:])]
+    rows.append([Text("all teams", "bold"), Text(""), Text(display.hours(sums[0])), *money])
     yield filled(f"What each team pays, {found.currency}", heads, rows, {0, 1}, width)
     proof = found.proof
     if proof is None:
         return
-    sums = [
+    parts = [
         [Text(name), Text(display.hours(board_ms).replace("-", "−")), _signed(nano)]
         for name, board_ms, nano in (
             ("charged to teams", proof.charged_board_ms, proof.charged_nano),
@@ -122,9 +125,12 @@ def summary_parts(found: StatementSummary, width: int) -> Iterator[RenderableTyp
             ("what the capacity cost", proof.capacity_board_ms, proof.capacity_nano),
         )
     ]
-    yield filled("Nothing is left out", ["before adjustments", "GPU-h", found.currency], sums, {0}, width)
+    yield filled("Nothing is left out", ["before adjustments", "GPU-h", found.currency], parts, {0}, width)
     off = f"{proof.difference_board_ms} GPU-ms, {proof.difference_nano} nano-{found.currency}"
     yield Text(f"Difference {off}.")
+
+
+_SUMMED = ("board_ms", "charged_nano", "adjusted_nano", "total_nano")
 
 
 def _signed(nano: int) -> Text:

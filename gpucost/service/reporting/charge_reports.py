@@ -24,7 +24,13 @@ import pandas as pd
 
 from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.charges.cell_charges import ChargeAmount
-from gpucost.charges.charge_account import ChargeAccount, charges, charges_by_policy
+from gpucost.charges.charge_account import (
+    ChargeAccount,
+    ChargeLine,
+    charges,
+    charges_by_policy,
+    commitment_lines,
+)
 from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
 from gpucost.charges.contract_terms import ContractBook
@@ -48,10 +54,12 @@ from gpucost.reports.charges.charge_previews import (
 )
 from gpucost.reports.charges.charge_statements import (
     MonthStatements,
+    StatementContracts,
     StatementPrice,
     StatementRule,
     build_statements,
     build_summary,
+    unmatched_quotas,
 )
 from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
@@ -80,8 +88,14 @@ def preview_charges(
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
         windows: dict[str, set[Window]] = defaultdict(set)
-        accounts = charges_by_policy(_noted(cells, windows), books, reporting.currency)
+        commitments = [_commitment_lines(reporting, month, book) for book in books]
+        accounts = charges_by_policy(_noted(cells, windows), books, reporting.currency, commitments)
         names = [(book.title, book.name) for book in books]
+        remarks = [
+            f"{book.title}: {remark}"
+            for book, account in zip(books, accounts, strict=True)
+            for remark in unmatched_quotas(account, book, month)
+        ]
         own = all(account.currency == reporting.currency for account in accounts)
         whole = _capacity(reporting.ledger, scope, month) if own else None
         observed = {model: _length(spans) for model, spans in windows.items()}
@@ -91,7 +105,7 @@ def preview_charges(
             for quota in idle_quotas(n, account, book, observed, waiting)
         ]
         missing = () if waiting is None else waiting.missing
-        return build_preview(month, names, accounts, whole, cost_centres, grouping, quotas, missing)
+        return build_preview(month, names, accounts, whole, cost_centres, grouping, quotas, missing, remarks)
 
     return reporting.steady(scope, month.window, read).report
 
@@ -107,7 +121,9 @@ def charge_table(
     _check_chargeable(reporting, scope, month, books)
 
     def read() -> ReportTable:
-        accounts = charges_by_policy(reporting.ledger.cells(scope, month.window), books, reporting.currency)
+        commitments = [_commitment_lines(reporting, month, book) for book in books]
+        cells = reporting.ledger.cells(scope, month.window)
+        accounts = charges_by_policy(cells, books, reporting.currency, commitments)
         return preview_table(month, [(book.title, book.name) for book in books], accounts, cost_centres)
 
     return reporting.steady(scope, month.window, read).report
@@ -147,7 +163,15 @@ def _statements(
     prices, rules = _prices(reporting.ledger, scope, month), _rules(reporting.ledger, scope, month)
     return MonthStatements(
         build_statements(
-            teams, book.title, account, report, cost_centres, prices, rules, as_closed=kept is not None
+            teams,
+            book.title,
+            account,
+            report,
+            cost_centres,
+            prices,
+            rules,
+            as_closed=kept is not None,
+            contracts=_contract_views(reporting, month, book),
         ),
         _summary(reporting, book, account, report, cost_centres, kept),
     )
@@ -160,15 +184,17 @@ def policy_in_force(ledger: Ledger, month: Month, book: PolicyBook) -> tuple[Pol
     if kept is None:
         return book, None
     weights = {team: Fraction(weight) for team, weight in json.loads(kept.weights).items()}
-    quotas = kept.quotas, kept.quotas_name
-    return PolicyBook.parse(kept.policy, kept.policy_name, weights, lambda _: quotas), kept
+    files = json.loads(kept.files)
+    book = PolicyBook.parse(kept.policy, kept.policy_name, weights, lambda name: (files[name], name))
+    return book, kept
 
 
 def _account(
     reporting: ReportService, scope: Scope, month: Month, book: PolicyBook, kept: MonthCharges | None
 ) -> ChargeAccount:
     """Raises LedgerConflict where a closed month is not charged as it was."""
-    account = charges(reporting.ledger.cells(scope, month.window), book, reporting.currency)
+    cells, lines = reporting.ledger.cells(scope, month.window), _commitment_lines(reporting, month, book)
+    account = charges(cells, book, reporting.currency, lines)
     if kept is not None and account.digest != kept.digest:
         changed = set(kept.amounts) ^ set(_amounts(account))
         teams = ", ".join(sorted({team for team, _, _ in changed})) or "no team in sum"
@@ -177,6 +203,42 @@ def _account(
             f"{kept.digest}): {teams}; gpucost month verify {month} says whether its lines were changed"
         )
     return account
+
+
+def _commitment_report(reporting: ReportService, month: Month, book: PolicyBook) -> CommitmentReport | None:
+    """What the contracts of a policy made of the month; None without any."""
+    if book.contracts is None:
+        return None
+    return CommitmentReporting(reporting.ledger, EVERYTHING).report(book.contracts, month.window)
+
+
+def _contract_views(
+    reporting: ReportService, month: Month, book: PolicyBook
+) -> Mapping[str, StatementContracts] | None:
+    found = _commitment_report(reporting, month, book)
+    if found is None:
+        return None
+    return {
+        each.team: StatementContracts(
+            each.list_nano,
+            each.contracted_nano,
+            each.effective_nano,
+            each.unused_nano,
+            each.unpriced_board_ms,
+        )
+        for each in found.teams
+    }
+
+
+def _commitment_lines(reporting: ReportService, month: Month, book: PolicyBook) -> tuple[ChargeLine, ...]:
+    found = _commitment_report(reporting, month, book)
+    views = () if found is None else found.teams
+    changed = [
+        (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
+        for each in views
+        if each.team
+    ]
+    return commitment_lines(month, changed, book)
 
 
 def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:
@@ -207,12 +269,10 @@ def close_month(
         book.check_teams(known_teams(ledger, reporting.accounts.keys(), month))
         account = _account(reporting, EVERYTHING, month, book, None)
         weights = {team: str(weight) for team, weight in sorted(book.team_quotas.items())}
-        quotas, quotas_name = book.quotas or ("", "")
         kept = MonthCharges(
             policy_name=book.name,
             policy=book.text,
-            quotas_name=quotas_name,
-            quotas=quotas,
+            files=json.dumps(dict(sorted(book.files.items())), ensure_ascii=False),
             weights=json.dumps(weights, ensure_ascii=False),
             currency=account.currency,
             digest=account.digest,
@@ -243,7 +303,8 @@ def _summary(
         whole = _capacity(reporting.ledger, EVERYTHING, month)
         capacity = ChargeAmount(whole.board_ms, whole.nano)
     adjustments = reporting.month_adjustments(month)
-    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres)
+    remarks = unmatched_quotas(account, book, month)
+    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks)
     return replace(summary, as_closed=kept is not None)
 
 
@@ -304,7 +365,7 @@ def kept_statements(
 def policy_digest(book: PolicyBook) -> str:
     """Of all that a policy says, and of the weights beside it."""
     weights = sorted(book.team_quotas.items())
-    return hashlib.sha256(repr((book.name, book.file, weights)).encode()).hexdigest()
+    return hashlib.sha256(repr((book.name, book.file, book.contracts, weights)).encode()).hexdigest()
 
 
 def _prices(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[StatementPrice]]:

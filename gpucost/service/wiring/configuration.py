@@ -65,9 +65,11 @@ class ServiceConfiguration:
 
     @property
     def named(self) -> tuple[Path | None, ...]:
-        """The files of the price book, the team rules and the charge policy; None where there is none."""
-        settings = self.settings
-        return settings.pricing.book, settings.teams.rules, settings.charges.policy
+        """The files of the price book, the team rules and the charge policy, None where there is none; and
+        those that the policy names."""
+        settings, policy = self.settings, self.settings.charges.policy
+        beside = () if policy is None else (policy.parent / name for name in self.policy.files)
+        return settings.pricing.book, settings.teams.rules, policy, *beside
 
     def files(self) -> tuple[Path, ...]:
         """Files that the settings name, without those that their users watch themselves."""
@@ -77,6 +79,7 @@ class ServiceConfiguration:
             for name, value in _walk(self.settings)
             if isinstance(value, Path) and _OWN_READERS.match(name)
         }
+        found |= {file for file in self.named if file is not None}
         return tuple(sorted(file for file in found - own if not file.is_dir()))
 
     def secrets(self) -> frozenset[str]:

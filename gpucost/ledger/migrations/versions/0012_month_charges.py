@@ -13,7 +13,7 @@ branch_labels = None
 depends_on = None
 
 _TEXTS = (
-    *("content_key", "policy_name", "policy", "quotas_name", "quotas", "weights"),
+    *("content_key", "policy_name", "policy", "files", "weights"),
     *("currency", "digest", "amounts"),
 )
 
