@@ -292,7 +292,7 @@ def _shares(
 
 
 def mark_up(found: CellCharges, percent: int | None) -> None:
-    """One line for each team, on the sum of its charges; none on a sum below 0."""
+    """One line for each team, on the sum of its charges: below 0 where that is."""
     if percent is None:
         return
     factor = percent // 100
@@ -300,6 +300,6 @@ def mark_up(found: CellCharges, percent: int | None) -> None:
     for key, amount in found.items():
         sums[key.team] += amount.nano
     for team, nano in sorted(sums.items()):
-        if nano > 0 and team != PLATFORM:
+        if nano and team != PLATFORM:
             found[ChargeKey(team, ChargeKind.MARK_UP)].add(0, part(nano, factor))
             found[ChargeKey(PLATFORM, ChargeKind.MARK_UP)].add(0, -part(nano, factor))

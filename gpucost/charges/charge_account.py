@@ -240,7 +240,7 @@ def _platform_once(lines: Iterable[ChargeLine]) -> list[ChargeLine]:
 
 def _pieces(whole: CapacityCell, book: PolicyBook, ledger_currency: str) -> Iterator[CapacityCell]:
     """Cells in which one policy and one rate hold, in the currency of the charges."""
-    for cell in cut(whole, book.edges):
+    for cell in cut(whole, book.edges_of(whole.cluster, whole.model, whole.window)):
         rate = book.rate_at(ledger_currency, cell.window.start_ms)
         if rate == NANO:
             yield cell

@@ -13,7 +13,7 @@ there, to the millisecond. Pure: the caller hands over text.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -577,8 +577,19 @@ class PolicyBook:
 
     @cached_property
     def _by_model(self) -> Mapping[str, tuple[PoolQuota, ...]]:
-        models = dict.fromkeys(each.model for each in self.file.quotas)
-        return {model: tuple(each for each in self.file.quotas if each.model == model) for model in models}
+        # In an order of their own: what ties are settled by must not be their place in a file.
+        quotas = sorted(self.file.quotas, key=repr)
+        return {
+            model: tuple(each for each in quotas if each.model == model)
+            for model in {q.model for q in quotas}
+        }
+
+    def edges_of(self, cluster: str, model: str, window: Window) -> Sequence[int]:
+        """The instants inside ``window`` at which a policy, a rate, or a quota of the pool changes, ascending:
+        quotas that are more than the GPUs are scaled between two of them."""
+        quotas = self.quotas_of(cluster, model, window)
+        found = {*self.edges, *(at for quota in quotas for at in quota.edges)}
+        return sorted(at for at in found if window.start_ms < at < window.end_ms)
 
     @cached_property
     def cohorts(self) -> Mapping[str, QuotaCohort]:

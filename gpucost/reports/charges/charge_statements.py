@@ -344,6 +344,7 @@ def build_summary(
         teams=tuple(sorted(rows, key=lambda each: (-each.total_nano, each.team))),
         proof=proof,
         remarks=remarks,
+        ledger_currency=report.currency,
     )
 
 
@@ -363,6 +364,15 @@ def unmatched_quotas(account: ChargeAccount, book: PolicyBook, month: Month) -> 
             found[f"{what}: there is no such GPU in the month, and nothing is charged by it"] = None
         elif quota.queue is not None and quota.queue not in queues:
             found[f"{what}: no pod held anything in queue {quota.queue} in the month"] = None
+    clusters = {line.place.cluster for line in account.lines if line.place.cluster}
+    for policy in book.file.policies:
+        if policy.start_ms >= month.window.end_ms or policy.end_ms <= month.window.start_ms:
+            continue
+        for name in sorted({*policy.clusters} - clusters):
+            found[f"policy for cluster {name}: the ledger has no such cluster in the month"] = None
+        named = {name for discount in policy.discounts for name in discount.queue or ()}
+        for name in sorted(named - queues):
+            found[f"discount for queue {name}: no pod held anything in it in the month"] = None
     return tuple(found)
 
 
@@ -491,19 +501,20 @@ def statement_sheets(
     contracts: list[Cells] = []
     for each in found:
         common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
+        held: Cells = common | {"currency": each.ledger_currency}
         jobs += [
             common | {name: getattr(job, name) for name in _JOBS if hasattr(job, name)} for job in each.jobs
         ]
         for price in each.prices:
             cells: Cells = {name: getattr(price, name) for name in _PRICES if hasattr(price, name)}
             span: Cells = {"start": iso(price.held.start_ms), "end": iso(price.held.end_ms)}
-            prices.append(common | cells | span)
+            prices.append(held | cells | span)
         rules += [
-            common | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
+            held | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
             for rule in each.rules
         ]
         if each.contracts is not None:
-            contracts.append(common | {name: getattr(each.contracts, name) for name in _CONTRACT_SUMS})
+            contracts.append(held | {name: getattr(each.contracts, name) for name in _CONTRACT_SUMS})
         for quota in each.quotas:
             of_quota: Cells = {name: getattr(quota, name) for name in _QUOTAS if hasattr(quota, name)}
             quotas.append(common | of_quota)

@@ -403,7 +403,7 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
         budget = f"{display.money(found.budget.monthly_nano)} {found.budget.currency}"
         yield f"Budget: {part} of {budget} were held."
     if found.avoidable is not None and found.avoidable.board_ms:
-        amount = f"{display.money(found.avoidable.nano)} {found.currency}"
+        amount = f"{display.money(found.avoidable.nano)} {found.ledger_currency}"
         yield f"Could have been avoided, of what is used: {amount} (gpucost waste says how)."
     if found.unpriced_board_ms:
         hours = display.hours_or_less(found.unpriced_board_ms)

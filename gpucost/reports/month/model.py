@@ -273,7 +273,8 @@ class StatementSummary:
     """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
     some teams only has these, and neither ``proof`` nor the digest of all charges. ``as_closed``: by the
     policy that the month was closed with, to the byte what was charged then. ``remarks`` are what in the
-    policy nothing in the month belongs to."""
+    policy nothing in the month belongs to. In another currency than ``ledger_currency`` the capacity of the
+    proof is that of the charges."""
 
     month: Month
     currency: str
@@ -285,6 +286,7 @@ class StatementSummary:
     proof: SummaryProof | None
     as_closed: bool = False
     remarks: tuple[str, ...] = ()
+    ledger_currency: str = ""
 
     def seen_by(self, teams: Set[str] | None) -> StatementSummary:
         """The same with ``teams`` alone; None sees all."""
