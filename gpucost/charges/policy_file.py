@@ -1,9 +1,10 @@
 """The charge policy as data: who pays for what, dated and versioned like the price book.
 
 ``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
-cohorts, rates of exchange, floors and caps of teams. Quotas and cohorts may stand in a file of their own
-(``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with file, line, key,
-value and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
+cohorts, reservations, rates of exchange, floors and caps of teams. Quotas, cohorts and reservations may stand
+in a file of their own (``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with
+file, line, key, value and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody
+pays in.
 
 ``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
 platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided
@@ -23,6 +24,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gpucost.charges.quota_history import QueueReservation, by_pool, double_reservation, inside
 from gpucost.domain.buckets import RESERVED
 from gpucost.domain.configfile import (
     MISSING,
@@ -243,7 +245,7 @@ class PoolQuota(DatedConfigModel):
     gpus: NanoAmount = Field(description="GPUs in each cluster, such as 16 or 2.5")
     cluster: Text | None = Field(None, description="text, the cluster; left out, every cluster")
     queue: Text | None = Field(
-        None, description="text, a ClusterQueue (or Volcano queue); left out, all that the team's pods hold"
+        None, description="text, a ClusterQueue of Kueue; left out, all that the team's pods hold"
     )
     cohort: Text | None = Field(None, description="text, the cohort in which it lends and borrows")
     lending_limit: NanoAmount | None = Field(
@@ -307,11 +309,12 @@ class TeamLimit(ConfigModel):
 
 
 class QuotaFile(ConfigModel):
-    """A file of quotas and cohorts alone, which a file of policies names."""
+    """A file of quotas, cohorts and reservations alone, which a file of policies names."""
 
     version: Version = Field(description="1, the version of this format")
     quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
     cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    reservations: tuple[QueueReservation, ...] = Field((), description="a list of reservations")
 
 
 class PolicyFile(ConfigModel):
@@ -326,8 +329,11 @@ class PolicyFile(ConfigModel):
     policies: tuple[ChargePolicy, ...] = Field((), description="a list of policies")
     quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
     cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    reservations: tuple[QueueReservation, ...] = Field((), description="a list of reservations")
     quotas_file: Text | None = Field(
-        None, description="text, a file of more quotas and cohorts, as seen from the folder of this file"
+        None,
+        description="text, a file of more quotas, cohorts and reservations, as seen from the folder of this "
+        "file",
     )
     limits: tuple[TeamLimit, ...] = Field((), description="a list of floors and caps of teams")
 
@@ -365,6 +371,11 @@ class PolicyFile(ConfigModel):
                         found, "one quota of a team or queue, model and cluster at a time", "quotas", n
                     )
             earlier_ones.append((n, quota))
+        twice = double_reservation(self.reservations)
+        if twice is not None:
+            found = ErrorRemark(f"the same queue and time as {dotted(('reservations', twice[0]))}")
+            allowed = "one reservation of a queue, model and cluster at a time"
+            raise wrong(found, allowed, "reservations", twice[1])
         for n, rate in enumerate(self.rates):
             for m, earlier in enumerate(self.rates[:n]):
                 if rate.from_currency == earlier.from_currency and rate.coincides(earlier):
@@ -385,11 +396,10 @@ class PolicyFile(ConfigModel):
 
 
 def _joined(file: PolicyFile, name: str, text: str, beside: str) -> PolicyFile:
-    """``file`` with the quotas and cohorts of the file ``beside`` it after its own. Raises ConfigError."""
+    """``file`` with the lists of the file ``beside`` it after its own. Raises ConfigError."""
     more = load_yaml(text, beside, QuotaFile)
-    both = file.model_copy(
-        update={"quotas": file.quotas + more.quotas, "cohorts": file.cohorts + more.cohorts}
-    )
+    sections = ("quotas", "cohorts", "reservations")
+    both = file.model_copy(update={name: getattr(file, name) + getattr(more, name) for name in sections})
     try:
         both.check()
     except PydanticCustomError as error:
@@ -535,6 +545,14 @@ class PolicyBook:
     def _by_model(self) -> Mapping[str, tuple[PoolQuota, ...]]:
         models = dict.fromkeys(each.model for each in self.file.quotas)
         return {model: tuple(each for each in self.file.quotas if each.model == model) for model in models}
+
+    def reservations_of(self, cluster: str, model: str, window: Window) -> tuple[QueueReservation, ...]:
+        """What was reserved in a pool at some time of ``window``, in order of queue and time."""
+        return tuple(each for own in self._reserved.get((cluster, model), ()) for each in inside(own, window))
+
+    @cached_property
+    def _reserved(self) -> Mapping[tuple[str, str], list[list[QueueReservation]]]:
+        return by_pool(self.file.reservations)
 
     @cached_property
     def cohorts(self) -> Mapping[str, QuotaCohort]:

@@ -334,6 +334,7 @@ class QuotaReader:
             teams=teams,
             cohort_teams=cohort_teams,
             remarks=tuple(self._remarks()),
+            cells=() if self._folded else self.ledger.cells(self.scope, self.month.window),
         )
         return quota_file(history)
 
@@ -366,6 +367,7 @@ class QuotaReader:
                         end_ms=row["end_ms"],
                         nominal=nominal,
                         lending_limit=_units_of(row["lending_limit"]),
+                        used=_units_of(row["used"]),
                     )
                 )
         return found
@@ -409,11 +411,18 @@ class QuotaReader:
                 found[key] = {UnitModel(named, share) for share in shares}
         return {key: frozenset(units) for key, units in found.items()}
 
+    @cached_property
+    def _folded(self) -> int:
+        """Days whose hours were added up: when pods held something in them is not known any more."""
+        return len(self.ledger.folded_days(self.scope, self.month.window))
+
     def _remarks(self) -> Iterator[str]:
         yield (
             f"Of {self.month}, from {self.source.name}: a change is dated by the minute in which the source "
             "first showed it, up to a minute and one scrape after it was made."
         )
+        if self._folded:
+            yield f"No reservations: the ledger has {self._folded} days of this month without their hours."
         for cluster, (known, days) in self._frames.items():
             name = json.dumps(cluster, ensure_ascii=False)
             if known != self.month.window:
@@ -424,6 +433,9 @@ class QuotaReader:
                     f"Left out: the queues of Volcano in cluster {name}: their quota is of no model, and "
                     "what is held counts by ClusterQueue."
                 )
+            used = any(day.quotas["used"][day.quotas["scheduler"] == "kueue"].isna().any() for day in days)
+            if used:
+                yield f"Cluster {name}: at some times the source does not say how much was reserved."
             other = any((day.quotas["own_cohort"] != day.quotas["cohort"]).any() for day in days)
             if other and cluster not in {each.cluster for each in self._cohorts}:
                 yield (
