@@ -2,9 +2,9 @@
 
 ``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
 cohorts, reservations, rates of exchange, floors and caps of teams. Quotas, cohorts and reservations may stand
-in a file of their own (``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with
-file, line, key, value and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody
-pays in.
+in a file of their own (``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it
+with file, line, key, value and what is allowed; so does a policy by which a GPU-hour could be paid out that
+nobody pays in.
 
 ``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
 platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided

@@ -7,8 +7,8 @@ a flavor and resource; so a queue's quotas of the flavors of one model are added
 where a flavor without a limit counts with all of its quota. A cohort's lending limit is of all that leaves
 it, whosever quota that was.
 
-``reservations`` are what Kueue had reserved for admitted work (``status.flavorsUsage``; what is reserved while
-admission checks are outstanding is not in it), written where it was more than pods of the queue held
+``reservations`` are what Kueue had reserved for admitted work (``status.flavorsUsage``; what is reserved
+while admission checks are outstanding is not in it), written where it was more than pods of the queue held
 (``unheld``): there, and only there, charges differ by it. Where nobody looked, nothing is known to have been
 reserved. The dates of a source that looks by the minute, and reads exporters once a minute, are late by up to
 two: shorter times are as likely the end of a job that was seen late, and are left out, with their sum.
@@ -287,10 +287,10 @@ class _QuotaWriter:
                     dates = f'valid_from: "{iso(each.start_ms)}", valid_to: "{iso(each.end_ms)}"'
                     yield f"{{{', '.join(parts)}, gpus: {_decimal(each.gpus)}, {dates}}}"
         if n:
-            hours = plain(int(short * 10 / HOUR_MS) * NANO // 10).partition(".")
+            hours = Fraction(int(short * 100 / HOUR_MS), 100)
             self._left_out[
-                f"Left out: {n} times of two minutes or less in which more was reserved than pods held, "
-                f"{hours[0]}.{hours[2][:1]} GPU-hours together: dates are no more exact than that."
+                f"Left out: what was reserved and not held for two minutes or less: {n} times, together "
+                f"{_decimal(hours)} GPU-hours. Dates are no more exact than that."
             ] = None
 
     def _reserved(self) -> dict[PoolQueue, list[ReservedStretch]]:
@@ -298,6 +298,11 @@ class _QuotaWriter:
         found: dict[PoolQueue, list[QuotaSpan]] = defaultdict(list)
         for each in self._history.spans:
             key = each.cluster, each.flavor, each.resource
+            if each.used is None:
+                self._left_out[
+                    f"Left out: reservations in cluster {_quoted(each.cluster)} at the times at which the "
+                    "source does not say what was reserved."
+                ] = None
             unit = self._unit(key, f"queue {_quoted(each.queue)}") if each.used else None
             if unit is not None and each.used:
                 found[each.cluster, unit.model, each.queue].append(each._replace(used=each.used * unit.share))

@@ -334,7 +334,7 @@ class QuotaReader:
             teams=teams,
             cohort_teams=cohort_teams,
             remarks=tuple(self._remarks()),
-            cells=() if self._folded else self.ledger.cells(self.scope, self.month.window),
+            cells=self._cells(),
         )
         return quota_file(history)
 
@@ -416,6 +416,12 @@ class QuotaReader:
         """Days whose hours were added up: when pods held something in them is not known any more."""
         return len(self.ledger.folded_days(self.scope, self.month.window))
 
+    def _cells(self) -> Iterable[CapacityCell]:
+        """What pods held in the month, where that is of use."""
+        if self._folded or not any(span.used for span in self._spans):
+            return ()
+        return self.ledger.cells(self.scope, self.month.window)
+
     def _remarks(self) -> Iterator[str]:
         yield (
             f"Of {self.month}, from {self.source.name}: a change is dated by the minute in which the source "
@@ -433,9 +439,6 @@ class QuotaReader:
                     f"Left out: the queues of Volcano in cluster {name}: their quota is of no model, and "
                     "what is held counts by ClusterQueue."
                 )
-            used = any(day.quotas["used"][day.quotas["scheduler"] == "kueue"].isna().any() for day in days)
-            if used:
-                yield f"Cluster {name}: at some times the source does not say how much was reserved."
             other = any((day.quotas["own_cohort"] != day.quotas["cohort"]).any() for day in days)
             if other and cluster not in {each.cluster for each in self._cohorts}:
                 yield (
