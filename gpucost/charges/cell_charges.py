@@ -22,8 +22,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.charges.policy_file import ChargePolicy, PoolQuota, QuotaCohort, SpreadRule
-from gpucost.charges.quota_balance import AccountBalance, CellBalance, balance
+from gpucost.charges.policy_file import ChargePolicy, SpreadRule
+from gpucost.charges.quota_balance import AccountBalance, CellBalance, PoolQuota, QuotaCohort, balance
+from gpucost.charges.quota_history import QueueReservation
 from gpucost.domain.buckets import RESERVED, Bucket
 from gpucost.domain.money import NANO, split_by_weight
 
@@ -37,6 +38,8 @@ class ChargeKind(StrEnum):
     """Held beyond the quota; times ``borrowed_factor``."""
     RESERVED_IDLE = "reserved_idle"
     """Quota that nobody held."""
+    ADMITTED_NOT_RUNNING = "admitted_not_running"
+    """The part of it that was reserved for admitted work whose pods did not hold it."""
     QUOTA_LENT = "quota_lent"
     """Quota that others held, paid by its owner."""
     LENT_CREDIT = "lent_credit"
@@ -166,6 +169,7 @@ def charge_cell(
     weights: Mapping[str, Fraction],
     found: CellCharges,
     uses: QuotaUses,
+    reservations: tuple[QueueReservation, ...] = (),
 ) -> list[SpreadPot]:
     """Enters in ``found`` the charges of a cell in which one policy holds, with what PLATFORM keeps of it, in
     ``uses`` what became of quotas; and gives what is still to be dealt (``SpreadPot.deal``, then
@@ -174,7 +178,7 @@ def charge_cell(
     ``weights`` of teams are for ``by_quota`` in a cell without quotas. GPU time and cost of charges and pots
     add up to the cell's.
     """
-    balanced = balance(cell, quotas, cohorts)
+    balanced = balance(cell, quotas, cohorts, reservations)
     overhead = _held(cell, policy, balanced, found)
     idle = _quotas(cell, policy, balanced, found, uses)
     pots = (
@@ -252,10 +256,18 @@ def _quotas(
         place = QuotaKey(team, cell.cluster, cell.model, queue, account.quota.cohort or "")
         uses[place].add(account, idle.get(n, 0), lent.get(n, 0))
         if account.reserved_idle:
-            cost = part(idle[n], own)
+            rest_ms, rest, cost = account.reserved_idle, idle[n], part(idle[n], own)
             payer = team if own else PLATFORM
-            found[ChargeKey(payer, ChargeKind.RESERVED_IDLE, queue)].add(account.reserved_idle, cost)
-            found[ChargeKey(PLATFORM, ChargeKind.RESERVED_IDLE, queue)].add(0, idle[n] - cost)
+            if account.admitted:
+                # A part of both amounts, so that what the owner pays for idle quota stays what it was.
+                own_ms, whole_ms = account.admitted, account.reserved_idle
+                own_idle, own_cost = rest * own_ms // whole_ms, cost * own_ms // whole_ms
+                found[ChargeKey(payer, ChargeKind.ADMITTED_NOT_RUNNING, queue)].add(own_ms, own_cost)
+                kept = ChargeKey(PLATFORM, ChargeKind.ADMITTED_NOT_RUNNING, queue)
+                found[kept].add(0, own_idle - own_cost)
+                rest_ms, rest, cost = rest_ms - own_ms, rest - own_idle, cost - own_cost
+            found[ChargeKey(payer, ChargeKind.RESERVED_IDLE, queue)].add(rest_ms, cost)
+            found[ChargeKey(PLATFORM, ChargeKind.RESERVED_IDLE, queue)].add(0, rest - cost)
         if account.lent and own:
             cost = part(lent[n], own)
             credit = part(cost, policy.credit_factor)

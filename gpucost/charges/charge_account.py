@@ -189,7 +189,8 @@ class OpenAccount:
         day = self._found[ChargePlace(start // DAY_MS * DAY_MS, cell.cluster, cell.model)]
         # Straight into the sums of the day, unless a mark-up asks what each team pays in this cell.
         made = day if rule.mark_up is None else defaultdict(ChargeAmount)
-        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made, self._uses)
+        reserved = book.reservations_of(cell.cluster, cell.model, cell.window)
+        pots = charge_cell(cell, rule, quotas, book.cohorts, book.team_quotas, made, self._uses, reserved)
         if rule.spread_over == "month":
             # By policy: one that ends inside the month spreads what is nobody's until then.
             place = ChargePlace(Month.of(start).window.start_ms, cell.cluster, cell.model)

@@ -1,9 +1,10 @@
 """The charge policy as data: who pays for what, dated and versioned like the price book.
 
 ``PolicyBook.parse`` reads YAML (docs/charges.md): policies by cluster and time, quotas by pool and time,
-cohorts, rates of exchange, floors and caps of teams. Quotas and cohorts may stand in a file of their own
-(``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it with file, line, key,
-value and what is allowed; so does a policy by which a GPU-hour could be paid out that nobody pays in.
+cohorts, reservations, rates of exchange, floors and caps of teams. Quotas, cohorts and reservations may stand
+in a file of their own (``QuotaFile``), as ``gpucost chargeback quotas`` writes it. What is wrong stops it
+with file, line, key, value and what is allowed; so does a policy by which a GPU-hour could be paid out that
+nobody pays in.
 
 ``rule_at`` gives the policy of a cluster at an instant, and the plain one (by use, all idle time kept by the
 platform) where the file has none. ``edges`` are the instants at which something changes: charges are divided
@@ -24,6 +25,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.quota_balance import PoolQuota, QuotaCohort
+from gpucost.charges.quota_history import QueueReservation, by_pool, double_reservation, inside
 from gpucost.domain.buckets import RESERVED
 from gpucost.domain.configfile import (
     MISSING,
@@ -231,59 +234,6 @@ def _shown(nano: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
-class PoolQuota(DatedConfigModel):
-    """GPUs of one model that a team is entitled to; with ``queue``, by the use of that ClusterQueue.
-
-    With ``shared`` it is quota of the cohort itself (Kueue: resourceGroups of a Cohort): nothing that is held
-    counts against it, it is lent to the members. Without a team nobody pays for it, and what is not lent of
-    it is nobody's idle capacity.
-    """
-
-    team: Text | None = Field(None, description="text, the team that pays for the quota")
-    model: Text = Field(description="text, the GPU model as usage lines name it, such as H100")
-    gpus: NanoAmount = Field(description="GPUs in each cluster, such as 16 or 2.5")
-    cluster: Text | None = Field(None, description="text, the cluster; left out, every cluster")
-    queue: Text | None = Field(
-        None, description="text, a ClusterQueue (or Volcano queue); left out, all that the team's pods hold"
-    )
-    cohort: Text | None = Field(None, description="text, the cohort in which it lends and borrows")
-    lending_limit: NanoAmount | None = Field(
-        None,
-        description="GPUs, the most of the quota that is lent at one moment (with shared: that leaves the "
-        "cohort); left out, all of it",
-    )
-    shared: bool = Field(
-        False, description="true or false: whether it is quota of the cohort itself, for all its members"
-    )
-
-    @property
-    def account(self) -> tuple[str, str]:
-        """What its use is counted by: a queue, or else a team. Nothing is counted by a cohort."""
-        if self.shared:
-            return "cohort", self.cohort or ""
-        return ("team", self.team or "") if self.queue is None else ("queue", self.queue)
-
-    @model_validator(mode="after")
-    def _has_an_owner(self) -> PoolQuota:
-        if not self.shared and self.team is None:
-            raise wrong(MISSING, "text, the team that pays for the quota", "team")
-        if self.shared and self.cohort is None:
-            raise wrong(MISSING, "with shared: text, the cohort that the quota is of", "cohort")
-        if self.shared and self.queue is not None:
-            raise wrong(self.queue, "left out: with shared the quota is of the cohort itself", "queue")
-        return self
-
-
-class QuotaCohort(ConfigModel):
-    """A cohort below another one: what its members do not lend each other is offered above."""
-
-    name: Text = Field(description="text, the cohort's name")
-    parent: Text | None = Field(None, description="text, the cohort above it")
-    lending_limit: NanoAmount | None = Field(
-        None, description="GPUs, the most that leaves the cohort at one moment"
-    )
-
-
 class ExchangeRate(DatedConfigModel):
     """What one unit of the ledger's currency is in the currency of the charges."""
 
@@ -308,11 +258,12 @@ class TeamLimit(ConfigModel):
 
 
 class QuotaFile(ConfigModel):
-    """A file of quotas and cohorts alone, which a file of policies names."""
+    """A file of quotas, cohorts and reservations alone, which a file of policies names."""
 
     version: Version = Field(description="1, the version of this format")
     quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
     cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    reservations: tuple[QueueReservation, ...] = Field((), description="a list of reservations")
 
 
 class PolicyFile(ConfigModel):
@@ -327,8 +278,11 @@ class PolicyFile(ConfigModel):
     policies: tuple[ChargePolicy, ...] = Field((), description="a list of policies")
     quotas: tuple[PoolQuota, ...] = Field((), description="a list of quotas")
     cohorts: tuple[QuotaCohort, ...] = Field((), description="a list of cohorts")
+    reservations: tuple[QueueReservation, ...] = Field((), description="a list of reservations")
     quotas_file: Text | None = Field(
-        None, description="text, a file of more quotas and cohorts, as seen from the folder of this file"
+        None,
+        description="text, a file of more quotas, cohorts and reservations, as seen from the folder of this "
+        "file",
     )
     contracts_file: Text | None = Field(
         None,
@@ -370,6 +324,11 @@ class PolicyFile(ConfigModel):
                         found, "one quota of a team or queue, model and cluster at a time", "quotas", n
                     )
             earlier_ones.append((n, quota))
+        twice = double_reservation(self.reservations)
+        if twice is not None:
+            found = ErrorRemark(f"the same queue and time as {dotted(('reservations', twice[0]))}")
+            allowed = "one reservation of a queue, model and cluster at a time"
+            raise wrong(found, allowed, "reservations", twice[1])
         for n, rate in enumerate(self.rates):
             for m, earlier in enumerate(self.rates[:n]):
                 if rate.from_currency == earlier.from_currency and rate.coincides(earlier):
@@ -390,11 +349,10 @@ class PolicyFile(ConfigModel):
 
 
 def _joined(file: PolicyFile, name: str, text: str, beside: str) -> PolicyFile:
-    """``file`` with the quotas and cohorts of the file ``beside`` it after its own. Raises ConfigError."""
+    """``file`` with the lists of the file ``beside`` it after its own. Raises ConfigError."""
     more = load_yaml(text, beside, QuotaFile)
-    both = file.model_copy(
-        update={"quotas": file.quotas + more.quotas, "cohorts": file.cohorts + more.cohorts}
-    )
+    sections = ("quotas", "cohorts", "reservations")
+    both = file.model_copy(update={name: getattr(file, name) + getattr(more, name) for name in sections})
     try:
         both.check()
     except PydanticCustomError as error:
@@ -585,11 +543,19 @@ class PolicyBook:
         }
 
     def edges_of(self, cluster: str, model: str, window: Window) -> Sequence[int]:
-        """The instants inside ``window`` at which a policy, a rate, or a quota of the pool changes, ascending:
-        quotas that are more than the GPUs are scaled between two of them."""
+        """The instants inside ``window`` at which a policy, a rate, or a quota of the pool changes,
+        ascending: quotas that are more than the GPUs are scaled between two of them."""
         quotas = self.quotas_of(cluster, model, window)
         found = {*self.edges, *(at for quota in quotas for at in quota.edges)}
         return sorted(at for at in found if window.start_ms < at < window.end_ms)
+
+    def reservations_of(self, cluster: str, model: str, window: Window) -> tuple[QueueReservation, ...]:
+        """What was reserved in a pool at some time of ``window``, in order of queue and time."""
+        return tuple(each for own in self._reserved.get((cluster, model), ()) for each in inside(own, window))
+
+    @cached_property
+    def _reserved(self) -> Mapping[tuple[str, str], list[list[QueueReservation]]]:
+        return by_pool(self.file.reservations)
 
     @cached_property
     def cohorts(self) -> Mapping[str, QuotaCohort]:

@@ -18,6 +18,13 @@ everybody.
 Nominal quota of more GPUs than are there (capacity less unavailable and unknown time) is scaled to what is
 there, so that charges by quota never exceed the invoice. Rows whose rate changes while they last are taken at
 their mean rate.
+
+Reserved idle quota that a scheduler had reserved for admitted work at that instant is ``admitted``:
+
+    admitted = min(reserved idle, reservation - use of the queue)
+
+Reservations divide reserved idle, and change no other figure: what others held of it, though Kueue had
+reserved it, is lent.
 """
 
 from __future__ import annotations
@@ -27,10 +34,67 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from pydantic import Field, model_validator
+
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.charges.policy_file import PoolQuota, QuotaCohort
+from gpucost.charges.quota_history import QueueReservation
 from gpucost.domain.buckets import Bucket
+from gpucost.domain.configfile import MISSING, ConfigModel, DatedConfigModel, NanoAmount, Text, wrong
 from gpucost.domain.money import NANO, split_by_weight
+from gpucost.domain.time import Window
+
+
+class PoolQuota(DatedConfigModel):
+    """GPUs of one model that a team is entitled to; with ``queue``, by the use of that ClusterQueue.
+
+    With ``shared`` it is quota of the cohort itself (Kueue: resourceGroups of a Cohort): nothing that is held
+    counts against it, it is lent to the members. Without a team nobody pays for it, and what is not lent of
+    it is nobody's idle capacity.
+    """
+
+    team: Text | None = Field(None, description="text, the team that pays for the quota")
+    model: Text = Field(description="text, the GPU model as usage lines name it, such as H100")
+    gpus: NanoAmount = Field(description="GPUs in each cluster, such as 16 or 2.5")
+    cluster: Text | None = Field(None, description="text, the cluster; left out, every cluster")
+    queue: Text | None = Field(
+        None, description="text, a ClusterQueue of Kueue; left out, all that the team's pods hold"
+    )
+    cohort: Text | None = Field(None, description="text, the cohort in which it lends and borrows")
+    lending_limit: NanoAmount | None = Field(
+        None,
+        description="GPUs, the most of the quota that is lent at one moment (with shared: that leaves the "
+        "cohort); left out, all of it",
+    )
+    shared: bool = Field(
+        False, description="true or false: whether it is quota of the cohort itself, for all its members"
+    )
+
+    @property
+    def account(self) -> tuple[str, str]:
+        """What its use is counted by: a queue, or else a team. Nothing is counted by a cohort."""
+        if self.shared:
+            return "cohort", self.cohort or ""
+        return ("team", self.team or "") if self.queue is None else ("queue", self.queue)
+
+    @model_validator(mode="after")
+    def _has_an_owner(self) -> PoolQuota:
+        if not self.shared and self.team is None:
+            raise wrong(MISSING, "text, the team that pays for the quota", "team")
+        if self.shared and self.cohort is None:
+            raise wrong(MISSING, "with shared: text, the cohort that the quota is of", "cohort")
+        if self.shared and self.queue is not None:
+            raise wrong(self.queue, "left out: with shared the quota is of the cohort itself", "queue")
+        return self
+
+
+class QuotaCohort(ConfigModel):
+    """A cohort below another one: what its members do not lend each other is offered above."""
+
+    name: Text = Field(description="text, the cohort's name")
+    parent: Text | None = Field(None, description="text, the cohort above it")
+    lending_limit: NanoAmount | None = Field(
+        None, description="GPUs, the most that leaves the cohort at one moment"
+    )
 
 
 @dataclass(slots=True)
@@ -38,13 +102,15 @@ class AccountBalance:
     """One quota in one cell, in GPU-milliseconds: ``reserved_used + reserved_idle + lent = nominal``.
 
     ``lent`` went to the account's cohort, and ``taken`` of it to pods that ran past all quotas; ``borrowed``
-    is its own use beyond the quota, of which ``from_nobody`` was lent by no quota of a cohort.
+    is its own use beyond the quota, of which ``from_nobody`` was lent by no quota of a cohort. ``admitted``
+    is the part of ``reserved_idle`` that was reserved for admitted work, and that no pod of it held.
     """
 
     quota: PoolQuota
     nominal: int = 0
     reserved_used: int = 0
     reserved_idle: int = 0
+    admitted: int = 0
     lent: int = 0
     taken: int = 0
     borrowed: int = 0
@@ -64,10 +130,13 @@ class CellBalance:
 
 
 def balance(
-    cell: CapacityCell, quotas: Sequence[PoolQuota], cohorts: Mapping[str, QuotaCohort]
+    cell: CapacityCell,
+    quotas: Sequence[PoolQuota],
+    cohorts: Mapping[str, QuotaCohort],
+    reservations: Sequence[QueueReservation] = (),
 ) -> CellBalance:
-    """The balance of ``cell`` under those of ``quotas`` that hold in it. Without any, all use is reserved and
-    all unallocated time is nobody's."""
+    """The balance of ``cell`` under those of ``quotas`` that hold in it; ``reservations`` are those of the
+    pool. Without any quota, all use is reserved and all unallocated time is nobody's."""
     held = cell.of_bucket(Bucket.HELD)
     free = sum(row.board_ms for row in cell.of_bucket(Bucket.UNALLOCATED))
     if not quotas:
@@ -79,7 +148,9 @@ def balance(
     for account, by_span in zip(found.accounts, nominal, strict=True):
         account.nominal = sum(by_span)
     for span, use in enumerate(_use(held, edges)):
-        _sweep(found, span, edges, nominal, use, held, cohorts)
+        idle = _sweep(found, span, edges, nominal, use, held, cohorts)
+        if reservations:
+            _admit(found, Window(edges[span], edges[span + 1]), use, held, idle, reservations)
     _settle_nobody(found, physical)
     return found
 
@@ -137,7 +208,8 @@ def _sweep(
     use: Mapping[int, int],
     held: Sequence[CellRow],
     cohorts: Mapping[str, QuotaCohort],
-) -> None:
+) -> dict[int, int]:
+    """Enters a span, and gives the reserved idle time of each account in it."""
     start = edges[span]
     length = edges[span + 1] - start
     holding = [n for n, account in enumerate(found.accounts) if account.quota.holds_at(start)]
@@ -170,6 +242,31 @@ def _sweep(
         found.accounts[n].lent += lent[0].get(n, 0)
         found.accounts[n].reserved_idle += board_ms - lent[0].get(n, 0)
         found.accounts[n].from_nobody += lent[1].get(n, 0)
+        idle[n] = board_ms - lent[0].get(n, 0)
+    return idle
+
+
+def _admit(
+    found: CellBalance,
+    span: Window,
+    use: Mapping[int, int],
+    held: Sequence[CellRow],
+    idle: Mapping[int, int],
+    reservations: Sequence[QueueReservation],
+) -> None:
+    """Enters what of ``idle`` (by account, in ``span``) was reserved and not held. Rates are constant in the
+    span, so that a part of it has its part of both."""
+    used: dict[str, int] = defaultdict(int)
+    for n, board_ms in use.items():
+        used[held[n].queue] += board_ms
+    of_queue = {found.accounts[n].quota.queue: n for n, board_ms in idle.items() if board_ms}
+    for each in reservations:
+        account = of_queue.get(each.queue)
+        length = min(each.end_ms, span.end_ms) - max(each.start_ms, span.start_ms)
+        if account is not None and length > 0:
+            reserved = each.gpus * span.length_ms // NANO
+            most = min(idle[account], max(0, reserved - used[each.queue]))
+            found.accounts[account].admitted += most * length // span.length_ms
 
 
 def _owners(
@@ -257,3 +354,4 @@ def _settle_nobody(found: CellBalance, physical: int) -> None:
             account.reserved_idle -= board_ms
             account.lent += board_ms
             account.taken += board_ms
+            account.admitted = min(account.admitted, account.reserved_idle)

@@ -7,6 +7,12 @@ a flavor and resource; so a queue's quotas of the flavors of one model are added
 where a flavor without a limit counts with all of its quota. A cohort's lending limit is of all that leaves
 it, whosever quota that was.
 
+``reservations`` are what Kueue had reserved for admitted work (``status.flavorsUsage``; what is reserved
+while admission checks are outstanding is not in it), written where it was more than pods of the queue held
+(``unheld``): there, and only there, charges differ by it. Where nobody looked, nothing is known to have been
+reserved. The dates of a source that looks by the minute, and reads exporters once a minute, are late by up to
+two: shorter times are as likely the end of a job that was seen late, and are left out, with their sum.
+
 What cannot be said in the file is left out, and named in a comment at its head: a flavor whose model or share
 of a GPU is not known, limits that hold for a part of a model. Cohorts have no dates in a policy: one whose
 place in the tree changed is written once for each place, under names of their own.
@@ -15,21 +21,81 @@ place in the tree changed is written once for each place, under names of their o
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
+from pydantic import Field
+
+from gpucost.charges.capacity_cells import CapacityCell
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.configfile import DatedConfigModel, NanoAmount, Text
 from gpucost.domain.money import NANO, plain
-from gpucost.domain.time import MINUTE_MS, Window, iso
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
 
 FlavorKey = tuple[str, str, str]
 """Cluster, flavor and resource."""
 CohortPath = tuple[str, ...]
 """A cohort and those above it, the root last."""
+PoolQueue = tuple[str, str, str]
+"""Cluster, GPU model and ClusterQueue."""
 _BRIDGED_MS = 5 * MINUTE_MS
+_DATED_MS = 2 * MINUTE_MS
+
+
+class QueueReservation(DatedConfigModel):
+    """Quota that a scheduler had reserved for admitted work of a queue (Kueue: ``status.flavorsUsage`` of a
+    ClusterQueue), whether its pods ran or not."""
+
+    queue: Text = Field(description="text, a ClusterQueue")
+    model: Text = Field(description="text, the GPU model as usage lines name it, such as H100")
+    gpus: NanoAmount = Field(description="GPUs that were reserved, such as 16 or 2.5")
+    cluster: Text = Field(description="text, the cluster")
+
+
+_start_ms = attrgetter("start_ms")
+
+
+def by_pool(
+    reservations: Iterable[QueueReservation],
+) -> Mapping[tuple[str, str], list[list[QueueReservation]]]:
+    """By cluster and model: the reservations of each queue, by time."""
+    queues: dict[PoolQueue, list[QueueReservation]] = defaultdict(list)
+    for each in reservations:
+        queues[each.cluster, each.model, each.queue].append(each)
+    found: dict[tuple[str, str], list[list[QueueReservation]]] = defaultdict(list)
+    for (cluster, model, _), own in sorted(queues.items()):
+        found[cluster, model].append(sorted(own, key=_start_ms))
+    return found
+
+
+def inside(own: Sequence[QueueReservation], window: Window) -> Iterator[QueueReservation]:
+    """Those of one queue and pool, by time and one after the other, that hold at some time of ``window``."""
+    # The one that holds at its beginning is the last that began by then.
+    for n in range(max(0, bisect_right(own, window.start_ms, key=_start_ms) - 1), len(own)):
+        if own[n].start_ms >= window.end_ms:
+            return
+        if own[n].end_ms > window.start_ms:
+            yield own[n]
+
+
+def double_reservation(reservations: Sequence[QueueReservation]) -> tuple[int, int] | None:
+    """The positions of two of the same queue, model, cluster and time; None where there are none."""
+    own: dict[PoolQueue, list[int]] = defaultdict(list)
+    for n, each in enumerate(reservations):
+        own[each.cluster, each.model, each.queue].append(n)
+    for alike in own.values():
+        # There may be thousands: only neighbours in time are compared.
+        alike.sort(key=lambda n: reservations[n].start_ms)
+        for n, after in pairwise(alike):
+            if reservations[n].coincides(reservations[after]):
+                return min(n, after), max(n, after)
+    return None
 
 
 class QuotaSpan(NamedTuple):
@@ -45,6 +111,8 @@ class QuotaSpan(NamedTuple):
     end_ms: int
     nominal: Fraction
     lending_limit: Fraction | None
+    used: Fraction | None = None
+    """What was reserved of it for admitted work; None where that is not known."""
 
 
 class CohortSpan(NamedTuple):
@@ -87,6 +155,18 @@ class QuotaHistory:
     teams: Mapping[str, str]
     cohort_teams: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    cells: Iterable[CapacityCell] = ()
+    """What pods held in the window: reservations are known by the side of it only. Read at most once."""
+
+
+class ReservedStretch(NamedTuple):
+    """What was reserved of a queue's GPUs of one model in ``[start_ms, end_ms)``; ``unheld_ms`` of it, in
+    GPU-milliseconds, no pod of the queue held."""
+
+    start_ms: int
+    end_ms: int
+    gpus: Fraction
+    unheld_ms: Fraction = Fraction(0)
 
 
 class _Stretch(NamedTuple):
@@ -122,11 +202,12 @@ class _QuotaWriter:
         self._tree = _CohortTree(history)
 
     def text(self) -> str:
-        entries = [*self._queues(), *self._shared()]
+        entries, reservations = [*self._queues(), *self._shared()], [*self._reservations()]
         lines = ["# Quotas as they were, written by `gpucost chargeback quotas`. Name this file in a policy:"]
         lines += ["# quotas_file: NAME. Check who pays for what before it is used."]
         lines += [f"# {each}" for each in (*self._remarks, *self._left_out)]
         lines += ["version: 1", *_section("quotas", entries), *_section("cohorts", self._tree.entries())]
+        lines += _section("reservations", reservations) if reservations else []
         return "\n".join(lines) + "\n"
 
     def _queues(self) -> Iterator[str]:
@@ -181,6 +262,59 @@ class _QuotaWriter:
                     f"Left out: the lending limit of cohort {_quoted(cohort)} on {_quoted(model)}: it is of "
                     "some flavors of that model, and others leave the cohort without limit."
                 ] = None
+
+    def _reservations(self) -> Iterator[str]:
+        """What was reserved while pods of the queue did not hold all of it."""
+        reserved = self._reserved()
+        if not reserved:
+            return
+        told, short, n = set[str](), Fraction(0), 0
+        found = unheld(reserved, _noted(self._history.cells, told))
+        for (cluster, model, queue), stretches in sorted(found.items()):
+            if cluster not in told:
+                self._left_out[
+                    f"Left out: what was reserved in cluster {_quoted(cluster)}: the ledger does not say of "
+                    "which ClusterQueue its pods are."
+                ] = None
+                continue
+            for run in _runs(stretches):
+                if run[-1].end_ms - run[0].start_ms <= _DATED_MS:
+                    n, short = n + 1, sum((each.unheld_ms for each in run), short)
+                    continue
+                for each in run:
+                    names = {"queue": queue, "model": model, "cluster": cluster}
+                    parts = [f"{key}: {_quoted(value)}" for key, value in names.items()]
+                    dates = f'valid_from: "{iso(each.start_ms)}", valid_to: "{iso(each.end_ms)}"'
+                    yield f"{{{', '.join(parts)}, gpus: {_decimal(each.gpus)}, {dates}}}"
+        if n:
+            hours = Fraction(int(short * 100 / HOUR_MS), 100)
+            self._left_out[
+                f"Left out: what was reserved and not held for two minutes or less: {n} times, together "
+                f"{_decimal(hours)} GPU-hours. Dates are no more exact than that."
+            ] = None
+
+    def _reserved(self) -> dict[PoolQueue, list[ReservedStretch]]:
+        """What was reserved, in GPUs: the flavors of one model together, while somebody looked."""
+        found: dict[PoolQueue, list[QuotaSpan]] = defaultdict(list)
+        for each in self._history.spans:
+            key = each.cluster, each.flavor, each.resource
+            if each.used is None:
+                self._left_out[
+                    f"Left out: reservations in cluster {_quoted(each.cluster)} at the times at which the "
+                    "source does not say what was reserved."
+                ] = None
+            unit = self._unit(key, f"queue {_quoted(each.queue)}") if each.used else None
+            if unit is not None and each.used:
+                found[each.cluster, unit.model, each.queue].append(each._replace(used=each.used * unit.share))
+        return {
+            key: [
+                stretch
+                for part in self._history.observed.get(key[0], ())
+                if (seen := part.intersect(self._history.window)) is not None
+                for stretch in _added(own, seen)
+            ]
+            for key, own in found.items()
+        }
 
     def _entry(self, head: Mapping[str, str], place: Mapping[str, str], stretch: _Stretch) -> str:
         parts = ["shared: true" if key == "shared" else f"{key}: {_quoted(head[key])}" for key in head]
@@ -277,6 +411,102 @@ class _QuotaWriter:
             last = stretch
         if last is not None:
             yield last
+
+
+def _noted(cells: Iterable[CapacityCell], told: set[str]) -> Iterator[CapacityCell]:
+    """``cells`` as they pass; ``told`` are the clusters in which a pod's ClusterQueue is known."""
+    for cell in cells:
+        if cell.cluster not in told and any(row.queue for row in cell.rows):
+            told.add(cell.cluster)
+        yield cell
+
+
+def unheld(
+    reserved: Mapping[PoolQueue, Sequence[ReservedStretch]], cells: Iterable[CapacityCell]
+) -> dict[PoolQueue, list[ReservedStretch]]:
+    """The parts of ``reserved`` in which pods of the queue held less, by time; parts of equal GPUs that meet
+    are one. Where there is no cell nothing is charged, and nothing is found.
+
+    Rows are taken at their mean rate, as charges do: between instants at which one of them, or a
+    reservation, begins or ends, nothing changes.
+    """
+    queues: dict[tuple[str, str], list[PoolQueue]] = defaultdict(list)
+    for key in reserved:
+        queues[key[:2]].append(key)
+    found: dict[PoolQueue, list[ReservedStretch]] = defaultdict(list)
+    for cell in cells:
+        for key in queues.get((cell.cluster, cell.model), ()):
+            found[key] += _unheld_in(cell, key[2], reserved[key])
+    return {key: [*_joined(sorted(own))] for key, own in found.items() if own}
+
+
+def _unheld_in(
+    cell: CapacityCell, queue: str, reserved: Sequence[ReservedStretch]
+) -> Iterator[ReservedStretch]:
+    window = cell.window
+    # Stretches follow each other.
+    first = max(0, bisect_right(reserved, window.start_ms, key=_start_ms) - 1)
+    past = bisect_right(reserved, window.end_ms - 1, key=_start_ms)
+    here = [each for each in reserved[first:past] if each.end_ms > window.start_ms]
+    if not here:
+        return
+    rows = [row for row in cell.of_bucket(Bucket.HELD) if row.queue == queue]
+    edges = {edge for row in rows for edge in (row.first_ms, row.last_ms)}
+    for each in here:
+        start, end = max(each.start_ms, window.start_ms), min(each.end_ms, window.end_ms)
+        for left, right in pairwise(sorted({start, end, *(edge for edge in edges if start < edge < end)})):
+            held = sum(
+                (
+                    Fraction(row.board_ms, row.last_ms - row.first_ms)
+                    for row in rows
+                    if row.first_ms <= left and right <= row.last_ms
+                ),
+                Fraction(0),
+            )
+            if each.gpus > held:
+                yield ReservedStretch(left, right, each.gpus, (each.gpus - held) * (right - left))
+
+
+def _added(own: Sequence[QuotaSpan], window: Window) -> Iterator[ReservedStretch]:
+    """What flavors of one model come to together in ``window``, by time."""
+    edges = {edge for each in own for edge in (each.start_ms, each.end_ms)}
+    inner = {edge for edge in edges if window.start_ms < edge < window.end_ms}
+    ordered = sorted(own, key=_start_ms)
+    open_spans: list[QuotaSpan] = []
+    n = 0
+    for start, end in pairwise([window.start_ms, *sorted(inner), window.end_ms]):
+        while n < len(ordered) and ordered[n].start_ms <= start:
+            open_spans.append(ordered[n])
+            n += 1
+        open_spans = [each for each in open_spans if each.end_ms > start]
+        gpus = sum((each.used for each in open_spans if each.used), Fraction(0))
+        if gpus:
+            yield ReservedStretch(start, end, gpus)
+
+
+def _joined(stretches: Iterable[ReservedStretch]) -> Iterator[ReservedStretch]:
+    last: ReservedStretch | None = None
+    for each in stretches:
+        if last is not None and last.end_ms == each.start_ms and last.gpus == each.gpus:
+            last = last._replace(end_ms=each.end_ms, unheld_ms=last.unheld_ms + each.unheld_ms)
+            continue
+        if last is not None:
+            yield last
+        last = each
+    if last is not None:
+        yield last
+
+
+def _runs(stretches: Sequence[ReservedStretch]) -> Iterator[list[ReservedStretch]]:
+    """Stretches that meet, together."""
+    run: list[ReservedStretch] = []
+    for each in stretches:
+        if run and run[-1].end_ms != each.start_ms:
+            yield run
+            run = []
+        run.append(each)
+    if run:
+        yield run
 
 
 class _CohortTree:

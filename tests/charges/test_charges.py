@@ -11,7 +11,7 @@ from gpucost.charges.charge_account import ChargeAccount, charges
 from gpucost.charges.quota_balance import balance
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO
-from gpucost.domain.time import HOUR_MS, Window
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
 from tests.charges.worlds import START_MS, book, cell, free, held, row
 
 PLATFORM = "__platform__"
@@ -362,3 +362,75 @@ def test_of_two_discounts_the_larger_one_holds() -> None:
     )
     off = {team: amounts[1] for (team, kind), amounts in found.items() if kind == "discount"}
     assert off == {"ads": -1, "bio": -1, "chem": Fraction(-2, 5), PLATFORM: Fraction(12, 5)}
+
+
+RESERVED = """
+quotas: [{team: ads, model: H100, gpus: 8, queue: ads-q, cohort: all}]
+reservations:
+"""
+
+
+def reserved(first_min: int, last_min: int, gpus: int, queue: str = "ads-q") -> str:
+    at = [iso(START_MS + minute * MINUTE_MS) for minute in (first_min, last_min)]
+    dates = f'valid_from: "{at[0]}", valid_to: "{at[1]}"'
+    return f"  - {{cluster: prod, queue: {queue}, model: H100, gpus: {gpus}, {dates}}}\n"
+
+
+def test_quota_reserved_for_work_that_does_not_run_is_a_line_of_its_own() -> None:
+    """ads has 8, of which Kueue reserved 6; pods hold 4 for half an hour, then 6. Of (4 + 2) / 2 = 3 idle
+    GPU-hours 2 / 2 = 1 was reserved. Its owner pays 2 dollars for it, or the platform does."""
+    rows = (
+        held("ads", 4, queue="ads-q"),
+        held("ads", 2, 30, 60, queue="ads-q"),
+        free(4, 0, 30),
+        free(2, 30, 60),
+    )
+    text = RESERVED + reserved(0, 60, 6)
+    for payer, policy in (("ads", "owner"), (PLATFORM, "platform")):
+        found = charged(f"policies: [{{idle_of_quota: {policy}}}]{text}", *rows)
+        assert found == {
+            ("ads", "used"): (5, 10),
+            (payer, "admitted_not_running"): (1, 2),
+            (payer, "reserved_idle"): (2, 4),
+        }
+    half = charged(f"policies: [{{base: two_part, fixed_part: 0.5}}]{text}", *rows)
+    assert half["ads", "admitted_not_running"] == (1, 1)
+    assert half[PLATFORM, "admitted_not_running"] == (0, 1)
+    more = charged(f"policies: [{{idle_of_quota: owner, mark_up: 10}}]{text}", *rows)
+    assert more["ads", "mark_up"] == (0, Fraction(16, 10))
+
+
+def test_what_others_hold_is_lent_though_it_was_reserved() -> None:
+    """Of the 8 of ads 4 are held and 3 lent to bio: 1 is idle, and 6 - 4 = 2 were reserved: that 1. Without
+    the loan 2 of 4 would be."""
+    text = f"policies: [{{idle_of_quota: owner}}]{RESERVED}{reserved(0, 60, 6)}"
+    text = text.replace("quotas: [", "quotas: [{team: bio, model: H100, gpus: 0, cohort: all}, ")
+    found = charged(text, held("ads", 4, queue="ads-q"), held("bio", 3), free(1))
+    assert found == {
+        ("ads", "used"): (4, 8),
+        ("ads", "admitted_not_running"): (1, 2),
+        ("ads", "quota_lent"): (3, 6),
+        ("ads", "lent_credit"): (-3, -6),
+        ("bio", "borrowed"): (3, 6),
+    }
+    alone = charged(text, held("ads", 4, queue="ads-q"), free(4))
+    assert (alone["ads", "admitted_not_running"], alone["ads", "reserved_idle"]) == ((2, 4), (2, 4))
+
+
+def test_a_reservation_holds_to_its_minute_for_its_queue_and_up_to_the_quota() -> None:
+    """6 for 15 minutes, 12 for 30, nothing for 15: beyond the 4 that are held 2 / 4 and, of the 4 idle ones,
+    4 / 2 GPU-hours. One of another queue, or of a time before, is nothing."""
+    text = f"policies: [{{idle_of_quota: owner}}]{RESERVED}"
+    text += reserved(15, 45, 12) + reserved(0, 15, 6) + reserved(-60, 0, 9) + reserved(0, 60, 9, "bio-q")
+    found = charged(text, held("ads", 4, queue="ads-q"), free(4))
+    assert found["ads", "admitted_not_running"] == (Fraction(5, 2), 5)
+    assert found["ads", "reserved_idle"] == (Fraction(3, 2), 3)
+
+
+def test_pods_past_all_quotas_take_what_was_not_reserved_first() -> None:
+    """8 GPUs: ads has all of them in its quota, holds 4 and lends nothing. chem, in no quota, holds 3: 1 is
+    left idle, and was reserved."""
+    text = f"policies: [{{idle_of_quota: owner}}]{RESERVED}{reserved(0, 60, 6)}".replace(", cohort: all", "")
+    found = charged(text, held("ads", 4, queue="ads-q"), held("chem", 3), free(1))
+    assert found["ads", "admitted_not_running"] == (1, 2)
+    assert ("ads", "reserved_idle") not in found

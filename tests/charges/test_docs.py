@@ -16,6 +16,7 @@ from gpucost.charges.policy_file import (
     SpreadRule,
     TeamLimit,
 )
+from gpucost.charges.quota_history import QueueReservation
 from gpucost.reports.charges.charge_statements import CHARGE_WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "charges.md").read_text("utf-8")
@@ -30,7 +31,7 @@ def test_the_policies_of_the_page_load() -> None:
 
 
 def test_every_key_and_value_is_on_the_page() -> None:
-    models = (PolicyFile, ChargePolicy, PoolQuota, QuotaCohort, ExchangeRate, TeamLimit)
+    models = (PolicyFile, ChargePolicy, PoolQuota, QuotaCohort, QueueReservation, ExchangeRate, TeamLimit)
     keys = {field.alias or name for model in models for name, field in model.model_fields.items()}
     named = set(re.findall(r"`(\w+)`", PAGE))
     assert keys - named == set()

@@ -10,6 +10,7 @@ from gpucost.domain.time import Month
 from tests.charges.worlds import book
 
 QUOTA = "quotas: [{team: ads, model: H100, gpus: 4}]"
+RESERVED = "{queue: q, model: L4, gpus: 1, cluster: c"
 OCTOBER = Month(2026, 10).window
 
 
@@ -44,6 +45,15 @@ OCTOBER = Month(2026, 10).window
         (
             "quotas: [{team: a, model: L4, gpus: 1}, {team: a, model: L4, gpus: 2, cluster: b}]",
             "quotas[1]", "the same quota and time", "at a time",
+        ),
+        (
+            f"reservations: [{RESERVED}, valid_from: 2026-10-02}}, {RESERVED}, valid_from: 2026-09-05, "
+            f"valid_to: 2026-09-06}}, {RESERVED}, valid_from: 2026-10-05}}]",
+            "reservations[2]", "the same queue and time as reservations[0]", "one reservation of a queue",
+        ),
+        (
+            "reservations: [{queue: q, model: L4, gpus: 1}]",
+            "reservations[0].cluster", "missing", "the cluster",
         ),
         ("quotas: [{model: L4, gpus: 1}]", "quotas[0].team", "missing", "the team that pays"),
         ("quotas: [{model: L4, gpus: 1, shared: true}]", "quotas[0].cohort", "missing", "the cohort"),

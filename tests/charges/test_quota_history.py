@@ -8,11 +8,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.charges.quota_history import CohortSpan, QuotaHistory, QuotaSpan, UnitModel, quota_file
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from tests.charges.worlds import START_MS
+from tests.charges.worlds import START_MS, cell, free, held
 
 DAY = Window(START_MS, START_MS + 24 * HOUR_MS)
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -31,11 +32,12 @@ def at(hour: float) -> int:
 
 def span(
     first_h: float, last_h: float, nominal: int, *, queue: str = "cq", cohort: str = "", flavor: str = "h100",
-    resource: str = GPU, limit: int | None = None,
+    resource: str = GPU, limit: int | None = None, used: int | None = 0,
 ) -> QuotaSpan:  # fmt: skip
     times = at(first_h), at(last_h)
     lending = None if limit is None else Fraction(limit)
-    return QuotaSpan("prod", queue, cohort, flavor, resource, *times, Fraction(nominal), lending)
+    reserved = None if used is None else Fraction(used)
+    return QuotaSpan("prod", queue, cohort, flavor, resource, *times, Fraction(nominal), lending, reserved)
 
 
 def cohort(
@@ -49,11 +51,12 @@ def cohort(
 
 def written(
     spans: list[QuotaSpan], cohorts: tuple[CohortSpan, ...] = (), observed: tuple[Window, ...] = (DAY,),
-    cohort_teams: dict[str, str] | None = None,
+    cohort_teams: dict[str, str] | None = None, cells: tuple[CapacityCell, ...] = (),
 ) -> tuple[PolicyBook, list[str]]:  # fmt: skip
     """The file as a policy reads it, and what its comments say."""
     teams = {each.queue: f"team-{each.queue}" for each in spans}
-    history = QuotaHistory(DAY, spans, cohorts, UNITS, {"prod": observed}, teams, cohort_teams or {})
+    watched = {"prod": observed}
+    history = QuotaHistory(DAY, spans, cohorts, UNITS, watched, teams, cohort_teams or {}, cells=cells)
     text = quota_file(history)
     assert text == quota_file(history)
     policy = "version: 1\nname: a\nquotas_file: quotas.yaml"
@@ -153,6 +156,73 @@ def test_quota_of_a_cohort_itself() -> None:
     own = found.file.quotas[-1]
     assert (own.shared, own.team, own.lending_limit) == (True, None, None)
     assert "lending limit of cohort" in left_out[0]
+
+
+def reservations(book: PolicyBook) -> list[tuple[object, ...]]:
+    return [
+        (
+            each.cluster,
+            each.queue,
+            each.model,
+            Fraction(each.gpus, NANO),
+            hour(each.start_ms),
+            hour(each.end_ms),
+        )
+        for each in book.file.reservations
+    ]
+
+
+FIRST = cell(held("ads", 4, queue="cq"), held("ads", 2, 30, 60, queue="cq"), free(4, 0, 30), free(2, 30, 60))
+
+
+def test_what_was_reserved_is_written_where_pods_held_less() -> None:
+    """6 were reserved, and pods held 4 until 00:30; from then on all 6. A part is in another flavor of the
+    model: 4 GPUs, and 8 units of a quarter."""
+    found, left_out = written([span(0, 24, 8, used=6)], cells=(FIRST,))
+    assert reservations(found) == [("prod", "cq", "H100", 6, 0, 0.5)]
+    assert left_out == []
+    both = [span(0, 24, 8, used=4), span(0, 24, 8, flavor="h100-shared", used=8)]
+    assert reservations(written(both, cells=(FIRST,))[0]) == [("prod", "cq", "H100", 6, 0, 0.5)]
+    changed = [span(0, 0.25, 8, used=5), span(0.25, 0.4, 8, used=7), span(0.4, 24, 8, used=4)]
+    assert [row[3:] for row in reservations(written(changed, cells=(FIRST,))[0])] == [
+        (5, 0, 0.25),
+        (7, 0.25, 0.4),
+    ]
+
+
+def test_nothing_is_reserved_where_nobody_looked_or_nothing_says_so() -> None:
+    """Looked at from 00:06 to 00:12 only; with a break in the amounts; and without any."""
+    seen = (Window(at(0.1), at(0.2)),)
+    found, _ = written([span(0, 24, 8, used=6)], observed=seen, cells=(FIRST,))
+    assert [row[3:] for row in reservations(found)] == [(6, 0.1, 0.2)]
+    found, _ = written([span(0, 0.1, 8, used=6), span(0.1, 24, 8, used=None)], cells=(FIRST,))
+    assert [row[3:] for row in reservations(found)] == [(6, 0, 0.1)]
+    found, left_out = written([span(0, 24, 8, used=None)], cells=(FIRST,))
+    assert (reservations(found), len(left_out)) == ([], 1)
+    assert "the source does not say what was reserved" in left_out[0]
+    assert reservations(written([span(0, 24, 8, used=6)])[0]) == []
+
+
+def test_a_minute_or_two_is_how_late_a_source_sees_an_end() -> None:
+    """Pods of 2 GPUs end at 00:30, and their quota is seen to be free at 00:32: 2 x 2 / 60 GPU-hours. At
+    00:33 it is a reservation."""
+    ends = cell(held("ads", 4, queue="cq"), held("ads", 2, 0, 30, queue="cq"), free(2), free(2, 30, 60))
+    late = [span(0, 32 / 60, 8, used=6), span(32 / 60, 24, 8, used=4)]
+    found, left_out = written(late, cells=(ends,))
+    assert reservations(found) == []
+    assert left_out == [
+        "# Left out: what was reserved and not held for two minutes or less: 1 times, together 0.06 "
+        "GPU-hours. Dates are no more exact than that."
+    ]
+    later = [span(0, 33 / 60, 8, used=6), span(33 / 60, 24, 8, used=4)]
+    assert [row[3:] for row in reservations(written(later, cells=(ends,))[0])] == [(6, 0.5, 33 / 60)]
+
+
+def test_a_ledger_that_knows_no_queue_of_any_pod_says_nothing_of_reservations() -> None:
+    """Of pods that only kube-state-metrics knows the ledger has no ClusterQueue: all would be unheld."""
+    found, left_out = written([span(0, 24, 8, used=6)], cells=(cell(held("ads", 6), free(2)),))
+    assert reservations(found) == []
+    assert "does not say of which ClusterQueue its pods are" in left_out[0]
 
 
 @given(st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from itertools import pairwise
 
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.policy_file import PolicyBook
@@ -152,6 +153,20 @@ def _random_quotas(rng: random.Random, at: list[str]) -> list[str]:
                 more = rng.choice(("", ", lending_limit: 1"))
                 lines.append(f"  - {{{payer}shared: true, model: {model}, gpus: 5, cohort: {cohort}{more}}}")
     return lines
+
+
+def random_reservations(rng: random.Random, hours: int) -> str:
+    """Reservations of the queues of random cells, whole GPUs, one after the other with and without breaks."""
+    lines = []
+    for cluster in ("prod", "lab"):
+        for queue in (*(f"{team}-q" for team in TEAMS), "shared-q"):
+            cuts = sorted(rng.sample(range(-HOUR_MS, (hours + 1) * HOUR_MS), 2 * rng.randint(1, 5)))
+            for first, last in pairwise(cuts):
+                if rng.random() < 0.7:
+                    dates = f"valid_from: {_iso(START_MS + first)}, valid_to: {_iso(START_MS + last)}"
+                    names = f"cluster: {cluster}, queue: {queue}, model: {rng.choice(('H100', 'A100-80GB'))}"
+                    lines.append(f"  - {{{names}, gpus: {rng.randint(0, 60)}, {dates}}}")
+    return "\n".join(("reservations:", *rng.sample(lines, len(lines)))) if lines else "reservations: []"
 
 
 def _iso(instant_ms: int) -> str:

@@ -338,6 +338,44 @@ def test_quotas_as_they_were_are_charged_to_the_minute(with_quotas: Run, tmp_pat
     assert shown["policies"][0]["difference"]["nano"] == 0
 
 
+def test_quota_that_was_reserved_and_did_not_run_is_a_line_of_statements(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Kueue had 5 of the 6 of cq reserved all day, and nlp held 4 from 01:00 on: of 6 + 2 x 23 = 52 idle
+    GPU-hours 5 + 23 = 28 were admitted and did not run, 112 USD; the other 24 are 96 USD."""
+    found = world()
+    found.add(
+        "quotas", scheduler="kueue", queue="cq", cohort="ml", flavor="h100", resource="nvidia.com/gpu",
+        start_ms=at(0), end_ms=at(DAY_MINUTES), nominal=6.0, borrowing_limit=0.0, lending_limit=float("nan"),
+        used=5.0,
+    )  # fmt: skip
+    run = prepare(tmp_path_factory.mktemp("reserved"), found)
+    ingest(run)
+    words = ("--team", "cq=nlp", "--model", "h100=H100", "-o", str(tmp_path / "quotas.yaml"))
+    done = run("chargeback", "quotas", "2026-10", *words)
+    assert (done.exit_code, done.stderr) == (ExitCode.OK, "")
+    entry = '{queue: "cq", model: "H100", cluster: "c", gpus: 5, '
+    dates = 'valid_from: "2026-10-06T00:00:00Z", valid_to: "2026-10-07T00:00:00Z"}'
+    assert f"reservations:\n  - {entry}{dates}\n" in (tmp_path / "quotas.yaml").read_text("utf-8")
+    policy = "version: 1\nname: a\npolicies: [{idle_of_quota: owner}]\nquotas_file: quotas.yaml"
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    file = ("--policy", str(tmp_path / "policy.yaml"))
+    shown = json.loads(run("statement", "2026-10", "--team", "nlp", *file, "-f", "json").stdout)
+    assert {each["kind"]: each["nano"] // 10**9 for each in shown["lines"]} == {
+        "used": 368,
+        "reserved_idle": 96,
+        "admitted_not_running": 112,
+    }
+    rows = [
+        " ".join(row.split())
+        for row in run("statement", "2026-10", "--team", "nlp", *file).stdout.splitlines()
+    ]
+    assert "admitted, not running 28.0 112.00" in rows
+    text = " ".join(preview(run, *file).stdout.split())
+    assert "nlp, H100: 2.2 GPUs of its quota stood idle: 208.00 USD a day" in text
+    assert "difference 0 nano" in text
+
+
 OWNERS = """
 version: 1
 name: owners pay

@@ -38,6 +38,7 @@ from gpucost.ledger.usage.writer import record
 
 W, V, M, A = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c, ADJUSTMENT.c
 C = MONTH_CHARGES.c
+_LONGEST_REASON = 10_000
 SUMS = (V.line_count, V.board_ms, V.unknown_ms, V.unpriced_ms, V.nano)
 
 
@@ -95,7 +96,7 @@ def close(
     state: str | None = None,
 ) -> MonthInfo:
     check_text("author", author, empty=False)
-    check_text("reason", reason or "")
+    check_text("reason", reason or "", most=_LONGEST_REASON)
     if reader.is_closed(connection, month):
         return info(connection, month)
     if now_ms < month.window.end_ms:

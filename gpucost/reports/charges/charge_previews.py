@@ -272,7 +272,8 @@ def idle_quotas(
             own.setdefault(line.key.kind, ChargeAmount()).add(line.board_ms, line.nano)
     found = []
     for (team, model), own in sums.items():
-        idle, lent, credit = (own.get(kind, ChargeAmount()) for kind in _OF_QUOTA)
+        unused, admitted, lent, credit = (own.get(kind, ChargeAmount()) for kind in _OF_QUOTA)
+        idle = ChargeAmount(unused.board_ms + admitted.board_ms, unused.nano + admitted.nano)
         span = observed[model]
         beside = None if waiting is None else _waits(team, model, book, waiting)
         others = None if beside is None else {name: time for name, time in beside.items() if name != team}
@@ -300,7 +301,10 @@ def idle_quotas(
     return sorted(found, key=lambda each: (-each.idle_nano, each.team, each.model))
 
 
-_OF_QUOTA = (ChargeKind.RESERVED_IDLE, ChargeKind.QUOTA_LENT, ChargeKind.LENT_CREDIT)
+_OF_QUOTA = (
+    *(ChargeKind.RESERVED_IDLE, ChargeKind.ADMITTED_NOT_RUNNING),
+    *(ChargeKind.QUOTA_LENT, ChargeKind.LENT_CREDIT),
+)
 
 
 def _waits(team: str, model: str, book: PolicyBook, waiting: WaitingTime) -> dict[str, int] | None:

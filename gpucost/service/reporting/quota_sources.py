@@ -19,6 +19,7 @@ import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import CONDITIONS, TeamRules
+from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.charges.quota_history import (
     CohortSpan,
     FlavorKey,
@@ -136,6 +137,7 @@ class QuotaReader:
             teams=teams,
             cohort_teams=cohort_teams,
             remarks=tuple(self._remarks()),
+            cells=self._cells(),
         )
         return quota_file(history)
 
@@ -168,6 +170,7 @@ class QuotaReader:
                         end_ms=row["end_ms"],
                         nominal=nominal,
                         lending_limit=_units_of(row["lending_limit"]),
+                        used=_units_of(row["used"]),
                     )
                 )
         return found
@@ -211,11 +214,24 @@ class QuotaReader:
                 found[key] = {UnitModel(named, share) for share in shares}
         return {key: frozenset(units) for key, units in found.items()}
 
+    @cached_property
+    def _folded(self) -> int:
+        """Days whose hours were added up: when pods held something in them is not known any more."""
+        return len(self.ledger.folded_days(self.scope, self.month.window))
+
+    def _cells(self) -> Iterable[CapacityCell]:
+        """What pods held in the month, where that is of use."""
+        if self._folded or not any(span.used for span in self._spans):
+            return ()
+        return self.ledger.cells(self.scope, self.month.window)
+
     def _remarks(self) -> Iterator[str]:
         yield (
             f"Of {self.month}, from {self.source.name}: a change is dated by the minute in which the source "
             "first showed it, up to a minute and one scrape after it was made."
         )
+        if self._folded:
+            yield f"No reservations: the ledger has {self._folded} days of this month without their hours."
         for cluster, (known, days) in self._frames.items():
             name = json.dumps(cluster, ensure_ascii=False)
             if known != self.month.window:
