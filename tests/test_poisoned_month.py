@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -261,6 +262,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "findings explain": "says how detectors work",
     "doctor": "asks a Prometheus: tests/telemetry/doctor_setups",
     "chargeback preview": (MONTH, "--policy", "policy.yaml"),
+    "chargeback quotas": "quotas of a source as YAML: tests/charges/test_quota_history.py",
     "statement": (MONTH, "--all"),
     "commitments": (MONTH, "--contracts", "contracts.yaml"),
     "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
@@ -345,6 +347,13 @@ ROUTES: dict[str, tuple[str, dict[str, str]]] = {
     "/v1/findings": ("/v1/findings", {"state": "open,acknowledged,muted"}),
     "/v1/findings/{id}": ("/v1/findings/1", {}),
     "/v1/explain/{kind}/{namespace}/{name}": ("/v1/explain/PyTorchJob/nlp/train-0", {}),
+    "/v1/months": ("/v1/months", {}),
+    "/v1/months/{month}": (f"/v1/months/{MONTH}", {}),
+    "/v1/months/{month}/close": (f"/v1/months/{MONTH}/close", {}),
+    "/v1/months/{month}/charges": (f"/v1/months/{MONTH}/charges", {}),
+    "/v1/months/{month}/statements": (f"/v1/months/{MONTH}/statements", {}),
+    "/v1/months/{month}/statement": (f"/v1/months/{MONTH}/statement", {"team": POISONS[23]}),
+    "/v1/digest": ("/v1/digest", {"week": WEEK}),
     "/v1/keys": ("/v1/keys", {}),
     "/v1/me": ("/v1/me", {}),
     "/": ("/", {}),
@@ -359,6 +368,9 @@ SENT: dict[str, Callable[[Response], object]] = {
     "text/csv": lambda answer: poison.a_table(answer.text),
     "text/html": lambda answer: poison.Page(answer.text),
     "text/plain": lambda answer: poison.samples(answer.text),
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": lambda answer: zipfile.ZipFile(
+        io.BytesIO(answer.content)
+    ).testzip(),
     "application/vnd.apache.parquet": lambda answer: pq.read_table(io.BytesIO(answer.content)).to_pylist(),
 }
 
