@@ -143,6 +143,14 @@ MONTH_CLOSED = ServiceMetric(
     ("month",),
     "1 when the month before the current one is closed, else 0; absent when the ledger has nothing of it.",
 )
+TEAM_MONTH_CHARGE = ServiceMetric(
+    "gpucost_team_month_charge_usd",
+    GAUGE,
+    ("month", "owner_team"),
+    "What the team pays for the month before the current one, adjustments included: the total of its "
+    "statement. What the platform keeps is of __platform__. Absent until that month is closed, and where it "
+    "was closed without charges. Those in another currency are gpucost_team_month_charge, labelled with it.",
+)
 _FINDING_LABELS = (
     *("gpu_cluster", "pattern", "variant", "severity", "owner_team", "namespace"),
     *("subject_kind", "subject_name", "finding"),
@@ -348,6 +356,7 @@ SERVICE_METRICS = (
     ),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
+    TEAM_MONTH_CHARGE,
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE, OTHER_TEAMS),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
     *(WEBHOOK_CERTIFICATE_EXPIRY, WEBHOOK_CERTIFICATE_ERRORS),

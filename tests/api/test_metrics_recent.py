@@ -5,11 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
+
 from gpucost.api.app import create_app
+from gpucost.api.server.services import PLAIN_BOOK
+from gpucost.attribution.teams import TeamRules
 from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
 from gpucost.ledger import Ledger
+from gpucost.service.reporting.charge_reports import close_month
 from gpucost.service.settings.api import ApiSettings
+from gpucost.service.wiring.ledger import build_reporting
 from tests.api.conftest import Clients
 from tests.api.test_routes import samples
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
@@ -114,3 +121,22 @@ def test_the_last_month_is_open_until_it_is_closed(tmp_path: Path) -> None:
         assert scrape(ledger, clock)["gpucost_month_closed"] == {("2026-10",): 0.0}
         ledger.close_month(Month(2026, 10), author="ada", reason="a test", min_coverage=Fraction(0))
         assert scrape(ledger, clock)["gpucost_month_closed"] == {("2026-10",): 1.0}
+
+
+def test_what_teams_pay_for_the_last_month_is_as_it_was_closed(tmp_path: Path) -> None:
+    """What they held, less an adjustment of 1 dollar; the platform has what no team pays."""
+    clock, october = Clock(Month(2026, 11).window.start_ms + DAY_MS), Month(2026, 10)
+    with filled_ledger(tmp_path, clock) as ledger:
+        assert "gpucost_team_month_charge_usd" not in scrape(ledger, clock)
+        reporting = build_reporting(ledger, TeamRules.default(), PLAIN_BOOK)
+        answer = reporting.month(EVERYTHING, october)
+        assert answer is not None
+        held = {each.row.group["team"]: each.row.held.nano for each in answer.report.teams}
+        close_month(reporting, october, PLAIN_BOOK, author="ada", min_coverage=Fraction(0), reason="a test")
+        ledger.adjust(october, "vision", -(10**9), 0, "a test", "ada", "OPS-1")
+        found = scrape(ledger, clock)["gpucost_team_month_charge_usd"]
+        kept = found.pop(("2026-10", "__platform__"))
+        wanted = {team: (nano or 0) / 10**9 - (team == "vision") for team, nano in held.items()}
+        assert found == pytest.approx({("2026-10", team): amount for team, amount in wanted.items()})
+        capacity = sum(info.nano for info in ledger.windows(october.window)) / 10**9
+        assert kept == pytest.approx(capacity - sum(wanted.values()) - 1)

@@ -74,7 +74,7 @@ READERS = ("api", "service/reporting")
 SERVED = {
     "api/metrics/collector.py": {"clusters", "waiting_posts", "count_dead_posts"},
     "api/metrics/detectors.py": {"clusters", "extent", "assessed", "final_waste"},
-    "api/metrics/recent.py": {"clusters", "extent", "windows", "month"},
+    "api/metrics/recent.py": {"clusters", "extent", "windows", "month", "month_charges"},
     "api/routes/responses.py": {"mark"},
     "api/server/services.py": {"frontier"},  # of a cluster that the caller named
     # Charges are computed of all teams; closing a month is of who sees every team and cluster.

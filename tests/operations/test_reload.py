@@ -160,6 +160,21 @@ def test_what_is_written_while_files_are_read_has_another_fingerprint(tmp_path: 
     assert seen == fingerprint(found.files(), settings)
 
 
+def test_files_that_the_charge_policy_names_are_watched(tmp_path: Path) -> None:
+    quotas, policy, settings = (tmp_path / name for name in ("q.yaml", "p.yaml", "c.yaml"))
+    quotas.write_text("version: 1\nquotas: [{team: a, model: H100, gpus: 1}]\n", encoding="utf-8")
+    policy.write_text("version: 1\nname: p\nquotas_file: q.yaml\n", encoding="utf-8")
+    settings.write_text(f"charges: {{policy: {policy}}}", encoding="utf-8")
+    found, seen = read_as_seen(
+        lambda: ServiceConfiguration.read(lambda: load_settings(settings)), settings, (policy, quotas)
+    )
+    assert found.files() == (policy, quotas)
+    before = found.hash
+    quotas.write_text("version: 1\nquotas: [{team: a, model: H100, gpus: 2}]\n", encoding="utf-8")
+    assert seen != fingerprint(found.files(), settings)
+    assert ServiceConfiguration.read(lambda: load_settings(settings)).hash != before
+
+
 def configuration(**settings: Any) -> ServiceConfiguration:
     return ServiceConfiguration.read(lambda: Settings(**settings))
 

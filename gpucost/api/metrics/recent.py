@@ -70,6 +70,7 @@ class RecentFamilies:
             family(m.OBSERVED, (sample for each in found for sample in each.observed)),
             family(m.SETTLED_END, (sample for each in found for sample in each.settled)),
             family(m.MONTH_CLOSED, self._last_month()),
+            *self._charged(),
         ]
 
     def _of(self, cluster: str) -> _Recent | None:
@@ -135,6 +136,19 @@ class RecentFamilies:
         if not ledger.windows(month.window):
             return []
         return [((str(month),), float(ledger.month(month).state is LedgerState.CLOSED))]
+
+    def _charged(self) -> Iterator[Metric]:
+        """What teams pay for the last month, as it was closed; nothing is computed."""
+        ledger, month = self._services.ledger, Month.of(self._services.now()).previous()
+        kept = ledger.month_charges(month)
+        sums: dict[str, int] = defaultdict(int)
+        for team, _, nano in () if kept is None else kept.amounts:
+            sums[team] += nano
+        for item in () if kept is None else ledger.adjustments(EVERYTHING, month):
+            sums[item.team] += item.nano
+        found = [((str(month), team), nano / NANO) for team, nano in sorted(sums.items())]
+        fold = self._services.team_rows.fold
+        yield money(m.TEAM_MONTH_CHARGE, fold(found, 1), ledger.currency if kept is None else kept.currency)
 
 
 def _sum(frame: pd.DataFrame, column: str) -> int:

@@ -345,6 +345,9 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     def is_read() -> bool:
         found = counts()
         named = ("pods", "nodes", "workloads.kueue.x-k8s.io", "podgroups.scheduling.volcano.sh")
+        # The gang's queue may be read after its groups.
+        if not found["queues.scheduling.volcano.sh"] or not found["clusterqueues.kueue.x-k8s.io"]:
+            return False
         return [found[name] for name in named] == [8, 2, 4, 2] and (
             current.collector.watch.snapshot().pods["train-0-uid"].has_ended
             and bool(current.collector.watch.errors())
