@@ -13,7 +13,7 @@ from tests.end_to_end.fixture_cluster import START_MS, BilledCluster, ClusterScr
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU, CPX, SPX = "amd.com/gpu", "amd.com/cpx_nps1", "amd.com/spx_nps1"
 HOURS = 4

@@ -25,7 +25,7 @@ from tests.end_to_end.fixture_cluster import (
 from tests.end_to_end.test_amd_partitions import GPU, node, pod
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 HOURS = 2
 MODEL = "102-G30211-0C"

@@ -22,7 +22,7 @@ from tests.support.cluster import shapes
 from tests.support.objects import condition
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU, MIG, DRIVER = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "gpu.nvidia.com"
 BY_CLASS = f"deviceclass.resource.kubernetes.io/{DRIVER}"

@@ -21,7 +21,7 @@ from tests.end_to_end.fixture_cluster import CLUSTER, START_MS, BilledCluster, C
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU = "nvidia.com/gpu"
 HOURS = 4

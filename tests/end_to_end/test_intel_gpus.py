@@ -14,7 +14,7 @@ from tests.end_to_end.test_amd_use import said
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
 MONITORING = "gpu.intel.com/monitoring"

@@ -33,7 +33,7 @@ from tests.support.cluster import shapes
 from tests.support.objects import condition
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU, NIC, DRIVER = "nvidia.com/gpu", "example.com/nic", "gpu.nvidia.com"
 HOURS = 4

@@ -24,7 +24,7 @@ from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU = "nvidia.com/gpu"
 HOURS = 3

@@ -34,7 +34,7 @@ from tests.support.frames import FlatRates
 from tests.support.objects import volcano
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU = "nvidia.com/gpu"
 DRIVER, CHANNELS = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"

@@ -12,7 +12,7 @@ from tests.end_to_end.test_amd_use import by_pod, said
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 GPU = "nvidia.com/gpu"
 HOURS = 2

@@ -34,7 +34,7 @@ from tests.end_to_end.fixture_cluster import (
 from tests.support.cluster import shapes
 from tests.support.prometheus import needs_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [pytest.mark.slow, needs_prometheus, pytest.mark.prometheus]
 
 DRIVER = "gpu.nvidia.com"
 BY_CAPACITY, BY_TIME, BY_CLAIM, UNKNOWN = (
