@@ -15,7 +15,7 @@ from alerts.rules import GROUPS
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 HERE = Path(build.__file__).parent
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 
 # promtool makes a database for every test, and is collecting garbage for a sixth of its time otherwise.
@@ -44,9 +44,7 @@ def test_rules_are_sound() -> None:
 
 
 @pytest.mark.fault(22, 65)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "days" else name for name in FILES]
-)
+@pytest.mark.parametrize("name", FILES)
 def test_alerts_fire_in_time_and_not_before(name: str) -> None:
     done = promtool("test", "rules", HERE / "tests" / f"{name}.yaml")
     assert done.returncode == 0, done.stdout + done.stderr

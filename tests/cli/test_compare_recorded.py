@@ -19,7 +19,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_instant
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import recorded_json, recorded_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 START, END = "2026-11-22T21:00:00Z", "2026-11-22T21:40:00Z"
 NOW = parse_instant("2026-11-22T22:10:00Z")

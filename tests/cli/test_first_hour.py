@@ -30,7 +30,7 @@ from gpucost.ledger import Ledger
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 STARTED, TEN_MINUTES, AN_HOUR = "2026-11-22T21:06:34Z", "2026-11-22T21:17:00Z", "2026-11-22T22:07:40Z"
 SCRAPE_MS = 30 * SECOND_MS
@@ -193,7 +193,6 @@ def test_after_one_scrape_the_doctor_has_no_command_yet(urls: URLS, at: At) -> N
     assert "samples begin 2026-11-22T21:06:37Z" in said["verdict"]
 
 
-@pytest.mark.slow
 def test_nothing_provisional_gets_into_a_ledger(urls: URLS, at: At, tmp_path: Path) -> None:
     """The hour is written once, when it is over and complete; the minutes after it are not."""
     url, file = urls("p2"), tmp_path / "gpucost.yaml"

@@ -17,7 +17,7 @@ from tests.support.existing.totals import truth_of
 from tests.support.existing.variants import Variant, variants, write_second
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 Run = Callable[..., Result]
 VARIANT: Variant = next(each for each in variants(MINUTE_MS) if each.name == "restarted")

@@ -33,6 +33,8 @@ MAIN = "from gpucost.cli import main; raise SystemExit(main())"
 ALERTMANAGER = shutil.which("prometheus-alertmanager")
 MISSING = "prometheus-alertmanager is not installed (Debian: apt-get install prometheus-alertmanager)"
 
+pytestmark = pytest.mark.slow
+
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -45,7 +47,6 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.slow
 @pytest.mark.fault(61)
 @pytest.mark.prometheus
 @pytest.mark.alertmanager

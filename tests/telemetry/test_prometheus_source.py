@@ -17,7 +17,7 @@ from gpucost.telemetry.prometheus_source import PrometheusSource
 from tests.support.history import T0, History, Node, Pod, at, counted, openmetrics_of
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 DAY = Window(T0, T0 + DAY_MS)
 MS = 123

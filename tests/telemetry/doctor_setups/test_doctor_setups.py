@@ -23,7 +23,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.support.prometheus import needs_prometheus, running_prometheus
 from tests.telemetry.doctor_setups.doctor_worlds import FULL, NOW, START, Setup, write
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 Ask = Callable[..., Result]
 PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 NOVEMBER = START + 31 * DAY_MS
