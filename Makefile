@@ -58,7 +58,7 @@ format: $(VENV)/.dev ## Mend what can be mended
 
 docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, commands, detectors, dashboards, alerts
 	@$(BIN)/python -m gpucost.service.settings_docs > docs/settings.md
-	@$(BIN)/python -m gpucost.service.metric_docs docs/metrics.md
+	@$(BIN)/python -m gpucost.service.metrics docs/metrics.md
 	@$(BIN)/python -m gpucost.service.settings_docs docs/detectors
 	@$(BIN)/python -m gpucost.cli.docs > docs/cli.md
 	@$(BIN)/python -m tests.support.example_cluster > docs/examples/cluster.yaml

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
@@ -106,22 +106,33 @@ class QuotaKey(NamedTuple):
 @dataclass(slots=True)
 class QuotaUse:
     """What became of a quota: ``used + idle + lent = nominal``, whoever used it. ``borrowed`` is use beyond
-    it. Costs are of the time that stood idle, and of what others held of it, before any factor."""
+    it. Costs are of the time that stood idle, and of what others held of it, before any factor.
 
+    ``asked`` is the quota before it was scaled to the GPUs that were there. Within a tree of cohorts the sum
+    of ``lent - taken`` is that of ``borrowed - unlent``: ``taken`` went to pods past all quotas, ``unlent``
+    came out of GPUs in no quota of the tree.
+    """
+
+    asked_board_ms: int = 0
     nominal_board_ms: int = 0
     used_board_ms: int = 0
     idle_board_ms: int = 0
     lent_board_ms: int = 0
     borrowed_board_ms: int = 0
+    taken_board_ms: int = 0
+    unlent_board_ms: int = 0
     idle_nano: int = 0
     lent_nano: int = 0
 
     def add(self, account: AccountBalance, idle_nano: int, lent_nano: int) -> None:
+        self.asked_board_ms += account.asked
         self.nominal_board_ms += account.nominal
         self.used_board_ms += account.reserved_used
         self.idle_board_ms += account.reserved_idle
         self.lent_board_ms += account.lent
         self.borrowed_board_ms += account.borrowed
+        self.taken_board_ms += account.taken
+        self.unlent_board_ms += account.from_nobody
         self.idle_nano += idle_nano
         self.lent_nano += lent_nano
 
@@ -135,30 +146,77 @@ def part(nano: int, factor: int) -> int:
     return nano if factor == NANO else (2 * nano * factor + NANO) // (2 * NANO)
 
 
+class SpreadKey(NamedTuple):
+    """Time of nobody in a pool that is spread over teams by one rule. ``seen_by`` is as in the policy."""
+
+    cluster: str
+    model: str
+    kind: ChargeKind
+    rule: SpreadRule
+    seen_by: str
+
+
+@dataclass(slots=True)
+class SpreadShare:
+    """What one team bears of it, and its weight: GPU-milliseconds of its use or quota; with ``equally``, of
+    one GPU while it is one of those that share."""
+
+    amount: ChargeAmount = field(default_factory=ChargeAmount)
+    weight_ms: int | Fraction = 0
+
+
+@dataclass(slots=True)
+class SpreadUse:
+    """All of it, and who bears it. It was dealt out in ``parts``, one for each policy and hour, or month: in
+    each of them a team's share is ``amount x its weight / all weights``, by largest remainder."""
+
+    parts: int = 0
+    amount: ChargeAmount = field(default_factory=ChargeAmount)
+    weight_ms: int | Fraction = 0
+    teams: dict[str, SpreadShare] = field(default_factory=lambda: defaultdict(SpreadShare))
+
+
+SpreadUses = dict[SpreadKey, SpreadUse]
+"""A defaultdict, too. What the platform keeps of nobody's time, because a policy says so or since nobody had
+any weight, is in none of them."""
+
+
 @dataclass(slots=True)
 class SpreadPot:
     """Time that is nobody's, and the weights of the teams that bear it; PLATFORM does where there are
     none."""
 
-    kind: ChargeKind
+    key: SpreadKey
     amount: ChargeAmount
     shares: dict[str, int | Fraction]
+
+    @property
+    def kind(self) -> ChargeKind:
+        return self.key.kind
 
     def add(self, other: SpreadPot) -> None:
         self.amount.add(other.amount.board_ms, other.amount.nano)
         for team, share in other.shares.items():
             self.shares[team] = self.shares.get(team, 0) + share
 
-    def deal(self, found: CellCharges) -> None:
-        """Enters the part of every team, by largest remainder."""
+    def deal(self, found: CellCharges, spread: SpreadUses) -> None:
+        """Enters the part of every team, by largest remainder, and in ``spread`` what it is a part of."""
         if not (self.amount.board_ms or self.amount.nano):
             return
         shares = self.shares if sum(self.shares.values()) > 0 else {PLATFORM: 1}
         board_ms = split_by_weight(self.amount.board_ms, shares)
         nano = split_by_weight(self.amount.nano, shares)
+        whole = None if PLATFORM in shares else spread[self.key]
+        if whole is not None:
+            whole.parts += 1
+            whole.amount.add(self.amount.board_ms, self.amount.nano)
+            whole.weight_ms += sum(shares.values())
         for team in shares:
             if board_ms[team] or nano[team]:
                 found[ChargeKey(team, self.kind)].add(board_ms[team], nano[team])
+            if whole is not None:
+                whole.teams[team].amount.add(board_ms[team], nano[team])
+                whole.teams[team].weight_ms += shares[team]
 
 
 def charge_cell(
@@ -188,7 +246,12 @@ def charge_cell(
         (ChargeKind.OVERHEAD, policy.overhead, overhead),
     )
     return [
-        SpreadPot(kind, amount, _shares(rule, cell, policy, balanced, weights)) for kind, rule, amount in pots
+        SpreadPot(
+            SpreadKey(cell.cluster, cell.model, kind, rule, policy.spread_seen_by),
+            amount,
+            _shares(rule, cell, policy, balanced, weights),
+        )
+        for kind, rule, amount in pots
     ]
 
 

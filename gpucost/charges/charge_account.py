@@ -25,7 +25,10 @@ from gpucost.charges.cell_charges import (
     QuotaKey,
     QuotaUse,
     QuotaUses,
+    SpreadKey,
     SpreadPot,
+    SpreadUse,
+    SpreadUses,
     charge_cell,
     mark_up,
     part,
@@ -57,13 +60,14 @@ class ChargeLine(NamedTuple):
 class ChargeAccount:
     """All charges of some cells. ``capacity`` is what the cells cost, in the currency of the charges;
     ``unpriced_ms`` of it have no price and are in no amount. ``quotas`` say what became of the quotas that
-    teams pay for, in order."""
+    teams pay for, ``spreads`` of the time of nobody that teams share, both in order."""
 
     currency: str
     lines: tuple[ChargeLine, ...]
     capacity: ChargeAmount
     unpriced_ms: int
     quotas: tuple[tuple[QuotaKey, QuotaUse], ...] = ()
+    spreads: tuple[tuple[SpreadKey, SpreadUse], ...] = ()
 
     @property
     def charged(self) -> ChargeAmount:
@@ -174,6 +178,7 @@ class OpenAccount:
         self._later: dict[tuple[ChargePlace, ChargePolicy], dict[ChargeKind, SpreadPot]] = defaultdict(dict)
         self._capacity, self._unpriced_ms = ChargeAmount(), 0
         self._uses: QuotaUses = defaultdict(QuotaUse)
+        self._spread: SpreadUses = defaultdict(SpreadUse)
 
     def enter(self, cell: CapacityCell) -> None:
         """Charges a cell: each once, in any order."""
@@ -202,7 +207,7 @@ class OpenAccount:
                     month[pot.kind] = pot
         else:
             for pot in pots:
-                pot.deal(made)
+                pot.deal(made, self._spread)
         if made is not day:
             mark_up(made, rule.mark_up)
             _enter(made, day)
@@ -213,7 +218,7 @@ class OpenAccount:
         for (place, rule), month in self._later.items():
             made: CellCharges = defaultdict(ChargeAmount)
             for pot in month.values():
-                pot.deal(made)
+                pot.deal(made, self._spread)
             mark_up(made, rule.mark_up)
             _enter(made, self._found[place])
         lines = [
@@ -226,7 +231,8 @@ class OpenAccount:
         kept = sorted(line for line in lines if line.board_ms or line.nano)
         currency = self._book.file.currency or self._currency
         quotas = tuple(sorted(self._uses.items(), key=lambda each: each[0]))
-        return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms, quotas)
+        spreads = tuple(sorted(self._spread.items(), key=lambda each: each[0]))
+        return ChargeAccount(currency, tuple(kept), self._capacity, self._unpriced_ms, quotas, spreads)
 
 
 def _platform_once(lines: Iterable[ChargeLine]) -> list[ChargeLine]:

@@ -127,6 +127,10 @@ class ChargePolicy(DatedConfigModel):
         description="hour or month: whether time that is nobody's goes to those of its own ledger window or "
         "to those of the whole calendar month",
     )
+    spread_seen_by: Literal["platform", "teams"] = Field(
+        "platform",
+        description="platform or teams: who sees, beside its own share, the whole that was spread",
+    )
     overhead_teams: tuple[Text, ...] = Field(
         (), description="names of teams whose use is overhead: they are not charged, others may be"
     )

@@ -104,9 +104,11 @@ class AccountBalance:
     ``lent`` went to the account's cohort, and ``taken`` of it to pods that ran past all quotas; ``borrowed``
     is its own use beyond the quota, of which ``from_nobody`` was lent by no quota of a cohort. ``admitted``
     is the part of ``reserved_idle`` that was reserved for admitted work, and that no pod of it held.
+    ``asked`` is what the quota asks for: ``nominal``, before that is scaled to the GPUs that are there.
     """
 
     quota: PoolQuota
+    asked: int = 0
     nominal: int = 0
     reserved_used: int = 0
     reserved_idle: int = 0
@@ -144,9 +146,9 @@ def balance(
     physical = free + sum(row.board_ms for row in held)
     found = CellBalance([AccountBalance(quota) for quota in quotas])
     edges = _edges(cell, held, quotas)
-    nominal = _nominal(quotas, edges, physical)
-    for account, by_span in zip(found.accounts, nominal, strict=True):
-        account.nominal = sum(by_span)
+    asked, nominal = _nominal(quotas, edges, physical)
+    for account, whole, by_span in zip(found.accounts, asked, nominal, strict=True):
+        account.asked, account.nominal = whole, sum(by_span)
     for span, use in enumerate(_use(held, edges)):
         idle = _sweep(found, span, edges, nominal, use, held, cohorts)
         if reservations:
@@ -163,8 +165,11 @@ def _edges(cell: CapacityCell, held: Sequence[CellRow], quotas: Sequence[PoolQuo
     return sorted(found)
 
 
-def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -> list[list[int]]:
-    """Nominal GPU-milliseconds by quota and span: the integral, scaled to ``physical`` where it is more.
+def _nominal(
+    quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int
+) -> tuple[list[int], list[list[int]]]:
+    """Nominal GPU-milliseconds by quota, as asked for; and by quota and span: the integral, scaled to
+    ``physical`` where it is more.
 
     The integral up to an instant is rounded down from 1970, so that spans add up however they are cut.
     """
@@ -179,7 +184,7 @@ def _nominal(quotas: Sequence[PoolQuota], edges: Sequence[int], physical: int) -
             [(at - sums[0]) * scaled[n] // totals[n] if totals[n] else 0 for at in sums]
             for n, sums in enumerate(integrals)
         ]
-    return [[after - before for before, after in pairwise(sums)] for sums in integrals]
+    return [*totals.values()], [[after - before for before, after in pairwise(sums)] for sums in integrals]
 
 
 def _use(held: Sequence[CellRow], edges: Sequence[int]) -> list[dict[int, int]]:

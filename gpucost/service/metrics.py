@@ -6,7 +6,11 @@ Labels are named as in the metric contract, so that no scrape target's own label
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+from gpucost.contract.metrics import render as render_contract
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
@@ -364,3 +368,33 @@ SERVICE_METRICS = (
     NOTIFY_ERRORS,
     *(CONFIG_GOOD, CONFIG_LOADED, CONFIG_HASH, API_REQUESTS, API_REFUSED),
 )
+
+
+_SERVE = """## gpucost serve
+
+What the service says on `/metrics`: costs and findings out of the ledger, and how it fares itself.
+`gpu_cluster` and `owner_team` are named so that no label of the scrape's target (`cluster`, `team`) clashes
+with them. All are experimental.
+"""
+
+
+def render_page() -> str:
+    """The whole page, in Markdown."""
+    return "\n".join([render_contract(), _SERVE, *(_entry(metric) for metric in SERVICE_METRICS)])
+
+
+def _entry(metric: ServiceMetric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "none of its own"
+    return f"### {metric.name}\n\n{metric.help}\n\n- {metric.type}\n- labels: {labels}\n"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page to the file named, or print it when none is."""
+    if arguments:
+        Path(arguments[0]).write_text(render_page(), encoding="utf-8")
+    else:
+        sys.stdout.write(render_page())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -5,18 +5,24 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.charges.capacity_cells import cut
-from gpucost.charges.charge_account import ChargeAccount, charges
+from gpucost.charges.cell_charges import PLATFORM, ChargeKind
+from gpucost.charges.charge_account import ChargeAccount, charges, commitment_lines
+from gpucost.charges.commitment_drawdown import UsageCell
+from gpucost.charges.commitment_report import report_commitments
+from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.charges.quota_balance import balance
 from gpucost.charges.quota_history import PoolQueue, ReservedStretch, unheld
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO
-from gpucost.domain.time import iso
-from tests.charges.worlds import book, random_book, random_cells, random_reservations
+from gpucost.domain.time import HOUR_MS, Month, Window, iso
+from tests.charges.contract_worlds import contracts
+from tests.charges.worlds import START_MS, book, random_book, random_cells, random_reservations
 
 SEEDS = st.integers(0, 2**32 - 1)
 HOURS = 3
@@ -158,3 +164,104 @@ def test_a_file_of_what_was_not_held_charges_as_one_of_all(seed: int) -> None:
         times.append(found)
     assert len(times[0]) == len(times[1])
     assert all(abs(one - other) <= 60 for one, other in zip(*times, strict=True))
+
+
+@given(SEEDS)
+def test_what_the_file_lists_first_changes_no_byte(seed: int) -> None:
+    """Policies, quotas, cohorts, reservations, limits, rates and names in any order."""
+    cells, found, text = world(seed)
+    rng, parts = random.Random(seed), yaml.safe_load(text)
+    shuffled = {key: rng.sample(each, len(each)) for key, each in parts.items() if isinstance(each, list)}
+    for policy in shuffled["policies"]:
+        for key in {"access", "overhead_teams", "discounts"} & {*policy}:
+            policy[key] = rng.sample(policy[key], len(policy[key]))
+    again = charges(cells, book(yaml.safe_dump(parts | shuffled)), "USD")
+    assert (again.digest, again.lines, again.quotas, again.spreads) == (
+        found.digest,
+        found.lines,
+        found.quotas,
+        found.spreads,
+    )
+
+
+@given(SEEDS)
+def test_shares_of_nobodys_time_are_a_whole_times_a_weight(seed: int) -> None:
+    """They add up to it, and to the charges of their kind; dealt out once they are the part of the weight, up
+    to one millisecond and nano-unit."""
+    _, found, _ = world(seed)
+    dealt: dict[object, list[int]] = {}
+    for key, use in found.spreads:
+        assert sum(each.weight_ms for each in use.teams.values()) == use.weight_ms > 0
+        assert sum(each.amount.board_ms for each in use.teams.values()) == use.amount.board_ms
+        assert sum(each.amount.nano for each in use.teams.values()) == use.amount.nano
+        for team, share in use.teams.items():
+            own = dealt.setdefault((team, key.kind), [0, 0])
+            own[0], own[1] = own[0] + share.amount.board_ms, own[1] + share.amount.nano
+            if use.parts == 1:
+                exact = Fraction(share.weight_ms) / use.weight_ms
+                assert abs(share.amount.board_ms - use.amount.board_ms * exact) < 1
+                assert abs(share.amount.nano - use.amount.nano * exact) < 1
+    spread = {ChargeKind.NOBODYS_IDLE, ChargeKind.UNAVAILABLE, ChargeKind.UNKNOWN, ChargeKind.OVERHEAD}
+    charged = {
+        (team, kind): [each.board_ms, each.nano]
+        for team, kinds in found.by_team().items()
+        for kind, each in kinds.items()
+        if kind in spread and team != PLATFORM and (each.board_ms or each.nano)
+    }
+    assert {key: sums for key, sums in dealt.items() if any(sums)} == charged
+
+
+@given(SEEDS)
+def test_lent_is_borrowed_in_every_tree_of_cohorts_by_what_statements_say(seed: int) -> None:
+    """Where every quota has a team that pays for it."""
+    _, found, text = world(seed)
+    trees: dict[str, int] = {"": 0, "alone": 0, "root": 0}
+    for key, use in found.quotas:
+        assert use.used_board_ms + use.idle_board_ms + use.lent_board_ms == use.nominal_board_ms
+        assert use.nominal_board_ms <= use.asked_board_ms
+        tree = key.cohort if key.cohort in trees else "root"
+        trees[tree] += use.lent_board_ms - use.taken_board_ms - use.borrowed_board_ms + use.unlent_board_ms
+    if "{shared: true" not in text:
+        assert trees == {"": 0, "alone": 0, "root": 0}
+
+
+@given(SEEDS, contracts())
+def test_random_contracts_inside_charges_conserve(seed: int, terms: ContractBook) -> None:
+    """What contracts change of what teams pay, the platform keeps with the other sign, to the nano-unit; and
+    no order of what was used changes a byte."""
+    rng = random.Random(seed)
+    cells, text = random_cells(rng, HOURS), random_book(rng, HOURS).replace("currency: EUR", "currency: USD")
+    policies = book(text.replace("  - {from: USD", "  - {from: GBP"))
+    span = Window(START_MS, START_MS + HOURS * HOUR_MS)
+    used = [
+        UsageCell(
+            hour_ms=each.window.start_ms,
+            cluster=each.cluster,
+            pool="",
+            model=each.model,
+            capacity_type=row.capacity_type or "on-demand",
+            team=row.team,
+            rate_id=str(n),
+            board_ms=row.board_ms,
+            list_nano=None if row.unpriced_ms else row.nano,
+            nano=None if row.unpriced_ms else row.nano,
+        )
+        for each in cells
+        for n, row in enumerate(each.rows)
+    ]
+    found = []
+    for usage in (used, rng.sample(used, len(used))):
+        report = report_commitments(terms, usage, span)
+        assert report.difference_nano == 0
+        views = [
+            (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
+            for each in report.teams
+            if each.team
+        ]
+        lines = commitment_lines(Month(2026, 10), views, policies)
+        assert sum(line.nano for line in lines) == 0
+        found.append(charges(cells, policies, "USD", lines))
+        assert (found[-1].difference.board_ms, found[-1].difference.nano) == (0, 0)
+        effective = sum(each.effective_nano for each in report.teams)
+        assert report.total.effective_nano == effective
+    assert found[0].digest == found[1].digest

@@ -297,8 +297,26 @@ def test_idle_time_spread_over_a_month_goes_by_the_use_of_the_month() -> None:
     ]
     for span, dollars in (("hour", (4, 8)), ("month", (8, 4))):
         text = f"policies: [{{idle_of_nobody: by_use, spread_over: {span}}}]"
-        found = lines(charges(cells, book(text), "USD"))
+        account = charges(cells, book(text), "USD")
+        found = lines(account)
         assert tuple(found[team, "nobodys_idle"][1] for team in ("ads", "bio")) == dollars
+        # 2 of 3 GPU-hours of use by the month; by the hour, each alone in its own.
+        (_, use), *_ = account.spreads
+        assert (use.parts, use.amount.board_ms // HOUR_MS) == ({"hour": 2, "month": 1}[span], 6)
+        weights = {team: share.weight_ms // HOUR_MS for team, share in use.teams.items()}
+        assert (weights, use.weight_ms // HOUR_MS) == ({"ads": 2, "bio": 1}, 3)
+
+
+def test_quotas_say_what_was_asked_for_and_what_no_quota_lent() -> None:
+    """ads asks for 12 and bio for 4 of 8 GPUs that are there: 6 and 2. ads uses 1, bio 4, chem, which has no
+    quota, 3: bio borrows 2, all lent by ads; the 3 of chem are in no quota, and ads has them idle: taken."""
+    quotas = QUOTAS.replace("gpus: 6", "gpus: 12").replace("gpus: 2", "gpus: 4")
+    account = charges([cell(held("ads", 1), held("bio", 4), held("chem", 3))], book(quotas), "USD")
+    names = ("asked", "nominal", "used", "idle", "lent", "borrowed", "taken", "unlent")
+    assert {
+        key.team: tuple(getattr(use, f"{name}_board_ms") // HOUR_MS for name in names)
+        for key, use in account.quotas
+    } == {"ads": (12, 6, 1, 0, 5, 0, 3, 0), "bio": (4, 2, 2, 0, 0, 2, 0, 0)}
 
 
 def test_quota_of_a_cohort_is_lent_to_its_members_and_its_rest_is_nobodys() -> None:

@@ -21,8 +21,21 @@ from gpucost.charges.commitment_drawdown import (
 )
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import HOUR_MS, Window, iso
-from tests.charges.contract_worlds import book_of, cell, drawn, hours, span, usd
+from gpucost.domain.time import HOUR_MS, Window
+from tests.charges.contract_worlds import (
+    CLUSTERS,
+    HOURS,
+    MODELS,
+    START,
+    WINDOW,
+    book_of,
+    cell,
+    contracts,
+    drawn,
+    hours,
+    span,
+    usd,
+)
 
 DAY = span("2026-10-06", "2026-10-07")
 NOON = DAY.start_ms + 12 * HOUR_MS
@@ -257,43 +270,6 @@ def test_a_window_that_cuts_an_hour_is_refused() -> None:
 
 
 # --- properties ----------------------------------------------------------------------------------------
-
-START, HOURS = span("2026-09-30", "2026-10-01").start_ms + 18 * HOUR_MS, 14
-WINDOW = Window(START, START + HOURS * HOUR_MS)
-CLUSTERS, MODELS = ("prod", "test"), ("H100", "L40S")
-
-
-@st.composite
-def contracts(draw: st.DrawFn) -> ContractBook:
-    """One to four contracts of every model, over the end of a day and a month, each with an order."""
-    rows = []
-    for n in range(draw(st.integers(1, 4))):
-        spend = draw(st.booleans())
-        per = draw(st.sampled_from(("hour", "day", "month", "term")))
-        kind = "committed_use"
-        minutes = draw(st.integers(-120, 13 * 60))
-        length = draw(st.integers(1, 20 * 60))
-        begin = START + minutes * 60_000
-        row = f"id: c{n}, kind: {kind}, order: {n + 1}, per: {per}, "
-        row += f'start: "{iso(begin)}", end: "{iso(begin + length * 60_000)}", '
-        row += f"owner: {draw(st.sampled_from(('shared', 'vision', 'speech')))}, "
-        unused = draw(st.sampled_from(("by_use", "platform")))
-        row += f"unused: {unused}, "
-        if spend:
-            row += f"spend: {draw(st.integers(1, 60))}.37, price: 2.{draw(st.integers(1, 99)):02d}"
-            row += draw(st.sampled_from(("", ", upfront: 77.7")))
-        elif draw(st.booleans()):
-            row += f"gpus: {draw(st.integers(1, 9))}, price: 1.23456789, "
-            row += f"take_or_pay: {draw(st.integers(1, 100))}"
-        else:
-            row += f"gpu_hours: {draw(st.integers(1, 40))}, upfront: {draw(st.integers(0, 99))}.000000001, "
-            row += "recurring: [{amount: 3.333333333, every: month}, {amount: 0.1, every: hour}]"
-        if draw(st.booleans()):
-            row += ", overage_price: 3.5"
-        names = draw(st.sampled_from(("", ", scope: {clusters: [prod]}", ", scope: {models: [H100]}")))
-        rows.append(row + names)
-    return book_of(*rows)
-
 
 CELLS = st.lists(
     st.builds(

@@ -32,7 +32,7 @@ from gpucost.contract.metrics import (
     node_label_name,
 )
 from gpucost.domain.errors import InputError
-from gpucost.service import metric_docs
+from gpucost.service import metrics as metric_docs
 from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.telemetry.evidence.signals import MEMORY_UNITS
 from tests.support.metric_samples import ExpositionSample, metric, openmetrics, sample_line
@@ -101,11 +101,11 @@ def test_a_spec_against_the_conventions_is_refused(
 
 
 def test_the_page_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert PAGE.read_text(encoding="utf-8") == metric_docs.render()
+    assert PAGE.read_text(encoding="utf-8") == metric_docs.render_page()
     metric_docs.main([str(tmp_path / "page.md")])
     metric_docs.main([])
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == capsys.readouterr().out
-    assert all(f"### {spec.name}\n" in metric_docs.render() for spec in (*METRICS, *SERVICE_METRICS))
+    assert all(f"### {spec.name}\n" in metric_docs.render_page() for spec in (*METRICS, *SERVICE_METRICS))
 
 
 @needs_prometheus

@@ -14,18 +14,18 @@ from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, Char
 from gpucost.charges.charge_account import ChargeAccount
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import Month, Window, iso
+from gpucost.domain.time import Month, Window
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.inputs import AdjustmentFacts
 from gpucost.reports.month.model import (
     MonthReport,
     StatementSummary,
     SummaryProof,
+    SummarySpread,
     SummaryTeam,
     TeamBudget,
 )
 from gpucost.reports.month.provenance import UnobservedSpan
-from gpucost.reports.render.tables import Cells, CellType, ReportTable, typed_table
 
 CHARGE_WORDS: Mapping[ChargeKind, str] = {
     ChargeKind.USED: "used",
@@ -49,6 +49,7 @@ CHARGE_WORDS: Mapping[ChargeKind, str] = {
 _HELD = "gpucost allocations {month} --group-by job --filter team={team}"
 _BOTH = f"{_HELD} has used and borrowed together, before borrowed_factor"
 _POLICY = "the charge policy, docs/charges.md#how-it-is-computed"
+_SPREAD = "section Shares of nobody's time, as docs/statements.md says"
 _CONTRACTS = "gpucost commitments {month} --contracts FILE, in the row of the team"
 _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.USED: ("held within the quota, or where there is none", _HELD),
@@ -57,10 +58,10 @@ _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.ADMITTED_NOT_RUNNING: ("its quota kept for admitted work whose pods did not hold it", _POLICY),
     ChargeKind.QUOTA_LENT: ("its quota that others held", _POLICY),
     ChargeKind.LENT_CREDIT: ("what it gets back for that", _POLICY),
-    ChargeKind.NOBODYS_IDLE: ("its share of idle capacity in no quota", _POLICY),
-    ChargeKind.UNAVAILABLE: ("its share of GPUs that were broken or cordoned", _POLICY),
-    ChargeKind.UNKNOWN: ("its share of time that was not observed", _POLICY),
-    ChargeKind.OVERHEAD: ("its share of what teams of the platform held", _POLICY),
+    ChargeKind.NOBODYS_IDLE: ("its share of idle capacity in no quota", _SPREAD),
+    ChargeKind.UNAVAILABLE: ("its share of GPUs that were broken or cordoned", _SPREAD),
+    ChargeKind.UNKNOWN: ("its share of time that was not observed", _SPREAD),
+    ChargeKind.OVERHEAD: ("its share of what teams of the platform held", _SPREAD),
     ChargeKind.COMMITMENT: ("its use by the contracts, less the same at the prices below", _CONTRACTS),
     ChargeKind.UNUSED_COMMITMENT: ("its share of commitments that nobody used", _CONTRACTS),
     ChargeKind.DISCOUNT: ("off for work that may be interrupted", _POLICY),
@@ -69,9 +70,9 @@ _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.CAP: ("what is above the most that it pays in a month", _POLICY),
 }
 _MOST_JOBS = 10
-_QUOTA_SUMS = (
-    *("nominal_board_ms", "used_board_ms", "idle_board_ms", "lent_board_ms", "borrowed_board_ms"),
-    *("idle_nano", "lent_nano"),
+QUOTA_SUMS = (
+    *("asked_board_ms", "nominal_board_ms", "used_board_ms", "idle_board_ms", "lent_board_ms"),
+    *("borrowed_board_ms", "taken_board_ms", "unlent_board_ms", "idle_nano", "lent_nano"),
 )
 
 
@@ -130,21 +131,49 @@ class StatementRule:
 @dataclass(frozen=True, slots=True)
 class StatementQuota:
     """What became of a quota of the team in the month, whoever's pods used it: ``used + idle + lent =
-    nominal``, which counts no GPUs that were not there. ``borrowed`` is use beyond it. ``idle_nano`` and
-    ``lent_nano`` are the cost of the time that stood idle and that others held, whoever pays it. ``queue`` is
-    empty where the quota is for all that the team holds."""
+    nominal``, which counts no GPUs that were not there; ``asked`` does. ``borrowed`` is use beyond it, of
+    which ``unlent`` came out of GPUs in no quota of the cohort; of what was lent, ``taken`` went to pods past
+    all quotas of it: in a tree of cohorts the sums of the rest are equal. ``idle_nano`` and ``lent_nano`` are
+    the cost of the time that stood idle and that others held, whoever pays it. ``queue`` is empty where the
+    quota is for all that the team holds."""
 
     cluster: str
     model: str
     queue: str
     cohort: str
+    asked_board_ms: int
     nominal_board_ms: int
     used_board_ms: int
     idle_board_ms: int
     lent_board_ms: int
     borrowed_board_ms: int
+    taken_board_ms: int
+    unlent_board_ms: int
     idle_nano: int
     lent_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatementShare:
+    """What the team bears of time that is nobody's in one pool. It was dealt out in ``parts`` (hours, months,
+    policies), in each by ``weight / all weights``; where there is one part, or all ratios are the same,
+    ``board_ms = whole_board_ms x weight_ms / whole_weight_ms``, up to one for each part.
+
+    Weights are GPU-milliseconds: of use, of quota, or with ``equally`` one GPU for each of those that share.
+    The ``whole`` tells what the other teams bear together: None unless ``spread_seen_by`` says otherwise.
+    """
+
+    kind: str
+    cluster: str
+    model: str
+    rule: str
+    parts: int
+    weight_ms: int
+    board_ms: int
+    nano: int
+    whole_weight_ms: int | None
+    whole_board_ms: int | None
+    whole_nano: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +197,8 @@ class TeamStatement:
     were computed from; ``charges_digest`` is of all teams' charges. ``jobs`` are the dearest, ``jobs_more``
     counts the others. ``prices`` add up to all that the team held and that has a price, by model and time.
     ``rules`` add up to all that the team held, ``nano`` to all of it that has a price, the dearest first.
-    ``quotas`` are those of the policy that the team pays for, or would.
+    ``quotas`` are those of the policy that the team pays for, or would. ``shares`` add up to the charges for
+    time that is nobody's, before any mark-up.
     ``avoidable`` is the waste that detectors found in what the team held, None where they
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
@@ -199,6 +229,7 @@ class TeamStatement:
     prices: tuple[StatementPrice, ...]
     rules: tuple[StatementRule, ...]
     quotas: tuple[StatementQuota, ...]
+    shares: tuple[StatementShare, ...]
     avoidable: CostAmount | None
     unpriced_board_ms: int
     not_observed: tuple[UnobservedSpan, ...]
@@ -236,7 +267,7 @@ def build_statements(
     """
     sums, jobs, digest = account.by_team(), _jobs_by_team(account), account.digest
     rows = {each.row.group["team"]: each for each in report.teams}
-    quotas = _quotas_by_team(account)
+    quotas, shares = _quotas_by_team(account), _shares_by_team(account)
     wasted = {} if report.waste is None else {each.team: each.wasted for each in report.waste.teams}
     found = []
     for team in teams:
@@ -268,6 +299,7 @@ def build_statements(
             prices=tuple(sorted(prices.get(team, ()), key=_by_model_and_time)),
             rules=tuple(sorted(rules.get(team, ()), key=_dearest_rule_first)),
             quotas=quotas.get(team, ()),
+            shares=shares.get(team, ()),
             avoidable=wasted.get(team),
             unpriced_board_ms=0 if row is None else row.row.held.unpriced_board_ms,
             not_observed=report.provenance.unobserved,
@@ -281,8 +313,31 @@ def build_statements(
 def _quotas_by_team(account: ChargeAccount) -> dict[str, tuple[StatementQuota, ...]]:
     found: dict[str, tuple[StatementQuota, ...]] = defaultdict(tuple)
     for key, use in account.quotas:
-        amounts = {name: getattr(use, name) for name in _QUOTA_SUMS}
+        amounts = {name: getattr(use, name) for name in QUOTA_SUMS}
         found[key.team] += (StatementQuota(key.cluster, key.model, key.queue, key.cohort, **amounts),)
+    return found
+
+
+def _shares_by_team(account: ChargeAccount) -> dict[str, tuple[StatementShare, ...]]:
+    found: dict[str, tuple[StatementShare, ...]] = defaultdict(tuple)
+    for key, use in account.spreads:
+        seen = key.seen_by == "teams"
+        for team, share in use.teams.items():
+            found[team] += (
+                StatementShare(
+                    kind=key.kind.value,
+                    cluster=key.cluster,
+                    model=key.model,
+                    rule=key.rule.value,
+                    parts=use.parts,
+                    weight_ms=round(share.weight_ms),
+                    board_ms=share.amount.board_ms,
+                    nano=share.amount.nano,
+                    whole_weight_ms=round(use.weight_ms) if seen else None,
+                    whole_board_ms=use.amount.board_ms if seen else None,
+                    whole_nano=use.amount.nano if seen else None,
+                ),
+            )
     return found
 
 
@@ -325,6 +380,19 @@ def build_summary(
         charged, more = sum(each.nano for each in amounts), sum(each.nano for each in own)
         board_ms = sum(each.board_ms for each in (*amounts, *own))
         rows.append(SummaryTeam(team, cost_centres.get(team), board_ms, charged, more, charged + more))
+    spreads = tuple(
+        SummarySpread(
+            kind=key.kind.value,
+            cluster=key.cluster,
+            model=key.model,
+            rule=key.rule.value,
+            parts=use.parts,
+            weight_ms=round(use.weight_ms),
+            board_ms=use.amount.board_ms,
+            nano=use.amount.nano,
+        )
+        for key, use in account.spreads
+    )
     charged_all, kept = account.charged, account.kept
     proof = SummaryProof(
         charged_all.board_ms,
@@ -345,6 +413,7 @@ def build_summary(
         charges_digest=account.digest,
         teams=tuple(sorted(rows, key=lambda each: (-each.total_nano, each.team))),
         proof=proof,
+        spreads=spreads,
         remarks=remarks,
         ledger_currency=report.currency,
     )
@@ -384,38 +453,6 @@ def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:
         raise InputError("--policy", account.currency, allowed)
 
 
-_SUMMARY = {
-    **dict.fromkeys(("month", "team", "cost_centre"), CellType.TEXT),
-    **dict.fromkeys(("board_ms", "charged_nano", "adjusted_nano", "total_nano"), CellType.INTEGER),
-    **dict.fromkeys(("currency", "policy", "state"), CellType.TEXT),
-}
-KEPT_BY_PLATFORM = "kept by the platform"
-
-
-def summary_table(found: StatementSummary) -> ReportTable:
-    """What every team pays as one flat table, and what the platform keeps: its last row, with an empty
-    team."""
-    common: Cells = {"month": str(found.month), "currency": found.currency, "state": found.state}
-    common["policy"] = found.policy
-    rows: list[Cells] = [
-        common
-        | {
-            "team": each.team,
-            "cost_centre": each.cost_centre or "",
-            "board_ms": each.board_ms,
-            "charged_nano": each.charged_nano,
-            "adjusted_nano": each.adjusted_nano,
-            "total_nano": each.total_nano,
-        }
-        for each in found.teams
-    ]
-    if found.proof is not None:
-        kept: Cells = {"team": "", "cost_centre": KEPT_BY_PLATFORM, "board_ms": found.proof.kept_board_ms}
-        amounts: Cells = dict.fromkeys(("charged_nano", "total_nano"), found.proof.kept_nano)
-        rows.append(common | kept | amounts | {"adjusted_nano": 0})
-    return typed_table({"month": str(found.month)}, _SUMMARY, rows)
-
-
 def _statement_lines(
     month: Month, team: str, sums: Mapping[ChargeKind, ChargeAmount]
 ) -> Iterator[StatementLine]:
@@ -443,107 +480,3 @@ def _jobs_by_team(account: ChargeAccount) -> dict[str, list[StatementJob]]:
     for jobs in found.values():
         jobs.sort(key=lambda each: (-each.nano, each.namespace, each.job, each.job_uid, each.queue))
     return found
-
-
-_TABLE = {
-    **dict.fromkeys(("month", "team", "cost_centre", "policy", "state", "line"), CellType.TEXT),
-    **dict.fromkeys(("board_ms", "nano"), CellType.INTEGER),
-    **dict.fromkeys(("currency", "why", "again", "reference"), CellType.TEXT),
-}
-
-
-def statement_table(found: Sequence[TeamStatement]) -> ReportTable:
-    """Statements as one flat table: lines, then adjustments, then the total of each."""
-    facts = {"month": str(found[0].month)} if found else {}
-    return typed_table(facts, _TABLE, (row for each in found for row in _table_rows(each)))
-
-
-_JOBS = {
-    **dict.fromkeys(("month", "team", "namespace", "job", "job_uid", "queue"), CellType.TEXT),
-    **dict.fromkeys(("board_ms", "nano"), CellType.INTEGER),
-    "currency": CellType.TEXT,
-}
-_PRICES = {
-    **dict.fromkeys(("month", "team", "model", "capacity_type", "rate_id", "start", "end"), CellType.TEXT),
-    **dict.fromkeys(("price_nano", "list_price_nano", "board_ms", "nano"), CellType.INTEGER),
-    **dict.fromkeys(("currency", "discount", "source"), CellType.TEXT),
-}
-_RULE_SUMS = ("board_ms", "nano", "unpriced_board_ms")
-_RULES = {
-    **dict.fromkeys(("month", "team", "rule"), CellType.TEXT),
-    **dict.fromkeys(_RULE_SUMS, CellType.INTEGER),
-    "currency": CellType.TEXT,
-}
-
-
-_CONTRACT_SUMS = (*("list_nano", "contracted_nano", "effective_nano", "unused_nano", "unpriced_board_ms"),)
-_CONTRACT_VIEWS = {
-    **dict.fromkeys(("month", "team"), CellType.TEXT),
-    **dict.fromkeys(_CONTRACT_SUMS, CellType.INTEGER),
-    "currency": CellType.TEXT,
-}
-_QUOTAS = {
-    **dict.fromkeys(("month", "team", "cluster", "model", "queue", "cohort"), CellType.TEXT),
-    **dict.fromkeys(_QUOTA_SUMS, CellType.INTEGER),
-    "currency": CellType.TEXT,
-}
-
-
-def statement_sheets(
-    found: Sequence[TeamStatement], summary: StatementSummary | None = None
-) -> dict[str, ReportTable]:
-    """Statements as the sheets of a workbook: what every team pays, where there is a summary; charges and
-    adjustments, the dearest jobs, prices, which team rules gave the team what it held, its quotas, and what
-    contracts made of its use."""
-    facts = {"month": str(found[0].month)} if found else {}
-    jobs: list[Cells] = []
-    prices: list[Cells] = []
-    rules: list[Cells] = []
-    quotas: list[Cells] = []
-    contracts: list[Cells] = []
-    for each in found:
-        common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
-        held: Cells = common | {"currency": each.ledger_currency}
-        jobs += [
-            common | {name: getattr(job, name) for name in _JOBS if hasattr(job, name)} for job in each.jobs
-        ]
-        for price in each.prices:
-            cells: Cells = {name: getattr(price, name) for name in _PRICES if hasattr(price, name)}
-            span: Cells = {"start": iso(price.held.start_ms), "end": iso(price.held.end_ms)}
-            prices.append(held | cells | span)
-        rules += [
-            held | {"rule": rule.rule or ""} | {name: getattr(rule, name) for name in _RULE_SUMS}
-            for rule in each.rules
-        ]
-        if each.contracts is not None:
-            contracts.append(held | {name: getattr(each.contracts, name) for name in _CONTRACT_SUMS})
-        for quota in each.quotas:
-            of_quota: Cells = {name: getattr(quota, name) for name in _QUOTAS if hasattr(quota, name)}
-            quotas.append(common | of_quota)
-    first = {} if summary is None else {"Teams": summary_table(summary)}
-    return first | {
-        "Charges": statement_table(found),
-        "Dearest jobs": typed_table(facts, _JOBS, jobs),
-        "Prices": typed_table(facts, _PRICES, prices),
-        "Why this team": typed_table(facts, _RULES, rules),
-        "Quota": typed_table(facts, _QUOTAS, quotas),
-        "Contracts": typed_table(facts, _CONTRACT_VIEWS, contracts),
-    }
-
-
-def _table_rows(found: TeamStatement) -> Iterator[Cells]:
-    common: Cells = {
-        "month": str(found.month),
-        "team": found.team,
-        "cost_centre": found.cost_centre or "",
-        "policy": found.policy,
-        "state": found.state,
-        "currency": found.currency,
-    }
-    for line in found.lines:
-        amounts: Cells = {"line": line.kind, "board_ms": line.board_ms, "nano": line.nano}
-        yield {**common, **amounts, "why": line.why, "again": line.again}
-    for each in found.adjustments:
-        amounts = {"line": "adjustment", "board_ms": each.board_ms, "nano": each.nano}
-        yield {**common, **amounts, "why": each.reason, "reference": each.reference}
-    yield {**common, "line": "total", "board_ms": found.total_board_ms, "nano": found.total_nano}

@@ -38,6 +38,7 @@ from gpucost.reports.charges.charge_statements import (
     StatementPrice,
     StatementQuota,
     StatementRule,
+    StatementShare,
     TeamStatement,
 )
 from gpucost.reports.month.model import StatementSummary
@@ -333,6 +334,12 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         heads = ["GPU", "queue", "quota GPU-h", "used", "idle", "lent", "borrowed", "cost of idle", "of lent"]
         quotas = [_quota_row(each) for each in found.quotas]
         parts.append(filled("Quota", heads, quotas, {0, 1}, console.width))
+    if found.shares:
+        seen = any(each.whole_nano is not None for each in found.shares)
+        heads = ["what", "GPU", "spread", "own weight", "GPU-h", found.currency]
+        heads += ["all weights", "all GPU-h", f"all {found.currency}"] if seen else []
+        shares = [_share_row(each, seen) for each in found.shares]
+        parts.append(filled("Shares of nobody's time", heads, shares, {0, 1, 2}, console.width))
     if found.contracts is not None:
         heads = ["by the list", "at these prices", "by the contracts", "of it not used"]
         of = found.contracts
@@ -376,12 +383,43 @@ def _quota_row(found: StatementQuota) -> list[Text]:
     ]
 
 
+def _share_row(found: StatementShare, seen: bool) -> list[Text]:
+    whole = (found.whole_weight_ms, found.whole_board_ms, found.whole_nano)
+    weights, board_ms, nano = (Text(display.MISSING) if each is None else None for each in whole)
+    row = [
+        Text(CHARGE_WORDS[ChargeKind(found.kind)]),
+        shown_name(found.model),
+        Text(found.rule.replace("_", " ")),
+        Text(display.hours(found.weight_ms)),
+        *_amounts(found.board_ms, found.nano),
+    ]
+    if seen:
+        row.append(weights or Text(display.hours(found.whole_weight_ms or 0)))
+        row += [board_ms or Text(display.hours(found.whole_board_ms or 0))]
+        row += [nano or Text(display.money(found.whole_nano or 0))]
+    return row
+
+
 def print_summary(found: StatementSummary, console: Console) -> None:
     """What every team pays, what the platform keeps, and the proof; amounts rounded to cents."""
     title = f"Statements of {display.month_name(found.month)}, {found.currency}"
     closed = ", charged as when it was closed" if found.as_closed else ""
     policy = f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
-    print_parts([Text(title, "bold"), *summary_parts(found, console.width), Text(policy)], console)
+    spread = [
+        [
+            Text(CHARGE_WORDS[ChargeKind(each.kind)]),
+            shown_name(each.model),
+            Text(each.rule.replace("_", " ")),
+            Text(display.hours(each.weight_ms)),
+            *_amounts(each.board_ms, each.nano),
+        ]
+        for each in found.spreads
+    ]
+    parts: list[RenderableType] = [Text(title, "bold"), *summary_parts(found, console.width)]
+    if spread:
+        heads = ["what", "GPU", "spread", "all weights", "GPU-h", found.currency]
+        parts.append(filled("Nobody's time that teams share", heads, spread, {0, 1, 2}, console.width))
+    print_parts([*parts, Text(policy)], console)
 
 
 def _rule_row(found: StatementRule) -> list[Text]:
@@ -414,5 +452,17 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
     closed = ", charged as when it was closed" if found.as_closed else ""
     yield f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
     yield f"Digest of the charges of all teams: {found.charges_digest}."
+    for quota in found.quotas:
+        name = f"{display.visible(quota.model)}, {display.visible(quota.queue) or 'all of the team'}"
+        if quota.asked_board_ms != quota.nominal_board_ms:
+            asked, there = (display.hours(each) for each in (quota.asked_board_ms, quota.nominal_board_ms))
+            why = "for the GPUs that were there"
+            yield f"Quota of {name}: it asks for {asked} GPU-hours, scaled to {there} {why}."
+        if quota.unlent_board_ms:
+            unlent = display.hours(quota.unlent_board_ms)
+            yield f"Quota of {name}: {unlent} GPU-hours of borrowed came out of GPUs in no quota."
+        if quota.taken_board_ms:
+            taken = display.hours(quota.taken_board_ms)
+            yield f"Quota of {name}: {taken} GPU-hours of lent went to pods past all quotas."
     for line in found.lines:
         yield f"{CHARGE_WORDS[ChargeKind(line.kind)]}: {line.why}. Again: {display.visible(line.again)}"

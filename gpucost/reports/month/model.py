@@ -269,12 +269,27 @@ class SummaryProof:
 
 
 @dataclass(frozen=True, slots=True)
+class SummarySpread:
+    """Time that is nobody's in one pool, as it was dealt out over teams in ``parts`` (hours, months,
+    policies): all of it, and the sum of the weights by which it went."""
+
+    kind: str
+    cluster: str
+    model: str
+    rule: str
+    parts: int
+    weight_ms: int
+    board_ms: int
+    nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatementSummary:
     """What every team pays for a month, the dearest first; those with nothing to pay are left out. Who sees
-    some teams only has these, and neither ``proof`` nor the digest of all charges. ``as_closed``: by the
-    policy that the month was closed with, to the byte what was charged then. ``remarks`` are what in the
-    policy nothing in the month belongs to. In another currency than ``ledger_currency`` the capacity of the
-    proof is that of the charges."""
+    some teams only has these, and neither ``proof``, ``spreads`` nor the digest of all charges.
+    ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
+    ``remarks`` are what in the policy nothing in the month belongs to. In another currency than
+    ``ledger_currency`` the capacity of the proof is that of the charges."""
 
     month: Month
     currency: str
@@ -287,13 +302,14 @@ class StatementSummary:
     as_closed: bool = False
     remarks: tuple[str, ...] = ()
     ledger_currency: str = ""
+    spreads: tuple[SummarySpread, ...] = ()
 
     def seen_by(self, teams: Set[str] | None) -> StatementSummary:
         """The same with ``teams`` alone; None sees all."""
         if teams is None:
             return self
         own = tuple(each for each in self.teams if each.team in teams)
-        return replace(self, teams=own, proof=None, charges_digest=None, remarks=())
+        return replace(self, teams=own, proof=None, charges_digest=None, remarks=(), spreads=())
 
 
 @dataclass(frozen=True, slots=True)

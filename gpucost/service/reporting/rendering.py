@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from gpucost.reports.base.document import document, to_json
-from gpucost.reports.charges.charge_statements import (
-    CHARGE_WORDS,
-    TeamStatement,
-    statement_sheets,
-    statement_table,
-    summary_table,
-)
+from gpucost.reports.charges.charge_statements import CHARGE_WORDS, TeamStatement
+from gpucost.reports.charges.statement_tables import statement_sheets, statement_table, summary_table
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport, StatementSummary
