@@ -107,7 +107,7 @@ class ServiceRuntime:
             advising = build_advising(
                 settings, parts.watching, parts.book, parts.teams, ledger, parts.advisor_status
             )
-        news = build_news(settings, ledger, parts.teams, advising, now, stop)
+        news = build_news(settings, ledger, parts.teams, parts.policy, advising, now, stop)
         authenticator = build_authenticator(settings, ledger, now)
         app = create_app(
             ledger,

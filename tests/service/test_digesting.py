@@ -5,16 +5,21 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pytest
 
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
 from gpucost.ledger import WASTE_LINES, Ledger, WaitPrediction, WasteOfWindow
 from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.notifications.digests import (
     DigestSchedule,
     DigestScheduler,
@@ -22,8 +27,9 @@ from gpucost.service.notifications.digests import (
     DueWeek,
     due,
 )
+from gpucost.service.reporting.charge_reports import PolicyCharging, close_month, team_statements
 from gpucost.service.reporting.report_service import ReportService
-from tests.ledger.builders import CLUSTER, PRICE, ingest, line
+from tests.ledger.builders import CLUSTER, MONTH, PRICE, ingest, line
 from tests.support.ledgers import new_ledger
 
 WEEK = IsoWeek(2026, 43)
@@ -244,6 +250,34 @@ def test_notices_of_a_month_are_of_the_platform_and_of_every_team(filled: Ledger
     assert [
         each.key for each in digesting(filled).notices(found, {notice.key for notice in notices[1:]})
     ] == ["month:2026-10:"]
+
+
+def test_a_closed_month_says_what_statements_say(filled: Ledger) -> None:
+    """Green holds nothing, and pays a third of what nobody held; the shares of red and blue are on top."""
+    names = ("blue", "green", "red")
+    policy = "version: 1\nname: thirds\npolicies: [{idle_of_nobody: equally, access: [blue, green, red]}]"
+    book = PolicyBook.parse(policy, "policy.yaml", {})
+    accounts = {name: TeamAccount(None, None) for name in names}
+    reporting = ReportService(filled, "test", {}, accounts=accounts, charging=PolicyCharging(book))
+    close_month(reporting, MONTH, book, author="ada", min_coverage=Fraction(0), reason="test")
+    [found] = due(NOW_MS, UTC_NINE, filled)
+    notices = {each.team: each.message for each in DigestScheduler(reporting).notices(found)}
+    assert sorted(notices) == ["", *names]
+    made = team_statements(reporting, EVERYTHING, MONTH, book, {}, names)
+    for each in made.statements:
+        assert each.total_nano > 0
+        hours = each.total_board_ms / HOUR_MS
+        paid = f"USD {each.total_nano / NANO:,.2f}, {hours:,.1f} GPU-hours"
+        facts = {fact.name: fact.value for fact in notices[each.team].facts}
+        assert (facts["To pay"], facts["Charge policy"]) == (paid, "thirds")
+        assert "Kept by the platform" not in facts
+        assert f"{each.team}: {paid}" in notices[""].sections[0].items
+        assert notices[each.team].summary.startswith(
+            f"{each.team} pays {paid.partition(', ')[0]} for October 2026."
+        )
+    assert {fact.name: fact.value for fact in notices[""].facts}["Kept by the platform"].startswith(
+        "USD 0.00"
+    )
 
 
 # --- what -----------------------------------------------------------------------------------------------

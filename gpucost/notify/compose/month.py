@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import Month, parse_instant
@@ -17,8 +18,8 @@ from gpucost.notify.message import MessageFact, MessageLink, MessageSection, Not
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
 from gpucost.reports.base import display
 from gpucost.reports.base.display import month_name
-from gpucost.reports.base.values import NOTHING
-from gpucost.reports.month.model import MonthReport
+from gpucost.reports.base.values import NOTHING, CostAmount
+from gpucost.reports.month.model import MonthReport, StatementSummary, SummaryTeam
 from gpucost.reports.waste.waste_table import looked_at
 
 _TOP_TEAMS = 10
@@ -51,7 +52,8 @@ def month_notice(report: MonthReport, links: MessageLinks, *, since_ms: int) -> 
 
 
 def month_message(report: MonthReport, links: MessageLinks) -> NotificationMessage:
-    """The message of a closed month; that of a team names no other team."""
+    """The message of a closed month; that of a team names no other team. What is to pay are the totals of
+    the statements."""
     who = display.name(_team(report)) if _team(report) else "All teams"
     return NotificationMessage(
         title=f"{month_name(report.month)} is closed: {who}",
@@ -81,14 +83,27 @@ def _summary(report: MonthReport) -> str:
     team, totals = _team(report), report.totals
     who = display.name(team) if team else "The teams"
     change = change_words(totals.change, _before(report))
-    what = (
-        f"used {amount(totals.held, report.currency)}"
-        if totals.adjusted.nano is None
-        else f"pay{'s' if team else ''} {cost(totals.adjusted.nano, report.currency)}"
-    )
+    what = f"used {amount(totals.held, report.currency)}"
+    if report.charges is not None:
+        paid = display.money(_all_teams(report.charges).total_nano).replace("-", "−")
+        what = f"pay{'s' if team else ''} {report.charges.currency} {paid}"
+    elif totals.adjusted.nano is not None and not report.uncharged:
+        what = f"pay{'s' if team else ''} {cost(totals.adjusted.nano, report.currency)}"
     corrected = f", with {_corrected(totals.adjustments.nano, report)}" if report.adjustments else ""
     held = f"; what was held cost {change}" if change else ""
     return f"{who} {what} for {month_name(report.month)}{corrected}{held}."
+
+
+def _all_teams(charges: StatementSummary) -> SummaryTeam:
+    """What all teams pay that the reader sees, as the row of one."""
+    names = ("board_ms", "charged_nano", "adjusted_nano", "total_nano")
+    return SummaryTeam("", None, *(sum(getattr(each, name) for each in charges.teams) for name in names))
+
+
+def _paid(row: SummaryTeam, currency: str) -> str:
+    """To the cent, as a statement has it; what was held is rounded, as in all messages."""
+    money = display.money(row.total_nano).replace("-", "−")
+    return f"{currency} {money}, {display.hours(row.board_ms)} GPU-hours"
 
 
 def _corrected(nano: int | None, report: MonthReport) -> str:
@@ -102,7 +117,16 @@ def _facts(report: MonthReport) -> Iterator[MessageFact]:
         yield MessageFact(
             "Corrections", _signed(totals.adjustments.nano, totals.adjustments.board_ms, report)
         )
-        yield MessageFact("To pay", amount(totals.adjusted, currency))
+        if report.charges is None and not report.uncharged:
+            yield MessageFact("To pay", amount(totals.adjusted, currency))
+    if report.charges is not None:
+        yield MessageFact("To pay", _paid(_all_teams(report.charges), report.charges.currency))
+        yield MessageFact("Charge policy", report.charges.policy)
+        if report.charges.proof is not None:
+            kept = CostAmount(report.charges.proof.kept_board_ms, report.charges.proof.kept_nano)
+            yield MessageFact("Kept by the platform", amount(kept, report.charges.currency))
+    if report.uncharged:
+        yield MessageFact("To pay", f"not known: {report.uncharged}")
     if report.capacity is not None:
         yield MessageFact("Capacity", amount(report.capacity.capacity, currency))
     if totals.change is None:
@@ -124,7 +148,7 @@ def _facts(report: MonthReport) -> Iterator[MessageFact]:
 
 
 def _sections(report: MonthReport) -> Iterator[MessageSection]:
-    if not _team(report) and report.teams:
+    if not _team(report) and (report.teams or report.charges is not None):
         yield MessageSection("By team", items=tuple(_teams(report)))
     if report.adjustments:
         yield MessageSection("Corrections since it was closed", items=tuple(_adjustments(report)))
@@ -137,6 +161,14 @@ def _sections(report: MonthReport) -> Iterator[MessageSection]:
 
 def _teams(report: MonthReport) -> Iterator[str]:
     currency, before = report.currency, _before(report)
+    if report.charges is not None:
+        rows, of_charges = report.charges.teams, report.charges.currency
+        yield from (f"{display.name(row.team)}: {_paid(row, of_charges)}" for row in rows[:_TOP_TEAMS])
+        others = replace(report.charges, teams=rows[_TOP_TEAMS:])
+        if others.teams:
+            words = display.counted(len(others.teams), "more team")
+            yield f"{words}: {_paid(_all_teams(others), of_charges)}"
+        return
     for each in report.teams[:_TOP_TEAMS]:
         change = change_words(each.row.change, before)
         than = f", {change}" if change else ""

@@ -193,8 +193,11 @@ class DigestScheduler:
                 ):
                     yield digest_notice(found, self.links, since_ms=due.since_ms)
             return
-        adjusted = {item.team for item in self.reporting.ledger.adjustments(EVERYTHING, due.month)}
-        for team in ("", *sorted({*self._teams(due.month.window), *adjusted} - {NO_TEAM})):
+        payers = {item.team for item in self.reporting.ledger.adjustments(EVERYTHING, due.month)}
+        whole = self.reporting.month(EVERYTHING, due.month)
+        if whole is not None and whole.report.charges is not None:
+            payers |= {row.team for row in whole.report.charges.teams}
+        for team in ("", *sorted({*self._teams(due.month.window), *payers} - {NO_TEAM})):
             if month_key(due.month, team) in told:
                 continue
             answer = self.reporting.month(scope_of(team), due.month)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpucost.attribution.teams import TeamRules
+    from gpucost.charges.policy_file import PolicyBook
     from gpucost.ledger import Ledger
     from gpucost.service.advisor.advisor_service import AdvisorService
     from gpucost.service.notifications.loop import NoticeSource as NewsSource
@@ -29,6 +30,7 @@ def build_news(
     settings: Settings,
     ledger: Ledger,
     teams: TeamRules,
+    policy: PolicyBook | None,
     advising: AdvisorService | None,
     now: Callable[[], int],
     stop: threading.Event,
@@ -39,7 +41,7 @@ def build_news(
     if not rules.channels or not rules.routes:
         return None
 
-    digesting = DigestScheduler(build_reporting(ledger, teams), teams.budgets, found.links)
+    digesting = DigestScheduler(build_reporting(ledger, teams, policy), teams.budgets, found.links)
     groups = AlertNotices(ledger, found.links)
     about = FindingNotices(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
     sources: dict[str, NewsSource] = {
