@@ -38,6 +38,7 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
 # Control characters, line separators and characters that change the direction of writing are not allowed in
 # names.
+_HALVES = re.compile("[\ud800-\udfff]")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,253}\Z")
 _OURS = "gpucost"
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
@@ -224,6 +225,7 @@ class _Document:
         if isinstance(node, SequenceNode) and node.tag == f"{_TAG}seq":
             return tuple(self._value(item, (*path, n)) for n, item in enumerate(node.value))
         if isinstance(node, ScalarNode) and node.tag in _SCALARS:
+            self._refuse_halves(node, path)
             return _scalar(node)
         raise self._error(node, path, node.tag, "plain YAML without tags")
 
@@ -234,12 +236,19 @@ class _Document:
                 raise self._error(
                     key_node, path, ErrorRemark("a key that is no text"), "keys of plain text, no merge (<<)"
                 )
+            self._refuse_halves(key_node, path)
             key = key_node.value
             if key in values:
                 raise self._error(key_node, (*path, key), ErrorRemark("duplicate key"), "every key once")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             values[key] = self._value(value_node, (*path, key))
         return values
+
+    def _refuse_halves(self, node: ScalarNode, path: KeyPath) -> None:
+        """Half of a surrogate pair, written as an escape, is in no encoding: no message could show it."""
+        if _HALVES.search(str(node.value)):
+            text = str(node.value).encode("utf-8", "backslashreplace").decode()
+            raise self._error(node, path, text, "characters: half of a surrogate pair is none")
 
     def _error(self, node: Node, path: KeyPath, value: object, allowed: str) -> ConfigError:
         return ConfigError(self.file, dotted(path), value, allowed, node.start_mark.line + 1)

@@ -67,6 +67,9 @@ def test_a_team_reads_what_finance_has_of_it_and_no_more(spread: Clients) -> Non
     foreign = {"vision", "detect", "job-detect", "uid-detect", "batch", "cq", "cc-2", "zq-queue", "zq-cohort"}
     assert not strings(found) & foreign
     assert "12345" not in own.text
+    # Of two that share, the whole tells what the other bears.
+    assert [(row["rule"], row["board_ms"] > 0) for row in found["shares"]] == [("by_use", True)]
+    assert {row[name] for row in found["shares"] for name in row if name.startswith("whole_")} == {None}
     for format_ in ("csv", "html"):
         page = spread.ada.get(STATEMENTS, params={"format": format_})
         assert page.status_code == 200
@@ -85,6 +88,8 @@ def test_all_of_them_are_all_that_the_caller_may_see(spread: Clients) -> None:
     assert whole["proof"]["difference_nano"] == whole["proof"]["difference_board_ms"] == 0
     reports = [clients.get("/v1/reports/2026-10").json()["charges"] for clients in (spread.fin, spread.ada)]
     assert [{**whole, **reports[0]}, {**part, **reports[1]}] == [whole, part]
+    assert [each["rule"] for each in whole["spreads"]] == ["by_use"]
+    assert part["spreads"] == []
     [row] = part["teams"]
     assert row in whole["teams"]
     assert (row["team"], part["proof"], part["charges_digest"]) == ("research", None, None)

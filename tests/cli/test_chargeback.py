@@ -256,7 +256,16 @@ def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
         sheets = re.findall(r'<sheet name="([^"]+)"', book.read("xl/workbook.xml").decode())
         texts = re.findall(r"<t[^>]*>([^<]*)</t>", book.read("xl/sharedStrings.xml").decode())
         cells = book.read("xl/worksheets/sheet2.xml").decode()
-    assert sheets == ["Teams", "Charges", "Dearest jobs", "Prices", "Why this team", "Quota", "Contracts"]
+    assert sheets == [
+        "Teams",
+        "Charges",
+        "Dearest jobs",
+        "Prices",
+        "Why this team",
+        "Quota",
+        "Shares",
+        "Contracts",
+    ]
     assert {"nlp", "vision", "used", "total", "team_label names the team"} <= set(texts)
     numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)
     assert {"368", "368000000000", "92", "331200000"} <= set(numbers)

@@ -96,6 +96,8 @@ def test_what_is_no_plain_amount_is_refused(written: str) -> None:
         ("items:\n- name: ' a'", "items[0].name", 2, "no blanks at the ends"),
         ('items:\n- name: "a\\nb"', "items[0].name", 2, "no control characters"),
         ('items:\n- name: "a\\u202eb"', "items[0].name", 2, "no control characters"),
+        ('items:\n- name: "\\ud800"', "items[0].name", 2, "half of a surrogate pair"),
+        ('"\\udfff": 1', "(top level)", 1, "half of a surrogate pair"),
         ("items:\n- name: a\n  on: yes", "items[0].on", 3, "'yes' is not allowed; allowed: true or false"),
         ("items:\n- name: a\n  when: 2026-02-30", "items[0].when", 3, "midnight UTC"),
         ("items:\n- name: a\n  when: 2026-10-01 12:00:00", "items[0].when", 3, "with a zone"),

@@ -16,6 +16,7 @@ from gpucost.cli.commands.month import known_teams
 from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
+from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 
 if TYPE_CHECKING:
@@ -370,7 +371,8 @@ def _statements(
         for name in wanted:
             if name not in known:
                 raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
-        made = team_statements(reporting, EVERYTHING, month, book, centres, wanted or sorted(known))
+        everyone = sorted(known, key=lambda name: (name == NO_TEAM, name))
+        made = team_statements(reporting, EVERYTHING, month, book, centres, wanted or everyone)
     there = tuple(each for each in made.statements if wanted or each.lines or each.adjustments)
     return there, made.summary
 

@@ -35,7 +35,7 @@ from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.buckets import Bucket, Waste
+from gpucost.domain.buckets import NO_TEAM, Bucket, Waste
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
@@ -334,8 +334,8 @@ class PolicyCharging:
 def kept_statements(
     reporting: ReportService, month: Month, book: PolicyBook
 ) -> ReportAnswer[MonthStatements] | None:
-    """The statements of every team that is known in the month, by name, and their summary, kept until the
-    ledger changes; None for a month of which the ledger holds nothing.
+    """The statements of every team that is known in the month, by name (no team comes last), and their
+    summary, kept until the ledger changes; None for a month of which the ledger holds nothing.
 
     Idle time cannot be charged without all who could bear it, so this is of all teams whoever asks: who may
     see some of them only is given these alone. Raises as ``preview_charges``, and ConfigError for a policy
@@ -351,7 +351,8 @@ def kept_statements(
         known = known_teams(reporting.ledger, centres.keys(), month)
         if kept is None:
             book.check_teams(known)
-        return _statements(reporting, EVERYTHING, month, book, centres, sorted(known))
+        everyone = sorted(known, key=lambda name: (name == NO_TEAM, name))
+        return _statements(reporting, EVERYTHING, month, book, centres, everyone)
 
     return reporting.steady(
         EVERYTHING,
