@@ -38,8 +38,8 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
 # Control characters, line separators and characters that change the direction of writing are not allowed in
 # names.
-_HALVES = re.compile("[\ud800-\udfff]")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,253}\Z")
+_HALVES = re.compile("[\ud800-\udfff]")
 _OURS = "gpucost"
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
