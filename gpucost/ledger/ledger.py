@@ -1,9 +1,9 @@
 """``Ledger``: the one way in and out of the database of usage, waste, findings, keys and messages.
 
 A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
-``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Three base classes hold what has a
+``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Four base classes hold what has a
 topic of its own: RetentionStore (rollups, pruning), NotificationStore (the outbox of messages), KeyRing (API
-keys).
+keys), JobHistory (runs of jobs, and jobs by name).
 
 What every method promises:
 
@@ -64,21 +64,15 @@ from gpucost.ledger.usage import (
     months,
     query,
     reader,
-    run_history,
     writer,
 )
 from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
-from gpucost.ledger.usage.run_history import (
-    MOST_RUNS,
-    MOST_USES,
-    JobRun,
-    JobUse,
-)
+from gpucost.ledger.usage.run_history import JobHistory
 from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
-class Ledger(RetentionStore, NotificationStore, KeyRing):
+class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
@@ -341,26 +335,6 @@ class Ledger(RetentionStore, NotificationStore, KeyRing):
         """The clusters that have lines of this job, sorted. Several only where one is a clone of another."""
         with self._database.read() as connection:
             return query.job_clusters(connection, scope, job_uid)
-
-    def runs(
-        self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_RUNS
-    ) -> tuple[JobRun, ...]:
-        """Jobs that held GPUs in ``window``, in the order of their end: the ``most`` (1 to 50,000) that ended
-        last. Only windows of the ledger that lie wholly inside, and after the last rolled up day in it,
-        count. Jobs without a uid are left out.
-        """
-        with self._database.read() as connection:
-            return run_history.runs(connection, scope, cluster, window, most)
-
-    def uses(
-        self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
-    ) -> tuple[JobUse, ...]:
-        """What jobs used of whole GPUs in ``window``, by job and model, in the order of their end: the
-        ``most`` (1 to 20,000) that ended last. Those without any observation are left out, and windows as
-        ``runs`` leaves them out.
-        """
-        with self._database.read() as connection:
-            return run_history.uses(connection, scope, cluster, window, most)
 
     def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
         """The progress of a job: columns ``name`` (str) and ``amount`` (float64), sorted by name."""

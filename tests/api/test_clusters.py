@@ -136,6 +136,7 @@ ONE_CLUSTER = (
     f"/v1/allocations?window={SPAN}&cluster=",
     f"/v1/waste?window={SPAN}&cluster=",
     "/v1/jobs/job-0?cluster=",
+    "/v1/jobs?job=x&cluster=",
     "/v1/findings?cluster=",
 )
 

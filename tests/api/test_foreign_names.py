@@ -203,6 +203,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/allocations": {"window": DAY, "group_by": "job"},
     "/v1/waste": {"window": DAY},
     "/v1/findings": {},
+    "/v1/jobs": {"job": "mine"},
     "/v1/jobs/{uid}": {},
     "/v1/months/{month}/statement": {},
     "/v1/months/{month}/charges": {},
@@ -270,6 +271,7 @@ def test_the_other_team_has_all_of_it(world: World) -> None:
     for name in (name for name in DIMENSIONS if name not in PUBLIC):
         found = fin.get("/v1/allocations", params={"window": DAY, name: foreign(name), "group_by": "team"})
         assert [row["group"]["team"] for row in found.json()["rows"]] == [OTHER], name
+    assert len(fin.get("/v1/jobs?job=zq-job").json()["jobs"]) == 1
     for url in ("/v1/jobs/zq-job_uid", "/v1/findings/2", "/v1/explain/Job/zq-space/zq-job"):
         assert fin.get(url).status_code == 200, url
     assert "zq-key" in world.clients.root.get("/v1/keys").text

@@ -25,6 +25,7 @@ OPERATIONS = (
     "GET /v1/explain/{kind}/{namespace}/{name}",
     "GET /v1/findings",
     "GET /v1/findings/{id}",
+    "GET /v1/jobs",
     "GET /v1/jobs/{uid}",
     "GET /v1/keys",
     "GET /v1/me",

@@ -69,6 +69,7 @@ ROUTES = {
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
     ("GET", "/v1/allocations"): Route(f"/v1/allocations?{DAY}&group_by=team,job,user", READERS, 200),
     ("GET", "/v1/waste"): Route(f"/v1/waste?{DAY}", READERS, 200),
+    ("GET", "/v1/jobs"): Route("/v1/jobs?job=nobody", READERS, 200),
     ("GET", "/v1/jobs/{uid}"): Route("/v1/jobs/job-train", READERS, 404),
     ("GET", "/v1/findings"): Route("/v1/findings", READERS, 200),
     ("GET", "/v1/findings/{id}"): Route("/v1/findings/1", READERS, 404),
@@ -439,6 +440,28 @@ def test_the_job_of_another_team_is_not_found(clients: Clients) -> None:
     foreign, missing = clients.ada.get("/v1/jobs/job-detect"), clients.ada.get("/v1/jobs/job-nobody")
     assert (foreign.status_code, missing.status_code) == (404, 404)
     assert foreign.json()["error"]["code"] == missing.json()["error"]["code"]
+
+
+@pytest.mark.fault(47)
+def test_a_name_finds_only_jobs_that_the_caller_may_see(clients: Clients) -> None:
+    """Another team's job of that name is as if there were none; with the namespace as well as without."""
+    for name in ("detect", "cv/detect", "nobody"):
+        seen = clients.ada.get(f"/v1/jobs?job={name}")
+        assert (seen.status_code, seen.json()["jobs"]) == (200, []), name
+    [job] = clients.vera.get("/v1/jobs?job=detect").json()["jobs"]
+    assert (job["team"], job["job_uid"]) == ("vision", "job-detect")
+    assert clients.vera.get(f"/v1/jobs?job={job['namespace']}/detect").json()["jobs"] == [job]
+    assert clients.vera.get("/v1/jobs?job=elsewhere/detect").json()["jobs"] == []
+    assert clients.fin.get("/v1/jobs?job=detect").json()["jobs"] == [job]
+    for query, status in (
+        ("", 422),
+        ("?job=", 422),
+        ("?job=a&job=b", 400),
+        ("?job=a&x=1", 400),
+        ("?name=a", 400),
+    ):
+        assert clients.fin.get(f"/v1/jobs{query}").status_code == status, query
+    assert clients.fin.get("/v1/jobs?job=%00").status_code == 422
 
 
 @pytest.mark.fault(47)

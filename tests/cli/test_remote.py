@@ -167,7 +167,7 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
         assert "nlp" not in text
     foreign = ask("job", "uid-train", key="vera")
     assert foreign.exit_code == ExitCode.USAGE
-    assert foreign.stderr.startswith("gpucost: UID: 'uid-train' is not allowed; allowed: no such job")
+    assert foreign.stderr.startswith("gpucost: NAME: 'uid-train' is not allowed; allowed: no such job")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
             ExitCode.USAGE,
             "ID: '99' is not allowed; allowed: no such finding",
         ),
-        (("job", "nobody"), "root", ExitCode.USAGE, "UID: 'nobody' is not allowed; allowed: no such job"),
+        (("job", "nobody"), "root", ExitCode.USAGE, "NAME: 'nobody' is not allowed; allowed: no such job"),
         (("job", "../keys"), "root", ExitCode.USAGE, "request: there is no such path"),
         (("job", ".."), "root", ExitCode.USAGE, ""),
         (("job", "x", "--gpus"), "root", ExitCode.USAGE, ""),

@@ -17,7 +17,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import JobRun, JobUse, Ledger
 from gpucost.ledger.usage.run_history import MOST_RUNS
 from gpucost.service.advisor.run_history import RunHistory, past_uses_of, run_times_of
-from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, random_rows
+from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, PRICE, hour, ingest, line, random_rows
 
 DAY = Window(hour(0).start_ms, hour(23).end_ms)
 
@@ -280,3 +280,20 @@ def test_a_folded_day_tells_no_runs_and_no_uses(ledger: Ledger) -> None:
     assert {use.job for use in ledger.uses(EVERYTHING, CLUSTER, span)} == {*found}
     assert past_uses_of(ledger, CLUSTER, span)["ml", "next-*"].runs == 3, "one may have begun before"
     assert runs(ledger, Window(hour(0).start_ms, hour(first - 1).end_ms)) == {}
+
+
+def test_jobs_are_found_by_name_and_namespace(ledger: Ledger) -> None:
+    """Two runs of red's ``train`` in two hours, a third in another namespace, and a pod without a job."""
+    ingest(ledger, hour(0), line(hour(0)), line(hour(0), namespace="lab", job_uid="job-2", team="blue"))
+    ingest(ledger, hour(1), line(hour(1), job_uid="job-3", nano=None, rate_id=""), line(hour(1), job_uid=""))
+    names = [(each.job_uid, each.namespace, each.team) for each in ledger.jobs_named(EVERYTHING, "train")]
+    assert names == [("job-3", "ml", "red"), ("job-1", "ml", "red"), ("job-2", "lab", "blue")]
+    [only] = ledger.jobs_named(EVERYTHING, "lab/train")
+    assert (only.held, only.board_ms, only.nano, only.unpriced_ms) == (hour(0), HOUR_MS, PRICE, 0)
+    last, *_ = ledger.jobs_named(EVERYTHING, "ml/train")
+    assert (last.nano, last.unpriced_ms) == (None, HOUR_MS)
+    assert [each.job_uid for each in ledger.jobs_named(Scope(frozenset({"blue"})), "train")] == ["job-2"]
+    for nobody in ("trai", "TRAIN", "train/", "x/train", "%", ""):
+        assert ledger.jobs_named(EVERYTHING, nobody) == (), nobody
+    with pytest.raises(InputError, match="name"):
+        ledger.jobs_named(EVERYTHING, "a\0")

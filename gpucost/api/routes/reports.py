@@ -19,7 +19,8 @@ from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import not_found, responses
 from gpucost.api.server.services import KnownServices, OneCluster, check_span, nothing_held
 from gpucost.domain.time import Month
-from gpucost.reports.job.job_report import JobReport
+from gpucost.reports.base.document import to_json
+from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.waste.waste_report import TOP, WasteReport
 from gpucost.service.reporting.rendering import ReportFormat, render_job, render_month, render_waste
@@ -30,6 +31,7 @@ router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_p
 _FORMATS = (ReportFormat.JSON, ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.HTML)
 _WASTE_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
 _MOST = 1_000
+_LONGEST_JOB = 2 * 253 + 1
 
 
 @router.get(
@@ -94,6 +96,33 @@ async def get_waste(
         return answer(render_waste(found, format_), format_, found.stand, "waste")
 
     return await cached_response(known, principal.scope, ("waste", wanted, top, format_, cluster), make)
+
+
+@router.get(
+    "/v1/jobs",
+    response_class=Response,
+    responses={
+        200: described(JobMatches, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+async def get_jobs(
+    principal: Reader,
+    known: KnownServices,
+    job: Annotated[
+        str,
+        Query(min_length=1, max_length=_LONGEST_JOB, description="a job's name, or its namespace/name"),
+    ],
+    cluster: OneCluster = None,
+) -> Response:
+    """The jobs of a name, of those that the caller may see: those that held GPUs last come first, at most
+    100. None is no error."""
+
+    def make() -> ResponseBody:
+        found = known.reporting.jobs_named(known.reporting.of_cluster(principal.scope, cluster), job)
+        return ResponseBody(to_json(found).encode(), "application/json", ())
+
+    return await cached_response(known, principal.scope, ("jobs", job, cluster), make, heavy=False)
 
 
 @router.get(

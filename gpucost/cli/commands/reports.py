@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpucost.domain.time import Month
-    from gpucost.reports.job.job_report import JobReport
+    from gpucost.reports.job.job_report import JobMatches, JobReport
     from gpucost.reports.month.allocations import Allocations
     from gpucost.reports.waste.waste_report import WasteReport
     from gpucost.service.reporting.rendering import ReportFormat
@@ -297,7 +297,13 @@ def _wasted(context: CommandContext, window: str, top: int, cluster: str | None)
 
 def job(
     ctx: typer.Context,
-    uid: Annotated[str, typer.Argument(metavar="UID", help="uid of the job's Kubernetes object.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The job's name, namespace/name, or the uid of its Kubernetes object."
+        ),
+    ],
+    last: Annotated[bool, typer.Option("--last", help="Of several of that name, the last one.")] = False,
     cluster: Annotated[
         str | None, typer.Option(help="In this cluster: clones of a cluster have jobs of the same uid.")
     ] = None,
@@ -318,14 +324,22 @@ def job(
     Costs, buckets and findings come from the ledger. What single GPUs did and what the job waited for is in
     the source, for as long as that holds it; of a long job the last seven days are read. The detectors look
     at the last three of them again, and say what they find, even where no finding was ever written. Where
-    there is none of it, the report says why.
+    there is none of it, the report says why. Where several jobs have the name, they are listed.
     """
-    from gpucost.reports.render.terminal_job import print_job
+    from gpucost.reports.render.terminal_job import print_job, print_matches
     from gpucost.service.reporting.rendering import ReportFormat, render_job
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    with fields_as({"progress": "--progress", "cluster": "--cluster", "uid": "UID"}):
+    with fields_as({"progress": "--progress", "cluster": "--cluster", "uid": "NAME", "name": "NAME"}):
+        found = _called(context, name, cluster)
+        uids = list(dict.fromkeys(each.job_uid for each in found.jobs))
+        if len(uids) > 1 and not last:
+            if format_ == "table":
+                print_matches(found, stdout())
+            listed = f"{', '.join(uids[:_MOST_CHOICES])}{' …' if len(uids) > _MOST_CHOICES else ''}"
+            raise InputError("NAME", name, f"one job: --last, or the uid of one: {listed}")
+        uid = uids[0] if uids else name
         answer = _of_ledger(context, uid, progress, cluster)
     if context.remote() is not None:
         if gpus:
@@ -351,8 +365,22 @@ def _of_ledger(
     with context.reporting() as reporting:
         answer = reporting.job(reporting.of_cluster(EVERYTHING, cluster), uid, progress)
     if answer is None:
-        raise InputError("UID", uid, "the uid of a job with usage in the ledger")
+        raise InputError("NAME", uid, "the name or uid of a job with usage in the ledger")
     return answer
+
+
+def _called(context: CommandContext, name: str, cluster: str | None) -> JobMatches:
+    """The jobs of that name in the ledger: ours, or a server's."""
+    from gpucost.domain.scope import EVERYTHING
+
+    remote = context.remote()
+    if remote is not None:
+        return remote.jobs_named(name, cluster=cluster)
+    with context.reporting() as reporting:
+        return reporting.jobs_named(reporting.of_cluster(EVERYTHING, cluster), name)
+
+
+_MOST_CHOICES = 5
 
 
 def _asked(context: CommandContext, report: JobReport) -> JobReport:

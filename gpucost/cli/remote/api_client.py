@@ -36,7 +36,7 @@ from gpucost.reports.base.document import (
 from gpucost.reports.charges.charge_previews import ChargebackPreview
 from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
-from gpucost.reports.job.job_report import JobReport
+from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import (
     ClosePreview,
@@ -260,6 +260,10 @@ class RemoteApi:
         raise SourceUnreachable(
             f"{self.url}: its ledger changed while its pages were read, {_MOST_TRIES} times; ask for less"
         )
+
+    def jobs_named(self, name: str, **params: str | None) -> JobMatches:
+        found = self._client.json("/v1/jobs", {"job": name, **_given(params)})
+        return self._read(read_document, JobMatches, found)
 
     def job(self, uid: str, **params: str | None) -> ReportAnswer[JobReport]:
         return self._answer(JobReport, f"/v1/jobs/{_part(uid)}", params)

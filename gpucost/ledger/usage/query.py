@@ -140,7 +140,7 @@ def job_clusters(connection: Connection, scope: Scope, job_uid: str) -> tuple[st
 def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
     """Windows by cluster: a clone of a cluster has the same uids."""
     # The scope is checked first: for another team's job no line is read, however many there are.
-    holders = select(H.id).where(H.job_uid == job_uid, *_own_teams(scope))
+    holders = select(H.id).where(H.job_uid == job_uid, *own_teams(scope))
     return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
 
 
@@ -178,7 +178,7 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Data
         p.window_id.in_(window_ids(window, scope.clusters))
     )
     if not scope.sees_every_team:
-        own = _own_teams(scope)
+        own = own_teams(scope)
         statement = statement.where(
             or_(
                 p.subject.in_(select(H.pod_uid).where(H.pod_uid != "", *own)),
@@ -289,7 +289,7 @@ def window_ids(window: Window, clusters: Collection[str] | None) -> Select[int]:
     return statement if clusters is None else statement.where(W.cluster.in_(clusters))
 
 
-def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
+def own_teams(scope: Scope) -> list[ColumnElement[bool]]:
     return [] if scope.teams is None else [H.team.in_(sorted(scope.teams))]
 
 
@@ -299,7 +299,7 @@ def visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]
     if scope.teams is None:
         return []
     line = table.c
-    return [line.bucket.in_(_OF_A_TEAM), line.holder_id.in_(select(H.id).where(*_own_teams(scope)))]
+    return [line.bucket.in_(_OF_A_TEAM), line.holder_id.in_(select(H.id).where(*own_teams(scope)))]
 
 
 def _sums_by_id(
@@ -348,7 +348,7 @@ def sums_by_id(
             conditions.append(line.bucket.in_(sorted(values)))
         else:
             names = _TABLE_OF[name]
-            own = _own_teams(scope) if names is HOLDER else []
+            own = own_teams(scope) if names is HOLDER else []
             matching = select(names.c.id).where(names.c[name].in_(sorted(values)), *own)
             known = line[f"{names.name}_id"]
             conditions.append(

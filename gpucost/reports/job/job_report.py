@@ -224,6 +224,32 @@ class TraceLine:
 
 
 @dataclass(frozen=True, slots=True)
+class JobMatch:
+    """One job of the name that was asked for. ``held`` is from the first ledger window with a line of it to
+    the last; ``amount`` is what it held in all. A job that was of several teams is there for each."""
+
+    cluster: str
+    namespace: str
+    job: str
+    job_kind: str
+    job_uid: str
+    team: str
+    held: Window
+    amount: CostAmount
+
+
+@dataclass(frozen=True, slots=True)
+class JobMatches:
+    """The jobs called ``name``, of those that the reader may see: those that held GPUs last come first.
+    ``cut`` says that there are more of them."""
+
+    name: str
+    currency: str
+    jobs: tuple[JobMatch, ...]
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobReport:
     """A job so far. ``window`` is what was asked for, ``span`` from the first to the last held instant.
 

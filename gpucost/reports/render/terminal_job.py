@@ -21,6 +21,7 @@ from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_report import (
     GpuUse,
     JobLiveView,
+    JobMatches,
     JobReport,
     JobWait,
     TraceLine,
@@ -47,6 +48,7 @@ from gpucost.reports.render.terminal_parts import (
     problem_table,
     severity_style,
     shown_cost,
+    shown_name,
     shown_names,
     signal_text,
     three_signals,
@@ -342,3 +344,25 @@ def _no_findings(account: JobAccount) -> str:
         "No findings: no detector has looked at this time. gpucost serve looks by itself while "
         "detectors.enabled is true."
     )
+
+
+def print_matches(found: JobMatches, console: Console) -> None:
+    """The jobs of a name, those that held GPUs last first: what tells them apart, and their uids."""
+    several = len({each.cluster for each in found.jobs}) > 1
+    heads = ["job", "kind", "uid", "team", *(["cluster"] if several else []), "from", "to", "GPU-h"]
+    rows = [
+        [
+            shown_name(f"{each.namespace}/{each.job}"),
+            shown_name(each.job_kind),
+            Text(display.visible(each.job_uid)),
+            shown_name(each.team),
+            *([shown_name(each.cluster)] if several else []),
+            *(Text(iso(at)[:16].replace("T", " ")) for at in (each.held.start_ms, each.held.end_ms)),
+            Text(display.hours(each.amount.board_ms)),
+            shown_cost(each.amount),
+        ]
+        for each in found.jobs
+    ]
+    title = f"Jobs called {display.name(found.name)}{', the last 100' if found.cut else ''}"
+    left = set(range(len(heads) - 1))
+    print_parts([filled(title, [*heads, found.currency], rows, left, console.width)], console)

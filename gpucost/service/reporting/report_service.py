@@ -26,9 +26,10 @@ from gpucost.ledger import (
     MonthInfo,
     WindowInfo,
 )
+from gpucost.ledger.usage.run_history import MOST_NAMED
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
-from gpucost.reports.job.job_report import JobReport, build_job
+from gpucost.reports.job.job_report import JobMatch, JobMatches, JobReport, build_job
 from gpucost.reports.month.allocations import (
     AllocationQuery,
     Allocations,
@@ -225,6 +226,25 @@ class ReportService:
         if window is None:
             return None
         return self.steady(only, window, lambda: build_job(self._job_inputs(only, job_uid, window, progress)))
+
+    def jobs_named(self, scope: Scope, name: str) -> JobMatches:
+        """The jobs called ``name``, or ``namespace/name``, that ``scope`` sees. Raises InputError for text
+        that no database holds."""
+        found = self.ledger.jobs_named(scope, name)
+        jobs = tuple(
+            JobMatch(
+                cluster=each.cluster,
+                namespace=each.namespace,
+                job=each.job,
+                job_kind=each.job_kind,
+                job_uid=each.job_uid,
+                team=each.team,
+                held=each.held,
+                amount=CostAmount(each.board_ms, each.nano, each.unpriced_ms),
+            )
+            for each in found
+        )
+        return JobMatches(name, self.currency, jobs, cut=len(found) == MOST_NAMED)
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> ReportAnswer[WasteReport] | None:
         """Where the capacity of ``window`` went; None where the ledger holds nothing of it.
