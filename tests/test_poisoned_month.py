@@ -343,6 +343,7 @@ ROUTES: dict[str, tuple[str, dict[str, str]]] = {
     "/v1/reports/{month}": (f"/v1/reports/{MONTH}", {}),
     "/v1/allocations": ("/v1/allocations", {"window": DAY, "group_by": "team,namespace,job,user,model"}),
     "/v1/waste": ("/v1/waste", {"window": DAY, "top": "100"}),
+    "/v1/jobs": ("/v1/jobs", {"job": POISONS[2]}),
     "/v1/jobs/{uid}": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}", {}),
     "/v1/findings": ("/v1/findings", {"state": "open,acknowledged,muted"}),
     "/v1/findings/{id}": ("/v1/findings/1", {}),

@@ -16,6 +16,7 @@ from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.cli.terminal.context import now_ms
 from gpucost.ledger import Ledger
+from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.settings.api import ApiSettings
 from tests.kube.pki import Pki
 from tests.support.ports import free_port
@@ -36,7 +37,9 @@ class Server:
 
 
 @contextmanager
-def served(ledger_url: str, folder: Path, pki: Pki | None = None) -> Iterator[Server]:
+def served(
+    ledger_url: str, folder: Path, pki: Pki | None = None, advising: AdvisorService | None = None
+) -> Iterator[Server]:
     """The ledger with the keys ``root``, ``fin``, ``prom``, ``lead`` and ``vera`` (both of team vision)."""
     with Ledger.open(ledger_url, now=now_ms) as ledger:
         folder.mkdir(exist_ok=True)
@@ -53,7 +56,7 @@ def served(ledger_url: str, folder: Path, pki: Pki | None = None) -> Iterator[Se
                 )
                 ledger.add_key(record)
             (folder / name).write_text(format_key(name, SECRET) + "\n", encoding="utf-8")
-        app = create_app(ledger, ApiSettings(), now=now_ms)
+        app = create_app(ledger, ApiSettings(), now=now_ms, advising=advising)
         tls = (
             {} if pki is None else {"ssl_certfile": pki.server.with_suffix(".crt"), "ssl_keyfile": pki.server}
         )

@@ -173,7 +173,8 @@ class SuggestedChange:
 @dataclass(frozen=True, slots=True)
 class JobSuggestion:
     """``rule`` names the kind (``other-queue``); ``decision`` and ``wait`` are the advisor's answer for the
-    changed job or cluster: a suggestion that does not help is never given."""
+    changed job or cluster: a suggestion that does not help is never given. ``price_per_hour`` is in
+    nano-units of ``currency``, which is empty without a price."""
 
     rule: str
     says: str
@@ -182,6 +183,7 @@ class JobSuggestion:
     price_per_hour: int | None = None
     wait: WaitEstimate | None = None
     caveat: str = ""
+    currency: str = ""
 
 
 @dataclass(frozen=True, slots=True)

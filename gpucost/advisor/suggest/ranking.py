@@ -149,7 +149,7 @@ def _rank(at: int, tried: SuggestionCandidate) -> tuple[bool, int, int, int]:
 
 def _suggestion(rule: SuggestionRule, tried: SuggestionCandidate) -> JobSuggestion:
     answer = tried.answer
-    price = answer.price.per_hour if answer.price is not None else None
+    price, currency = (None, "") if answer.price is None else (answer.price.per_hour, answer.price.currency)
     return JobSuggestion(
-        rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat
+        rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat, currency
     )

@@ -22,8 +22,10 @@ from gpucost.cli.terminal.exit_codes import complain, fields_as
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerError
 
 if TYPE_CHECKING:
+    from gpucost.advisor.model.answers import Advice, JobSuggestion
     from gpucost.advisor.request.context import AdvisorContext
     from gpucost.advisor.wait.run_times import RunTimes
+    from gpucost.cli.remote.api_client import RemoteApi
     from gpucost.cluster.objects.jobs import JobManifests
 
 STDIN = "-"
@@ -63,6 +65,30 @@ class AdviceSource:
     namespace: str = "default"
     team_labels: str = ""
     extra_resources: str = ""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether an option says which cluster, dump or facts to use: then no server is asked."""
+        where = (self.state, self.context, self.kubernetes_url, self.at, self.team_labels)
+        files = (self.kubeconfig, self.prices)
+        return bool(any(where) or self.extra_resources) or any(each is not None for each in files)
+
+
+def server_of(context: CommandContext, asked: AdviceSource) -> RemoteApi | None:
+    """The server that one is logged in to, where no option names a cluster: it knows the cluster, its prices
+    and past runs. Says on stderr that it is asked."""
+    remote = None if asked.is_named else context.remote()
+    if remote is not None:
+        complain(f"as {remote.url} knows the cluster; --kubeconfig FILE or --state DUMP asks another")
+    return remote
+
+
+def currency_of(answers: Sequence[Advice], more: Sequence[JobSuggestion] = ()) -> str:
+    """The currency of a server's prices, which is that of all of them; empty where nothing has one."""
+    prices = [each.price for each in answers]
+    suggested = [*more, *(one for each in answers for one in each.suggestions)]
+    named = [*(each.currency for each in prices if each is not None), *(each.currency for each in suggested)]
+    return next((name for name in named if name), "")
 
 
 def knowledge(context: CommandContext, asked: AdviceSource) -> AdvisorContext:

@@ -28,7 +28,7 @@ from gpucost.cli.state.state_command import (
     Url,
 )
 from gpucost.cli.terminal.context import context_of, now_ms
-from gpucost.cli.terminal.exit_codes import ExitCode, complain
+from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import stdout, write
 from gpucost.domain.errors import InputError, LedgerError, SourceError
 
@@ -132,8 +132,10 @@ def _answers(
     from gpucost.cli.advise.advice_source import (
         STDIN,
         contents,
+        currency_of,
         knowledge,
         manifests,
+        server_of,
     )
 
     if STDIN in filename and asked.state == STDIN:
@@ -142,10 +144,24 @@ def _answers(
     # Reported before a cluster is asked; the files are parsed again once the time of the answer is known.
     for said in manifests(files, now_ms(), asked.namespace).skipped:
         complain(f"left out: {said}")
+    remote = server_of(context_of(ctx), asked)
+    if remote is not None:
+        jobs = manifests(files, now_ms(), asked.namespace).jobs
+        sent = [_placed(job.document, asked.namespace) for job in jobs]
+        with fields_as({"metadata.namespace": "--namespace"}):
+            answers = [remote.advice(each, suggestions=with_suggestions) for each in sent]
+        return jobs, answers, currency_of(answers)
     known = knowledge(context_of(ctx), asked)
     jobs = manifests(files, known.overview.state.at_ms, asked.namespace).jobs
     answers = [advisor.advise(job, known, with_suggestions) for job in jobs]
     return jobs, answers, known.prices.currency if known.prices is not None else ""
+
+
+def _placed(document: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
+    """The manifest with a namespace where it names none: the server knows no ``--namespace``."""
+    if document.get("kind") == "List":
+        return {**document, "items": [_placed(each, namespace) for each in document["items"]]}
+    return {**document, "metadata": {"namespace": namespace, **document.get("metadata", {})}}
 
 
 @contextmanager

@@ -17,7 +17,9 @@ from gpucost.cli.advise.advice_source import (
     At,
     Prices,
     State,
+    currency_of,
     knowledge,
+    server_of,
 )
 from gpucost.cli.advise.advise_command import print_text, screen_width, write_json
 from gpucost.cli.state.state_command import (
@@ -27,7 +29,8 @@ from gpucost.cli.state.state_command import (
     TeamLabels,
     Url,
 )
-from gpucost.cli.terminal.context import context_of
+from gpucost.cli.terminal.context import context_of, now_ms
+from gpucost.cli.terminal.exit_codes import fields_as
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.jobs import job_kind
 
@@ -80,17 +83,25 @@ def explain(
         team_labels,
         extra_resources,
     )
-    known = knowledge(context_of(ctx), asked)
-    found = explainer.explain(kind, namespace, name, known)
-    if found is None:
-        remark = ErrorRemark(f"no {kind} {name} in namespace {namespace}")
-        raise InputError("KIND/NAME", remark, "what is there; -n NAME says in which namespace")
+    remote = server_of(context_of(ctx), asked)
+    if remote is not None:
+        with fields_as({"name": "KIND/NAME", "namespace": "--namespace"}):
+            found = remote.explanation(kind, namespace, name)
+        advised = () if found.advice is None else (found.advice,)
+        currency, at_ms = currency_of(advised, found.actions), now_ms()
+    else:
+        known = knowledge(context_of(ctx), asked)
+        explained = explainer.explain(kind, namespace, name, known)
+        if explained is None:
+            remark = ErrorRemark(f"no {kind} {name} in namespace {namespace}")
+            raise InputError("KIND/NAME", remark, "what is there; -n NAME says in which namespace")
+        found, at_ms = explained, known.overview.state.at_ms
+        currency = known.prices.currency if known.prices is not None else ""
     if format_ == "json":
         write_json(document(found))
         return
-    currency = known.prices.currency if known.prices is not None else ""
     look = AdviceLayout(screen_width(), currency)
-    print_text(explanation_lines(found, known.overview.state.at_ms, look))
+    print_text(explanation_lines(found, at_ms, look))
 
 
 SHORT: Mapping[str, str] = {

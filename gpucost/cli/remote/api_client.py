@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -49,6 +49,11 @@ from gpucost.reports.waste.findings import FindingEntry, FindingReport, Findings
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.reporting.rendering import ReportFormat
 from gpucost.service.reporting.report_service import LedgerStand, ReportAnswer
+
+if TYPE_CHECKING:
+    from gpucost.advisor.model.answers import Advice, Explanation
+
+A = TypeVar("A", "Advice", "Explanation")
 
 JSON = "application/json"
 LEDGER_HEADER = "Gpucost-Ledger"
@@ -313,6 +318,29 @@ class RemoteApi:
 
     def digest(self, **params: str | None) -> WeekDigest:
         return self._read(read_document, WeekDigest, self._client.json("/v1/digest", _given(params)))
+
+    def advice(self, manifest: Mapping[str, Any], *, suggestions: bool) -> Advice:
+        """What would become of a job if it were submitted now."""
+        from gpucost.advisor.model.answers import Advice
+
+        body = {"manifest": manifest, "suggestions": suggestions}
+        return self._answered(Advice, self._client.json("/v1/advisor/advice", body=body))
+
+    def explanation(self, kind: str, namespace: str, name: str) -> Explanation:
+        """What holds a job that exists."""
+        from gpucost.advisor.model.answers import Explanation
+
+        path = "/".join(_part(each) for each in (kind, namespace, name))
+        return self._answered(Explanation, self._client.json(f"/v1/explain/{path}"))
+
+    def _answered(self, kind: type[A], found: object) -> A:
+        # Imported here: reports need nothing of the advisor.
+        from gpucost.advisor.model.encoding import NotAnAnswer, read_answer
+
+        try:
+            return read_answer(kind, found)
+        except NotAnAnswer as error:
+            raise self._strange(str(error)) from None
 
     def waste(self, **params: str | None) -> ReportAnswer[WasteReport]:
         return self._answer(WasteReport, "/v1/waste", params)
