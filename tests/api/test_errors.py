@@ -83,7 +83,7 @@ def test_every_refusal_has_one_shape(
 
 
 def test_what_is_allowed_is_said(clients: Clients) -> None:
-    assert error_of(clients.root.get(f"{REPORT}?formt=csv"))["allowed"] == "format, cluster"
+    assert error_of(clients.root.get(f"{REPORT}?formt=csv"))["allowed"] == "format, cluster, team"
     assert "2026-10" in error_of(clients.root.get("/v1/reports/2026-13"))["allowed"]
     assert error_of(clients.root.get("/v1/jobs/job-train?progress=epochs"))["allowed"] == "steps"
     assert "team" in error_of(clients.root.get(f"{ALLOCATIONS}&group_by=tea"))["allowed"]

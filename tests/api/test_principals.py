@@ -443,6 +443,22 @@ def test_the_job_of_another_team_is_not_found(clients: Clients) -> None:
 
 
 @pytest.mark.fault(47)
+def test_a_report_of_one_team_is_what_that_team_reads(clients: Clients) -> None:
+    """Finance asks for it, and the team has it without asking; nobody else."""
+    whole, own = (clients.fin.get(f"{REPORT}{query}") for query in ("", "?team=research"))
+    assert whole.json()["teams_in_scope"] is None
+    assert own.json() == clients.ada.get(REPORT).json() == clients.ada.get(f"{REPORT}?team=research").json()
+    assert own.json()["teams_in_scope"] == ["research"]
+    for name in ("vision", "nobody", "Research"):
+        refused = clients.ada.get(f"{REPORT}?team={name}")
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, "team")
+        assert "vision" not in refused.json()["error"]["allowed"]
+    unknown = clients.fin.get(f"{REPORT}?team=visoin").json()["error"]
+    assert unknown["allowed"] == "vision (did you mean this?), or another of: research, vision"
+    assert clients.fin.get("/v1/reports/2031-01?team=visoin").status_code == 404
+
+
+@pytest.mark.fault(47)
 def test_a_name_finds_only_jobs_that_the_caller_may_see(clients: Clients) -> None:
     """Another team's job of that name is as if there were none; with the namespace as well as without."""
     for name in ("detect", "cv/detect", "nobody"):

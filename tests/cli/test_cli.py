@@ -407,6 +407,7 @@ def test_late_data_for_a_closed_month_is_refused_with_a_proposal(filled: Run, fo
 
 WRONG = {
     "month": (("report", "2026-13"), "MONTH: '2026-13'"),
+    "team": (("report", "2026-10", "--team", "visoin"), "--team: 'visoin'"),
     "empty month": (("report", "2031-01"), "MONTH: '2031-01'"),
     "job": (("job", "nobody"), "NAME: 'nobody'"),
     "dimension": (("allocations", "2026-10", "--group-by", "tea"), "--group-by: 'tea'"),

@@ -58,6 +58,8 @@ def ask(server: Server, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 COMMANDS = {
     "report": ("report", "2026-10"),
+    "report of a team": ("report", "2026-10", "--team", "vision"),
+    "report of a team csv": ("report", "2026-10", "--team", "vision", "-f", "csv"),
     "report json": ("report", "2026-10", "-f", "json"),
     "report csv": ("report", "2026-10", "-f", "csv"),
     "report html": ("report", "2026-10", "-f", "html"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic.json_schema import SkipJsonSchema
 
 from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
 from gpucost.api.routes.responses import (
@@ -23,6 +24,7 @@ from gpucost.reports.base.document import to_json
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.waste.waste_report import TOP, WasteReport
+from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.rendering import ReportFormat, render_job, render_month, render_waste
 from gpucost.service.reporting.report_service import WINDOW_FORMS, parse_window
 
@@ -31,7 +33,8 @@ router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_p
 _FORMATS = (ReportFormat.JSON, ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.HTML)
 _WASTE_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
 _MOST = 1_000
-_LONGEST_JOB = 2 * 253 + 1
+_LONGEST_NAME = 253
+_LONGEST_JOB = 2 * _LONGEST_NAME + 1
 
 
 @router.get(
@@ -48,6 +51,10 @@ async def get_report(
         Literal["json", "csv", "parquet", "html"] | None, Query(description="wins over the Accept header")
     ] = None,
     cluster: OneCluster = None,
+    team: Annotated[
+        str | SkipJsonSchema[None],
+        Query(max_length=_LONGEST_NAME, description="of this team only, as the team itself sees it"),
+    ] = None,
 ) -> Response:
     """The cost report of one month, of the teams and clusters the caller may see.
 
@@ -57,12 +64,13 @@ async def get_report(
 
     def make() -> ResponseBody:
         scope = known.reporting.of_cluster(principal.scope, cluster)
+        scope = scope_of_team(known.reporting, scope, wanted, team)
         found = known.reporting.month(scope, wanted, every_job=format_.lists_every_job)
         if found is None:
             raise nothing_held(known, scope, "month", month)
         return answer(render_month(found.report, format_), format_, found.stand, str(wanted))
 
-    return await cached_response(known, principal.scope, ("month", wanted, format_, cluster), make)
+    return await cached_response(known, principal.scope, ("month", wanted, format_, cluster, team), make)
 
 
 @router.get(

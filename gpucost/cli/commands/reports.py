@@ -53,6 +53,7 @@ _OPTIONS = {
     **dict.fromkeys(("idle", "quotas"), "--idle"),
     "step": "--step",
     "cluster": "--cluster",
+    "team": "--team",
 }
 
 
@@ -64,6 +65,7 @@ def report(
         typer.Option("--format", "-f", help="table for people, html for a page, the others for programs."),
     ] = "table",
     cluster: Annotated[str | None, typer.Option(help="Of this cluster; adjustments are of none.")] = None,
+    team: Annotated[str | None, typer.Option(help="Of this team, as the team itself sees it.")] = None,
     prometheus: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Read the month from this Prometheus now; no ledger is needed."),
@@ -82,6 +84,7 @@ def report(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.render.terminal_month import print_month
+    from gpucost.service.reporting.month_closing import scope_of_team
     from gpucost.service.reporting.rendering import ReportFormat, render_month
 
     with fields_as({"month": "MONTH"}):
@@ -89,18 +92,18 @@ def report(
     kind = None if format_ == "table" else ReportFormat(format_)
     refuse_table_file(kind is None, output)
     if prometheus is not None:
-        _from_prometheus(context_of(ctx), prometheus, wanted, kind, cluster, output, waste=waste)
+        _from_prometheus(context_of(ctx), prometheus, wanted, kind, cluster, team, output, waste=waste)
         return
     remote = context_of(ctx).remote()
     if remote is not None:
         with fields_as({**_OPTIONS, "month": "MONTH"}):
             if kind is None:
-                print_month(remote.month(month, cluster=cluster), stdout())
+                print_month(remote.month(month, cluster=cluster, team=team), stdout())
             else:
-                write(remote.month_file(month, kind, cluster=cluster), output)
+                write(remote.month_file(month, kind, cluster=cluster, team=team), output)
         return
     with fields_as(_OPTIONS), context_of(ctx).reporting() as reporting:
-        scope = reporting.of_cluster(EVERYTHING, cluster)
+        scope = scope_of_team(reporting, reporting.of_cluster(EVERYTHING, cluster), wanted, team)
         found = reporting.month(scope, wanted, every_job=kind is not None and kind.lists_every_job)
         if found is None:
             raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
@@ -116,6 +119,7 @@ def _from_prometheus(
     month: Month,
     kind: ReportFormat | None,
     cluster: str | None,
+    team: str | None,
     output: Path | None,
     *,
     waste: bool,
@@ -123,6 +127,7 @@ def _from_prometheus(
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.render.terminal_month import print_month
+    from gpucost.service.reporting.month_closing import scope_of_team
     from gpucost.service.reporting.rendering import render_month
     from gpucost.service.wiring.adhoc_month import read_month
 
@@ -137,7 +142,9 @@ def _from_prometheus(
             settings, context.book(settings), context.teams, month, now_ms, cluster=cluster, watch=watch
         ) as read,
     ):
-        found = read.reporting.month(EVERYTHING, month, every_job=every_job)
+        with fields_as(_OPTIONS):
+            scope = scope_of_team(read.reporting, EVERYTHING, month, team)
+        found = read.reporting.month(scope, month, every_job=every_job)
     for failure in read.failures:
         complain(f"{failure.window} is not in the report: {failure.kind}: {failure.reason}")
     if found is None:

@@ -3,8 +3,11 @@ console of results."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -148,6 +151,29 @@ def _line(cells: Sequence[str], columns: Sequence[TextColumn], widths: Sequence[
         blank = " " * (width - cell_len(text))
         parts.append(blank + text if column.is_right else text + blank)
     return gap.join(parts).rstrip()
+
+
+class TrimmedStream(io.TextIOBase):
+    """A stream without blanks at the ends of lines, with which tables fill them up: in a pipe or a file they
+    are only in the way. What is written ends with lines, as a console does it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """For consoles, which draw by it."""
+        return self._stream.encoding
+
+    def write(self, text: str) -> int:
+        self._stream.write(_BLANK_ENDS.sub("", text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+_BLANK_ENDS = re.compile(r"[ \t]+(?=\n)")
 
 
 class ResultConsole(Console):

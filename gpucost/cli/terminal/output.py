@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -169,16 +169,17 @@ def tolerate_narrow_encodings() -> None:
 
 
 def stdout(*, whole: bool = False) -> Console:
-    """For results. Outside a terminal, it is as wide as a printed page and has no colours; with ``whole``,
-    for printers that handle it, it has no width there but that of COLUMNS: no table is cut."""
-    from gpucost.cli.terminal.columns import ResultConsole
+    """For results. Outside a terminal, it is as wide as COLUMNS says, else as a printed page, and has no
+    colours; with ``whole``, for printers that handle it, it has no width without COLUMNS: no table is cut."""
+    from gpucost.cli.terminal.columns import ResultConsole, TrimmedStream
     from gpucost.reports.render.terminal_parts import PAGE, WHOLE
 
     if sys.stdout.isatty():
         return ResultConsole(highlight=False)
-    asked = os.environ.get("COLUMNS", "") if whole else ""
+    asked = os.environ.get("COLUMNS", "")
     given = int(asked) if asked.isdecimal() and int(asked) else None
-    return ResultConsole(width=given or (WHOLE if whole else PAGE), highlight=False)
+    stream = cast("IO[str]", TrimmedStream(sys.stdout))
+    return ResultConsole(file=stream, width=given or (WHOLE if whole else PAGE), highlight=False)
 
 
 def stderr() -> Console:

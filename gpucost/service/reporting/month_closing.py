@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from fractions import Fraction
 
 from gpucost.domain.buckets import HOLDER_OF_BUCKET
+from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window, iso
 from gpucost.ledger import Ledger
@@ -26,10 +27,11 @@ from gpucost.reports.month.provenance import CloseWarning, close_warnings
 from gpucost.service.reporting.report_service import ReportService
 
 
-def known_teams(ledger: Ledger, ruled: AbstractSet[str], month: Month) -> set[str]:
-    """The teams ``ruled`` by the team rules, and those with usage or an adjustment in ``month``."""
-    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
-    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
+def known_teams(ledger: Ledger, ruled: AbstractSet[str], month: Month, scope: Scope = EVERYTHING) -> set[str]:
+    """The teams ``ruled`` by the team rules, and those with usage or an adjustment in ``month``; of some
+    clusters, with usage there: adjustments are of no cluster."""
+    used = set(ledger.aggregate(scope, month.window, ("team",))["team"])
+    adjusted = {item.team for item in ledger.adjustments(scope, month)} if scope.sees_all else set()
     return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
 
 
@@ -37,6 +39,28 @@ def meant(name: str, known: AbstractSet[str]) -> str:
     """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
     close = difflib.get_close_matches(name, sorted(known), 1)
     return f"{close[0]} (did you mean this?), or another of: " if close else ""
+
+
+def scope_of_team(reporting: ReportService, scope: Scope, month: Month, team: str | None) -> Scope:
+    """What ``scope`` sees of one team, as that team itself does; all that it sees where ``team`` is None.
+
+    Raises InputError for a team that it does not know in ``month``, with those that it does. Who sees some
+    teams only is told these, and nothing is read: a team of others is as one that nobody has.
+    """
+    if team is None:
+        return scope
+    only = Scope(frozenset({team}), scope.clusters)
+    known: AbstractSet[str] | None = scope.teams
+    if known is None:
+        if not reporting.stand(scope, month.window).windows:
+            return only  # what is missing is the month
+        # The rules are of all clusters: who sees some is told who held GPUs in these.
+        ruled = reporting.accounts.keys() if scope.clusters is None else frozenset[str]()
+        known = known_teams(reporting.ledger, ruled, month, scope)
+    if team not in known:
+        names = ", ".join(sorted(known)) or "nothing yet: the month has no team"
+        raise InputError("team", team, f"{meant(team, known)}{names}")
+    return only
 
 
 def month_statuses(
