@@ -97,11 +97,9 @@ def activations(found: ExistingJob, known: AdvisorContext) -> tuple[JobSuggestio
     answer = advise_asking(request_from_job(found, known), known)
     if answer.decision in (SchedulingDecision.NEVER, SchedulingDecision.UNKNOWN):
         return ()
-    price, currency = (None, "") if answer.price is None else (answer.price.per_hour, answer.price.currency)
     says = f"set spec.active of Workload {workload.meta.name} to true, so that it queues again"
     caveat = "somebody, or Kueue itself, deactivated it for a reason: see what its Workload says first"
-    change = activation(workload)
-    return (JobSuggestion("activate", says, change, answer.decision, price, answer.wait, caveat, currency),)
+    return (JobSuggestion.of("activate", says, activation(workload), answer, caveat),)
 
 
 def without(found: ExistingJob, known: AdvisorContext) -> AdvisorContext:

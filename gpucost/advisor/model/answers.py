@@ -185,6 +185,14 @@ class JobSuggestion:
     caveat: str = ""
     currency: str = ""
 
+    @classmethod
+    def of(cls, rule: str, says: str, change: SuggestedChange, answer: Advice, caveat: str) -> JobSuggestion:
+        """The suggestion whose changed job or cluster has this ``answer``."""
+        price, currency = (
+            (None, "") if answer.price is None else (answer.price.per_hour, answer.price.currency)
+        )
+        return cls(rule, says, change, answer.decision, price, answer.wait, caveat, currency)
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:

@@ -148,8 +148,4 @@ def _rank(at: int, tried: SuggestionCandidate) -> tuple[bool, int, int, int]:
 
 
 def _suggestion(rule: SuggestionRule, tried: SuggestionCandidate) -> JobSuggestion:
-    answer = tried.answer
-    price, currency = (None, "") if answer.price is None else (answer.price.per_hour, answer.price.currency)
-    return JobSuggestion(
-        rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat, currency
-    )
+    return JobSuggestion.of(rule.name, tried.says, tried.change, tried.answer, tried.caveat)

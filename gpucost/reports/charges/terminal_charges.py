@@ -41,7 +41,7 @@ from gpucost.reports.charges.charge_statements import (
     StatementShare,
     TeamStatement,
 )
-from gpucost.reports.month.model import StatementSummary
+from gpucost.reports.month.model import StatementSummary, SummarySpread
 from gpucost.reports.render.terminal_month import summary_parts
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
@@ -338,7 +338,7 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         seen = any(each.whole_nano is not None for each in found.shares)
         heads = ["what", "GPU", "spread", "own weight", "GPU-h", found.currency]
         heads += ["all weights", "all GPU-h", f"all {found.currency}"] if seen else []
-        shares = [_share_row(each, seen) for each in found.shares]
+        shares = [_spread_row(each) + (_whole_of(each) if seen else []) for each in found.shares]
         parts.append(filled("Shares of nobody's time", heads, shares, {0, 1, 2}, console.width))
     if found.contracts is not None:
         heads = ["by the list", "at these prices", "by the contracts", "of it not used"]
@@ -383,21 +383,21 @@ def _quota_row(found: StatementQuota) -> list[Text]:
     ]
 
 
-def _share_row(found: StatementShare, seen: bool) -> list[Text]:
-    whole = (found.whole_weight_ms, found.whole_board_ms, found.whole_nano)
-    weights, board_ms, nano = (Text(display.MISSING) if each is None else None for each in whole)
-    row = [
+def _spread_row(found: StatementShare | SummarySpread) -> list[Text]:
+    return [
         Text(CHARGE_WORDS[ChargeKind(found.kind)]),
         shown_name(found.model),
         Text(found.rule.replace("_", " ")),
         Text(display.hours(found.weight_ms)),
         *_amounts(found.board_ms, found.nano),
     ]
-    if seen:
-        row.append(weights or Text(display.hours(found.whole_weight_ms or 0)))
-        row += [board_ms or Text(display.hours(found.whole_board_ms or 0))]
-        row += [nano or Text(display.money(found.whole_nano or 0))]
-    return row
+
+
+def _whole_of(found: StatementShare) -> list[Text]:
+    if found.whole_weight_ms is None or found.whole_board_ms is None or found.whole_nano is None:
+        return [Text(display.MISSING)] * 3
+    weights = Text(display.hours(found.whole_weight_ms))
+    return [weights, Text(display.hours(found.whole_board_ms)), Text(display.money(found.whole_nano))]
 
 
 def print_summary(found: StatementSummary, console: Console) -> None:
@@ -405,16 +405,7 @@ def print_summary(found: StatementSummary, console: Console) -> None:
     title = f"Statements of {display.month_name(found.month)}, {found.currency}"
     closed = ", charged as when it was closed" if found.as_closed else ""
     policy = f"Policy: {display.visible(found.policy)}. Month {found.state}{closed}, digest {found.digest}."
-    spread = [
-        [
-            Text(CHARGE_WORDS[ChargeKind(each.kind)]),
-            shown_name(each.model),
-            Text(each.rule.replace("_", " ")),
-            Text(display.hours(each.weight_ms)),
-            *_amounts(each.board_ms, each.nano),
-        ]
-        for each in found.spreads
-    ]
+    spread = [_spread_row(each) for each in found.spreads]
     parts: list[RenderableType] = [Text(title, "bold"), *summary_parts(found, console.width)]
     if spread:
         heads = ["what", "GPU", "spread", "all weights", "GPU-h", found.currency]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from itertools import islice
 from typing import TypeAlias
 
+from gpucost.charges.cell_charges import PLATFORM
 from gpucost.domain.buckets import NO_TEAM, Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
@@ -194,9 +195,13 @@ class DigestScheduler:
                     yield digest_notice(found, self.links, since_ms=due.since_ms)
             return
         payers = {item.team for item in self.reporting.ledger.adjustments(EVERYTHING, due.month)}
-        whole = self.reporting.month(EVERYTHING, due.month)
-        if whole is not None and whole.report.charges is not None:
-            payers |= {row.team for row in whole.report.charges.teams}
+        kept = self.reporting.ledger.month_charges(due.month)
+        if kept is not None:
+            payers |= {team for team, _, _ in kept.amounts} - {PLATFORM}
+        else:  # closed by a release that kept no charges
+            whole = self.reporting.month(EVERYTHING, due.month)
+            if whole is not None and whole.report.charges is not None:
+                payers |= {row.team for row in whole.report.charges.teams}
         for team in ("", *sorted({*self._teams(due.month.window), *payers} - {NO_TEAM})):
             if month_key(due.month, team) in told:
                 continue
