@@ -1,0 +1,90 @@
+"""Addresses of the pages: one function a page, for templates, messages and commands alike.
+
+Each is a path with its query, to be put after the address of the service. The address is the whole state of a
+page, so that a link shows the next reader the same, within what they may see. Names stand in the query, since
+they may hold slashes; an argument that is empty or None is left out. The parameters are those of the routes
+of ``gpucost.api.pages``, and called like those of ``/v1``.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from gpucost.domain.time import Month
+
+HOME = "/"
+SEARCH = "/search"
+LOGIN = "/login"
+ADVISE = "/advise"
+
+
+def month_page(month: Month | str, *, cluster: str = "") -> str:
+    """Who pays what in a month."""
+    return address(f"/month/{month}", cluster=cluster)
+
+
+def team_page(team: str, month: Month | str) -> str:
+    """What one team pays and holds in a month."""
+    return address(f"/month/{month}/team", team=team)
+
+
+def job_page(job: str, *, cluster: str = "", progress: str = "", anchor: str = "") -> str:
+    """One job, by uid, name or NAMESPACE/NAME; several of that name are offered to choose from."""
+    return address("/job", anchor, job=job, cluster=cluster, progress=progress)
+
+
+def queues_page(*, cluster: str = "", queue: str = "") -> str:
+    """Quota, use and who waits, now; ``queue`` is a ClusterQueue, or a queue of Volcano."""
+    return address("/queues", cluster=cluster, queue=queue)
+
+
+def nodes_page(*, cluster: str = "", node: str = "") -> str:
+    """Who is on which GPU, now."""
+    return address("/nodes", cluster=cluster, node=node)
+
+
+def findings_page(*, state: str = "", pattern: str = "", team: str = "", cluster: str = "") -> str:
+    """What is wrong and what it costs, the dearest first."""
+    return address("/findings", state=state, pattern=pattern, team=team, cluster=cluster)
+
+
+def finding_page(finding_id: int) -> str:
+    """One finding: evidence, the change to make, its history."""
+    return address(f"/finding/{finding_id}")
+
+
+def explanation_page(kind: str, namespace: str, name: str) -> str:
+    """What holds a job that waits."""
+    return address("/explain", kind=kind, namespace=namespace, name=name)
+
+
+def preview_page(month: Month | str) -> str:
+    """What teams would pay for a month under other policies."""
+    return address(f"/month/{month}/preview")
+
+
+def change_page(month: Month | str, *, team: str = "") -> str:
+    """A month beside the one before."""
+    return address(f"/month/{month}/change", team=team)
+
+
+def data_page(month: Month | str) -> str:
+    """Coverage, gaps, sources and problems of a month."""
+    return address(f"/month/{month}/data")
+
+
+def search_page(text: str = "", month: Month | str = "") -> str:
+    """Jobs, teams, people, queues and nodes by name."""
+    return address(SEARCH, q=text, month=str(month))
+
+
+def method_page(anchor: str = "") -> str:
+    """The method, docs/methodology.md as a page, at one of its headings."""
+    return address("/method", anchor)
+
+
+def address(path: str, anchor: str = "", **query: str | None) -> str:
+    """``path`` with the ``query`` of what is not empty, in its order, and ``#anchor``."""
+    asked = urlencode({name: text for name, text in query.items() if text}, quote_via=quote)
+    fragment = f"#{quote(anchor, safe='')}" if anchor else ""
+    return f"{path}{'?' if asked else ''}{asked}{fragment}"
