@@ -34,6 +34,7 @@ from starlette.types import ASGIApp
 import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.api.metrics import collector
+from gpucost.api.pages import month_pages, page_layout
 from gpucost.api.routes import (
     advisor,
     alerts,
@@ -132,8 +133,10 @@ def create_app(
         close_coverage,
     )
     app.state.registry = collector.registry(app.state.services)
-    errors.install(app)
+    errors.install(app, page_layout.is_page, page_layout.error_page)
     for router in (
+        page_layout.public,
+        month_pages.router,  # before the index, which a browser is not shown
         reports.router,
         allocations.router,
         months.router,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -25,9 +25,12 @@ from gpucost.api.server.services import ApiServices
 from gpucost.api.server.threads import in_own_thread
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.scope import Scope
+from gpucost.reports.render.html import page_policy
 from gpucost.service.reporting.rendering import ReportFormat
 from gpucost.service.reporting.report_cache import FlightTicket, LandedReport
 from gpucost.service.reporting.report_service import LedgerStand
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,26 @@ async def cached_response(
     *,
     heavy: bool = True,
 ) -> Response:
-    """The response to ``asked``, which distinguishes this question from others of ``scope``. ``make`` runs in
+    """The response to ``asked``, as ``cached_answer`` gives it."""
+    found = await cached_answer(known, scope, ("answer", *asked), make, heavy=heavy)
+    return found.response()
+
+
+async def cached_answer(
+    known: ApiServices,
+    scope: Scope,
+    asked: tuple[Hashable, ...],
+    make: Callable[[], A],
+    *,
+    heavy: bool = True,
+) -> A:
+    """The answer to ``asked``, which distinguishes this question from others of ``scope``. ``make`` runs in
     a thread, after waiting for a turn if it is ``heavy``; an error of it is raised for all who wait. Raises
     ApiError (503) for no turn.
     """
     kept, until = known.reporting.kept, known.gate.until()
     mark = await run_in_threadpool(known.ledger.mark)
-    key = "answer", asked, scope, mark
+    key = asked, scope, mark
     while True:
         ticket = kept.ticket(key)
         if ticket.leads:
@@ -65,19 +81,20 @@ async def cached_response(
             return _of(await _made(known, ticket, turn, make, mark, is_heavy=heavy))
         landed = await asyncio.wrap_future(ticket.landed)
         if landed is not None:
-            return _of(landed.answer)
+            found: A | Exception = landed.answer
+            return _of(found)
 
 
 async def _made(
     known: ApiServices,
     ticket: FlightTicket,
     turn: AbstractAsyncContextManager[None],
-    make: Callable[[], ResponseBody],
+    make: Callable[[], A],
     mark: str,
     *,
     is_heavy: bool,
-) -> ResponseBody | Exception:
-    def work() -> tuple[ResponseBody | Exception, bool]:
+) -> A | Exception:
+    def work() -> tuple[A | Exception, bool]:
         try:
             return make(), known.ledger.mark() == mark
         except (ApiError, GpuCostError) as error:
@@ -94,10 +111,10 @@ async def _made(
         known.reporting.kept.land(ticket, landed, keep=keep)
 
 
-def _of(answer: ResponseBody | Exception) -> Response:
+def _of(answer: A | Exception) -> A:
     if isinstance(answer, Exception):
         raise answer
-    return answer.response()
+    return answer
 
 
 MEDIA_TYPES = {
@@ -151,6 +168,8 @@ def _fits(media_type: str, pattern: str) -> bool:
 def answer(body: str | bytes, format_: ReportFormat, stand: LedgerStand, name: str) -> ResponseBody:
     """``body`` with its type, the ledger's digest, and for files a name made of ids and dates only."""
     headers = {LEDGER_HEADER: stand.digest}
+    if format_ is ReportFormat.HTML:
+        headers["Content-Security-Policy"] = f"{page_policy()}; frame-ancestors 'none'"
     if format_ in (ReportFormat.CSV, ReportFormat.PARQUET, ReportFormat.XLSX):
         headers["Content-Disposition"] = f'attachment; filename="gpucost-{name}.{format_}"'
     content = body.encode() if isinstance(body, str) else body

@@ -70,7 +70,7 @@ async def healthz_ready(known: KnownServices, response: Response) -> Health:
 
 @router.get("/", responses=responses(400, 401))
 def index(request: Request) -> Index:
-    """The routes of this API, for whoever has any key."""
+    """The routes of this API, for whoever has any key. A browser is led to the page of the newest month."""
     paths = request.app.openapi()["paths"]
     return Index(routes={path: _told(item) for path, item in paths.items()})
 

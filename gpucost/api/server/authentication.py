@@ -4,7 +4,7 @@ takes its scope."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Annotated
 
@@ -83,19 +83,25 @@ def _told(error: AccessDenied | CheckUnavailable) -> ApiError:
     return nothing_granted() if isinstance(error, NotGranted) else unauthorized()
 
 
+READERS = frozenset({AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN})
+"""The roles that read reports."""
+
+
+def require_role(principal: Principal, roles: Collection[AccessRole], what: str = "read this") -> None:
+    """Raises ApiError (403) for a principal of another role."""
+    if principal.role not in roles:
+        raise forbidden(principal.role, what)
+
+
 def _require(*roles: AccessRole, what: str = "read this") -> Callable[[Principal], Awaitable[Principal]]:
     async def check(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
-        if principal.role not in roles:
-            raise forbidden(principal.role, what)
+        require_role(principal, roles, what)
         return principal
 
     return check
 
 
-Reader = Annotated[
-    Principal,
-    Depends(_require(AccessRole.VIEWER, AccessRole.TEAM_ADMIN, AccessRole.FINANCE, AccessRole.ADMIN)),
-]
+Reader = Annotated[Principal, Depends(_require(*READERS))]
 Operator = Annotated[Principal, Depends(_require(AccessRole.METRICS, AccessRole.FINANCE, AccessRole.ADMIN))]
 Responder = Annotated[
     Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="change this"))

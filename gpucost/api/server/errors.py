@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -300,16 +300,37 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def install(app: FastAPI) -> None:
-    """Every exception that can reach the edge gets the one shape."""
-    app.add_exception_handler(ApiError, _api_error)
-    app.add_exception_handler(InputError, _input_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(LedgerUnavailable, _ledger_unavailable)
-    app.add_exception_handler(LedgerError, _ledger_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(ClientDisconnect, _hung_up)
-    app.add_exception_handler(Exception, _unhandled)
+ErrorPage = Callable[[Request, int, ErrorDetail, Mapping[str, str]], Awaitable[Response]]
+"""The answer for a person who reads it in a browser, with the headers of the answer that it replaces."""
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install(app: FastAPI, wants_page: Callable[[Request], bool], page: ErrorPage) -> None:
+    """Every exception that can reach the edge gets the one shape; where somebody ``wants_page``, in a
+    ``page``."""
+    handlers: tuple[tuple[type[Exception], ErrorHandler], ...] = (
+        (ApiError, _api_error),
+        (InputError, _input_error),
+        (RequestValidationError, _validation_error),
+        (LedgerUnavailable, _ledger_unavailable),
+        (LedgerError, _ledger_error),
+        (HTTPException, _http_error),
+        (ClientDisconnect, _hung_up),
+        (Exception, _unhandled),
+    )
+
+    def readable(handler: ErrorHandler) -> ErrorHandler:
+        async def answer(request: Request, error: Exception) -> Response:
+            found = await handler(request, error)
+            if found.status_code == HUNG_UP or not wants_page(request):
+                return found
+            said = ErrorBody.model_validate_json(bytes(found.body)).error
+            return await page(request, found.status_code, said, found.headers)
+
+        return answer
+
+    for kind, handler in handlers:
+        app.add_exception_handler(kind, readable(handler))
 
 
 async def _api_error(_: Request, error: Exception) -> Response:

@@ -33,11 +33,8 @@ UNTOLD = "gpucost.untold"
 REQUEST_ID = "X-Request-Id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-# A report's page is self-contained: its own styles and inline SVG, nothing fetched, no script, no form.
-CSP = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+# For what is no page. Pages, and reports as HTML, say themselves which style and script is theirs.
+CSP = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",

@@ -12,9 +12,10 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import TypeVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gpucost.domain.buckets import Bucket, Waste
@@ -43,6 +44,7 @@ from gpucost.reports.waste import waste_table
 from gpucost.reports.waste.waste_report import WasteRow
 from gpucost.reports.waste.waste_table import LABELS
 
+STYLE = "month.css"
 MOST_SERIES = 7
 NOT_HELD = "not held"
 OTHERS = "other teams"
@@ -80,7 +82,8 @@ class ChartTick:
 
 @dataclass(frozen=True, slots=True)
 class DayChart:
-    """Bars per day, stacked. ``series`` are (class, label) from the bottom up."""
+    """Bars per day, stacked. ``series`` are (class, label) from the bottom up; ``rows`` are what is drawn, as
+    text: of each day the value of each series. ``marks`` stand at the beginning of a day."""
 
     width: int
     height: int
@@ -93,6 +96,8 @@ class DayChart:
     y_ticks: tuple[ChartTick, ...]
     x_ticks: tuple[ChartTick, ...]
     description: str
+    rows: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    marks: tuple[ChartTick, ...] = ()
 
 
 def capacity_bar(buckets: CapacityBuckets, height: int = 28) -> tuple[ChartRect, ...]:
@@ -125,14 +130,20 @@ def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayC
     return _stacked(report, values, _series(colours), by_cost, width, height)
 
 
-def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
+def waste_chart(
+    report: MonthReport,
+    width: int = 1000,
+    height: int = 260,
+    marks: Sequence[tuple[str, str]] = (),
+) -> DayChart | None:
     """GPU-hours per day by bucket of the waste ledger: productive time at the bottom, waste above it, then
-    time without demand and unknown time. None without days."""
+    time without demand and unknown time; ``marks`` are days (YYYY-MM-DD) with what changed. None without
+    days."""
     if report.waste is None or not report.waste.days:
         return None
     values = {(day.day, f"w-{day.waste}"): day.amount.board_ms for day in report.waste.days}
     series = [(f"w-{waste.value}", LABELS[waste]) for waste in _UPWARDS]
-    return _stacked(report, values, series, False, width, height)
+    return _stacked(report, values, series, False, width, height, marks)
 
 
 def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
@@ -154,6 +165,7 @@ def _stacked(
     by_cost: bool,
     width: int,
     height: int,
+    marks: Sequence[tuple[str, str]] = (),
 ) -> DayChart:
     """``values`` by day and class, stacked in the order of ``every`` (class, label); classes without a value
     are left out."""
@@ -191,6 +203,10 @@ def _stacked(
         x_ticks=tuple(ChartTick(_at(bands.at(i + 0.5)), str(i + 1)) for i in range(0, len(dates), 7)),
         description=f"Stacked bars, one per day of {display.month_name(report.month)}, in {unit}: "
         + ", ".join(label for _, label in series),
+        rows=tuple(
+            (date, tuple(_shown(values.get((date, css), 0), by_cost) for css, _ in series)) for date in dates
+        ),
+        marks=tuple(ChartTick(_at(bands.at(dates.index(day))), text) for day, text in marks if day in dates),
     )
 
 
@@ -253,18 +269,32 @@ def to_html(report: MonthReport) -> str:
 
 def render_page(template: str, **values: object) -> str:
     """A self-contained page out of a template of ``reports/templates``, with the style that pages share."""
-    environment = _environment()
-    style = environment.get_template("month.css").render()
-    return environment.get_template(template).render(
-        style=Markup(style),
-        style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
-        **values,
-    )
+    style, style_hash = _style()
+    return _environment().get_template(template).render(style=Markup(style), style_hash=style_hash, **values)
 
 
+def page_policy() -> str:
+    """The Content-Security-Policy of what ``render_page`` makes: its own style, and nothing else."""
+    return f"default-src 'none'; style-src 'sha256-{_style()[1]}'; base-uri 'none'; form-action 'none'"
+
+
+@cache
+def _style() -> tuple[str, str]:
+    """The style of pages, and its SHA-256 in base64."""
+    style = _environment().get_template(STYLE).render()
+    return style, b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
+
+
+@cache
 def _environment() -> Environment:
+    return template_environment(PackageLoader("gpucost.reports"))
+
+
+def template_environment(loader: BaseLoader) -> Environment:
+    """Jinja2 as all pages use it: everything is escaped but the style, and the filters are those of
+    ``reports.base.display``."""
     environment = Environment(
-        loader=PackageLoader("gpucost.reports"),
+        loader=loader,
         autoescape=lambda name: name is not None and not name.endswith(".css"),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,219 @@
+"""The first page: a month, who pays what, what became of the capacity, and what to do first; the months to
+choose from; and a month beside the one before.
+
+Amounts are those of ``GET /v1/reports/{month}`` and ``GET /v1/months/{month}/charges``: one number for each
+team, what it pays under the charge policy in force, or what it held and was adjusted where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from pydantic.json_schema import SkipJsonSchema
+
+from gpucost.access.principal import Principal
+from gpucost.api.pages.page_layout import PageContent, PageFrame, content, is_page, months_seen, shown
+from gpucost.api.routes.requests import refuse_unknown_parameters
+from gpucost.api.routes.service import index
+from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
+from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import Month
+from gpucost.reports.base import display, page_addresses
+from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
+from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words
+from gpucost.reports.month.provenance import provisional_words, read_of
+from gpucost.reports.render.html import waste_chart
+from gpucost.reports.waste import waste_table
+from gpucost.service.reporting.charge_reports import policy_digest
+from gpucost.service.reporting.month_closing import scope_of_team
+from gpucost.service.reporting.month_marks import month_marks
+
+router = APIRouter(
+    dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
+)
+
+MonthText = Annotated[
+    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
+]
+OneTeam = Annotated[str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")]
+_MOST_FIRST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MonthPayer:
+    """One team on the page: what it pays for the month, adjustments included, and what stands beside it.
+
+    ``nano`` is None where nothing of it has a price; ``share`` is of what all teams that the reader sees pay.
+    """
+
+    team: str
+    cost_centre: str | None
+    nano: int | None
+    held: CostAmount
+    jobs: int
+    share: Fraction | None
+    budget: TeamBudget | None
+    change: CostChange | None
+    busy: UsageSignal | None
+
+
+def payers(report: MonthReport) -> tuple[MonthPayer, ...]:
+    """Every team of ``report`` that pays, held or was adjusted, the dearest first, ties by name."""
+    rows = {row.row.group["team"]: row for row in report.teams}
+    pays: dict[str, int | None]
+    if report.charges is None:
+        pays = {team: row.adjusted.nano for team, row in rows.items()}
+        centres = {team: row.cost_centre for team, row in rows.items()}
+    else:
+        pays = dict[str, int | None].fromkeys(rows, 0)
+        pays |= {each.team: each.total_nano for each in report.charges.teams}
+        centres = {each.team: each.cost_centre for each in report.charges.teams}
+    whole = sum(nano or 0 for nano in pays.values())
+    found = []
+    for team, nano in pays.items():
+        row = rows.get(team)
+        share = Fraction(nano, whole) if nano is not None and whole > 0 else None
+        if row is None:
+            found.append(MonthPayer(team, centres[team], nano, CostAmount(0, 0), 0, share, None, None, None))
+            continue
+        busy = row.row.utilisation.busy
+        found.append(
+            MonthPayer(
+                team,
+                centres.get(team),
+                nano,
+                row.row.held,
+                row.row.jobs,
+                share,
+                row.budget,
+                row.row.change,
+                busy,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-(each.nano or 0), -each.held.board_ms, each.team)))
+
+
+def paid(found: Iterable[MonthPayer]) -> int | None:
+    """What they pay together; None where nothing of any of them has a price."""
+    known = [each.nano for each in found if each.nano is not None]
+    return sum(known) if known else None
+
+
+@router.get("/months")
+async def list_months(request: Request, principal: Reader, known: KnownServices) -> Response:
+    """The months to choose from. A browser's form asks for one as ``/months?month=``."""
+    months = await months_seen(known, principal.scope)
+    frame = PageFrame(request, known, principal, "month")
+    return await frame.response(content("Months", "months.html.j2", months=months))
+
+
+@router.get("/month")
+async def choose_month(
+    request: Request,
+    principal: Reader,
+    known: KnownServices,
+    month: Annotated[str, Query(max_length=64, description="a month in UTC, such as 2026-10")],
+    cluster: OneCluster = None,
+) -> Response:
+    """Where the form that chooses a month leads to."""
+    del request, principal, known
+    return RedirectResponse(
+        page_addresses.month_page(Month.parse(month), cluster=cluster or ""), HTTPStatus.SEE_OTHER
+    )
+
+
+@router.get("/month/{month}")
+async def show_month(
+    request: Request,
+    principal: Reader,
+    known: KnownServices,
+    month: MonthText,
+    cluster: OneCluster = None,
+) -> Response:
+    """Who pays what, what became of the capacity, what to do first."""
+    wanted = Month.parse(month)
+    months = await months_seen(known, principal.scope)
+
+    def make() -> PageContent:
+        return _month(known, principal.scope, wanted, cluster, months)
+
+    frame = PageFrame(request, known, principal, "month", wanted)
+    return await shown(frame, ("month", wanted, cluster, policy_digest(known.policy)), make)
+
+
+def _month(
+    known: ApiServices, scope: Scope, month: Month, cluster: str | None, months: tuple[Month, ...]
+) -> PageContent:
+    seen = known.reporting.of_cluster(scope, cluster)
+    found = known.reporting.month(seen, month)
+    if found is None:
+        raise nothing_held(known, scope, "month", str(month))
+    report, marks = found.report, month_marks(known.ledger, seen, month, known.policy)
+    teams = payers(report)
+    return content(
+        f"{display.month_name(month)}: who pays what",
+        "month_page.html.j2",
+        report=report,
+        payers=teams,
+        paid=paid(teams),
+        marks=marks,
+        chart=waste_chart(report, marks=tuple((mark.day, mark.text) for mark in marks)),
+        words=waste_table,
+        first=() if report.waste is None else report.waste.to_do[:_MOST_FIRST],
+        budget_words=budget_words(report),
+        read=read_of(report.provenance.clusters, month.window),
+        provisional=provisional_words(report.provenance.clusters),
+        months=months,
+        month=month,
+        cluster=cluster or "",
+        clusters=known.ledger.clusters(scope=scope),
+        is_final=report.provenance.state == "closed",
+    )
+
+
+@router.get("/month/{month}/change")
+async def show_change(
+    request: Request, principal: Reader, known: KnownServices, month: MonthText, team: OneTeam = None
+) -> Response:
+    """A month beside the one before, by team, model, queue and kind of job."""
+    wanted = Month.parse(month)
+
+    def make() -> PageContent:
+        seen = scope_of_team(known.reporting, principal.scope, wanted, team)
+        found = known.reporting.month(seen, wanted)
+        if found is None:
+            raise nothing_held(known, principal.scope, "month", month)
+        title = f"Why {display.month_name(wanted)} is not {display.month_name(wanted.previous())}"
+        return content(
+            title,
+            "change_page.html.j2",
+            report=found.report,
+            month=wanted,
+            team=team or "",
+            marks=month_marks(known.ledger, seen, wanted, known.policy),
+        )
+
+    frame = PageFrame(request, known, principal, "month", wanted)
+    return await shown(frame, ("change", wanted, team, policy_digest(known.policy)), make)
+
+
+@router.get("/")
+async def show_home(
+    request: Request, principal: Annotated[Principal, Depends(authenticate)], known: KnownServices
+) -> Response:
+    """The newest month for a person who comes without an address; the index of the API for a program."""
+    if not is_page(request):
+        return JSONResponse(index(request).model_dump())
+    require_role(principal, READERS)
+    months = await months_seen(known, principal.scope)
+    if months:
+        return RedirectResponse(page_addresses.month_page(months[0]), HTTPStatus.SEE_OTHER)
+    frame = PageFrame(request, known, principal, "month")
+    return await frame.response(content("Nothing yet", "months.html.j2", months=()))
