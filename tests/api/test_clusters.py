@@ -136,6 +136,7 @@ ONE_CLUSTER = (
     f"/v1/allocations?window={SPAN}&cluster=",
     f"/v1/waste?window={SPAN}&cluster=",
     "/v1/jobs/job-0?cluster=",
+    "/v1/jobs/job-0/receipt?cluster=",
     "/v1/jobs?job=x&cluster=",
     "/v1/findings?cluster=",
 )
@@ -177,6 +178,7 @@ def test_a_bound_key_sees_its_clusters_as_if_there_were_no_other(
         f"/v1/allocations?window={SPAN}&group_by=node&job_uid=job-1",
         f"/v1/waste?window={SPAN}",
         "/v1/jobs/job-1",
+        "/v1/jobs/job-1/receipt",
         "/v1/findings",
     ):
         answer = get(clients[who], url)

@@ -27,6 +27,7 @@ OPERATIONS = (
     "GET /v1/findings/{id}",
     "GET /v1/jobs",
     "GET /v1/jobs/{uid}",
+    "GET /v1/jobs/{uid}/receipt",
     "GET /v1/keys",
     "GET /v1/me",
     "GET /v1/months",

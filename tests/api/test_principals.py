@@ -77,6 +77,7 @@ ROUTES = {
     ("GET", "/v1/waste"): Route(f"/v1/waste?{DAY}", READERS, 200),
     ("GET", "/v1/jobs"): Route("/v1/jobs?job=nobody", READERS, 200),
     ("GET", "/v1/jobs/{uid}"): Route("/v1/jobs/job-train", READERS, 404),
+    ("GET", "/v1/jobs/{uid}/receipt"): Route("/v1/jobs/job-train/receipt", READERS, 404),
     ("GET", "/v1/findings"): Route("/v1/findings", READERS, 200),
     ("GET", "/v1/findings/{id}"): Route("/v1/findings/1", READERS, 404),
     ("GET", "/v1/explain/{kind}/{namespace}/{name}"): Route("/v1/explain/Job/ml/mine", READERS, 404),
@@ -458,6 +459,10 @@ def test_the_share_of_idle_time_is_the_same_whoever_looks(policy: str, ledger: L
 @pytest.mark.fault(47)
 def test_the_job_of_another_team_is_not_found(clients: Clients) -> None:
     assert clients.vera.get("/v1/jobs/job-detect").status_code == 200
+    assert clients.vera.get("/v1/jobs/job-detect/receipt").status_code == 200
+    hidden = [clients.ada.get(f"/v1/jobs/job-{uid}/receipt") for uid in ("detect", "nobody")]
+    assert [each.status_code for each in hidden] == [404, 404]
+    assert hidden[0].text.replace("detect", "nobody") == hidden[1].text
     foreign, missing = clients.ada.get("/v1/jobs/job-detect"), clients.ada.get("/v1/jobs/job-nobody")
     assert (foreign.status_code, missing.status_code) == (404, 404)
     assert foreign.json()["error"]["code"] == missing.json()["error"]["code"]

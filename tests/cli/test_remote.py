@@ -71,6 +71,8 @@ COMMANDS = {
     "allocations of nobody": ("allocations", DAY, "--filter", "team=nobody"),
     "job": ("job", "uid-forgotten", "--no-gpus"),
     "job json": ("job", "uid-forgotten", "--no-gpus", "-f", "json"),
+    "receipt": ("job", "uid-forgotten", "--no-gpus", "--receipt"),
+    "receipt json": ("job", "uid-forgotten", "--no-gpus", "--receipt", "-f", "json"),
     "job csv": ("job", "uid-train", "--no-gpus", "-f", "csv"),
     "waste": ("waste", "2026-10"),
     "waste json": ("waste", DAY, "-f", "json", "--top", "1"),

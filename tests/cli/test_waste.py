@@ -112,6 +112,38 @@ def test_a_job_that_idles_is_told_the_exact_change(looked_at: Run) -> None:
     assert found["findings"][0]["finding"] == 1
 
 
+def test_a_receipt_says_it_in_a_few_lines_with_the_one_change(looked_at: Run) -> None:
+    text = looked_at("job", "forgotten", "--receipt").stdout
+    assert "It holds GPUs up to the end of the ledger." in text
+    assert "for 46.0 GPU-hours: 2 GPUs of H100" in text
+    assert "Wasted" in text
+    assert "For the next run  finding 1, docs/detectors/idle_allocation.md" in text
+    assert """kubectl -n ns patch jobs.batch/forgotten --type=merge -p '{"spec":{"suspend":true}}'""" in text
+    report = json.loads(looked_at("job", "uid-forgotten", "-f", "json").stdout)
+    found = json.loads(looked_at("job", "uid-forgotten", "--receipt", "-f", "json").stdout)
+    assert found["schema"] == "gpucost/JobReceipt/v1"
+    assert found["held"] == report["held"]
+    assert found["wasted"] == report["account"]["wasted"]
+    waited = looked_at("job", "uid-train", "--receipt").stdout
+    assert "Waited  1 h\n" in waited
+    assert "Nothing to change for the next run is known." in waited
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("-f", "csv"), "--format: 'csv' is not allowed; allowed: table or json with --receipt"),
+        (("--progress", "x"), "--progress: 'x' is not allowed; allowed: no --progress with --receipt"),
+    ],
+)
+def test_a_receipt_has_no_progress_and_no_table_file(
+    words: tuple[str, ...], error: str, looked_at: Run
+) -> None:
+    result = looked_at("job", "uid-train", "--receipt", *words)
+    assert result.exit_code == ExitCode.USAGE
+    assert error in result.stderr
+
+
 def test_the_source_need_not_be_asked(looked_at: Run) -> None:
     assert json.loads(looked_at("job", "uid-train", "--no-gpus", "-f", "json").stdout)["seen"] is None
     assert "Ask for them with --gpus" in looked_at("job", "uid-train", "--no-gpus").stdout

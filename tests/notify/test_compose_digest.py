@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.notify.compose.digest import HABITS, digest_message, digest_notice
+from gpucost.notify.compose.digest import digest_message, digest_notice
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.message import MessageSection, NotificationMessage
 from gpucost.notify.notices import NoticeKind, NoticeStage
 from gpucost.notify.render import plain
 from gpucost.reports.digest.week_builder import WaitFacts, build_week
-from gpucost.reports.waste.recommendations import PATTERN_OF_HELD_WASTE, page_of
+from gpucost.reports.waste.recommendations import HABITS, PATTERN_OF_HELD_WASTE, page_of
 from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import H100_NANO
 from tests.reports.waste_builders import known

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gpucost.reports.base.document import companion
+from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport
@@ -42,4 +43,4 @@ def test_the_page_lists_the_fields_in_their_order() -> None:
         documented[section.split("\n", 1)[0]] = [
             name for row, _ in rows for name in re.findall(r"`(\w+)`", row)
         ]
-    assert documented == parts(MonthReport, Allocations, JobReport, JobMatches)
+    assert documented == parts(MonthReport, Allocations, JobReport, JobMatches, JobReceipt)

@@ -21,11 +21,19 @@ from gpucost.api.server.errors import not_found, responses
 from gpucost.api.server.services import KnownServices, OneCluster, check_span, nothing_held
 from gpucost.domain.time import Month
 from gpucost.reports.base.document import to_json
+from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.waste.waste_report import TOP, WasteReport
+from gpucost.service.reporting.job_endings import ends_in
 from gpucost.service.reporting.month_closing import scope_of_team
-from gpucost.service.reporting.rendering import ReportFormat, render_job, render_month, render_waste
+from gpucost.service.reporting.rendering import (
+    ReportFormat,
+    render_job,
+    render_month,
+    render_receipt,
+    render_waste,
+)
 from gpucost.service.reporting.report_service import WINDOW_FORMS, parse_window
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
@@ -159,3 +167,31 @@ async def get_job(
         return answer(render_job(found, ReportFormat.JSON), ReportFormat.JSON, found.stand, "job")
 
     return await cached_response(known, principal.scope, ("job", uid, progress, cluster), make, heavy=False)
+
+
+@router.get(
+    "/v1/jobs/{uid}/receipt",
+    response_class=Response,
+    responses={200: described(JobReceipt, ReportFormat.JSON), **responses(400, 401, 403, 404, 422, 503)},
+)
+async def get_receipt(
+    principal: Reader,
+    known: KnownServices,
+    uid: Annotated[str, Path(max_length=253, description="uid of the job's Kubernetes object")],
+    cluster: OneCluster = None,
+) -> Response:
+    """The receipt of one job: what it held, cost and wasted, how long it waited, how it ended, and the one
+    change for its next run. A job that the caller may not see is not found.
+    """
+    # The cluster changes without the ledger: its state is a part of the question.
+    watched, state = known.cluster_now
+    ends = ends_in(watched, state)
+
+    def make() -> ResponseBody:
+        found = known.reporting.receipt(known.reporting.of_cluster(principal.scope, cluster), uid, ends)
+        if found is None:
+            raise not_found("uid", uid, "no such job")
+        return answer(render_receipt(found), ReportFormat.JSON, found.stand, "receipt")
+
+    asked = ("receipt", uid, cluster, None if state is None else state.at_ms)
+    return await cached_response(known, principal.scope, asked, make, heavy=False)

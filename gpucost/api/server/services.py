@@ -26,6 +26,7 @@ from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.rate_limits import RequestGate
 from gpucost.attribution.teams import TeamRules
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.errors import InputError, LedgerError, shorten
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
@@ -166,6 +167,11 @@ class ApiServices:
     @property
     def advisor_status(self) -> AdvisorStatus:
         return AdvisorStatus() if self.advising is None else self.advising.status
+
+    @property
+    def cluster_now(self) -> tuple[str, ClusterState | None]:
+        """The watched cluster and its current state; no name and None where there is none."""
+        return ("", None) if self.advising is None else (self.advising.watched.cluster, self.advising.state)
 
     def lag_ms(self, cluster: str) -> int | None:
         """How far the settled windows of a cluster are behind now; None before the first of them.

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpucost.domain.time import Month
+    from gpucost.reports.job.job_receipt import JobReceipt
     from gpucost.reports.job.job_report import JobMatches, JobReport
     from gpucost.reports.month.allocations import Allocations
     from gpucost.reports.waste.waste_report import WasteReport
     from gpucost.service.reporting.rendering import ReportFormat
     from gpucost.service.reporting.report_service import ReportAnswer
+    from gpucost.telemetry.interval_source import IntervalSource
 
 
 # Names of values in the layers below -> the options of the user.
@@ -323,6 +325,13 @@ def job(
             "that time; else a recorded source only.",
         ),
     ] = None,
+    receipt: Annotated[
+        bool,
+        typer.Option(
+            "--receipt",
+            help="What it held, cost, wasted and waited, how it ended, and the one change for its next run.",
+        ),
+    ] = False,
     format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
     output: Output = None,
 ) -> None:
@@ -337,6 +346,8 @@ def job(
     from gpucost.service.reporting.rendering import ReportFormat, render_job
 
     refuse_table_file(format_ == "table", output)
+    if receipt:
+        _refuse_with_receipt(progress, format_)
     context = context_of(ctx)
     with fields_as({"progress": "--progress", "cluster": "--cluster", "uid": "NAME", "name": "NAME"}):
         found = _called(context, name, cluster)
@@ -347,17 +358,64 @@ def job(
             listed = f"{', '.join(uids[:_MOST_CHOICES])}{' …' if len(uids) > _MOST_CHOICES else ''}"
             raise InputError("NAME", name, f"one job: --last, or the uid of one: {listed}")
         uid = uids[0] if uids else name
+        asks_source = _asks_source(context, gpus)
+        if receipt:
+            _write_receipt(_receipt(context, uid, cluster, asks_source=asks_source), format_, output)
+            return
         answer = _of_ledger(context, uid, progress, cluster)
-    if context.remote() is not None:
-        if gpus:
-            allowed = "no --gpus: a server does not ask its source; --config FILE goes to ledger and source"
-            raise InputError("--gpus", gpus, allowed)
-    elif gpus or (gpus is None and context.settings.source.kind == "recorded"):
-        answer = replace(answer, report=_asked(context, answer.report))
+    if asks_source:
+        answer = replace(answer, report=_asked(context, answer.report)[0])
     if format_ == "table":
         print_job(answer.report, stdout(whole=True))
     else:
         write(render_job(answer, ReportFormat(format_)), output)
+
+
+def _refuse_with_receipt(progress: str | None, format_: str) -> None:
+    if progress is not None:
+        raise InputError("--progress", progress, "no --progress with --receipt, which has no cost per unit")
+    if format_ not in ("table", "json"):
+        raise InputError("--format", format_, "table or json with --receipt")
+
+
+def _asks_source(context: CommandContext, gpus: bool | None) -> bool:
+    """Whether to ask the source beside the ledger. Raises InputError where a server is asked."""
+    if context.remote() is None:
+        return gpus or (gpus is None and context.settings.source.kind == "recorded")
+    if gpus:
+        allowed = "no --gpus: a server does not ask its source; --config FILE goes to ledger and source"
+        raise InputError("--gpus", gpus, allowed)
+    return False
+
+
+def _receipt(
+    context: CommandContext, uid: str, cluster: str | None, *, asks_source: bool
+) -> ReportAnswer[JobReceipt]:
+    """The receipt: of our ledger, with what the source knows of the job's end; or a server's."""
+    from gpucost.reports.job.job_receipt import NO_END
+    from gpucost.service.reporting.job_endings import end_in_source
+    from gpucost.service.reporting.report_service import ReportAnswer
+
+    remote = context.remote()
+    if remote is not None:
+        return remote.receipt(uid, cluster=cluster)
+    answer = _of_ledger(context, uid, None, cluster)
+    report, end = answer.report, NO_END
+    if asks_source:
+        report, source = _asked(context, report)
+        end = NO_END if source is None else end_in_source(source, report)
+    with context.reporting() as reporting:
+        return ReportAnswer(reporting.receipt_of(report, end), answer.stand)
+
+
+def _write_receipt(answer: ReportAnswer[JobReceipt], format_: str, output: Path | None) -> None:
+    from gpucost.reports.render.terminal_job import print_receipt
+    from gpucost.service.reporting.rendering import render_receipt
+
+    if format_ == "table":
+        print_receipt(answer.report, stdout(whole=True))
+    else:
+        write(render_receipt(answer), output)
 
 
 def _of_ledger(
@@ -390,8 +448,9 @@ def _called(context: CommandContext, name: str, cluster: str | None) -> JobMatch
 _MOST_CHOICES = 5
 
 
-def _asked(context: CommandContext, report: JobReport) -> JobReport:
-    """The report with the data that the source has on the job, and the findings of the detectors."""
+def _asked(context: CommandContext, report: JobReport) -> tuple[JobReport, IntervalSource | None]:
+    """The report with the data that the source has on the job, and the findings of the detectors; and the
+    source, None where it cannot be opened."""
     from gpucost.reports.job.job_report import live_view
     from gpucost.service.detection.job_inspection import job_inspection, see_job
     from gpucost.service.wiring.inputs import load_book
@@ -404,7 +463,7 @@ def _asked(context: CommandContext, report: JobReport) -> JobReport:
         source = open_source(settings, book, now_ms)
     except (InputError, SourceError) as error:
         note = f"The source cannot say what single GPUs did: {error}"
-        return replace(report, seen=live_view(report.job_uid, (), (note,)))
+        return replace(report, seen=live_view(report.job_uid, (), (note,))), None
     rules = rules_of(settings, book, context.teams)
     looking = job_inspection(settings.detectors, source, rules)
-    return replace(report, seen=see_job(source, report), look=looking.look(report))
+    return replace(report, seen=see_job(source, report), look=looking.look(report)), source

@@ -36,6 +36,7 @@ from gpucost.reports.base.document import (
 from gpucost.reports.charges.charge_previews import ChargebackPreview
 from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
+from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import (
@@ -272,6 +273,9 @@ class RemoteApi:
 
     def job(self, uid: str, **params: str | None) -> ReportAnswer[JobReport]:
         return self._answer(JobReport, f"/v1/jobs/{_part(uid)}", params)
+
+    def receipt(self, uid: str, **params: str | None) -> ReportAnswer[JobReceipt]:
+        return self._answer(JobReceipt, f"/v1/jobs/{_part(uid)}/receipt", params)
 
     def months(self, month: Month | None) -> MonthStatuses:
         """How one month stands, or every one that the server's ledger has."""

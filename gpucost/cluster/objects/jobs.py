@@ -26,7 +26,8 @@ class JobObject:
     are elsewhere (a TrainJob's runtime). ``gang_size`` is how many pods must be there at once for the job to
     make progress, None where pods are independent (Deployments) or it is unknown. ``active``, ``ready``,
     ``succeeded`` and ``failed`` count pods as its status does, None where it does not. A LeaderWorkerSet has
-    as many gangs as replicas: ``gangs``; each of ``gang_size``.
+    as many gangs as replicas: ``gangs``; each of ``gang_size``. ``failure`` is why it failed for good, in one
+    word of its controller, None where it has not.
     """
 
     meta: ObjectMeta
@@ -43,6 +44,7 @@ class JobObject:
     failed: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
+    failure: str | None = None
     priority_class: str = ""
     deadline_s: int | None = None
     """How long it may be active (activeDeadlineSeconds), None for ever."""

@@ -1,5 +1,5 @@
 """Parsers of jobs of every kind, and of their status: how many pods a job has, since when it runs, when it
-ended.
+ended, and whether it failed.
 
 The API leaves out counters that are 0. So where a status has been written at all, a missing counter is 0,
 unless its kind or version may not have it; where no counter is present, the numbers are unknown.
@@ -20,6 +20,8 @@ from gpucost.kube.parse.job_shapes import JOB_KINDS, JobShape, pods_of_job, shap
 
 _FINAL_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
 _FINAL_PHASES = ("Completed", "Terminated", "Failed")
+_FAILED_PHASES = ("Terminated", "Failed")
+_FAILED_RAY_JOBS = ("FAILED", "STOPPED")
 _STOPPED_PHASES = ("Aborting", "Aborted")
 _STOPPED_NOTEBOOK = "kubeflow-resource-stopped"
 
@@ -73,6 +75,20 @@ def ended_ms(job_kind: JobKind, root: ObjectPart) -> int | None:
     found = conditions(status)
     times = [found[each].since_ms for each in _FINAL_CONDITIONS if is_true(found, each)]
     return min((each for each in times if each is not None), default=None)
+
+
+def failure(job_kind: JobKind, root: ObjectPart) -> str | None:
+    """Why it failed for good, in its controller's word (``BackoffLimitExceeded``); None where it has not, and
+    where its kind does not say."""
+    status = root.part("status")
+    if job_kind is JobKind.RAY_JOB:
+        word = status.text("jobStatus")
+        return word if word in _FAILED_RAY_JOBS else None
+    if job_kind is JobKind.VOLCANO_JOB:
+        phase = status.part("state").text("phase")
+        return phase if phase in _FAILED_PHASES else None
+    found = conditions(status)
+    return (found["Failed"].reason or "Failed") if job_kind in _ENDING and is_true(found, "Failed") else None
 
 
 def _optional(part: ObjectPart, key: str) -> int | None:
@@ -209,6 +225,7 @@ def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], Job
             failed=has.failed,
             started_ms=started_ms(root),
             ended_ms=ended_ms(found_kind, root),
+            failure=failure(found_kind, root),
             priority_class=_priority_class(wanted) or identity.labels.get(KUEUE_PRIORITY, ""),
             deadline_s=_deadline(root.part("spec")),
             flaws=tuple(dict.fromkeys(root.flaws)),

@@ -44,7 +44,12 @@ from gpucost.reports.digest.week_model import (
     WeekBudget,
     WeekDigest,
 )
-from gpucost.reports.waste.recommendations import PATTERN_OF_HELD_WASTE, Recommendation, page_of
+from gpucost.reports.waste.recommendations import (
+    HABITS,
+    PATTERN_OF_HELD_WASTE,
+    Recommendation,
+    page_of,
+)
 from gpucost.reports.waste.waste_report import JobWaste, WasteReport
 from gpucost.reports.waste.waste_table import (
     LABELS,
@@ -132,16 +137,6 @@ def _shown(day: DayOfWeek) -> str:
     hours = display.hours(sum(found.board_ms for found in day.buckets.values()), 0)
     part = "" if day.covered >= 1 else f", {display.percent(day.covered)} of the day"
     return f"{hours} h{part}"
-
-
-HABITS: Mapping[Waste, str] = {
-    Waste.UNAVAILABLE: "save checkpoints, to move off a broken GPU at once",
-    Waste.GANG_STALL: "start all members or none, through a queue",
-    Waste.PREEMPTED: "save checkpoints more often, to lose less to a stop",
-    Waste.IDLE: "let it end when its work is done",
-    Waste.OVERSIZED: "ask for what it has used",
-}
-"""How to avoid a bucket of held time, in a few words."""
 
 
 def over_sections(digest: WeekDigest) -> Iterator[MessageSection]:

@@ -18,6 +18,7 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.time import MINUTE_MS, Window, iso
 from gpucost.reports.base import display
 from gpucost.reports.base.values import CostAmount
+from gpucost.reports.job.job_receipt import JobReceipt, ending_words, gpus_words, wasted_words
 from gpucost.reports.job.job_report import (
     GpuUse,
     JobLiveView,
@@ -366,3 +367,43 @@ def print_matches(found: JobMatches, console: Console) -> None:
     title = f"Jobs called {display.name(found.name)}{', the last 100' if found.cut else ''}"
     left = set(range(len(heads) - 1))
     print_parts([filled(title, [*heads, found.currency], rows, left, console.width)], console)
+
+
+def print_receipt(receipt: JobReceipt, console: Console) -> None:
+    """What the job held, cost, wasted and waited, how it ended, and the one change for its next run."""
+    head = Text.assemble(
+        (display.name(receipt.job), "bold"),
+        f"  {display.visible(receipt.job_kind)} in {display.name(receipt.namespace)}\n",
+        (f"{display.money(receipt.held.nano)} {receipt.currency}", "bold cyan"),
+        f" for {display.hours(receipt.held.board_ms)} GPU-hours: {gpus_words(receipt)}\n",
+        (f"team {shown_names(receipt.teams)} · user {shown_names(receipt.users)} · ", "dim"),
+        (f"uid {display.name(receipt.job_uid)}\n", "dim"),
+        (f"{receipt.span}", "dim"),
+    )
+    print_parts([head, *map(Text, _receipt_lines(receipt))], console, gap=0)
+    console.print()
+    change = receipt.change
+    if change is None:
+        print_parts([Text("Nothing to change for the next run is known.", "dim")], console)
+        return
+    of = f"finding {change.finding}, " if change.finding is not None else ""
+    print_parts(
+        [
+            Text.assemble(("For the next run", "bold"), (f"  {of}{change.documentation}", "dim")),
+            indented(Text(f"→ {display.visible(change.text, _LONGEST_TEXT)}", "bold"), 3),
+        ],
+        console,
+        gap=0,
+    )
+    print_block(change.patch, console, indent=4)
+
+
+def _receipt_lines(receipt: JobReceipt) -> Iterator[str]:
+    yield f"{ending_words(receipt)}."
+    busy = "not observed" if receipt.busy is None else signal_text(receipt.busy)
+    yield f"Busy    {busy}"
+    yield f"Wasted  {wasted_words(receipt)}"
+    waited = "not known" if receipt.waited_ms is None else display.span_of_days(_minutes(receipt.waited_ms))
+    yield f"Waited  {waited}"
+    if receipt.assessment is not None:
+        yield looked_at(receipt.assessment)

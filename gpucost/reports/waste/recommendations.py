@@ -159,6 +159,14 @@ PATTERN_OF_UNHELD_WASTE: Mapping[Waste, WastePattern] = {
     Waste.FRAGMENTED: WastePattern.FRAGMENTATION,
 }
 """The patterns that claim time that no pod held, by bucket."""
+HABITS: Mapping[Waste, str] = {
+    Waste.UNAVAILABLE: "save checkpoints, to move off a broken GPU at once",
+    Waste.GANG_STALL: "start all members or none, through a queue",
+    Waste.PREEMPTED: "save checkpoints more often, to lose less to a stop",
+    Waste.IDLE: "let it end when its work is done",
+    Waste.OVERSIZED: "ask for what it has used",
+}
+"""How to avoid a bucket of held time, in a few words."""
 
 
 def patterns_of(waste: Waste) -> tuple[WastePattern, ...]:

@@ -21,6 +21,7 @@ from gpucost.advisor.wait.run_times import NO_HISTORY, RunTimes
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.jobs import JobManifest, JobObject
 from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.errors import shorten
@@ -301,6 +302,14 @@ class AdvisorService:
                 "its API server does not answer"
             )
         return found
+
+    @property
+    def state(self) -> ClusterState | None:
+        """The state of the current snapshot; None where there is none now."""
+        try:
+            return self.informed().known.overview.state
+        except NoState:
+            return None
 
     def read(self, document: Mapping[str, Any], informed: AdvisorSnapshot, place: str = "") -> JobManifest:
         """A document as a manifest, submitted when the state was taken. Raises InputError."""

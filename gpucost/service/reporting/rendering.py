@@ -9,6 +9,7 @@ from enum import StrEnum
 from gpucost.reports.base.document import document, to_json
 from gpucost.reports.charges.charge_statements import CHARGE_WORDS, TeamStatement
 from gpucost.reports.charges.statement_tables import statement_sheets, statement_table, summary_table
+from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport, StatementSummary
@@ -61,6 +62,11 @@ def render_job(answer: ReportAnswer[JobReport], format_: ReportFormat) -> str | 
     if format_ is ReportFormat.JSON:
         return _with_stand(answer.report, answer.stand, {})
     return _table(job_table(answer.report), format_)
+
+
+def render_receipt(answer: ReportAnswer[JobReceipt]) -> str:
+    """A job's receipt as JSON."""
+    return _with_stand(answer.report, answer.stand, {})
 
 
 def render_waste(answer: ReportAnswer[WasteReport], format_: ReportFormat) -> str | bytes:

@@ -29,6 +29,7 @@ from gpucost.ledger import (
 from gpucost.ledger.usage.run_history import MOST_NAMED
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
+from gpucost.reports.job.job_receipt import NO_END, JobEndFacts, JobReceipt, build_receipt
 from gpucost.reports.job.job_report import JobMatch, JobMatches, JobReport, build_job
 from gpucost.reports.month.allocations import (
     AllocationQuery,
@@ -61,6 +62,7 @@ from gpucost.reports.waste.waste_report import (
     build_waste,
 )
 from gpucost.service.detection.finding_records import from_json, is_readable
+from gpucost.service.reporting.job_endings import EndLookup, unknown_end
 from gpucost.service.reporting.report_cache import ReportCache
 
 R = TypeVar("R")
@@ -226,6 +228,22 @@ class ReportService:
         if window is None:
             return None
         return self.steady(only, window, lambda: build_job(self._job_inputs(only, job_uid, window, progress)))
+
+    def receipt(
+        self, scope: Scope, job_uid: str, ends: EndLookup = unknown_end
+    ) -> ReportAnswer[JobReceipt] | None:
+        """The receipt of one job; ``ends`` looks up how it ended. As ``job`` otherwise."""
+        found = self.job(scope, job_uid)
+        if found is None:
+            return None
+        end = ends(", ".join(found.report.clusters), job_uid, found.report.job_kind)
+        return ReportAnswer(self.receipt_of(found.report, end), found.stand)
+
+    def receipt_of(self, report: JobReport, end: JobEndFacts = NO_END) -> JobReceipt:
+        """The receipt that goes with a report of this ledger."""
+        extents = (self.ledger.extent(cluster) for cluster in report.clusters)
+        holds = any(extent is not None and extent.end_ms <= report.span.end_ms for extent in extents)
+        return build_receipt(report, end, holds=holds)
 
     def jobs_named(self, scope: Scope, name: str) -> JobMatches:
         """The jobs called ``name``, or ``namespace/name``, that ``scope`` sees. Raises InputError for text

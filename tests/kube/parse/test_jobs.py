@@ -308,3 +308,38 @@ def test_no_json_breaks_a_parser(case: Any, found: Any, twisted: Any, data: st.D
             break
         branch = branch[key]
     assert parse(broken) == parse(broken)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "status", "failure"),
+    [
+        ("batch/v1", "Job", {"type": "Failed", "reason": "DeadlineExceeded"}, "DeadlineExceeded"),
+        ("kubeflow.org/v1", "PyTorchJob", {"type": "Failed"}, "Failed"),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"type": "Completed"}, None),
+        ("apps/v1", "Deployment", {"type": "Failed"}, None),
+    ],
+)
+def test_a_job_failed_by_its_condition(
+    api_version: str, kind: str, status: dict[str, Any], failure: str | None
+) -> None:
+    conditions = [{"status": "True", "lastTransitionTime": "2026-10-24T00:00:00Z", **status}]
+    found = {"metadata": {"uid": "u", "name": "n", "namespace": "ns"}, "status": {"conditions": conditions}}
+    assert job_parser(api_version, kind)(found).failure == failure
+    conditions[0]["status"] = "False"
+    assert job_parser(api_version, kind)(found).failure is None
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "status", "failure"),
+    [
+        ("ray.io/v1", "RayJob", {"jobStatus": "FAILED"}, "FAILED"),
+        ("ray.io/v1", "RayJob", {"jobStatus": "SUCCEEDED"}, None),
+        ("batch.volcano.sh/v1alpha1", "Job", {"state": {"phase": "Failed"}}, "Failed"),
+        ("batch.volcano.sh/v1alpha1", "Job", {"state": {"phase": "Completed"}}, None),
+    ],
+)
+def test_a_job_failed_by_its_phase(
+    api_version: str, kind: str, status: dict[str, Any], failure: str | None
+) -> None:
+    found = {"metadata": {"uid": "u", "name": "n", "namespace": "ns"}, "status": status}
+    assert job_parser(api_version, kind)(found).failure == failure

@@ -1,0 +1,141 @@
+"""How jobs ended: by the objects of a cluster, and by the frames of a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from gpucost.attribution.frames import empty_frame
+from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.pods import PodDisruption, PodPhase
+from gpucost.cluster.objects.state import ClusterState, CollectionStatus
+from gpucost.contract.frames import DEMAND, EVICTIONS
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from gpucost.reports.job.job_receipt import NO_END, JobEndFacts, JobEnding
+from gpucost.service.reporting.job_endings import end_in_cluster, end_in_history, ends_in, joined_end
+from tests.cluster import builders
+from tests.cluster.builders import T0, condition, pod, pod_set
+
+
+def state(*found: Any, collections: dict[str, CollectionStatus] | None = None) -> ClusterState:
+    jobs = {each.meta.uid: each for each in found if isinstance(each, JobObject)}
+    workloads = {each.meta.uid: each for each in found if isinstance(each, Workload)}
+    return ClusterState(T0, collections or {}, jobs=jobs, workloads=workloads)
+
+
+def job(**fields: Any) -> JobObject:
+    return replace(builders.job("train", pod_sets=(pod_set(count=2, gpus=8),)), **fields)
+
+
+def workload(reason: str, **conditions: Any) -> Workload:
+    """Of ``train``: it waited for ten minutes, ran for an hour, and was evicted."""
+    evicted = {"Evicted": condition(True, reason, since_ms=T0 + HOUR_MS)} if reason else {}
+    return builders.workload("job-train", owner=job().as_owner, conditions={**evicted, **conditions})
+
+
+@pytest.mark.parametrize(
+    ("found", "ending", "reason"),
+    [
+        (job(ended_ms=T0), JobEnding.SUCCEEDED, ""),
+        (job(ended_ms=T0, failure="BackoffLimitExceeded"), JobEnding.FAILED, "BackoffLimitExceeded"),
+        (job(is_suspended=True), JobEnding.STOPPED, ""),
+        (job(pod_sets=(), active=0), JobEnding.STOPPED, ""),
+        (job(active=2), JobEnding.UNKNOWN, ""),
+    ],
+)
+def test_a_job_by_its_own_status(found: JobObject, ending: JobEnding, reason: str) -> None:
+    assert end_in_cluster(state(found), found.meta.uid, "Job") == JobEndFacts(ending, reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending", "words"),
+    [
+        ("Preempted", JobEnding.PREEMPTED, "others needed its quota; it waits to run again"),
+        ("PodsReadyTimeout", JobEnding.EVICTED, "its pods were not ready in time; it waits to run again"),
+    ],
+)
+def test_a_job_that_kueue_took_the_quota_of(reason: str, ending: JobEnding, words: str) -> None:
+    found = job(is_suspended=True)
+    end = end_in_cluster(state(found, workload(reason)), found.meta.uid, "Job")
+    assert (end.ending, end.reason) == (ending, words)
+    done = replace(found, ended_ms=T0)
+    assert end_in_cluster(state(done, workload(reason)), found.meta.uid, "Job").ending is JobEnding.SUCCEEDED
+
+
+def test_the_wait_is_from_the_queue_to_the_admission() -> None:
+    admitted = {type_: condition(True, since_ms=T0 + 600_000) for type_ in ("QuotaReserved", "Admitted")}
+    found = job(ended_ms=T0 + HOUR_MS)
+    known = state(found, replace(workload("", **admitted), meta=replace(workload("").meta, created_ms=T0)))
+    assert end_in_cluster(known, found.meta.uid, "Job").waited_ms == 10 * MINUTE_MS
+
+
+def test_a_pod_by_its_phase_and_by_what_disrupted_it() -> None:
+    alone = pod("alone")
+    for fields, ending in (
+        ({"phase": PodPhase.SUCCEEDED}, JobEnding.SUCCEEDED),
+        ({"phase": PodPhase.FAILED}, JobEnding.FAILED),
+        ({"disruption": PodDisruption("PreemptionByScheduler", T0)}, JobEnding.PREEMPTED),
+        ({"disruption": PodDisruption("EvictionByEvictionAPI", T0)}, JobEnding.EVICTED),
+        ({"phase": PodPhase.RUNNING}, JobEnding.UNKNOWN),
+    ):
+        known = ClusterState(T0, pods={alone.meta.uid: replace(alone, **fields)})  # type: ignore[arg-type]
+        assert end_in_cluster(known, alone.meta.uid, "Pod").ending is ending
+
+
+def test_a_job_that_is_not_there_is_gone_only_where_all_of_its_kind_were_read() -> None:
+    read = CollectionStatus("v1", synced=True)
+    assert end_in_cluster(state(), "uid", "Job") == NO_END
+    for collections, kind, ending in (
+        ({"jobs.batch": read}, "Job", JobEnding.GONE),
+        ({"jobs.batch": replace(read, synced=False)}, "Job", JobEnding.UNKNOWN),
+        ({"jobs.batch": read}, "PyTorchJob", JobEnding.UNKNOWN),
+        ({"jobs.batch": read}, "VolcanoJob", JobEnding.UNKNOWN),
+        ({"jobs.batch.volcano.sh": read}, "VolcanoJob", JobEnding.GONE),
+        ({"jobs.batch": read, "pods": read}, "Other", JobEnding.UNKNOWN),
+        ({"jobs.batch": read}, "no kind", JobEnding.UNKNOWN),
+    ):
+        assert end_in_cluster(state(collections=collections), "uid", kind).ending is ending, kind
+
+
+def test_only_jobs_of_the_watched_cluster_are_looked_up() -> None:
+    found = job(ended_ms=T0)
+    ends = ends_in("east", state(found))
+    assert ends("east", found.meta.uid, "Job").ending is JobEnding.SUCCEEDED
+    assert ends("west", found.meta.uid, "Job") == ends_in("east", None)("east", "x", "Job") == NO_END
+
+
+def evictions(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame([{"pod_uid": "p", "job_uid": "j", "reason": "Preempted", **row} for row in rows])
+
+
+def test_the_last_eviction_is_the_end_where_nothing_ran_after_it() -> None:
+    demand = empty_frame(DEMAND)
+    early, late = {"end_ms": T0}, {"end_ms": T0 + HOUR_MS, "reason": "Drain"}
+    end = end_in_history(evictions(early, late), demand, "j", T0 + HOUR_MS)
+    assert end == JobEndFacts(JobEnding.EVICTED, "it gave its quota back")
+    assert end_in_history(evictions(early), demand, "j", T0).ending is JobEnding.PREEMPTED
+    assert end_in_history(evictions(early), demand, "j", T0 + HOUR_MS) == NO_END, "it ran on"
+    assert end_in_history(evictions(early), demand, "another", T0) == NO_END
+    assert end_in_history(empty_frame(EVICTIONS), demand, "j", T0) == NO_END
+
+
+def test_waits_are_added_up_once() -> None:
+    spans = [(T0, T0 + 60_000), (T0 + 30_000, T0 + 90_000), (T0 + HOUR_MS, T0 + HOUR_MS + 1)]
+    demand = pd.DataFrame([{"job_uid": "j", "start_ms": start, "end_ms": end} for start, end in spans])
+    assert end_in_history(empty_frame(EVICTIONS), demand, "j", T0).waited_ms == 90_001
+
+
+def test_the_cluster_has_the_word_where_it_knows_the_end() -> None:
+    preempted = JobEndFacts(JobEnding.PREEMPTED, "others needed its quota", 7)
+    for of_cluster, expected in (
+        (JobEndFacts(JobEnding.SUCCEEDED, "", 3), JobEndFacts(JobEnding.SUCCEEDED, "", 7)),
+        (JobEndFacts(JobEnding.GONE, "", 3), preempted),
+        (NO_END, preempted),
+    ):
+        assert joined_end(of_cluster, preempted) == expected
+    gone = JobEndFacts(JobEnding.GONE, "", 3)
+    assert joined_end(gone, NO_END) == gone
