@@ -70,6 +70,8 @@ ROUTES = {
     ("GET", "/month"): Route("/month?month=2026-10", READERS, 200),
     ("GET", "/month/{month}"): Route("/month/2026-10", READERS, 200),
     ("GET", "/month/{month}/change"): Route("/month/2026-10/change?team=research", READERS, 422),
+    ("GET", "/method"): Route("/method", READERS, 200),
+    ("GET", "/method/{page:path}"): Route("/method/waste", READERS, 200),
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),
     ("GET", "/v1/openapi.json"): Route("/v1/openapi.json", READERS, 200),
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),

@@ -16,6 +16,8 @@ HOME = "/"
 SEARCH = "/search"
 LOGIN = "/login"
 ADVISE = "/advise"
+METHODOLOGY = "methodology"
+"""The page of the method that is shown first."""
 
 
 def month_page(month: Month | str, *, cluster: str = "") -> str:
@@ -78,9 +80,9 @@ def search_page(text: str = "", month: Month | str = "") -> str:
     return address(SEARCH, q=text, month=str(month))
 
 
-def method_page(anchor: str = "") -> str:
-    """The method, docs/methodology.md as a page, at one of its headings."""
-    return address("/method", anchor)
+def method_page(anchor: str = "", page: str = METHODOLOGY) -> str:
+    """The method: docs/``page``.md, at one of its headings."""
+    return address("/method" if page == METHODOLOGY else f"/method/{quote(page)}", anchor)
 
 
 def address(path: str, anchor: str = "", **query: str | None) -> str:
