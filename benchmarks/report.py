@@ -51,14 +51,14 @@ GROUP BY h.team, h.project, h.job_uid, h.queue, u.model, l.bucket
 """
 
 
-def lines_of(window: Window, per_window: int, hour: int) -> pd.DataFrame:
-    """Every GPU is held all hour by a pod that keeps it for six hours; 40 teams, pods of 8 to a job."""
+def lines_of(window: Window, per_window: int, hour: int, teams: int = 40) -> pd.DataFrame:
+    """Every GPU is held all hour by a pod that keeps it for six hours; pods of 8 to a job."""
     gpu = np.arange(per_window)
     run = (hour + gpu % 6) // 6
     columns: dict[str, object] = dict.fromkeys(USAGE_LINES.column_names, "")
     pod = [f"pod-{r:04}-{g:05}" for r, g in zip(run, gpu, strict=True)]
     job = [f"job-{r:04}-{g // 8:05}" for r, g in zip(run, gpu, strict=True)]
-    team = [f"team-{g // 8 % 40:02}" for g in gpu]
+    team = [f"team-{g // 8 % teams:02}" for g in gpu]
     columns |= {column.name: "" for column in HOLDER_COLUMNS}
     columns |= {"window_start_ms": window.start_ms, "window_end_ms": window.end_ms, "cluster": "c"}
     columns |= {"node": [f"node-{g // 8:04}" for g in gpu], "resource": "nvidia.com/gpu", "model": "H100"}
@@ -74,11 +74,11 @@ def lines_of(window: Window, per_window: int, hour: int) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["nano", *SIGNAL_MEASURES], "Int64"))
 
 
-def fill(ledger: Ledger, span: Window, per_window: int) -> int:
+def fill(ledger: Ledger, span: Window, per_window: int, teams: int = 40) -> int:
     """Write every hour of ``span``; the lines in all."""
     windows = list(span.split(HOUR_MS))
     for hour, window in enumerate(windows):
-        frame = lines_of(window, per_window, hour)
+        frame = lines_of(window, per_window, hour, teams)
         ledger.ingest(
             "c",
             window,

@@ -8,7 +8,7 @@ team, what it pays under the charge policy in force, or what it held and was adj
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from http import HTTPStatus
 from typing import Annotated
@@ -23,8 +23,9 @@ from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
 from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.scope import Scope
-from gpucost.domain.time import Month
+from gpucost.domain.time import Month, iso
 from gpucost.reports.base import display, page_addresses
 from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
 from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words
@@ -33,7 +34,6 @@ from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.month_closing import scope_of_team
-from gpucost.service.reporting.month_marks import month_marks
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -106,6 +106,39 @@ def paid(found: Iterable[MonthPayer]) -> int | None:
     return sum(known) if known else None
 
 
+@dataclass(frozen=True, slots=True)
+class MonthMark:
+    """A change from ``day`` on (UTC) that somebody decided: ``kind`` is price or quota."""
+
+    day: str
+    kind: str
+    text: str
+
+
+def month_marks(report: MonthReport, policy: PolicyBook, scope: Scope) -> tuple[MonthMark, ...]:
+    """By day: prices that changed within the month, and quotas of the charge policy, of the teams that
+    ``scope`` sees."""
+    marks = {
+        MonthMark(
+            each.at[:10],
+            "price",
+            f"{display.name(each.model)} {display.name(each.pricing_category).lower()}: "
+            f"{display.price(each.previous_price_nano)} to {display.price(each.price_nano)} an hour",
+        )
+        for each in report.provenance.price_changes
+    }
+    window = report.month.window
+    for quota in policy.file.quotas:
+        if scope.teams is not None and quota.team not in scope.teams:
+            continue
+        who = display.name(quota.queue or quota.team or quota.cohort or "")
+        what = f"quota of {who}: {display.price(quota.gpus)} {display.name(quota.model)}"
+        for edge, word in ((quota.valid_from, "from here on"), (quota.valid_to, "until here")):
+            if edge is not None and window.start_ms < edge < window.end_ms:
+                marks.add(MonthMark(iso(edge)[:10], "quota", f"{what} {word}"))
+    return tuple(sorted(marks, key=astuple))
+
+
 @router.get("/months")
 async def list_months(request: Request, principal: Reader, known: KnownServices) -> Response:
     """The months to choose from. A browser's form asks for one as ``/months?month=``."""
@@ -155,7 +188,7 @@ def _month(
     found = known.reporting.month(seen, month)
     if found is None:
         raise nothing_held(known, scope, "month", str(month))
-    report, marks = found.report, month_marks(known.ledger, seen, month, known.policy)
+    report, marks = found.report, month_marks(found.report, known.policy, scope)
     teams = payers(report)
     return content(
         f"{display.month_name(month)}: who pays what",
@@ -197,7 +230,7 @@ async def show_change(
             report=found.report,
             month=wanted,
             team=team or "",
-            marks=month_marks(known.ledger, seen, wanted, known.policy),
+            marks=month_marks(found.report, known.policy, seen),
         )
 
     frame = PageFrame(request, known, principal, "month", wanted)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import pandas as pd
 
@@ -74,6 +74,19 @@ class RateUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceChange:
+    """From ``at`` on, in a cluster, an hour of a GPU of this model and category cost another price. Known
+    where one price ended before the next began; two that held at a time are of different capacity."""
+
+    cluster: str
+    model: str
+    pricing_category: str
+    at: str
+    price_nano: int
+    previous_price_nano: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProblemRow:
     """A problem of the ledger's windows; one that occurs in several of them is one row."""
 
@@ -106,6 +119,7 @@ class ReportProvenance:
     unobserved: tuple[UnobservedSpan, ...]
     unobserved_more: int
     rates: tuple[RateUse, ...]
+    price_changes: tuple[PriceChange, ...]
 
 
 def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> ReportProvenance:
@@ -129,7 +143,31 @@ def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> ReportProvenance:
         unobserved=unobserved[:_MOST_SPANS],
         unobserved_more=max(0, len(unobserved) - _MOST_SPANS),
         rates=rates_used(lines, inputs.rates),
+        price_changes=price_changes(lines, inputs.rates),
     )
+
+
+def price_changes(lines: pd.DataFrame, rates: Mapping[str, Rate]) -> tuple[PriceChange, ...]:
+    """By time. ``lines`` have ``cluster``, ``model`` and ``rate_id``; without the instants of what they
+    summed up, no change is known."""
+    if "first_ms" not in lines.columns:
+        return ()
+    rated = lines[(lines["rate_id"] != "") & lines["first_ms"].notna()]
+    spans: dict[tuple[str, str, str, str], list[tuple[int, int, int]]] = {}
+    grouped = rated.groupby(["cluster", "model", "rate_id"], observed=True).agg(
+        first_ms=("first_ms", "min"), last_ms=("last_ms", "max")
+    )
+    for (cluster, model, rate_id), first_ms, last_ms in grouped.itertuples(name=None):
+        rate = rates[rate_id]
+        key = (str(cluster), str(model), rate.pricing_category, rate.matched_by)
+        spans.setdefault(key, []).append((int(first_ms), int(last_ms), rate.nano_per_board_hour))
+    changes = [
+        (first_ms, PriceChange(*key[:3], iso(first_ms), price, before))
+        for key, found in spans.items()
+        for (_, ended_ms, before), (first_ms, _, price) in pairwise(sorted(found))
+        if ended_ms <= first_ms and price != before
+    ]
+    return tuple(change for _, change in sorted(changes, key=lambda each: (each[0], astuple(each[1]))))
 
 
 def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
