@@ -139,6 +139,9 @@ ONE_CLUSTER = (
     "/v1/jobs/job-0/receipt?cluster=",
     "/v1/jobs?job=x&cluster=",
     "/v1/findings?cluster=",
+    "/v1/queues?cluster=",
+    "/v1/nodes?cluster=",
+    "/v1/state?cluster=",
 )
 
 

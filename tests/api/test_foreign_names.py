@@ -208,6 +208,9 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/months/{month}/statement": {},
     "/v1/months/{month}/charges": {},
     "/v1/digest": {"week": "2026-W40"},
+    "/v1/queues": {},
+    "/v1/nodes": {},
+    "/v1/state": {},
 }
 NAMED = {
     ("/v1/jobs/{uid}", "uid"): "/v1/jobs/zq-job_uid",

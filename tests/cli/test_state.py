@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 
 import gpucost.cli.state.state_command
 from gpucost.cli.application import app
-from gpucost.cli.state.facts import StateFacts, as_data, facts
 from gpucost.cli.state.screen import (
     MOST_ROWS,
     ScreenLayout,
@@ -44,6 +43,8 @@ from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.kube.dumps.dump import ClusterStateBuilder, DumpOrigin
 from gpucost.kube.parse.collections import collections
+from gpucost.reports.live.state_document import as_data
+from gpucost.reports.live.state_facts import StateFacts, facts
 from tests.cli.state_worlds import NOW, SECRET, cluster
 from tests.cluster import builders as b
 from tests.support.cluster import shapes
@@ -108,7 +109,8 @@ def of_world(**more: Any) -> StateFacts:
     for found in cluster():
         gathering.add(found)
     gathering.note(DumpOrigin(NOW, {each.name: "" for each in collections()}))
-    return facts(ClusterOverview(gathering.loaded(NOW, NOW).state), **more)
+    names = [each.name for each in collections()]
+    return facts(ClusterOverview(gathering.loaded(NOW, NOW).state), expected=names, **more)
 
 
 def screen(found: StateFacts, width: int = 80, *, whole: bool = False) -> str:

@@ -15,12 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from rich.cells import cell_len
 
 from gpucost.cli.state.column_help import SIGNS, WORDS
-from gpucost.cli.state.facts import (
-    NOT_EXPECTED,
-    StateFilter,
-    most_urgent,
-    narrowed,
-)
 from gpucost.cli.state.screen import ScreenLayout, _Screen
 from gpucost.cli.state.state_command import KINDS
 from gpucost.cli.terminal.columns import (
@@ -31,6 +25,12 @@ from gpucost.cli.terminal.columns import (
 )
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.kube.parse.collections import collections
+from gpucost.reports.live.state_facts import (
+    NOT_EXPECTED,
+    StateFilter,
+    most_urgent,
+    narrowed,
+)
 from gpucost.settings.types import Names
 from tests.cli.state_worlds import cluster
 from tests.cli.test_state import of_world, screen, state

@@ -11,10 +11,8 @@ from gpucost.advisor.placement.pod_demand import PlacementDemand
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.scheduling_request import SchedulingRequest
 from gpucost.cluster.objects.nodes import Node
-from gpucost.domain.errors import InputError
-from gpucost.domain.gpu import parse_product
-from gpucost.domain.rates import NodeFacts, Rate
-from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
+from gpucost.domain.time import HOUR_MS, SECOND_MS
+from gpucost.pricing.node_rates import boards_on, rate_on
 
 NO_BOOK = "price: unknown, there is no price book"
 
@@ -35,12 +33,12 @@ def price_of(
     for node, requests, count in _uses(asking, found, known):
         if node is None:
             return None, ("price: unknown, some of its GPUs would be on nodes that are not there yet",)
-        boards, why = _boards(node, requests, known)
+        boards, why = boards_on(node, requests, known.overview.catalog)
         if boards is None:
             return None, (f"price: unknown, {why}",)
         if not boards:
             continue
-        rate, why = _rate(node, known)
+        rate, why = rate_on(node, known.prices, known.state.at_ms)
         if rate is None:
             return None, (f"price: unknown, {why}",)
         per_hour += boards * count * rate.nano_per_board_hour
@@ -86,39 +84,6 @@ def _first(wanted: PlacementDemand, known: AdvisorContext) -> Node | None:
         if all(node.allocatable.get(name, 0) >= amount for name, amount in gpus.items())
     ]
     return min(able, key=lambda node: node.meta.name, default=None)
-
-
-def _boards(node: Node, requests: Mapping[str, int], known: AdvisorContext) -> tuple[Fraction | None, str]:
-    """GPUs that one pod holds, as a fraction where it asks for parts of a GPU."""
-    total = Fraction(0)
-    for resource, amount in requests.items():
-        if not known.overview.catalog.is_gpu(resource):
-            continue
-        try:
-            unit = known.overview.catalog.unit(resource, node.product, node.replicas.get(resource, 1))
-        except InputError:
-            return None, f"nobody knows what part of a board {resource} is on node {node.meta.name}"
-        total += unit.share * amount
-    return total, ""
-
-
-def _rate(node: Node, known: AdvisorContext) -> tuple[Rate | None, str]:
-    assert known.prices is not None
-    facts = NodeFacts(
-        "",
-        node.meta.name,
-        parse_product(node.product).model,
-        node.boards,
-        node.instance_type,
-        node.capacity_type,
-        node.region,
-        node.zone,
-        node.pool,
-        node.labels,
-    )
-    at_ms = known.state.at_ms
-    span = known.prices.rates(facts, Window(at_ms, at_ms + 1))[0]
-    return span.rate, span.reason
 
 
 def _run_ms(asking: SchedulingRequest, known: AdvisorContext) -> int | None:

@@ -124,6 +124,12 @@ def redact_explanation(explanation: Explanation, reader: AnswerReader, written: 
     )
 
 
+def redact_message(text: str, reader: AnswerReader, own: Iterable[str]) -> str:
+    """A scheduler's message about an object of the reader's, called ``own``: words that look like names are
+    kept only where the reader knows them."""
+    return _RedactionWords(reader, frozenset(own), (), (text,) if text else ()).text(text)
+
+
 def words_in(written: object) -> frozenset[str]:
     """All words of the texts in a document or a dataclass, keys too."""
     return frozenset(

@@ -32,6 +32,7 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
 from gpucost.service.advisor.advisor_service import AdvisorService
+from gpucost.service.advisor.live_reports import LiveReports
 from gpucost.service.advisor.status import AdvisorStatus
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.ingest.status import LoopStatus
@@ -163,6 +164,14 @@ class ApiServices:
         """Which teams have series of their own on /metrics."""
         of_keys = (key.teams for key in self.settings.keys)
         return TeamRows(self.named_teams.union(self.budgets, *of_keys), self.settings.metrics_teams)
+
+    @cached_property
+    def live(self) -> LiveReports | None:
+        """The watched cluster as it is now; None where the service watches none."""
+        advising = self.advising
+        if advising is None:
+            return None
+        return LiveReports(advising, lambda: self.ledger.foretold(advising.watched.cluster, most=1))
 
     @property
     def advisor_status(self) -> AdvisorStatus:

@@ -15,27 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from gpucost.cli.state.column_help import SIGNS, WORDS
-from gpucost.cli.state.facts import (
-    CLUSTER_QUEUES,
-    NOT_EXPECTED,
-    PODS,
-    WORKLOADS,
-    GangRow,
-    GpuTotal,
-    NodeRow,
-    ProblemCount,
-    StateFacts,
-    most_urgent,
-    with_parents,
-)
-from gpucost.cli.state.kueue_rows import sent_text, used_text
-from gpucost.cli.state.queue_rows import (
-    QueueQuotaRow,
-    QueueRow,
-    QuotaLoan,
-    VolcanoRow,
-    WaitingRow,
-)
 from gpucost.cli.terminal.columns import (
     TextColumn,
     TextRow,
@@ -49,6 +28,27 @@ from gpucost.cli.terminal.columns import (
 from gpucost.cluster.objects.metadata import Resources, added
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from gpucost.reports.base.display import MISSING, counted, visible
+from gpucost.reports.live.kueue_rows import sent_text, used_text
+from gpucost.reports.live.queue_rows import (
+    QueueQuotaRow,
+    QueueRow,
+    QuotaLoan,
+    VolcanoRow,
+    WaitingRow,
+)
+from gpucost.reports.live.state_facts import (
+    CLUSTER_QUEUES,
+    NOT_EXPECTED,
+    PODS,
+    WORKLOADS,
+    GangRow,
+    GpuTotal,
+    NodeRow,
+    ProblemCount,
+    StateFacts,
+    most_urgent,
+    with_parents,
+)
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import gzip
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -170,29 +169,31 @@ def show(
 
     With --format json the same facts, nothing cut: at, is_dated, nodes, gpu_nodes, pods, gpu_pods, workloads,
     gpus, absent, forbidden, unread, left_out, queues, loans, volcano_queues, waiting, partial_gangs,
-    short_nodes, problem_counts, problems. Amounts are GPU units by resource name, times RFC 3339; what is not
+    short_nodes, problem_counts, problems, usage, sent, teams_in_scope. Amounts are GPU units by resource name, times RFC 3339; what is not
     known is null.
     """
-    from gpucost.cli.state.facts import (
-        StateFilter,
-        as_data,
-        facts,
-        narrowed,
-    )
     from gpucost.cli.state.screen import ScreenLayout, print_screen
     from gpucost.cli.state.source import ClusterLocation
     from gpucost.cluster.views.overview import ClusterOverview
+    from gpucost.kube.parse.collections import collections
+    from gpucost.reports.live.state_document import state_json
+    from gpucost.reports.live.state_facts import StateFilter, facts, narrowed
 
     keys = owner_keys(team_labels)
     with undisturbed():
         loaded = loaded_from(source, keys, ClusterLocation(kubeconfig, context, kubernetes_url), at)
         overview = ClusterOverview(loaded.state, catalog_of(extra_resources), keys)
-        found = facts(overview, is_dated=loaded.is_dated, left_out=loaded.left_out)
+        found = facts(
+            overview,
+            expected=[each.name for each in collections()],
+            is_dated=loaded.is_dated,
+            left_out=loaded.left_out,
+        )
     wanted = StateFilter(namespace, team, queue, job)
     if wanted:
         found = narrowed(found, wanted)
     if format_ == "json":
-        write(json.dumps(as_data(found), indent=2) + "\n", None)
+        write(state_json(found), None)
         return
     console, columns = stdout(), _columns()
     if columns:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpucost.advisor.model.answers import AdviceSubject
-from gpucost.advisor.model.redaction import AnswerReader, words_in
+from gpucost.advisor.model.redaction import AnswerReader, redact_message, words_in
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.kueue import Workload
@@ -16,6 +16,7 @@ from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import KUEUE_QUEUES
 from gpucost.domain.buckets import NO_TEAM
+from gpucost.reports.live.cluster_reader import ClusterReader
 
 NamedObject = JobObject | Workload | PodGroup | Pod
 """Objects whose names tenants choose."""
@@ -91,6 +92,22 @@ class TenantViews:
             lambda word: not teams.isdisjoint(self.teams_of.get(("", word), ())),
             lambda word: self.works_in(teams, word),
         )
+
+    def cluster_reader(self, teams: frozenset[str] | None) -> ClusterReader:
+        """A reader of the state itself, who sees ``teams``; all of them where these are None."""
+        if teams is None:
+            return ClusterReader(self._shown_team)
+        reader = self.of_teams(teams)
+        return ClusterReader(
+            self._shown_team,
+            teams,
+            lambda namespace: self.works_in(teams, namespace),
+            lambda text, own: redact_message(text, reader, own),
+        )
+
+    def _shown_team(self, found: NamedObject) -> str:
+        team = self.team_of(found)
+        return "" if team == NO_TEAM else team
 
     def _reader(
         self,

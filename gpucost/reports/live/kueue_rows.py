@@ -1,4 +1,4 @@
-"""Of Kueue, for ``gpucost state show``: what LocalQueues used lately where that decides who comes first, and
+"""Of Kueue: what LocalQueues used lately where that decides who comes first, and
 workloads that MultiKueue sends to other clusters."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from gpucost.cluster.views.fair_admission import LAST, local_usages
 from gpucost.cluster.views.multi_kueue import DispatchStage
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.quota import workload_units
+from gpucost.reports.live.cluster_reader import ClusterReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,13 @@ def _whole(thousandths: Mapping[str, int] | Mapping[str, Fraction]) -> dict[str,
     return {name: float(amount) / 1000 for name, amount in sorted(thousandths.items())}
 
 
-def dispatch_rows(overview: ClusterOverview) -> list[DispatchRow]:
-    """By namespace and name."""
+def dispatch_rows(overview: ClusterOverview, reader: ClusterReader) -> list[DispatchRow]:
+    """By namespace and name, of those that the reader may see."""
     rows = []
     for uid, sent in overview.dispatches.items():
         workload = overview.state.workloads[uid]
+        if not reader.sees(workload):
+            continue
         job = overview.ownership.job_of(workload)
         rows.append(
             DispatchRow(
@@ -91,7 +94,7 @@ def dispatch_rows(overview: ClusterOverview) -> list[DispatchRow]:
                 workload.meta.name,
                 job.kind.value,
                 job.name,
-                overview.ownership.team_of(workload),
+                reader.team_of(workload),
                 workload.cluster_queue,
                 workload_units(workload, overview.catalog),
                 sent.stage.value,

@@ -1,16 +1,20 @@
-"""Queues of a cluster for ``gpucost state show``: Kueue's as a tree with loans, and Volcano's; and the jobs
-that wait in them, for how many GPUs, and why."""
+"""Queues of a cluster: Kueue's as a tree with loans, and Volcano's; and the jobs that wait in them, for how
+many GPUs, and why.
+
+For who sees every team the figures are the queues'; for others those of their own workloads, and None where
+only a sum with others' could be given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpucost.cluster.objects.kueue import FlavorResource, Workload
-from gpucost.cluster.objects.metadata import Resources, added
-from gpucost.cluster.objects.pods import Pod, PodPhase, PodTemplate
+from gpucost.cluster.objects.kueue import ClusterQueue, FlavorResource, Workload, WorkloadState
+from gpucost.cluster.objects.metadata import Resources, added, is_true
+from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.quantities import base_units, readable
-from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.state import ClusterState, grouped
 from gpucost.cluster.objects.volcano import WAITING_PHASES, PodGroup
 from gpucost.cluster.views.cohorts import QuotaNode
 from gpucost.cluster.views.overview import ClusterOverview
@@ -19,9 +23,10 @@ from gpucost.cluster.views.queues import (
     CohortView,
     PendingWorkloads,
     QueueViews,
+    pending_of,
 )
-from gpucost.cluster.views.quota import workload_units
-from gpucost.cluster.views.volcano_queues import parent_of
+from gpucost.cluster.views.quota import workload_units, workload_usage
+from gpucost.cluster.views.volcano_queues import parent_of, queue_of, volcano_groups
 from gpucost.cluster.views.wait_causes import (
     DEVICE_ERRORS,
     REFUSED,
@@ -29,6 +34,7 @@ from gpucost.cluster.views.wait_causes import (
     waiting_jobs,
 )
 from gpucost.domain.jobs import JobReference
+from gpucost.reports.live.cluster_reader import ClusterReader, label_reader
 
 _VOLCANO_GROUPS = "podgroups.scheduling.volcano.sh"
 
@@ -68,8 +74,8 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLender:
-    """A queue or cohort with quota that it does not use itself, lent already or not: ``unused`` cores, bytes
-    or units, ``unused_text`` for a person."""
+    """A queue or cohort with quota that it does not use itself: ``unused`` cores, bytes or units,
+    ``unused_text`` for a person."""
 
     name: str
     is_queue: bool
@@ -110,8 +116,11 @@ class VolcanoRow:
     oldest_ms: int | None
 
 
-def queue_rows(overview: ClusterOverview) -> list[QueueRow]:
-    """Cohorts with what is below them, by name; then ClusterQueues without a cohort."""
+def queue_rows(overview: ClusterOverview, reader: ClusterReader | None = None) -> list[QueueRow]:
+    """Cohorts with what is below them, by name; then ClusterQueues without a cohort. Of who sees some teams:
+    the ClusterQueues that they may use, by name, without cohorts."""
+    if reader is not None and not reader.sees_every_team:
+        return _own_queue_rows(overview, reader)
     nodes = overview.queues.tree
     roots = [node for node in nodes.bottom_up if node.parent is None]
     alone = [node for node in nodes.queues.values() if node.parent is None]
@@ -120,8 +129,9 @@ def queue_rows(overview: ClusterOverview) -> list[QueueRow]:
     return [row for row in rows if row is not None]
 
 
-def loans(views: QueueViews) -> list[QuotaLoan]:
-    """By cohort and borrower."""
+def loans(views: QueueViews, *, lent_too: bool = False) -> list[QuotaLoan]:
+    """By cohort and borrower. Of lenders there is what they could still lend, and ``lent_too`` what they do
+    not use themselves: of that, the loan may be already."""
     found = [
         QuotaLoan(
             name,
@@ -129,7 +139,7 @@ def loans(views: QueueViews) -> list[QuotaLoan]:
             *key,
             _in_base_units(key.resource, quota.borrowed),
             readable(key.resource, quota.borrowed),
-            _lenders(views, name, key),
+            _lenders(views, name, key, lent_too),
         )
         for name, view in views.cluster_queues.items()
         for key, quota in view.quotas.items()
@@ -138,8 +148,10 @@ def loans(views: QueueViews) -> list[QuotaLoan]:
     return sorted(found, key=lambda loan: (loan.cohort, loan.borrower, loan.flavor, loan.resource))
 
 
-def volcano_rows(overview: ClusterOverview) -> list[VolcanoRow]:
-    """By name."""
+def volcano_rows(overview: ClusterOverview, reader: ClusterReader | None = None) -> list[VolcanoRow]:
+    """By name. Of who sees some teams: the queues in which they have a PodGroup."""
+    if reader is not None and not reader.sees_every_team:
+        return _own_volcano_rows(overview, reader)
     asked, state = overview.units.asked, overview.state
     knows_groups, knows_pods = _is_read(state, _VOLCANO_GROUPS), _is_read(state, "pods")
     return [
@@ -159,6 +171,93 @@ def volcano_rows(overview: ClusterOverview) -> list[VolcanoRow]:
         )
         for name, view in sorted(overview.volcano_queues.items())
     ]
+
+
+def _own_queue_rows(overview: ClusterOverview, reader: ClusterReader) -> list[QueueRow]:
+    """With what the reader's workloads hold and wait for; others' use cannot be worked out from it."""
+    state = overview.state
+    own = [each for each in state.workloads.values() if reader.sees(each)]
+    leads_to = {
+        name: queue.cluster_queue
+        for name, queue in state.local_queue_by_name.items()
+        if reader.works_in(name[0])
+    }
+    holding = grouped((each for each in own if each.has_quota), lambda each: each.cluster_queue)
+    waiting = grouped(
+        (each for each in own if each.state is WorkloadState.PENDING),
+        lambda each: leads_to.get((each.meta.namespace, each.queue), ""),
+    )
+    names = {*leads_to.values(), *holding}.intersection(state.cluster_queue_by_name)
+    knows = not (state.is_unread("workloads") or state.is_unread("local_queues"))
+    rows = []
+    for name in sorted(names):
+        pending = pending_of(waiting.get(name, ()), overview.catalog) if knows else None
+        held = holding.get(name, []) if knows else None
+        rows.append(
+            QueueRow(
+                name,
+                True,
+                0,
+                _trouble(overview.queues.cluster_queues[name]),
+                _own_quotas(overview, state.cluster_queue_by_name[name], held),
+                None if held is None else sum(is_true(each.conditions, "Admitted") for each in held),
+                None if pending is None else sum(pending.workloads.values()),
+                None if pending is None else _pending_units(pending),
+                None if pending is None else pending.oldest_ms,
+            )
+        )
+    return rows
+
+
+def _own_quotas(
+    overview: ClusterOverview, queue: ClusterQueue, held: Sequence[Workload] | None
+) -> list[QueueQuotaRow]:
+    """``held`` are the reader's workloads with quota there, None where they are not known."""
+    reserved: dict[FlavorResource, int] = {}
+    used: dict[FlavorResource, int] = {}
+    for workload in held or ():
+        for key, amount in workload_usage(workload).items():
+            reserved[key] = reserved.get(key, 0) + amount
+            if is_true(workload.conditions, "Admitted"):
+                used[key] = used.get(key, 0) + amount
+    keys = [key for key in dict.fromkeys((*queue.quotas, *reserved)) if overview.catalog.is_gpu(key.resource)]
+    return [
+        QueueQuotaRow(
+            *key,
+            queue.quotas[key].nominal if key in queue.quotas else None,
+            None if held is None else reserved.get(key, 0),
+            None if held is None else used.get(key, 0),
+            None,
+            None,
+        )
+        for key in keys
+    ]
+
+
+def _own_volcano_rows(overview: ClusterOverview, reader: ClusterReader) -> list[VolcanoRow]:
+    own = [group for group in volcano_groups(overview.state) if reader.sees(group)]
+    rows = []
+    for name, groups in sorted(grouped(own, queue_of).items()):
+        view = overview.volcano_queues.get(name)
+        if view is None:
+            continue
+        queue, asked = view.queue, overview.units.asked
+        waiting = [group for group in groups if group.phase in WAITING_PHASES]
+        rows.append(
+            VolcanoRow(
+                name,
+                "",
+                queue.state,
+                None if queue.deserved is None else asked(queue.deserved),
+                None if queue.guarantee is None else asked(queue.guarantee),
+                None if queue.capability is None else asked(queue.capability),
+                None,
+                len(waiting),
+                added(*(asked(group.min_resources or {}) for group in waiting)),
+                min((group.meta.created_ms for group in waiting), default=None),
+            )
+        )
+    return rows
 
 
 def _is_read(state: ClusterState, name: str) -> bool:
@@ -215,7 +314,7 @@ def _pending_units(pending: PendingWorkloads) -> dict[str, int]:
     return units
 
 
-def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[QuotaLender]:
+def _lenders(views: QueueViews, borrower: str, key: FlavorResource, lent_too: bool) -> list[QuotaLender]:
     """The largest first. In a cohort that does not borrow itself, borrowed quota stays in it."""
     cohort = views.tree.queues[borrower].parent
     while cohort is not None and cohort.parent is not None and cohort.borrowed(key) > 0:
@@ -225,7 +324,8 @@ def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[Quot
             node.name, node.is_queue, _in_base_units(key.resource, unused), readable(key.resource, unused)
         )
         for node, _ in (() if cohort is None else _below(cohort, 0))
-        if not (node.is_queue and node.name == borrower) and (unused := _unused(views, node, key)) > 0
+        if not (node.is_queue and node.name == borrower)
+        and (unused := _unused(views, node, key, lent_too)) > 0
     ]
     return sorted(found, key=lambda lender: (-lender.unused, lender.name))
 
@@ -236,12 +336,17 @@ def _in_base_units(resource: str, amount: int) -> int | float:
     return int(found) if found == int(found) else found
 
 
-def _unused(views: QueueViews, node: QuotaNode, key: FlavorResource) -> int:
+def _unused(views: QueueViews, node: QuotaNode, key: FlavorResource, lent_too: bool) -> int:
     if not node.is_queue:
         quota = node.quotas.get(key)
         return 0 if quota is None else quota.nominal
     own = views.cluster_queues[node.name].quotas.get(key)
-    return 0 if own is None or own.lendable is None else own.lendable
+    if own is None or own.lendable is None:
+        return 0
+    if not lent_too or own.nominal is None or own.reserved is None:
+        return own.lendable
+    most = own.nominal if own.lending_limit is None else own.lending_limit
+    return max(0, min(most, own.nominal - own.reserved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,62 +375,62 @@ class WaitingRow:
 
 @dataclass(slots=True)
 class _Waiters:
-    """Pods of a job that have no node yet, and their requests."""
+    """Pods of a job that have no node yet, and their requests; ``are_seen``: the reader may see all of
+    them."""
 
     first: Pod
     units: dict[str, int] = field(default_factory=dict)
+    are_seen: bool = True
 
 
-def waiting_rows(overview: ClusterOverview) -> list[WaitingRow]:
-    """All jobs that request GPUs and wait, the longest first."""
-    rows = [*_of_workloads(overview), *_of_jobs(overview)]
+def waiting_rows(overview: ClusterOverview, reader: ClusterReader | None = None) -> list[WaitingRow]:
+    """All jobs that request GPUs and wait, the longest first; of who sees some teams, those of these."""
+    reads = reader or label_reader(overview)
+    rows = [*_of_workloads(overview, reads), *_of_jobs(overview, reads)]
     return sorted(rows, key=lambda row: (row.since_ms, row.namespace, row.workload, row.job))
 
 
-def _of_workloads(overview: ClusterOverview) -> Iterator[WaitingRow]:
+def _of_workloads(overview: ClusterOverview, reader: ClusterReader) -> Iterator[WaitingRow]:
     state = overview.state
     for uid, hold in overview.holds.items():
         workload = state.workloads[uid]
         units = workload_units(workload, overview.catalog)
-        if not units:
+        if not units or not reader.sees(workload):
             continue
         job, meta = overview.ownership.job_of(workload), workload.meta
-        belonging = overview.ownership.of(_as_pod(workload))
         local = state.local_queue_by_name.get((meta.namespace, workload.queue))
+        queue = workload.cluster_queue or (local.cluster_queue if local is not None else workload.queue)
         yield WaitingRow(
             meta.namespace,
             meta.name,
             job.kind.value,
             job.name,
-            belonging.team,
-            workload.cluster_queue or (local.cluster_queue if local is not None else workload.queue),
-            overview.positions.get(uid),
+            reader.team_of(workload),
+            queue,
+            # Where it stands tells how many of others do before it.
+            overview.positions.get(uid) if reader.sees_every_team else None,
             workload.priority,
             units,
             hold.since_ms,
             hold.layer.value,
             hold.reason,
-            hold.message,
+            reader.said(hold.message, (meta.namespace, meta.name, job.name, queue, workload.queue)),
         )
 
 
-def _as_pod(made_for: Workload | PodGroup) -> Pod:
-    """The pod that its job would make: its owner is known before it exists."""
-    return Pod(made_for.meta, PodPhase.PENDING, PodTemplate({}))
-
-
-def _of_jobs(overview: ClusterOverview) -> Iterator[WaitingRow]:
+def _of_jobs(overview: ClusterOverview, reader: ClusterReader) -> Iterator[WaitingRow]:
     holds = waiting_jobs(overview.state, overview.units, overview.ownership)
-    pods = _waiters(overview) if holds else {}
+    pods = _waiters(overview, reader) if holds else {}
     groups = {} if holds.keys() <= pods.keys() else _groups(overview)
     for job, hold in holds.items():
         if job in pods:
-            yield _of_pods(overview, job, hold, pods[job])
-        elif job in groups:
-            yield _of_group(overview, job, hold, groups[job])
+            if pods[job].are_seen:
+                yield _of_pods(overview, job, hold, pods[job], reader)
+        elif job in groups and reader.sees(groups[job]):
+            yield _of_group(overview, job, hold, groups[job], reader)
 
 
-def _waiters(overview: ClusterOverview) -> dict[JobReference, _Waiters]:
+def _waiters(overview: ClusterOverview, reader: ClusterReader) -> dict[JobReference, _Waiters]:
     """Pods that Kueue does not manage and that have no node, or cannot start on it."""
     found: dict[JobReference, _Waiters] = {}
     for pod in overview.state.pods.values():
@@ -337,6 +442,7 @@ def _waiters(overview: ClusterOverview) -> dict[JobReference, _Waiters]:
             known = found.setdefault(belonging.job, _Waiters(pod))
             known.units = added(known.units, units)
             known.first = min(known.first, pod, key=lambda each: (each.meta.created_ms, each.meta.uid))
+            known.are_seen = known.are_seen and reader.sees(pod)
     return found
 
 
@@ -350,29 +456,38 @@ def _groups(overview: ClusterOverview) -> dict[JobReference, PodGroup]:
     return {overview.ownership.job_of(group): group for group in overview.state.pod_groups.values()}
 
 
-def _of_pods(overview: ClusterOverview, job: JobReference, hold: WaitCause, pods: _Waiters) -> WaitingRow:
-    first, belonging = pods.first, overview.ownership.of(pods.first)
-    return _job_row(
-        job, hold, first.meta.namespace, belonging.team, belonging.queue, first.priority, pods.units
-    )
+def _of_pods(
+    overview: ClusterOverview, job: JobReference, hold: WaitCause, pods: _Waiters, reader: ClusterReader
+) -> WaitingRow:
+    first = pods.first
+    queue = overview.ownership.of(first).queue
+    return _job_row(job, hold, first, queue, first.priority, pods.units, reader)
 
 
-def _of_group(overview: ClusterOverview, job: JobReference, hold: WaitCause, group: PodGroup) -> WaitingRow:
+def _of_group(
+    overview: ClusterOverview, job: JobReference, hold: WaitCause, group: PodGroup, reader: ClusterReader
+) -> WaitingRow:
     """A PodGroup whose pods are not made yet."""
     units = overview.units.asked(group.min_resources or {})
-    team = overview.ownership.of(_as_pod(group)).team
-    return _job_row(job, hold, group.meta.namespace, team, group.queue, 0, units)
+    return _job_row(job, hold, group, group.queue, 0, units, reader)
 
 
 def _job_row(
-    job: JobReference, hold: WaitCause, namespace: str, team: str, queue: str, priority: int, units: Resources
+    job: JobReference,
+    hold: WaitCause,
+    found: Pod | PodGroup,
+    queue: str,
+    priority: int,
+    units: Resources,
+    reader: ClusterReader,
 ) -> WaitingRow:
+    namespace = found.meta.namespace
     return WaitingRow(
         namespace,
         "",
         job.kind.value,
         job.name,
-        team,
+        reader.team_of(found),
         queue,
         None,
         priority,
@@ -380,5 +495,5 @@ def _job_row(
         hold.since_ms,
         hold.layer.value,
         hold.reason,
-        hold.message,
+        reader.said(hold.message, (namespace, found.meta.name, job.name, queue)),
     )

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, replace
 
-from gpucost.cli.state.kueue_rows import DispatchRow, FairUsageRow, dispatch_rows, usage_rows
-from gpucost.cli.state.queue_rows import (
+from gpucost.cluster.objects.metadata import Resources, added
+from gpucost.cluster.objects.nodes import Node
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.gpu_units import expected_units, of_node
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.problems import StateProblem
+from gpucost.reports.live.cluster_reader import ClusterReader, label_reader
+from gpucost.reports.live.kueue_rows import DispatchRow, FairUsageRow, dispatch_rows, usage_rows
+from gpucost.reports.live.queue_rows import (
     QueueRow,
     QuotaLoan,
     VolcanoRow,
@@ -25,17 +31,10 @@ from gpucost.cli.state.queue_rows import (
     volcano_rows,
     waiting_rows,
 )
-from gpucost.cluster.objects.metadata import Resources, added
-from gpucost.cluster.objects.nodes import Node
-from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.gpu_units import expected_units, of_node
-from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.problems import StateProblem
-from gpucost.domain.time import iso
-from gpucost.kube.dumps.dump import FORBIDDEN
-from gpucost.kube.parse.collections import collections
 
 PODS, NODES = "pods", "nodes"
+_FORBIDDEN = ("forbidden", "http_403")
+"""The problem of a collection that may not be listed: in a dump, and of a watch."""
 CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"
 NOT_EXPECTED = frozenset(
     {
@@ -104,6 +103,10 @@ class StateFacts:
     collections are not installed, ``forbidden`` ones may not be listed, ``unread`` ones are not in the dump
     or failed: lists lack their objects, and counts of them are None. Order: queues as a tree, parents first;
     waiting jobs and partial gangs, the longest first; the rest by name.
+
+    Of a reader who is bound to ``teams_in_scope`` everything is about the objects of these teams: nodes,
+    problems, loans, cohorts, positions and who comes first by usage are left out, and what is of a whole
+    queue is None.
     """
 
     at_ms: int
@@ -128,6 +131,7 @@ class StateFacts:
     problems: Sequence[StateProblem]
     usage: Sequence[FairUsageRow] = ()
     sent: Sequence[DispatchRow] = ()
+    teams_in_scope: Sequence[str] | None = None
 
     def knows(self, *names: str) -> bool:
         """Whether all of these collections have been read, or are not installed."""
@@ -135,9 +139,49 @@ class StateFacts:
 
 
 def facts(
-    overview: ClusterOverview, *, is_dated: bool = True, left_out: Mapping[str, int] | None = None
+    overview: ClusterOverview,
+    reader: ClusterReader | None = None,
+    *,
+    expected: Iterable[str] = (),
+    is_dated: bool = True,
+    left_out: Mapping[str, int] | None = None,
 ) -> StateFacts:
-    """All facts of one state."""
+    """All facts of one state that ``reader`` may see; without one, all. ``expected`` are the names of the
+    collections that are read of a cluster: those that were not are in ``unread``."""
+    reads = reader or label_reader(overview)
+    statuses = sorted(overview.state.collections.items())
+    known = _KnownCollections(
+        [name for name, status in statuses if status.absent],
+        [name for name, status in statuses if status.problem in _FORBIDDEN],
+        _unread(overview.state, expected),
+    )
+    found = _of_all(overview, known) if reads.sees_every_team else _of_teams(overview, known, reads)
+    return replace(
+        found,
+        is_dated=is_dated,
+        left_out=left_out or {},
+        queues=queue_rows(overview, reads),
+        volcano_queues=volcano_rows(overview, reads),
+        waiting=waiting_rows(overview, reads),
+        sent=dispatch_rows(overview, reads),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownCollections:
+    """Names of collections that are not installed, that may not be listed, and that were not read."""
+
+    absent: Sequence[str]
+    forbidden: Sequence[str]
+    unread: Sequence[str]
+
+    def counted(self, name: str, count: int) -> int | None:
+        """None where the collection could not be read."""
+        return None if name in self.unread or name in self.forbidden else count
+
+
+def _of_all(overview: ClusterOverview, known: _KnownCollections) -> StateFacts:
+    """What only who sees every team is told."""
     state = overview.state
     held = _held_by_node(overview)
     advertised = {
@@ -148,70 +192,91 @@ def facts(
         node.meta.name: expected_units(node, overview.published_on(node), overview.catalog)
         for node in state.nodes.values()
     }
-    statuses = sorted(state.collections.items())
-    forbidden = [name for name, status in statuses if status.problem == FORBIDDEN]
-    unread = _unread(overview.state)
-    knows_nodes, knows_pods, knows_workloads = (
-        name not in unread and name not in forbidden for name in (NODES, PODS, WORKLOADS)
-    )
     gpu_nodes = sum(bool(advertised[node.meta.name] or node.expected) for node in state.nodes.values())
     gpu_pods = sum(bool(overview.units.held(pod)) for pod in state.pods.values() if pod.is_bound)
+    pods, nodes = known.counted(PODS, len(state.pods)), known.counted(NODES, len(state.nodes))
     return StateFacts(
         state.at_ms,
-        is_dated,
-        len(state.nodes) if knows_nodes else None,
-        gpu_nodes if knows_nodes else None,
-        len(state.pods) if knows_pods else None,
-        gpu_pods if knows_pods else None,
-        len(state.workloads) if knows_workloads else None,
-        _totals(held, advertised, expected, knows_pods, knows_nodes),
-        [name for name, status in statuses if status.absent],
-        forbidden,
-        unread,
-        left_out or {},
-        queue_rows(overview),
+        True,
+        nodes,
+        known.counted(NODES, gpu_nodes),
+        pods,
+        known.counted(PODS, gpu_pods),
+        known.counted(WORKLOADS, len(state.workloads)),
+        _totals(held, advertised, expected, pods is not None, nodes is not None),
+        known.absent,
+        known.forbidden,
+        known.unread,
+        {},
+        (),
         loans(overview.queues),
-        volcano_rows(overview),
-        waiting_rows(overview),
-        _partial_gangs(overview),
-        _short_nodes(held if knows_pods else None, advertised, expected, state.nodes.values()),
+        (),
+        (),
+        _partial_gangs(overview.gangs),
+        _short_nodes(held if pods is not None else None, advertised, expected, state.nodes.values()),
         _counts(overview.problems),
         overview.problems,
         usage_rows(overview),
-        dispatch_rows(overview),
     )
 
 
-def _unread(state: ClusterState) -> list[str]:
+def _of_teams(overview: ClusterOverview, known: _KnownCollections, reader: ClusterReader) -> StateFacts:
+    """Counts and gangs of the reader's teams."""
+    state = overview.state
+    pods = [pod for pod in state.pods.values() if reader.sees(pod)]
+    bound = [pod for pod in pods if pod.is_bound]
+    workloads = sum(reader.sees(each) for each in state.workloads.values())
+    held = added(*(overview.units.of(pod) for pod in bound))
+    gpu_pods = sum(bool(overview.units.held(pod)) for pod in bound)
+    knows_pods = known.counted(PODS, 1) is not None
+    # A gang is a team's if every pod that is in it is.
+    others = {
+        (pod.meta.namespace, overview.ownership.of(pod).job)
+        for pod in state.pods.values()
+        if not reader.sees(pod)
+    }
+    own = {(pod.meta.namespace, overview.ownership.of(pod).job) for pod in pods} - others
+    seen = [gang for gang in overview.gangs if (gang.namespace, gang.job) in own]
+    return StateFacts(
+        state.at_ms,
+        True,
+        None,
+        None,
+        known.counted(PODS, len(pods)),
+        known.counted(PODS, gpu_pods),
+        known.counted(WORKLOADS, workloads),
+        [
+            GpuTotal(resource, amount if knows_pods else None, None, None)
+            for resource, amount in held.items()
+            if amount
+        ],
+        known.absent,
+        known.forbidden,
+        known.unread,
+        {},
+        (),
+        (),
+        (),
+        (),
+        _partial_gangs(seen),
+        (),
+        (),
+        (),
+        teams_in_scope=sorted(reader.teams or ()),
+    )
+
+
+def _unread(state: ClusterState, expected: Iterable[str]) -> list[str]:
     """Collections that were not read, though the screen would use them."""
     if not state.collections:
         return []
-    names = [each.name for each in collections() if each.name not in NOT_EXPECTED]
+    names = [name for name in expected if name not in NOT_EXPECTED]
     statuses = ((name, state.collections.get(name)) for name in names)
     return [
         name
         for name, status in statuses
-        if status is None or not (status.synced or status.problem == FORBIDDEN)
+        if status is None or not (status.synced or status.problem in _FORBIDDEN)
     ]
-
-
-def as_data(value: Any) -> Any:
-    """Facts as JSON has them."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return dict(_field(each.name, getattr(value, each.name)) for each in fields(value))
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {key: as_data(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_data(each) for each in value]
-    return value
-
-
-def _field(name: str, value: Any) -> tuple[str, Any]:
-    if name.endswith("_ms"):
-        return name.removesuffix("_ms"), None if value is None else iso(value)
-    return name, as_data(value)
 
 
 def _held_by_node(overview: ClusterOverview) -> dict[str, Resources]:
@@ -243,7 +308,7 @@ def _totals(
     ]
 
 
-def _partial_gangs(overview: ClusterOverview) -> list[GangRow]:
+def _partial_gangs(gangs: Iterable[PodGang]) -> list[GangRow]:
     rows = [
         GangRow(
             gang.kind.value,
@@ -257,7 +322,7 @@ def _partial_gangs(overview: ClusterOverview) -> list[GangRow]:
             gang.held,
             gang.partial_since_ms,
         )
-        for gang in overview.gangs
+        for gang in gangs
         if gang.is_partial
     ]
     return sorted(rows, key=lambda row: (row.since_ms is None, row.since_ms or 0, row.namespace, row.name))
