@@ -169,8 +169,8 @@ def show(
 
     With --format json the same facts, nothing cut: at, is_dated, nodes, gpu_nodes, pods, gpu_pods, workloads,
     gpus, absent, forbidden, unread, left_out, queues, loans, volcano_queues, waiting, partial_gangs,
-    short_nodes, problem_counts, problems, usage, sent, teams_in_scope. Amounts are GPU units by resource name, times RFC 3339; what is not
-    known is null.
+    short_nodes, problem_counts, problems, usage, sent, teams_in_scope. Amounts are GPU units by resource
+    name, times RFC 3339; what is not known is null.
     """
     from gpucost.cli.state.screen import ScreenLayout, print_screen
     from gpucost.cli.state.source import ClusterLocation
