@@ -28,6 +28,7 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, iso
 from gpucost.reports.base import display, page_addresses
 from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
+from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words
 from gpucost.reports.month.provenance import provisional_words, read_of
 from gpucost.reports.render.html import waste_chart
@@ -199,6 +200,7 @@ def _month(
         marks=marks,
         chart=waste_chart(report, marks=tuple((mark.day, mark.text) for mark in marks)),
         words=waste_table,
+        cause_words=cause_words,
         first=() if report.waste is None else report.waste.to_do[:_MOST_FIRST],
         budget_words=budget_words(report),
         read=read_of(report.provenance.clusters, month.window),
@@ -231,6 +233,7 @@ async def show_change(
             month=wanted,
             team=team or "",
             marks=month_marks(found.report, known.policy, seen),
+            cause_words=cause_words,
         )
 
     frame = PageFrame(request, known, principal, "month", wanted)

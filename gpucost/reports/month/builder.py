@@ -43,6 +43,7 @@ from gpucost.reports.base.values import (
     costliest_first,
     ratio,
 )
+from gpucost.reports.month.change_causes import change_causes
 from gpucost.reports.month.inputs import (
     DAY_DIMS,
     JOB_KEY,
@@ -125,6 +126,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         methods=_methods(inputs, tables, comparison),
         problems=problem_rows(without_bounds(inputs.problems)),
         provenance=provenance(inputs, lines),
+        causes=None if previous is None else change_causes(held, previous),
     )
 
 

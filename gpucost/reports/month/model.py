@@ -33,6 +33,7 @@ from gpucost.reports.base.values import (
     named,
     ratio,
 )
+from gpucost.reports.month.change_causes import ChangeCause
 from gpucost.reports.month.inputs import JOB_KEY, AdjustmentFacts, MonthComparison
 from gpucost.reports.month.provenance import CloseWarning, MethodRow, ProblemRow, ReportProvenance
 from gpucost.reports.waste.waste_report import WasteReport
@@ -321,7 +322,8 @@ class MonthReport:
 
     ``waste`` is None where no detector has looked at any window of the month. ``charges`` are what teams pay
     under the charge policy of the settings; None without one, when they pay what they held, and in a report
-    of some clusters. ``uncharged`` is why the policy could not be applied.
+    of some clusters. ``uncharged`` is why the policy could not be applied. ``causes`` add up to the change of
+    ``totals``; None where there is none.
     """
 
     month: Month
@@ -348,6 +350,7 @@ class MonthReport:
     provenance: ReportProvenance
     charges: StatementSummary | None = None
     uncharged: str = ""
+    causes: tuple[ChangeCause, ...] | None = None
 
 
 def jobs_of_several(report: MonthReport) -> str:
