@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.domain.errors import InputError
 from gpucost.kube.watch.cluster_watch import ClusterWatch
-from gpucost_queue_collector.assemble import assemble, watching
-from gpucost_queue_collector.journal import REFLECTORS, FirstFailureFilter, summary
+from gpucost_queue_collector.assemble import REFLECTORS, FirstFailureFilter, assemble, summary, watching
 from gpucost_queue_collector.settings import PAGE, PREFIX, CollectorSettings, load_settings, named_by_variable
 
 LONGEST_S = 60.0

@@ -56,7 +56,7 @@ from gpucost_exporter_base.http_messages import EndpointRequest, EndpointRespons
 from gpucost_queue_collector import node_series, pod_series, queue_series, workload_series
 from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node, write_tray
 from gpucost_queue_collector.object_memory import ClaimMemory, EndedObjects
-from gpucost_queue_collector.page import MetricsPage
+from gpucost_queue_collector.page import MetricsPage, NamespaceLimit, SeriesRows, line
 from gpucost_queue_collector.pod_series import (
     UNKNOWN_CLAIM_LIMIT,
     WAITING_LIMIT,
@@ -77,7 +77,6 @@ from gpucost_queue_collector.queue_series import (
     write_local_queue,
     write_volcano_queue,
 )
-from gpucost_queue_collector.rows import NamespaceLimit, SeriesRows, line
 from gpucost_queue_collector.workload_series import (
     JOB_LIMIT,
     WAITING_JOB,

@@ -21,7 +21,7 @@ from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, NodeAdmission, WaitLayer
 from gpucost.domain.jobs import JobReference
-from gpucost_queue_collector.rows import line
+from gpucost_queue_collector.page import line
 
 WORKLOAD_SETS = (m.WORKLOAD_SET_PODS, m.WORKLOAD_SET_MIN, m.WORKLOAD_SET_UNITS, m.WORKLOAD_SET_CHANNELS)
 JOB_SETS = (m.JOB_SET_PODS, m.JOB_SET_MIN, m.JOB_SET_UNITS, m.JOB_SET_CHANNELS)

@@ -29,7 +29,7 @@ from gpucost.contract.metrics import (
 )
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost_queue_collector.object_memory import EndedNode
-from gpucost_queue_collector.rows import line, open_labels, sample
+from gpucost_queue_collector.page import line, open_labels, sample
 
 SPECS = NODE_METRICS
 TRAYS = (NODE_DOMAIN_RESERVED,)

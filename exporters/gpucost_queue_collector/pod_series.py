@@ -37,7 +37,7 @@ from gpucost.contract.queue_metrics import (
     POD_GPU_WAITING_SINCE,
 )
 from gpucost.domain.jobs import JobKind, JobReference
-from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
+from gpucost_queue_collector.page import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
 HELD = (
     *(POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_CLAIM_SHARE, POD_OWNER_INFO, POD_DISRUPTED),

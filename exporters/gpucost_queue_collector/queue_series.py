@@ -18,7 +18,7 @@ from gpucost.cluster.views.queues import (
 from gpucost.cluster.views.volcano_queues import VolcanoQueueView
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
-from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, line, others_uid
+from gpucost_queue_collector.page import OTHERS, NamespaceLimit, line, others_uid
 
 # The metric for each figure of a view's quotas.
 _OF_CLUSTER_QUEUE: Mapping[MetricSpec, str] = {

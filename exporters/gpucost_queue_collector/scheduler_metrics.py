@@ -30,7 +30,7 @@ from gpucost.domain.errors import InputError
 from gpucost.kube.connect.credentials import TokenFile, is_loopback, tls_context
 from gpucost.kube.connect.transport import TransportError
 from gpucost_exporter_base.fetch import TextFetchError, address, fetch
-from gpucost_queue_collector.rows import line
+from gpucost_queue_collector.page import line
 
 MAX_BYTES = 64 << 20
 """Of one answer: 500 ClusterQueues with five priority classes give about 30 MB."""

@@ -26,7 +26,7 @@ from gpucost_queue_collector.demand_series import (
     WaitingSet,
     write_sets,
 )
-from gpucost_queue_collector.rows import OTHERS, NamespaceLimit, labels, line, others_uid, sample
+from gpucost_queue_collector.page import OTHERS, NamespaceLimit, labels, line, others_uid, sample
 
 SPECS = (
     m.WORKLOAD_INFO,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.gpu_metrics import GpuMeasure
-from gpucost_gpu_exporter.dcgm.state import DcgmState
+from gpucost_gpu_exporter.dcgm.scrapes import DcgmState
 from gpucost_gpu_exporter.metering.accounts import GpuAccounts
 from gpucost_gpu_exporter.model.holdings import DeviceKey, dyadic
 

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from gpucost.domain.errors import InputError
 from gpucost_exporter_base.fetch import FetchFailure, TextFetchError, address, fetch
-from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, DcgmScrape, parse
-from gpucost_gpu_exporter.dcgm.state import MAX_AGE_NS, DcgmProblem, DcgmState
+from gpucost_gpu_exporter.dcgm.scrapes import MAX_AGE_NS, MAX_BYTES, DcgmProblem, DcgmScrape, DcgmState, parse
 from gpucost_gpu_exporter.metering.meter import SecondSource
 from gpucost_gpu_exporter.metering.missing_parts import NODE, MissingPart
 from gpucost_gpu_exporter.model.holdings import DeviceKey

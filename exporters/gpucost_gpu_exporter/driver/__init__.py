@@ -6,7 +6,7 @@ be lost: the parent kills it and starts another. It imports nvidia-ml-py, ``mode
 library only, and stays small. It never creates a CUDA context and never changes a setting of the driver
 (accounting, GPM streaming), so that watching a GPU does not keep it awake.
 
-``calls`` sorts errors, ``node`` finds the GPUs and collects their XID events, ``gpus`` reads one GPU and its
-MIG instances, and one module per thing reads the rest: ``activity`` (busy time, throttling), ``gpm`` (SM and
-tensor activity), ``processes``. Begin with ``node``.
+``calls`` sorts errors, ``node`` finds the GPUs and collects their XID events, ``gpus`` reads one GPU, its
+MIG instances and its processes, and ``activity`` what they did: busy time, SM and tensor activity, and
+throttling. Begin with ``node``.
 """

@@ -16,6 +16,7 @@ from typing import Any
 
 import pynvml
 
+from gpucost_gpu_exporter.driver.activity import GpmSampler
 from gpucost_gpu_exporter.driver.calls import (
     DriverGone,
     DriverLook,
@@ -25,7 +26,6 @@ from gpucost_gpu_exporter.driver.calls import (
     NvmlRefusal,
     call,
 )
-from gpucost_gpu_exporter.driver.gpm import GpmSampler
 from gpucost_gpu_exporter.driver.gpus import NvmlGpu
 from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading
 

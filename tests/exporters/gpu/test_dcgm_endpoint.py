@@ -13,7 +13,7 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost_gpu_exporter.dcgm import endpoint as module
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
-from gpucost_gpu_exporter.dcgm.state import DcgmProblem
+from gpucost_gpu_exporter.dcgm.scrapes import DcgmProblem
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal
 from tests.support.http import Reply, ScriptedServer, scripted_server

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.contract.dcgm import NAMES, DcgmField, DcgmUnit, is_blank
-from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, MAX_DEVICES, DcgmDropReason, parse
+from gpucost_gpu_exporter.dcgm.scrapes import MAX_BYTES, MAX_DEVICES, DcgmDropReason, parse
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 
 FIXTURES = Path(__file__).parent / "dcgm"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.contract.dcgm import DcgmField
-from gpucost_gpu_exporter.dcgm.parse import DcgmDropReason, DcgmScrape, parse
-from gpucost_gpu_exporter.dcgm.state import DcgmState, FrameBufferMemory
+from gpucost_gpu_exporter.dcgm.scrapes import DcgmDropReason, DcgmScrape, DcgmState, FrameBufferMemory, parse
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal
 from tests.support.gpu_accounts import power_w

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_gpu_exporter.dcgm.parse import parse
-from gpucost_gpu_exporter.dcgm.state import (
+from gpucost_gpu_exporter.dcgm.scrapes import (
     MAX_ABSENT,
     MAX_XIDS,
     DcgmProblem,
     DcgmState,
     DcgmXidCounts,
     FrameBufferMemory,
+    parse,
 )
 from gpucost_gpu_exporter.model.holdings import DeviceKey
 from gpucost_gpu_exporter.model.readings import GpuSignal

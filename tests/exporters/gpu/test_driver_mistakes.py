@@ -16,9 +16,8 @@ import pynvml
 import pytest
 
 from gpucost_gpu_exporter.driver import gpus as driver_boards
-from gpucost_gpu_exporter.driver.activity import ThrottleTime
+from gpucost_gpu_exporter.driver.activity import GpmSampler, ThrottleTime
 from gpucost_gpu_exporter.driver.calls import DriverGone, DriverLook, NvmlRefusal, call, value_of
-from gpucost_gpu_exporter.driver.gpm import GpmSampler
 from gpucost_gpu_exporter.driver.gpus import NvmlGpu
 from gpucost_gpu_exporter.driver_link import COMMAND
 from tests.support.driver_process import SECOND, Node, child_environment, driver_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmFailure
-from gpucost_gpu_exporter.dcgm.state import DcgmProblem
+from gpucost_gpu_exporter.dcgm.scrapes import DcgmProblem
 from gpucost_gpu_exporter.driver.calls import _CODES, CORRUPT, INTERNAL
 from gpucost_gpu_exporter.holders import ShareNoteKind
 from gpucost_gpu_exporter.kubelet.client import KubeletFailure

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucost_gpu_exporter.dcgm.parse import parse
+from gpucost_gpu_exporter.dcgm.scrapes import parse
 from tests.exporters.gpu import comparison, hour, peer
 from tests.exporters.gpu.peer import Setting
 from tests.exporters.gpu.played import Played

@@ -18,8 +18,7 @@ from gpucost.kube.watch.cluster_watch import WatchClocks
 from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint
 from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
 from gpucost_queue_collector.collector import QueueCollector
-from gpucost_queue_collector.page import MetricsPage, SeriesTable
-from gpucost_queue_collector.rows import line
+from gpucost_queue_collector.page import MetricsPage, SeriesTable, line
 from tests.cluster.builders import T0
 
 SCRAPE = EndpointRequest("GET", "/metrics", "", {}, True)

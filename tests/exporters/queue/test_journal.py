@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from gpucost.cluster.objects.state import CollectionStatus
-from gpucost_queue_collector.journal import NAMED, ONE_OUTAGE_S, FirstFailureFilter, summary
+from gpucost_queue_collector.assemble import NAMED, ONE_OUTAGE_S, FirstFailureFilter, summary
 
 READ = CollectionStatus("v1", True)
 ABSENT = CollectionStatus("", True, absent=True)

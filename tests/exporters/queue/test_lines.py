@@ -17,7 +17,7 @@ from gpucost.contract.metrics import NODE_INFO, POD_GPU_REQUEST, STATE_UP
 from gpucost.contract.queue_metrics import GANG_HELD_UNITS, WORKLOAD_EVICTIONS
 from gpucost.domain.errors import InputError
 from gpucost_exporter_base.exposition import MetricFamily, clean, render
-from gpucost_queue_collector.rows import (
+from gpucost_queue_collector.page import (
     labels,
     line,
     open_labels,

@@ -16,7 +16,7 @@ from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.jobs import JobKind, JobReference
 from gpucost_queue_collector import pod_series, queue_series, workload_series
 from gpucost_queue_collector.collector import SeriesRules
-from gpucost_queue_collector.rows import OTHERS
+from gpucost_queue_collector.page import OTHERS
 from tests.cluster.builders import GPU, MINUTE, T0, cluster_queue, condition, local_queue, pod_set, state
 from tests.cluster.builders import workload as built
 from tests.exporters.queue import world

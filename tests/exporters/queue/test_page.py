@@ -27,8 +27,7 @@ from gpucost.domain.errors import InputError
 from gpucost_exporter_base.endpoint import HttpEndpoint
 from gpucost_exporter_base.exposition import MetricFamily, render
 from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
-from gpucost_queue_collector.page import MetricsPage, SeriesTable
-from gpucost_queue_collector.rows import line
+from gpucost_queue_collector.page import MetricsPage, SeriesTable, line
 from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

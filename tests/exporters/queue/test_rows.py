@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
 from gpucost_exporter_base.http_messages import EndpointRequest
-from gpucost_queue_collector.page import MetricsPage
-from gpucost_queue_collector.rows import SeriesRows, line
+from gpucost_queue_collector.page import MetricsPage, SeriesRows, line
 
 
 class Written:
