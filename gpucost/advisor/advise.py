@@ -36,8 +36,8 @@ from gpucost.advisor.model.answers import (
     LayerResult,
     SchedulingDecision,
     SchedulingLayer,
+    headline,
 )
-from gpucost.advisor.model.headline import headline
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.scheduling_request import SchedulingRequest, request_from_manifest
 from gpucost.advisor.suggest.ranking import suggestions

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.advisor.kueue.rule_changes import CHANGES, KueueRelease, holds
-from gpucost.advisor.kueue.rule_set import GATES, RULES, drift, named
+from gpucost.advisor.kueue.rule_set import CHANGES, GATES, RULES, KueueRelease, drift, holds, named
 from gpucost.cluster.objects.scheduler_config import FINAL_SHARE, KueueConfig
 
 SAME = KueueConfig("v0.19.2", is_read=True)

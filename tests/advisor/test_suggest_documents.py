@@ -10,19 +10,17 @@ import yaml
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
-from gpucost.advisor.suggest.manifest_fields import (
-    gpu_asks,
-    gpu_specs,
-    largest_count,
-    metadata,
-    pod_specs,
-)
 from gpucost.advisor.suggest.patches import (
     drop,
     get,
+    gpu_asks,
+    gpu_specs,
+    largest_count,
     merge_patch,
+    metadata,
     operations,
     patched,
+    pod_specs,
     pointer,
     put,
     text_of,

@@ -12,8 +12,7 @@ import yaml
 from gpucost.advisor.advise import advise
 from gpucost.advisor.model.answers import SuggestedChangeKind
 from gpucost.advisor.request.context import AdvisorContext
-from gpucost.advisor.suggest.manifest_fields import gpu_asks, largest_count
-from gpucost.advisor.suggest.patches import merge_patch
+from gpucost.advisor.suggest.patches import gpu_asks, largest_count, merge_patch
 from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.manifests import manifest_of

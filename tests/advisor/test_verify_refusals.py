@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpucost.advisor.verify import decision_follower
+from gpucost.advisor.verify.case_schema import MOST_TEXT
 from gpucost.advisor.verify.case_writer import CaseAliases
 from gpucost.advisor.verify.decision_follower import MOST_REFUSALS, checked
-from gpucost.advisor.verify.json_fields import MOST_TEXT
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import StatusCondition
 from gpucost.cluster.objects.state import ClusterState

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gpucost.advisor.model.answers import AdviceSubject, PreemptionVictim
-from gpucost.advisor.model.headline import pods_named
+from gpucost.advisor.model.answers import AdviceSubject, PreemptionVictim, pods_named
 from gpucost.advisor.placement.free_capacity import FreeCapacity
 from gpucost.advisor.placement.gang_placement import GangPlacement
 from gpucost.advisor.placement.pod_demand import PlacementDemand

@@ -32,7 +32,7 @@ from gpucost.advisor.model.answers import (
 )
 from gpucost.advisor.placement.repaired_nodes import NODES_UNUSABLE
 from gpucost.advisor.request.context import AdvisorContext
-from gpucost.advisor.request.existing_job import (
+from gpucost.advisor.request.scheduling_request import (
     ExistingJob,
     find_job,
     request_from_job,
@@ -46,7 +46,7 @@ from gpucost.advisor.suggest.candidates import (
 )
 from gpucost.advisor.suggest.patches import merge_patch, operations, patched
 from gpucost.advisor.suggest.ranking import RULES, suggestions
-from gpucost.advisor.suggest.switches import activation
+from gpucost.advisor.suggest.repairs import activation
 from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.cluster.objects.kueue import WorkloadState
 from gpucost.cluster.objects.pods import PodPhase

@@ -18,7 +18,7 @@ from gpucost.advisor.model.answers import (
     SchedulingLayer,
 )
 from gpucost.advisor.request.context import AdvisorContext
-from gpucost.advisor.request.existing_job import ExistingJob
+from gpucost.advisor.request.scheduling_request import ExistingJob
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.kueue_reasons import eviction_meaning
 from gpucost.cluster.objects.metadata import is_true

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from gpucost.advisor.kueue.fair_preemption import fair_targets
 from gpucost.advisor.kueue.flavor_assigner import (
     AssignmentGrade,
     AssignmentMode,
     FlavorAssigner,
     FlavorAssignment,
 )
-from gpucost.advisor.kueue.preemption import PreemptionTarget, VictimSearch, classical_targets
+from gpucost.advisor.kueue.preemption import PreemptionTarget, VictimSearch, classical_targets, fair_targets
 from gpucost.advisor.kueue.requests import QuotaRequest, ask_of, requested
 from gpucost.advisor.kueue.snapshot import KueueSnapshot, SnapshotQueue
 from gpucost.cluster.objects.kueue import FlavorResource

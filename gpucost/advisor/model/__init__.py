@@ -1,4 +1,4 @@
-"""What the advisor answers: types, their JSON documents, their first line, and redaction for readers.
+"""What the advisor answers: types and their first line, their JSON documents, and redaction for readers.
 
 The same for the terminal, the API, chat and the webhook; field names and enum values are part of the API.
 Begin at ``answers`` (``Advice``, ``Explanation``, ``LayerResult``); ``redaction`` hides what belongs to

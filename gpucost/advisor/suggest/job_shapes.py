@@ -12,18 +12,16 @@ from typing import Any
 
 from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
 from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase, most_that_helps
-from gpucost.advisor.suggest.manifest_fields import (
+from gpucost.advisor.suggest.patches import (
+    DocumentPath,
     GpuRequestField,
+    ManifestEdit,
+    drop,
+    get,
     gpu_asks,
     largest_count,
     metadata,
     pod_specs,
-)
-from gpucost.advisor.suggest.patches import (
-    DocumentPath,
-    ManifestEdit,
-    drop,
-    get,
     put,
 )
 from gpucost.advisor.suggest.queue_choice import kueue_queue

@@ -8,12 +8,12 @@ from typing import Any
 
 from gpucost.advisor.model.answers import SchedulingDecision, SchedulingLayer
 from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase
-from gpucost.advisor.suggest.manifest_fields import gpu_specs
 from gpucost.advisor.suggest.patches import (
     DocumentPath,
     ManifestEdit,
     drop,
     get,
+    gpu_specs,
     put,
 )
 from gpucost.cluster.objects.kueue import ResourceFlavor

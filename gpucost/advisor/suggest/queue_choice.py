@@ -15,8 +15,7 @@ from gpucost.advisor.kueue.job_workloads import priority_of
 from gpucost.advisor.kueue.snapshot import SnapshotQueue
 from gpucost.advisor.model.answers import SchedulingDecision
 from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase
-from gpucost.advisor.suggest.manifest_fields import metadata, pod_specs
-from gpucost.advisor.suggest.patches import DocumentPath, ManifestEdit, get, put
+from gpucost.advisor.suggest.patches import DocumentPath, ManifestEdit, get, metadata, pod_specs, put
 from gpucost.advisor.volcano.queues import OPEN
 from gpucost.cluster.objects.jobs import Document
 from gpucost.cluster.objects.kueue import FlavorResource

@@ -20,9 +20,8 @@ from gpucost.advisor.model.answers import (
     SuggestedChange,
     SuggestedChangeKind,
 )
-from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase, is_as_good
+from gpucost.advisor.suggest.candidates import SuggestionCandidate, SuggestionCase, is_as_good, with_quota
 from gpucost.advisor.suggest.patches import pointer, text_of
-from gpucost.advisor.suggest.what_if import with_quota
 from gpucost.cluster.objects.kueue import (
     ClusterQueue,
     Cohort,

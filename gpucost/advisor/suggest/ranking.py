@@ -19,7 +19,6 @@ from gpucost.advisor.suggest import (
     queue_choice,
     quota_limits,
     repairs,
-    switches,
 )
 from gpucost.advisor.suggest.candidates import (
     MOST_OF_RULE,
@@ -46,7 +45,7 @@ class SuggestionRule:
 
 _CLUSTER = SuggestedChangeKind.CLUSTER
 RULES: Sequence[SuggestionRule] = (
-    SuggestionRule("suspend", switches.suspends, 1),
+    SuggestionRule("suspend", repairs.suspends, 1),
     SuggestionRule("queue-name", queue_choice.misspelt, 3),
     SuggestionRule("other-queue", queue_choice.other),
     SuggestionRule("toleration", node_choice.tolerations, 3),
@@ -61,7 +60,7 @@ RULES: Sequence[SuggestionRule] = (
     SuggestionRule("fewer-gpus-per-pod", job_shapes.fewer_gpus, 3),
     SuggestionRule("fewer-pods", job_shapes.fewer_pods, job_shapes.MOST_OF_SIZE, True),
     SuggestionRule("node-repair", repairs.repairs, 1, changes=_CLUSTER),
-    SuggestionRule("stop-policy", switches.stop_policies, 1, changes=_CLUSTER),
+    SuggestionRule("stop-policy", repairs.stop_policies, 1, changes=_CLUSTER),
     SuggestionRule("preference", quota_limits.preference, 1, changes=_CLUSTER),
     SuggestionRule("borrowing-limit", quota_limits.borrowing, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),
     SuggestionRule("lending-limit", quota_limits.lending, quota_limits.MOST_OF_LIMIT, True, _CLUSTER),

@@ -19,11 +19,9 @@ from gpucost.advisor.verify.case_schema import (
     VERSION,
     ExpectedDecision,
     GivenFlavors,
+    JsonFields,
     RecordingOrigin,
     SchedulerCase,
-)
-from gpucost.advisor.verify.json_fields import (
-    JsonFields,
     fields,
     items,
     text,

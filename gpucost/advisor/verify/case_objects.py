@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-from gpucost.advisor.verify.case_schema import NOW_MS
-from gpucost.advisor.verify.json_fields import (
+from gpucost.advisor.verify.case_schema import (
+    NOW_MS,
     JsonFields,
     fields,
     items,

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gpucost.advisor.kueue.rule_changes import release_of
-from gpucost.advisor.verify.case_schema import SCHEMA_VERSION, VERSION, RecordingOrigin
+from gpucost.advisor.kueue.rule_set import release_of
+from gpucost.advisor.verify.case_schema import MOST_TEXT, SCHEMA_VERSION, VERSION, RecordingOrigin
 from gpucost.advisor.verify.case_writer import CaseDocument, CaseNames, CaseWriter
-from gpucost.advisor.verify.json_fields import MOST_TEXT
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.metadata import (
     StatusCondition,

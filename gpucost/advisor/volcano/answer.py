@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.advisor.model.answers import (
+    STARTS_WITH,
     AdviceEvidence,
     AdviceSubject,
     PodSetAnswer,
@@ -13,7 +14,6 @@ from gpucost.advisor.model.answers import (
     SchedulingDecision,
     SchedulingLayer,
 )
-from gpucost.advisor.model.headline import STARTS_WITH
 from gpucost.advisor.placement.repaired_nodes import (
     NODES_UNUSABLE,
     repaired,

@@ -17,13 +17,15 @@ from typing import Any
 
 from gpucost.advisor.kueue.answer import BLOCKED
 from gpucost.advisor.model.answers import (
+    REST,
+    STARTS_WITH,
     Advice,
     JobSuggestion,
     SchedulingDecision,
     SuggestedChangeKind,
     WaitEstimate,
+    about,
 )
-from gpucost.advisor.model.headline import REST, STARTS_WITH, about
 from gpucost.advisor.model.redaction import redact_advice
 from gpucost.api.webhook.admission_review import ReviewResult
 from gpucost.api.webhook.deadline_queue import ReviewOutcome

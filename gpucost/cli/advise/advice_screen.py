@@ -33,8 +33,9 @@ from gpucost.advisor.model.answers import (
     SuggestedChange,
     SuggestedChangeKind,
     WaitEstimate,
+    about,
+    seconds,
 )
-from gpucost.advisor.model.headline import about, seconds
 from gpucost.cli.terminal.columns import fitted, folded
 from gpucost.cluster.objects.kueue import FlavorResource
 from gpucost.domain.money import NANO, plain

@@ -15,8 +15,8 @@ from gpucost.advisor.model.answers import (
     SchedulingLayer,
     SuggestedChangeKind,
     WaitEstimate,
+    about,
 )
-from gpucost.advisor.model.headline import about
 from gpucost.advisor.model.redaction import AnswerReader, redact_advice
 from gpucost.domain.time import iso
 from gpucost.notify.compose.links import QUEUES, MessageLinks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from gpucost.advisor.model.headline import about
+from gpucost.advisor.model.answers import about
 from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
 from gpucost.detectors.findings import (
     Finding,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpucost.advisor.model.answers import JobSuggestion, SchedulingDecision, WaitEstimate
-from gpucost.advisor.model.headline import about, bounds
+from gpucost.advisor.model.answers import JobSuggestion, SchedulingDecision, WaitEstimate, about, bounds
 from gpucost.reports.base.display import money, price
 
 

@@ -14,8 +14,7 @@ from functools import partial
 
 from gpucost.advisor.advise import advise_asking
 from gpucost.advisor.request.context import AdvisorContext, OpenJobFinding
-from gpucost.advisor.request.existing_job import WORKLOAD, find_job, request_from_job
-from gpucost.advisor.request.scheduling_request import gpus_of
+from gpucost.advisor.request.scheduling_request import WORKLOAD, find_job, gpus_of, request_from_job
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.detectors.engine.lifecycle import FindingLife

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpucost.advisor.request.existing_job import WORKLOAD
-from gpucost.advisor.request.scheduling_request import gpus_of
+from gpucost.advisor.request.scheduling_request import WORKLOAD, gpus_of
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
