@@ -13,7 +13,7 @@ from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.quota import workload_usage
 from gpucost.kube.manifests import manifest_of
-from gpucost.kube.parse.kueue_workload import workload as parsed
+from gpucost.kube.parse.kueue import workload as parsed
 from gpucost_queue_collector.workload_series import SPECS, shown_workloads, write_workload
 from tests.advisor.test_advise import ask, nodes
 from tests.advisor.worlds import queue

@@ -6,7 +6,7 @@ import pytest
 
 from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
 from gpucost.advisor.verify.replay import FACTS, verify
-from gpucost.kube.dumps.dump_files import content_of
+from gpucost.kube.dumps.dump import content_of
 from tests.support.recorded import KUEUE_SCHEDULER
 
 RECORDED = {"kueue-cases.json": 14, "kueue-recorded.json.gz": 300}

@@ -11,8 +11,7 @@ import pytest
 from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.watch.api_calls import ApiServerRefusal
-from gpucost.kube.watch.discovery import ApiDiscovery
+from gpucost.kube.watch.api_calls import ApiDiscovery, ApiServerRefusal
 from tests.support.kube import Answer, KubeServer, kube_server, refused
 
 KUEUE = "kueue.x-k8s.io"

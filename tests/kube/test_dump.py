@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.domain.errors import InputError
 from gpucost.kube.dumps.dump import (
+    MOST_BYTES,
     ClusterStateBuilder,
     DumpContent,
     DumpOrigin,
@@ -27,7 +28,6 @@ from gpucost.kube.dumps.dump import (
     opening,
     read_dump,
 )
-from gpucost.kube.dumps.dump_files import MOST_BYTES
 from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.parse.yaml_documents import documents
 from tests.cli.state_worlds import NOW

@@ -10,8 +10,7 @@ import pytest
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.parse.collections import ApiCollection, collections
-from gpucost.kube.watch.api_calls import ApiServerRefusal
-from gpucost.kube.watch.discovery import CollectionList, CollectionLister
+from gpucost.kube.watch.api_calls import ApiServerRefusal, CollectionList, CollectionLister
 from tests.support.cluster.installed import KUEUE
 from tests.support.cluster.model import Kind
 from tests.support.cluster.server import ClusterServer

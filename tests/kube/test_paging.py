@@ -15,7 +15,7 @@ from gpucost.kube.connect.http_transport import HttpTransport
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.parse.collections import collections
-from gpucost.kube.watch.discovery import CollectionLister
+from gpucost.kube.watch.api_calls import CollectionLister
 from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from tests.kube.test_salvage import DEEP, body, claim
 from tests.kube.worlds import world

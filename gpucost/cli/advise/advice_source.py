@@ -166,7 +166,7 @@ def contents(places: Sequence[str]) -> list[tuple[str, bytes]]:
 
 
 def _content(place: str) -> bytes:
-    from gpucost.kube.dumps.dump_files import read
+    from gpucost.kube.dumps.dump import read
     from gpucost.kube.manifests.reader import MOST_BYTES
 
     if place == STDIN:

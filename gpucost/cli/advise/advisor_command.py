@@ -79,7 +79,7 @@ def _cases(files: Sequence[str], sources: list[CaseSource]) -> Iterator[Schedule
     file."""
     from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
     from gpucost.cli.advise.advisor_screen import CaseSource
-    from gpucost.kube.dumps.dump_files import content_of, read
+    from gpucost.kube.dumps.dump import content_of, read
 
     for file in files:
         name = "standard input" if file == "-" else file

@@ -22,8 +22,7 @@ from gpucost.kube.dumps.dump import ClusterStateBuilder, DumpContent, DumpOrigin
 from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.parse.collections import ApiCollection, collections
 from gpucost.kube.parse.events import Object, Unreadable
-from gpucost.kube.watch.api_calls import FORBIDDEN, ApiServerRefusal
-from gpucost.kube.watch.discovery import CollectionList, CollectionLister
+from gpucost.kube.watch.api_calls import FORBIDDEN, ApiServerRefusal, CollectionList, CollectionLister
 from gpucost.kube.watch.scheduler_reader import config_maps, deployments
 
 UNAUTHORIZED = 401

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpucost.kube.dumps.dump import DumpContent
     from gpucost.kube.parse.collections import ApiCollection
     from gpucost.kube.parse.events import Object
-    from gpucost.kube.watch.discovery import CollectionList
+    from gpucost.kube.watch.api_calls import CollectionList
 
 app = typer.Typer(
     no_args_is_help=True, help="Look at a cluster: queues, gangs, nodes.", rich_markup_mode=None
@@ -262,7 +262,7 @@ def _dump(
     from gpucost.cli.state.source import origin
     from gpucost.kube.dumps.dump import closing as ending
     from gpucost.kube.dumps.dump import opening
-    from gpucost.kube.watch.discovery import CollectionList
+    from gpucost.kube.watch.api_calls import CollectionList
 
     seen: list[tuple[ApiCollection, CollectionList[Any] | None]] = []
     between = opening()

@@ -7,7 +7,7 @@ needs it here too (a test compares them).
 Of annotations those stay that link an object to others or name its owner; of messages those that are shown to
 people. All else is dropped, also fields that are not known yet: environments, commands, arguments, images,
 volumes, configurations. Of Kueue and Volcano themselves the settings that decide admission stay
-(``allowlist_schedulers``).
+(``allowlist``).
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from typing import Any
 from gpucost.cluster.views.ownership import LINKS, OwnerKeys
 from gpucost.cluster.views.workload_families import REPLACES
 from gpucost.kube.dumps.allowlist import (
+    CONFIG_MAP,
+    DEPLOYMENT_TEMPLATE,
     JOB_TEMPLATE,
+    KUEUE,
     NODE,
     POD,
+    SELECTOR,
     WRITERS,
     FieldAllowlist,
     FieldFilter,
@@ -33,12 +37,6 @@ from gpucost.kube.dumps.allowlist import (
     names_alone,
     only,
     plain,
-)
-from gpucost.kube.dumps.allowlist_schedulers import (
-    CONFIG_MAP,
-    DEPLOYMENT_TEMPLATE,
-    KUEUE,
-    SELECTOR,
 )
 from gpucost.kube.parse.core_objects import SPLIT_GPUS
 from gpucost.kube.parse.pods import POD_ANNOTATIONS

@@ -22,10 +22,9 @@ from gpucost.cluster.views.ownership import (
 )
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.parse.fields import ObjectPart, meta
+from gpucost.kube.parse.gang_schedulers import coscheduling_pod_group, native_pod_group, volcano_pod_group
 from gpucost.kube.parse.job_shapes import pod_set_of
 from gpucost.kube.parse.jobs import KUEUE_PRIORITY
-from gpucost.kube.parse.native_groups import native_pod_group
-from gpucost.kube.parse.volcano import coscheduling_pod_group, volcano_pod_group
 
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 _FAST = "kueue.x-k8s.io/pod-group-fast-admission"

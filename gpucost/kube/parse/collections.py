@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from gpucost.kube.parse import (
-    core_objects,
-    jobs,
-    kueue,
-    kueue_workload,
-    native_groups,
-    pods,
-    volcano,
-)
+from gpucost.kube.parse import core_objects, gang_schedulers, jobs, kueue, pods
 
 ObjectParser: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
@@ -124,7 +116,7 @@ _KUEUE = (
         "priority_classes",
         kueue.workload_priority_class,
     ),
-    _kueue("workloads", "Workload", "workloads", kueue_workload.workload),
+    _kueue("workloads", "Workload", "workloads", kueue.workload),
 )
 
 _GROUPS = (
@@ -135,7 +127,7 @@ _GROUPS = (
         "workloads",
         "Workload",
         "pod_groups",
-        native_groups.native_pod_group,
+        gang_schedulers.native_pod_group,
     ),
     ApiCollection(
         "scheduling.k8s.io",
@@ -143,7 +135,7 @@ _GROUPS = (
         "podgroups",
         "PodGroup",
         "pod_groups",
-        native_groups.native_pod_group,
+        gang_schedulers.native_pod_group,
     ),
     ApiCollection(
         "scheduling.k8s.io",
@@ -151,7 +143,7 @@ _GROUPS = (
         "compositepodgroups",
         "CompositePodGroup",
         "composite_groups",
-        native_groups.composite_pod_group,
+        gang_schedulers.composite_pod_group,
     ),
     ApiCollection(
         "scheduling.x-k8s.io",
@@ -159,7 +151,7 @@ _GROUPS = (
         "podgroups",
         "PodGroup",
         "pod_groups",
-        volcano.coscheduling_pod_group,
+        gang_schedulers.coscheduling_pod_group,
     ),
     ApiCollection(
         "scheduling.volcano.sh",
@@ -167,13 +159,23 @@ _GROUPS = (
         "podgroups",
         "PodGroup",
         "pod_groups",
-        volcano.volcano_pod_group,
+        gang_schedulers.volcano_pod_group,
     ),
     ApiCollection(
-        "scheduling.volcano.sh", ("v1beta1",), "queues", "Queue", "volcano_queues", volcano.volcano_queue
+        "scheduling.volcano.sh",
+        ("v1beta1",),
+        "queues",
+        "Queue",
+        "volcano_queues",
+        gang_schedulers.volcano_queue,
     ),
     ApiCollection(
-        "topology.volcano.sh", ("v1alpha1",), "hypernodes", "HyperNode", "hyper_nodes", volcano.hyper_node
+        "topology.volcano.sh",
+        ("v1alpha1",),
+        "hypernodes",
+        "HyperNode",
+        "hyper_nodes",
+        gang_schedulers.hyper_node,
     ),
 )
 

@@ -15,7 +15,7 @@ from gpucost.cluster.objects.state import ClusterState, CollectionStatus
 from gpucost.cluster.views.workload_families import FamilyMemory
 from gpucost.kube.connect.transport import KubeTransport
 from gpucost.kube.parse.collections import ApiCollection
-from gpucost.kube.watch.discovery import ApiDiscovery
+from gpucost.kube.watch.api_calls import ApiDiscovery
 from gpucost.kube.watch.object_store import ObjectChange
 from gpucost.kube.watch.reflector import Reflector, ReflectorSettings
 from gpucost.kube.watch.scheduler_reader import SchedulerReader

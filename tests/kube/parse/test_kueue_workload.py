@@ -20,7 +20,7 @@ from gpucost.cluster.objects.kueue import (
 from gpucost.cluster.objects.metadata import ObjectMeta, StatusCondition
 from gpucost.cluster.objects.pods import PodSet, PodTemplate
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.parse.kueue_workload import workload
+from gpucost.kube.parse.kueue import workload
 from tests.support import crds
 from tests.support.objects import condition
 from tests.support.objects import kueue as make

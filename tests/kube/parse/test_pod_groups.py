@@ -10,8 +10,7 @@ from hypothesis import given
 from gpucost.cluster.objects.metadata import is_false
 from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind
 from gpucost.kube.parse.events import Unreadable
-from gpucost.kube.parse.native_groups import composite_pod_group, native_pod_group
-from gpucost.kube.parse.volcano import coscheduling_pod_group
+from gpucost.kube.parse.gang_schedulers import composite_pod_group, coscheduling_pod_group, native_pod_group
 from tests.kube.parse.json_values import objects_of
 
 METADATA = {"name": "train", "namespace": "team-a", "uid": "pg-uid"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.kube.parse.fields import ObjectPart
-from gpucost.kube.parse.pod_requests import pod_requests
+from gpucost.kube.parse.templates import pod_requests
 from tests.kube.parse.pod_objects import GPU, a_pod, condition
 
 Container = tuple[int, bool]

@@ -17,7 +17,7 @@ from gpucost.cluster.objects.volcano import (
     PodGroup,
     VolcanoQueue,
 )
-from gpucost.kube.parse import volcano as parse
+from gpucost.kube.parse import gang_schedulers as parse
 from gpucost.kube.parse.events import Unreadable
 from tests.support import crds
 from tests.support.objects import volcano as make

@@ -8,7 +8,12 @@ import re
 from collections.abc import Mapping
 
 from gpucost.domain.errors import ErrorRemark
-from gpucost.kube.manifests.rules.containers import ContainerContext, all_containers, check_containers
+from gpucost.kube.manifests.rules.containers import (
+    ContainerContext,
+    all_containers,
+    check_containers,
+    check_pod_security,
+)
 from gpucost.kube.manifests.rules.names import (
     BARE,
     LABEL_RULE,
@@ -34,7 +39,6 @@ from gpucost.kube.manifests.rules.names import (
     is_subdomain,
 )
 from gpucost.kube.manifests.rules.resources import check_overhead, check_pod_resources
-from gpucost.kube.manifests.rules.security import check_pod_security
 from gpucost.kube.manifests.rules.volumes import check_volumes
 from gpucost.kube.parse.fields import ObjectPart
 
