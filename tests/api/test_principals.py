@@ -70,6 +70,7 @@ ROUTES = {
     ("GET", "/month"): Route("/month?month=2026-10", READERS, 200),
     ("GET", "/month/{month}"): Route("/month/2026-10", READERS, 200),
     ("GET", "/month/{month}/change"): Route("/month/2026-10/change?team=research", READERS, 422),
+    ("GET", "/month/{month}/team"): Route("/month/2026-10/team?team=research", READERS, 404),
     ("GET", "/method"): Route("/method", READERS, 200),
     ("GET", "/method/{page:path}"): Route("/method/waste", READERS, 200),
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),

@@ -158,7 +158,7 @@ def _json(report: object, *headers: tuple[str, str]) -> ResponseBody:
 async def get_close(principal: Accountant, known: KnownServices, month: MonthText) -> Response:
     """What closing a month makes final: amounts of all teams, warnings and blockers. Nothing is closed."""
     wanted = Month.parse(month)
-    _refuse_part(principal, "what closes a month")
+    refuse_part(principal, "what closes a month")
 
     def make() -> ResponseBody:
         return _json(preview_close(known.reporting, wanted, known.close_coverage))
@@ -184,7 +184,7 @@ async def close_month(
     """Close a month for good. 409 where something is missing and there is no reason, and where there are
     warnings and neither yes nor a reason. A month that is closed stays as it is."""
     wanted = Month.parse(month)
-    _refuse_part(principal, "what closes a month")
+    refuse_part(principal, "what closes a month")
     async with known.gate.turn(known.gate.until()):
         found = await in_own_thread(_close, principal, known, wanted, body)
     return _json(found).response()
@@ -245,10 +245,10 @@ async def get_statements(
     """What each team pays for a month, of the teams that the caller may see: those with a charge or an
     adjustment, by name."""
     wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
-    _refuse_part(principal, "a statement")
+    refuse_part(principal, "a statement")
 
     def make() -> ResponseBody:
-        found, summary, stand = _seen_statements(principal, known, wanted)
+        found, summary, stand = seen_statements(principal, known, wanted)
         there = [each for each in found if each.lines or each.adjustments]
         if not there and format_ in (ReportFormat.HTML, ReportFormat.XLSX):
             raise not_found("month", month, "no team that you may see has a charge or an adjustment")
@@ -280,21 +280,21 @@ async def get_statement(
     """What one team pays for a month, and how each figure is worked out again. A team that the caller may not
     see is not found."""
     wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
-    _refuse_part(principal, "a statement")
-    _refuse_foreign(principal, team)
+    refuse_part(principal, "a statement")
+    refuse_foreign(principal, team)
 
     def make() -> ResponseBody:
-        found, _, stand = _seen_statements(principal, known, wanted)
+        found, _, stand = seen_statements(principal, known, wanted)
         own = [each for each in found if each.team == team]
         if not own:
-            raise _no_such_team(principal, team, {each.team for each in found})
+            raise no_such_team(principal, team, {each.team for each in found})
         return answer(render_statements(own, format_, one=True), format_, stand, f"statement-{wanted}")
 
     asked = "statement", wanted, team, format_, policy_digest(known.policy)
     return await cached_response(known, principal.scope, asked, make)
 
 
-def _seen_statements(
+def seen_statements(
     principal: Principal, known: ApiServices, month: Month
 ) -> tuple[list[TeamStatement], StatementSummary, LedgerStand]:
     """The statements that the caller may see. Idle time is charged out of all teams' time: all are made."""
@@ -321,10 +321,10 @@ async def get_charges(
     """What every team pays for a month, of the teams that the caller may see: the totals of their statements.
     Who sees every team has what the platform keeps, too, and the proof that it adds up to the capacity."""
     wanted, format_ = Month.parse(month), chosen(request, format, _SUMMARY_FORMATS)
-    _refuse_part(principal, "what teams pay")
+    refuse_part(principal, "what teams pay")
 
     def make() -> ResponseBody:
-        _, summary, stand = _seen_statements(principal, known, wanted)
+        _, summary, stand = seen_statements(principal, known, wanted)
         return answer(render_summary(summary, format_), format_, stand, f"charges-{wanted}")
 
     asked = "charges", wanted, format_, policy_digest(known.policy)
@@ -347,7 +347,7 @@ def _fits(principal: Principal) -> Iterator[None]:
         ) from None
 
 
-def _refuse_part(principal: Principal, what: str) -> None:
+def refuse_part(principal: Principal, what: str) -> None:
     """Raises ApiError (403) for a caller who sees some clusters only."""
     if principal.scope.clusters is not None:
         raise ApiError(
@@ -359,13 +359,13 @@ def _refuse_part(principal: Principal, what: str) -> None:
         )
 
 
-def _refuse_foreign(principal: Principal, team: str) -> None:
+def refuse_foreign(principal: Principal, team: str) -> None:
     """Another team is not found, like one that does not exist; nothing is read to say so."""
     if principal.scope.teams is not None and team not in principal.scope.teams:
-        raise _no_such_team(principal, team, set())
+        raise no_such_team(principal, team, set())
 
 
-def _no_such_team(principal: Principal, team: str, known: set[str]) -> ApiError:
+def no_such_team(principal: Principal, team: str, known: set[str]) -> ApiError:
     allowed = None
     if principal.scope.sees_every_team:
         allowed = f"{meant(team, known)}{', '.join(sorted(known))}"
@@ -390,7 +390,7 @@ async def preview_chargeback(
     """What each team would pay under each policy of the body, the difference, and line by line why. Nothing
     is written."""
     wanted = Month.parse(month)
-    _refuse_part(principal, "what teams pay")
+    refuse_part(principal, "what teams pay")
     async with known.gate.turn(known.gate.until()):
         return (await in_own_thread(_preview, principal, known, wanted, body)).response()
 
@@ -435,12 +435,12 @@ async def get_digest(
 ) -> Response:
     """The digest of a week: cost, waste, the actions that save most, the costliest jobs. A team's has nothing
     of the others in it; who is bound to teams asks for one of them."""
-    _refuse_part(principal, "a digest")
+    refuse_part(principal, "a digest")
     wanted = None if week is None else IsoWeek.parse(week)
     teams = principal.scope.teams
     if teams is not None and not team:
         raise InputError("team", ErrorRemark("missing"), f"one of yours: {', '.join(sorted(teams))}")
-    _refuse_foreign(principal, team or "")
+    refuse_foreign(principal, team or "")
     digesting = DigestScheduler(known.reporting, known.budgets)
     if wanted is None:
         wanted = await in_own_thread(digesting.last, known.now())
@@ -450,7 +450,7 @@ async def get_digest(
         if wanted is None or found is None:
             raise nothing_held(known, principal.scope, "week", week or "")
         if team and team not in (there := set(digesting.teams(wanted))):
-            raise _no_such_team(principal, team, there)
+            raise no_such_team(principal, team, there)
         return _json(found)
 
     return await cached_response(known, principal.scope, ("digest", wanted, team), make)

@@ -25,9 +25,19 @@ def month_page(month: Month | str, *, cluster: str = "") -> str:
     return address(f"/month/{month}", cluster=cluster)
 
 
-def team_page(team: str, month: Month | str) -> str:
-    """What one team pays and holds in a month."""
-    return address(f"/month/{month}/team", team=team)
+def team_page(
+    team: str,
+    month: Month | str,
+    *,
+    sort: str = "",
+    name: str = "",
+    kind: str = "",
+    page: int | str = "",
+    anchor: str = "",
+) -> str:
+    """What one team pays and holds in a month; ``sort``, ``name``, ``kind`` and ``page`` are of its jobs."""
+    query = {"team": team, "sort": sort, "name": name, "kind": kind, "page": str(page)}
+    return address(f"/month/{month}/team", anchor, **query)
 
 
 def job_page(job: str, *, cluster: str = "", progress: str = "", anchor: str = "") -> str:
