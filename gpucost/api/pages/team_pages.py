@@ -1,7 +1,7 @@
 """One team in a month: what it pays and why, its jobs, people and queues, its waste, and what to do first.
 
 Amounts are those of its statement (``GET /v1/months/{month}/statement``) and of its report
-(``GET /v1/reports/{month}?team=``). Who sees every team reads what the team itself does, and no more. A reader
+(``GET /v1/reports/{month}?team=``). Who sees every team reads what the team itself does, no more. A reader
 of some clusters has no statement, which is of all.
 """
 
@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from gpucost.access.principal import Principal
-from gpucost.api.pages.month_pages import MonthText
+from gpucost.api.pages.month_pages import MonthText, month_marks
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, shown
 from gpucost.api.routes.months import no_such_team, refuse_foreign, seen_statements
 from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
@@ -36,7 +36,6 @@ from gpucost.reports.render.html import MOST_ROWS, waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.month_closing import scope_of_team
-from gpucost.service.reporting.month_marks import month_marks
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -150,7 +149,7 @@ def _team(
     if found is None:
         raise nothing_held(known, principal.scope, "month", str(month))
     report = found.report
-    row, marks = _row(report, team), month_marks(known.ledger, scope, month, known.policy)
+    row, marks = _row(report, team), month_marks(report, known.policy, scope)
     return content(
         f"{display.name(team, 60)}, {display.month_name(month)}",
         "team_page.html.j2",
