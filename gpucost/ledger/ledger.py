@@ -533,11 +533,11 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory):
         with self._database.write(self._cluster_of(scope, finding_id)) as connection:
             return findings.mute(connection, scope, finding_id, author, until_ms, reason, self._now())
 
-    def unmute(self, scope: Scope, finding_id: int, author: str) -> FindingRecord:
+    def unmute(self, scope: Scope, finding_id: int, author: str, reason: str = "") -> FindingRecord:
         """Restore the state before the mute; nothing when it is not muted. Raises InputError as
         ``acknowledge`` does."""
         with self._database.write(self._cluster_of(scope, finding_id)) as connection:
-            return findings.unmute(connection, scope, finding_id, author, self._now())
+            return findings.unmute(connection, scope, finding_id, author, reason, self._now())
 
     def _cluster_of(self, scope: Scope, finding_id: int) -> str:
         """The cluster whose writers to wait for. The cluster of a finding never changes."""

@@ -429,7 +429,7 @@ def test_what_is_over_cannot_be_answered(path: str, clients: Clients) -> None:
         ("acknowledge", {"\ud800": 1}, None, None, "note"),
         ("acknowledge", [], 422, "body", "a JSON object with note"),
         ("acknowledge", "x", 422, "body", "a JSON object"),
-        ("unmute", {"x": 1}, 400, "x", "no keys"),
+        ("unmute", {"x": 1}, 400, "x", "reason"),
     ],
 )
 def test_bodies_are_what_they_should_be(

@@ -54,7 +54,8 @@ ALERTERS = frozenset({AccessRole.ALERTS, AccessRole.ADMIN})
 class Route(NamedTuple):
     """One route. ``url`` is of something of team research, where it is of a team; ``roles`` may ask it.
 
-    ``foreign`` is what the team-admin of another team gets, with ``body`` where something is posted.
+    ``foreign`` is what the team-admin of another team gets, with ``body`` where something is posted: a form
+    as text, else JSON.
     """
 
     url: str
@@ -73,6 +74,11 @@ ROUTES = {
     ("GET", "/month/{month}/team"): Route("/month/2026-10/team?team=research", READERS, 404),
     ("GET", "/method"): Route("/method", READERS, 200),
     ("GET", "/method/{page:path}"): Route("/method/waste", READERS, 200),
+    ("GET", "/findings"): Route("/findings", READERS, 200),
+    ("GET", "/finding/{id}"): Route("/finding/1", READERS, 404),
+    ("POST", "/finding/{id}/acknowledge"): Route("/finding/1/acknowledge", ADMINS, 404, "note=x"),
+    ("POST", "/finding/{id}/mute"): Route("/finding/1/mute", ADMINS, 404, "for=2h&reason=x"),
+    ("POST", "/finding/{id}/unmute"): Route("/finding/1/unmute", ADMINS, 404, "reason=x"),
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),
     ("GET", "/v1/openapi.json"): Route("/v1/openapi.json", READERS, 200),
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
@@ -171,13 +177,23 @@ class World(NamedTuple):
 
     def ask(self, route: tuple[str, str], headers: list[str], body: Any = None) -> Response:
         written = [("Authorization", header.encode("latin-1")) for header in headers]
-        content = None if route[0] == "GET" else json.dumps(body).encode()
-        written += [("Content-Type", b"application/json")] if content else []
-        return self.client.request(route[0], ROUTES[route].url, headers=written, content=content)
+        content = {} if route[0] == "GET" else sent(body)
+        written += [(name, value.encode()) for name, value in content.pop("headers", {}).items()]
+        return self.client.request(route[0], ROUTES[route].url, headers=written, **content)
 
     def groups(self, *groups: str) -> list[str]:
         """The header of a person in these groups."""
         return [f"Bearer {self.issuer.token(groups=list(groups))}"]
+
+
+def sent(body: Any) -> dict[str, Any]:
+    """A form or JSON as a request has it."""
+    form = isinstance(body, str)
+    media = "application/x-www-form-urlencoded" if form else "application/json"
+    return {
+        "content": body.encode() if form else json.dumps(body).encode(),
+        "headers": {"Content-Type": media},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -323,8 +339,9 @@ def test_another_team_is_told_nothing_and_changes_nothing(route: tuple[str, str]
         missing = Route(tried.url.replace("job-train", "job-x").replace("/1", "/999999"), *tried[1:])
         missing = missing._replace(url=missing.url.replace("ml/mine", "ml/x").replace("/theirs/", "/x/"))
         method = "GET" if tried.body is None else "POST"
-        sent = {} if tried.body is None else {"json": tried.body}
-        absent = world.client.request(method, missing.url, headers={"Authorization": lead[0]}, **sent)
+        content = {} if tried.body is None else sent(tried.body)
+        headers = content.pop("headers", {}) | {"Authorization": lead[0]}
+        absent = world.client.request(method, missing.url, headers=headers, **content)
         assert absent.status_code == 404
         assert set(absent.json()["error"]) == set(response.json()["error"])
         assert absent.json()["error"]["code"] == response.json()["error"]["code"]

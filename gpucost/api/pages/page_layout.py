@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
+from secrets import compare_digest
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -26,10 +28,12 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from gpucost.access.principal import LOOPBACK, Principal
+from gpucost.api.routes.requests import media_type, wrong_type
 from gpucost.api.routes.responses import cached_answer
-from gpucost.api.server.errors import ErrorDetail, not_found
+from gpucost.api.server.errors import ApiError, ErrorDetail, not_found, repeated_parameter, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
 from gpucost.api.server.services import ApiServices
+from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month
 from gpucost.reports.base import page_addresses
@@ -42,9 +46,16 @@ PAGE_POLICY = (
 CSRF = "csrf"
 """Name of the token in forms, and in a request's state: empty where the caller has no session."""
 HTML = "text/html"
+FORM = "application/x-www-form-urlencoded"
+_HEADERS = {
+    "Content-Security-Policy": PAGE_POLICY,
+    # Without a referrer, browsers would not say either where a form was sent from.
+    "Referrer-Policy": "same-origin",
+}
 _STATIC = ("pages.css", "pages.js")
 _KEPT_S = 365 * 86_400
 _MOST_MONTHS = 36
+_MOST_FIELDS = 40
 
 public = APIRouter(include_in_schema=False)
 
@@ -91,7 +102,7 @@ class PageFrame:
             query=self.request.query_params.get("q", "") if self.section == "search" else "",
             here=self.request.url.path,
         )
-        return HTMLResponse(page, self.status, dict(self.headers) | {"Content-Security-Policy": PAGE_POLICY})
+        return HTMLResponse(page, self.status, {**self.headers, **_HEADERS})
 
 
 async def shown(
@@ -161,6 +172,51 @@ async def static_file(name: str) -> Response:
     return Response(_static(found), media_type=types[found.rpartition(".")[2]], headers=headers)
 
 
+async def read_form(request: Request, *names: str) -> dict[str, str]:
+    """What a form of this service was sent with: the text of each of ``names``, empty where it is missing.
+
+    Sent from a page of another site, without the token of the session, with a field that is not of the form
+    or twice, it is refused (ApiError, InputError): a browser posts forms for whoever asks it to.
+    """
+    if media_type(request.headers.get("content-type", "")) != FORM:
+        raise wrong_type(request, FORM)
+    _refuse_foreign(request)
+    body = await request.body()
+    try:
+        found = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError:
+        raise InputError("body", ErrorRemark("not a form"), f"{FORM} with {', '.join(names)}") from None
+    given: dict[str, str] = {}
+    for name, text in found:
+        if name not in (*names, CSRF):
+            raise unknown_key(name, ", ".join(names))
+        if name in given:
+            raise repeated_parameter(name)
+        if "\0" in text:
+            raise InputError(name, text, "text without NUL characters")
+        given[name] = text.replace("\r\n", "\n")
+    token = str(request.scope.get("state", {}).get(CSRF, ""))
+    if not compare_digest(token.encode(), given.get(CSRF, "").encode()):
+        raise _not_ours("the form is of another session: load the page again")
+    return {name: given.get(name, "") for name in names}
+
+
+def _refuse_foreign(request: Request) -> None:
+    """Raises ApiError (403) for what a page of another site sent. Browsers say where it was; whoever says
+    nothing is no browser, and nobody's session."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site not in (None, "same-origin"):
+        raise _not_ours("it was sent from a page of another site")
+    if site is None and origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
+        raise _not_ours("it was sent from a page of another site")
+
+
+def _not_ours(why: str) -> ApiError:
+    return ApiError(HTTPStatus.FORBIDDEN, "forbidden", f"the form is refused: {why}", field=CSRF)
+
+
 def is_page(request: Request) -> bool:
     """Whether a person reads the answer: a browser asks, and not for a route of the API."""
     path = request.url.path
@@ -185,4 +241,4 @@ async def error_page(
         return await PageFrame(request, known, principal, status=status, headers=kept).response(middle)
     # Nobody known, or a ledger that may not answer: no navigation.
     page = render("bare.html.j2", content=middle, body=Markup(middle.html))
-    return HTMLResponse(page, status, kept | {"Content-Security-Policy": PAGE_POLICY})
+    return HTMLResponse(page, status, {**kept, **_HEADERS})

@@ -156,6 +156,17 @@ async def get_findings(
 
 
 def _listed(known: ApiServices, principal: Principal, params: FindingsParams, now_ms: int) -> ResponseBody:
+    report = findings_listed(known, principal, params, now_ms)
+    content = render_findings(report, ReportFormat.JSON)
+    return ResponseBody(
+        content.encode() if isinstance(content, str) else content, MEDIA_TYPES[ReportFormat.JSON]
+    )
+
+
+def findings_listed(
+    known: ApiServices, principal: Principal, params: FindingsParams, now_ms: int
+) -> FindingsReport:
+    """One page of the findings that ``params`` asks for. Raises InputError for values that nothing has."""
     known.reporting.of_cluster(principal.scope, params.cluster)
     given = frozenset[int]() if params.after is None else decode_cursor(params.after)
     patterns = _words("pattern", params.pattern, WastePattern)
@@ -170,17 +181,13 @@ def _listed(known: ApiServices, principal: Principal, params: FindingsParams, no
         looks = known.detectors.looks()
         seen = {name: look for name, look in looks.items() if principal.scope.sees_cluster(name)}
         withheld = withheld_of(seen, params.cluster, patterns)
-    report = FindingsReport(
+    return FindingsReport(
         currency=known.reporting.currency,
         teams_in_scope=None if principal.scope.teams is None else tuple(sorted(principal.scope.teams)),
         findings=tuple(row_of(record, now_ms, principal.scope) for record in page),
         next=encode_cursor(told) if more else None,
         withheld=None if withheld is None else withheld.rows,
         withheld_count=None if withheld is None else withheld.count,
-    )
-    content = render_findings(report, ReportFormat.JSON)
-    return ResponseBody(
-        content.encode() if isinstance(content, str) else content, MEDIA_TYPES[ReportFormat.JSON]
     )
 
 
@@ -241,7 +248,7 @@ def mute(
     return _one(known, principal, id)
 
 
-@changes.post("/v1/findings/{id}/unmute", **_change(MuteBody))
+@changes.post("/v1/findings/{id}/unmute", **_change(UnmuteBody))
 def unmute(
     principal: Responder,
     known: KnownServices,
@@ -249,9 +256,8 @@ def unmute(
     body: Annotated[UnmuteBody, Depends(requests.read(UnmuteBody))],
 ) -> Response:
     """End a mute. Answers with the finding; one that is not muted stays as it is."""
-    del body
     _require(known, principal, id)
-    known.ledger.unmute(principal.scope, id, principal.id)
+    known.ledger.unmute(principal.scope, id, principal.id, body.reason)
     return _one(known, principal, id)
 
 
@@ -325,15 +331,15 @@ def _until(body: MuteBody, now: Callable[[], int]) -> tuple[str, str, int]:
 def _require(known: ApiServices, principal: Principal, finding_id: int) -> None:
     """Raises a 404 for a finding that does not exist or that the principal may not see: both look alike."""
     if known.ledger.finding(principal.scope, finding_id) is None:
-        raise _no_such(finding_id)
+        raise no_such_finding(finding_id)
 
 
-def _no_such(finding_id: int) -> Exception:
+def no_such_finding(finding_id: int) -> Exception:
     return not_found("id", finding_id, "no such finding")
 
 
 def _one(known: ApiServices, principal: Principal, finding_id: int) -> Response:
     report = finding_report(known.ledger, principal.scope, finding_id, known.now())
     if report is None:
-        raise _no_such(finding_id)
+        raise no_such_finding(finding_id)
     return Response(render_finding(report), media_type=MEDIA_TYPES[ReportFormat.JSON])

@@ -43,21 +43,24 @@ def require_type(*allowed: str) -> Callable[[Request], None]:
     without keys too, but neither JSON nor YAML: for those the browser sends a preflight request, and this API
     never allows it.
     """
-    names = ", ".join(allowed)
 
     def check(request: Request) -> None:
-        given = request.headers.get("content-type", "")
-        if media_type(given) not in allowed:
-            raise ApiError(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                f"the header Content-Type must say what the body is: {names}",
-                field="Content-Type",
-                value=given,
-                allowed=names,
-            )
+        if media_type(request.headers.get("content-type", "")) not in allowed:
+            raise wrong_type(request, ", ".join(allowed))
 
     return check
+
+
+def wrong_type(request: Request, names: str) -> ApiError:
+    """A body that is of none of the media types ``names``."""
+    return ApiError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        f"the header Content-Type must say what the body is: {names}",
+        field="Content-Type",
+        value=request.headers.get("content-type", ""),
+        allowed=names,
+    )
 
 
 def media_type(content_type: str) -> str:
@@ -98,7 +101,9 @@ class MuteBody(RequestBody):
 
 
 class UnmuteBody(RequestBody):
-    """Nothing to say: {}."""
+    """Why a mute ends."""
+
+    reason: Annotated[Words, Field(description="why; at most 1,000 characters")] = ""
 
 
 class AdviceBody(RequestBody):

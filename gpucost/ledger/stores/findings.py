@@ -167,13 +167,15 @@ def mute(
     return _update(connection, replace(found, state=FindingState.MUTED, muted_until_ms=until_ms))
 
 
-def unmute(connection: Connection, scope: Scope, finding_id: int, author: str, now_ms: int) -> FindingRecord:
-    check_text("author", author, empty=False)
+def unmute(
+    connection: Connection, scope: Scope, finding_id: int, author: str, reason: str, now_ms: int
+) -> FindingRecord:
+    check_words(author, "reason", reason)
     found = require(connection, scope, finding_id)
     if found.state is not FindingState.MUTED:
         return found
     state = FindingState.OPEN if found.acknowledged_by is None else FindingState.ACKNOWLEDGED
-    _add_event(connection, finding_id, now_ms, author, "unmute", "")
+    _add_event(connection, finding_id, now_ms, author, "unmute", reason)
     return _update(connection, replace(found, state=state, muted_until_ms=None))
 
 

@@ -167,6 +167,15 @@ def trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def evidence_value(value: Fraction | int | str | None, limit: int = 4_000) -> str:
+    """One fact of a finding: numbers with the decimals that distinguish them, at most four."""
+    if value is None:
+        return MISSING
+    if isinstance(value, Fraction):
+        return trimmed(plain(round_half_even(value.numerator * NANO, value.denominator), 4))
+    return visible(value, limit) if isinstance(value, str) else f"{value:,}"
+
+
 def month_name(month: Month) -> str:
     return f"{_MONTHS[month.month - 1]} {month.year}"
 

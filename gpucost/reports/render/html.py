@@ -304,6 +304,7 @@ def template_environment(loader: BaseLoader) -> Environment:
     environment.filters.update(
         cut=_cut,
         duration=display.span_of_days,
+        evidence=display.evidence_value,
         exact_duration=display.duration,
         gib=display.gib,
         hours=display.hours,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.reports.base import display
 from gpucost.reports.render.terminal_parts import (
     LONGEST_NAME,
@@ -179,18 +177,9 @@ def _evidence(evidence: Sequence[EvidencePart]) -> Iterator[RenderableType]:
         yield indented(Text("none", "dim"), 2)
     for each in evidence:
         unit = f" {display.visible(each.unit)}" if each.unit else ""
-        yield indented(Text(f"{foreign(each.name)}: {shown_value(each.value)}{unit}"), 2)
+        yield indented(Text(f"{foreign(each.name)}: {display.evidence_value(each.value)}{unit}"), 2)
         if each.shown_by:
             yield indented(Text(foreign(each.shown_by), "dim"), 6)
-
-
-def shown_value(value: Fraction | int | str | None) -> str:
-    """Numbers with the decimals that distinguish them, at most four."""
-    if value is None:
-        return display.MISSING
-    if isinstance(value, Fraction):
-        return display.trimmed(plain(round_half_even(value.numerator * NANO, value.denominator), 4))
-    return foreign(value) if isinstance(value, str) else f"{value:,}"
 
 
 def _waste(row: FindingEntry, currency: str) -> Iterator[RenderableType]:
@@ -204,7 +193,7 @@ def _waste(row: FindingEntry, currency: str) -> Iterator[RenderableType]:
         rate = (
             hourly if row.now.hourly_nano is None else f"{hourly} per hour, {daily} a day at its rate of now"
         )
-        yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {rate}"), 2)
+        yield indented(Text(f"now {display.evidence_value(row.now.boards)} {gpus}, {rate}"), 2)
     if wasted.formula:
         yield indented(Text(foreign(wasted.formula), "dim"), 2)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucost.detectors.findings import WithheldFinding
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import iso
-from gpucost.ledger import FindingRecord, Ledger
+from gpucost.domain.time import iso, parse_day_or_instant
+from gpucost.ledger import FindingRecord, FindingState, Ledger
+from gpucost.ledger.stores.findings import MOST_PER_PAGE
 from gpucost.reports.waste.findings import (
     EventRow,
     FindingAcknowledgement,
@@ -71,6 +72,83 @@ def withheld_of(
     ]
     found.sort(key=_order)
     return WithheldPart(tuple(map(withheld_row, found[:MOST_WITHHELD])), len(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPattern:
+    """Findings of one pattern that are over: how many, how many of them somebody had acknowledged, and what
+    those that the waste ledger counts wasted together in the last day of each. ``nano`` is None where nothing
+    of it has a price."""
+
+    pattern: str
+    count: int
+    acknowledged: int
+    board_ms: int
+    nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPart:
+    """Findings that are over and were seen since ``since`` (a day), by pattern, the dearest first; ``cut``:
+    there are more of them than were read. What they would have gone on to waste, the ledger cannot know."""
+
+    since: str
+    patterns: tuple[ResolvedPattern, ...]
+    cut: bool
+
+    @property
+    def total(self) -> ResolvedPattern:
+        """All of them together."""
+        return ResolvedPattern(
+            "",
+            sum(each.count for each in self.patterns),
+            sum(each.acknowledged for each in self.patterns),
+            sum(each.board_ms for each in self.patterns),
+            _sum(each.nano for each in self.patterns),
+        )
+
+
+def resolved_part(
+    ledger: Ledger,
+    scope: Scope,
+    since: str,
+    *,
+    cluster: str | None = None,
+    patterns: Collection[str] | None = None,
+    teams: Collection[str] | None = None,
+) -> ResolvedPart:
+    """What is over of the findings seen since the day ``since``, of those that ``scope`` sees."""
+    records = ledger.findings(
+        scope,
+        cluster=cluster,
+        states=(FindingState.RESOLVED,),
+        patterns=patterns,
+        teams=teams,
+        since_ms=parse_day_or_instant(since, "since"),
+        limit=MOST_PER_PAGE,
+    )
+    by_pattern: dict[str, list[FindingRecord]] = {}
+    for record in records:
+        by_pattern.setdefault(record.pattern, []).append(record)
+    found = [_resolved(pattern, of) for pattern, of in by_pattern.items()]
+    found.sort(key=lambda each: (-(each.nano or 0), -each.board_ms, each.pattern))
+    return ResolvedPart(since, tuple(found), len(records) == MOST_PER_PAGE)
+
+
+def _resolved(pattern: str, records: Sequence[FindingRecord]) -> ResolvedPattern:
+    counted = [record for record in records if record.counted]
+    return ResolvedPattern(
+        pattern,
+        len(records),
+        sum(record.acknowledged_by is not None for record in records),
+        sum(record.board_ms for record in counted),
+        _sum(record.nano for record in counted),
+    )
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    known = [each for each in amounts if each is not None]
+    return sum(known) if known else None
 
 
 def _order(found: WithheldFinding) -> tuple[object, ...]:
