@@ -1,5 +1,5 @@
-"""``advise`` and ``explain`` ask the server that one is logged in to: what they say is what they say of its
-cluster's dump, byte for byte. The cluster is the one of docs/examples."""
+"""``advise``, ``explain`` and ``state show`` ask the server that one is logged in to: what they say is what they
+say of its cluster's dump, byte for byte. The cluster is the one of docs/examples."""
 
 from __future__ import annotations
 
@@ -34,20 +34,32 @@ CLUSTER = EXAMPLES / "cluster.yaml"
 Ask = Callable[..., Result]
 
 
+RULES = """version: 1
+teams: [{name: vision}, {name: language}]
+rules: [{team: vision, namespace: vision}, {team: language, namespace: language}]
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("advice")
+    with served(
+        new_ledger(folder / "ledger.db"), folder / "keys", advising=watching(TeamRules.default())
+    ) as found:
+        yield found
+
+
+def watching(rules: TeamRules) -> AdvisorService:
     here = ClusterLocation(None, "", "")
     state = loaded_from(str(CLUSTER), owner_keys(""), here, "").state
     advising = AdvisorService(
         StillCluster(state),
         AdvisorEngine(advise, explain, manifest_of, reread, document_of),
-        TeamRules.default(),
+        rules,
         prices=load_book(None),
     )
     advising.refresh()
-    with served(new_ledger(folder / "ledger.db"), folder / "keys", advising=advising) as found:
-        yield found
+    return advising
 
 
 @pytest.fixture
@@ -88,6 +100,36 @@ def test_an_explanation_of_the_server_is_that_of_its_cluster(ask: Ask) -> None:
     missing = ask("explain", "job/nobody")
     assert missing.exit_code == ExitCode.USAGE
     assert "KIND/NAME: 'nobody' is not allowed; allowed: no such job" in missing.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--all", "--explain"), ("-f", "json"), ("--namespace", "vision")])
+def test_the_state_of_the_server_is_that_of_its_cluster(more: tuple[str, ...], ask: Ask) -> None:
+    remote, own = (
+        ask("state", "show", *more),
+        CliRunner().invoke(app, ["state", "show", *more, "--from", str(CLUSTER)]),
+    )
+    assert (remote.exit_code, own.exit_code) == (0, 0), remote.stderr
+    assert remote.stdout.replace("Could not be read", "Not in this dump") == own.stdout
+    assert "knows the cluster; --kubeconfig FILE or --from DUMP asks another" in remote.stderr
+    assert "knows the cluster" not in own.stderr
+
+
+@pytest.mark.fault(47)
+def test_a_team_is_shown_its_own_part_of_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advising = watching(TeamRules.parse(RULES, "teams.yaml"))
+    with served(new_ledger(tmp_path / "ledger.db"), tmp_path / "keys", advising=advising) as server:
+        monkeypatch.setenv("GPUCOST_TOKEN_FILE", str(server.key("vera")))
+        found, document = (
+            CliRunner().invoke(app, ["--server", server.url, "state", "show", *more])
+            for more in ((), ("-f", "json"))
+        )
+    assert found.exit_code == 0, found.stderr
+    assert "Of vision only" in found.stdout
+    assert "1 pod, 1 of which hold GPUs; 2 workloads of Kueue\n 8 GPUs held\n" in found.stdout
+    for name in ("language", "pretrain", "No problems", "borrows"):
+        assert name not in found.stdout
+    told = json.loads(document.stdout)
+    assert (told["nodes"], told["loans"], told["teams_in_scope"]) == (None, [], ["vision"])
 
 
 def test_a_namespace_of_the_command_reaches_the_server(ask: Ask) -> None:

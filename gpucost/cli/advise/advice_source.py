@@ -77,10 +77,7 @@ class AdviceSource:
 def server_of(context: CommandContext, asked: AdviceSource) -> RemoteApi | None:
     """The server that one is logged in to, where no option names a cluster: it knows the cluster, its prices
     and past runs. Says on stderr that it is asked."""
-    remote = None if asked.is_named else context.remote()
-    if remote is not None:
-        complain(f"as {remote.url} knows the cluster; --kubeconfig FILE or --state DUMP asks another")
-    return remote
+    return context.watching(is_named=asked.is_named, dump_option="--state")
 
 
 def currency_of(answers: Sequence[Advice], more: Sequence[JobSuggestion] = ()) -> str:

@@ -38,6 +38,7 @@ from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
 from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
+from gpucost.reports.live.state_facts import StateFacts
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import (
     ClosePreview,
@@ -336,6 +337,12 @@ class RemoteApi:
 
         path = "/".join(_part(each) for each in (kind, namespace, name))
         return self._answered(Explanation, self._client.json(f"/v1/explain/{path}"))
+
+    def state(self) -> StateFacts:
+        """The cluster that the server watches, as it is now."""
+        from gpucost.reports.live.state_document import read_state
+
+        return self._read(lambda _, found: read_state(found), StateFacts, self._client.json("/v1/state"))
 
     def _answered(self, kind: type[A], found: object) -> A:
         # Imported here: reports need nothing of the advisor.

@@ -124,7 +124,9 @@ class _Screen:
         when = iso(facts.at_ms) if facts.is_dated else f"{iso(facts.at_ms)}, when the dump was read"
         yield Text.assemble(("Cluster state ", "bold"), when)
         yield from self._folded("; ".join(_counts(facts)), "")
-        if facts.gpus:
+        if facts.teams_in_scope is not None:
+            yield from self._own()
+        elif facts.gpus:
             heads = [name("resource", 12), *map(number, ("held", "advertised", "expected", "missing"))]
             yield from self._table(heads, facts.gpus, _gpu_row)
         if facts.forbidden:
@@ -134,6 +136,12 @@ class _Screen:
             yield from self._folded(f"{where}: {', '.join(_groups(facts.unread))}", "yellow")
         if self._look.asked:
             yield from self._folded(f"Only {self._look.asked}; totals are the cluster's")
+
+    def _own(self) -> Iterator[Text]:
+        held = _units(_sum({each.resource: each.held or 0} for each in self._facts.gpus))
+        teams = ", ".join(self._facts.teams_in_scope or ()) or "no team"
+        yield from self._folded(f"{held} GPUs held", "")
+        yield from self._folded(f"Of {teams} only: of others, whole queues and nodes nothing is told", "yellow")
 
     def _queues(self) -> Iterator[Text]:
         """Where there are too many, idle ones are left out first."""
@@ -263,6 +271,8 @@ class _Screen:
 
     def _problems(self) -> Iterator[Text]:
         facts = self._facts
+        if facts.teams_in_scope is not None:
+            return
         if not facts.problems:
             is_whole = not (facts.unread or facts.forbidden)
             if not self._look.asked:
@@ -500,7 +510,9 @@ def _groups(names: Iterable[str]) -> list[str]:
 
 def _counts(facts: StateFacts) -> Iterator[str]:
     """The numbers of nodes, pods and workloads, and those that could not be read."""
-    if facts.nodes is None:
+    if facts.teams_in_scope is not None:
+        pass  # nodes are not told
+    elif facts.nodes is None:
         yield "nodes could not be read"
     else:
         yield f"{counted(facts.nodes, 'node')}, {facts.gpu_nodes or 0:,} with GPUs"

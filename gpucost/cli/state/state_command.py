@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpucost.cli.terminal.context import now_ms
+from gpucost.cli.terminal.context import context_of, now_ms
 from gpucost.cli.terminal.exit_codes import complain
 from gpucost.cli.terminal.output import stdout, write
 from gpucost.domain.errors import InputError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpucost.kube.parse.collections import ApiCollection
     from gpucost.kube.parse.events import Object
     from gpucost.kube.watch.api_calls import CollectionList
+    from gpucost.reports.live.state_facts import StateFacts
 
 app = typer.Typer(
     no_args_is_help=True, help="Look at a cluster: queues, gangs, nodes.", rich_markup_mode=None
@@ -132,6 +133,7 @@ def dump(
 
 @app.command(epilog=_KUBECTL)
 def show(
+    ctx: typer.Context,
     source: Annotated[
         str,
         typer.Option(
@@ -160,6 +162,9 @@ def show(
     """Show the queues with their quota, who borrows, who waits and why, partial gangs, and nodes that lack
     GPUs.
 
+    The server that one is logged in to is asked, where no option names a cluster or a dump; it says so. What
+    is of other teams than one's own is left out then.
+
     A dump is what gpucost state dump writes, or kubectl get … -A -o json (or yaml) with the kinds below: a
     file or a folder of files, gzipped or not. What gpucost does not read in it is counted on stderr; what it
     lacks, the screen names.
@@ -174,21 +179,19 @@ def show(
     """
     from gpucost.cli.state.screen import ScreenLayout, print_screen
     from gpucost.cli.state.source import ClusterLocation
-    from gpucost.cluster.views.overview import ClusterOverview
-    from gpucost.kube.parse.collections import collections
     from gpucost.reports.live.state_document import state_json
-    from gpucost.reports.live.state_facts import StateFilter, facts, narrowed
+    from gpucost.reports.live.state_facts import StateFilter, narrowed
 
-    keys = owner_keys(team_labels)
-    with undisturbed():
-        loaded = loaded_from(source, keys, ClusterLocation(kubeconfig, context, kubernetes_url), at)
-        overview = ClusterOverview(loaded.state, catalog_of(extra_resources), keys)
-        found = facts(
-            overview,
-            expected=[each.name for each in collections()],
-            is_dated=loaded.is_dated,
-            left_out=loaded.left_out,
-        )
+    where = ClusterLocation(kubeconfig, context, kubernetes_url)
+    is_named = any((source, *where, at, team_labels, extra_resources))
+    remote = context_of(ctx).watching(is_named=is_named, dump_option="--from")
+    if remote is not None:
+        found = remote.state()
+    else:
+        with undisturbed():
+            found = _facts_of(
+                loaded_from(source, owner_keys(team_labels), where, at), team_labels, extra_resources
+            )
     wanted = StateFilter(namespace, team, queue, job)
     if wanted:
         found = narrowed(found, wanted)
@@ -204,6 +207,20 @@ def show(
     # Not by the console: it ends the process with 1 when the reader has closed the pipe.
     sys.stdout.write(captured.get())
     sys.stdout.flush()
+
+
+def _facts_of(loaded: DumpContent, team_labels: str, extra_resources: str) -> StateFacts:
+    """Of a cluster or a dump: all facts."""
+    from gpucost.cluster.views.overview import ClusterOverview
+    from gpucost.kube.parse.collections import collections
+    from gpucost.reports.live.state_facts import facts
+
+    return facts(
+        ClusterOverview(loaded.state, catalog_of(extra_resources), owner_keys(team_labels)),
+        expected=[each.name for each in collections()],
+        is_dated=loaded.is_dated,
+        left_out=loaded.left_out,
+    )
 
 
 def _columns() -> int | None:

@@ -71,9 +71,21 @@ class CommandContext:
 
     def remote(self) -> RemoteApi | None:
         """The API to use in place of a ledger; None where a ledger is used. Raises InputError."""
+        if self._target is None:
+            return None
         from gpucost.cli.remote.api_client import RemoteApi
 
-        return None if self._target is None else RemoteApi(self._target)
+        return RemoteApi(self._target)
+
+    def watching(self, *, is_named: bool, dump_option: str) -> RemoteApi | None:
+        """The server that one is logged in to, for what a cluster is like now; None where an option names
+        another cluster. Says on stderr that it is asked."""
+        remote = None if is_named else self.remote()
+        if remote is not None:
+            complain(
+                f"as {remote.url} knows the cluster; --kubeconfig FILE or {dump_option} DUMP asks another"
+            )
+        return remote
 
     @property
     def file(self) -> Path | None:
