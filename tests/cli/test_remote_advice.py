@@ -1,5 +1,5 @@
-"""``advise``, ``explain`` and ``state show`` ask the server that one is logged in to: what they say is what they
-say of its cluster's dump, byte for byte. The cluster is the one of docs/examples."""
+"""``advise``, ``explain`` and ``state show`` ask the server that one is logged in to: what they say is what
+they say of its cluster's dump, byte for byte. The cluster is the one of docs/examples."""
 
 from __future__ import annotations
 

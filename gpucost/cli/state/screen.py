@@ -141,7 +141,9 @@ class _Screen:
         held = _units(_sum({each.resource: each.held or 0} for each in self._facts.gpus))
         teams = ", ".join(self._facts.teams_in_scope or ()) or "no team"
         yield from self._folded(f"{held} GPUs held", "")
-        yield from self._folded(f"Of {teams} only: of others, whole queues and nodes nothing is told", "yellow")
+        yield from self._folded(
+            f"Of {teams} only: of others, whole queues and nodes nothing is told", "yellow"
+        )
 
     def _queues(self) -> Iterator[Text]:
         """Where there are too many, idle ones are left out first."""
