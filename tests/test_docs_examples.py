@@ -19,7 +19,7 @@ PAGES = [
     *(page for folder in ("docs", "alerts", "helm") for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
 OF_SETTINGS = ("access.md", "several-clusters.md", "operations.md", "webhook.md")
-OF_COMMANDS = ("access.md", "cli-remote.md", "operations.md", "backup.md", "install.md", "api.md")
+OF_COMMANDS = ("access.md", "cli-remote.md", "operations.md", "backup.md", "install.md", "api.md", "mcp.md")
 _FENCE = re.compile(r"^```(?:yaml|yaml settings)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(gpucost [^`\n]+)`")
 _LINE = re.compile(r"^(?:    )?(?:\$ |\w+=\$\()?(?:.*-- )?(gpucost(?: |$)[^#)\n]*)", re.MULTILINE)

@@ -50,6 +50,7 @@ from gpucost.api.server import errors
 from gpucost.api.server.middleware import OuterMiddleware
 from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.services import CLOSE_COVERAGE, PLAIN_BOOK, ApiServices
+from gpucost.api.tools import tool_route
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
@@ -155,6 +156,7 @@ def create_app(
         alerts.router,
         keys.router,
         keys.changes,
+        tool_route.router,
     ):
         app.include_router(router)
     return app

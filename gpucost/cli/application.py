@@ -22,6 +22,7 @@ from gpucost.cli.commands import (
     key,
     ledger,
     login,
+    mcp,
     month,
     notify,
     prices,
@@ -104,6 +105,7 @@ app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.command("whoami")(login.whoami)
 app.add_typer(doctor.config_app, name="config")
+app.command("mcp")(mcp.mcp)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 

@@ -23,7 +23,17 @@ REQUESTS = "gpucost.requests"
 
 _REQUEST_ID: ContextVar[str] = ContextVar("gpucost_request_id", default="")
 # Libraries whose debug lines are headers, SQL with its values, and URLs: not logged.
-_OTHERS = ("uvicorn", "sqlalchemy", "alembic", "httpx2", "httpcore2", "urllib3", "asyncio", "multipart")
+_OTHERS = (
+    "uvicorn",
+    "sqlalchemy",
+    "alembic",
+    "httpx2",
+    "httpcore2",
+    "urllib3",
+    "asyncio",
+    "multipart",
+    "mcp",
+)
 _STRUCK = "***"
 _SHORTEST_SECRET = 6
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (

@@ -42,6 +42,7 @@ OPERATIONS = (
     "GET /v1/reports/{month}",
     "GET /v1/state",
     "GET /v1/waste",
+    "POST /mcp",
     "POST /v1/advisor/advice",
     "POST /v1/alerts/alertmanager",
     "POST /v1/findings/{id}/acknowledge",

@@ -124,6 +124,7 @@ ROUTES = {
     ("POST", "/v1/advisor/advice"): Route(
         "/v1/advisor/advice", READERS, 404, {"manifest": job(namespace="ml"), "suggestions": False}
     ),
+    ("POST", "/mcp"): Route("/mcp", READERS, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ("POST", "/v1/keys"): Route("/v1/keys", ADMINS, 422, NEW_KEY),
     ("POST", "/v1/keys/{id}/revoke"): Route("/v1/keys/theirs/revoke", ADMINS, 404, {}),
     ("POST", "/v1/alerts/alertmanager"): Route("/v1/alerts/alertmanager", ALERTERS, 403, {}),

@@ -65,13 +65,18 @@ def test_settings_need_no_frames_and_no_database(tmp_path: Path, module: str) ->
     assert not HEAVY & loaded
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--help",), ("advise", "--help"), ("findings", "--help")])
+def test_the_service_starts_without_the_protocol_of_assistants(tmp_path: Path) -> None:
+    code = "import json, sys, gpucost.api.runtime; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    assert not {"mcp", "mcp_types"} & _loaded(_run(tmp_path, code))
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("advise", "--help"), ("mcp", "--help")])
 def test_what_a_command_is_called_and_takes_is_said_without_what_it_runs(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     found = _run(tmp_path, _SAYING, *words)
     assert found.stdout
-    assert not (HEAVY | {"gpucost.settings.types", "rich.console", "yaml"}) & _loaded(found)
+    assert not (HEAVY | {"gpucost.settings.types", "mcp", "rich.console", "yaml"}) & _loaded(found)
 
 
 @pytest.mark.parametrize(

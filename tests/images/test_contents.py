@@ -16,7 +16,11 @@ ALLOWED = Path(__file__).parent / "allowed"
 MIB = 1 << 20
 # Extra, modules that are imported, and the most that the packages may weigh in MiB.
 IMAGES = {
-    "gpucost": ("server,chat", ("gpucost.cli", "gpucost.api.runtime", "gpucost.cli.commands.serve"), 450),
+    "gpucost": (
+        "server,chat,mcp",
+        ("gpucost.cli", "gpucost.api.runtime", "gpucost.cli.commands.serve", "gpucost.api.tools.tool_server"),
+        450,
+    ),
     "gpucost-gpu-exporter": ("exporter", ("gpucost_gpu_exporter.cli", "gpucost_gpu_exporter.driver"), 40),
     "gpucost-queue-collector": ("collector", ("gpucost_queue_collector.cli",), 50),
 }

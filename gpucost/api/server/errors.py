@@ -46,7 +46,14 @@ BYTES_A_REQUEST = 1024
 answering a small request, about a millisecond."""
 ALERTS_PATH = "/v1/alerts/alertmanager"
 LARGEST_GROUP = MAX_BYTES
-_LARGER: Mapping[str, int] = {ADVICE_PATH: LARGEST_MANIFEST, ALERTS_PATH: LARGEST_GROUP}
+MCP_PATH = "/mcp"
+LARGEST_CALL = LARGEST_MANIFEST + 32 * 1024
+"""Largest message of the Model Context Protocol in bytes: a manifest, and what is around it."""
+_LARGER: Mapping[str, int] = {
+    ADVICE_PATH: LARGEST_MANIFEST,
+    ALERTS_PATH: LARGEST_GROUP,
+    MCP_PATH: LARGEST_CALL,
+}
 
 
 def most_bytes(path: str, usual: int) -> int:
@@ -236,6 +243,16 @@ def no_state(reason: str) -> ApiError:
         "no_state",
         reason,
         headers={"Retry-After": str(_RETRY_AFTER_S)},
+    )
+
+
+def no_tools() -> ApiError:
+    """The package of the Model Context Protocol is not installed."""
+    return ApiError(
+        HTTPStatus.NOT_IMPLEMENTED,
+        "no_tools",
+        "this gpucost was installed without the Model Context Protocol",
+        allowed="an installation of gpucost[server,mcp], as the image is",
     )
 
 

@@ -72,11 +72,14 @@ class ApiClient:
 
     def json(self, path: str, params: Mapping[str, str] | None = None, body: object = None) -> Any:
         """The answer of a GET, or with a ``body`` of a POST, as ``parse_json`` reads it."""
-        content = self._ask(path, params or {}, body, JSON)
         try:
-            return parse_json(content)
+            return parse_json(self.content(path, params or {}, body))
         except NotAReport:
             raise self._strange("an answer that is not JSON") from None
+
+    def content(self, path: str, params: Mapping[str, str], body: object = None) -> bytes:
+        """The same as it came: JSON, unread."""
+        return self._ask(path, params, body, JSON)
 
     def file(self, path: str, params: Mapping[str, str], media_type: str) -> bytes:
         """The answer of a GET as the content of a file."""
@@ -235,6 +238,10 @@ class RemoteApi:
     def __init__(self, target: ServerTarget) -> None:
         self.url = target.url
         self._client = ApiClient(target)
+
+    def content(self, path: str, params: Mapping[str, str], body: object = None) -> bytes:
+        """The JSON of any route, as it came; of a POST where there is a ``body``."""
+        return self._client.content(path, params, body)
 
     def me(self) -> CallerIdentity:
         return self._read(read_part, CallerIdentity, self._client.json("/v1/me"))
