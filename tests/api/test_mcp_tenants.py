@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
 
 import pytest
 from fastapi import FastAPI
@@ -17,10 +18,12 @@ from tests.api.advisor_worlds import advising, job
 from tests.api.assistants import bearer, called
 from tests.api.conftest import SETTINGS
 from tests.api.test_foreign_names import DAY, OTHER, OWN, absent, crowded, foreign, world_ledger
+from tests.cluster import builders
 from tests.service.worlds import Clock
 
 MONTH = "2026-10"
-PARTS = ReportPart.__args__
+PARTS = get_args(ReportPart)
+LABELS = {"team": OTHER}
 
 
 class Call(NamedTuple):
@@ -61,8 +64,14 @@ FOREIGN_CALLS = (
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     clock = Clock()
+    watched, waiting = (
+        crowded(),
+        builders.workload("zq-wl", queue="main", namespace="zq-space", labels=LABELS),
+    )
+    workloads = {**watched.found.workloads, waiting.meta.uid: waiting}
+    watched.found = replace(watched.found, workloads=workloads)
     with world_ledger(tmp_path_factory.mktemp("tools"), clock) as ledger:
-        found = advising(watched=crowded())
+        found = advising(watched=watched)
         found.monotonic = lambda: found._checked_s
         settings = SETTINGS.model_copy(update={"rate": 0, "refused_rate": 0})
         yield create_app(ledger, settings, now=clock, advising=found)
@@ -110,5 +119,8 @@ def test_who_may_see_both_is_told_of_both(app: FastAPI) -> None:
     """That the tests above can fail."""
     seen = [text for is_error, text in told(app, "fin", FOREIGN_CALLS) if not is_error and "zq" in text]
     assert len(seen) >= len(FOREIGN_CALLS) - 3
-    (text,) = (text for _, text in told(app, "fin", (Call("statement", {"month": MONTH}),)))
-    assert OTHER in text
+    statement, queues = (
+        text for _, text in told(app, "fin", (Call("statement", {"month": MONTH}), Call("queues", {})))
+    )
+    assert OTHER in statement
+    assert "zq-wl" in queues

@@ -151,8 +151,8 @@ _ALL = (
         "report",
         "Cost report of a month",
         "What a month cost: totals, a row per team (GPU time held, cost, share, how busy, budget), the "
-        "dearest jobs, the change against the month before and its `causes`, problems in the data. Other parts by `parts`: "
-        "capacity, waste, models, job_kinds, projects, queues, clusters, days, adjustments, methods. "
+        "dearest jobs, the change against the month before and its `causes`, problems in the data. Other "
+        "parts by `parts`: capacity, waste, models, job_kinds, projects, queues, clusters, days, methods. "
         "`provenance` says whether the month is closed, and what was not observed. "
         f"{_MONEY} `utilisation` is means from 0 to 1 with the coverage they rest on; null is not known.",
         ReportArguments,
@@ -206,9 +206,9 @@ _ALL = (
         "queues",
         "The queues now",
         "The queues of Kueue and Volcano as they are now: quota in GPU units (`nominal`), what is used, "
-        "borrowed and lent and to whom (`loans`), who waits, since when and why (`waiting`, the longest first), "
-        "when it may start, and money an hour (`per_hour`: decimal text in `currency`). Live estimates, never "
-        "amounts of a month. Needs a gpucost that watches the cluster.",
+        "borrowed and lent and to whom (`loans`), who waits, since when and why (`waiting`, longest first), "
+        "when it may start, and money an hour (`per_hour`: decimal text in `currency`). Live estimates, "
+        "never amounts of a month. Needs a gpucost that watches the cluster.",
         QueueArguments,
         _queues,
     ),
