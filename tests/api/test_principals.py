@@ -95,6 +95,7 @@ ROUTES = {
     ("GET", "/v1/state"): Route("/v1/state", READERS, 200),
     ("GET", "/v1/months"): Route("/v1/months", READERS, 200),
     ("GET", "/v1/months/{month}"): Route("/v1/months/2026-10", READERS, 200),
+    ("GET", "/v1/months/{month}/forecast"): Route("/v1/months/2026-10/forecast", READERS, 200),
     ("GET", "/v1/months/{month}/close"): Route("/v1/months/2026-10/close", ACCOUNTANTS, 403),
     ("GET", "/v1/months/{month}/charges"): Route("/v1/months/2026-10/charges", READERS, 200),
     ("GET", "/v1/months/{month}/statements"): Route("/v1/months/2026-10/statements", READERS, 200),

@@ -12,6 +12,7 @@ from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.model import MonthReport
+from gpucost.reports.month.month_end import MonthForecast
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 
@@ -43,4 +44,4 @@ def test_the_page_lists_the_fields_in_their_order() -> None:
         documented[section.split("\n", 1)[0]] = [
             name for row, _ in rows for name in re.findall(r"`(\w+)`", row)
         ]
-    assert documented == parts(MonthReport, Allocations, JobReport, JobMatches, JobReceipt)
+    assert documented == parts(MonthReport, Allocations, JobReport, JobMatches, JobReceipt, MonthForecast)

@@ -35,6 +35,7 @@ from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.month_closing import scope_of_team
+from gpucost.service.reporting.month_forecasts import month_forecast
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -189,6 +190,7 @@ def _month(
     found = known.reporting.month(seen, month)
     if found is None:
         raise nothing_held(known, scope, "month", str(month))
+    forecast = None if cluster else month_forecast(known.reporting, scope, month, known.now())
     report, marks = found.report, month_marks(found.report, known.policy, scope)
     teams = payers(report)
     return content(
@@ -201,6 +203,8 @@ def _month(
         chart=waste_chart(report, marks=tuple((mark.day, mark.text) for mark in marks)),
         words=waste_table,
         cause_words=cause_words,
+        forecast=forecast,
+        ends={} if forecast is None else {each.team: each for each in forecast.teams},
         first=() if report.waste is None else report.waste.to_do[:_MOST_FIRST],
         budget_words=budget_words(report),
         read=read_of(report.provenance.clusters, month.window),

@@ -35,6 +35,7 @@ from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewGr
 from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses, StatementSummary
+from gpucost.reports.month.month_end import MonthForecast
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
@@ -45,6 +46,7 @@ from gpucost.service.reporting.month_closing import (
     month_statuses,
     preview_close,
 )
+from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary
 from gpucost.service.reporting.report_service import LedgerStand
 
@@ -145,6 +147,28 @@ async def _statuses(principal: Principal, known: ApiServices, month: Month | Non
 
 def _json(report: object, *headers: tuple[str, str]) -> ResponseBody:
     return ResponseBody(to_json(report).encode(), "application/json", headers)
+
+
+@router.get(
+    "/v1/months/{month}/forecast",
+    response_class=Response,
+    responses={
+        200: described(MonthForecast, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 404, 422, 503),
+    },
+)
+async def get_forecast(principal: Reader, known: KnownServices, month: MonthText) -> Response:
+    """What teams will have held at the end of a month that goes on, with an interval. A month that is over,
+    or of which no whole day is known, has none."""
+    wanted = Month.parse(month)
+
+    def make() -> ResponseBody:
+        found = month_forecast(known.reporting, principal.scope, wanted, known.now())
+        if found is None:
+            raise not_found("month", month, "only a month that goes on, and has a whole day, has a forecast")
+        return _json(found)
+
+    return await cached_response(known, principal.scope, ("forecast", wanted), make)
 
 
 @router.get(

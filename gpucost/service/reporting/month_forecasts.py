@@ -1,0 +1,90 @@
+"""The end of a month that goes on: the ledger's history, for the forecast of ``reports.month.month_end``.
+
+A day is known where every cluster has windows of all of it; what is forecast is what teams hold, adjustments
+left out, as in budgets. The first day of a team is the first on which it held anything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import DAY_MS, Month, Window, iso
+from gpucost.ledger import WindowInfo
+from gpucost.reports.base.values import STEP
+from gpucost.reports.month.month_end import COVERAGE, MonthForecast, month_ends
+from gpucost.service.reporting.report_service import ReportService
+
+HISTORY_DAYS = 63
+"""Read before the day from which is forecast: nine weeks."""
+_ALL = "all teams"
+
+
+def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms: int) -> MonthForecast | None:
+    """None for a month that is over, or of which the ledger has all days, or not one."""
+    ledger, window = reporting.ledger, month.window
+    if now_ms >= window.end_ms:
+        return None
+    span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), window.end_ms)
+    infos = ledger.windows(span, scope=scope)
+    known = _known_days(infos)
+    whole = [day for day in range(window.start_ms, window.end_ms, DAY_MS) if day in known]
+    if not whole or whole[-1] + DAY_MS == window.end_ms:
+        return None
+    until_ms = whole[-1] + DAY_MS
+    span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
+    costs = _daily_costs(reporting, scope, span)
+    days = range(span.start_ms, span.end_ms, DAY_MS)
+    begun = {team: min(by_day) for team, by_day in costs.items()}
+    history = {
+        team: [by_day.get(day, 0) if day in known else None for day in days if day >= begun[team]]
+        for team, by_day in costs.items()
+    }
+    spent = {
+        team: sum(nano for day, nano in by_day.items() if day >= window.start_ms)
+        for team, by_day in costs.items()
+    }
+    last = [info for info in infos if until_ms - DAY_MS <= info.window.start_ms < until_ms]
+    most_a_day = sum(info.nano for info in last) if scope.sees_every_team else None
+    days_left = (window.end_ms - until_ms) // DAY_MS
+    found = month_ends(history, spent, days_left, most_a_day)
+    total = month_ends({_ALL: _added(history.values())}, {_ALL: sum(spent.values())}, days_left, most_a_day)
+    return MonthForecast(
+        month, reporting.currency, iso(until_ms), days_left, COVERAGE, total[_ALL], tuple(found.values())
+    )
+
+
+def _known_days(infos: tuple[WindowInfo, ...]) -> frozenset[int]:
+    """The beginnings of days of which every cluster has all windows."""
+    clusters = {info.cluster for info in infos}
+    covered: dict[int, int] = defaultdict(int)
+    for info in infos:
+        first = info.window.start_ms // DAY_MS * DAY_MS
+        for day in range(first, info.window.end_ms, DAY_MS):
+            covered[day] += info.window.overlap_ms(day, day + DAY_MS)
+    return frozenset(day for day, ms in covered.items() if ms == len(clusters) * DAY_MS)
+
+
+def _daily_costs(reporting: ReportService, scope: Scope, span: Window) -> dict[str, dict[int, int]]:
+    """Nano-units of what each team held, by the beginning of a day."""
+    held = {"bucket": frozenset({Bucket.HELD.value})}
+    lines = reporting.ledger.aggregate(scope, span, ("team",), filters=held, step_ms=DAY_MS)
+    costs: dict[str, dict[int, int]] = defaultdict(dict)
+    for team, day, nano in lines[["team", STEP, "nano"]].dropna().itertuples(index=False, name=None):
+        costs[str(team)][int(day)] = int(nano)
+    return dict(costs)
+
+
+def _added(histories: Iterable[Sequence[int | None]]) -> list[int | None]:
+    """Of all teams together, day by day back from the last; a day that is not known is so for all."""
+    listed = [list(reversed(days)) for days in histories]
+    added = [_sum(day) for day in zip_longest(*listed, fillvalue=0)]
+    return added[::-1]
+
+
+def _sum(day: Iterable[int | None]) -> int | None:
+    listed = list(day)
+    return None if None in listed else sum(each for each in listed if each is not None)

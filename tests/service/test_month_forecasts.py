@@ -1,0 +1,79 @@
+"""The forecast of a month that goes on, from a ledger, and on its page and in the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from benchmarks.report import PRICE, lines_of
+from gpucost.api.app import create_app
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.ledger import Ledger
+from gpucost.service.reporting.month_forecasts import month_forecast
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
+from tests.support.ledgers import new_ledger
+
+MONTH = Month(2026, 10)
+FIRST_MS = MONTH.window.start_ms - 30 * DAY_MS
+UNTIL_MS = MONTH.window.start_ms + 10 * DAY_MS
+DAILY = 8 * PRICE.nano_per_board_hour
+"""Eight GPUs of one team, for an hour of each day."""
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """Forty days of one team, the last ten of them of a month that goes on."""
+    folder = tmp_path_factory.mktemp("forecast")
+    with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: UNTIL_MS + HOUR_MS) as found:
+        for day, window in enumerate(Window(FIRST_MS, UNTIL_MS).split(DAY_MS)):
+            found.ingest(
+                "c",
+                window,
+                lines_of(window, 8, day, 1),
+                observed_ms=DAY_MS,
+                rates={PRICE.rate_id: PRICE},
+                source="test",
+                code_version="test",
+                settle=True,
+            )
+        yield found
+
+
+def test_what_is_left_goes_on_as_before(ledger: Ledger) -> None:
+    found = month_forecast(ReportService(ledger, "test", {}), EVERYTHING, MONTH, UNTIL_MS)
+    assert found is not None
+    assert (found.as_of, found.days_left) == ("2026-10-11T00:00:00Z", 21)
+    [team] = found.teams
+    assert (team.team, team.expected_nano) == ("team-00", 31 * DAILY)
+    assert found.total.expected_nano == 31 * DAILY
+
+
+@pytest.mark.parametrize(
+    ("month", "now_ms"),
+    [(MONTH, MONTH.window.end_ms), (MONTH.previous(), UNTIL_MS), (Month(2026, 12), UNTIL_MS)],
+)
+def test_a_month_that_is_over_or_has_no_day_has_none(ledger: Ledger, month: Month, now_ms: int) -> None:
+    assert month_forecast(ReportService(ledger, "test", {}), EVERYTHING, month, now_ms) is None
+
+
+def test_another_team_is_in_nothing_of_it(ledger: Ledger) -> None:
+    other = Scope(frozenset({"others"}))
+    found = month_forecast(ReportService(ledger, "test", {}), other, MONTH, UNTIL_MS)
+    assert found is not None
+    assert (found.teams, found.total.expected_nano) == ((), None)
+
+
+def test_the_page_and_the_api_say_the_same(ledger: Ledger) -> None:
+    client = TestClient(
+        create_app(ledger, ApiSettings(auth="off"), now=lambda: UNTIL_MS), base_url="http://localhost"
+    )
+    api = client.get(f"/v1/months/{MONTH}/forecast").json()
+    assert api["total"]["expected"] == f"{31 * DAILY / 10**9:.9f}"
+    page = client.get(f"/month/{MONTH}", headers={"Accept": "text/html"}).text
+    assert "At the end of the month" in page
+    assert f"{31 * DAILY // 10**9:,}" in page
+    assert client.get(f"/v1/months/{MONTH.previous()}/forecast").status_code == 404
