@@ -64,10 +64,8 @@ FOREIGN_CALLS = (
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     clock = Clock()
-    watched, waiting = (
-        crowded(),
-        builders.workload("zq-wl", queue="main", namespace="zq-space", labels=LABELS),
-    )
+    watched, asked = crowded(), builders.pod_set(gpus=8)
+    waiting = builders.workload("zq-wl", asked, queue="main", namespace="zq-space", labels=LABELS)
     workloads = {**watched.found.workloads, waiting.meta.uid: waiting}
     watched.found = replace(watched.found, workloads=workloads)
     with world_ledger(tmp_path_factory.mktemp("tools"), clock) as ledger:
