@@ -11,12 +11,12 @@ from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod, PodSet, PodTemplate
-from gpucost.cluster.views.multi_kueue import sends_elsewhere
 from gpucost.cluster.views.node_fit import is_evaluated, matches
 from gpucost.cluster.views.nvlink_domains import ChannelNeed, ChannelNeeds
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import POD_SET, PodOwnership
 from gpucost.cluster.views.quota import cluster_queue_of
+from gpucost.cluster.views.workload_families import sends_elsewhere
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, NodeAdmission, WaitLayer

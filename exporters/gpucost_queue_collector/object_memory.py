@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gpucost.cluster.objects.nodes import Node, ResourceClaim
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.views.device_claims import ClaimedDevices, ClaimHistory, DeviceUses
-from gpucost.cluster.views.gpu_fractions import has_fraction
+from gpucost.cluster.views.gpu_units import has_fraction
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.time import DAY_MS

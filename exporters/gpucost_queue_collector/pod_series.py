@@ -15,8 +15,8 @@ from typing import NamedTuple
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.pods import DISRUPTIONS, Pod
 from gpucost.cluster.views.device_claims import DeviceUses
-from gpucost.cluster.views.device_health import DeviceHealth, UnhealthyUnits
 from gpucost.cluster.views.gangs import PodGang
+from gpucost.cluster.views.gpu_units import DeviceHealth, UnhealthyUnits
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import PodAffiliation, PodOwnership
 from gpucost.cluster.views.wait_causes import pod_reason, pod_since_ms

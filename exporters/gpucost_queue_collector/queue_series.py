@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.cluster.objects.kueue import FlavorResource, LocalQueue
-from gpucost.cluster.objects.metadata import Resources
-from gpucost.cluster.objects.quantities import base_units
+from gpucost.cluster.objects.metadata import Resources, base_units
 from gpucost.cluster.views.queues import (
     ClusterQueueView,
     CohortView,

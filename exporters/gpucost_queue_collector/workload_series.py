@@ -9,10 +9,10 @@ from typing import NamedTuple
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.multi_kueue import WorkloadDispatch, origin_of
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.quota import workload_units
 from gpucost.cluster.views.wait_causes import WaitCause
+from gpucost.cluster.views.workload_families import WorkloadDispatch, origin_of
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import LINGER_MS

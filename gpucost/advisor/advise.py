@@ -43,7 +43,7 @@ from gpucost.advisor.request.scheduling_request import SchedulingRequest, reques
 from gpucost.advisor.suggest.ranking import suggestions
 from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
 from gpucost.cluster.objects.jobs import JobManifest
-from gpucost.cluster.views.multi_kueue import sends_elsewhere
+from gpucost.cluster.views.workload_families import sends_elsewhere
 
 KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
 INCOMPLETE = "Incomplete"

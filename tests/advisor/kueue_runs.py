@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
-from gpucost.advisor.kueue.cycle import run_cycle
-from gpucost.advisor.kueue.nomination import NominatedHead, nominate
+from gpucost.advisor.kueue.cycle import NominatedHead, nominate, run_cycle
 from gpucost.advisor.kueue.pending_queues import standing
 from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.kueue.snapshot import KueueSnapshot

@@ -19,8 +19,8 @@ from gpucost.cluster.objects.nodes import Node, Taint
 from gpucost.cluster.objects.pods import Pod, PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.views.cohorts import QuotaNode
-from gpucost.cluster.views.multi_kueue import CONTROLLER
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.workload_families import CONTROLLER
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.advisor.kueue.nomination import nominate
+from gpucost.advisor.kueue.cycle import nominate
 from gpucost.advisor.kueue.snapshot import KueueSnapshot
 from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass
 from gpucost.cluster.objects.kueue import Workload

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import kueue_answer
+from gpucost.advisor.kueue.cycle import NominatedHead, nominate
 from gpucost.advisor.kueue.flavor_assigner import AssignmentMode
-from gpucost.advisor.kueue.nomination import NominatedHead, nominate
 from gpucost.advisor.kueue.pending_queues import lines
 from gpucost.advisor.kueue.preemption import (
     FAIR_SHARING,

@@ -15,7 +15,7 @@ from gpucost.advisor.verify.case_writer import (
     quantity,
 )
 from gpucost.advisor.verify.replay import answers, decided
-from gpucost.cluster.objects.quantities import amount, parse_quantity
+from gpucost.cluster.objects.metadata import amount, parse_quantity
 from gpucost.cluster.objects.state import ClusterState
 from tests.advisor.cases_random import clusters
 from tests.advisor.recorded import read

@@ -13,9 +13,9 @@ from rich.console import Console
 from gpucost.cli.state.screen import print_screen
 from gpucost.cluster.objects.kueue import AdmissionCheck, AdmissionCheckState
 from gpucost.cluster.objects.scheduler_config import FairAdmission, KueueConfig, SchedulerConfigs
-from gpucost.cluster.views.fair_admission import FAIR_ADMISSION
-from gpucost.cluster.views.multi_kueue import CONTROLLER
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.queues import FAIR_ADMISSION
+from gpucost.cluster.views.workload_families import CONTROLLER
 from gpucost.reports.live.state_document import as_data
 from gpucost.reports.live.state_facts import StateFacts, StateFilter, facts, narrowed
 from tests.cluster.builders import (

@@ -19,7 +19,7 @@ from gpucost.cluster.objects.kueue import (
     FlavorResource,
     FlavorUsage,
 )
-from gpucost.cluster.objects.quantities import amount, parse_quantity
+from gpucost.cluster.objects.metadata import amount, parse_quantity
 from gpucost.cluster.views.cohorts import (
     QuotaNode,
     QuotaTree,

@@ -10,8 +10,7 @@ from gpucost.cluster.objects.metadata import Resources
 from gpucost.cluster.objects.nodes import DeviceId
 from gpucost.cluster.objects.pods import Pod, PodPhase, UnhealthyDevice
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.device_health import DeviceHealth
-from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.gpu_units import DeviceHealth, GpuUnits
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import GPU, T0, pod
 from tests.cluster.test_claims import claim, state

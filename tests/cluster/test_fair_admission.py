@@ -9,7 +9,7 @@ import pytest
 
 from gpucost.cluster.objects.scheduler_config import FairAdmission, KueueConfig
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.fair_admission import FAIR_ADMISSION, LAST, goes_by_usage, local_usages
+from gpucost.cluster.views.queues import FAIR_ADMISSION, LAST, goes_by_usage, local_usages
 from tests.cluster.builders import GPU, T0, cluster_queue, condition, local_queue, pod_set, state, workload
 
 FAIR = cluster_queue("fair", admission_mode=FAIR_ADMISSION)

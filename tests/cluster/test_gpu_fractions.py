@@ -12,8 +12,7 @@ from gpucost.cluster.objects.nodes import DeviceId, SplitGpu
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.device_claims import ClaimHistory, DeviceUse, DeviceUseKey
-from gpucost.cluster.views.gpu_fractions import ALLOCATED, GROUP, RESERVATIONS, gpu_fractions
-from gpucost.cluster.views.gpu_units import GpuUnits
+from gpucost.cluster.views.gpu_units import ALLOCATED, GROUP, RESERVATIONS, GpuUnits, gpu_fractions
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.sharing_rules import SharingRules
 from gpucost.domain.gpu import ResourceCatalog, ShareMethod

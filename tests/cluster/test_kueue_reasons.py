@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.cluster.objects.kueue_reasons import EvictionReason, eviction_meaning
+from gpucost.cluster.objects.kueue import EvictionReason, eviction_meaning
 
 
 @pytest.mark.parametrize(

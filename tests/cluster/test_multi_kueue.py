@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpucost.cluster.objects.kueue import AdmissionCheck, AdmissionCheckState, ClusterQueue, Workload
-from gpucost.cluster.views.multi_kueue import (
+from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.wait_causes import NO_WORKER
+from gpucost.cluster.views.workload_families import (
     CONTROLLER,
     ORIGIN,
     DispatchStage,
@@ -16,8 +18,6 @@ from gpucost.cluster.views.multi_kueue import (
     origin_of,
     sends_elsewhere,
 )
-from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.wait_causes import NO_WORKER
 from tests.cluster.builders import (
     T0,
     cluster_queue,

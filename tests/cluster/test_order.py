@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.objects.kueue import Workload
-from gpucost.cluster.views.fair_admission import FAIR_ADMISSION
 from gpucost.cluster.views.queue_order import positions, queue_timestamp_ms
+from gpucost.cluster.views.queues import FAIR_ADMISSION
 from tests.cluster.builders import MINUTE, T0, cluster_queue, condition, local_queue, pod_set, state, workload
 
 MAIN = (cluster_queue("a"), local_queue("main", "a"))

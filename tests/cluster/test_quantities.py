@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.objects.quantities import (
+from gpucost.cluster.objects.metadata import (
     MOST,
     amount,
     base_units,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucost.cluster.objects.nodes import Taint
-from gpucost.cluster.views.gpu_fractions import GROUP, RESERVATIONS
+from gpucost.cluster.views.gpu_units import GROUP, RESERVATIONS
 from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import CpuOnlyPodsSettings

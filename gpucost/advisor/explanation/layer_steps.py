@@ -19,13 +19,11 @@ from gpucost.advisor.model.answers import (
 )
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.advisor.request.scheduling_request import ExistingJob
-from gpucost.cluster.objects.kueue import Workload, WorkloadState
-from gpucost.cluster.objects.kueue_reasons import eviction_meaning
+from gpucost.cluster.objects.kueue import Workload, WorkloadState, eviction_meaning
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.pods import Pod, PodPhase
 from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.gangs import PodGang
-from gpucost.cluster.views.multi_kueue import DispatchStage, WorkloadDispatch
 from gpucost.cluster.views.node_fit import lacking
 from gpucost.cluster.views.quota import (
     QUEUE_INACTIVE,
@@ -39,6 +37,7 @@ from gpucost.cluster.views.wait_causes import (
     pod_reason,
     pod_since_ms,
 )
+from gpucost.cluster.views.workload_families import DispatchStage, WorkloadDispatch
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind
 

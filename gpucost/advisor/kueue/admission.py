@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpucost.advisor.kueue.cycle import STRICT, ProcessedNominee
+from gpucost.advisor.kueue.cycle import STRICT, NominatedHead, ProcessedNominee, nominate
 from gpucost.advisor.kueue.cycle_simulation import (
     MOST_CYCLES,
     CycleSandbox,
@@ -20,13 +20,11 @@ from gpucost.advisor.kueue.cycle_simulation import (
     QuickFitCheck,
     sandbox,
 )
-from gpucost.advisor.kueue.fair_shares import ShareTieBreaker
 from gpucost.advisor.kueue.flavor_assigner import AssignmentMode
-from gpucost.advisor.kueue.nomination import NominatedHead, nominate
 from gpucost.advisor.kueue.pending_queues import PendingQueues, lines
 from gpucost.advisor.kueue.preemption import PreemptionTarget
 from gpucost.advisor.kueue.requests import QuotaRequest, added_usage, in_order
-from gpucost.advisor.kueue.snapshot import KueueSnapshot, SnapshotQueue
+from gpucost.advisor.kueue.snapshot import KueueSnapshot, ShareTieBreaker, SnapshotQueue
 from gpucost.advisor.model.cycle_results import CycleOutcome, PodSetFlavors
 from gpucost.cluster.objects.kueue import FlavorResource
 from gpucost.cluster.objects.scheduler_config import KueueConfig

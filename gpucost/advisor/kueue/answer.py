@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from gpucost.advisor.kueue import messages
 from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
-from gpucost.advisor.kueue.cycle import STRICT
+from gpucost.advisor.kueue.cycle import STRICT, NominatedHead
 from gpucost.advisor.kueue.flavor_assigner import PREEMPTION_FIRST, AssignmentMode, PodSetChoice
 from gpucost.advisor.kueue.job_workloads import MOST_WORKLOADS
 from gpucost.advisor.kueue.messages import FlavorReason, quantity, quota_evidence
-from gpucost.advisor.kueue.nomination import NominatedHead
 from gpucost.advisor.kueue.pending_queues import admits_namespace, standing
 from gpucost.advisor.kueue.preemption import PreemptionTarget
 from gpucost.advisor.kueue.requests import QuotaRequest, added_usage
@@ -30,10 +29,10 @@ from gpucost.advisor.model.answers import (
 from gpucost.cluster.objects.kueue import FlavorResource, Workload
 from gpucost.cluster.objects.metadata import is_false
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.fair_admission import FAIR_ADMISSION, goes_by_usage
-from gpucost.cluster.views.multi_kueue import multi_kueue_checks
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.queues import FAIR_ADMISSION, goes_by_usage
 from gpucost.cluster.views.quota import workload_units
+from gpucost.cluster.views.workload_families import multi_kueue_checks
 from gpucost.domain.text import counted
 
 QUEUE_MISSING = "QueueMissing"

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gpucost.advisor.kueue.cycle import STRICT, AdmissionCycle, ProcessedNominee
-from gpucost.advisor.kueue.nomination import NominatedHead
+from gpucost.advisor.kueue.cycle import STRICT, AdmissionCycle, NominatedHead, ProcessedNominee
 from gpucost.advisor.kueue.requests import (
     QuotaRequest,
     ask_of,

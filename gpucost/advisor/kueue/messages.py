@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpucost.advisor.kueue.snapshot import KueueSnapshot, SnapshotQueue
 from gpucost.advisor.model.answers import AdviceEvidence
 from gpucost.cluster.objects.kueue import FlavorResource, ResourceGroup
-from gpucost.cluster.objects.quantities import CPU
+from gpucost.cluster.objects.metadata import CPU
 
 WAITING_FOR_QUOTA = "WaitingForQuota"
 EXCEEDS_MAX = "ExceedsMaxQuota"

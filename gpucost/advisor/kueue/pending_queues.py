@@ -30,7 +30,7 @@ class PendingQueues:
 
 def lines(snapshot: KueueSnapshot) -> PendingQueues:
     """Of all workloads that wait for quota. Under admission fair sharing the usage of the LocalQueue
-    (``cluster.views.fair_admission``) comes before priority."""
+    (``cluster.views.queues``) comes before priority."""
     found: dict[str, list[QuotaRequest]] = {}
     refused: dict[str, WorkloadDecision] = {}
     hopeless: dict[str, WorkloadDecision] = {}

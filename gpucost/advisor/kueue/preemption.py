@@ -16,9 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from gpucost.advisor.kueue.fair_shares import DominantShare, FairShares
 from gpucost.advisor.kueue.requests import QuotaRequest
-from gpucost.advisor.kueue.snapshot import KueueSnapshot, QuotaMember, SnapshotQueue
+from gpucost.advisor.kueue.snapshot import (
+    DominantShare,
+    FairShares,
+    KueueSnapshot,
+    QuotaMember,
+    SnapshotQueue,
+)
 from gpucost.cluster.objects.kueue import FlavorResource
 from gpucost.cluster.objects.scheduler_config import FINAL_SHARE, INITIAL_SHARE
 from gpucost.cluster.views.cohorts import QuotaNode

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from gpucost.advisor.model.settings import AutoscaledPool
 from gpucost.advisor.placement.free_capacity import FreeCapacity
 from gpucost.advisor.placement.pod_demand import PlacementDemand
-from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.metadata import ObjectMeta, amount, parse_quantity
 from gpucost.cluster.objects.nodes import Node, Taint
-from gpucost.cluster.objects.quantities import amount, parse_quantity
 from gpucost.domain.errors import InputError
 
 MOST_NEW_NODES = 2_000

@@ -24,9 +24,8 @@ from typing import NamedTuple
 from gpucost.advisor.placement.free_capacity import FreeCapacity, positive
 from gpucost.advisor.placement.gang_placement import GangPlacement, place
 from gpucost.advisor.placement.pod_demand import PlacementDemand
-from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.metadata import Resources, readable
 from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, DisruptionBudget, Pod
-from gpucost.cluster.objects.quantities import readable
 from gpucost.cluster.views.node_fit import PODS, meets
 from gpucost.domain.text import counted
 

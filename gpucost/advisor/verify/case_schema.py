@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from gpucost.advisor.model.cycle_results import PodSetFlavors
-from gpucost.cluster.objects.quantities import amount, parse_quantity
+from gpucost.cluster.objects.metadata import amount, parse_quantity
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.errors import ErrorRemark, InputError, shorten

@@ -17,9 +17,8 @@ from gpucost.cluster.objects.kueue import (
     ResourceFlavor,
     Workload,
 )
-from gpucost.cluster.objects.metadata import is_false, is_true
+from gpucost.cluster.objects.metadata import CPU, is_false, is_true
 from gpucost.cluster.objects.pods import PodSet, SelectorRequirement, Toleration
-from gpucost.cluster.objects.quantities import CPU
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.node_fit import meets

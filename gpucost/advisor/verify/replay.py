@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from gpucost.advisor.kueue.cycle import run_cycle
-from gpucost.advisor.kueue.nomination import victims_given
+from gpucost.advisor.kueue.cycle import run_cycle, victims_given
 from gpucost.advisor.model.cycle_results import (
     CycleOutcome,
     CycleResult,

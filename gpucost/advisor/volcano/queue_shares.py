@@ -22,7 +22,7 @@ from gpucost.advisor.volcano.resource_amounts import (
     plus,
     slack,
 )
-from gpucost.cluster.objects.quantities import CPU
+from gpucost.cluster.objects.metadata import CPU
 from gpucost.cluster.objects.volcano import VolcanoQueue
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
 

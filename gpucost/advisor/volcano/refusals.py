@@ -24,7 +24,7 @@ from gpucost.advisor.volcano.resource_amounts import (
     too_much,
 )
 from gpucost.advisor.volcano.session import VolcanoSession
-from gpucost.cluster.objects.quantities import base_units, is_bytes, readable
+from gpucost.cluster.objects.metadata import base_units, is_bytes, readable
 from gpucost.cluster.objects.scheduler_config import VolcanoConfig
 from gpucost.cluster.objects.volcano import VolcanoQueue
 from gpucost.domain import text

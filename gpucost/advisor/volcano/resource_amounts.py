@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from gpucost.cluster.objects.quantities import CPU
+from gpucost.cluster.objects.metadata import CPU
 from gpucost.cluster.views.node_fit import PODS
 
 ResourceAmounts: TypeAlias = Mapping[str, float]

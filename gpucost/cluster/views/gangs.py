@@ -41,8 +41,8 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import CompositePodGroup, DisruptionMode, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.group_trees import TREE_SCHEDULED, GroupNeed, GroupTrees
-from gpucost.cluster.views.multi_kueue import dispatches
 from gpucost.cluster.views.ownership import PodOwnership, group_index
+from gpucost.cluster.views.workload_families import dispatches
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind, JobReference, job_kind
 

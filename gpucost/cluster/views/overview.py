@@ -18,7 +18,6 @@ from gpucost.cluster.views.device_claims import (
 )
 from gpucost.cluster.views.gangs import PodGang, gangs
 from gpucost.cluster.views.gpu_units import GpuUnits
-from gpucost.cluster.views.multi_kueue import WorkloadDispatch, dispatches
 from gpucost.cluster.views.ownership import OwnerKeys, PodOwnership
 from gpucost.cluster.views.problems import StateProblem, problems
 from gpucost.cluster.views.queue_order import positions
@@ -26,6 +25,7 @@ from gpucost.cluster.views.queues import QueueViews, queue_views
 from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.cluster.views.volcano_queues import VolcanoQueueView, volcano_queue_views
 from gpucost.cluster.views.wait_causes import WaitCause, waiting, waiting_jobs
+from gpucost.cluster.views.workload_families import WorkloadDispatch, dispatches
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.jobs import JobReference
 

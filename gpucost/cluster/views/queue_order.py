@@ -17,8 +17,7 @@ from gpucost.cluster.objects.jobs import PriorityClass
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.fair_admission import LocalUsages, local_usages
-from gpucost.cluster.views.queues import waiting_by_queue
+from gpucost.cluster.views.queues import LocalUsages, local_usages, waiting_by_queue
 from gpucost.cluster.views.quota import GATED_MESSAGE
 
 _HELD_BACK = ("OnHold", "AdmissionGated")
@@ -31,7 +30,7 @@ def positions(state: ClusterState) -> dict[str, int]:
     Those that Kueue does not try, because they are held back, have no place (kueue, pkg/workload,
     IsAdmissible), nor do those without a ClusterQueue. Higher priority first, then the earlier
     ``queue_timestamp_ms``, then the uid. Under admission fair sharing what the LocalQueue has used lately
-    (``fair_admission``) comes before all of these.
+    (``queues.local_usages``) comes before all of these.
     """
     usage = local_usages(state, state.schedulers.kueue)
     lines: dict[str, list[Workload]] = {}

@@ -23,10 +23,10 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import WAITING_PHASES, GroupKind, PodGroup
 from gpucost.cluster.views.gpu_units import GpuUnits
 from gpucost.cluster.views.group_trees import TREE_SCHEDULED, GroupTrees
-from gpucost.cluster.views.multi_kueue import DispatchStage, dispatches, multi_kueue_checks
 from gpucost.cluster.views.node_fit import FreeNodes
 from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.cluster.views.quota import checks_reason, quota_reason
+from gpucost.cluster.views.workload_families import DispatchStage, dispatches, multi_kueue_checks
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.domain.jobs import JobReference
 

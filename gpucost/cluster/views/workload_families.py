@@ -1,4 +1,5 @@
-"""Kueue's workloads where several stand for one job: each job once, as long as it lasts.
+"""Kueue's workloads where several stand for one job, in one cluster or, with MultiKueue, in several: each job
+once, as long as it lasts.
 
 Concurrent admission (kueue, keps/8691): a parent that is never scheduled, and for each flavor a variant that
 is. Kueue writes what became of the variants to the parent, so the parent counts, and its variants do not:
@@ -13,17 +14,36 @@ which replaces the one it had once it gets quota; that one is then finished for 
 since the first was given quota, of the size of the last. So a job that grows does not end, wait or leave. A
 slice that waits to replace another wants what it has more than that one.
 
-``one_per_job`` is asked where states are made, by the watch and by dumps: views and the advisor know families
-no more. Facts: kueue v0.19.2.
+``one_per_job`` is asked where states are made, by the watch and by dumps: views and the advisor know these
+families no more. Facts: kueue v0.19.2.
+
+MultiKueue: workloads take their quota in one cluster and run in another. In the cluster where a job is
+submitted, the manager, its Workload gets quota and is then sent to worker clusters: an AdmissionCheck of the
+ClusterQueue names MultiKueue. Each of the nominated clusters has a copy of the Workload, which waits there;
+the first that admits it keeps it, and runs its pods. So in the manager a workload that has quota waits for no
+quota and no node of the manager, and its pods, if it has any there (of jobs that are plain pods), stay gated
+or mirror the status of those that run: they hold nothing, and nothing is billed. Pods are billed in the
+cluster where they have nodes.
+
+What links both: the copy and its job have the namespaces and names of the originals, and the copy has the
+label ``kueue.x-k8s.io/multikueue-origin``. Only the label of a Workload is believed, which Kueue writes; a
+job's own is written by whoever submits it.
+
+Rules: kueue v0.19.2, pkg/controller/admissionchecks/multikueue/workload.go, pkg/controller/jobs/pod/
+pod_multikueue_adapter.go, and of apis/kueue/v1beta2 multikueue_types.go (constants) and workload_types.go
+(``clusterName``, ``nominatedClusterNames``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
 
-from gpucost.cluster.objects.kueue import Workload, WorkloadEviction, WorkloadState
+from gpucost.cluster.objects.kueue import ClusterQueue, Workload, WorkloadEviction, WorkloadState
 from gpucost.cluster.objects.metadata import Conditions, Resources, StatusCondition, is_true
+from gpucost.cluster.objects.state import ClusterState
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 """The annotation of a slice with the namespace and name of the one that it replaces."""
@@ -41,6 +61,10 @@ _MILDEST_FIRST = (
     *("ExceedsMaxQuota", "NoMatchingFlavor"),
 )
 """Variants are alternatives, one for each flavor: as of flavors, the mildest reason counts."""
+CONTROLLER = "kueue.x-k8s.io/multikueue"
+"""``spec.controllerName`` of an AdmissionCheck."""
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+"""The label of a copy in a worker cluster: the ``multiKueue.origin`` of its manager's configuration."""
 
 
 def one_per_job(workloads: Mapping[str, Workload]) -> Mapping[str, Workload]:
@@ -258,3 +282,59 @@ class FamilyMemory:
         self._replaced = named
         gone = {each.meta.uid: each for name, each in named.items() if name not in there}
         return one_per_job({**workloads, **gone} if gone else workloads)
+
+
+class DispatchStage(StrEnum):
+    """How far a workload of a manager is on its way."""
+
+    SEEKING = "seeking"
+    """It has quota, and no worker cluster is named yet."""
+    NOMINATED = "nominated"
+    """It waits in the worker clusters that are named."""
+    ASSIGNED = "assigned"
+    """A worker cluster has admitted it, and runs it."""
+
+
+class WorkloadDispatch(NamedTuple):
+    """To which clusters a workload was sent: one that runs it, or those that may."""
+
+    stage: DispatchStage
+    clusters: tuple[str, ...]
+
+
+def dispatches(state: ClusterState) -> Mapping[str, WorkloadDispatch]:
+    """By uid, the workloads with quota of a manager that are sent to other clusters."""
+    checks = multi_kueue_checks(state)
+    found = {}
+    for uid, workload in state.workloads.items():
+        is_sent = workload.on_cluster or workload.nominated or (checks and _is_checked(workload, checks))
+        if is_sent and workload.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED):
+            found[uid] = _dispatch(workload)
+    return found
+
+
+def multi_kueue_checks(state: ClusterState) -> frozenset[str]:
+    """Names of AdmissionChecks that send workloads to other clusters."""
+    return frozenset(each.meta.name for each in state.checks.values() if each.controller == CONTROLLER)
+
+
+def sends_elsewhere(queue: ClusterQueue, state: ClusterState) -> bool:
+    """Whether workloads of a ClusterQueue may be sent to other clusters: nodes of this one decide nothing."""
+    return not multi_kueue_checks(state).isdisjoint(queue.checks)
+
+
+def origin_of(workload: Workload) -> str:
+    """Which manager sent a workload to this cluster; empty for one that was submitted here."""
+    return workload.meta.labels.get(ORIGIN, "")
+
+
+def _is_checked(workload: Workload, checks: frozenset[str]) -> bool:
+    return any(each.name in checks for each in workload.checks)
+
+
+def _dispatch(workload: Workload) -> WorkloadDispatch:
+    if workload.on_cluster:
+        return WorkloadDispatch(DispatchStage.ASSIGNED, (workload.on_cluster,))
+    if workload.nominated:
+        return WorkloadDispatch(DispatchStage.NOMINATED, tuple(sorted(workload.nominated)))
+    return WorkloadDispatch(DispatchStage.SEEKING, ())

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from gpucost.attribution.apportion import Flags, Ints
-from gpucost.cluster.objects.kueue_reasons import EvictionReason
+from gpucost.cluster.objects.kueue import EvictionReason
 from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
     AllocationPiece,

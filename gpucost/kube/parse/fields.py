@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from gpucost.cluster.objects.metadata import (
+    CPU,
     FieldFlaw,
     ObjectMeta,
     Resources,
     StatusCondition,
+    amount,
+    parse_quantity,
 )
 from gpucost.cluster.objects.pods import SelectorRequirement
-from gpucost.cluster.objects.quantities import CPU, amount, parse_quantity
 from gpucost.domain.errors import ErrorRemark, InputError, shorten
 from gpucost.domain.jobs import OwnerReference
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS

@@ -37,10 +37,9 @@ from gpucost.cluster.objects.kueue import (
     Workload,
     WorkloadEviction,
 )
-from gpucost.cluster.objects.metadata import Resources
+from gpucost.cluster.objects.metadata import Resources, parse_quantity
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.objects.pods import PodSet
-from gpucost.cluster.objects.quantities import parse_quantity
 from gpucost.domain.errors import InputError
 from gpucost.kube.parse.events import Object
 from gpucost.kube.parse.fields import (

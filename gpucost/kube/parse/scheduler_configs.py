@@ -27,8 +27,7 @@ from typing import Any
 
 import yaml
 
-from gpucost.cluster.objects.metadata import FieldFlaw
-from gpucost.cluster.objects.quantities import parse_quantity
+from gpucost.cluster.objects.metadata import FieldFlaw, parse_quantity
 from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gpucost.cluster.objects.metadata import Resources
-from gpucost.cluster.objects.quantities import is_bytes, readable
-from gpucost.cluster.views.fair_admission import LAST, local_usages
-from gpucost.cluster.views.multi_kueue import DispatchStage
+from gpucost.cluster.objects.metadata import Resources, is_bytes, readable
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.queues import LAST, local_usages
 from gpucost.cluster.views.quota import workload_units
+from gpucost.cluster.views.workload_families import DispatchStage
 from gpucost.reports.live.cluster_reader import ClusterReader
 
 

@@ -13,8 +13,7 @@ from fractions import Fraction
 from gpucost.cluster.objects.metadata import added
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod
-from gpucost.cluster.views.device_health import DeviceHealth
-from gpucost.cluster.views.gpu_units import expected_units, of_node
+from gpucost.cluster.views.gpu_units import DeviceHealth, expected_units, of_node
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.gpu import parse_product
 from gpucost.domain.time import iso

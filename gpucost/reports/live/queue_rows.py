@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpucost.cluster.objects.kueue import ClusterQueue, FlavorResource, Workload, WorkloadState
-from gpucost.cluster.objects.metadata import Resources, added, is_true
+from gpucost.cluster.objects.metadata import Resources, added, base_units, is_true, readable
 from gpucost.cluster.objects.pods import Pod
-from gpucost.cluster.objects.quantities import base_units, readable
 from gpucost.cluster.objects.state import ClusterState, grouped
 from gpucost.cluster.objects.volcano import WAITING_PHASES, PodGroup
 from gpucost.cluster.views.cohorts import QuotaNode

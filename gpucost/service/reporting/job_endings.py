@@ -13,8 +13,7 @@ import pandas as pd
 
 from gpucost.attribution.segments import union
 from gpucost.cluster.objects.jobs import JobObject
-from gpucost.cluster.objects.kueue import Workload, WorkloadState
-from gpucost.cluster.objects.kueue_reasons import EvictionReason, eviction_meaning
+from gpucost.cluster.objects.kueue import EvictionReason, Workload, WorkloadState, eviction_meaning
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState

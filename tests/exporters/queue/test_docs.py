@@ -12,12 +12,11 @@ import promql_parser
 import pytest
 import yaml
 
-from gpucost.cluster.objects.kueue import WorkloadState
-from gpucost.cluster.objects.kueue_reasons import EvictionReason
+from gpucost.cluster.objects.kueue import EvictionReason, WorkloadState
 from gpucost.cluster.views import quota as quota_use
 from gpucost.cluster.views import wait_causes
-from gpucost.cluster.views.multi_kueue import DispatchStage
 from gpucost.cluster.views.problems import StateProblemCode
+from gpucost.cluster.views.workload_families import DispatchStage
 from gpucost.contract.metrics import METRICS, UnavailableCause
 from gpucost.contract.queue_metrics import GangKind, WaitLayer
 from gpucost.domain.jobs import JobKind

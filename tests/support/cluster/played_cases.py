@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpucost.cluster.objects.quantities import parse_quantity
+from gpucost.cluster.objects.metadata import parse_quantity
 from tests.support.cluster.server import ClusterServer
 from tests.support.objects import condition, kueue, metadata
 from tests.support.recorded import KUEUE_SCHEDULER

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from gpucost.attribution.apportion import Flags, Ints
+from gpucost.cluster.objects.metadata import CPU, base_units
 from gpucost.cluster.objects.pods import Pod
-from gpucost.cluster.objects.quantities import CPU, base_units
 from gpucost.detectors.allocation_pieces import hours
 from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpucost.cluster.objects.metadata import CPU, base_units
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod
-from gpucost.cluster.objects.quantities import CPU, base_units
 from gpucost.cluster.views.node_fit import FreeNodes
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.allocation_pieces import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from gpucost.cluster.objects.quantities import is_quantity, signed_quantity
+from gpucost.cluster.objects.metadata import is_quantity, signed_quantity
 from gpucost.kube.manifests.rules.names import (
     LABEL_RULE,
     LONGEST_LABEL,

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpucost.cluster.objects.quantities import is_quantity
+from gpucost.cluster.objects.metadata import is_quantity
 from gpucost.domain.errors import ErrorRemark, shorten
 from gpucost.kube.parse.fields import ObjectPart
 

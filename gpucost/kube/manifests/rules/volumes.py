@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from gpucost.cluster.objects.quantities import signed_quantity
+from gpucost.cluster.objects.metadata import signed_quantity
 from gpucost.kube.manifests.rules.names import (
     BOTH,
     LABEL_RULE,
