@@ -24,8 +24,7 @@ from math import sqrt
 import numpy as np
 
 from benchmarks.support.servers import HEAVY, STEP_MS, STEPS_A_DAY, T0, Habits, ServedFleet, fleet
-from gpucost.detectors.detector_settings import ScopedSettings
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import IdleAllocationSettings, ScopedSettings
 from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 from gpucost.detectors.rules.idle_allocation.servers import (
     GapEnd,

@@ -39,8 +39,14 @@ from gpucost.service.ingest.loop import IngestLoop
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import IngestSettings, Settings
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
-from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
-from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import (
+    DEMO_MONTH,
+    PRICES_NAME,
+    TEAMS_NAME,
+    SimulatedCluster,
+    demo_prices_text,
+    demo_teams_text,
+)
 from gpucost.telemetry.recorded_source import RecordedSource, record
 
 DAYS, WARM_DAYS = DEMO_MONTH.window.length_ms // DAY_MS, 20

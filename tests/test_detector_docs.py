@@ -14,10 +14,10 @@ import pytest
 import typer.main
 
 from gpucost.cli.application import app
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.findings import FindingSeverity, WastePattern
+from gpucost.detectors.rule_settings import ScopedSettings
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings_docs import BEGIN, END, with_settings
 from tests.detectors.worlds import Case

@@ -21,7 +21,7 @@ from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.parse.collections import ApiCollection, collections
 from gpucost.kube.watch.cluster_watch import ClusterWatch, WatchClocks
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.request_counts import HEADER, request_counters
+from gpucost.simulator.history import HEADER, request_counters
 from gpucost.simulator.state import cluster_state
 from gpucost.simulator.state_workloads import SimulatedWork
 from gpucost_exporter_base.http_messages import EndpointRequest

@@ -50,8 +50,14 @@ from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.service.settings.model import AttributionSettings, IngestSettings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import DEMO_SEED, PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import (
+    DEMO_SEED,
+    PRICES_NAME,
+    TEAMS_NAME,
+    SimulatedCluster,
+    demo_prices_text,
+    demo_teams_text,
+)
 from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded_source import RecordedSource, record
 

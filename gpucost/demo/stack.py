@@ -41,7 +41,7 @@ from gpucost.demo.exporters import (
 from gpucost.demo.incident import IdleIncident
 from gpucost.domain.errors import GpuCostError, InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
-from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 
 # Debian's package of each program.
 _PACKAGES = {

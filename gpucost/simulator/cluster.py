@@ -1,7 +1,8 @@
-"""The simulated cluster as frames, and the ground truth about it by plain arithmetic.
+"""The simulated cluster as frames, the ground truth about it by plain arithmetic, and the one of ``gpucost
+demo``.
 
 ``SimulatedCluster`` is the month. ``nodes_frame`` and ``capacity_frame`` are its nodes; ``states`` is the
-state of a node over time.
+state of a node over time. ``demo_cluster`` is that of October 2026, with its prices and its teams as texts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from importlib.resources import files
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +46,7 @@ from gpucost.simulator.history import (
     SimulatedQueueQuota,
     StepSeries,
     demand,
+    draw_serving,
     evictions,
     free_units,
     health,
@@ -62,7 +65,6 @@ from gpucost.simulator.injected_patterns import (
     stage,
 )
 from gpucost.simulator.inventory import REGION, SimulatedNode, inventory
-from gpucost.simulator.request_counts import draw_serving
 from gpucost.simulator.scheduler import (
     GpuSlots,
     PodPlacement,
@@ -72,6 +74,10 @@ from gpucost.simulator.scheduler import (
     of_pods,
 )
 from gpucost.simulator.workloads import DrawnInts, JobSubmission, stable_uid, submissions
+
+DEMO_SEED = 7
+PRICES_NAME = "prices.yaml"
+TEAMS_NAME = "teams.yaml"
 
 
 def nodes_frame(cluster: str, nodes: Sequence[SimulatedNode]) -> pd.DataFrame:
@@ -410,3 +416,22 @@ def _by_team(pod: PodPlacement, hand_over: HandOver) -> Iterator[tuple[int, int,
         return
     yield pod.start_ms, hand_over.at_ms, job.team.name
     yield hand_over.at_ms, pod.end_ms, hand_over.team
+
+
+def demo_cluster(seed: int = DEMO_SEED) -> SimulatedCluster:
+    """The demo's cluster, whose month is ``DEMO_MONTH``."""
+    return SimulatedCluster(seed)
+
+
+def demo_prices_text() -> str:
+    """The demo's price book, as YAML."""
+    return _packaged(PRICES_NAME)
+
+
+def demo_teams_text() -> str:
+    """The demo's team rules, as YAML."""
+    return _packaged(TEAMS_NAME)
+
+
+def _packaged(name: str) -> str:
+    return (files("gpucost.simulator") / name).read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.simulator.injected_patterns import GIB, MIB, ActivityScript
 from gpucost.simulator.inventory import SimulatedNode
-from gpucost.simulator.spare_capacity import STEP_MS
+from gpucost.simulator.scheduler import STEP_MS
 from gpucost.simulator.workloads import DrawnFloats, DrawnInts, rhythm
 
 

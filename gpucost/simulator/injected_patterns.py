@@ -15,8 +15,7 @@ from gpucost.detectors.findings import WastePattern
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.simulator.inventory import GPU, SimulatedNode
-from gpucost.simulator.scheduler import PodPlacement, SchedulingWait, SimulatedOutcome
-from gpucost.simulator.spare_capacity import STEP_MS, SpareCapacity
+from gpucost.simulator.scheduler import STEP_MS, PodPlacement, SchedulingWait, SimulatedOutcome, SpareCapacity
 from gpucost.simulator.workloads import (
     RELEASE,
     TEAM_BY_NAME,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.views.gpu_units import GROUP, RESERVATIONS
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
-from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
+from gpucost.detectors.rule_settings import CpuOnlyPodsSettings, ScopedSettings
 from gpucost.detectors.rules.cpu_only_pods import run
 from gpucost.domain.jobs import OwnerReference
 from tests.cluster import builders as build

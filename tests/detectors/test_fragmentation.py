@@ -11,10 +11,9 @@ import pytest
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.detectors.detector_settings import ScopedSettings, overridden
 from gpucost.detectors.engine.waste_resolution import resolve
 from gpucost.detectors.findings import FindingDraft, RuleDetection
-from gpucost.detectors.rule_settings import FragmentationSettings
+from gpucost.detectors.rule_settings import FragmentationSettings, ScopedSettings, overridden
 from gpucost.detectors.rules.fragmentation import fragmentation_rule
 from gpucost.detectors.rules.fragmentation.fragmentation_rule import run
 from gpucost.domain.buckets import Waste

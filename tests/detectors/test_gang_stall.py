@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from gpucost.cluster.objects.volcano import DisruptionMode, GroupKind
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
-from gpucost.detectors.rule_settings import GangStallSettings
+from gpucost.detectors.rule_settings import GangStallSettings, ScopedSettings
 from gpucost.detectors.rules.gang_stall import run
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build

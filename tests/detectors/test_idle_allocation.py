@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.detectors.allocation_pieces import board_ms
-from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride, overridden
 from gpucost.detectors.findings import FindingDraft, RuleDetection
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import (
+    IdleAllocationSettings,
+    ScopedSettings,
+    SettingsOverride,
+    overridden,
+)
 from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.case_idle_allocation import CASES, holding, idle, spoiled

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.support.servers import STEPS_A_DAY, ServedFleet, fleet
-from gpucost.detectors.detector_settings import ScopedSettings
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import IdleAllocationSettings, ScopedSettings
 from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 
 NOW = 4 * STEPS_A_DAY

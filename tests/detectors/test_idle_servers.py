@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.detector_settings import ScopedSettings, overridden
 from gpucost.detectors.findings import FindingDraft, RuleDetection, WithheldFinding
 from gpucost.detectors.inputs.detector_facts import PastWork
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import IdleAllocationSettings, ScopedSettings, overridden
 from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 from gpucost.detectors.rules.idle_allocation.servers import (
     GapEnd,

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import FindingDraft, RuleDetection, SubjectKind
-from gpucost.detectors.rule_settings import IdleAllocationSettings, OversizedRequestSettings
+from gpucost.detectors.rule_settings import IdleAllocationSettings, OversizedRequestSettings, ScopedSettings
 from gpucost.detectors.rules.idle_allocation import idle_allocation_rule
 from gpucost.detectors.rules.oversized_request import oversized_request_rule
 from gpucost.domain.time import MINUTE_MS

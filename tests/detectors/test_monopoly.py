@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import FindingDraft, FindingSeverity, RuleDetection, SubjectKind
-from gpucost.detectors.rule_settings import MonopolySettings
+from gpucost.detectors.rule_settings import MonopolySettings, ScopedSettings
 from gpucost.detectors.rules.monopoly import ClusterTenancy, ClusterTenant, run
 from gpucost.domain.time import HOUR_MS
 from tests.detectors.case_monopoly import DAY, lending

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.findings import FindingAction, FindingDraft, FindingEvidence, WastePattern
+from gpucost.detectors.rule_settings import ScopedSettings
 from gpucost.domain.buckets import NO_TEAM
 from tests.detectors.case_fragmentation import blocked
 from tests.detectors.case_gang_stall import locked

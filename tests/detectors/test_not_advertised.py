@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import FindingSeverity, RuleDetection
-from gpucost.detectors.rule_settings import NotAdvertisedSettings
+from gpucost.detectors.rule_settings import NotAdvertisedSettings, ScopedSettings
 from gpucost.detectors.rules.not_advertised import run
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from gpucost.cluster.views.node_fit import smallest_fit
 from gpucost.detectors.allocation_pieces import board_ms
-from gpucost.detectors.detector_settings import ScopedSettings, overridden
 from gpucost.detectors.findings import FindingDraft, RuleDetection
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
-from gpucost.detectors.rule_settings import OversizedRequestSettings
+from gpucost.detectors.rule_settings import OversizedRequestSettings, ScopedSettings, overridden
 from gpucost.detectors.rules.oversized_request import oversized_request_rule
 from gpucost.detectors.rules.oversized_request.candidates import quantile
 from gpucost.domain.gpu import ShareBasis

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.detectors.allocation_pieces import AllocationPiece, pieces
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import FindingSeverity, RuleDetection
-from gpucost.detectors.rule_settings import PreemptionWasteSettings
+from gpucost.detectors.rule_settings import PreemptionWasteSettings, ScopedSettings
 from gpucost.detectors.rules.preemption_waste import PriorHolding, run
 from gpucost.domain.time import MINUTE_MS, SECOND_MS
 from tests.detectors.case_preemption_waste import cycle, evicted, queue_of

@@ -12,9 +12,8 @@ import yaml
 
 from gpucost.cluster.objects.nodes import Taint
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride
 from gpucost.detectors.findings import FindingDraft, RuleDetection
-from gpucost.detectors.rule_settings import QuotaStarvationSettings
+from gpucost.detectors.rule_settings import QuotaStarvationSettings, ScopedSettings, SettingsOverride
 from gpucost.detectors.rules.quota_starvation.quota_starvation_rule import run
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build

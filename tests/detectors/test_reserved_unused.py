@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.detectors.detector_settings import ScopedSettings, SettingsOverride
 from gpucost.detectors.findings import FindingSeverity, RuleDetection
-from gpucost.detectors.rule_settings import ReservedUnusedSettings
+from gpucost.detectors.rule_settings import ReservedUnusedSettings, ScopedSettings, SettingsOverride
 from gpucost.detectors.rules.reserved_unused import run
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from tests.cluster import builders as build

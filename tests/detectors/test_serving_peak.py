@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from gpucost.detectors.allocation_pieces import board_ms
-from gpucost.detectors.detector_settings import ScopedSettings, overridden
 from gpucost.detectors.engine.evaluation import evaluate
 from gpucost.detectors.findings import FindingDraft, RuleDetection, WastePattern
 from gpucost.detectors.inputs.detector_facts import PastWork
-from gpucost.detectors.rule_settings import OversizedRequestSettings, RuleSettings
+from gpucost.detectors.rule_settings import OversizedRequestSettings, RuleSettings, ScopedSettings, overridden
 from gpucost.detectors.rules.oversized_request import oversized_request_rule
 from gpucost.domain.time import HOUR_MS
 from tests.detectors.case_oversized_request import server

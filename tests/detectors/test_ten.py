@@ -20,14 +20,13 @@ import pytest
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.frames import FRAMES
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.engine.evaluation import RuleEvaluation, evaluate
 from gpucost.detectors.engine.lifecycle import EXEMPT_LABEL, advance
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.engine.waste_resolution import resolve
 from gpucost.detectors.findings import Finding, FindingDraft, RuleDetection, WasteEpisode, WastePattern
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
-from gpucost.detectors.rule_settings import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings, ScopedSettings
 from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
 from tests.detectors.worlds import STEP, T0, Case, World, at, four_dollars

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
-from gpucost.detectors.rule_settings import TopologySpreadSettings
+from gpucost.detectors.rule_settings import ScopedSettings, TopologySpreadSettings
 from gpucost.detectors.rules.topology_spread import run
 from tests.detectors.case_topology_spread import ZONE, spread
 from tests.detectors.worlds import World, at

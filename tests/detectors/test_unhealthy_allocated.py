@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import RuleDetection
-from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.rule_settings import ScopedSettings, UnhealthyAllocatedSettings
 from gpucost.detectors.rules.unhealthy_allocated import run
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_unhealthy_allocated import broken, health, reported, told

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
-from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.rule_settings import ScopedSettings, UnhealthyAllocatedSettings
 from gpucost.detectors.rules import unhealthy_allocated
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.gpu import ResourceCatalog

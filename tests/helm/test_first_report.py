@@ -22,8 +22,7 @@ import pytest
 from gpucost.contract.gpu_metrics import GPU_EXPORTER_METRICS
 from gpucost.contract.metric_spec import EOF
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window, parse_instant
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import DEMO_SEED
+from gpucost.simulator.cluster import DEMO_SEED, SimulatedCluster
 from tests.exporters.queue import world
 from tests.kube.pki import make_pki
 from tests.support.cluster.server import ClusterServer

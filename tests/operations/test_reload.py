@@ -15,7 +15,7 @@ from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import LedgerSettings, Settings
 from gpucost.service.wiring.configuration import ServiceConfiguration, fingerprint, read_as_seen
-from gpucost.simulator.demo import demo_teams_text
+from gpucost.simulator.cluster import demo_teams_text
 from tests.operations.serving import (
     SLICES,
     WINDOWS,

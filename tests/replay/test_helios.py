@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from benchmarks.support.helios_jobs import GAPS, MINUTES
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.engine.waste_resolution import resolve
 from gpucost.detectors.findings import FindingDraft, RuleDetection
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
@@ -21,7 +20,12 @@ from gpucost.detectors.inputs.queue_quotas import (
     free_units,
 )
 from gpucost.detectors.inputs.unmet_demand import UnmetClaim, unmet
-from gpucost.detectors.rule_settings import MonopolySettings, QuotaStarvationSettings, ReservedUnusedSettings
+from gpucost.detectors.rule_settings import (
+    MonopolySettings,
+    QuotaStarvationSettings,
+    ReservedUnusedSettings,
+    ScopedSettings,
+)
 from gpucost.detectors.rules import monopoly, reserved_unused
 from gpucost.detectors.rules.monopoly import ClusterTenancy
 from gpucost.detectors.rules.quota_starvation import quota_starvation_rule

@@ -16,8 +16,7 @@ from gpucost.pricing.price_book import PriceBook
 from gpucost.service.detection.waste_accounting import look
 from gpucost.service.ingest.pipeline import AttributionRules
 from gpucost.service.settings.detectors import DetectorsSettings
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import SimulatedCluster, demo_prices_text, demo_teams_text
 from gpucost.simulator.injected_patterns import InjectedPattern
 from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded_source import RecordedSource, record

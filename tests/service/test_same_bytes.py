@@ -15,8 +15,7 @@ from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.settings.model import AttributionSettings, IngestSettings
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
-from gpucost.simulator.cluster import DEMO_MONTH
-from gpucost.simulator.demo import demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import DEMO_MONTH, demo_prices_text, demo_teams_text
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.support.simulated import simulated
 

@@ -20,10 +20,11 @@ from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
 from gpucost.pricing.price_book import PriceBook
-from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
-from gpucost.simulator.demo import (
+from gpucost.simulator.cluster import (
+    DEMO_MONTH,
     PRICES_NAME,
     TEAMS_NAME,
+    SimulatedCluster,
     demo_cluster,
     demo_prices_text,
     demo_teams_text,

@@ -36,8 +36,13 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.price_book import PriceBook
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import (
+    PRICES_NAME,
+    TEAMS_NAME,
+    SimulatedCluster,
+    demo_prices_text,
+    demo_teams_text,
+)
 from gpucost.simulator.disruptions import LINGER_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings

@@ -11,7 +11,7 @@ from gpucost.detectors.findings import WastePattern
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.injected_patterns import InjectedPattern
-from gpucost.simulator.spare_capacity import STEP_MS, SpareCapacity
+from gpucost.simulator.scheduler import STEP_MS, SpareCapacity
 from tests.support.simulated import simulated
 
 

@@ -21,7 +21,7 @@ from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.service.wiring.source import open_source
-from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from tests.support.chat_server import ROOM, TOKEN, ChatServer
 from tests.support.prometheus import create_blocks
 from tests.support.simulated import simulated

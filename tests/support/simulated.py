@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import DEMO_SEED
+from gpucost.simulator.cluster import DEMO_SEED, SimulatedCluster
 
 
 @cache

@@ -19,8 +19,13 @@ from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFact
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.price_book import PriceBook
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.cluster import (
+    PRICES_NAME,
+    TEAMS_NAME,
+    SimulatedCluster,
+    demo_prices_text,
+    demo_teams_text,
+)
 from gpucost.telemetry.history.gpu_health import LONGEST_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings

@@ -214,7 +214,7 @@ class _ComparedMonth:
 
     def _billed(self, cluster: str, day_ms: int, window: Window, default: float | None) -> OpenCostDay:
         from gpucost.reports.opencost.held_time import OpenCostDay
-        from gpucost.telemetry.upstream.opencost_billing import read_billed, read_release
+        from gpucost.telemetry.upstream.opencost_series import read_billed, read_release
 
         reader = self.reader(cluster, window)
         release = read_release(reader, window, default)

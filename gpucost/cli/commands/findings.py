@@ -146,8 +146,7 @@ def _rehearsed(
 
 def _only(rules: RuleSettings, patterns: Collection[WastePattern]) -> RuleSettings:
     """Named detectors run, whether the settings enable them or not."""
-    from gpucost.detectors.detector_settings import overridden
-    from gpucost.detectors.rule_settings import RuleSettings
+    from gpucost.detectors.rule_settings import RuleSettings, overridden
 
     named = {pattern: rules.of(pattern) for pattern in patterns}
     running = {

@@ -16,10 +16,9 @@ from gpucost.contract.frames import (
     STALLS,
     FrameSpec,
 )
-from gpucost.detectors.detector_settings import DetectorSettings, ScopedSettings
 from gpucost.detectors.findings import RuleDetection, WastePattern
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import SETTINGS_BY_PATTERN
+from gpucost.detectors.rule_settings import SETTINGS_BY_PATTERN, DetectorSettings, ScopedSettings
 from gpucost.detectors.rules import (
     cpu_only_pods,
     gang_stall,

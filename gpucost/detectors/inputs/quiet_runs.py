@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from gpucost.attribution.apportion import Flags, Ints
-from gpucost.detectors.detector_settings import LATELY_MS
 from gpucost.detectors.inputs.activity_table import ActivityTable, Floats
 from gpucost.detectors.inputs.job_tables import JobTables
+from gpucost.detectors.rule_settings import LATELY_MS
 from gpucost.domain.gpu import parse_product
 
 LEAST_SEEN = 0.9

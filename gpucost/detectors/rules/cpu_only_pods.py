@@ -20,7 +20,6 @@ from gpucost.detectors.allocation_pieces import (
     since,
     with_names,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -34,7 +33,7 @@ from gpucost.detectors.findings import (
     WithheldFinding,
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts, demand_teams
-from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
+from gpucost.detectors.rule_settings import CpuOnlyPodsSettings, ScopedSettings
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.time import DAY_MS
 from gpucost.settings.types import milliseconds

@@ -28,7 +28,6 @@ from gpucost.detectors.allocation_pieces import (
     with_names,
     within,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -44,7 +43,7 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.inputs.job_tables import StragglerPod, stragglers
 from gpucost.detectors.inputs.view_times import of_episodes
-from gpucost.detectors.rule_settings import GangStallSettings
+from gpucost.detectors.rule_settings import GangStallSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.settings.types import milliseconds

@@ -22,7 +22,6 @@ from gpucost.detectors.allocation_pieces import (
     lasting,
     with_names,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -51,7 +50,7 @@ from gpucost.detectors.inputs.queue_quotas import (
 )
 from gpucost.detectors.inputs.unmet_demand import unmet
 from gpucost.detectors.inputs.view_times import of_holders
-from gpucost.detectors.rule_settings import MonopolySettings
+from gpucost.detectors.rule_settings import MonopolySettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.settings.types import milliseconds

@@ -22,7 +22,6 @@ from gpucost.detectors.allocation_pieces import (
     since,
     with_names,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -36,7 +35,7 @@ from gpucost.detectors.findings import (
     WithheldFinding,
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import NotAdvertisedSettings
+from gpucost.detectors.rule_settings import NotAdvertisedSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.settings.types import milliseconds
 

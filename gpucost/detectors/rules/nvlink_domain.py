@@ -20,7 +20,6 @@ from gpucost.detectors.allocation_pieces import (
     lasting,
     since,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -40,7 +39,7 @@ from gpucost.detectors.inputs.stranded_trays import (
     StrandingCause,
     stranded,
 )
-from gpucost.detectors.rule_settings import NvlinkDomainSettings
+from gpucost.detectors.rule_settings import NvlinkDomainSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import milliseconds

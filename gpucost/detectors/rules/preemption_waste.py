@@ -24,7 +24,6 @@ from gpucost.detectors.allocation_pieces import (
     pieces,
     since,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -39,7 +38,7 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import PreemptionWasteSettings
+from gpucost.detectors.rule_settings import PreemptionWasteSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.settings.types import milliseconds

@@ -20,7 +20,6 @@ from gpucost.detectors.allocation_pieces import (
     since,
     with_names,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -47,7 +46,7 @@ from gpucost.detectors.inputs.queue_quotas import (
 )
 from gpucost.detectors.inputs.unmet_demand import unmet, with_since
 from gpucost.detectors.inputs.view_times import flavor_nodes, of_flavors
-from gpucost.detectors.rule_settings import ReservedUnusedSettings
+from gpucost.detectors.rule_settings import ReservedUnusedSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.settings.types import milliseconds

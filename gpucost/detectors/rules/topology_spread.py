@@ -24,7 +24,6 @@ from gpucost.detectors.allocation_pieces import (
     pieces,
     since,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -37,7 +36,7 @@ from gpucost.detectors.findings import (
     WithheldFinding,
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import TopologySpreadSettings
+from gpucost.detectors.rule_settings import ScopedSettings, TopologySpreadSettings
 from gpucost.domain.jobs import WorkloadClass
 from gpucost.domain.time import DAY_MS
 from gpucost.settings.types import milliseconds

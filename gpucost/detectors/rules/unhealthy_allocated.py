@@ -24,7 +24,6 @@ from gpucost.detectors.allocation_pieces import (
     with_names,
     within,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -37,7 +36,7 @@ from gpucost.detectors.findings import (
     WithheldFinding,
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
-from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.rule_settings import ScopedSettings, UnhealthyAllocatedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.gpu import ShareMethod
 from gpucost.settings.types import milliseconds

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpucost.detectors.detector_settings import DetectorSettings
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.findings import Finding, WastePattern
+from gpucost.detectors.rule_settings import DetectorSettings
 from gpucost.domain.time import iso
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.waste.findings import SubjectPart

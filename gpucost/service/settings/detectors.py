@@ -8,17 +8,12 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
-from gpucost.detectors.detector_settings import (
-    LATELY_MS,
-    DetectorSettings,
-    ScopedSettings,
-    SettingsOverride,
-    overridden,
-)
 from gpucost.detectors.engine.lifecycle import FindingExemption
 from gpucost.detectors.findings import WastePattern
 from gpucost.detectors.rule_settings import (
+    LATELY_MS,
     CpuOnlyPodsSettings,
+    DetectorSettings,
     FragmentationSettings,
     GangStallSettings,
     IdleAllocationSettings,
@@ -30,8 +25,11 @@ from gpucost.detectors.rule_settings import (
     QuotaStarvationSettings,
     ReservedUnusedSettings,
     RuleSettings,
+    ScopedSettings,
+    SettingsOverride,
     TopologySpreadSettings,
     UnhealthyAllocatedSettings,
+    overridden,
 )
 from gpucost.domain.configfile import Instant, config_error, wrong
 from gpucost.domain.errors import ErrorRemark

@@ -28,11 +28,12 @@ from gpucost.service.settings.model import AttributionSettings, IngestSettings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
-from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
-from gpucost.simulator.demo import (
+from gpucost.simulator.cluster import (
+    DEMO_MONTH,
     DEMO_SEED,
     PRICES_NAME,
     TEAMS_NAME,
+    SimulatedCluster,
     demo_cluster,
     demo_prices_text,
     demo_teams_text,

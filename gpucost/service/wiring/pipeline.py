@@ -32,7 +32,7 @@ def build_prices(
     if found.opencost is ObservedPriceMode.OFF or settings.source.path is not None:
         return book.rates
     # Imported here, since few installations have it.
-    from gpucost.telemetry.upstream.opencost_prices import read_prices
+    from gpucost.telemetry.upstream.opencost_series import read_prices
 
     client, options = (
         build_client(settings.prometheus, stopped=stopped),

@@ -43,7 +43,7 @@ from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.telemetry.doctor import gpus, scrapes, state
-from gpucost.telemetry.doctor.device_probe import read_others, read_schedulers, read_sharing
+from gpucost.telemetry.doctor.gpus import read_others, read_schedulers, read_sharing
 from gpucost.telemetry.doctor.probe_reader import (
     KUBE,
     LONGEST,

@@ -38,12 +38,12 @@ from gpucost.telemetry.upstream.device_claims import (
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     DcgmDevice,
+    NodeHolders,
     SeriesSubjects,
     field_names,
     has_others,
 )
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
-from gpucost.telemetry.upstream.node_holders import NodeHolders
 
 MIB = 1 << 20
 LAG_MS = 30 * SECOND_MS

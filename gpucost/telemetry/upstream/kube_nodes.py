@@ -58,8 +58,13 @@ from gpucost.telemetry.prometheus.promql import (
     union,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries, needed, whole_count
-from gpucost.telemetry.upstream.kube_reader import TARGET_LABELS, KubeStateReader
-from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, TargetKey, endings
+from gpucost.telemetry.upstream.kube_reader import (
+    TARGET_LABELS,
+    KubeStateReader,
+    ScrapeGroups,
+    TargetKey,
+    endings,
+)
 
 _NODE = with_renamed(("node",))
 _AMOUNTS = {ksm.NODE_CAPACITY: NODE_GPU_CAPACITY.name, ksm.NODE_ALLOCATABLE: NODE_GPU_ALLOCATABLE.name}

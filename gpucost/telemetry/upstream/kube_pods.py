@@ -46,8 +46,9 @@ from gpucost.telemetry.prometheus.promql import (
     where_any,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_count
-from gpucost.telemetry.upstream.kube_reader import TARGET_LABELS, KubeStateReader
-from gpucost.telemetry.upstream.scrape_groups import (
+from gpucost.telemetry.upstream.kube_reader import (
+    TARGET_LABELS,
+    KubeStateReader,
     ScrapeGroup,
     ScrapeGroups,
     TargetKey,

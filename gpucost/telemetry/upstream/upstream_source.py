@@ -75,8 +75,12 @@ from gpucost.telemetry.upstream.kube_pods import (
     PodSpans,
     read_pods,
 )
-from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
-from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, read_groups
+from gpucost.telemetry.upstream.kube_reader import (
+    KubeStateReader,
+    ScrapeGroups,
+    UpstreamSettings,
+    read_groups,
+)
 from gpucost.telemetry.upstream.upstream_history import with_history
 
 _PEAK = SIGNALS.column_names[5:].index("memory_peak_mib")

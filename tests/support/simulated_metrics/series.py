@@ -14,7 +14,7 @@ from gpucost.contract.metric_spec import MetricSpec, series_name
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import Window
-from gpucost.simulator.request_counts import CounterCurve
+from gpucost.simulator.history import CounterCurve
 from gpucost.simulator.workloads import DrawnFloats, DrawnInts
 
 

@@ -27,8 +27,8 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import SIGNAL_METRICS
-from gpucost.simulator.request_counts import CounterCurve
-from gpucost.simulator.spare_capacity import STEP_MS
+from gpucost.simulator.history import CounterCurve
+from gpucost.simulator.scheduler import STEP_MS
 from gpucost.simulator.workloads import DrawnFloats, DrawnInts
 from tests.support.simulated_metrics.series import GaugeLevels, ScrapeTimes, SeriesLife, SeriesRun
 

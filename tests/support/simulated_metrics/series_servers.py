@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.metric_spec import escape
-from gpucost.simulator.request_counts import HEADER, REQUESTS, request_counters
+from gpucost.simulator.history import HEADER, REQUESTS, request_counters
 from tests.support.simulated_metrics.series import ScrapeTimes
 
 

@@ -35,8 +35,7 @@ from gpucost.telemetry.prometheus.promql import PromQL
 from gpucost.telemetry.prometheus.query_response import QueryResponse
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
-from gpucost.telemetry.upstream.opencost_billing import read_billed
-from gpucost.telemetry.upstream.opencost_prices import read_prices
+from gpucost.telemetry.upstream.opencost_series import read_billed, read_prices
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import book
 from tests.support.prometheus import needs_prometheus

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpucost.domain.time import HOUR_MS, SECOND_MS, Month, Window
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence, evidence_for
-from gpucost.telemetry.upstream.scrape_groups import SHOWN_WITHIN_MS, are_whole, endings
+from gpucost.telemetry.upstream.kube_reader import SHOWN_WITHIN_MS, are_whole, endings
 
 T0 = Month(2026, 10).window.start_ms
 EVERY = 30 * SECOND_MS

@@ -19,8 +19,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_pods import PodSpan, read_pods
-from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
-from gpucost.telemetry.upstream.scrape_groups import ScrapeGroups, read_groups
+from gpucost.telemetry.upstream.kube_reader import ScrapeGroups, UpstreamSettings, read_groups
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus

@@ -23,8 +23,7 @@ from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_pods import PodSpan, read_pods
-from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
-from gpucost.telemetry.upstream.scrape_groups import read_groups
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings, read_groups
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.totals import Totals, attributed
 from tests.support.prometheus import needs_prometheus

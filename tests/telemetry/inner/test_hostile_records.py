@@ -22,7 +22,7 @@ from gpucost.telemetry.inner.inner_source import ray_parser, read_slurm
 from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys
 from gpucost.telemetry.inner.record_folder import RecordFolder
-from gpucost.telemetry.inner.slurm_notation import expand_hostlist
+from gpucost.telemetry.inner.slurm_records import expand_hostlist
 from gpucost.telemetry.recorded_source import record
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, units
 from tests.support.frames import pod as held

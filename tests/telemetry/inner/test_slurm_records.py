@@ -10,8 +10,7 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost.telemetry.inner.inner_jobs import InnerJob
 from gpucost.telemetry.inner.inner_source import read_slurm
-from gpucost.telemetry.inner.slurm_notation import expand_hostlist
-from gpucost.telemetry.inner.slurm_records import NEEDED, read_sacct
+from gpucost.telemetry.inner.slurm_records import NEEDED, expand_hostlist, read_sacct
 
 S = 1_793_527_200  # 2026-11-01T10:00:00Z
 HEADER = "|".join(NEEDED)

@@ -15,8 +15,13 @@ from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.promql import PromQL, select
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from gpucost.telemetry.upstream.opencost_billing import read_billed, read_release
-from gpucost.telemetry.upstream.opencost_prices import CARRY_MS, REACH_MS, read_prices
+from gpucost.telemetry.upstream.opencost_series import (
+    CARRY_MS,
+    REACH_MS,
+    read_billed,
+    read_prices,
+    read_release,
+)
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]

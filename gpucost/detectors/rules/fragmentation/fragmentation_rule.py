@@ -21,7 +21,6 @@ from gpucost.detectors.allocation_pieces import (
     since,
     with_names,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -36,7 +35,7 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.inputs.detector_facts import DetectorFacts, demand_teams
 from gpucost.detectors.inputs.unmet_demand import UnmetClaim, UnmetDemand, unmet
-from gpucost.detectors.rule_settings import FragmentationSettings
+from gpucost.detectors.rule_settings import FragmentationSettings, ScopedSettings
 from gpucost.detectors.rules.fragmentation.blocked_jobs import (
     MOST_NAMED,
     BlockedJob,

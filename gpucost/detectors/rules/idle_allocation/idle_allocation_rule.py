@@ -10,7 +10,6 @@ import numpy as np
 
 from gpucost.attribution.apportion import Ints
 from gpucost.detectors.allocation_pieces import joined, lasting, pieces
-from gpucost.detectors.detector_settings import LATELY_MS, ScopedSettings
 from gpucost.detectors.findings import RuleDetection, WastePattern, WithheldFinding
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.inputs.job_tables import JobAttributes, JobTables
@@ -22,7 +21,7 @@ from gpucost.detectors.inputs.quiet_runs import (
     all_quiet,
     quiet_runs,
 )
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import LATELY_MS, IdleAllocationSettings, ScopedSettings
 from gpucost.detectors.rules.idle_allocation.drafts import (
     PARTLY,
     WHOLE,

@@ -23,12 +23,11 @@ from gpucost.attribution.frames import empty_frame
 from gpucost.attribution.segments import union
 from gpucost.contract.frames import SERVING
 from gpucost.detectors.allocation_pieces import lasting
-from gpucost.detectors.detector_settings import LATELY_MS
 from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import PastRest, PastWork
 from gpucost.detectors.inputs.job_tables import JobTables
 from gpucost.detectors.inputs.quiet_runs import LEAST_SEEN, JobSpans
-from gpucost.detectors.rule_settings import IdleAllocationSettings
+from gpucost.detectors.rule_settings import LATELY_MS, IdleAllocationSettings
 from gpucost.domain.time import DAY_MS, MINUTE_MS, iso
 from gpucost.settings.types import milliseconds
 

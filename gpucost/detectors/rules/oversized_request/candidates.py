@@ -16,7 +16,6 @@ from gpucost.attribution.apportion import Flags, Ints
 from gpucost.cluster.objects.metadata import CPU, base_units
 from gpucost.cluster.objects.pods import Pod
 from gpucost.detectors.allocation_pieces import hours
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingDraft,
     FindingSubject,
@@ -28,7 +27,7 @@ from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.inputs.job_tables import JobAttributes, JobTables, claims
 from gpucost.detectors.inputs.quiet_runs import LEAST_SEEN, all_quiet, quiet_runs
-from gpucost.detectors.rule_settings import OversizedRequestSettings
+from gpucost.detectors.rule_settings import OversizedRequestSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
 from gpucost.domain.gpu import parse_product
 from gpucost.domain.time import DAY_MS, HOUR_MS

@@ -29,7 +29,6 @@ from gpucost.detectors.allocation_pieces import (
     lasting,
     since,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingAction,
     FindingDraft,
@@ -42,7 +41,7 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
 from gpucost.detectors.inputs.job_tables import JobAttributes, JobTables
-from gpucost.detectors.rule_settings import OversizedRequestSettings
+from gpucost.detectors.rule_settings import OversizedRequestSettings, ScopedSettings
 from gpucost.detectors.rules.oversized_request.batch_jobs import fits_smaller, too_many_gpus
 from gpucost.detectors.rules.oversized_request.candidates import (
     GIB,

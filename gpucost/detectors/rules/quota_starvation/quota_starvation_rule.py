@@ -21,7 +21,6 @@ from gpucost.detectors.allocation_pieces import (
     lasting,
     since,
 )
-from gpucost.detectors.detector_settings import ScopedSettings
 from gpucost.detectors.findings import (
     FindingDraft,
     FindingEvidence,
@@ -52,7 +51,7 @@ from gpucost.detectors.inputs.unmet_demand import (
     with_since,
 )
 from gpucost.detectors.inputs.view_times import of_flavors
-from gpucost.detectors.rule_settings import QuotaStarvationSettings
+from gpucost.detectors.rule_settings import QuotaStarvationSettings, ScopedSettings
 from gpucost.detectors.rules.quota_starvation.waiting_queues import (
     QueuedRequest,
     QuotaObstacle,
