@@ -215,7 +215,7 @@ def has_others(reader: KubeStateReader, window: Window, names: Sequence[str], be
 
 
 class RowHolders(Protocol):
-    """Whose rows are that name no pod (``node_holders``)."""
+    """Whose rows are that name no pod (``NodeHolders``)."""
 
     def of(self, labels: SeriesLabels) -> tuple[str, ...]:
         """The uids of the pods that held the device of a row."""
