@@ -22,8 +22,7 @@ was decided is one of the things it may do. The module is held to 314 recorded d
 (``tests/advisor/test_verify_recorded.py``).
 
 Pure: usage of the snapshot changes only while ``AdmissionCycle.run`` runs. ``cycle_simulation`` runs cycle
-after cycle for the advisor (``admission``, ``answer``); ``verify.replay`` calls ``run_cycle`` on recorded
-clusters.
+after cycle for the advisor; ``verify.replay`` calls ``run_cycle`` on recorded clusters.
 """
 
 from __future__ import annotations
