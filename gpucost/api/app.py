@@ -34,7 +34,14 @@ from starlette.types import ASGIApp
 import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.api.metrics import collector
-from gpucost.api.pages import finding_pages, method_pages, month_pages, page_layout, team_pages
+from gpucost.api.pages import (
+    finding_pages,
+    job_pages,
+    method_pages,
+    month_pages,
+    page_layout,
+    team_pages,
+)
 from gpucost.api.routes import (
     advisor,
     alerts,
@@ -140,6 +147,7 @@ def create_app(
         page_layout.public,
         month_pages.router,  # before the index, which a browser is not shown
         team_pages.router,
+        job_pages.router,
         method_pages.router,
         finding_pages.router,
         reports.router,

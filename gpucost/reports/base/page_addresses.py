@@ -40,9 +40,12 @@ def team_page(
     return address(f"/month/{month}/team", anchor, **query)
 
 
-def job_page(job: str, *, cluster: str = "", progress: str = "", anchor: str = "") -> str:
-    """One job, by uid, name or NAMESPACE/NAME; several of that name are offered to choose from."""
-    return address("/job", anchor, job=job, cluster=cluster, progress=progress)
+def job_page(
+    job: str, *, cluster: str = "", progress: str = "", page: int | str = "", anchor: str = ""
+) -> str:
+    """One job, by uid, name or NAMESPACE/NAME; several of that name are offered to choose from. ``page`` is
+    of its intervals."""
+    return address("/job", anchor, job=job, cluster=cluster, progress=progress, page=str(page))
 
 
 def queues_page(*, cluster: str = "", queue: str = "") -> str:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, HOUR_MS, iso
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, iso
 from gpucost.reports.base import display
 from gpucost.reports.base.chart_scales import BandScale, ChartAxis, LinearScale, highest_stack
 from gpucost.reports.base.values import (
@@ -127,7 +127,8 @@ def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayC
     by_cost = report.totals.held.nano is not None
     colours = _colours(report, days)
     values = _values(days, colours, by_cost)
-    return _stacked(report, values, _series(colours), by_cost, width, height)
+    unit = report.currency if by_cost else "GPU-hours"
+    return _stacked(_days(report.month), values, _series(colours), unit, width, height, by_cost=by_cost)
 
 
 def waste_chart(
@@ -143,7 +144,7 @@ def waste_chart(
         return None
     values = {(day.day, f"w-{day.waste}"): day.amount.board_ms for day in report.waste.days}
     series = [(f"w-{waste.value}", LABELS[waste]) for waste in _UPWARDS]
-    return _stacked(report, values, series, False, width, height, marks)
+    return _stacked(_days(report.month), values, series, "GPU-hours", width, height, marks)
 
 
 def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
@@ -158,21 +159,63 @@ def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[ChartRect, ...]:
     return tuple(rects)
 
 
+USE_SERIES = (("w-productive", "busy"), ("w-idle", "not busy"), ("w-unknown", "not observed"))
+"""What held time divides into, from the bottom up: a kernel ran, none was seen to run, nobody saw."""
+
+
+def use_chart(
+    steps: Mapping[str, tuple[CostAmount, UsageSignal | None]],
+    each: str,
+    width: int = 1000,
+    height: int = 220,
+) -> DayChart | None:
+    """GPU-hours held in each of ``steps``, by their names (``2026-10-05 17:00``) in order, divided by
+    USE_SERIES; ``each`` says in words how long a step is. None without steps."""
+    if not steps:
+        return None
+    values: dict[tuple[str, str], int] = {}
+    for name, (held, busy) in steps.items():
+        active, seen = (0, 0) if busy is None else (busy.active_board_ms, busy.observed_board_ms)
+        for (css, _), part in zip(USE_SERIES, (active, seen - active, held.board_ms - seen), strict=True):
+            values[(name, css)] = part
+    every = max(1, -(-len(steps) // 6))
+    # The last ones have no room beside the edge.
+    ticks = {n: name[5:] for n, name in enumerate(steps) if n % every == 0 and n < len(steps) * 0.95}
+    bands = ChartBands(tuple(steps), ticks, f"Stacked bars, one per {each}")
+    return _stacked(bands, values, USE_SERIES, "GPU-hours", width, height)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartBands:
+    """The bars of a chart: their names, those of them that the axis names, and what they are in words."""
+
+    names: tuple[str, ...]
+    ticks: Mapping[int, str]
+    words: str
+
+
+def _days(month: Month) -> ChartBands:
+    dates = tuple(iso(window.start_ms)[:10] for window in month.window.split(DAY_MS))
+    ticks = {n: str(n + 1) for n in range(0, len(dates), 7)}
+    return ChartBands(dates, ticks, f"Stacked bars, one per day of {display.month_name(month)}")
+
+
 def _stacked(
-    report: MonthReport,
+    along: ChartBands,
     values: Mapping[tuple[str, str], int],
     every: Sequence[tuple[str, str]],
-    by_cost: bool,
+    unit: str,
     width: int,
     height: int,
     marks: Sequence[tuple[str, str]] = (),
+    *,
+    by_cost: bool = False,
 ) -> DayChart:
-    """``values`` by day and class, stacked in the order of ``every`` (class, label); classes without a value
+    """``values`` by bar and class, stacked in the order of ``every`` (class, label); classes without a value
     are left out."""
-    unit = report.currency if by_cost else "GPU-hours"
     drawn = {css for (_, css), value in values.items() if value > 0}
     series = [(css, label) for css, label in every if css in drawn]
-    dates = [iso(window.start_ms)[:10] for window in report.month.window.split(DAY_MS)]
+    dates = along.names
     highest = highest_stack([values.get((date, css), 0) for css, _ in series] for date in dates)
     axis = ChartAxis.up_to(highest, NANO if by_cost else HOUR_MS)
     scale = LinearScale(axis.top, height - _TOP - _BOTTOM)
@@ -200,9 +243,8 @@ def _stacked(
             ChartTick(_at(height - _BOTTOM - scale.length(tick)), display.trimmed(_shown(tick, by_cost)))
             for tick in axis.ticks
         ),
-        x_ticks=tuple(ChartTick(_at(bands.at(i + 0.5)), str(i + 1)) for i in range(0, len(dates), 7)),
-        description=f"Stacked bars, one per day of {display.month_name(report.month)}, in {unit}: "
-        + ", ".join(label for _, label in series),
+        x_ticks=tuple(ChartTick(_at(bands.at(i + 0.5)), label) for i, label in along.ticks.items()),
+        description=f"{along.words}, in {unit}: " + ", ".join(label for _, label in series),
         rows=tuple(
             (date, tuple(_shown(values.get((date, css), 0), by_cost) for css, _ in series)) for date in dates
         ),
