@@ -40,6 +40,12 @@ from gpucost.api.pages import (
     method_pages,
     month_pages,
     page_layout,
+    data_pages,
+    finding_pages,
+    method_pages,
+    month_pages,
+    page_layout,
+    preview_pages,
     team_pages,
 )
 from gpucost.api.routes import (
@@ -150,6 +156,8 @@ def create_app(
         job_pages.router,
         method_pages.router,
         finding_pages.router,
+        data_pages.router,
+        preview_pages.router,
         reports.router,
         allocations.router,
         months.router,

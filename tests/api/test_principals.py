@@ -80,6 +80,11 @@ ROUTES = {
     ("POST", "/finding/{id}/acknowledge"): Route("/finding/1/acknowledge", ADMINS, 404, "note=x"),
     ("POST", "/finding/{id}/mute"): Route("/finding/1/mute", ADMINS, 404, "for=2h&reason=x"),
     ("POST", "/finding/{id}/unmute"): Route("/finding/1/unmute", ADMINS, 404, "reason=x"),
+    ("GET", "/month/{month}/data"): Route("/month/2026-10/data", READERS, 200),
+    ("GET", "/month/{month}/preview"): Route("/month/2026-10/preview", ACCOUNTANTS, 403),
+    ("POST", "/month/{month}/preview"): Route(
+        "/month/2026-10/preview", ACCOUNTANTS, 403, "first=version:+1%0Aname:+a%0A"
+    ),
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),
     ("GET", "/v1/openapi.json"): Route("/v1/openapi.json", READERS, 200),
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),

@@ -416,10 +416,12 @@ async def preview_chargeback(
     wanted = Month.parse(month)
     refuse_part(principal, "what teams pay")
     async with known.gate.turn(known.gate.until()):
-        return (await in_own_thread(_preview, principal, known, wanted, body)).response()
+        return _json(await in_own_thread(previewed, principal, known, wanted, body)).response()
 
 
-def _preview(principal: Principal, known: ApiServices, month: Month, body: PreviewBody) -> ResponseBody:
+def previewed(principal: Principal, known: ApiServices, month: Month, body: PreviewBody) -> ChargebackPreview:
+    """What each team would pay under the policies of ``body``. Raises InputError, which names the line, and
+    ApiError for a month of which the ledger has nothing."""
     reporting = known.reporting
     if not reporting.stand(EVERYTHING, month.window).windows:
         raise nothing_held(known, principal.scope, "month", str(month))
@@ -431,7 +433,7 @@ def _preview(principal: Principal, known: ApiServices, month: Month, body: Previ
         ]
         for book in books:
             book.check_teams(teams)
-        return _json(preview_charges(reporting, EVERYTHING, month, books, centres, grouping=body.by))
+        return preview_charges(reporting, EVERYTHING, month, books, centres, grouping=body.by)
     except ConfigError as error:
         place = error.file if error.line is None else f"{error.file}:{error.line}"
         raise InputError(f"{place}: {error.field}", error.value, error.allowed) from None

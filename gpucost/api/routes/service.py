@@ -13,7 +13,8 @@ from gpucost.api.metrics.collector import registry_of_clusters
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server.authentication import Operator, Reader, authenticate
 from gpucost.api.server.errors import loop_stalled, responses
-from gpucost.api.server.services import KnownServices, ReadinessState
+from gpucost.api.server.services import ApiServices, KnownServices, ReadinessState
+from gpucost.domain.scope import Scope
 from gpucost.service.ingest.status import ClusterStatus
 
 public = APIRouter(dependencies=[Depends(refuse_unknown_parameters)])
@@ -88,10 +89,15 @@ def readyz(principal: Operator, known: KnownServices) -> Readiness:
 
     Clusters are those that the caller may see.
     """
-    scope = principal.scope
     stalled = known.status.stalled()
     if stalled is not None:
         raise loop_stalled(stalled)
+    clusters = cluster_readiness(known, principal.scope)
+    return Readiness(status="ready", currency=known.ledger.currency, clusters=clusters)
+
+
+def cluster_readiness(known: ApiServices, scope: Scope) -> list[ClusterReadiness]:
+    """How each cluster of ``scope`` stands, by name."""
     ledger, status = known.ledger, known.status.clusters()
     clusters = []
     for name in sorted({*ledger.clusters(scope=scope), *filter(scope.sees_cluster, status)}):
@@ -106,7 +112,7 @@ def readyz(principal: Operator, known: KnownServices) -> Readiness:
                 open_because=[str(failure) for failure in found.failures],
             )
         )
-    return Readiness(status="ready", currency=ledger.currency, clusters=clusters)
+    return clusters
 
 
 @router.get(
