@@ -35,13 +35,9 @@ import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.api.metrics import collector
 from gpucost.api.pages import (
-    finding_pages,
-    job_pages,
-    method_pages,
-    month_pages,
-    page_layout,
     data_pages,
     finding_pages,
+    job_pages,
     method_pages,
     month_pages,
     page_layout,
