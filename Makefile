@@ -67,8 +67,9 @@ docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, comman
 	@$(BIN)/python -m alerts
 	@$(BIN)/python -m tests.support.helm_values
 
-pictures: $(VENV)/.dev system ## Draw the pictures of messages in docs/pictures
+pictures: $(VENV)/.dev system ## Draw the pictures of messages and of pages in docs/pictures
 	@$(BIN)/python docs/pictures/draw.py
+	@$(BIN)/python docs/pictures/draw_pages.py
 
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,6 +16,7 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import BrowserVisit, running_browser, visit
 from tests.support.chromium import needs_chromium
+from tests.support.demo_site import DemoSite, running_demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, needs_chromium]
 
@@ -36,33 +34,10 @@ KINDS = {
 _UNSEEN = re.compile(r"^/(v1|static|logout|login)\b|format=")
 
 
-class DemoSite(NamedTuple):
-    """The running demo: its address, and the folder with its files."""
-
-    base: str
-    folder: Path
-
-    def api(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.base}{path}", timeout=120) as answer:
-            return json.load(answer)
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSite]:
-    """``gpucost demo`` as a user starts it, until it serves."""
-    folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-c", "from gpucost.cli import main; main()", "demo", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        base = ""
-        for line in process.stdout:
-            found = re.search(r"http://[^/\s]+(?=/month/)", line)
-            base = found[0] if found else base
-            if line.startswith("Ctrl-C"):
-                break
-        assert base, "the demo says where its pages are"
-        yield DemoSite(base, folder)
-        process.terminate()
+    with running_demo(tmp_path_factory.mktemp("demo")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
