@@ -33,7 +33,7 @@ from prometheus_client.exposition import choose_encoder
 from benchmarks.support import bare
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.parse.collections import collections
-from gpucost_exporter_base.http_messages import (
+from gpucost_exporter_base.endpoint import (
     TURN_BYTES,
     EndpointRequest,
     EndpointResponse,

@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample
 from gpucost.contract.gpu_metrics import DUPLICATES, SOURCE_ERRORS, SOURCE_UP
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, compress
+from gpucost_exporter_base.endpoint import EndpointRequest, EndpointResponse, compress
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from gpucost.kube.connect.credentials import is_loopback
 from gpucost.settings.secret_files import read_small
 from gpucost.settings.tls import ListenerCertificate, TlsFiles, TlsSource
 from gpucost.settings.types import ExistingFile, Names, SettingsGroup
-from gpucost_exporter_base.endpoint import HttpEndpoint, Route
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, text
+from gpucost_exporter_base.endpoint import EndpointRequest, EndpointResponse, HttpEndpoint, Route, text
 
 logger = logging.getLogger(__name__)
 

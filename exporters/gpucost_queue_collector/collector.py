@@ -52,7 +52,7 @@ from gpucost.kube.watch.cluster_watch import SETTINGS as WATCH_SETTINGS
 from gpucost.kube.watch.cluster_watch import ClusterWatch, OnChange, WatchClocks
 from gpucost.kube.watch.object_store import ObjectChange
 from gpucost.kube.watch.reflector import ReflectorSettings
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
+from gpucost_exporter_base.endpoint import EndpointRequest, EndpointResponse
 from gpucost_queue_collector import node_series, pod_series, queue_series, workload_series
 from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node, write_tray
 from gpucost_queue_collector.object_memory import ClaimMemory, EndedObjects

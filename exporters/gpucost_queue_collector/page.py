@@ -36,8 +36,8 @@ from typing import Any, Generic, TypeVar
 from gpucost.contract.metric_spec import MetricSpec, escape
 from gpucost.contract.metrics import METRICS
 from gpucost.domain.errors import InputError
+from gpucost_exporter_base.endpoint import EndpointRequest, EndpointResponse, compress
 from gpucost_exporter_base.exposition import LABEL_VALUE_LIMIT, MetricFamily, clean, render
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, compress
 
 ROWS_PER_BLOCK = 64
 """Fewer would cost more compression for each row; with more, each changed row makes more be done again."""

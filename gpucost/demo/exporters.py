@@ -24,7 +24,7 @@ from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.history import HEADER, request_counters
 from gpucost.simulator.state import cluster_state
 from gpucost.simulator.state_workloads import SimulatedWork
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from gpucost_queue_collector.collector import QueueCollector, SeriesPart
 from gpucost_queue_collector.page import SeriesRows
 from gpucost_queue_collector.scheduler_metrics import (

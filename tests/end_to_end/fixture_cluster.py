@@ -37,7 +37,7 @@ from gpucost.telemetry.interval_source import IntervalSource
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from gpucost_queue_collector.collector import QueueCollector
 from tests.support.cluster.server import ClusterServer
 from tests.support.frames import FlatRates, NamespaceTeams

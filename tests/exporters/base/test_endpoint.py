@@ -16,9 +16,15 @@ import pytest
 
 from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint, Route
+from gpucost_exporter_base.endpoint import (
+    EndpointLimits,
+    EndpointRequest,
+    EndpointResponse,
+    HttpEndpoint,
+    Route,
+    text,
+)
 from gpucost_exporter_base.exposition import MetricExposition, MetricFamily
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, text
 from tests.support.ports import free_port
 
 LONG = b"x" * 20_000_000

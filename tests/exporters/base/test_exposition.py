@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 
 from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
+from gpucost_exporter_base.endpoint import encode
+from gpucost_exporter_base.endpoint import parse as parse_request
 from gpucost_exporter_base.exposition import (
     DUPLICATES,
     LABEL_VALUE_LIMIT,
@@ -28,8 +30,6 @@ from gpucost_exporter_base.exposition import (
     clean,
     render,
 )
-from gpucost_exporter_base.http_messages import encode
-from gpucost_exporter_base.http_messages import parse as parse_request
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

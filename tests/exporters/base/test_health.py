@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost_exporter_base.endpoint import HealthChecks
-from gpucost_exporter_base.http_messages import parse
+from gpucost_exporter_base.endpoint import HealthChecks, parse
 
 REQUEST = parse(b"GET /healthz HTTP/1.1\r\n\r\n")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.http_messages import (
+from gpucost_exporter_base.endpoint import (
     PLAIN,
     TURN_BYTES,
     EndpointResponse,

@@ -15,8 +15,13 @@ import pytest
 
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.settings.environment import from_environment
-from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse, text
+from gpucost_exporter_base.endpoint import (
+    EndpointLimits,
+    EndpointRequest,
+    EndpointResponse,
+    HttpEndpoint,
+    text,
+)
 from gpucost_exporter_base.scrape_access import (
     ScrapeSettings,
     ScrapeTokens,

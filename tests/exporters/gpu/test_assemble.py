@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_exporter_base.endpoint import Route
-from gpucost_exporter_base.http_messages import parse
+from gpucost_exporter_base.endpoint import Route, parse
 from gpucost_gpu_exporter import assemble as module
 from gpucost_gpu_exporter.exporter import ExporterClock
 from gpucost_gpu_exporter.settings import ExporterSettings

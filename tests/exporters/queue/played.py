@@ -15,7 +15,7 @@ from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.parse.collections import collections
 from gpucost.kube.watch.cluster_watch import WatchClocks
 from gpucost.kube.watch.reflector import ReflectorSettings
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from gpucost_queue_collector.collector import QueueCollector
 from tests.exporters.queue.day import World, day
 from tests.exporters.queue.day_truth import END_MS

@@ -15,8 +15,7 @@ from gpucost.domain.time import DAY_MS
 from gpucost.kube.connect.transport import KubeResponse as KubeResponse
 from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.watch.cluster_watch import WatchClocks
-from gpucost_exporter_base.endpoint import EndpointLimits, HttpEndpoint
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
+from gpucost_exporter_base.endpoint import EndpointLimits, EndpointRequest, EndpointResponse, HttpEndpoint
 from gpucost_queue_collector.collector import QueueCollector
 from gpucost_queue_collector.page import MetricsPage, SeriesTable, line
 from tests.cluster.builders import T0

@@ -20,7 +20,7 @@ from gpucost.domain.time import DAY_MS, iso
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.parse.collections import collections
 from gpucost.kube.watch.cluster_watch import SETTINGS, WatchClocks
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from gpucost_queue_collector.collector import QueueCollector, SeriesRules, pause_s
 from tests.cluster.builders import MINUTE, SECOND, T0
 from tests.exporters.queue import world

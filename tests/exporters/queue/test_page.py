@@ -24,9 +24,8 @@ from gpucost.contract.metric_spec import MetricSpec, MetricType
 from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_GPU_REQUEST, POD_METRICS, STATE_UP
 from gpucost.contract.queue_metrics import QUEUE_METRICS, WORKLOAD_EVICTIONS, WORKLOAD_POSITION
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.endpoint import HttpEndpoint
+from gpucost_exporter_base.endpoint import EndpointRequest, EndpointResponse, HttpEndpoint
 from gpucost_exporter_base.exposition import MetricFamily, render
-from gpucost_exporter_base.http_messages import EndpointRequest, EndpointResponse
 from gpucost_queue_collector.page import MetricsPage, SeriesTable, line
 from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
 

@@ -13,7 +13,7 @@ from gpucost.domain.time import Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from tests.exporters.queue import world
 from tests.exporters.queue.replicas import replicas, scraping, until
 from tests.support.cluster.server import ClusterServer

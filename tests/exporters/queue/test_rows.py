@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.contract.queue_metrics import STATE_PROBLEMS
-from gpucost_exporter_base.http_messages import EndpointRequest
+from gpucost_exporter_base.endpoint import EndpointRequest
 from gpucost_queue_collector.page import MetricsPage, SeriesRows, line
 
 
