@@ -24,11 +24,10 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of, in_order
 from gpucost.telemetry.inner.inner_jobs import JobRecords, KnownRuns
-from gpucost.telemetry.inner.pod_division import InnerScheduler, divide
+from gpucost.telemetry.inner.pod_division import InnerScheduler, UnitSizes, divide
 from gpucost.telemetry.inner.ray_jobs import MetadataKeys, read_ray_jobs
 from gpucost.telemetry.inner.record_folder import JsonPlace, RecordFolder, RecordParser
 from gpucost.telemetry.inner.slurm_records import read_sacct, read_slurmrestd
-from gpucost.telemetry.inner.unit_sizes import UnitSizes
 from gpucost.telemetry.interval_source import IntervalSource
 
 _SELECTED = ("namespace", "pod", "job")

@@ -17,8 +17,7 @@ from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 from gpucost.telemetry.evidence.frame_rows import FrameRow, frame_of
 from gpucost.telemetry.inner.inner_jobs import InnerJob, JobRecords, KnownRuns, known_runs
-from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource, divide
-from gpucost.telemetry.inner.unit_sizes import UnitSizes
+from gpucost.telemetry.inner.pod_division import InnerScheduler, NodeNameSource, UnitSizes, divide
 
 T0 = parse_instant("2026-11-01T10:00:00Z")
 GPU = "nvidia.com/gpu"
