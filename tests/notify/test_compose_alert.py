@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from gpucost.domain.time import parse_instant
 from gpucost.notify.alertmanager import parse
 from gpucost.notify.compose.alert import MOST_ITEMS, of_group
 from gpucost.notify.compose.links import MessageLinks
-from gpucost.notify.message import MessageFact, MessageTone
+from gpucost.notify.message import MessageTone
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage
 
 NOW_MS = parse_instant("2026-10-12T12:00:00Z")
@@ -21,6 +22,26 @@ LINKS = MessageLinks(
     ("AM.example.com", "wiki"),
 )
 LABELS = {"alertname": "GpuCostIdle", "team": "nlp", "cluster": "demo", "severity": "warning"}
+
+
+NO_PAGES = replace(LINKS, service="")
+
+
+@pytest.mark.parametrize(
+    ("labels", "path"),
+    [
+        ({"finding": "12"}, "/finding/12"),
+        ({"finding": "\u0661", "node": "gpu-01"}, "/nodes?cluster=demo&node=gpu-01"),
+        ({"cluster_queue": "a/b"}, "/queues?cluster=demo&queue=a%2Fb"),
+        ({}, "/month/2026-10/team?team=nlp"),
+        ({"team": ""}, "/month/2026-10/data"),
+    ],
+)
+def test_our_own_alerts_lead_to_the_page_of_what_they_are_about(labels: dict[str, str], path: str) -> None:
+    notice = noticed(an_alert(labels=labels), commonLabels={}, groupLabels={})
+    assert [each.url for each in notice.message.links][0] == f"https://gpucost.example.com{path}"
+    foreign = noticed(an_alert(labels={**labels, "alertname": "NodeDown"}))
+    assert not any(each.url.startswith("https://gpucost.example.com") for each in foreign.message.links)
 
 
 def an_alert(pod: str = "train-7", status: str = "firing", **changes: Any) -> dict[str, Any]:
@@ -66,8 +87,8 @@ def test_what_fires() -> None:
     assert message.title == "GpuCostIdle (team nlp)"
     assert (message.summary, message.tone) == ("GPUs idle", MessageTone.WARNING)
     assert message.sections[0].items == ("train-7 idles", "train-8 idles")
-    assert MessageFact("Alerts", "2 firing, 1 resolved") in message.facts
-    assert MessageFact("Since", "2026-10-12 08:20 UTC") in message.facts
+    assert message.footer == "2 firing, 1 resolved, since 2026-10-12 08:20 UTC"
+    assert message.facts == ()
 
 
 @pytest.mark.fault(61)
@@ -91,7 +112,7 @@ def test_resolved_when_all_are() -> None:
     assert notice.message.title == "Resolved: GpuCostIdle (team nlp)"
     assert notice.message.tone is MessageTone.GOOD
     assert notice.message.sections == ()
-    assert MessageFact("Until", "2026-10-12 11:00 UTC") in notice.message.facts
+    assert notice.message.footer.startswith("2 resolved, since ")
     assert "Silence" not in urls(notice)
 
 
@@ -99,7 +120,8 @@ def test_resolved_when_all_are() -> None:
 def test_what_was_cut_off_is_said_and_keeps_it_open() -> None:
     notice = noticed(an_alert(status="resolved"), status="firing", truncatedAlerts=3)
     assert notice.stage is NoticeStage.OPEN
-    assert "3 alerts cut off from what Alertmanager sent" in notice.message.sections[0].items
+    assert notice.message.sections[0].items == ("and 3 more alerts",)
+    assert "3 more cut off from what Alertmanager sent" in notice.message.footer
 
 
 def test_many_alerts_are_counted_and_not_all_written() -> None:
@@ -142,7 +164,7 @@ def test_the_worst_that_fires_counts() -> None:
 
 def test_links_from_annotations_and_to_a_silence() -> None:
     given = {"runbook_url": "https://wiki/a?b=1", "dashboard_url": "http://Grafana.example.com:3000/d/x"}
-    found = urls(noticed(an_alert(annotations=given)))
+    found = urls(noticed(an_alert(annotations=given), links=NO_PAGES))
     assert found["Runbook"] == "https://wiki/a?b=1"
     assert found["Dashboard"] == "http://Grafana.example.com:3000/d/x"
     assert found["Silence"] == (
@@ -152,7 +174,7 @@ def test_links_from_annotations_and_to_a_silence() -> None:
 
 def test_placeholders_of_our_own_rules_are_filled_in() -> None:
     given = {"runbook_url": "RUNBOOKS/GpuCostIdle.md", "dashboard_url": "DASHBOARDS/d/gpucost-team"}
-    found = urls(noticed(an_alert(annotations=given)))
+    found = urls(noticed(an_alert(annotations=given), links=NO_PAGES))
     assert found["Runbook"] == "https://docs.example.com/runbooks/GpuCostIdle.md"
     assert found["Dashboard"] == "https://grafana.example.com/d/gpucost-team"
     assert set(urls(noticed(an_alert(annotations=given), links=MessageLinks()))) == set()
@@ -165,9 +187,8 @@ def test_addresses_of_hosts_that_no_setting_names_are_text() -> None:
     notice = noticed(an_alert(annotations=given), externalURL="https://docs.example.com.evil.example")
     assert set(urls(notice)) == {"Team"}
     facts = {each.name: each.value for each in notice.message.facts}
-    assert facts["Runbook"] == elsewhere
-    assert facts["Dashboard"] == "http://169.254.169.254/latest"
-    assert facts["Alertmanager"] == "https://docs.example.com.evil.example"
+    assert facts == {"Runbook": elsewhere}
+    assert [len(each.items) for each in notice.message.sections] == [1], "it takes the room of one alert"
     both = [an_alert(annotations={"runbook_url": each}) for each in (elsewhere, "https://wiki/a")]
     assert urls(noticed(*both))["Runbook"] == "https://wiki/a", "the first that may be linked"
 

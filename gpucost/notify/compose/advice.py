@@ -6,27 +6,25 @@ by it. The owning team reads the answer without the names of other teams' work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from shlex import quote
 
 from gpucost.advisor.model.answers import (
     Advice,
+    AdviceSubject,
     JobSuggestion,
     SchedulingDecision,
-    SchedulingLayer,
     SuggestedChangeKind,
     WaitEstimate,
     about,
 )
 from gpucost.advisor.model.redaction import AnswerReader, redact_advice
-from gpucost.domain.time import iso
-from gpucost.notify.compose.links import QUEUES, MessageLinks
-from gpucost.notify.compose.wording import owner
-from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.compose.wording import brief, owner, sentence
+from gpucost.notify.message import MessageFact, MessageSection, MessageTone, NotificationMessage
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
 from gpucost.reports.base.display import name
-from gpucost.reports.render.advice_text import after, outcome, per_hour
+from gpucost.reports.render.advice_text import after
 
-MOST_REASONS = 5
 _ORDER = (SchedulingDecision.NOW, SchedulingDecision.LATER, SchedulingDecision.WAITS)
 _WAITING = (SchedulingDecision.LATER, SchedulingDecision.WAITS, SchedulingDecision.NEVER)
 
@@ -66,12 +64,10 @@ def of_advice(
         return None
     own_advice = redact_advice(advice, reader, written)
     own, whose = best(own_advice), owner(team)
-    full = _message(advice, whole, team, cluster, since_ms, links, currency)
+    full = _message(advice, whole, team, cluster, links, currency)
     is_own = own is not None and bool(whose)
     message = (
-        _message(own_advice, own, team, cluster, since_ms, links, currency)
-        if own is not None and is_own
-        else full
+        _message(own_advice, own, team, cluster, links, currency) if own is not None and is_own else full
     )
     key = advice_key(cluster, workload_uid)
     return Notice(
@@ -145,7 +141,6 @@ def _message(
     suggestion: JobSuggestion,
     team: str,
     cluster: str,
-    since_ms: int,
     links: MessageLinks,
     currency: str,
 ) -> NotificationMessage:
@@ -153,51 +148,27 @@ def _message(
     whose = f" (team {name(team)})" if owner(team) else ""
     return NotificationMessage(
         title=f"{who} could start earlier{whose}",
-        summary=advice.says,
+        summary=brief(advice.says),
         tone=MessageTone.INFO,
-        facts=tuple(_facts(advice, suggestion, team, cluster, since_ms, currency)),
-        sections=tuple(_sections(advice, suggestion)),
-        links=_links(advice, team, cluster, links),
-        footer=f"gpucost advisor{f', {advice.rules}' if advice.rules else ''}",
+        facts=(MessageFact("With the change", after(suggestion, currency)),),
+        sections=(_section(suggestion),),
+        links=links.waiting(advice.subject.kind, advice.subject.namespace, advice.subject.name, cluster),
+        footer=_command(advice.subject),
     )
 
 
-def _facts(
-    advice: Advice, suggestion: JobSuggestion, team: str, cluster: str, since_ms: int, currency: str
-) -> Iterator[MessageFact]:
-    if owner(team):
-        yield MessageFact("Team", name(team))
-    yield MessageFact("Cluster", name(cluster))
-    if advice.queue:
-        yield MessageFact("Queue", name(advice.queue))
-    yield MessageFact("Waits since", f"{iso(since_ms)[:16].replace('T', ' ')} UTC")
-    if advice.layer is not SchedulingLayer.NONE:
-        reason = f" ({advice.reason})" if advice.reason else ""
-        yield MessageFact("Held by", f"{advice.layer.value}{reason}")
-    yield MessageFact("As it is", outcome(advice.decision, advice.wait))
-    yield MessageFact("With the change", after(suggestion, currency))
-    if advice.price is not None:
-        yield MessageFact("Costs", per_hour(advice.price.per_hour, advice.price.currency))
+def _command(subject: AdviceSubject) -> str:
+    what, where = (quote(name(each)) for each in (f"{subject.kind}/{subject.name}", subject.namespace))
+    return f"gpucost explain {what} -n {where}"
 
 
-def _sections(advice: Advice, suggestion: JobSuggestion) -> Iterator[MessageSection]:
+def _section(suggestion: JobSuggestion) -> MessageSection:
+    """The change in words; its patch stands on the page."""
     change = suggestion.change
     who = (
-        "" if change.kind is SuggestedChangeKind.MANIFEST else f"For an administrator, in {change.target}.\n"
+        "What to change: "
+        if change.kind is SuggestedChangeKind.MANIFEST
+        else f"For an administrator, in {change.target}: "
     )
-    mind = f"\nMind: {suggestion.caveat}" if suggestion.caveat else ""
-    code = change.patch or change.command
-    yield MessageSection(title="What to change", text=f"{who}{suggestion.says}{mind}", code=code)
-    reasons = advice.why[:MOST_REASONS]
-    more = len(advice.why) - len(reasons)
-    if reasons:
-        rest = (f"and {more:,} more in gpucost explain",) if more else ()
-        yield MessageSection(title="Why it waits", items=(*reasons, *rest))
-    if advice.drift:
-        yield MessageSection(title=f"By the rules of {advice.rules}", items=advice.drift[:MOST_REASONS])
-
-
-def _links(advice: Advice, team: str, cluster: str, links: MessageLinks) -> tuple[MessageLink, ...]:
-    queues = links.dashboard("Queues", QUEUES, {"cluster": cluster})
-    job = links.job(advice.subject.namespace, advice.subject.name, cluster)
-    return (*job, *queues, *links.team(owner(team), cluster))
+    mind = f" Mind: {suggestion.caveat}" if suggestion.caveat else ""
+    return MessageSection(text=brief(f"{who}{sentence(suggestion.says)}{mind}", 150))

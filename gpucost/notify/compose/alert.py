@@ -13,15 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+from gpucost.domain.time import Month
 from gpucost.notify.alertmanager import AlertmanagerAlert, AlertmanagerGroup
 from gpucost.notify.compose.links import MessageLinks
-from gpucost.notify.compose.wording import instant, owner
+from gpucost.notify.compose.wording import brief, instant, owner
 from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
 from gpucost.notify.text import address
 from gpucost.reports.base.display import counted, name
 
-MOST_ITEMS = 10
+MOST_ITEMS = 2
+_SUMMARY, _ITEM = 80, 70
+"""Characters: two lines of a phone."""
 RUNBOOKS, DASHBOARDS = "RUNBOOKS/", "DASHBOARDS/"
 RANKS: Mapping[str, NoticeRank] = {
     **{rank.value: rank for rank in NoticeRank},
@@ -128,14 +131,17 @@ def _message(
     common, told = _common(group), group.firing or group.alerts
     team = _first(common, _TEAM_LABELS)
     title = name(common.get("alertname", "") or "Alerts") + (f" (team {name(team)})" if team else "")
+    unlinked = tuple(_unlinked(group, links, told))
+    items = _items(group, MOST_ITEMS - len(unlinked))
+    summary = _summary(group, told)
     return NotificationMessage(
         title=title if group.is_firing else f"Resolved: {title}",
-        summary=_summary(group, told),
+        summary=brief(summary, _SUMMARY),
         tone=_TONES.get(rank, MessageTone.WARNING) if group.is_firing else MessageTone.GOOD,
-        facts=(*_facts(group, common, rank, since_ms), *_unlinked(group, links, told)),
-        sections=tuple(_sections(group)),
-        links=tuple(_links(group, links, common, told)),
-        footer="gpucost, from Alertmanager",
+        facts=unlinked,
+        sections=(MessageSection(items=items),) if items else (),
+        links=tuple(_links(group, links, common, told, since_ms)),
+        footer=f"{_count(group)}, since {instant(since_ms)}",
     )
 
 
@@ -156,34 +162,13 @@ def _count(group: AlertmanagerGroup) -> str:
     return ", ".join(parts)
 
 
-def _facts(
-    group: AlertmanagerGroup, common: Mapping[str, str], rank: NoticeRank, since_ms: int
-) -> Iterator[MessageFact]:
-    team, cluster = _first(common, _TEAM_LABELS), _first(common, _CLUSTER_LABELS)
-    if team:
-        yield MessageFact("Team", name(team))
-    if cluster:
-        yield MessageFact("Cluster", name(cluster))
-    severity = common.get("severity", "")
-    yield MessageFact("Severity", name(severity) if severity else rank.value)
-    yield MessageFact("Alerts", _count(group))
-    yield MessageFact("Since", instant(since_ms))
-    if not group.is_firing:
-        ended = [each.ends_ms for each in group.alerts if each.ends_ms is not None]
-        if ended:
-            yield MessageFact("Until", instant(max(ended)))
-
-
-def _sections(group: AlertmanagerGroup) -> Iterator[MessageSection]:
-    firing = group.firing
-    items = [_item(each) for each in firing[:MOST_ITEMS]]
-    more = len(firing) - len(items)
+def _items(group: AlertmanagerGroup, most: int) -> tuple[str, ...]:
+    """What fires, as far as that says more than the summary."""
+    items = [brief(_item(each), _ITEM) for each in group.firing[:most]]
+    more = len(group.firing) - len(items) + (group.truncated if group.is_firing else 0)
     if more:
         items.append(f"and {counted(more, 'more alert')}")
-    if group.truncated and group.is_firing:
-        items.append(f"{counted(group.truncated, 'alert')} cut off from what Alertmanager sent")
-    if items:
-        yield MessageSection(title="Firing", items=tuple(items))
+    return tuple(items)
 
 
 def _item(alert: AlertmanagerAlert) -> str:
@@ -200,13 +185,19 @@ def _links(
     links: MessageLinks,
     common: Mapping[str, str],
     told: tuple[AlertmanagerAlert, ...],
+    since_ms: int,
 ) -> Iterator[MessageLink]:
+    """The page, else the dashboard; the runbook; and the form for a silence."""
     linked = {
         text: next(filter(links.may_lead_to, _annotated(key, group, told, links)), "")
         for text, key in _ADDRESSES.items()
     }
-    yield from (MessageLink(text, url) for text, url in linked.items() if url)
-    if not linked["Dashboard"]:
+    page = links.alert(common, Month.of(since_ms))
+    yield from page
+    yield from (
+        MessageLink(text, url) for text, url in linked.items() if url and not (page and text != "Runbook")
+    )
+    if not page and not linked["Dashboard"]:
         yield from links.team(owner(_first(common, _TEAM_LABELS)), _first(common, _CLUSTER_LABELS))
     silence = _silence(group)
     if silence and links.may_lead_to(silence):
@@ -216,13 +207,12 @@ def _links(
 def _unlinked(
     group: AlertmanagerGroup, links: MessageLinks, told: tuple[AlertmanagerAlert, ...]
 ) -> Iterator[MessageFact]:
-    """Addresses of hosts that no setting names, as text without a link."""
+    """The first address of a host that no setting names, as text without a link."""
     for text, key in _ADDRESSES.items():
         found = list(_annotated(key, group, told, links))
         if found and not any(map(links.may_lead_to, found)):
             yield MessageFact(text, found[0])
-    if (base := _safe(group.external_url)) and _silence(group) and not links.may_lead_to(base):
-        yield MessageFact("Alertmanager", base)
+            return
 
 
 def _annotated(
@@ -255,31 +245,21 @@ def _safe(url: str) -> str:
     return address(MessageLink("", url)) or ""
 
 
-MOST_ALERTS = 3
-
-
 def with_alerts(finding: Notice, alerts: Sequence[AlertmanagerAlert]) -> Notice:
     """The notice of a finding with the alerts that fire about it. Without any it is unchanged."""
     if not alerts:
         return finding
     fires = sorted(alerts, key=lambda each: (each.starts_ms or 0, each.fingerprint))
-    facts = tuple(MessageFact("Alert", _says(each)) for each in fires[:MOST_ALERTS])
-    more = len(fires) - len(facts)
-    if more:
-        facts = (*facts, MessageFact("Alert", f"and {more:,} more"))
+    more = f", and {len(fires) - 1:,} more" if len(fires) > 1 else ""
+    fact = MessageFact("Alert", f"{name(fires[0].labels.get('alertname', '') or 'without a name')}{more}")
     fingerprints = "\0".join(each.fingerprint for each in fires)
     return replace(
         finding,
         version=short_hash(finding.version, fingerprints),
-        message=_with(finding.message, facts),
-        full=None if finding.full is None else _with(finding.full, facts),
+        message=_with(finding.message, fact),
+        full=None if finding.full is None else _with(finding.full, fact),
     )
 
 
-def _says(alert: AlertmanagerAlert) -> str:
-    since = "" if alert.starts_ms is None else f" since {instant(alert.starts_ms)}"
-    return f"{name(alert.labels.get('alertname', '') or 'without a name')} fires{since}"
-
-
-def _with(message: NotificationMessage, facts: tuple[MessageFact, ...]) -> NotificationMessage:
-    return replace(message, facts=(*message.facts, *facts))
+def _with(message: NotificationMessage, fact: MessageFact) -> NotificationMessage:
+    return replace(message, facts=(*message.facts, fact))

@@ -1,4 +1,5 @@
-"""Notices of the digest of a week: one sentence, the numbers, what to do, and the basis of the numbers.
+"""The digest of a week: in brief, as it is posted; and whole, as the command prints it, with one sentence,
+the numbers, what to do, and the basis of the numbers.
 
 A section lists what wasted most in the week and is over: there is nothing to do now, but something to avoid
 next time. Its charts show days side by side, teams one below the other.
@@ -13,10 +14,11 @@ from shlex import quote
 
 from gpucost.domain.buckets import ORDER, Waste
 from gpucost.domain.money import round_half_even
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, iso
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.wording import (
     amount,
+    brief,
     change_words,
     cost,
     gpu_hours,
@@ -164,6 +166,7 @@ def _item(row: JobWaste, digest: WeekDigest) -> str:
     )
 
 
+_LINE = 72
 _TOP_TEAMS = 5
 _BEFORE = "the week before"
 # A part of the unknown time that a summary need not mention.
@@ -189,12 +192,48 @@ def digest_notice(digest: WeekDigest, links: MessageLinks, *, since_ms: int) -> 
         cluster="",
         since_ms=since_ms,
         version="whole" if digest.coverage.whole and looked else "partial",
-        message=digest_message(digest, links),
+        message=digest_brief(digest, links),
     )
 
 
+def digest_brief(digest: WeekDigest, links: MessageLinks) -> NotificationMessage:
+    """A digest as it is posted: what the week cost and wasted, and what brings most back. The rest stands on
+    the page, and in what the command prints."""
+    found = digest.budget
+    spent = "" if found is None or found.part is None else f" {display.percent(found.part)} of the budget."
+    return NotificationMessage(
+        title=f"{_who(digest)}: week {_number(digest)} of {digest.week[:4]}",
+        summary=f"{_summary(digest)}{spent}",
+        sections=(_first_actions(digest),),
+        links=links.month(Month.of(digest.window.end_ms - 1), digest.team),
+        footer=_command(digest),
+    )
+
+
+def _first_actions(digest: WeekDigest) -> MessageSection:
+    """What to do, a line each, and how much the other findings would bring."""
+    items = [brief(_line(row, digest), _LINE) for row in digest.actions]
+    if not items:
+        return MessageSection(text="Nothing to do now: no finding goes on.")
+    if digest.more_actions:
+        items.append(f"{_daily(digest.more_daily_nano, digest)}: {digest.more_actions:,} more")
+    return MessageSection(text="What brings most back:", items=tuple(items))
+
+
+def _line(row: Recommendation, digest: WeekDigest) -> str:
+    like, costs = "", [] if row.daily_nano is None else [row.daily_nano]
+    if row.alike is not None:
+        like = f" and {len(row.alike.findings):,} like it"
+        costs += [] if row.alike.daily_nano is None else [row.alike.daily_nano]
+    return f"{_daily(sum(costs) if costs else None, digest)}: {display.name(row.subject)}{like}"
+
+
+def _daily(nano: int | None, digest: WeekDigest) -> str:
+    return "no amount" if nano is None else f"{cost(nano, digest.currency)} a day"
+
+
 def digest_message(digest: WeekDigest, links: MessageLinks) -> NotificationMessage:
-    """The message of a digest; that of a team names no other team."""
+    """All of a digest, as the command prints it; that of a team names no other team."""
     return NotificationMessage(
         title=f"{_who(digest)}: week {_number(digest)}, {_days(digest)}",
         summary=_summary(digest),
@@ -207,7 +246,7 @@ def digest_message(digest: WeekDigest, links: MessageLinks) -> NotificationMessa
 
 
 def _command(digest: WeekDigest) -> str:
-    """The command that prints it: an address would lead to the API, which asks browsers for a key."""
+    """The command that prints all of it."""
     team = f" --team {quote(display.name(digest.team))}" if digest.team else ""
     return f"gpucost digest {digest.week}{team}"
 

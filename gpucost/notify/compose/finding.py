@@ -1,4 +1,4 @@
-"""Notices about a finding: its subject, since when, what it costs, and the one thing to do."""
+"""Notices about a finding: whose it is, what it costs, the one thing to do, and the page with the rest."""
 
 from __future__ import annotations
 
@@ -9,29 +9,25 @@ from gpucost.advisor.model.answers import about
 from gpucost.detectors.engine.lifecycle import FindingLife, FindingLifeState
 from gpucost.detectors.findings import (
     Finding,
-    FindingEvidence,
     FindingSeverity,
-    FindingSubject,
     SubjectKind,
     WastePattern,
 )
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.wording import (
+    brief,
     cost,
     gpu_hours,
-    instant,
     owner,
     sentence,
 )
 from gpucost.notify.message import MessageFact, MessageLink, MessageSection, MessageTone, NotificationMessage
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
-from gpucost.reports.base.display import counted, name, trimmed
+from gpucost.reports.base.display import name, trimmed
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.waste.recommendations import FindingView, daily_nano, view_for
 
-MOST_EVIDENCE = 8
-_LONG = 60
 NO_PRICE = "no price"
 TITLES: Mapping[WastePattern, str] = {
     WastePattern.IDLE_ALLOCATION: "Idle allocation",
@@ -49,13 +45,6 @@ TITLES: Mapping[WastePattern, str] = {
     WastePattern.NVLINK_DOMAIN: "GPUs stranded in NVLink domains",
 }
 """Names of the anti-patterns, as in the pages of docs/detectors/."""
-_SUBJECTS: Mapping[SubjectKind, str] = {
-    SubjectKind.CLUSTER: "Cluster",
-    SubjectKind.TEAM: "",  # stands in its own line anyway
-    SubjectKind.QUEUE: "Queue",
-    SubjectKind.JOB: "Job",
-    SubjectKind.NODE: "Node",
-}
 _TONES: Mapping[FindingSeverity, MessageTone] = {
     FindingSeverity.INFO: MessageTone.INFO,
     FindingSeverity.CRITICAL: MessageTone.CRITICAL,
@@ -140,13 +129,12 @@ class _FindingWords:
         title = title_of(finding)
         return NotificationMessage(
             title=f"Resolved: {title}" if self._is_over else title,
-            summary=self._over() if self._is_over else sentence(self._said.summary),
+            summary=self._over() if self._is_over else sentence(brief(self._said.summary)),
             tone=MessageTone.GOOD if self._is_over else _TONES.get(finding.severity, MessageTone.WARNING),
-            facts=tuple(self._facts()),
+            facts=() if self._is_over and self._total is not None else (self._amount(finding),),
             sections=() if self._is_over else tuple(self._sections()),
-            links=self._all_links(),
-            footer=f"gpucost, {finding.draft.pattern.value}"
-            + ("" if self._record_id is None else f"; all of it: gpucost findings show {self._record_id}"),
+            links=self._link(),
+            footer="gpucost" if self._record_id is None else f"gpucost findings show {self._record_id}",
         )
 
     def _over(self) -> str:
@@ -159,63 +147,32 @@ class _FindingWords:
         spent = cost(self._total.nano, self._currency)
         return f"Over{length}. It wasted {gpu_hours(self._total.board_ms)}, which cost {spent}."
 
-    def _facts(self) -> Iterator[MessageFact]:
-        life, finding = self._life, self._life.finding
-        draft = finding.draft
-        if draft.team:
-            yield MessageFact("Team", name(draft.team))
-        kind = _SUBJECTS[draft.subject.kind]
-        if kind:
-            yield MessageFact(kind, _shown(draft.subject))
-        if kind != "Cluster":
-            yield MessageFact("Cluster", name(draft.subject.cluster))
-        yield MessageFact("Since", instant(life.since_ms))
-        if self._is_over and life.closed_at_ms is not None:
-            yield MessageFact("Until", instant(life.closed_at_ms))
-        if life.state is FindingLifeState.ACKNOWLEDGED:
-            yield MessageFact("State", "acknowledged")
-        yield from self._amounts(finding)
-        yield MessageFact("Severity", finding.severity.value)
-
-    def _amounts(self, finding: Finding) -> Iterator[MessageFact]:
-        if self._is_over and self._total is not None:
-            yield MessageFact("Wasted in all", self._spent(self._total.board_ms, self._total.nano))
-            return
+    def _amount(self, finding: Finding) -> MessageFact:
+        """What it costs at its rate of now; without one, what it wasted in its last day."""
         wasted = finding.wasted
-        what = "Wasted" if wasted.counted else "About"
-        rest = "" if wasted.counted else ": shown, and in no sum"
-        yield MessageFact(f"{what} (its last day)", self._spent(wasted.board_ms, wasted.nano) + rest)
+        known = " (acknowledged)" if self._life.state is FindingLifeState.ACKNOWLEDGED else ""
         if not self._is_over and finding.boards_now > 0:
             daily = daily_nano(finding)
             now = f"{_boards(finding.boards_now)} {'GPU' if finding.boards_now == 1 else 'GPUs'} now"
-            spent = NO_PRICE if daily is None else f"{cost(daily, self._currency)} a day at its rate of now"
-            yield MessageFact("Costs", f"{spent}, {now}")
-
-    def _spent(self, board_ms: int, nano: int | None) -> str:
-        return f"{gpu_hours(board_ms)}, {NO_PRICE if nano is None else cost(nano, self._currency)}"
+            spent = NO_PRICE if daily is None else f"{cost(daily, self._currency)} a day"
+            return MessageFact("Costs", f"{spent}, {now}{known}")
+        what = "Wasted" if wasted.counted else "About"
+        rest = "" if wasted.counted else ": shown, and in no sum"
+        spent = NO_PRICE if wasted.nano is None else cost(wasted.nano, self._currency)
+        return MessageFact(f"{what} in a day", f"{spent}, {gpu_hours(wasted.board_ms)}{rest}{known}")
 
     def _sections(self) -> Iterator[MessageSection]:
-        action = self._said.action
-        yield MessageSection(title="What to do", text=action.text, code=action.patch)
-        # Lists of names, such as those of GPUs, are least useful on a phone.
-        ordered = sorted(self._said.evidence, key=lambda each: len(str(each.value)) > _LONG)
-        items = [_item(each) for each in ordered[:MOST_EVIDENCE]]
-        more = len(ordered) - len(items)
-        if more:
-            items.append(f"and {counted(more, 'more number')} in the finding")
-        if items:
-            yield MessageSection(title="Evidence", items=tuple(items))
+        """The change; its patch and the evidence stand on the page."""
+        if self._said.action.text:
+            yield MessageSection(text=f"What to do: {brief(self._said.action.text)}")
 
-    def _all_links(self) -> tuple[MessageLink, ...]:
+    def _link(self) -> tuple[MessageLink, ...]:
         draft, links = self._life.finding.draft, self._links
-        subject = draft.subject
-        team = links.team(draft.team, subject.cluster)
-        # Renderers leave out parts from the end when there are too many.
         return (
-            *links.finding(self._record_id),
-            *links.runbook(draft.pattern),
-            *links.subject(subject),
-            *team,
+            links.finding(self._record_id)
+            or links.subject(draft.subject)
+            or links.team(draft.team, draft.subject.cluster)
+            or links.runbook(draft.pattern)
         )
 
 
@@ -225,16 +182,6 @@ def title_of(finding: Finding) -> str:
     whose = f" (team {name(draft.team)})" if draft.team and draft.subject.kind is not SubjectKind.TEAM else ""
     what = f"team {name(draft.team)}" if draft.subject.kind is SubjectKind.TEAM else name(draft.subject.name)
     return f"{TITLES[draft.pattern]}: {what}{whose}"
-
-
-def _shown(subject: FindingSubject) -> str:
-    parts = [part for part in (subject.namespace, subject.name) if part]
-    return "/".join(map(name, parts))
-
-
-def _item(found: FindingEvidence) -> str:
-    value = found.value if isinstance(found.value, str) else _number(found.value)
-    return f"{found.name}: {value}{f' {found.unit}' if found.unit else ''}"
 
 
 def _number(value: float) -> str:

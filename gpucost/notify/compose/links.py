@@ -1,7 +1,8 @@
-"""Links of messages: to the service, its dashboards and runbooks, at the addresses of the settings.
+"""Links of messages: to pages of the service, to dashboards and runbooks, at the addresses of the settings.
 
-A person's browser has no key of the API, so there is a link into the service only where the settings say that
-a browser may open it; messages name the command that shows the same.
+A message has one link to read on at: to its page, where the settings name the address of the service, else to
+a dashboard. A browser logs in there, and sees what its user may see. Messages name the command that shows the
+same.
 """
 
 from __future__ import annotations
@@ -11,8 +12,18 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern
-from gpucost.domain.time import Window
+from gpucost.domain.time import Month, Window
 from gpucost.notify.message import MessageLink
+from gpucost.reports.base.page_addresses import (
+    data_page,
+    explanation_page,
+    finding_page,
+    job_page,
+    month_page,
+    nodes_page,
+    queues_page,
+    team_page,
+)
 
 FLEET = "gpucost-fleet"
 TEAM = "gpucost-team"
@@ -36,11 +47,34 @@ class MessageLinks:
         own = (urlsplit(each).hostname for each in (self.service, self.dashboards, self.runbooks))
         return urlsplit(url).hostname in {*own, *(each.lower() for each in self.hosts)} - {None}
 
+    def page(self, text: str, path: str) -> tuple[MessageLink, ...]:
+        """A page of the service; ``path`` is one of ``reports.base.page_addresses``."""
+        return (MessageLink(text, f"{self.service}{path}"),) if self.service else ()
+
     def finding(self, record_id: int | None) -> tuple[MessageLink, ...]:
-        """The finding in the service."""
-        if not self.service or record_id is None:
+        """The page of a finding."""
+        return () if record_id is None else self.page("Finding", finding_page(record_id))
+
+    def month(self, month: Month | str, team: str) -> tuple[MessageLink, ...]:
+        """The page of a month, or of a team in it; else the dashboard of that time."""
+        if team:
+            return self.page("Team", team_page(team, month)) or self.team(team, window=_window(month))
+        return self.page("Month", month_page(month)) or self.fleet(window=_window(month))
+
+    def alert(self, labels: Mapping[str, str], month: Month) -> tuple[MessageLink, ...]:
+        """The page of what an alert of gpucost's own is about, by its labels; none for other alerts."""
+        if not labels.get("alertname", "").startswith("GpuCost"):
             return ()
-        return (MessageLink("Finding", f"{self.service}/v1/findings/{record_id}"),)
+        found, cluster = labels.get("finding", ""), labels.get("cluster", "")
+        if found.isascii() and found.isdigit():
+            return self.finding(int(found))
+        if node := labels.get("node", ""):
+            return self.page("Node", nodes_page(cluster=cluster, node=node))
+        if queue := labels.get("cluster_queue", ""):
+            return self.page("Queue", queues_page(cluster=cluster, queue=queue))
+        if team := labels.get("team", ""):
+            return self.page("Team", team_page(team, month))
+        return self.page("Data", data_page(month))
 
     def runbook(self, pattern: WastePattern) -> tuple[MessageLink, ...]:
         """The page of the alert about an anti-pattern, with what to do about it."""
@@ -82,6 +116,19 @@ class MessageLinks:
         """The dashboard of a team."""
         return self.dashboard("Team", TEAM, {"cluster": cluster, "team": team}, window) if team else ()
 
+    def one_job(self, job_uid: str, namespace: str, job: str, cluster: str) -> tuple[MessageLink, ...]:
+        """The page of a job, else its dashboard."""
+        return self.page("Job", job_page(job_uid, cluster=cluster)) or self.job(namespace, job, cluster)
+
+    def waiting(self, kind: str, namespace: str, name: str, cluster: str) -> tuple[MessageLink, ...]:
+        """The page that says what holds a job, else the dashboard of the queues."""
+        found = self.page("Why it waits", explanation_page(kind, namespace, name))
+        return found or self.dashboard("Queues", QUEUES, {"cluster": cluster})
+
     def job(self, namespace: str, job: str, cluster: str = "") -> tuple[MessageLink, ...]:
         """The dashboard of a job."""
         return self.dashboard("Job", JOB, {"cluster": cluster, "namespace": namespace, "job": job})
+
+
+def _window(month: Month | str) -> Window:
+    return (Month.parse(month) if isinstance(month, str) else month).window

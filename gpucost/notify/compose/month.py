@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from gpucost.domain.buckets import Waste
-from gpucost.domain.time import Month, parse_instant
+from gpucost.domain.time import Month
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.wording import (
     amount,
+    brief,
     change_words,
     cost,
-    instant,
 )
-from gpucost.notify.message import MessageFact, MessageLink, MessageSection, NotificationMessage
+from gpucost.notify.message import MessageFact, MessageSection, NotificationMessage
 from gpucost.notify.notices import Notice, NoticeKind, NoticeRank, NoticeStage, short_hash
 from gpucost.reports.base import display
 from gpucost.reports.base.display import month_name
-from gpucost.reports.base.values import NOTHING, CostAmount
-from gpucost.reports.month.model import MonthReport, StatementSummary, SummaryTeam
-from gpucost.reports.waste.waste_table import looked_at
+from gpucost.reports.month.model import MonthReport
 
-_TOP_TEAMS = 10
-_MOST_ADJUSTMENTS = 10
+_TOP_TEAMS = 3
 
 
 def month_key(month: Month, team: str) -> str:
@@ -60,9 +56,8 @@ def month_message(report: MonthReport, links: MessageLinks) -> NotificationMessa
         summary=_summary(report),
         facts=tuple(_facts(report)),
         sections=tuple(_sections(report)),
-        links=_links(report, links),
-        footer=f"gpucost {report.provenance.code_version}, {report.month}, months in UTC; "
-        f"the report: gpucost report {report.month}",
+        links=links.month(report.month, _team(report)),
+        footer=f"gpucost month verify {report.month}",
     )
 
 
@@ -85,8 +80,8 @@ def _summary(report: MonthReport) -> str:
     change = change_words(totals.change, _before(report))
     what = f"used {amount(totals.held, report.currency)}"
     if report.charges is not None:
-        paid = display.money(_all_teams(report.charges).total_nano).replace("-", "−")
-        what = f"pay{'s' if team else ''} {report.charges.currency} {paid}"
+        paid = _paid(sum(row.total_nano for row in report.charges.teams), report.charges.currency)
+        what = f"pay{'s' if team else ''} {paid}"
     elif totals.adjusted.nano is not None and not report.uncharged:
         what = f"pay{'s' if team else ''} {cost(totals.adjusted.nano, report.currency)}"
     corrected = f", with {_corrected(totals.adjustments.nano, report)}" if report.adjustments else ""
@@ -94,16 +89,9 @@ def _summary(report: MonthReport) -> str:
     return f"{who} {what} for {month_name(report.month)}{corrected}{held}."
 
 
-def _all_teams(charges: StatementSummary) -> SummaryTeam:
-    """What all teams pay that the reader sees, as the row of one."""
-    names = ("board_ms", "charged_nano", "adjusted_nano", "total_nano")
-    return SummaryTeam("", None, *(sum(getattr(each, name) for each in charges.teams) for name in names))
-
-
-def _paid(row: SummaryTeam, currency: str) -> str:
+def _paid(nano: int, currency: str) -> str:
     """To the cent, as a statement has it; what was held is rounded, as in all messages."""
-    money = display.money(row.total_nano).replace("-", "−")
-    return f"{currency} {money}, {display.hours(row.board_ms)} GPU-hours"
+    return f"{currency} {display.money(nano).replace('-', '−')}"
 
 
 def _corrected(nano: int | None, report: MonthReport) -> str:
@@ -111,108 +99,34 @@ def _corrected(nano: int | None, report: MonthReport) -> str:
 
 
 def _facts(report: MonthReport) -> Iterator[MessageFact]:
-    totals, currency = report.totals, report.currency
-    yield MessageFact("Held", amount(totals.held, currency))
-    if report.adjustments:
-        yield MessageFact(
-            "Corrections", _signed(totals.adjustments.nano, totals.adjustments.board_ms, report)
-        )
-        if report.charges is None and not report.uncharged:
-            yield MessageFact("To pay", amount(totals.adjusted, currency))
-    if report.charges is not None:
-        yield MessageFact("To pay", _paid(_all_teams(report.charges), report.charges.currency))
-        yield MessageFact("Charge policy", report.charges.policy)
-        if report.charges.proof is not None:
-            kept = CostAmount(report.charges.proof.kept_board_ms, report.charges.proof.kept_nano)
-            yield MessageFact("Kept by the platform", amount(kept, report.charges.currency))
     if report.uncharged:
-        yield MessageFact("To pay", f"not known: {report.uncharged}")
-    if report.capacity is not None:
-        yield MessageFact("Capacity", amount(report.capacity.capacity, currency))
-    if totals.change is None:
-        yield MessageFact(_before(report), f"not compared: {report.comparison.note}")
+        yield MessageFact("To pay", f"not known: {brief(report.uncharged)}")
+    if report.waste is None:
+        yield MessageFact("Wasted", "not known: no detector has looked at it")
     else:
-        words = change_words(totals.change, _before(report))
-        note = f" ({words})" if words else ""
-        yield MessageFact(_before(report), f"{amount(totals.change.previous, currency)}{note}")
-    if report.waste is not None:
-        wasted, share = report.waste.wasted, display.percent(report.waste.share, 1)
-        yield MessageFact("Wasted", f"{amount(wasted, currency)} ({share} of the GPU-hours)")
         unknown = next((row for row in report.waste.buckets if row.waste == Waste.UNKNOWN), None)
-        if unknown is not None:
-            share = display.percent(unknown.share, 1)
-            yield MessageFact("Unknown", f"{amount(unknown.amount, currency)} ({share} of the GPU-hours)")
-    else:
-        yield MessageFact("Wasted", "not known: no detector has looked at this month")
-    yield MessageFact("Jobs", f"{totals.jobs:,}")
+        unseen = "" if unknown is None else f"; {display.percent(unknown.share)} not measured"
+        of = f"{display.percent(report.waste.share)} of all{unseen}"
+        yield MessageFact("Wasted", amount(report.waste.wasted, report.currency, of_hours=of))
 
 
 def _sections(report: MonthReport) -> Iterator[MessageSection]:
+    """Who pays most, for readers of all teams."""
     if not _team(report) and (report.teams or report.charges is not None):
-        yield MessageSection("By team", items=tuple(_teams(report)))
-    if report.adjustments:
-        yield MessageSection("Corrections since it was closed", items=tuple(_adjustments(report)))
-    if report.waste is not None:
-        yield MessageSection("What this rests on", items=(looked_at(report.waste.assessment),))
-    yield MessageSection(
-        "Proof", facts=tuple(_proof(report)), text="Recompute it: gpucost month verify " + str(report.month)
-    )
+        yield MessageSection(items=tuple(_teams(report)))
 
 
 def _teams(report: MonthReport) -> Iterator[str]:
-    currency, before = report.currency, _before(report)
     if report.charges is not None:
-        rows, of_charges = report.charges.teams, report.charges.currency
-        yield from (f"{display.name(row.team)}: {_paid(row, of_charges)}" for row in rows[:_TOP_TEAMS])
-        others = replace(report.charges, teams=rows[_TOP_TEAMS:])
-        if others.teams:
-            words = display.counted(len(others.teams), "more team")
-            yield f"{words}: {_paid(_all_teams(others), of_charges)}"
-        return
-    for each in report.teams[:_TOP_TEAMS]:
-        change = change_words(each.row.change, before)
-        than = f", {change}" if change else ""
-        corrected = each.adjustments.nano
-        of = f", with {_corrected(corrected, report)}" if corrected else ""
-        yield f"{display.name(each.row.group['team'])}: {amount(each.adjusted, currency)}{of}{than}"
-    rest = report.teams[_TOP_TEAMS:]
+        currency = report.charges.currency
+        paid: list[tuple[str, int | None]] = [(row.team, row.total_nano) for row in report.charges.teams]
+    else:
+        currency = report.currency
+        paid = [(each.row.group["team"], each.adjusted.nano) for each in report.teams]
+    for team, nano in paid[:_TOP_TEAMS]:
+        yield f"{display.name(team)}: {display.MISSING if nano is None else _paid(nano, currency)}"
+    rest = paid[_TOP_TEAMS:]
     if rest:
-        paid = sum((each.adjusted for each in rest), NOTHING)
-        yield f"{display.counted(len(rest), 'more team')}: {amount(paid, currency)}"
-
-
-def _adjustments(report: MonthReport) -> Iterator[str]:
-    for item in report.adjustments[:_MOST_ADJUSTMENTS]:
-        team = "" if _team(report) else f"{display.name(item.team)}: "
-        corrected = _signed(item.nano, item.board_ms, report)
-        yield f"{team}{corrected}: {item.reason} ({item.reference}, by {item.author})"
-    rest = report.adjustments[_MOST_ADJUSTMENTS:]
-    if rest:
-        paid, board_ms = sum(item.nano for item in rest), sum(item.board_ms for item in rest)
-        yield f"{display.counted(len(rest), 'more correction')}: {_signed(paid, board_ms, report)}"
-
-
-def _signed(nano: int | None, board_ms: int, report: MonthReport) -> str:
-    """``USD −50.00, −5.0 GPU-hours``."""
-    hours = display.hours(board_ms).replace("-", "−")
-    return f"{report.currency} {display.signed_money(nano)}, {'+' if board_ms > 0 else ''}{hours} GPU-hours"
-
-
-def _proof(report: MonthReport) -> Iterator[MessageFact]:
-    """The digests of the chain, uncut, so that they can be compared."""
-    found = report.provenance
-    yield MessageFact("Digest", found.month_digest)
-    yield MessageFact(
-        "Digest of the month closed before", found.previous_digest or "none: the first of the chain"
-    )
-    if found.closed_at is not None:
-        yield MessageFact("Closed", f"{instant(parse_instant(found.closed_at))} by {found.closed_by}")
-    if found.close_reason:
-        yield MessageFact("Reason", found.close_reason)
-
-
-def _links(report: MonthReport, links: MessageLinks) -> tuple[MessageLink, ...]:
-    then = report.month.window
-    boards = links.team(_team(report), window=then) or links.fleet(window=then)
-    page = f"{links.service}/v1/reports/{report.month}?format=html"
-    return (*boards, *((MessageLink("Report", page),) if links.service else ()))
+        known = [nano for _, nano in rest if nano is not None]
+        words = display.counted(len(rest), "more team")
+        yield f"{words}: {_paid(sum(known), currency) if known else display.MISSING}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpucost.domain.buckets import (
     NO_TEAM,
     UNALLOCATED,
@@ -46,6 +48,29 @@ def _bracketed(words: str) -> str:
 def instant(instant_ms: int) -> str:
     """``2026-10-12 08:20 UTC``: seconds are left out."""
     return f"{iso(instant_ms)[:16].replace('T', ' ')} UTC"
+
+
+SENTENCE = 110
+"""How long a sentence of a message may be, in characters: three lines of a phone. The page has all of it."""
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+")
+
+
+def brief(words: str, most: int = SENTENCE) -> str:
+    """As many of the first sentences as fit into ``most`` characters; of a longer one its beginning, cut
+    between two words."""
+    told = " ".join(words.split())
+    if len(told) <= most:
+        return told
+    kept = ""
+    for part in _SENTENCES.split(told):
+        longer = f"{kept} {part}".strip()
+        if len(longer) > most:
+            break
+        kept = longer
+    if kept:
+        return f"{kept.removesuffix(';')}." if kept.endswith(";") else kept
+    cut = told[: most - 2].rsplit(" ", 1)[0] if " " in told[: most - 2] else told[: most - 2]
+    return f"{cut.rstrip(' ,:;')} …"
 
 
 def sentence(words: str) -> str:

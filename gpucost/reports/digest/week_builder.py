@@ -150,6 +150,7 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
         utilisation=tables.total.utilisation,
         actions=actions[:TOP_ACTIONS],
         more_actions=max(0, len(actions) - TOP_ACTIONS),
+        more_daily_nano=_daily(actions[TOP_ACTIONS:]),
         over=over[:room],
         more_over=len(over[room:]),
         jobs=job_rows_with_teams(ranked(held, JOB_KEY).head(TOP_JOBS), held),
@@ -252,6 +253,13 @@ def _waste(inputs: WeekInputs, cost: CostAmount, busy: UsageSignal | None) -> Wa
     # A team's waste is compared with what the lines say it held: a team has no capacity of its own.
     capacity = cost if found.capacity is None else found.capacity
     return build_waste(replace(found, capacity=capacity, held_busy=busy))
+
+
+def _daily(rows: Sequence[Recommendation]) -> int | None:
+    """What they cost in a day, those like them included."""
+    costs = [row.daily_nano for row in rows] + [row.alike.daily_nano for row in rows if row.alike is not None]
+    known = [nano for nano in costs if nano is not None]
+    return sum(known) if known else None
 
 
 def _actions(inputs: WeekInputs) -> tuple[Recommendation, ...]:

@@ -100,9 +100,10 @@ class WeekDigest:
     ``cost`` is what a team held; of the platform, all capacity, with ``held`` as a part of it. ``change`` is
     that of ``cost`` against the week before, None for the reason that ``not_compared`` gives. ``waste`` is
     None where the detectors have not assessed any window of the week. ``actions`` are the first of the
-    ongoing findings, ``more_actions`` counts the others. ``over`` is what jobs wasted in the week where no
-    finding is ongoing any more, the most expensive first, as many as ``actions`` are short of three;
-    ``more_over`` counts the others. ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs
+    ongoing findings, ``more_actions`` counts the others, which cost ``more_daily_nano`` a day at their
+    current rates, None where none of them has one. ``over`` is what jobs wasted in the week where no finding
+    is ongoing any more, the most expensive first, as many as ``actions`` are short of three; ``more_over``
+    counts the others. ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs
     are the platform's, empty for a team. ``waits`` is None where none was predicted.
     """
 
@@ -122,6 +123,7 @@ class WeekDigest:
     utilisation: GpuUtilisation
     actions: tuple[Recommendation, ...]
     more_actions: int
+    more_daily_nano: int | None
     over: tuple[JobWaste, ...]
     more_over: int
     jobs: tuple[JobCostRow, ...]
