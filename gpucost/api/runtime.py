@@ -107,7 +107,8 @@ class ServiceRuntime:
             advising = build_advising(
                 settings, parts.watching, parts.book, parts.teams, ledger, parts.advisor_status
             )
-        news = build_news(settings, ledger, parts.teams, parts.policy, advising, now, stop)
+        source = parts.source(stop)
+        news = build_news(settings, ledger, parts.teams, parts.policy, advising, source, now, stop)
         authenticator = build_authenticator(settings, ledger, now)
         app = create_app(
             ledger,
@@ -132,7 +133,7 @@ class ServiceRuntime:
             foretelling = build_foretelling(settings, advising, ledger, now, stop)
             running._thread("gpucost-foretelling", foretelling.run)
         rules = rules_of(settings, parts.book, parts.teams, stopped=stop)
-        pipeline = build_pipeline(settings.ingest, parts.source(stop), ledger, rules, now)
+        pipeline = build_pipeline(settings.ingest, source, ledger, rules, now)
         loop = IngestLoop(
             pipeline,
             settings.ingest,

@@ -12,7 +12,7 @@ facts in), and markup in a message: its texts are plain, and each renderer escap
     render/       message -> the payload of Slack, Teams, Mattermost, a plain reader or a mail program; pure
     pictures      chart -> PNG or bars of text
     routes/       channels by team, kind and severity, quiet hours, cool-down, escalation; pure
-    compose/      findings, alerts, advice, digests, closed months -> message; pure
+    compose/      findings, alerts, advice, digests, closed months, receipts -> message; pure
     alertmanager  the payload of Alertmanager's webhook, parsed and checked; pure
     sending/      transports (HTTP, SMTP, apprise), and the sender with its retries and dead letters
 """

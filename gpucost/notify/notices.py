@@ -24,6 +24,7 @@ class NoticeKind(StrEnum):
     ADVICE = "advice"
     DIGEST = "digest"
     MONTH = "month"
+    RECEIPT = "receipt"
 
 
 class NoticeStage(StrEnum):
@@ -32,7 +33,7 @@ class NoticeStage(StrEnum):
     OPEN = "open"
     RESOLVED = "resolved"
     ONCE = "once"
-    """Sent once: digests, closed months."""
+    """Sent once: digests, closed months, receipts."""
 
 
 class NoticeRank(StrEnum):
@@ -55,12 +56,17 @@ class Notice:
 
     ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``, ``alert:HASH of
     groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM is the
-    platform's), ``month:2026-10:TEAM``. ``group`` is the same for what a cool-down treats as one: a finding
+    platform's), ``month:2026-10:TEAM``, ``receipt:CLUSTER:JOB UID:2026-10-05:TEAM``, and of all jobs of a day
+    ``receipts:2026-10-05:TEAM:USER``. ``group`` is the same for what a cool-down treats as one: a finding
     that comes back has another key and the same group. ``version`` changes when the message has news that is
     worth an update. ``team`` is empty for the platform's notices. ``since_ms`` is when it began,
     ``acknowledged`` whether a person has taken it on (no escalation then).
 
     ``name`` is that of the anti-pattern or alert, which routes may select empty for other kinds.
+
+    ``costs_nano`` is what routes compare with their floor: what a finding costs a day, what a job of a
+    receipt cost; None where there is no such figure. ``users`` are those whose jobs it is about; a
+    ``personal`` one is for routes that name one of them only.
 
     ``message`` is in words that the owning team may read; ``full`` in those for readers who see every team,
     where they differ.
@@ -79,6 +85,9 @@ class Notice:
     full: NotificationMessage | None = None
     acknowledged: bool = False
     name: str = ""
+    costs_nano: int | None = None
+    users: tuple[str, ...] = ()
+    personal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

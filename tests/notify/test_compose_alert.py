@@ -39,7 +39,7 @@ NO_PAGES = replace(LINKS, service="")
 )
 def test_our_own_alerts_lead_to_the_page_of_what_they_are_about(labels: dict[str, str], path: str) -> None:
     notice = noticed(an_alert(labels=labels), commonLabels={}, groupLabels={})
-    assert [each.url for each in notice.message.links][0] == f"https://gpucost.example.com{path}"
+    assert notice.message.links[0].url == f"https://gpucost.example.com{path}"
     foreign = noticed(an_alert(labels={**labels, "alertname": "NodeDown"}))
     assert not any(each.url.startswith("https://gpucost.example.com") for each in foreign.message.links)
 

@@ -216,6 +216,39 @@ def test_a_digest_is_told_once_for_ever_and_waits_in_the_outbox() -> None:
     assert it.at(EVENING + 30 * DAY_MS, replace(digest, version="whole")) == []
 
 
+def test_what_costs_less_than_the_floor_waits_until_it_costs_more() -> None:
+    it = world(replace(NLP, floor_nano=50), ALL)
+    assert it.at(T0, notice(costs_nano=49)) == [("platform", DeliveryAct.OPEN)]
+    assert it.reasons == {HoldReason.FLOOR}
+    assert it.at(T0 + HOUR_MS, notice(costs_nano=50)) == [("nlp", DeliveryAct.OPEN)]
+    assert it.at(T0 + 2 * HOUR_MS, notice(costs_nano=1, version="v2")) == [
+        ("nlp", DeliveryAct.UPDATE),
+        ("platform", DeliveryAct.UPDATE),
+    ], "what was told goes on"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"costs_nano": None}, {"costs_nano": 1, "rank": NoticeRank.CRITICAL}],
+    ids=["no figure", "critical"],
+)
+def test_the_floor_holds_nothing_back_that_is_critical_or_has_no_figure(changes: dict[str, Any]) -> None:
+    assert world(replace(NLP, floor_nano=50)).at(T0, notice(**changes)) == [("nlp", DeliveryAct.OPEN)]
+
+
+def test_a_receipt_is_told_once_and_nothing_stays_open() -> None:
+    it = world(replace(NLP, quiet=(NIGHT,), floor_nano=50))
+    receipt = notice(
+        "receipt:c:u:2026-10-12:nlp", NoticeStage.ONCE, kind=NoticeKind.RECEIPT, rank=NoticeRank.INFO
+    )
+    assert it.at(EVENING, replace(receipt, costs_nano=49)) == []
+    assert it.reasons == {HoldReason.FLOOR}
+    assert it.at(EVENING, replace(receipt, costs_nano=50)) == [("nlp", DeliveryAct.OPEN)]
+    assert it.post.due_ms == MORNING
+    assert [each.resolved_ms for each in it.known.values()] == [EVENING]
+    assert it.at(EVENING + 30 * DAY_MS, replace(receipt, version="v9")) == []
+
+
 ESCALATING = replace(NLP, escalation=RouteEscalation(("oncall",)))
 
 
@@ -328,6 +361,12 @@ MATCHES: Iterable[tuple[NotificationRoute, dict[str, Any], bool]] = [
     (NotificationRoute(("c",), names=("GpuCost*",)), {}, False),
     (NotificationRoute(("c",), names=("GpuCost*",)), {"kind": NoticeKind.ALERT, "name": "GpuCostLag"}, True),
     (NotificationRoute(("c",), names=("*",)), {"kind": NoticeKind.DIGEST, "name": ""}, False),
+    (NotificationRoute(("c",), users=frozenset({"ada"})), {}, False),
+    (NotificationRoute(("c",), users=frozenset({"ada"})), {"users": ("ben", "ada")}, True),
+    (NotificationRoute(("c",), users=frozenset({"ada"})), {"users": ("ben",)}, False),
+    (NotificationRoute(("c",)), {"users": ("ben",)}, True),
+    (NotificationRoute(("c",)), {"users": ("ben",), "personal": True}, False),
+    (NotificationRoute(("c",), users=frozenset({"ben"})), {"users": ("ben",), "personal": True}, True),
 ]
 
 

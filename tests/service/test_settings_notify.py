@@ -13,6 +13,7 @@ import pytest
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.notify.channels import ChannelService
 from gpucost.notify.compose.links import MessageLinks
@@ -83,6 +84,7 @@ notify:
       stop: true
       quiet: [{{start: "22:00", end: "06:30", zone: Europe/Berlin, days: [friday]}}]
       cool_down: 1h
+      floor: 12.5
       escalate: {{channels: [bot], after: 2h, min_severity: critical}}
     - {{channels: [bot], platform: true}}
 """,
@@ -117,8 +119,9 @@ notify:
             quiet=(QuietHours(22 * 60, 6 * 60 + 30, ZoneInfo("Europe/Berlin"), frozenset({4})),),
             cool_down_ms=HOUR_MS,
             escalation=RouteEscalation(("bot",), 2 * HOUR_MS, NoticeRank.CRITICAL),
+            floor_nano=12_500_000_000,
         ),
-        NotificationRoute(("bot",), platform=True, cool_down_ms=DAY_MS // 2),
+        NotificationRoute(("bot",), platform=True, cool_down_ms=DAY_MS // 2, floor_nano=50 * NANO),
     )
     assert rules.update_every_ms == 60_000
     assert rules.channels["nlp"] == hook
@@ -252,6 +255,13 @@ WRONG_ROUTE = {
         "quiet",
         "start",
         "a list, in brackets",
+    ),
+    "floor": ("{channels: [all], floor: -1}", "floor", "-1", "0"),
+    "users without receipts": (
+        "{channels: [all], users: [ada], kinds: [finding]}",
+        "kinds",
+        "finding",
+        "receipt among kinds",
     ),
     "name": ("{channels: [all], names: [idle]}", "names[0]", "'idle'", "idle_allocation"),
     "for ever": (
@@ -400,6 +410,6 @@ def test_secrets_in_files_are_read_again(tmp_path: Path) -> None:
 
 def test_a_cool_down_of_its_own(tmp_path: Path) -> None:
     settings = notify(tmp_path, NLP, f"{TO_NLP}, {{channels: [nlp], teams: [nlp], cool_down: 1m}}")
-    base = NotificationRoute(("nlp",), teams=frozenset({"nlp"}))
+    base = NotificationRoute(("nlp",), teams=frozenset({"nlp"}), floor_nano=50 * NANO)
     assert settings.cool_down == timedelta(days=1)
     assert settings.rules().routes == (base, replace(base, cool_down_ms=60_000))

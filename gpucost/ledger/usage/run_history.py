@@ -5,6 +5,7 @@ The advisor predicts waits from the runs, and suggests smaller requests from the
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -17,7 +18,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text, in_clusters
+from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
 from gpucost.ledger.db.tables import (
     FOLDED_DAY,
     HOLDER,
@@ -269,6 +270,24 @@ def jobs_named(connection: Connection, scope: Scope, name: str) -> tuple[NamedJo
     check_text("name", name)
     namespace, slash, job = name.rpartition("/")
     called = (H.job == job,) if not slash else (H.job == job, H.namespace == namespace)
+    return _jobs(connection, scope, called, MOST_NAMED)
+
+
+def jobs_of(
+    connection: Connection, scope: Scope, cluster: str, uids: Collection[str]
+) -> tuple[NamedJob, ...]:
+    """See Ledger.jobs_of."""
+    check_text("cluster", cluster)
+    found: list[NamedJob] = []
+    for some in chunked(sorted(uids)):
+        known = _jobs(connection, scope, (H.job_uid.in_(some),), None)
+        found += (each for each in known if each.cluster == cluster)
+    return tuple(found)
+
+
+def _jobs(
+    connection: Connection, scope: Scope, called: Sequence[ColumnElement[bool]], most: int | None
+) -> tuple[NamedJob, ...]:
     # The scope is checked first: for another team's job no line is read, however many there are.
     holders = select(H.id).where(*own_teams(scope), *called, H.job_uid != "")
     keys = (W.cluster, H.namespace, H.job, H.job_kind, H.job_uid, H.team)
@@ -288,7 +307,7 @@ def jobs_named(connection: Connection, scope: Scope, name: str) -> tuple[NamedJo
         .where(*visible(scope), *in_clusters(scope, W.cluster))
         .group_by(*keys)
         .order_by(func.max(W.end_ms).desc(), H.job_uid, W.cluster, H.team)
-        .limit(MOST_NAMED)
+        .limit(most)
     )
     return tuple(
         NamedJob(
@@ -331,6 +350,12 @@ class JobHistory:
         """
         with self._database.read() as connection:
             return uses(connection, scope, cluster, window, most)
+
+    def jobs_of(self, scope: Scope, cluster: str, uids: Collection[str]) -> tuple[NamedJob, ...]:
+        """What the jobs of ``uids`` held in all in ``cluster``: those that held GPUs last come first, among
+        some hundreds of them. A job that was of several teams is there for each."""
+        with self._database.read() as connection:
+            return jobs_of(connection, scope, cluster, uids)
 
     def jobs_named(self, scope: Scope, name: str) -> tuple[NamedJob, ...]:
         """The jobs called ``name``, or ``namespace/name``, that held GPUs in what ``scope`` sees: those that

@@ -171,4 +171,4 @@ def _section(suggestion: JobSuggestion) -> MessageSection:
         else f"For an administrator, in {change.target}: "
     )
     mind = f" Mind: {suggestion.caveat}" if suggestion.caveat else ""
-    return MessageSection(text=brief(f"{who}{sentence(suggestion.says)}{mind}", 150))
+    return MessageSection(text=brief(f"{who}{sentence(suggestion.says)}{mind}"))

@@ -23,7 +23,7 @@ from gpucost.notify.text import address
 from gpucost.reports.base.display import counted, name
 
 MOST_ITEMS = 2
-_SUMMARY, _ITEM = 80, 70
+_SUMMARY, _ITEM = 66, 70
 """Characters: two lines of a phone."""
 RUNBOOKS, DASHBOARDS = "RUNBOOKS/", "DASHBOARDS/"
 RANKS: Mapping[str, NoticeRank] = {

@@ -88,7 +88,14 @@ def of_life(
         full=about_all.message() if team and draft.team_view is not None else None,
         acknowledged=life.state is FindingLifeState.ACKNOWLEDGED,
         name=draft.pattern.value,
+        costs_nano=_costs_nano(life.finding),
     )
+
+
+def _costs_nano(finding: Finding) -> int | None:
+    """What it costs a day: at its rate of now, or what it wasted in its last day, whichever is more."""
+    known = [nano for nano in (daily_nano(finding), finding.wasted.nano) if nano is not None]
+    return max(known) if known else None
 
 
 def version(life: FindingLife) -> str:
@@ -129,7 +136,7 @@ class _FindingWords:
         title = title_of(finding)
         return NotificationMessage(
             title=f"Resolved: {title}" if self._is_over else title,
-            summary=self._over() if self._is_over else sentence(brief(self._said.summary)),
+            summary=self._over() if self._is_over else brief(sentence(self._said.summary)),
             tone=MessageTone.GOOD if self._is_over else _TONES.get(finding.severity, MessageTone.WARNING),
             facts=() if self._is_over and self._total is not None else (self._amount(finding),),
             sections=() if self._is_over else tuple(self._sections()),

@@ -8,6 +8,7 @@ loses a message, as long as conversations and posts are stored together.
   outbox.
 - What comes back within the cool-down, under its own key or another of its group, is not sent again; if it
   is still open afterwards, it is. Alerts have a shorter one: Alertmanager has delays of its own.
+- What costs less than the floor of a route is not sent by itself, until it costs more.
 - What is no longer given is unknown, and neither over nor new.
 """
 
@@ -36,7 +37,7 @@ _GONE = NotificationMessage(
 )
 
 
-_MANY = (NoticeKind.FINDING, NoticeKind.ADVICE)
+_MANY = (NoticeKind.FINDING, NoticeKind.ADVICE, NoticeKind.RECEIPT)
 """Kinds of which there may be hundreds at once, most of all on the first day."""
 
 
@@ -49,6 +50,8 @@ class HoldReason(StrEnum):
     """Another route has sent it to the same channel."""
     BURST = "burst"
     """The channel got its most messages of an hour within the last hour; sent later."""
+    FLOOR = "floor"
+    """It costs less than the floor of the route; it stands in the digest."""
     NO_CHANNEL = "no_channel"
     """No route takes it, or none with a channel whose readers may see it."""
 
@@ -151,7 +154,7 @@ class _Round:
     def _tell(self, notice: Notice, channel: str, route: NotificationRoute) -> None:
         known = self._of(notice, channel)
         if notice.stage is NoticeStage.ONCE:
-            if known is None:
+            if known is None and not self._is_too_much(notice, channel, route):
                 self._write(self._begun(notice, channel))
                 self._post(notice, channel, DeliveryAct.OPEN, self._loud_ms(notice, route))
         elif known is not None and known.resolved_ms is None:
@@ -219,11 +222,18 @@ class _Round:
         if any(abs(self.now_ms - each) < cool_down_ms for each in told_ms):
             self._hold(notice, HoldReason.COOL_DOWN, channel)
             return False
+        return not self._is_too_much(notice, channel, route) and not self._is_quiet(notice, channel, route)
+
+    def _is_too_much(self, notice: Notice, channel: str, route: NotificationRoute) -> bool:
+        """Whether it costs too little to be sent by itself, or the channel got enough within the hour."""
+        if route.is_below_floor(notice):
+            self._hold(notice, HoldReason.FLOOR, channel)
+            return True
         is_many = notice.kind in _MANY and notice.rank is not NoticeRank.CRITICAL
-        if is_many and self.begun.get(channel, 0) >= self.rules.most_per_hour:
+        is_burst = is_many and self.begun.get(channel, 0) >= self.rules.most_per_hour
+        if is_burst:
             self._hold(notice, HoldReason.BURST, channel)
-            return False
-        return not self._is_quiet(notice, channel, route)
+        return is_burst
 
     def _is_quiet(self, notice: Notice, channel: str, route: NotificationRoute) -> bool:
         is_quiet = self._loud_ms(notice, route) > self.now_ms
@@ -244,9 +254,11 @@ class _Round:
         return self.known.get(notice.key, {}).get(channel)
 
     def _begun(self, notice: Notice, channel: str) -> Conversation:
-        return Conversation(
+        begun = Conversation(
             channel, notice.key, notice.group, notice.kind, notice.team, notice.version, self.now_ms
         )
+        # Nothing follows a receipt, of which there may be hundreds a day: none stays open.
+        return replace(begun, resolved_ms=self.now_ms) if notice.kind is NoticeKind.RECEIPT else begun
 
     def _write(self, conversation: Conversation) -> None:
         self.remember(conversation)

@@ -95,7 +95,9 @@ class NotificationRoute:
     ``teams`` are names as they are; with ``platform``, notices about no team are included. ``clusters`` and
     ``names`` (of anti-patterns and alerts) are shell patterns; notices about no single cluster match all.
     ``least`` and ``names`` apply to findings and alerts only, and a route with ``names`` takes no other kind.
-    After a route with ``stop`` that applies, no later one is tried.
+    ``users`` are those whose receipts it takes, and then nothing else; empty: all, but personal ones. What
+    costs less than ``floor_nano`` is not sent by itself. After a route with ``stop`` that applies, no later
+    one is tried.
     """
 
     channels: tuple[str, ...]
@@ -109,16 +111,26 @@ class NotificationRoute:
     quiet: tuple[QuietHours, ...] = ()
     cool_down_ms: int = DAY_MS
     escalation: RouteEscalation | None = None
+    users: frozenset[str] = frozenset()
+    floor_nano: int = 0
 
     def applies(self, notice: Notice) -> bool:
         """Whether the route takes ``notice``."""
         if not self._is_of_teams(notice.team) or (self.kinds and notice.kind not in self.kinds):
+            return False
+        if self.users.isdisjoint(notice.users) if self.users else notice.personal:
             return False
         if notice.kind in RANKED and notice.rank.order < self.least.order:
             return False
         if self.names and not (notice.kind in RANKED and _is_like(notice.name, self.names)):
             return False
         return not (self.clusters and notice.cluster) or _is_like(notice.cluster, self.clusters)
+
+    def is_below_floor(self, notice: Notice) -> bool:
+        """Whether it costs too little to be sent by itself. What is critical does not, nor what has no
+        figure."""
+        costs = None if notice.rank is NoticeRank.CRITICAL else notice.costs_nano
+        return costs is not None and costs < self.floor_nano
 
     def _is_of_teams(self, team: str) -> bool:
         if not team:

@@ -105,6 +105,19 @@ class JobReceipt:
     assessment: WasteAssessment | None
 
 
+@dataclass(frozen=True, slots=True)
+class DayReceipts:
+    """Jobs of a ``team`` that ended on a ``day`` of UTC (``2026-10-05``): ``count`` of them, which held
+    ``held`` in all; ``receipts`` are those of the dearest, the dearest first."""
+
+    day: str
+    team: str
+    currency: str
+    count: int
+    held: CostAmount
+    receipts: tuple[JobReceipt, ...]
+
+
 def build_receipt(report: JobReport, end: JobEndFacts = NO_END, *, holds: bool = False) -> JobReceipt:
     """``holds`` says that it still held GPUs when the ledger ended, whatever ``end`` knows."""
     account = report.account

@@ -7,6 +7,7 @@ unknown, and never guessed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import pandas as pd
@@ -138,7 +139,8 @@ def end_in_source(source: IntervalSource, report: JobReport) -> JobEndFacts:
             window = None if covered is None else covered.intersect(around)
             if window is not None:
                 frames = source.history(cluster, window, only=END_FRAMES)
-                return end_in_history(frames.evictions, frames.demand, report.job_uid, span.end_ms)
+                end = end_in_history(frames.evictions, frames.demand, report.job_uid, span.end_ms)
+                return end if window.start_ms < span.start_ms else replace(end, waited_ms=None)
         except (SourceError, InputError):
             continue
     return NO_END

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,6 +16,7 @@ from gpucost.attribution.teams import TeamName, TeamRules
 from gpucost.detectors.findings import WastePattern
 from gpucost.domain.configfile import Text, wrong
 from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.money import NANO
 from gpucost.notify.channels import ChannelService, NotificationChannel
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.notices import NoticeKind, NoticeRank
@@ -129,8 +131,20 @@ class RouteSettings(SettingsGroup):
     Such words may name every team, so the channels must have ``sees_all``.
     """
 
+    users: tuple[Text, ...] = ()
+    """Users, as reports name them, whose receipts it takes, and nothing else: for a room or a mailbox of
+    their own. Empty: receipts of all jobs of its teams.
+    """
+
     kinds: tuple[NoticeKind, ...] = ()
-    """``finding``, ``alert``, ``advice``, ``digest``, ``month``. Empty: all."""
+    """``finding``, ``alert``, ``advice``, ``digest``, ``month``, ``receipt``. Empty: all."""
+
+    floor: Annotated[Decimal, Field(ge=0, le=1_000_000)] = Decimal(50)
+    """What costs less is no message of its own, and stands in the digest: a finding that costs less than this
+    a day, a job that cost less in all. From 0, which sends everything, to 1,000,000, in the currency of the
+    ledger. What is critical is always sent, and so is what has no price. Fifty: less than one GPU of a large
+    model, idle for a day.
+    """
 
     min_severity: NoticeRank = NoticeRank.INFO
     """Least severity of findings and alerts: ``info``, ``low``, ``medium``, ``high``, ``critical``. All by
@@ -188,6 +202,8 @@ class RouteSettings(SettingsGroup):
             quiet=tuple(each.quiet() for each in self.quiet),
             cool_down_ms=milliseconds(cool_down if self.cool_down is None else self.cool_down),
             escalation=self._escalation(),
+            users=frozenset(self.users),
+            floor_nano=int(self.floor * NANO),
         )
 
     def _escalation(self) -> RouteEscalation | None:
@@ -224,9 +240,8 @@ class NotifySettings(SettingsGroup):
     """Whether anything is posted. ``false`` silences all channels, and keeps their settings."""
 
     base_url: UrlOrEmpty = ""
-    """Address at which a browser may open gpucost, for links to findings and reports: only where a proxy logs
-    people in and sends a key, or ``api.auth`` is off, since the API answers 401 without one. No such links
-    when it is empty: messages name the command.
+    """Address at which a browser opens gpucost, for links to its pages, where people log in. No such links
+    when it is empty: messages lead to dashboards, and name the command.
     """
 
     dashboards_url: UrlOrEmpty = ""
@@ -274,6 +289,13 @@ class NotifySettings(SettingsGroup):
 
     weekly: WeeklySettings = WeeklySettings()
 
+    receipts: Literal["off", "daily", "job"] = "off"
+    """Whether it is told what jobs cost when they have ended, with how they ended, what they wasted and the
+    one change for the next run. ``off``; ``daily``, one message for all jobs of a team that ended on a day of
+    UTC, once that day is settled; ``job``, a message for each job that held no GPU for an hour. Off: a room
+    that gets findings and digests did not ask for more.
+    """
+
     month_closed: bool = True
     """Whether it is told that a month was closed, and what it cost."""
 
@@ -292,6 +314,14 @@ class NotifySettings(SettingsGroup):
         for n, route in enumerate(self.routes):
             for place, name in _named_in(route):
                 self._check_channel(known, route, name, ("routes", n, *place))
+        return self
+
+    @model_validator(mode="after")
+    def _users_get_receipts(self) -> Self:
+        for n, route in enumerate(self.routes):
+            if route.users and route.kinds and NoticeKind.RECEIPT not in route.kinds:
+                allowed = "receipt among kinds, or none, in a route with users"
+                raise wrong(list(route.kinds), allowed, "routes", n, "kinds")
         return self
 
     @staticmethod

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from gpucost.notify.notices import NoticeKind
 from gpucost.service.notifications.advice import AdviceNotices
 from gpucost.service.notifications.digests import DigestNotices, DigestSchedule, DigestScheduler
 from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices
 from gpucost.service.notifications.notification_service import NotificationService
+from gpucost.service.notifications.receipts import JobEndings, ReceiptNotices
 from gpucost.service.reporting.report_service import NO_CURRENCY
 from gpucost.service.settings.notifications import DAYS
 from gpucost.service.wiring.ledger import build_reporting
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from gpucost.service.notifications.loop import NoticeSource as NewsSource
     from gpucost.service.settings.model import Settings
     from gpucost.service.settings.notifications import WeeklySettings
+    from gpucost.telemetry.interval_source import IntervalSource
 
 
 def build_news(
@@ -32,16 +35,19 @@ def build_news(
     teams: TeamRules,
     policy: PolicyBook | None,
     advising: AdvisorService | None,
+    source: IntervalSource,
     now: Callable[[], int],
     stop: threading.Event,
 ) -> NotificationService | None:
-    """The loop of notifications and the sender; None where no channel gets messages. Raises InputError."""
+    """The loop of notifications and the sender; None where no channel gets messages. ``source`` says how jobs
+    ended. Raises InputError."""
     found = settings.notify
     rules = found.rules()
     if not rules.channels or not rules.routes:
         return None
 
-    digesting = DigestScheduler(build_reporting(ledger, teams, policy), teams.budgets, found.links)
+    reporting = build_reporting(ledger, teams, policy)
+    digesting = DigestScheduler(reporting, teams.budgets, found.links)
     groups = AlertNotices(ledger, found.links)
     about = FindingNotices(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
     sources: dict[str, NewsSource] = {
@@ -57,6 +63,19 @@ def build_news(
     }
     if advising is not None:
         sources["advice"] = AdviceNotices(advising, found.links, lambda: ledger.currency or NO_CURRENCY)
+    if found.receipts != "off":
+        endings = JobEndings(source=source)
+        if advising is not None:
+            endings = JobEndings(advising.watched.cluster, lambda: advising.state, source)
+        takers = [route for route in rules.routes if not route.kinds or NoticeKind.RECEIPT in route.kinds]
+        sources["receipts"] = ReceiptNotices(
+            reporting,
+            found.links,
+            endings,
+            daily=found.receipts == "daily",
+            least_nano=min((route.floor_nano for route in takers), default=0),
+            users=frozenset().union(*(route.users for route in takers)),
+        )
     return NotificationService.of(ledger, rules, sources, now=now, stop=stop)
 
 
