@@ -117,7 +117,7 @@ def settings_of(
             "channels": [{"name": "digests", **room}, {"name": "findings", **room}],
             "routes": [
                 {"channels": ["digests"], "platform": True, "kinds": ["digest"]},
-                {"channels": ["findings"], "kinds": ["finding"]},
+                {"channels": ["findings"], "kinds": ["finding"], "floor": 0},
             ],
             "weekly": {"hour": 0},
         },
