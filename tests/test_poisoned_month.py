@@ -46,13 +46,15 @@ from gpucost.ledger import Ledger
 from gpucost.notify.alertmanager import parse
 from gpucost.notify.channels import ChannelService
 from gpucost.notify.compose.alert import of_group
-from gpucost.notify.compose.digest import digest_message
+from gpucost.notify.compose.digest import digest_brief, digest_message
 from gpucost.notify.compose.finding import of_life
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.month import month_message
+from gpucost.notify.compose.receipt import day_message, receipt_message
 from gpucost.notify.message import NotificationMessage
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from gpucost.reports.digest.week_model import IsoWeek
+from gpucost.reports.job.job_receipt import DayReceipts
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from gpucost.service.detection.finding_records import life_of
 from gpucost.service.notifications.digests import DigestScheduler
@@ -511,6 +513,14 @@ def messages(poisoned: Poisoned) -> Iterator[NotificationMessage]:
         assert week is not None
         yield month_message(month.report, LINKS)
         yield digest_message(week, LINKS)
+        yield digest_brief(week, LINKS)
+        receipts = [reporting.receipt(EVERYTHING, row.job_uid) for row in month.report.jobs[: len(POISONS)]]
+        made = tuple(each.report for each in receipts if each is not None)
+        assert made
+        for each in made:
+            yield receipt_message(each, LINKS, cluster=each.clusters[0], team=each.teams[0])
+            day = DayReceipts("2026-10-05", each.teams[0], "USD", 1, each.held, (each,))
+            yield day_message(day, LINKS, user=each.users[0] if each.users else "")
         for record in ledger.findings(EVERYTHING, limit=100)[:: len(POISONS) // 8]:
             notice = of_life(
                 life_of(record), record_id=record.id, episode=record.episode, links=LINKS, currency="USD"
@@ -526,8 +536,9 @@ def messages(poisoned: Poisoned) -> Iterator[NotificationMessage]:
         alerts.append(
             each | {"annotations": {"summary": text, "runbook_url": address}, "generatorURL": address}
         )
-    given = parse(json.loads(group(*alerts, key=POISONS[0])))
-    yield of_group(given, LINKS, received_ms=NOW_MS).message
+    for some in (alerts, *([each] for each in alerts)):
+        given = parse(json.loads(group(*some, key=POISONS[0])))
+        yield of_group(given, LINKS, received_ms=NOW_MS).message
 
 
 @pytest.mark.fault(63)
