@@ -42,6 +42,7 @@ from gpucost.api.pages import (
     month_pages,
     page_layout,
     preview_pages,
+    search_pages,
     team_pages,
 )
 from gpucost.api.routes import (
@@ -150,6 +151,7 @@ def create_app(
         month_pages.router,  # before the index, which a browser is not shown
         team_pages.router,
         job_pages.router,
+        search_pages.router,
         method_pages.router,
         finding_pages.router,
         data_pages.router,

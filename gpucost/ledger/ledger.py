@@ -1,9 +1,9 @@
 """``Ledger``: the one way in and out of the database of usage, waste, findings, keys and messages.
 
 A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
-``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Four base classes hold what has a
+``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Five base classes hold what has a
 topic of its own: RetentionStore (rollups, pruning), NotificationStore (the outbox of messages), KeyRing (API
-keys), JobHistory (runs of jobs, and jobs by name).
+keys), JobHistory (runs of jobs, and jobs by name), NameSearch (names by a part of them).
 
 What every method promises:
 
@@ -67,12 +67,13 @@ from gpucost.ledger.usage import (
     writer,
 )
 from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
+from gpucost.ledger.usage.name_search import NameSearch
 from gpucost.ledger.usage.run_history import JobHistory
 from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
-class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory):
+class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory, NameSearch):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,

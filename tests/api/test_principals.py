@@ -73,6 +73,7 @@ ROUTES = {
     ("GET", "/month/{month}/change"): Route("/month/2026-10/change?team=research", READERS, 422),
     ("GET", "/month/{month}/team"): Route("/month/2026-10/team?team=research", READERS, 404),
     ("GET", "/job"): Route("/job?job=job-train", READERS, 404),
+    ("GET", "/search"): Route("/search?q=tra&month=2026-10", READERS, 200),
     ("GET", "/method"): Route("/method", READERS, 200),
     ("GET", "/method/{page:path}"): Route("/method/waste", READERS, 200),
     ("GET", "/findings"): Route("/findings", READERS, 200),
