@@ -81,6 +81,8 @@ ROUTES = {
     ("POST", "/finding/{id}/acknowledge"): Route("/finding/1/acknowledge", ADMINS, 404, "note=x"),
     ("POST", "/finding/{id}/mute"): Route("/finding/1/mute", ADMINS, 404, "for=2h&reason=x"),
     ("POST", "/finding/{id}/unmute"): Route("/finding/1/unmute", ADMINS, 404, "reason=x"),
+    ("GET", "/queues"): Route("/queues", READERS, 200),
+    ("GET", "/nodes"): Route("/nodes", READERS, 200),
     ("GET", "/month/{month}/data"): Route("/month/2026-10/data", READERS, 200),
     ("GET", "/month/{month}/preview"): Route("/month/2026-10/preview", ACCOUNTANTS, 403),
     ("POST", "/month/{month}/preview"): Route(
