@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
 from gpucost.api.server.errors import LARGEST_CALL
+from gpucost.api.tools.tool_arguments import read_arguments
 from gpucost.api.tools.tool_catalog import INSTRUCTIONS, TOOLS
 from gpucost.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
@@ -306,3 +309,17 @@ def test_without_its_package_the_rest_is_answered(clients: Clients, without_mcp:
 def test_a_notification_is_taken_and_not_answered(clients: Clients) -> None:
     found = clients.ada.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert (found.status_code, found.content) == (202, b"")
+
+
+def test_the_page_names_every_tool_and_calls_them_as_they_are() -> None:
+    """What they answer there is held by tests/end_to_end/test_mcp_transcript.py."""
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
+    table, _, rest = page.partition("## Setting it up")
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(TOOLS)
+    calls = re.findall(r"^`(\w+)`:\n\n```json call\n(.*?)\n```$", rest, re.MULTILINE | re.DOTALL)
+    assert len(calls) == 10
+    assert {name for name, _ in calls} == set(TOOLS)
+    for name, arguments in calls:
+        read_arguments(TOOLS[name].arguments, json.loads(arguments))
+    for block in re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        json.loads(block)
