@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 from typer.testing import CliRunner
 
@@ -104,6 +106,22 @@ def test_a_process_over_a_ledger_and_one_over_a_server_say_the_same(folder: Path
     for found in (own, remote):
         assert "no such job" in messages(found[4:])[0]
         assert "watches no cluster" in messages(found[4:])[1]
+
+
+def test_a_client_asks_the_service_itself_over_http(server: Server) -> None:
+    """A listener, a connection, and the same answers as through a process of one's own."""
+    headers = {"Authorization": f"Bearer {server.key('vera').read_text(encoding='utf-8').strip()}"}
+
+    async def run() -> list[CallToolResult]:
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            Client(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
+        ):
+            return await _asked(client)
+
+    found, other = asyncio.run(run()), told_here(server, "vera")
+    assert [each.structured_content for each in found[:2]] == [each.structured_content for each in other[:2]]
+    assert [each.is_error for each in found] == [each.is_error for each in other]
 
 
 def test_who_is_logged_in_is_told_what_the_key_may_see(server: Server) -> None:

@@ -1,7 +1,8 @@
 """An answer of the API, short enough for the context of a model, and what was left out of it.
 
 Numbers are those of the API. Integers that stand beside a decimal text of the same (nano-units, GPU
-milliseconds, millijoules) are left out, and long lists are cut. ``more`` says of each list how much of it is
+milliseconds, millijoules) are left out, characters that cannot be seen are written as escapes, so that no
+order to a model hides in a name, and long lists are cut. ``more`` says of each list how much of it is
 there, so that nobody takes a part for the whole; sums in an answer are of all rows, as the API gives them.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucost.reports.base import display
 from gpucost.reports.base.document import companion
 
 MOST_CHARACTERS = 16_000
@@ -57,7 +59,7 @@ def concise(
     """``found`` with at most ``top`` rows in each list, fewer in lists inside of rows where it would be too
     long else. Lists of the names in ``whole`` are pages of the API's own: none of their rows is dropped.
     ``more`` is what was left out before."""
-    plain = _without_integers(found)
+    plain = _plain(found)
     for rows, inner in _limits(top):
         cut = _Cut(rows, inner, frozenset(whole))
         shown = cut.of(plain)
@@ -121,13 +123,15 @@ class _Cut:
         return [self.of(each, f"{path}[]") for each in value[:most]]
 
 
-def _without_integers(value: Any) -> Any:
-    """Without the integers that have a decimal text beside them."""
+def _plain(value: Any) -> Any:
+    """Without the integers that have a decimal text beside them; text as it is seen, line by line."""
+    if isinstance(value, str):
+        return "\n".join(display.visible(line, len(line)) for line in value.split("\n"))
     if isinstance(value, list):
-        return [_without_integers(each) for each in value]
+        return [_plain(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _without_integers(each) for name, each in value.items() if not _is_told(name, value)}
+    return {_plain(name): _plain(each) for name, each in value.items() if not _is_told(name, value)}
 
 
 def _is_told(name: str, beside: Mapping[str, Any]) -> bool:

@@ -121,8 +121,8 @@ class ApiSettings(SettingsGroup):
     max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
     """Largest request body, 0 to 100,000,000 bytes; a larger one is answered with 413. The largest that a
     route has a use for is about 13,000 bytes: a note of 1,000 characters, all of them escaped. But
-    ``/v1/advisor/advice`` takes manifests of up to 128 KiB, and ``/v1/alerts/alertmanager`` groups of up to
-    4 MiB, whatever is set here.
+    ``/v1/advisor/advice`` takes manifests of up to 128 KiB, ``/mcp`` messages with one of up to 160 KiB, and
+    ``/v1/alerts/alertmanager`` groups of up to 4 MiB, whatever is set here.
     """
 
     max_span: Duration = timedelta(days=400)
