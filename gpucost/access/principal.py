@@ -49,6 +49,18 @@ class Principal:
     scope: Scope
     method: AuthenticationMethod = AuthenticationMethod.KEY
 
+    @property
+    def user_names(self) -> tuple[str, ...]:
+        """The names under which pods may call the caller their user: the id of a key, the name in a token,
+        and of an address what stands before its @ as well, since a label can have no @. None where
+        authentication is off: then nothing tells who asks."""
+        if self.method is AuthenticationMethod.OFF:
+            return ()
+        name = self.id
+        if self.method is not AuthenticationMethod.KEY:
+            name = name.partition(":")[2] or name
+        return tuple(dict.fromkeys((name, name.partition("@")[0] or name)))
+
 
 LOOPBACK = Principal("loopback", AccessRole.ADMIN, EVERYTHING, AuthenticationMethod.OFF)
 """The caller where authentication is off."""

@@ -52,6 +52,7 @@ from gpucost.api.routes import (
     allocations,
     findings,
     keys,
+    lists,
     live,
     months,
     reports,
@@ -65,6 +66,7 @@ from gpucost.api.tools import tool_route
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
+from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.detection.loop import DetectorStatus
@@ -103,6 +105,7 @@ def create_app(
     named_teams: frozenset[str] = frozenset(),
     policy: PolicyBook = PLAIN_BOOK,
     close_coverage: Fraction = CLOSE_COVERAGE,
+    prices: PriceBook | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
     nano-units of money per team and month, ``accounts`` what reports say of teams.
@@ -112,7 +115,7 @@ def create_app(
     is no channel. ``authenticator`` identifies the caller; without one, the keys of ``settings`` and of the
     ledger do. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
     name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must have been observed
-    before it is closed.
+    before it is closed; ``prices`` is the price book, else gpucost's own.
     """
     if authenticator is None:
         fixed = FixedKeys([key.record() for key in settings.keys])
@@ -144,6 +147,7 @@ def create_app(
         named_teams,
         policy,
         close_coverage,
+        prices,
     )
     app.state.registry = collector.registry(app.state.services)
     errors.install(app, page_layout.is_page, page_layout.error_page)
@@ -169,6 +173,7 @@ def create_app(
         advisor.router,
         advisor.questions,
         live.router,
+        lists.router,
         alerts.router,
         keys.router,
         keys.changes,

@@ -126,6 +126,7 @@ class ServiceRuntime:
             named_teams=parts.teams.names,
             policy=parts.policy,
             close_coverage=Fraction(settings.ledger.close_coverage),
+            prices=parts.book,
         )
         running = cls(app, advising, stop, parts.watching)
         running._discarding.append(authenticator.close)

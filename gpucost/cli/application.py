@@ -19,6 +19,7 @@ from gpucost.cli.commands import (
     doctor,
     findings,
     ingest,
+    jobs,
     key,
     ledger,
     login,
@@ -28,6 +29,7 @@ from gpucost.cli.commands import (
     prices,
     reports,
     serve,
+    teams,
 )
 from gpucost.cli.state import state_command
 from gpucost.cli.terminal.context import CommandContext
@@ -85,7 +87,10 @@ app.command("doctor")(doctor.doctor)
 app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
 app.command("job")(reports.job)
+app.command("jobs")(jobs.jobs)
 app.command("waste")(reports.waste)
+app.command("teams")(teams.teams)
+app.command("budgets")(teams.budgets)
 app.command("statement")(chargeback.statement)
 app.command("commitments")(chargeback.commitments)
 app.command("digest")(digest.digest)

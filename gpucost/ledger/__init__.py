@@ -32,8 +32,9 @@ from gpucost.ledger.db.records import (
 )
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.ledger.usage.job_index import NamedJob
 from gpucost.ledger.usage.query import DIMENSIONS, MEASURES
-from gpucost.ledger.usage.run_history import JobRun, JobUse, NamedJob
+from gpucost.ledger.usage.run_history import JobRun, JobUse
 from gpucost.ledger.waste.waste_reader import WASTE_MEASURES
 from gpucost.ledger.waste.waste_writer import WASTE_LINES
 

@@ -66,6 +66,7 @@ from gpucost.ledger.usage import (
     reader,
     writer,
 )
+from gpucost.ledger.usage.job_index import JobIndex
 from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
 from gpucost.ledger.usage.name_search import NameSearch
 from gpucost.ledger.usage.run_history import JobHistory
@@ -73,7 +74,7 @@ from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
-class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory, NameSearch):
+class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory, JobIndex, NameSearch):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,

@@ -28,7 +28,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from fractions import Fraction
@@ -204,11 +204,15 @@ class PriceBook:
     @cached_property
     def rate_ids(self) -> frozenset[str]:
         """The ids of all rates that this book can give."""
-        return frozenset(
-            _rate(row, discount, self.currency).rate_id
-            for row in self.rows
-            for discount in (None, *(self.file.discounts if isinstance(row, ListPrice) else ()))
-        )
+        return frozenset(rate_id for row in self.rows for rate_id in self._ids_of(row))
+
+    def rows_of(self, rate_ids: Collection[str]) -> tuple[PriceRow, ...]:
+        """The rows that can give one of these rates, in the order of the file."""
+        return tuple(row for row in self.rows if not self._ids_of(row).isdisjoint(rate_ids))
+
+    def _ids_of(self, row: PriceRow) -> frozenset[str]:
+        discounts = self.file.discounts if isinstance(row, ListPrice) else ()
+        return frozenset(_rate(row, each, self.currency).rate_id for each in (None, *discounts))
 
     def rates(self, node: NodeFacts, window: Window) -> tuple[RateSpan, ...]:
         """The rates in force for a node, end to end over ``window``.

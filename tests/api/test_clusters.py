@@ -142,6 +142,8 @@ ONE_CLUSTER = (
     "/v1/queues?cluster=",
     "/v1/nodes?cluster=",
     "/v1/state?cluster=",
+    "/v1/teams?cluster=",
+    "/v1/jobs?cluster=",
 )
 
 

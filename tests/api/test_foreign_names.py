@@ -211,6 +211,8 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/queues": {},
     "/v1/nodes": {},
     "/v1/state": {},
+    "/v1/teams": {},
+    "/v1/budgets": {"month": "2026-10"},
 }
 NAMED = {
     ("/v1/jobs/{uid}", "uid"): "/v1/jobs/zq-job_uid",
@@ -233,7 +235,7 @@ NAMED = {
 """Path parameters, and an address with a name of the other team; none where no team names such a thing."""
 BODIES = {"acknowledge": {"note": "x"}, "mute": {"until": "2026-10-20", "reason": "x"}}
 NO_NAME = {"window", "group_by", "step", "idle", "limit", "page", "format", "top", "since", "after"} | {
-    *("state", "pattern", "severity", "week"),
+    *("state", "pattern", "severity", "week", "mine", "month"),
     *PUBLIC,
 }
 """Query parameters that name nothing of a team."""

@@ -168,6 +168,7 @@ def findings_listed(
 ) -> FindingsReport:
     """One page of the findings that ``params`` asks for. Raises InputError for values that nothing has."""
     known.reporting.of_cluster(principal.scope, params.cluster)
+    known.reporting.check_teams(principal.scope, _split(params.team), nobody=True)
     given = frozenset[int]() if params.after is None else decode_cursor(params.after)
     patterns = _words("pattern", params.pattern, WastePattern)
     found = _Listing(known, principal, params, patterns).after(given)
@@ -292,7 +293,7 @@ class _Listing:
                 cluster=params.cluster,
                 states=self._states,
                 patterns=self._patterns,
-                teams=None if params.team is None else params.team.split(","),
+                teams=None if params.team is None else _split(params.team),
                 severities=self._severities,
                 since_ms=self._since_ms,
                 limit=at_once,
@@ -314,6 +315,10 @@ def _words(field: str, text: str | None, known: type[StrEnum]) -> list[str] | No
         if value not in list(known):
             raise InputError(field, value, ", ".join(known))
     return found
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(text.split(","))
 
 
 def _until(body: MuteBody, now: Callable[[], int]) -> tuple[str, str, int]:

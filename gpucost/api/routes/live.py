@@ -26,7 +26,7 @@ from gpucost.reports.live.queues_now import QueuesNow
 from gpucost.reports.live.state_document import state_json
 from gpucost.reports.live.state_facts import StateFacts
 from gpucost.service.advisor.advisor_service import NoState
-from gpucost.service.advisor.live_reports import AdvisorTaken, LiveReports
+from gpucost.service.advisor.live_reports import AdvisorTaken, LiveJobs, LiveReports
 from gpucost.service.reporting.rendering import ReportFormat
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
@@ -112,6 +112,18 @@ def state_now(known: ApiServices, principal: Principal, cluster: str | None = No
     """The facts that the caller may see. Raises as ``queues_now``."""
     with _watched(known, principal, cluster) as live:
         return live.state(principal.scope)
+
+
+def live_jobs(known: ApiServices, principal: Principal, cluster: str | None = None) -> LiveJobs | None:
+    """The jobs of the watched cluster that the caller may see; None where they are not known now, or another
+    cluster is asked for."""
+    live, scope = known.live, principal.scope
+    if live is None or not scope.sees_cluster(live.cluster) or cluster not in (None, live.cluster):
+        return None
+    try:
+        return live.jobs(scope)
+    except (NoState, AdvisorTaken):
+        return None
 
 
 @contextmanager

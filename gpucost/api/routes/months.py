@@ -39,16 +39,11 @@ from gpucost.reports.month.month_end import MonthForecast
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
-from gpucost.service.reporting.month_closing import (
-    known_teams,
-    meant,
-    month_status,
-    month_statuses,
-    preview_close,
-)
+from gpucost.service.reporting.month_closing import month_status, month_statuses, preview_close
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary
 from gpucost.service.reporting.report_service import LedgerStand
+from gpucost.service.reporting.team_names import allowed_teams, known_teams
 
 logger = logging.getLogger(__name__)
 
@@ -390,10 +385,9 @@ def refuse_foreign(principal: Principal, team: str) -> None:
 
 
 def no_such_team(principal: Principal, team: str, known: set[str]) -> ApiError:
-    allowed = None
-    if principal.scope.sees_every_team:
-        allowed = f"{meant(team, known)}{', '.join(sorted(known))}"
-    return not_found("team", team, "no such team", allowed)
+    """The teams that the caller may see are named: of all of them those that are ``known``."""
+    seen = principal.scope.teams
+    return not_found("team", team, "no such team", allowed_teams(team, known if seen is None else seen))
 
 
 @changes.post(

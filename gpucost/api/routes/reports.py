@@ -3,11 +3,15 @@ bucket, and what to do first; and of one job, with what a step, an epoch or a to
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.access.principal import Principal
+from gpucost.api.routes.live import live_jobs
 from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
 from gpucost.api.routes.responses import (
     ResponseBody,
@@ -19,12 +23,16 @@ from gpucost.api.routes.responses import (
 from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import not_found, responses
 from gpucost.api.server.services import KnownServices, OneCluster, check_span, nothing_held
-from gpucost.domain.time import Month
+from gpucost.api.server.threads import in_own_thread
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.time import Month, parse_day_or_instant
+from gpucost.ledger.usage.job_index import MOST_LISTED, MOST_NAMED, JobQuery
 from gpucost.reports.base.document import to_json
 from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.waste.waste_report import TOP, WasteReport
+from gpucost.service.advisor.live_reports import waiting_of
 from gpucost.service.reporting.job_endings import ends_in
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.rendering import (
@@ -43,6 +51,10 @@ _WASTE_FORMATS = (ReportFormat.JSON, ReportFormat.CSV)
 _MOST = 1_000
 _LONGEST_NAME = 253
 _LONGEST_JOB = 2 * _LONGEST_NAME + 1
+OneTeam = Annotated[
+    str | SkipJsonSchema[None],
+    Query(max_length=_LONGEST_NAME, description="of this team only, as the team itself sees it"),
+]
 
 
 @router.get(
@@ -59,10 +71,7 @@ async def get_report(
         Literal["json", "csv", "parquet", "html"] | None, Query(description="wins over the Accept header")
     ] = None,
     cluster: OneCluster = None,
-    team: Annotated[
-        str | SkipJsonSchema[None],
-        Query(max_length=_LONGEST_NAME, description="of this team only, as the team itself sees it"),
-    ] = None,
+    team: OneTeam = None,
 ) -> Response:
     """The cost report of one month, of the teams and clusters the caller may see.
 
@@ -96,6 +105,7 @@ async def get_waste(
     ] = TOP,
     format: Annotated[Literal["json", "csv"] | None, Query(description="wins over the Accept header")] = None,
     cluster: OneCluster = None,
+    team: OneTeam = None,
 ) -> Response:
     """Every GPU-second of a window in one bucket, of what the caller may see; the buckets add up.
 
@@ -105,13 +115,43 @@ async def get_waste(
     check_span(known, wanted)
 
     def make() -> ResponseBody:
-        scope = known.reporting.of_cluster(principal.scope, cluster)
+        scope = known.reporting.of_team(known.reporting.of_cluster(principal.scope, cluster), team)
         found = known.reporting.waste(scope, wanted, top=top)
         if found is None:
             raise nothing_held(known, scope, "window", window)
         return answer(render_waste(found, format_), format_, found.stand, "waste")
 
-    return await cached_response(known, principal.scope, ("waste", wanted, top, format_, cluster), make)
+    return await cached_response(known, principal.scope, ("waste", wanted, top, format_, cluster, team), make)
+
+
+class JobsParams(BaseModel):
+    """The query."""
+
+    job: Annotated[
+        str | SkipJsonSchema[None],
+        Field(min_length=1, max_length=_LONGEST_JOB, description="a job's name, or its namespace/name"),
+    ] = None
+    user: Annotated[
+        str | SkipJsonSchema[None],
+        Field(min_length=1, max_length=_LONGEST_NAME, description="whose, as labels of pods say"),
+    ] = None
+    mine: Annotated[bool, Field(description="those of the caller, by the name of its key or token")] = False
+    team: Annotated[
+        str | SkipJsonSchema[None], Field(max_length=_LONGEST_NAME, description="of this team only")
+    ] = None
+    cluster: Annotated[
+        str | SkipJsonSchema[None],
+        Field(max_length=_LONGEST_NAME, description="of this cluster only; all of them without"),
+    ] = None
+    since: Annotated[
+        str | SkipJsonSchema[None],
+        Field(
+            max_length=64,
+            description="that held GPUs then or later: a day (midnight UTC) or RFC 3339 with a zone",
+        ),
+    ] = None
+    limit: Annotated[WholeNumber, Field(ge=1, le=MOST_LISTED, description="jobs on a page")] = MOST_NAMED
+    page: Annotated[WholeNumber, Field(ge=1, le=100_000, description="page, from 1")] = 1
 
 
 @router.get(
@@ -123,22 +163,45 @@ async def get_waste(
     },
 )
 async def get_jobs(
-    principal: Reader,
-    known: KnownServices,
-    job: Annotated[
-        str,
-        Query(min_length=1, max_length=_LONGEST_JOB, description="a job's name, or its namespace/name"),
-    ],
-    cluster: OneCluster = None,
+    principal: Reader, known: KnownServices, params: Annotated[JobsParams, Query()]
 ) -> Response:
-    """The jobs of a name, of those that the caller may see: those that held GPUs last come first, at most
-    100. None is no error."""
+    """Jobs by name, person or team, of those that the caller may see: those that held GPUs last come first,
+    with what they held in all, and those that wait now in the watched cluster. None is no error.
+
+    Without a name they are those of the ledger's last 30 days, or from ``since`` on.
+    """
+    users = _users(principal, params)
+    live = await in_own_thread(live_jobs, known, principal, params.cluster)
+    asked = "jobs", params.model_dump_json(), users, None if live is None else live.key
 
     def make() -> ResponseBody:
-        found = known.reporting.jobs_named(known.reporting.of_cluster(principal.scope, cluster), job)
+        reporting = known.reporting
+        scope = reporting.of_team(reporting.of_cluster(principal.scope, params.cluster), params.team)
+        since_ms = None if params.since is None else parse_day_or_instant(params.since, "since")
+        if since_ms is None and params.job is None:
+            since_ms = reporting.lately_ms(scope)
+        query = JobQuery(params.job, users, since_ms)
+        offset = (params.page - 1) * params.limit
+        running = None if live is None else (live.cluster, live.running)
+        found = reporting.jobs(scope, query, limit=params.limit, offset=offset, running=running)
+        if live is not None:
+            waiting = waiting_of(live.waiting, query, params.team)
+            found = replace(found, waiting=waiting, watched=live.cluster)
         return ResponseBody(to_json(found).encode(), "application/json", ())
 
-    return await cached_response(known, principal.scope, ("jobs", job, cluster), make, heavy=False)
+    return await cached_response(known, principal.scope, asked, make, heavy=params.job is None)
+
+
+def _users(principal: Principal, params: JobsParams) -> tuple[str, ...] | None:
+    """The names of the person whose jobs are asked for; None for anybody's."""
+    if not params.mine:
+        return None if params.user is None else (params.user,)
+    if params.user is not None:
+        raise InputError("user", params.user, "no user where mine=true says it")
+    if not principal.user_names:
+        remark = ErrorRemark("true, and nothing tells who asks: this gpucost asks for no key")
+        raise InputError("mine", remark, "user=NAME")
+    return principal.user_names
 
 
 @router.get(

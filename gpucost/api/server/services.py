@@ -31,6 +31,7 @@ from gpucost.domain.errors import InputError, LedgerError, shorten
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
+from gpucost.pricing.price_book import PriceBook
 from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.advisor.live_reports import LiveReports
 from gpucost.service.advisor.status import AdvisorStatus
@@ -40,7 +41,7 @@ from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.model import LedgerSettings
-from gpucost.service.wiring.inputs import load_policy
+from gpucost.service.wiring.inputs import load_book, load_policy
 from gpucost.settings.types import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class ApiServices:
     is None where the service watches no cluster; ``budgets`` are nano-units a month by team. ``telling`` is
     None where there are no notifications; ``operations`` is of the process. ``named_teams`` are those that
     the team rules name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must
-    have been observed before it is closed.
+    have been observed before it is closed. ``prices`` are those of the settings.
     """
 
     ledger: Ledger
@@ -144,6 +145,12 @@ class ApiServices:
     named_teams: frozenset[str] = frozenset()
     policy: PolicyBook = PLAIN_BOOK
     close_coverage: Fraction = CLOSE_COVERAGE
+    prices: PriceBook | None = None
+
+    @cached_property
+    def book(self) -> PriceBook:
+        """The price book of the service; without one gpucost's own."""
+        return self.prices or load_book(None)
 
     @cached_property
     def gate(self) -> RequestGate:

@@ -145,8 +145,8 @@ def quotas(
     """
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
-    from gpucost.service.reporting.month_closing import meant
     from gpucost.service.reporting.quota_sources import QuotaReader
+    from gpucost.service.reporting.team_names import allowed_teams
     from gpucost.service.wiring.source import open_source
 
     with fields_as({"month": "MONTH"}):
@@ -165,7 +165,7 @@ def quotas(
                 if name not in names:
                     raise InputError(option, name, f"one of: {', '.join(names) or 'nothing has quota'}")
                 if payer not in known:
-                    raise InputError(option, payer, f"{meant(payer, known)}{', '.join(sorted(known))}")
+                    raise InputError(option, payer, allowed_teams(payer, known))
         rules, queues = context.teams, reader.queues()
         ruled = {queue: rules.team_of_queue(queue, wanted.window) for queue in queues}
         content = reader.text({name: each for name, each in ruled.items() if each} | payers, owners)
@@ -345,7 +345,7 @@ def _statements(
     server, which goes by the policy of its own settings, or from the ledger."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.service.reporting.charge_reports import team_statements
-    from gpucost.service.reporting.month_closing import meant
+    from gpucost.service.reporting.team_names import allowed_teams
     from gpucost.service.wiring.inputs import load_policy, read_policy
 
     wanted = list(dict.fromkeys(teams))
@@ -370,7 +370,7 @@ def _statements(
             raise InputError("--policy", str(policy), f"left out: {month} was closed with one; {tries}")
         for name in wanted:
             if name not in known:
-                raise InputError("--team", name, f"{meant(name, known)}{', '.join(sorted(known))}")
+                raise InputError("--team", name, allowed_teams(name, known))
         everyone = sorted(known, key=lambda name: (name == NO_TEAM, name))
         made = team_statements(reporting, EVERYTHING, month, book, centres, wanted or everyone)
     there = tuple(each for each in made.statements if wanted or each.lines or each.adjustments)

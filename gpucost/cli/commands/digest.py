@@ -70,6 +70,7 @@ def _page(mail: MailContent) -> str:
 def _of_ledger(context: CommandContext, week: IsoWeek | None, team: str) -> WeekDigest:
     """The digest of ``week``; of the last one without it."""
     from gpucost.service.notifications.digests import DigestScheduler
+    from gpucost.service.reporting.team_names import unknown_team
 
     with context.reporting() as reporting:
         digesting = DigestScheduler(reporting, context.teams.budgets)
@@ -78,5 +79,5 @@ def _of_ledger(context: CommandContext, week: IsoWeek | None, team: str) -> Week
         if wanted is None or found is None:
             raise InputError("WEEK", "" if week is None else str(week), held(reporting.ledger, "a week of"))
         if team and team not in (known := digesting.teams(wanted)):
-            raise InputError("--team", team, ", ".join(known) or f"no team held anything in {wanted}")
+            raise unknown_team(team, set(known), f"no team held anything in {wanted}")
         return found

@@ -343,6 +343,7 @@ def _found(context: CommandContext, asked: _FindingFilter) -> tuple[FindingsRepo
 
     with context.reporting() as reporting:
         reporting.of_cluster(EVERYTHING, asked.cluster)
+        reporting.check_teams(EVERYTHING, asked.team, nobody=True)
         ledger = reporting.ledger
         found = list(_all(ledger, asked))
         why = "" if found else _why_none(ledger, bool(asked))

@@ -39,9 +39,9 @@ class CloseWarned(LedgerError):
 
 def known_teams(context: CommandContext, ledger: Ledger, month: Month) -> set[str]:
     """The teams of the rules, and those with usage or an adjustment in ``month``."""
-    from gpucost.service.reporting import month_closing
+    from gpucost.service.reporting import team_names
 
-    return month_closing.known_teams(ledger, {team.name for team in context.teams.teams}, month)
+    return team_names.known_teams(ledger, {team.name for team in context.teams.teams}, month)
 
 
 def unknown_teams(context: CommandContext, ledger: Ledger, names: list[str]) -> list[str]:
@@ -286,7 +286,7 @@ def adjust(
     """
     from gpucost.ledger import MonthOpen
     from gpucost.reports.base.display import visible
-    from gpucost.service.reporting.month_closing import meant
+    from gpucost.service.reporting.team_names import allowed_teams
 
     context, wanted = context_of(ctx), Month.parse(month)
     nano = parse_nano(amount, "--amount")
@@ -297,7 +297,7 @@ def adjust(
             raise MonthOpen(wanted)
         known = known_teams(context, ledger, wanted)
         if not new_team and team not in known:
-            allowed = f"{meant(team, known)}{', '.join(sorted(known))}; another one with --new-team"
+            allowed = f"{allowed_teams(team, known)}; another one with --new-team"
             raise InputError("--team", team, allowed)
         if job and ledger.job_window(EVERYTHING, job) is None:
             raise InputError("--job", job, "the uid of a job with usage in the ledger")

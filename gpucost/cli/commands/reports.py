@@ -272,6 +272,7 @@ def waste(
         typer.Option("--format", "-f", help="table for people, the others for programs."),
     ] = "table",
     cluster: Annotated[str | None, typer.Option(help="Of this cluster.")] = None,
+    team: Annotated[str | None, typer.Option(help="Of this team only, as the team itself sees it.")] = None,
     output: Output = None,
 ) -> None:
     """Where the capacity went: eleven buckets that add up to it, by team and by day, and what to do first.
@@ -282,23 +283,27 @@ def waste(
     from gpucost.service.reporting.rendering import ReportFormat, render_waste
 
     refuse_table_file(format_ == "table", output)
-    with fields_as({"window": "WINDOW", "cluster": "--cluster"}):
-        answer = _wasted(context_of(ctx), window, top, cluster)
+    with fields_as({"window": "WINDOW", "cluster": "--cluster", "team": "--team"}):
+        answer = _wasted(context_of(ctx), window, top, cluster, team)
     if format_ == "table":
         print_waste(answer.report, stdout(whole=True))
     else:
         write(render_waste(answer, ReportFormat(format_)), output)
 
 
-def _wasted(context: CommandContext, window: str, top: int, cluster: str | None) -> ReportAnswer[WasteReport]:
+def _wasted(
+    context: CommandContext, window: str, top: int, cluster: str | None, team: str | None
+) -> ReportAnswer[WasteReport]:
     from gpucost.domain.scope import EVERYTHING
     from gpucost.service.reporting.report_service import parse_window
 
     span, remote = parse_window(window), context.remote()
     if remote is not None:
-        return remote.waste(window=window, top=str(top), cluster=cluster)
+        return remote.waste(window=window, top=str(top), cluster=cluster, team=team)
     with context.reporting() as reporting:
-        answer = reporting.waste(reporting.of_cluster(EVERYTHING, cluster), span, top=top)
+        answer = reporting.waste(
+            reporting.of_team(reporting.of_cluster(EVERYTHING, cluster), team), span, top=top
+        )
         if answer is None:
             raise InputError("WINDOW", window, held(reporting.ledger, "a month or START/END within"))
         return answer

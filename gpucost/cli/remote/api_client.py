@@ -47,6 +47,7 @@ from gpucost.reports.month.model import (
     MonthStatuses,
     StatementSummary,
 )
+from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.reporting.rendering import ReportFormat
@@ -278,6 +279,19 @@ class RemoteApi:
     def jobs_named(self, name: str, **params: str | None) -> JobMatches:
         found = self._client.json("/v1/jobs", {"job": name, **_given(params)})
         return self._read(read_document, JobMatches, found)
+
+    def jobs(self, **params: str | None) -> JobMatches:
+        """A page of jobs, and those that wait now."""
+        return self._read(read_document, JobMatches, self._client.json("/v1/jobs", _given(params)))
+
+    def teams(self, **params: str | None) -> TeamDirectory:
+        return self._read(read_document, TeamDirectory, self._client.json("/v1/teams", _given(params)))
+
+    def budgets(self, **params: str | None) -> MonthBudgets:
+        return self._read(read_document, MonthBudgets, self._client.json("/v1/budgets", _given(params)))
+
+    def prices(self) -> PriceList:
+        return self._read(read_document, PriceList, self._client.json("/v1/prices"))
 
     def job(self, uid: str, **params: str | None) -> ReportAnswer[JobReport]:
         return self._answer(JobReport, f"/v1/jobs/{_part(uid)}", params)

@@ -1,16 +1,15 @@
-"""How long jobs ran and what they used of their GPUs, out of the usage lines; and jobs by their names.
+"""How long jobs ran and what they used of their GPUs, out of the usage lines.
 
 The advisor predicts waits from the runs, and suggests smaller requests from the use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Float, Select, case, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Float, Select, cast, func, select
 from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.domain.buckets import Bucket
@@ -18,7 +17,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
+from gpucost.ledger.db.dimensions import check_text
 from gpucost.ledger.db.tables import (
     FOLDED_DAY,
     HOLDER,
@@ -26,7 +25,7 @@ from gpucost.ledger.db.tables import (
     UNIT,
     USAGE_LINE,
 )
-from gpucost.ledger.usage.query import alike_holders, own_teams, sum_by_hash, visible
+from gpucost.ledger.usage.query import alike_holders, sum_by_hash, visible
 
 LONGEST_MS = 90 * DAY_MS
 """How far back runs are read. Later runs count more: older ones would change little."""
@@ -243,91 +242,8 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     return tuple(sorted(found, key=attrgetter(*order)))
 
 
-MOST_NAMED = 100
-"""The most jobs of one name that are returned at once: those that held GPUs last."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedJob:
-    """A job that held GPUs, by what people call it. ``held`` is from the first ledger window with a line of
-    it to the last; ``board_ms`` and ``nano`` are what it held in all: ``unpriced_ms`` of it have no price,
-    and ``nano`` is None where nothing has one."""
-
-    cluster: str
-    namespace: str
-    job: str
-    job_kind: str
-    job_uid: str
-    team: str
-    held: Window
-    board_ms: int
-    nano: int | None
-    unpriced_ms: int
-
-
-def jobs_named(connection: Connection, scope: Scope, name: str) -> tuple[NamedJob, ...]:
-    """See Ledger.jobs_named."""
-    check_text("name", name)
-    namespace, slash, job = name.rpartition("/")
-    called = (H.job == job,) if not slash else (H.job == job, H.namespace == namespace)
-    return _jobs(connection, scope, called, MOST_NAMED)
-
-
-def jobs_of(
-    connection: Connection, scope: Scope, cluster: str, uids: Collection[str]
-) -> tuple[NamedJob, ...]:
-    """See Ledger.jobs_of."""
-    check_text("cluster", cluster)
-    found: list[NamedJob] = []
-    for some in chunked(sorted(uids)):
-        known = _jobs(connection, scope, (H.job_uid.in_(some),), None)
-        found += (each for each in known if each.cluster == cluster)
-    return tuple(found)
-
-
-def _jobs(
-    connection: Connection, scope: Scope, called: Sequence[ColumnElement[bool]], most: int | None
-) -> tuple[NamedJob, ...]:
-    # The scope is checked first: for another team's job no line is read, however many there are.
-    holders = select(H.id).where(*own_teams(scope), *called, H.job_uid != "")
-    keys = (W.cluster, H.namespace, H.job, H.job_kind, H.job_uid, H.team)
-    statement = (
-        select(
-            *keys,
-            func.min(W.start_ms).label("first_ms"),
-            func.max(W.end_ms).label("last_ms"),
-            cast(func.sum(L.board_ms), BigInteger).label("board_ms"),
-            cast(func.sum(L.nano), BigInteger).label("nano"),
-            cast(func.sum(case((L.nano.is_(None), L.board_ms), else_=0)), BigInteger).label("unpriced_ms"),
-        )
-        .select_from(USAGE_LINE)
-        .join(HOLDER, H.id == L.holder_id)
-        .join(LEDGER_WINDOW, W.id == L.window_id)
-        .where(L.holder_id.in_(holders), L.bucket == str(Bucket.HELD))
-        .where(*visible(scope), *in_clusters(scope, W.cluster))
-        .group_by(*keys)
-        .order_by(func.max(W.end_ms).desc(), H.job_uid, W.cluster, H.team)
-        .limit(most)
-    )
-    return tuple(
-        NamedJob(
-            cluster=row.cluster,
-            namespace=row.namespace,
-            job=row.job,
-            job_kind=row.job_kind,
-            job_uid=row.job_uid,
-            team=row.team,
-            held=Window(row.first_ms, row.last_ms),
-            board_ms=row.board_ms,
-            nano=row.nano,
-            unpriced_ms=row.unpriced_ms,
-        )
-        for row in connection.execute(statement)
-    )
-
-
 class JobHistory:
-    """Runs of jobs, and jobs by name: a base class of Ledger, which has the promises."""
+    """Runs of jobs: a base class of Ledger, which has the promises."""
 
     _database: LedgerDatabase
 
@@ -350,16 +266,3 @@ class JobHistory:
         """
         with self._database.read() as connection:
             return uses(connection, scope, cluster, window, most)
-
-    def jobs_of(self, scope: Scope, cluster: str, uids: Collection[str]) -> tuple[NamedJob, ...]:
-        """What the jobs of ``uids`` held in all in ``cluster``: those that held GPUs last come first, among
-        some hundreds of them. A job that was of several teams is there for each."""
-        with self._database.read() as connection:
-            return jobs_of(connection, scope, cluster, uids)
-
-    def jobs_named(self, scope: Scope, name: str) -> tuple[NamedJob, ...]:
-        """The jobs called ``name``, or ``namespace/name``, that held GPUs in what ``scope`` sees: those that
-        did last come first, at most MOST_NAMED. A job that was of several teams is there for each. Raises
-        InputError for text that no database holds."""
-        with self._database.read() as connection:
-            return jobs_named(connection, scope, name)

@@ -45,6 +45,7 @@ from gpucost.reports.job.job_waste import (
     account,
     findings_about,
 )
+from gpucost.reports.live.queues_now import WaitingJob
 from gpucost.reports.month.inputs import JOB_DIMS, JobInputs, ProgressFacts
 from gpucost.reports.month.provenance import (
     ProblemRow,
@@ -225,8 +226,12 @@ class TraceLine:
 
 @dataclass(frozen=True, slots=True)
 class JobMatch:
-    """One job of the name that was asked for. ``held`` is from the first ledger window with a line of it to
-    the last; ``amount`` is what it held in all. A job that was of several teams is there for each."""
+    """A job that was asked for. ``held`` is from the first ledger window with a line of it to the last;
+    ``amount`` is what it held in all. A job that was of several teams is there for each.
+
+    ``user`` is empty where its pods name nobody, or several. ``state`` is ``running`` while it holds GPUs, as
+    the watched cluster says (``JobMatches.watched``), of others as the last window of their ledger does; then
+    ``done``."""
 
     cluster: str
     namespace: str
@@ -236,17 +241,28 @@ class JobMatch:
     team: str
     held: Window
     amount: CostAmount
+    user: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JobMatches:
-    """The jobs called ``name``, of those that the reader may see: those that held GPUs last come first.
-    ``cut`` says that there are more of them."""
+    """The jobs called ``name`` (empty: all), of those that the reader may see: those that held GPUs last come
+    first. ``cut`` says that there are more of them.
+
+    ``users`` are the names that were asked for (null: anybody's), ``since`` when they must have held GPUs
+    (null: whenever). ``waiting`` are jobs that wait now in the cluster ``watched``, the longest first; null
+    where no cluster is watched, or it is not known what waits there.
+    """
 
     name: str
     currency: str
     jobs: tuple[JobMatch, ...]
     cut: bool
+    users: tuple[str, ...] | None = None
+    since: str | None = None
+    waiting: tuple[WaitingJob, ...] | None = None
+    watched: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ only a sum with others' could be given.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucost.cluster.objects.kueue import ClusterQueue, FlavorResource, Workload, WorkloadState
 from gpucost.cluster.objects.metadata import Resources, added, base_units, is_true, readable
@@ -33,7 +33,7 @@ from gpucost.cluster.views.wait_causes import (
     waiting_jobs,
 )
 from gpucost.domain.jobs import JobReference
-from gpucost.reports.live.cluster_reader import ClusterReader, label_reader
+from gpucost.reports.live.cluster_reader import ClusterReader, as_pod, label_reader
 
 _VOLCANO_GROUPS = "podgroups.scheduling.volcano.sh"
 
@@ -370,6 +370,7 @@ class WaitingRow:
     layer: str
     reason: str
     message: str
+    user: str = ""
 
 
 @dataclass(slots=True)
@@ -414,6 +415,7 @@ def _of_workloads(overview: ClusterOverview, reader: ClusterReader) -> Iterator[
             hold.layer.value,
             hold.reason,
             reader.said(hold.message, (meta.namespace, meta.name, job.name, queue, workload.queue)),
+            overview.ownership.of(as_pod(workload)).user,
         )
 
 
@@ -460,7 +462,8 @@ def _of_pods(
 ) -> WaitingRow:
     first = pods.first
     queue = overview.ownership.of(first).queue
-    return _job_row(job, hold, first, queue, first.priority, pods.units, reader)
+    row = _job_row(job, hold, first, queue, first.priority, pods.units, reader)
+    return replace(row, user=overview.ownership.of(first).user)
 
 
 def _of_group(
@@ -468,7 +471,8 @@ def _of_group(
 ) -> WaitingRow:
     """A PodGroup whose pods are not made yet."""
     units = overview.units.asked(group.min_resources or {})
-    return _job_row(job, hold, group, group.queue, 0, units, reader)
+    row = _job_row(job, hold, group, group.queue, 0, units, reader)
+    return replace(row, user=overview.ownership.of(as_pod(group)).user)
 
 
 def _job_row(

@@ -127,7 +127,8 @@ class WaitingJob:
     """A job that waits since ``since`` for ``gpus``: a workload of Kueue, or a job without one (``workload``
     empty). ``position`` in ``queue`` counts from 1, None without an order, and for who sees some teams.
 
-    ``layer``, ``reason`` and ``message`` are the cause of the wait, in the scheduler's words.
+    ``user`` is whose it is by its labels, empty where they name nobody. ``layer``, ``reason`` and ``message``
+    are the cause of the wait, in the scheduler's words.
     ``per_hour_nano`` is what it would cost an hour, None unless all nodes that it may get have one price.
     ``start`` is the prediction, None where there is none.
     """
@@ -137,6 +138,7 @@ class WaitingJob:
     job_kind: str
     job: str
     team: str
+    user: str
     queue: str
     position: int | None
     priority: int
@@ -475,6 +477,7 @@ def _waiting_job(row: WaitingRow, per_hour_nano: int | None, start: StartEstimat
         row.job_kind,
         row.job,
         row.team,
+        row.user,
         row.queue,
         row.position,
         row.priority,

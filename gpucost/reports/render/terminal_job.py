@@ -369,6 +369,57 @@ def print_matches(found: JobMatches, console: Console) -> None:
     print_parts([filled(title, [*heads, found.currency], rows, left, console.width)], console)
 
 
+def print_jobs(found: JobMatches, console: Console) -> None:
+    """Jobs that wait now, the longest first, and those of the ledger, those that held GPUs last first."""
+    whose = "" if found.users is None else f" of {' or '.join(map(display.name, found.users))}"
+    when = "" if found.since is None else f" that held GPUs since {found.since[:10]}"
+    waiting = found.waiting or ()
+    if waiting:
+        heads = ["job", "team", "user", "queue", "since", "GPUs", "waits for"]
+        rows = [
+            [
+                shown_name(f"{each.namespace}/{each.job or each.workload}"),
+                shown_name(each.team),
+                shown_name(each.user),
+                shown_name(each.queue),
+                Text(_minute(each.since)),
+                Text(f"{sum(each.gpus.values()):,}"),
+                Text(display.visible(f"{each.layer}: {each.reason}")),
+            ]
+            for each in waiting
+        ]
+        left = {0, 1, 2, 3, 4, 6}
+        print_parts([filled(f"Jobs{whose} that wait", heads, rows, left, console.width)], console)
+    if found.jobs:
+        heads = ["job", "state", "team", "user", "from", "to", "GPU-h", found.currency]
+        rows = [
+            [
+                shown_name(f"{each.namespace}/{each.job}"),
+                Text(each.state),
+                shown_name(each.team),
+                shown_name(each.user),
+                *(Text(_minute(iso(at))) for at in (each.held.start_ms, each.held.end_ms)),
+                Text(display.hours(each.amount.board_ms)),
+                shown_cost(each.amount),
+            ]
+            for each in found.jobs
+        ]
+        left = set(range(len(heads) - 2))
+        print_parts([filled(f"Jobs{whose}{when}", heads, rows, left, console.width)], console)
+    else:
+        print_parts([Text(f"No job{whose}{when} in the ledger, of those that you may see.")], console)
+    if found.waiting is None:
+        print_parts([Text("What waits is not known here: no cluster is watched.", "dim")], console)
+    elif not waiting:
+        print_parts([Text(f"No job{whose} waits in {display.name(found.watched or '')}.", "dim")], console)
+    if found.cut:
+        print_parts([Text("There may be more: --page, --limit, --since", "dim")], console)
+
+
+def _minute(instant: str) -> str:
+    return instant[:16].replace("T", " ")
+
+
 def print_receipt(receipt: JobReceipt, console: Console) -> None:
     """What the job held, cost, wasted and waited, how it ended, and the one change for its next run."""
     head = Text.assemble(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from gpucost.domain.errors import InputError
@@ -15,8 +16,9 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import iso
 from gpucost.kube.parse.collections import collections
 from gpucost.ledger import WaitPrediction
+from gpucost.ledger.usage.job_index import JobQuery
 from gpucost.reports.live.nodes_now import NodesNow, build_nodes, only_node
-from gpucost.reports.live.queues_now import QueuesNow, StartEstimate, build_queues, only_queue
+from gpucost.reports.live.queues_now import QueuesNow, StartEstimate, WaitingJob, build_queues, only_queue
 from gpucost.reports.live.state_facts import StateFacts, facts
 from gpucost.service.advisor.advisor_service import AdvisorService, AdvisorSnapshot
 
@@ -28,6 +30,31 @@ _MOST_KEPT = 256
 
 class AdvisorTaken(Exception):
     """Too many ask the advisor now; trying again is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJobs:
+    """Jobs of a cluster now: those that wait, and uids of those that hold GPUs. ``key`` changes with them."""
+
+    cluster: str
+    waiting: tuple[WaitingJob, ...]
+    running: frozenset[str]
+    key: int
+
+
+def waiting_of(waiting: Iterable[WaitingJob], query: JobQuery, team: str | None) -> tuple[WaitingJob, ...]:
+    """Those that ``query`` is about, as the ledger understands it."""
+    namespace, slash, name = (query.name or "").rpartition("/")
+    return tuple(
+        each
+        for each in waiting
+        if (
+            query.name is None
+            or (name in (each.job, each.workload) and (not slash or namespace == each.namespace))
+        )
+        and (query.users is None or (each.user and each.user in query.users))
+        and team in (None, each.team)
+    )
 
 
 class LiveReports:
@@ -75,6 +102,12 @@ class LiveReports:
         if node is None:
             return found
         return _there(only_node(found, node), "node", node, [each.name for each in found.nodes])
+
+    def jobs(self, scope: Scope) -> LiveJobs:
+        """The jobs that wait and run. Raises NoState and AdvisorTaken."""
+        waiting = self.queues(scope).waiting
+        running = frozenset(pod.job_uid for node in self.nodes(scope).nodes for pod in node.pods)
+        return LiveJobs(self.cluster, waiting, running, hash((repr(waiting), running)))
 
     def state(self, scope: Scope) -> StateFacts:
         """The facts of ``gpucost state show``. Raises NoState and AdvisorTaken."""

@@ -63,8 +63,8 @@ from gpucost.reports.charges.charge_statements import (
 )
 from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
-from gpucost.service.reporting.month_closing import known_teams
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
+from gpucost.service.reporting.team_names import known_teams
 
 
 def preview_charges(

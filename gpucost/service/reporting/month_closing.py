@@ -1,15 +1,12 @@
 """Months of the ledger: which are closed, what keeps the others open, what closing one would make final, and
-which teams there are in one. The ledger itself closes (``Ledger.close_month``)."""
+what one team sees of one. The ledger itself closes (``Ledger.close_month``)."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 
-from gpucost.domain.buckets import HOLDER_OF_BUCKET
-from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window, iso
 from gpucost.ledger import Ledger
@@ -25,20 +22,7 @@ from gpucost.reports.month.model import (
 )
 from gpucost.reports.month.provenance import CloseWarning, close_warnings
 from gpucost.service.reporting.report_service import ReportService
-
-
-def known_teams(ledger: Ledger, ruled: AbstractSet[str], month: Month, scope: Scope = EVERYTHING) -> set[str]:
-    """The teams ``ruled`` by the team rules, and those with usage or an adjustment in ``month``; of some
-    clusters, with usage there: adjustments are of no cluster."""
-    used = set(ledger.aggregate(scope, month.window, ("team",))["team"])
-    adjusted = {item.team for item in ledger.adjustments(scope, month)} if scope.sees_all else set()
-    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
-
-
-def meant(name: str, known: AbstractSet[str]) -> str:
-    """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    return f"{close[0]} (did you mean this?), or another of: " if close else ""
+from gpucost.service.reporting.team_names import known_teams, unknown_team
 
 
 def scope_of_team(reporting: ReportService, scope: Scope, month: Month, team: str | None) -> Scope:
@@ -58,8 +42,7 @@ def scope_of_team(reporting: ReportService, scope: Scope, month: Month, team: st
         ruled = reporting.accounts.keys() if scope.clusters is None else frozenset[str]()
         known = known_teams(reporting.ledger, ruled, month, scope)
     if team not in known:
-        names = ", ".join(sorted(known)) or "nothing yet: the month has no team"
-        raise InputError("team", team, f"{meant(team, known)}{names}")
+        raise unknown_team(team, known, "nothing yet: the month has no team")
     return only
 
 

@@ -16,7 +16,7 @@ from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
+from gpucost.domain.time import DAY_MS, Month, Window, iso, parse_instant
 from gpucost.ledger import (
     Adjustment,
     AssessmentCounts,
@@ -26,7 +26,7 @@ from gpucost.ledger import (
     MonthInfo,
     WindowInfo,
 )
-from gpucost.ledger.usage.run_history import MOST_NAMED
+from gpucost.ledger.usage.job_index import MOST_NAMED, JobQuery, NamedJob
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_receipt import NO_END, JobEndFacts, JobReceipt, build_receipt
@@ -64,6 +64,7 @@ from gpucost.reports.waste.waste_report import (
 from gpucost.service.detection.finding_records import from_json, is_readable
 from gpucost.service.reporting.job_endings import EndLookup, unknown_end
 from gpucost.service.reporting.report_cache import ReportCache
+from gpucost.service.reporting.team_names import check_teams
 
 R = TypeVar("R")
 
@@ -74,6 +75,7 @@ WINDOW_FORMS = (
     "such as 2026-10-01T00:00:00Z/2026-10-08T00:00:00Z, from 2010 to 2099"
 )
 _LOOKS = 5
+_LATELY_MS = 30 * DAY_MS
 # More than a person reads; the API pages through all of them.
 _MOST_FINDINGS = 500
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -182,11 +184,12 @@ class ReportService:
     ) -> ReportAnswer[Allocations]:
         """Who held what in ``window``.
 
-        Raises InputError for a wrong dimension, a cluster that is not there, a window cut in two, and a
-        policy that shares idle time where the scope may not know its part.
+        Raises InputError for a wrong dimension, a cluster or team that is not known, a window cut in two, and
+        a policy that shares idle time where the scope may not know its part.
         """
         for cluster in sorted(filters.get("cluster", ())):
             self.of_cluster(scope, cluster)
+        self.check_teams(scope, filters.get("team", ()), nobody=True)
         if idle is not IdlePolicy.SEPARATE and scope.teams is not None and not self.team_idle_sharing:
             allowed = "separate for some teams only: a part of what is idle would tell what the others hold"
             raise InputError("idle", idle.value, f"{allowed} (setting api.team_idle_sharing)")
@@ -212,6 +215,19 @@ class ReportService:
         if cluster not in known:
             raise InputError("cluster", cluster, ", ".join(known) or "nothing yet: the ledger has no cluster")
         return scope.within((cluster,))
+
+    def check_teams(self, scope: Scope, names: Collection[str], *, nobody: bool = False) -> None:
+        """Raises InputError for the first team that ``scope`` may not know of, with those that it does.
+        ``nobody``: who sees every team may name what stands for no team, too."""
+        check_teams(self.ledger, self.accounts, scope, names, nobody=nobody)
+
+    def of_team(self, scope: Scope, team: str | None) -> Scope:
+        """What ``scope`` sees of one team, as that team does; all that it sees where ``team`` is None. Raises
+        InputError as ``check_teams``."""
+        if team is None:
+            return scope
+        self.check_teams(scope, (team,))
+        return Scope(frozenset({team}), scope.clusters)
 
     def job(self, scope: Scope, job_uid: str, progress: str | None = None) -> ReportAnswer[JobReport] | None:
         """One job so far; None when the scope sees no such job. ``progress`` names one progress metric.
@@ -248,7 +264,28 @@ class ReportService:
     def jobs_named(self, scope: Scope, name: str) -> JobMatches:
         """The jobs called ``name``, or ``namespace/name``, that ``scope`` sees. Raises InputError for text
         that no database holds."""
-        found = self.ledger.jobs_named(scope, name)
+        return self.jobs(scope, JobQuery(name), limit=MOST_NAMED)
+
+    def jobs(
+        self,
+        scope: Scope,
+        query: JobQuery,
+        *,
+        limit: int,
+        offset: int = 0,
+        running: tuple[str, frozenset[str]] | None = None,
+    ) -> JobMatches:
+        """The jobs that ``query`` is about, after the first ``offset``, at most ``limit``. ``running`` is a
+        watched cluster, and the uids of jobs that hold GPUs there now."""
+        found = self.ledger.jobs(scope, query, limit=limit, offset=offset)
+        ends = {name: self.ledger.extent(name, scope=scope) for name in {each.cluster for each in found}}
+
+        def is_running(each: NamedJob) -> bool:
+            if running is not None and each.cluster == running[0]:
+                return each.job_uid in running[1]
+            end = ends[each.cluster]
+            return end is not None and each.held.end_ms >= end.end_ms
+
         jobs = tuple(
             JobMatch(
                 cluster=each.cluster,
@@ -259,10 +296,24 @@ class ReportService:
                 team=each.team,
                 held=each.held,
                 amount=CostAmount(each.board_ms, each.nano, each.unpriced_ms),
+                user=each.user,
+                state="running" if is_running(each) else "done",
             )
             for each in found
         )
-        return JobMatches(name, self.currency, jobs, cut=len(found) == MOST_NAMED)
+        return JobMatches(
+            query.name or "",
+            self.currency,
+            jobs,
+            cut=len(found) == limit,
+            users=None if query.users is None else tuple(sorted(query.users)),
+            since=None if query.since_ms is None else iso(query.since_ms),
+        )
+
+    def lately_ms(self, scope: Scope) -> int:
+        """Where the last 30 days of the ledger begin."""
+        extent = self.ledger.extent(scope=scope)
+        return 0 if extent is None else max(0, extent.end_ms - _LATELY_MS)
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> ReportAnswer[WasteReport] | None:
         """Where the capacity of ``window`` went; None where the ledger holds nothing of it.

@@ -1,0 +1,93 @@
+"""Lists to look things up in: GET /v1/teams, /v1/budgets and /v1/prices, of what the caller may see."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic.json_schema import SkipJsonSchema
+
+from gpucost.api.routes.requests import JSON, refuse_unknown_parameters
+from gpucost.api.routes.responses import ResponseBody, cached_response, described
+from gpucost.api.server.authentication import Reader, authenticate
+from gpucost.api.server.errors import responses
+from gpucost.api.server.services import KnownServices, OneCluster, nothing_held
+from gpucost.domain.time import Month
+from gpucost.reports.base.document import to_json
+from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
+from gpucost.service.reporting.rendering import ReportFormat
+from gpucost.service.reporting.team_lists import budgets_of, prices_of, team_directory
+
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+
+def _json(report: object) -> ResponseBody:
+    return ResponseBody(to_json(report).encode(), JSON, ())
+
+
+@router.get(
+    "/v1/teams",
+    response_class=Response,
+    responses={
+        200: described(TeamDirectory, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+async def get_teams(principal: Reader, known: KnownServices, cluster: OneCluster = None) -> Response:
+    """The teams that the caller may see, with cost centre, quota and budget as the team rules say."""
+
+    def make() -> ResponseBody:
+        scope = known.reporting.of_cluster(principal.scope, cluster)
+        return _json(team_directory(known.reporting, scope))
+
+    return await cached_response(known, principal.scope, ("teams", cluster), make)
+
+
+@router.get(
+    "/v1/budgets",
+    response_class=Response,
+    responses={
+        200: described(MonthBudgets, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 404, 422, 503),
+    },
+)
+async def get_budgets(
+    principal: Reader,
+    known: KnownServices,
+    month: Annotated[
+        str, Query(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
+    ],
+    team: Annotated[
+        str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")
+    ] = None,
+) -> Response:
+    """What teams with a budget may cost in a month, what they have held so far, and what is left. A month
+    that the ledger holds nothing of is not found."""
+    wanted = Month.parse(month)
+
+    def make() -> ResponseBody:
+        scope = known.reporting.of_team(principal.scope, team)
+        found = budgets_of(known.reporting, scope, wanted)
+        if found is None:
+            raise nothing_held(known, scope, "month", month)
+        return _json(found)
+
+    return await cached_response(known, principal.scope, ("budgets", wanted, team), make)
+
+
+@router.get(
+    "/v1/prices",
+    response_class=Response,
+    responses={
+        200: described(PriceList, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+async def get_prices(principal: Reader, known: KnownServices) -> Response:
+    """The rows of the price book as it is applied, with source and date. A team's caller has those by which
+    what its teams held was priced lately."""
+
+    def make() -> ResponseBody:
+        return _json(prices_of(known.reporting, principal.scope, known.book))
+
+    return await cached_response(known, principal.scope, ("prices",), make)
