@@ -24,7 +24,7 @@ from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import not_found, responses
 from gpucost.api.server.services import KnownServices, OneCluster, check_span, nothing_held
 from gpucost.api.server.threads import in_own_thread
-from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, parse_day_or_instant
 from gpucost.ledger.usage.job_index import MOST_LISTED, MOST_NAMED, JobQuery
 from gpucost.reports.base.document import to_json
@@ -199,8 +199,7 @@ def _users(principal: Principal, params: JobsParams) -> tuple[str, ...] | None:
     if params.user is not None:
         raise InputError("user", params.user, "no user where mine=true says it")
     if not principal.user_names:
-        remark = ErrorRemark("true, and nothing tells who asks: this gpucost asks for no key")
-        raise InputError("mine", remark, "user=NAME")
+        raise InputError("mine", True, "user=NAME: nothing tells who asks, as this gpucost asks for no key")
     return principal.user_names
 
 
