@@ -408,6 +408,7 @@ def test_the_data_says_all_that_the_screen_says() -> None:
         "layer": "quota",
         "reason": "WaitingForQuota",
         "message": data["waiting"][0]["message"],
+        "user": "",
     }
     assert [(row["name"], row["depth"]) for row in data["queues"]] == [
         *(("company", 0), ("speech", 1), ("research", 1), ("nlp", 2), ("vision", 2)),

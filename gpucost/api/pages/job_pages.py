@@ -39,6 +39,7 @@ from gpucost.reports.month.allocations import AllocationRow
 from gpucost.reports.render.html import DayChart, use_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.job_endings import ends_in
+from gpucost.service.reporting.list_reports import jobs_named
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -158,7 +159,7 @@ def _job(
         return _one(known, principal, scope, job, progress, page)
     if clusters:
         return _choice(job, [(each, job_page(job, cluster=each)) for each in clusters], (), ())
-    found = known.reporting.jobs_named(scope, job)
+    found = jobs_named(known.reporting, scope, job)
     matches = {(each.cluster, each.job_uid): each for each in reversed(found.jobs)}
     if len(matches) == 1:
         ((only, uid),) = matches

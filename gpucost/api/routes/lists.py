@@ -15,8 +15,8 @@ from gpucost.api.server.services import KnownServices, OneCluster, nothing_held
 from gpucost.domain.time import Month
 from gpucost.reports.base.document import to_json
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
+from gpucost.service.reporting.list_reports import budgets_of, prices_of, team_directory
 from gpucost.service.reporting.rendering import ReportFormat
-from gpucost.service.reporting.team_lists import budgets_of, prices_of, team_directory
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 

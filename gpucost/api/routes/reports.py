@@ -34,6 +34,7 @@ from gpucost.reports.month.model import MonthReport
 from gpucost.reports.waste.waste_report import TOP, WasteReport
 from gpucost.service.advisor.live_reports import waiting_of
 from gpucost.service.reporting.job_endings import ends_in
+from gpucost.service.reporting.list_reports import job_list, lately_ms
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.rendering import (
     ReportFormat,
@@ -179,11 +180,11 @@ async def get_jobs(
         scope = reporting.of_team(reporting.of_cluster(principal.scope, params.cluster), params.team)
         since_ms = None if params.since is None else parse_day_or_instant(params.since, "since")
         if since_ms is None and params.job is None:
-            since_ms = reporting.lately_ms(scope)
+            since_ms = lately_ms(reporting, scope)
         query = JobQuery(params.job, users, since_ms)
         offset = (params.page - 1) * params.limit
         running = None if live is None else (live.cluster, live.running)
-        found = reporting.jobs(scope, query, limit=params.limit, offset=offset, running=running)
+        found = job_list(reporting, scope, query, limit=params.limit, offset=offset, running=running)
         if live is not None:
             waiting = waiting_of(live.waiting, query, params.team)
             found = replace(found, waiting=waiting, watched=live.cluster)

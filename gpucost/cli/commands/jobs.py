@@ -84,9 +84,10 @@ def _of_ledger(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import parse_day_or_instant
     from gpucost.ledger.usage.job_index import JobQuery
+    from gpucost.service.reporting.list_reports import job_list, lately_ms
 
     with context.reporting() as reporting:
         scope = reporting.of_team(reporting.of_cluster(EVERYTHING, cluster), team)
-        since_ms = reporting.lately_ms(scope) if since is None else parse_day_or_instant(since, "since")
+        since_ms = lately_ms(reporting, scope) if since is None else parse_day_or_instant(since, "since")
         query = JobQuery(users=None if user is None else (user,), since_ms=since_ms)
-        return reporting.jobs(scope, query, limit=limit, offset=(page - 1) * limit)
+        return job_list(reporting, scope, query, limit=limit, offset=(page - 1) * limit)

@@ -442,12 +442,13 @@ def _of_ledger(
 def _called(context: CommandContext, name: str, cluster: str | None) -> JobMatches:
     """The jobs of that name in the ledger: ours, or a server's."""
     from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.list_reports import jobs_named
 
     remote = context.remote()
     if remote is not None:
         return remote.jobs_named(name, cluster=cluster)
     with context.reporting() as reporting:
-        return reporting.jobs_named(reporting.of_cluster(EVERYTHING, cluster), name)
+        return jobs_named(reporting, reporting.of_cluster(EVERYTHING, cluster), name)
 
 
 _MOST_CHOICES = 5

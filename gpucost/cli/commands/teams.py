@@ -24,7 +24,7 @@ def teams(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.document import to_json
     from gpucost.reports.render.terminal_lists import print_teams
-    from gpucost.service.reporting.team_lists import team_directory
+    from gpucost.service.reporting.list_reports import team_directory
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
@@ -53,7 +53,7 @@ def budgets(
     from gpucost.domain.time import Month
     from gpucost.reports.base.document import to_json
     from gpucost.reports.render.terminal_lists import print_budgets
-    from gpucost.service.reporting.team_lists import budgets_of
+    from gpucost.service.reporting.list_reports import budgets_of
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)

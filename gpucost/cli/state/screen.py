@@ -512,12 +512,10 @@ def _groups(names: Iterable[str]) -> list[str]:
 
 def _counts(facts: StateFacts) -> Iterator[str]:
     """The numbers of nodes, pods and workloads, and those that could not be read."""
-    if facts.teams_in_scope is not None:
-        pass  # nodes are not told
-    elif facts.nodes is None:
-        yield "nodes could not be read"
-    else:
+    if facts.nodes is not None:
         yield f"{counted(facts.nodes, 'node')}, {facts.gpu_nodes or 0:,} with GPUs"
+    elif facts.teams_in_scope is None:
+        yield "nodes could not be read"
     if facts.pods is None:
         yield "pods could not be read"
     else:

@@ -16,7 +16,7 @@ from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import DAY_MS, Month, Window, iso, parse_instant
+from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger import (
     Adjustment,
     AssessmentCounts,
@@ -26,11 +26,10 @@ from gpucost.ledger import (
     MonthInfo,
     WindowInfo,
 )
-from gpucost.ledger.usage.job_index import MOST_NAMED, JobQuery, NamedJob
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_receipt import NO_END, JobEndFacts, JobReceipt, build_receipt
-from gpucost.reports.job.job_report import JobMatch, JobMatches, JobReport, build_job
+from gpucost.reports.job.job_report import JobReport, build_job
 from gpucost.reports.month.allocations import (
     AllocationQuery,
     Allocations,
@@ -75,7 +74,6 @@ WINDOW_FORMS = (
     "such as 2026-10-01T00:00:00Z/2026-10-08T00:00:00Z, from 2010 to 2099"
 )
 _LOOKS = 5
-_LATELY_MS = 30 * DAY_MS
 # More than a person reads; the API pages through all of them.
 _MOST_FINDINGS = 500
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -260,60 +258,6 @@ class ReportService:
         extents = (self.ledger.extent(cluster) for cluster in report.clusters)
         holds = any(extent is not None and extent.end_ms <= report.span.end_ms for extent in extents)
         return build_receipt(report, end, holds=holds)
-
-    def jobs_named(self, scope: Scope, name: str) -> JobMatches:
-        """The jobs called ``name``, or ``namespace/name``, that ``scope`` sees. Raises InputError for text
-        that no database holds."""
-        return self.jobs(scope, JobQuery(name), limit=MOST_NAMED)
-
-    def jobs(
-        self,
-        scope: Scope,
-        query: JobQuery,
-        *,
-        limit: int,
-        offset: int = 0,
-        running: tuple[str, frozenset[str]] | None = None,
-    ) -> JobMatches:
-        """The jobs that ``query`` is about, after the first ``offset``, at most ``limit``. ``running`` is a
-        watched cluster, and the uids of jobs that hold GPUs there now."""
-        found = self.ledger.jobs(scope, query, limit=limit, offset=offset)
-        ends = {name: self.ledger.extent(name, scope=scope) for name in {each.cluster for each in found}}
-
-        def is_running(each: NamedJob) -> bool:
-            if running is not None and each.cluster == running[0]:
-                return each.job_uid in running[1]
-            end = ends[each.cluster]
-            return end is not None and each.held.end_ms >= end.end_ms
-
-        jobs = tuple(
-            JobMatch(
-                cluster=each.cluster,
-                namespace=each.namespace,
-                job=each.job,
-                job_kind=each.job_kind,
-                job_uid=each.job_uid,
-                team=each.team,
-                held=each.held,
-                amount=CostAmount(each.board_ms, each.nano, each.unpriced_ms),
-                user=each.user,
-                state="running" if is_running(each) else "done",
-            )
-            for each in found
-        )
-        return JobMatches(
-            query.name or "",
-            self.currency,
-            jobs,
-            cut=len(found) == limit,
-            users=None if query.users is None else tuple(sorted(query.users)),
-            since=None if query.since_ms is None else iso(query.since_ms),
-        )
-
-    def lately_ms(self, scope: Scope) -> int:
-        """Where the last 30 days of the ledger begin."""
-        extent = self.ledger.extent(scope=scope)
-        return 0 if extent is None else max(0, extent.end_ms - _LATELY_MS)
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> ReportAnswer[WasteReport] | None:
         """Where the capacity of ``window`` went; None where the ledger holds nothing of it.
