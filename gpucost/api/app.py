@@ -35,6 +35,7 @@ import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.api.metrics import collector
 from gpucost.api.pages import (
+    advise_pages,
     data_pages,
     finding_pages,
     job_pages,
@@ -157,6 +158,7 @@ def create_app(
         team_pages.router,
         job_pages.router,
         search_pages.router,
+        advise_pages.router,
         method_pages.router,
         finding_pages.router,
         data_pages.router,

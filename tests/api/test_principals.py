@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from html import unescape
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from fastapi import FastAPI
@@ -75,6 +75,9 @@ ROUTES = {
     ("GET", "/month/{month}/team"): Route("/month/2026-10/team?team=research", READERS, 404),
     ("GET", "/job"): Route("/job?job=job-train", READERS, 404),
     ("GET", "/search"): Route("/search?q=tra&month=2026-10", READERS, 200),
+    ("GET", "/advise"): Route("/advise", READERS, 200),
+    ("POST", "/advise"): Route("/advise", READERS, 404, f"manifest={quote(json.dumps(job(namespace='ml')))}"),
+    ("GET", "/explain"): Route("/explain?kind=Job&namespace=ml&name=mine", READERS, 404),
     ("GET", "/method"): Route("/method", READERS, 200),
     ("GET", "/method/{page:path}"): Route("/method/waste", READERS, 200),
     ("GET", "/findings"): Route("/findings", READERS, 200),

@@ -19,15 +19,13 @@ from gpucost.advisor.model.answers import (
 )
 from gpucost.cli.advise.advice_screen import (
     MARKS,
-    MOST_ROWS,
     AdviceLayout,
     advice_lines,
     explanation_lines,
-    facts,
-    quantity,
     since,
 )
 from gpucost.cli.advise.advise_command import CODES
+from gpucost.reports.render.advice_text import MOST_ROWS, advice_facts, quantity
 from tests.cli.advise_answers import ADVICE, EXPLANATION, GPU, NOW, OTHER_QUEUE, VICTIM, WAIT, WAITS
 
 AGAIN = "gpucost advise -f job.yaml"
@@ -266,7 +264,7 @@ def test_the_page_shows_these_screens_and_names_every_line_and_decision() -> Non
     page = (Path(__file__).parents[2] / "docs" / "advise.md").read_text(encoding="utf-8")
     assert SCREEN in page
     assert "\n".join(explanation()) in page
-    labels = [*facts(WAITS), "held by", "evidence", "rules", "differs", "assumed", "outlook"]
+    labels = [*advice_facts(WAITS), "held by", "evidence", "rules", "differs", "assumed", "outlook"]
     assert [each for each in labels if f"`{each}`" not in page] == []
     assert [each for each in SchedulingDecision if f"| `{each}` | " not in page] == []
     assert [each for each in LayerVerdict if f"| `{MARKS[each]} {each}` | " not in page] == []

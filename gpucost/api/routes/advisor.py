@@ -120,6 +120,12 @@ async def get_advice(
 
 
 def _advice(principal: Principal, known: ApiServices, unread: UnreadQuestion) -> Response:
+    return JSONResponse(document(advised(principal, known, unread)))
+
+
+def advised(principal: Principal, known: ApiServices, unread: UnreadQuestion) -> Advice:
+    """The answer to ``unread``, as the caller may see it. Raises InputError, which names the field, and
+    ApiError: 404 for a namespace of others, 503 where there is no state, or too many ask."""
     with _asked(known, principal) as (advising, informed):
         question = _question(unread)
         manifest = advising.read(question.manifest, informed, _BODY)
@@ -127,9 +133,7 @@ def _advice(principal: Principal, known: ApiServices, unread: UnreadQuestion) ->
         if teams is not None and not tenants.works_in(teams, manifest.namespace):
             raise not_found("metadata.namespace", manifest.namespace, "nothing of your teams is there")
         found = advising.advise(manifest, informed, suggestions=question.suggestions, teams=teams)
-        if teams is not None:
-            found = redact_advice(found, tenants.of_teams(teams), question.manifest)
-        return JSONResponse(document(found))
+        return found if teams is None else redact_advice(found, tenants.of_teams(teams), question.manifest)
 
 
 @router.get(
@@ -152,16 +156,22 @@ async def get_explanation(
 
 
 def _explanation(principal: Principal, known: ApiServices, kind: str, namespace: str, name: str) -> Response:
+    return JSONResponse(document(explained(principal, known, kind, namespace, name)))
+
+
+def explained(principal: Principal, known: ApiServices, kind: str, namespace: str, name: str) -> Explanation:
+    """What holds a job, as the caller may see it. Raises ApiError: 404 for a job of others, 503 where there
+    is no state, or too many ask."""
     with _asked(known, principal) as (advising, informed):
         found, teams, tenants = None, principal.scope.teams, informed.tenants
         if teams is None or tenants.owns(teams, AdviceSubject(kind, namespace, name)):
             found = advising.explain(kind, namespace, name, informed, teams=teams)
         if found is None:
             raise not_found("name", name, "no such job")
-        if teams is not None:
-            written = tenants.written_for(found.subject.uid, namespace)
-            found = redact_explanation(found, tenants.of_teams(teams), written)
-        return JSONResponse(document(found))
+        if teams is None:
+            return found
+        written = tenants.written_for(found.subject.uid, namespace)
+        return redact_explanation(found, tenants.of_teams(teams), written)
 
 
 @contextmanager

@@ -49,8 +49,12 @@ LARGEST_GROUP = MAX_BYTES
 MCP_PATH = "/mcp"
 LARGEST_CALL = LARGEST_MANIFEST + 32 * 1024
 """Largest message of the Model Context Protocol in bytes: a manifest, and what is around it."""
+ADVISE_PATH = "/advise"
+LARGEST_ADVISE_FORM = 4 * LARGEST_MANIFEST
+"""A manifest in a form: most of its characters may be written as three."""
 _LARGER: Mapping[str, int] = {
     ADVICE_PATH: LARGEST_MANIFEST,
+    ADVISE_PATH: LARGEST_ADVISE_FORM,
     ALERTS_PATH: LARGEST_GROUP,
     MCP_PATH: LARGEST_CALL,
 }

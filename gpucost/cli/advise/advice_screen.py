@@ -10,8 +10,7 @@ the width of the screen; text that is meant to be copied is neither folded nor c
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
@@ -25,44 +24,29 @@ from gpucost.advisor.model.answers import (
     JobSuggestion,
     LayerAnswer,
     LayerVerdict,
-    PodSetAnswer,
-    PreemptionVictim,
-    PriceEstimate,
-    SchedulingDecision,
     SchedulingLayer,
     SuggestedChange,
     SuggestedChangeKind,
-    WaitEstimate,
     about,
-    seconds,
 )
 from gpucost.cli.terminal.columns import fitted, folded
-from gpucost.cluster.objects.kueue import FlavorResource
-from gpucost.domain.money import NANO, plain
 from gpucost.domain.time import iso
 from gpucost.reports.base.display import (
-    counted,
-    gib,
-    trimmed,
     visible,
 )
 from gpucost.reports.render.advice_text import (
+    advice_facts,
     after,
-    amount,
     per_hour,
-    range_of,
+    reasons,
 )
 
-MOST_ROWS = 6
-"""Most entries of a list in one line or section; the number of the rest is shown."""
 _LABEL = 10
 _INDENT = "  "
 _TEXT = len(_INDENT) + _LABEL + 2
 _LEAST_TEXT = 24
 _LONGEST_SENTENCE = 4_000
 _LEAST_NAME = 16
-_BYTES = ("memory", "ephemeral-storage")
-_GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,60 +153,15 @@ def _change_lines(change: SuggestedChange, number: int, look: AdviceLayout, inde
 # Words
 
 
-def wait_texts(wait: WaitEstimate) -> Iterator[str]:
-    """The range, what it is based on, and how often such ranges held."""
-    basis = f"; {wait.basis}" if wait.basis else ""
-    yield f"{range_of(wait)}, from {counted(wait.samples, 'simulation')} of the queue{basis}"
-    if wait.held is not None and wait.given:
-        yield f"{wait.held:,} of {counted(wait.given, 'range')} given so far held"
-    else:
-        yield "how often such ranges held is not known here"
-
-
-def price_texts(price: PriceEstimate) -> Iterator[str]:
-    """Per hour with its source, without versions of rates; for the run, if its length is known."""
-    names = dict.fromkeys(rate.partition("@")[0] for rate in price.rates)
-    rates = f"; prices from {some([*names])}" if names else ""
-    yield f"{per_hour(price.per_hour, price.currency)}{rates}"
-    if price.run_ms is not None and price.for_run is not None:
-        whole = amount(price.for_run, price.currency)
-        yield f"{whole} for a run of {about(price.run_ms)}, the median of like jobs"
-    else:
-        yield "for the whole run unknown: no history says how long like jobs run"
-
-
-def quantity(resource: str, amount: int) -> str:
-    """An amount in Kueue's units in words: ``16 GPUs``, ``4 mig-1g.10gb``, ``2.5 cpu``."""
-    if resource == _GPU:
-        return counted(amount, "GPU")
-    if resource == "cpu":
-        return f"{trimmed(plain(amount * NANO // 1000))} cpu"
-    if resource in _BYTES:
-        return f"{gib(amount >> 20)} of {resource}"
-    return f"{amount:,} {visible(resource.rpartition('/')[2])}"
-
-
 def since(since_ms: int, at_ms: int) -> str:
     """``since 2026-10-21T00:00:00Z (3 d)``; without the length where clocks disagree."""
     length = f" ({about(at_ms - since_ms)})" if at_ms >= since_ms else ""
     return f"since {iso(since_ms)}{length}"
 
 
-def some(texts: Sequence[str], where_else: str = "--format json") -> str:
-    """At most ``MOST_ROWS`` of them, and how many more there are."""
-    shown = texts if len(texts) <= MOST_ROWS + 1 else texts[:MOST_ROWS]
-    rest = len(texts) - len(shown)
-    return ", ".join(shown) + (f" and {rest:,} more ({where_else} has them)" if rest else "")
-
-
 def sentence(text: str) -> str:
     """On one line, safe for a terminal."""
     return visible(" ".join(text.split()), _LONGEST_SENTENCE)
-
-
-_LABELLED = re.compile(r"([a-z][a-z ]{1,9}): (?=\S)")
-"""A reason may begin with its topic: ``quota: ml lends no more``."""
-_RUNS = (SchedulingDecision.NOW, SchedulingDecision.LATER, SchedulingDecision.WAITS)
 
 
 def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
@@ -233,42 +172,15 @@ def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
     if advice.layer is not SchedulingLayer.NONE:
         reason = f" ({advice.reason})" if advice.reason else ""
         yield from labelled("held by", [f"{advice.layer.value}{reason}"], width)
-    told: dict[str, list[str]] = {}
-    for label, text in map(_split, advice.why):
-        told.setdefault(label, []).append(text)
+    told = reasons(advice)
     for label, texts in told.items():
         yield from labelled(label, texts, width)
-    for label, texts in facts(advice).items():
+    for label, texts in advice_facts(advice).items():
         if texts and label not in told:
             yield from labelled(label, texts, width)
     yield from evidence_section(advice, width)
     yield from remarks(advice.rules or advice.scheduler, advice.drift, advice.assumptions, width)
     yield from suggestion_lines(advice.suggestions, look)
-
-
-def _split(line: str) -> tuple[str, str]:
-    found = _LABELLED.match(line)
-    return (found[1], line[found.end() :]) if found else ("why", line)
-
-
-def facts(advice: Advice) -> Mapping[str, list[str]]:
-    """The figures of the answer, by label; a reason with the same label replaces them. A job that never runs
-    gets nothing and costs nothing, whatever was found on the way."""
-    will_run = advice.decision in _RUNS
-    starts = []
-    if advice.later_ms is not None and advice.decision is SchedulingDecision.NOW:
-        starts = [f"within {seconds(advice.later_ms)}, once what is preempted has stopped"]
-    elif advice.later_ms is not None:
-        starts = [f"in about {about(advice.later_ms)}, when nodes are there"]
-    return {
-        "gets": [_pod_set(each) for each in advice.pod_sets] if will_run else [],
-        "borrows": _borrowed(advice.borrowed or {}, advice.level) if will_run else [],
-        "evicts": _victims(advice.victims) if will_run else [],
-        "starts": starts,
-        "ahead": _ahead(advice) if will_run else [],
-        "wait": _wait(advice),
-        "price": _price(advice) if will_run else [],
-    }
 
 
 def evidence_section(advice: Advice, width: int) -> Iterator[Text]:
@@ -281,64 +193,6 @@ def remarks(rules: str, drift: Sequence[str], assumptions: Sequence[str], width:
     """The rules in use, how the cluster differs from them, and what was assumed."""
     for label, texts in (("rules", [rules]), ("differs", drift), ("assumed", assumptions)):
         yield from labelled(label, filter(None, texts), width, "dim") if any(texts) else ()
-
-
-def _pod_set(found: PodSetAnswer) -> str:
-    """``main: 4 pods, flavor h100 (nvidia.com/gpu); 2 on gpu-01, 2 on gpu-02``."""
-    by_flavor: dict[str, list[str]] = {}
-    for resource, flavor in found.flavors.items():
-        by_flavor.setdefault(flavor, []).append(resource)
-    parts = [counted(found.count, "pod")]
-    parts += [f"flavor {visible(flavor)} ({some(resources)})" for flavor, resources in by_flavor.items()]
-    nodes = [f"{count:,} on {visible(node, 253)}" for node, count in found.nodes.items()]
-    return f"{visible(found.name)}: {', '.join(parts)}{f'; {some(nodes)}' if nodes else ''}"
-
-
-def _borrowed(borrowed: Mapping[FlavorResource, int], level: int) -> list[str]:
-    where = f", lent {counted(level, 'level')} up in the cohorts" if level else ""
-    return [
-        f"{quantity(key.resource, amount)} of flavor {visible(key.flavor)}{where}"
-        for key, amount in sorted(borrowed.items())
-        if amount
-    ]
-
-
-def _victims(victims: tuple[PreemptionVictim, ...]) -> list[str]:
-    """One a line, and how many more there are."""
-    shown = victims if len(victims) <= MOST_ROWS + 1 else victims[:MOST_ROWS]
-    lines = [_victim(each) for each in shown]
-    rest = len(victims) - len(shown)
-    return [*lines, f"and {rest:,} more (--format json has them)"] if rest else lines
-
-
-def _victim(found: PreemptionVictim) -> str:
-    units = " and ".join(quantity(resource, amount) for resource, amount in sorted(found.units.items()))
-    frees = f", frees {units}" if units else ""
-    leaving = ", is leaving already" if found.already_leaving else ""
-    who = visible(f"{found.subject.namespace}/{found.subject.name}", 253)
-    queue = f" of queue {visible(found.queue)}" if found.queue else ""
-    kind, reason = visible(found.subject.kind), visible(found.reason)
-    priority = "" if found.priority is None else f", priority {found.priority:,}"
-    node = f" on {visible(found.node, 253)}" if found.node else ""
-    grace = "" if found.grace_ms is None else f", has {seconds(found.grace_ms)} to stop"
-    return f"{who} ({kind}){node}{queue}{priority}{frees}: {reason}{leaving}{grace}"
-
-
-def _ahead(advice: Advice) -> list[str]:
-    if advice.ahead is None:
-        return []
-    queue = f" in queue {visible(advice.queue)}" if advice.queue else ""
-    return [f"{'nobody' if not advice.ahead else counted(advice.ahead, 'workload')}{queue}"]
-
-
-def _wait(advice: Advice) -> list[str]:
-    if advice.wait is not None:
-        return [*wait_texts(advice.wait)]
-    return ["unknown"] if advice.decision is SchedulingDecision.WAITS else []
-
-
-def _price(advice: Advice) -> list[str]:
-    return ["unknown"] if advice.price is None else [*price_texts(advice.price)]
 
 
 MARKS = {
@@ -396,7 +250,7 @@ def _step_lines(step: LayerAnswer, at_ms: int, width: int) -> Iterator[Text]:
 def _outlook(advice: Advice, width: int) -> Iterator[Text]:
     """The advisor's outlook for the present state."""
     yield from labelled("outlook", [advice.says], width)
-    known = facts(advice)
+    known = advice_facts(advice)
     for label in _NOW:
         if known[label]:
             yield from labelled(label, known[label], width)

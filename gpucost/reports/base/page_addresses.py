@@ -16,6 +16,7 @@ HOME = "/"
 SEARCH = "/search"
 LOGIN = "/login"
 ADVISE = "/advise"
+EXPLAIN = "/explain"
 METHODOLOGY = "methodology"
 """The page of the method that is shown first."""
 
@@ -70,7 +71,7 @@ def finding_page(finding_id: int) -> str:
 
 def explanation_page(kind: str, namespace: str, name: str) -> str:
     """What holds a job that waits."""
-    return address("/explain", kind=kind, namespace=namespace, name=name)
+    return address(EXPLAIN, kind=kind, namespace=namespace, name=name)
 
 
 def preview_page(month: Month | str) -> str:
