@@ -45,6 +45,7 @@ from gpucost.ledger.db.records import (
     AuditEntry,
     FindingEvent,
     FindingRecord,
+    FindingSum,
     IngestResult,
     MonthCharges,
     MonthInfo,
@@ -507,6 +508,21 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory, JobIndex, N
         filters = findings.FindingFilters(cluster, states, patterns, teams, severities, since_ms, subject_uid)
         with self._database.read() as connection:
             return findings.find(connection, scope, filters, limit, after)
+
+    def finding_sums(
+        self,
+        scope: Scope,
+        *,
+        cluster: str | None = None,
+        states: Collection[str] | None = None,
+        patterns: Collection[str] | None = None,
+        teams: Collection[str] | None = None,
+        since_ms: int | None = None,
+    ) -> tuple[FindingSum, ...]:
+        """The findings that ``findings`` would list, added up by pattern, team and state, in that order."""
+        filters = findings.FindingFilters(cluster, states, patterns, teams, None, since_ms)
+        with self._database.read() as connection:
+            return findings.sums(connection, scope, filters)
 
     def finding(self, scope: Scope, finding_id: int) -> FindingRecord | None:
         """The finding; None when the scope sees none with this id."""

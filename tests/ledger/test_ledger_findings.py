@@ -16,7 +16,7 @@ from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import FindingEvent, FindingRecord, FindingState, Ledger
+from gpucost.ledger import FindingEvent, FindingRecord, FindingState, FindingSum, Ledger
 from tests.ledger.builders import CLUSTER, NOW_MS
 
 RED = Scope(frozenset({"red"}))
@@ -330,3 +330,34 @@ def test_answers_out_of_bounds_are_refused(ledger: Ledger) -> None:
         ledger.acknowledge(RED, 2**70, "ann")
     ledger.acknowledge(RED, 1, "ann", "n" * 1_000)
     assert ledger.mute(RED, 1, "ann", NOW_MS + 366 * DAY_MS).acknowledged_note == "n" * 1_000
+
+
+def test_sums_are_those_of_the_list(ledger: Ledger) -> None:
+    """By pattern, team and state; of what is counted, and no price is not 0."""
+    blue = {"team": "blue", "pattern": "monopoly"}
+    saved = save(
+        ledger,
+        finding("f1", nano=2**60),
+        finding("f2", nano=None),
+        finding("f3", counted=False, nano=100),
+        resolved(finding("f4")),
+        finding("f5", nano=None, **blue),
+        finding("f6", last_seen_ms=NOW_MS - DAY_MS, **blue),
+    )
+    ledger.acknowledge(RED, saved[0].id or 0, "ann")
+    found = ledger.finding_sums(EVERYTHING)
+    acknowledged, live, over, others = (
+        FindingSum("idle_allocation", "red", FindingState.ACKNOWLEDGED, 1, 1, 5 * HOUR_MS, 2**60),
+        FindingSum("idle_allocation", "red", FindingState.OPEN, 2, 0, 5 * HOUR_MS, None),
+        FindingSum("idle_allocation", "red", FindingState.RESOLVED, 1, 0, 5 * HOUR_MS, 7),
+        FindingSum("monopoly", "blue", FindingState.OPEN, 2, 0, 10 * HOUR_MS, 7),
+    )
+    assert found == (acknowledged, live, over, others)
+    assert sum(each.count for each in found) == len(ledger.findings(EVERYTHING))
+    assert ledger.finding_sums(RED) == (acknowledged, live, over)
+    assert ledger.finding_sums(EVERYTHING, states=["resolved"]) == (over,)
+    assert ledger.finding_sums(EVERYTHING, patterns=["monopoly"], since_ms=NOW_MS) == (
+        replace(others, count=1, board_ms=5 * HOUR_MS, nano=None),
+    )
+    assert ledger.finding_sums(EVERYTHING, teams=["nobody"]) == ()
+    assert ledger.finding_sums(EVERYTHING, cluster="beta") == ()

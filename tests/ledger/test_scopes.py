@@ -177,6 +177,8 @@ def readings(ledger: Ledger, scope: Scope) -> dict[str, Any]:
     records = ledger.findings(scope)
     found["findings"] = [replace(each, id=None) for each in records]
     found["of beta"] = [each.fingerprint for each in ledger.findings(scope, cluster="beta")]
+    found["sums"] = ledger.finding_sums(scope)
+    found["sums of beta"] = ledger.finding_sums(scope, cluster="beta", since_ms=NOW_MS)
     found["each"] = [ledger.finding(scope, each.id or 0) == each for each in records]
     return found
 

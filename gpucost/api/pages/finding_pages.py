@@ -119,12 +119,10 @@ def _listed(
 
 
 def _teams(known: ApiServices, scope: Scope, chosen: str) -> tuple[str, ...]:
-    """The teams to choose from: the reader's own, or those of the dearest findings that go on."""
+    """The teams to choose from: the reader's own, or those of findings that go on."""
     found = scope.teams
     if found is None:
-        found = frozenset(
-            record.team for record in known.ledger.findings(scope, states=LIVE, limit=MOST_PER_PAGE)
-        )
+        found = frozenset(row.team for row in known.ledger.finding_sums(scope, states=LIVE))
     return tuple(sorted(found.union([chosen]) - {""}))
 
 

@@ -265,6 +265,21 @@ class FindingRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FindingSum:
+    """Findings of one pattern, team and state: how many, how many of them somebody acknowledged, and what
+    those that the waste ledger counts wasted in the last day of each; ``nano`` is None where none of these
+    has a price."""
+
+    pattern: str
+    team: str
+    state: FindingState
+    count: int
+    acknowledged: int
+    board_ms: int
+    nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FindingEvent:
     """Who did what to a finding, when."""
 

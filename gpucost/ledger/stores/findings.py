@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, and_, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpucost.attribution.usage_lines import storable_text
@@ -26,6 +26,7 @@ from gpucost.ledger.db.records import (
     FindingEvent,
     FindingRecord,
     FindingState,
+    FindingSum,
 )
 from gpucost.ledger.db.tables import FINDING, FINDING_EVENT
 
@@ -106,6 +107,37 @@ def find(
         later = and_(_cost() == cost, F.id > check_int64("after", finding_id))
         conditions.append(or_(_cost() < cost, later))
     return _records(connection, conditions, order=[_cost().desc(), F.id], limit=limit)
+
+
+def sums(connection: Connection, scope: Scope, filters: FindingFilters) -> tuple[FindingSum, ...]:
+    """See Ledger.finding_sums."""
+    counted = F.counted.is_(True)
+    statement = (
+        select(
+            F.pattern,
+            F.team,
+            F.state,
+            func.count(),
+            func.count(F.acknowledged_by),
+            func.sum(case((counted, F.board_ms), else_=0)),
+            func.sum(case((counted, F.nano))),
+        )
+        .where(*_visible(scope), *_conditions(filters))
+        .group_by(F.pattern, F.team, F.state)
+        .order_by(F.pattern, F.team, F.state)
+    )
+    return tuple(
+        FindingSum(
+            pattern,
+            team,
+            FindingState(state),
+            count,
+            known,
+            int(board_ms),
+            None if nano is None else int(nano),
+        )
+        for pattern, team, state, count, known, board_ms, nano in connection.execute(statement)
+    )
 
 
 def _cost() -> ColumnElement[int]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from gpucost.detectors.findings import WithheldFinding
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import iso, parse_day_or_instant
-from gpucost.ledger import FindingRecord, FindingState, Ledger
-from gpucost.ledger.stores.findings import MOST_PER_PAGE
+from gpucost.ledger import FindingRecord, FindingState, FindingSum, Ledger
 from gpucost.reports.waste.findings import (
     EventRow,
     FindingAcknowledgement,
@@ -89,23 +88,16 @@ class ResolvedPattern:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPart:
-    """Findings that are over and were seen since ``since`` (a day), by pattern, the dearest first; ``cut``:
-    there are more of them than were read. What they would have gone on to waste, the ledger cannot know."""
+    """Findings that are over and were seen since ``since`` (a day), by pattern, the dearest first. What they
+    would have gone on to waste, the ledger cannot know."""
 
     since: str
     patterns: tuple[ResolvedPattern, ...]
-    cut: bool
 
     @property
     def total(self) -> ResolvedPattern:
         """All of them together."""
-        return ResolvedPattern(
-            "",
-            sum(each.count for each in self.patterns),
-            sum(each.acknowledged for each in self.patterns),
-            sum(each.board_ms for each in self.patterns),
-            _sum(each.nano for each in self.patterns),
-        )
+        return _resolved("", self.patterns)
 
 
 def resolved_part(
@@ -118,31 +110,29 @@ def resolved_part(
     teams: Collection[str] | None = None,
 ) -> ResolvedPart:
     """What is over of the findings seen since the day ``since``, of those that ``scope`` sees."""
-    records = ledger.findings(
+    rows = ledger.finding_sums(
         scope,
         cluster=cluster,
         states=(FindingState.RESOLVED,),
         patterns=patterns,
         teams=teams,
         since_ms=parse_day_or_instant(since, "since"),
-        limit=MOST_PER_PAGE,
     )
-    by_pattern: dict[str, list[FindingRecord]] = {}
-    for record in records:
-        by_pattern.setdefault(record.pattern, []).append(record)
+    by_pattern: dict[str, list[FindingSum]] = {}
+    for row in rows:
+        by_pattern.setdefault(row.pattern, []).append(row)
     found = [_resolved(pattern, of) for pattern, of in by_pattern.items()]
     found.sort(key=lambda each: (-(each.nano or 0), -each.board_ms, each.pattern))
-    return ResolvedPart(since, tuple(found), len(records) == MOST_PER_PAGE)
+    return ResolvedPart(since, tuple(found))
 
 
-def _resolved(pattern: str, records: Sequence[FindingRecord]) -> ResolvedPattern:
-    counted = [record for record in records if record.counted]
+def _resolved(pattern: str, rows: Sequence[FindingSum | ResolvedPattern]) -> ResolvedPattern:
     return ResolvedPattern(
         pattern,
-        len(records),
-        sum(record.acknowledged_by is not None for record in records),
-        sum(record.board_ms for record in counted),
-        _sum(record.nano for record in counted),
+        sum(row.count for row in rows),
+        sum(row.acknowledged for row in rows),
+        sum(row.board_ms for row in rows),
+        _sum(row.nano for row in rows),
     )
 
 
