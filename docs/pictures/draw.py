@@ -25,15 +25,21 @@ from PIL import Image, ImageChops  # noqa: E402
 
 from gpucost.detectors.engine.lifecycle import FindingLifeState  # noqa: E402
 from gpucost.detectors.findings import WastePattern  # noqa: E402
+from gpucost.domain.buckets import Waste  # noqa: E402
+from gpucost.domain.scope import EVERYTHING  # noqa: E402
 from gpucost.domain.time import HOUR_MS  # noqa: E402
-from gpucost.notify.compose.digest import digest_message  # noqa: E402
+from gpucost.notify.compose.digest import digest_brief  # noqa: E402
 from gpucost.notify.compose.finding import of_life  # noqa: E402
 from gpucost.notify.compose.links import MessageLinks  # noqa: E402
 from gpucost.notify.compose.month import month_message  # noqa: E402
+from gpucost.notify.compose.receipt import receipt_message  # noqa: E402
 from gpucost.notify.message import NotificationMessage  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
+from gpucost.reports.digest.week_builder import scope_of  # noqa: E402
 from gpucost.reports.digest.week_model import IsoWeek  # noqa: E402
+from gpucost.reports.waste.waste_report import wasteful_jobs  # noqa: E402
 from gpucost.service.notifications.digests import DigestScheduler  # noqa: E402
+from gpucost.service.reporting.job_endings import end_in_source  # noqa: E402
 from gpucost.service.wiring.demo_month import DemoMonth  # noqa: E402
 from gpucost.service.wiring.ledger import build_reporting  # noqa: E402
 from gpucost.simulator.cluster import DEMO_MONTH  # noqa: E402
@@ -50,12 +56,15 @@ PICTURES = {
     "digest": ("slack", "teams", "mattermost", "email", "plain"),
     "platform": ("email", "plain"),
     "month": ("email",),
+    "receipt": ("slack", "teams", "plain"),
 }
 WEEK = "2026-W43"
 TEAMS = {"digest": "ranking", "platform": ""}
-FROM_THE_DEMO = {*TEAMS, "finding", "resolved", "month"}
+FROM_THE_DEMO = {*TEAMS, "finding", "resolved", "month", "receipt"}
 """These are the demo's own; the other messages are samples."""
-LINKS = MessageLinks(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
+LINKS = MessageLinks(
+    "https://gpucost.example.com", "https://grafana.example.com", "https://runbooks.example.com"
+)
 MENTIONS = {
     "slack": "<!subteam^S012>",
     "teams": "On Call <oncall@example.com>",
@@ -99,7 +108,7 @@ def _of_the_demo() -> dict[str, NotificationMessage]:
         run.detect(IsoWeek.parse(WEEK).window.end_ms)
         digesting = DigestScheduler(build_reporting(run.ledger, run.teams), run.teams.budgets, LINKS)
         weeks = {sample: digesting.week(IsoWeek.parse(WEEK), team) for sample, team in TEAMS.items()}
-        found = {sample: digest_message(week, LINKS) for sample, week in weeks.items() if week is not None}
+        found = {sample: digest_brief(week, LINKS) for sample, week in weeks.items() if week is not None}
         lives = [
             life for life in run.detect().lives if life.finding.draft.pattern is WastePattern.IDLE_ALLOCATION
         ]
@@ -108,9 +117,21 @@ def _of_the_demo() -> dict[str, NotificationMessage]:
         for sample, life in (("finding", idle), ("resolved", over)):
             notice = of_life(life, record_id=63, episode=1, links=LINKS, currency=run.currency)
             found[sample] = notice.message
+        found["receipt"] = _receipt(run)
         run.ledger.close_month(DEMO_MONTH, author="finance", min_coverage=Fraction(0))
         found["month"] = month_message(run.report(), LINKS)
         return found
+
+
+def _receipt(run: DemoMonth) -> NotificationMessage:
+    """Of the job of the demo that lost most to preemption, as the recording knows its end."""
+    reporting = build_reporting(run.ledger, run.teams)
+    rows = wasteful_jobs(reporting.waste_inputs(EVERYTHING, DEMO_MONTH.window).lines, ())
+    lost = max((row for row in rows if row.waste == Waste.PREEMPTED), key=lambda row: row.amount.nano or 0)
+    answer = reporting.job(scope_of(lost.team), lost.job_uid)
+    assert answer is not None
+    receipt = reporting.receipt_of(answer.report, end_in_source(run.pipeline.source, answer.report))
+    return receipt_message(receipt, LINKS, cluster=lost.cluster, team=lost.team)
 
 
 def _write(page: str, png: Path) -> None:

@@ -280,6 +280,26 @@ def test_the_footer_names_the_command() -> None:
     assert message().footer.endswith("; again: gpucost digest 2026-W43")
 
 
+def test_what_is_posted_is_short_and_adds_up() -> None:
+    """Five findings: three lines, of which one stands for another like it, and the rest in one line."""
+    hourly = (5 * 10**9, 4 * 10**9, 3 * 10**9, 2 * 10**9)
+    findings = [known(n, job=f"j{n}", team=f"t{n}", hourly=each) for n, each in enumerate(hourly)]
+    findings.append(known(9, job="j9", team="t0", hourly=10**9))
+    notice = digest_notice(build_week(week_inputs(findings=findings)), LINKS, since_ms=0)
+    [actions] = notice.message.sections
+    assert actions.items == (
+        "USD 144 a day: nlp/j0 and 1 like it",
+        "USD 96.00 a day: nlp/j1",
+        "USD 72.00 a day: nlp/j2",
+        "USD 48.00 a day: 1 more",
+    )
+    assert actions.text == f"What brings most back; first: {findings[0].finding.draft.action.text}"
+    assert notice.message.footer == "gpucost digest 2026-W43"
+    budget = digest_notice(build_week(week_inputs(team="nlp", budgets={"nlp": 10**12})), LINKS, since_ms=0)
+    assert budget.message.summary.endswith(" of the budget.")
+    assert budget.message.sections[0].text == "Nothing to do now: no finding goes on."
+
+
 @pytest.mark.parametrize(
     ("hourly", "count", "text"),
     [
@@ -354,12 +374,15 @@ def test_a_notice_is_told_once_and_again_when_it_is_whole() -> None:
     assert digest_notice(build_week(week_inputs()), LINKS, since_ms=5).key == "digest:week:2026-W43:"
 
 
-def test_links_lead_to_the_dashboard_at_that_week() -> None:
-    own = message(team="nlp").links
+def test_links_lead_to_the_page_else_to_the_dashboard_at_that_week() -> None:
+    pages = [message(team=team).links[0].url for team in ("nlp", "")]
+    assert pages == [f"{LINKS.service}/month/2026-10/team?team=nlp", f"{LINKS.service}/month/2026-10"]
+    boards = MessageLinks(dashboards=LINKS.dashboards)
+    own = message(team="nlp", links=boards).links
     assert [link.url for link in own] == [
         "https://grafana.example.com/d/gpucost-team?var-team=nlp&from=1792368000000&to=1792972800000"
     ]
-    assert [link.text for link in message().links] == ["Fleet"]
+    assert [link.text for link in message(links=boards).links] == ["Fleet"]
     assert message(links=MessageLinks()).links == ()
 
 

@@ -86,13 +86,16 @@ def test_without_a_price_none_is_invented() -> None:
     life = a_life(wasted=FindingWaste(HOUR_MS, None, "f", True), nano_per_hour=None)
     assert facts(noticed(life).message) == {"Costs": "no price, 8 GPUs now"}
     rested = replace(life, finding=replace(life.finding, boards_now=0.0))
-    assert facts(noticed(rested).message) == {"Wasted in a day": "no price, 1.0 GPU-hours"}
+    assert facts(noticed(rested).message) == {"Wasted in its last day": "no price, 1.0 GPU-hours"}
 
 
 def test_what_is_in_no_sum_says_so() -> None:
     life = a_life(wasted=FindingWaste(HOUR_MS, NANO, "f", False))
     life = replace(life, finding=replace(life.finding, boards_now=0.0))
-    assert facts(noticed(life).message)["About in a day"] == "USD 1.00, 1.0 GPU-hours: shown, and in no sum"
+    assert (
+        facts(noticed(life).message)["About in its last day"]
+        == "USD 1.00, 1.0 GPU-hours: shown, and in no sum"
+    )
 
 
 def test_a_resolved_one_says_how_long_and_what_it_cost() -> None:
@@ -110,7 +113,7 @@ def test_a_resolved_one_of_which_nobody_knows_the_sum() -> None:
     life = a_life(state=FindingLifeState.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
     message = noticed(life).message
     assert message.summary == "Over after 5 h."
-    assert facts(message) == {"Wasted in a day": "USD 60.00, 24.0 GPU-hours"}
+    assert facts(message) == {"Wasted in its last day": "USD 60.00, 24.0 GPU-hours"}
     unpriced = noticed(life, total=CostAmount(HOUR_MS, None)).message
     assert unpriced.summary == "Over after 5 h. It wasted 1.0 GPU-hours, which have no price."
 

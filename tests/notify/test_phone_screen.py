@@ -29,6 +29,7 @@ from tests.notify import test_compose_advice, test_compose_alert, test_compose_f
 from tests.reports.test_job_receipt import receipt
 from tests.reports.test_terminal_job import told
 from tests.reports.test_waste import line
+from tests.reports.waste_builders import known
 from tests.reports.week_builders import week_inputs
 
 WIDTH, MOST_LINES, MOST_CHARACTERS = 40, 14, 520
@@ -86,6 +87,8 @@ def _advice() -> Iterator[tuple[str, NotificationMessage]]:
 
 def _weeks() -> Iterator[tuple[str, NotificationMessage]]:
     yield "week of the platform", digest_brief(build_week(week_inputs()), LINKS)
+    findings = [known(n, job=f"job-{n}", team=f"team-{n}", hourly=10**10) for n in range(5)]
+    yield "week with findings", digest_brief(build_week(week_inputs(findings=findings)), LINKS)
     yield "week of a team", digest_brief(build_week(week_inputs(team="nlp")), LINKS)
 
 

@@ -130,7 +130,9 @@ _SOURCE_DOWN = {
         for cluster, since in (("prod-eu1", "2026-11-03T07:20:00Z"), ("prod-us1", "2026-11-03T07:22:00Z"))
     ],
 }
-_LINKS = MessageLinks(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
+_LINKS = MessageLinks(
+    "https://gpucost.example.com", "https://grafana.example.com", "https://runbooks.example.com"
+)
 ALERTS = of_group(parse(_SOURCE_DOWN), _LINKS, received_ms=0).message
 
 _WAIT = WaitEstimate(50 * MINUTE_MS, 2 * HOUR_MS, 168 * HOUR_MS, "", 40)

@@ -1,4 +1,4 @@
-"""gpucost digest: a week as chats get it: its cost, its waste, and the actions that save most."""
+"""gpucost digest: all of a week: its cost, its waste, and the actions that save most."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def digest(
     team: Annotated[str, typer.Option(help="One team, with nothing of the others; else the platform.")] = "",
     format_: Annotated[
         Literal["plain", "html", "json"],
-        typer.Option("--format", "-f", help="plain for people, html as it is mailed, json for programs."),
+        typer.Option("--format", "-f", help="plain for people, html with charts as pictures, json for programs."),
     ] = "plain",
     output: Output = None,
 ) -> None:

@@ -166,7 +166,7 @@ def _item(row: JobWaste, digest: WeekDigest) -> str:
     )
 
 
-_LINE = 72
+_LINE, _CHANGE = 72, 70
 _TOP_TEAMS = 5
 _BEFORE = "the week before"
 # A part of the unknown time that a summary need not mention.
@@ -205,19 +205,20 @@ def digest_brief(digest: WeekDigest, links: MessageLinks) -> NotificationMessage
         title=f"{_who(digest)}: week {_number(digest)} of {digest.week[:4]}",
         summary=f"{_summary(digest)}{spent}",
         sections=(_first_actions(digest),),
-        links=links.month(Month.of(digest.window.end_ms - 1), digest.team),
+        links=_links(digest, links),
         footer=_command(digest),
     )
 
 
 def _first_actions(digest: WeekDigest) -> MessageSection:
-    """What to do, a line each, and how much the other findings would bring."""
+    """What to do, a line each, with the change of the first; and how much the other findings would bring."""
     items = [brief(_line(row, digest), _LINE) for row in digest.actions]
     if not items:
         return MessageSection(text="Nothing to do now: no finding goes on.")
     if digest.more_actions:
         items.append(f"{_daily(digest.more_daily_nano, digest)}: {digest.more_actions:,} more")
-    return MessageSection(text="What brings most back:", items=tuple(items))
+    change = brief(digest.actions[0].action, _CHANGE)
+    return MessageSection(text=f"What brings most back; first: {change}", items=tuple(items))
 
 
 def _line(row: Recommendation, digest: WeekDigest) -> str:
@@ -531,6 +532,6 @@ def _grounds(digest: WeekDigest) -> Iterator[str]:
 
 
 def _links(digest: WeekDigest, links: MessageLinks) -> tuple[MessageLink, ...]:
-    """The dashboard of the digest's subject, at its week."""
+    """The page of the month in which the week ends; else the dashboard at the week."""
     then = digest.window
-    return links.team(digest.team, window=then) or links.fleet(window=then)
+    return links.month(Month.of(then.end_ms - 1), digest.team, then)

@@ -166,7 +166,7 @@ class _FindingWords:
         what = "Wasted" if wasted.counted else "About"
         rest = "" if wasted.counted else ": shown, and in no sum"
         spent = NO_PRICE if wasted.nano is None else cost(wasted.nano, self._currency)
-        return MessageFact(f"{what} in a day", f"{spent}, {gpu_hours(wasted.board_ms)}{rest}{known}")
+        return MessageFact(f"{what} in its last day", f"{spent}, {gpu_hours(wasted.board_ms)}{rest}{known}")
 
     def _sections(self) -> Iterator[MessageSection]:
         """The change; its patch and the evidence stand on the page."""

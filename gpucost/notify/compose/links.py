@@ -55,11 +55,12 @@ class MessageLinks:
         """The page of a finding."""
         return () if record_id is None else self.page("Finding", finding_page(record_id))
 
-    def month(self, month: Month | str, team: str) -> tuple[MessageLink, ...]:
-        """The page of a month, or of a team in it; else the dashboard of that time."""
+    def month(self, month: Month, team: str, window: Window | None = None) -> tuple[MessageLink, ...]:
+        """The page of a month, or of a team in it; else the dashboard at ``window``, else that month."""
+        then = window or month.window
         if team:
-            return self.page("Team", team_page(team, month)) or self.team(team, window=_window(month))
-        return self.page("Month", month_page(month)) or self.fleet(window=_window(month))
+            return self.page("Team", team_page(team, month)) or self.team(team, window=then)
+        return self.page("Month", month_page(month)) or self.fleet(window=then)
 
     def alert(self, labels: Mapping[str, str], month: Month) -> tuple[MessageLink, ...]:
         """The page of what an alert of gpucost's own is about, by its labels; none for other alerts."""
@@ -128,7 +129,3 @@ class MessageLinks:
     def job(self, namespace: str, job: str, cluster: str = "") -> tuple[MessageLink, ...]:
         """The dashboard of a job."""
         return self.dashboard("Job", JOB, {"cluster": cluster, "namespace": namespace, "job": job})
-
-
-def _window(month: Month | str) -> Window:
-    return (Month.parse(month) if isinstance(month, str) else month).window

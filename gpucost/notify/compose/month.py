@@ -1,4 +1,4 @@
-"""Notices of a closed month: its cost, later corrections, and the digest that proves it."""
+"""Notices of a closed month: what is to pay, what was wasted, and who pays most."""
 
 from __future__ import annotations
 
