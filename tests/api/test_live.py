@@ -91,6 +91,27 @@ def test_a_wait_that_was_predicted_stands_at_the_job(tmp_path: Any) -> None:
     assert job["start"] == {"asked_at": iso(NOW), "p50": iso(NOW + HOUR_MS), "p90": None}
 
 
+def test_ones_own_jobs_wait_and_run_as_the_cluster_says(ledger: Ledger) -> None:
+    """What waits is found by the user of its labels; what runs by the pods of now, not by the ledger."""
+    mine = tenants.RESEARCH | {"user": "ada"}
+    state = worlds.state(
+        worlds.queue("ml", 0),
+        builders.namespace("ml", tenants.RESEARCH, uid="namespace/ml"),
+        worlds.node("n0", product=H100, boards=8),
+        *tenants.kueue_job("next", "ml", mine, gpus=8, pods=1, created=2_000),
+        *tenants.kueue_job("other", "ml", tenants.RESEARCH, gpus=8, pods=1, created=1_000),
+    )
+    clients = clients_of(ledger, state)
+    found = get(clients.ada, "/v1/jobs?mine=true")
+    assert [(job["job"], job["user"], job["layer"]) for job in found["waiting"]] == [("next", "ada", "quota")]
+    assert found["watched"] == "c"
+    every = get(clients.fin, "/v1/jobs")
+    assert [job["job"] for job in every["waiting"]] == ["next", "other"]
+    assert {job["state"] for job in every["jobs"]} == {"done"}, "no pod of theirs is there now"
+    assert [job["job"] for job in get(clients.fin, "/v1/jobs?job=ml/other")["waiting"]] == ["other"]
+    assert get(clients.vera, "/v1/jobs")["waiting"] == []
+
+
 def test_nodes_say_who_is_where_what_is_free_and_what_is_closed(ledger: Ledger) -> None:
     found = get(clients_of(ledger, lending()).fin, "/v1/nodes")
     nodes = {each["name"]: each for each in found["nodes"]}

@@ -30,8 +30,10 @@ from gpucost.api.server.authentication import authenticate
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.notify.sending.delivery import SenderStatus
+from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.settings.api import ApiSettings
+from gpucost.service.wiring.inputs import load_book
 from tests.api.advisor_worlds import advising, job
 from tests.api.conftest import SECRETS, SETTINGS, Clients
 from tests.api.findings import ledger_with_findings
@@ -575,6 +577,41 @@ def test_an_unknown_team_is_refused_everywhere_with_those_that_one_may_see(clien
         assert foreign.replace("vision", "nobody") == none
     near = clients.fin.get(f"/v1/waste?{DAY}&team=visoin").json()["error"]["allowed"]
     assert near.startswith("vision (did you mean this?), or another of: ")
+
+
+def test_teams_budgets_and_prices_are_those_one_may_see(ledger: Ledger) -> None:
+    accounts = {name: TeamAccount(f"cc-{name}", 100 * 10**9) for name in ("research", "vision", "idle")}
+    app = create_app(
+        ledger,
+        SETTINGS,
+        now=Clock(),
+        accounts=accounts,
+        quotas={"research": Fraction(5, 2)},
+        prices=load_book(None),
+    )
+    clients = Clients(app)
+    assert [each["name"] for each in clients.fin.get("/v1/teams").json()["teams"]] == [
+        "idle",
+        "research",
+        "vision",
+    ]
+    [own] = clients.ada.get("/v1/teams").json()["teams"]
+    assert (own["name"], own["cost_centre"], own["quota_gpus"]) == ("research", "cc-research", 2.5)
+    assert own["monthly_budget"] == "100.000000000"
+    rows = clients.fin.get("/v1/budgets?month=2026-10").json()["budgets"]
+    report = clients.fin.get(REPORT).json()
+    held = {row["row"]["group"]["team"]: row["row"]["held"] for row in report["teams"]}
+    assert {row["team"]: row["held"] for row in rows if row["team"] != "idle"} == held
+    assert all(row["left_nano"] == 100 * 10**9 - row["held"]["nano"] for row in rows)
+    parts = {row["row"]["group"]["team"]: row["budget"]["part"] for row in report["teams"]}
+    assert {row["team"]: row["part"] for row in rows} == parts | {"idle": 0.0}
+    assert [row["team"] for row in clients.ada.get("/v1/budgets?month=2026-10").json()["budgets"]] == [
+        "research"
+    ]
+    assert clients.fin.get("/v1/budgets?month=2026-09").status_code == 404
+    prices = clients.fin.get("/v1/prices").json()
+    assert len(prices["prices"]) == len(load_book(None).rows)
+    assert clients.ada.get("/v1/prices").json()["prices"] == [], "no row of this book priced what they held"
 
 
 def test_ones_own_jobs_are_found_by_the_name_of_the_key(clients: Clients, ledger: Ledger) -> None:

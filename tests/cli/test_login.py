@@ -69,7 +69,15 @@ def test_a_login_with_a_key_file_keeps_its_path_only(
     assert stat.S_IMODE(login_file.parent.stat().st_mode) == 0o700
     assert list(login_file.parent.iterdir()) == [login_file]
     assert run("whoami").stdout == done.stdout
+    for words in (("findings",), ("month", "status"), ("teams",)):
+        told = run(*words)
+        assert told.exit_code == ExitCode.OK
+        assert told.stderr == (
+            f"gpucost: as {server.url} says, which you are logged in to; --config FILE asks a ledger\n"
+        )
     assert "no finding goes on" in run("findings").stdout
+    mine = run("jobs", "--mine")
+    assert "No job of vera" in mine.stdout
     assert run("logout").stdout == "logged out; the key itself stays valid\n"
     assert run("logout").stdout == "was not logged in\n"
     assert run("whoami").stdout.startswith("not logged in")

@@ -376,3 +376,17 @@ def test_time_before_and_after_every_edge_is_covered_too() -> None:
     edge = parse_day_or_instant("2026-10-10")
     spans = book(price("1", valid_from="2026-10-10")).rates(h100(), Window(0, 2 * edge))
     assert [(span.start_ms, span.end_ms) for span in spans] == [(0, edge), (edge, 2 * edge)]
+
+
+def test_the_rows_behind_rates_are_found() -> None:
+    """With and without a discount; no others."""
+    found = book(
+        price("2", model="H100"),
+        price("9", model="H100", pool="theirs"),
+        discounts=[{"name": "deal", "percent": "10", "model": "H100"}],
+    )
+    rate = only_rate(found.rates(h100(), window()))
+    assert rate.nano_per_board_hour == parse_nano("1.8", "price")
+    assert found.rows_of({rate.rate_id}) == found.rows[:1]
+    assert found.rows_of({"x"}) == ()
+    assert {rate.rate_id} < found.rate_ids

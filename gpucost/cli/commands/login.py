@@ -66,7 +66,7 @@ def logout() -> None:
 
 def whoami(ctx: typer.Context) -> None:
     """Which server is asked, as whom, and what one may see there."""
-    remote = context_of(ctx).remote()
+    remote = context_of(ctx).remote(quietly=True)
     if remote is None:
         where = "its ledger" if context_of(ctx).config is None else "the ledger of --config"
         typer.echo(f"not logged in: commands go to {where}, and see everything in it")

@@ -37,7 +37,7 @@ def mcp(ctx: typer.Context) -> None:
     from gpucost.api.tools.tool_server import serve_stdio
 
     context = context_of(ctx)
-    remote = context.remote()
+    remote = context.remote(quietly=True)
     if remote is not None:
         complain(f"answering an assistant on stdin and stdout, as {remote.url} does; Ctrl-C ends it")
         asyncio.run(serve_stdio(asking(remote)))

@@ -69,18 +69,36 @@ class CommandContext:
             )
         return None if self.config is not None else find_target(self.server)
 
-    def remote(self) -> RemoteApi | None:
-        """The API to use in place of a ledger; None where a ledger is used. Raises InputError."""
+    def remote(self, *, quietly: bool = False) -> RemoteApi | None:
+        """The API to use in place of a ledger; None where a ledger is used. Raises InputError.
+
+        That it is asked because of a login, which nobody sees in the command, is said once on stderr.
+        """
         if self._target is None:
             return None
+        if not quietly:
+            self._say_login()
         from gpucost.cli.remote.api_client import RemoteApi
 
         return RemoteApi(self._target)
 
+    def _say_login(self) -> None:
+        from gpucost.cli.remote.server_target import SERVER_ENV
+
+        assert self._target is not None
+        is_named = self.server is not None or bool(os.environ.get(SERVER_ENV))
+        if not is_named and not self._said:
+            self._said.append(self._target.url)
+            complain(f"as {self._target.url} says, which you are logged in to; --config FILE asks a ledger")
+
+    @cached_property
+    def _said(self) -> list[str]:
+        return []
+
     def watching(self, *, is_named: bool, dump_option: str) -> RemoteApi | None:
         """The server that one is logged in to, for what a cluster is like now; None where an option names
         another cluster. Says on stderr that it is asked."""
-        remote = None if is_named else self.remote()
+        remote = None if is_named else self.remote(quietly=True)
         if remote is not None:
             complain(
                 f"as {remote.url} knows the cluster; --kubeconfig FILE or {dump_option} DUMP asks another"
