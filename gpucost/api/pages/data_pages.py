@@ -41,6 +41,8 @@ MonthText = Annotated[
     str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
 ]
 MOST_ROWS = 100
+MOST_STRIPS = 8
+"""Clusters whose days are shown; of more those of which least was observed. The table has all."""
 STRIP_HEIGHT = 26
 _CELL, _GAP, _SMALLEST = 30, 2, 4.0
 _DAYS_A_WEEK = 7
@@ -86,6 +88,12 @@ def coverage_strips(
     for info in windows:
         of.setdefault(info.cluster, []).append(info)
     return tuple(_strip(cluster, tuple(_days(found, month, now_ms))) for cluster, found in sorted(of.items()))
+
+
+def least_observed(strips: Sequence[CoverageStrip]) -> tuple[CoverageStrip, ...]:
+    """At most MOST_STRIPS of them, by name."""
+    ranked = sorted(strips, key=lambda strip: (sum(day.observed for day in strip.days), strip.cluster))
+    return tuple(sorted(ranked[:MOST_STRIPS], key=lambda strip: strip.cluster))
 
 
 def _days(windows: Sequence[WindowInfo], month: Window, now_ms: int) -> Iterator[DayCoverage]:
@@ -195,11 +203,13 @@ def _data(known: ApiServices, scope: Scope, month: Month, now_ms: int) -> PageCo
         status=month_status(known.ledger, scope, month, known.close_coverage),
         covered=ratio(covered_ms, len(clusters) * month.window.length_ms),
         observed=ratio(observed_ms, covered_ms),
-        strips=coverage_strips(
-            (each.cluster for each in clusters),
-            known.ledger.windows(month.window, scope=scope),
-            month.window,
-            now_ms,
+        strips=least_observed(
+            coverage_strips(
+                (each.cluster for each in clusters),
+                known.ledger.windows(month.window, scope=scope),
+                month.window,
+                now_ms,
+            )
         ),
         height=STRIP_HEIGHT,
         unpriced=unpriced_models(report),

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, months_seen
 from gpucost.api.routes.live import nodes_now, queues_now
-from gpucost.api.routes.requests import refuse_unknown_parameters
+from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
 from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import ApiError
 from gpucost.api.server.services import KnownServices
@@ -33,9 +33,10 @@ router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
 )
 
-MOST_WAITING = 100
-MOST_QUEUES = 300
-MOST_NODES = 150
+MOST_WAITING = 60
+MOST_QUEUES = 100
+MOST_NAMES = 300
+MOST_NODES = 48
 MOST_SLOTS = 16
 """Most GPUs of a resource that are drawn one by one; of more the numbers say it."""
 MOST_TEAMS = 6
@@ -63,14 +64,19 @@ async def show_queues(
 
 @router.get("/nodes")
 async def show_nodes(
-    request: Request, principal: Reader, known: KnownServices, cluster: Name = "", node: Name = ""
+    request: Request,
+    principal: Reader,
+    known: KnownServices,
+    cluster: Name = "",
+    node: Name = "",
+    page: Annotated[WholeNumber, Query(ge=1, le=10_000, description="of many nodes, counted from 1")] = 1,
 ) -> Response:
     """Who is on which GPU, what is free, and what is broken."""
     frame = PageFrame(request, known, principal, "nodes")
     months = await months_seen(known, principal.scope)
 
     def make() -> PageContent:
-        return _nodes(nodes_now(known, principal, cluster or None, node or None), node, months)
+        return _nodes(nodes_now(known, principal, cluster or None, node or None), node, page, months)
 
     return await _shown(frame, cluster, make_page=make)
 
@@ -107,7 +113,7 @@ def _queues(every: QueuesNow, found: QueuesNow, queue: str, months: Sequence[Mon
         "queues_page.html.j2",
         found=found,
         chosen=queue,
-        names=[each.name for each in every.queues][:MOST_QUEUES],
+        names=[each.name for each in every.queues][:MOST_NAMES],
         queues=found.queues[:MOST_QUEUES],
         waiting=found.waiting[:MOST_WAITING],
         waiting_gpus=_units(each.gpus for each in found.waiting),
@@ -196,9 +202,10 @@ class ModelSum:
     unavailable: int | None
 
 
-def _nodes(found: NodesNow, node: str, months: Sequence[Month]) -> PageContent:
+def _nodes(found: NodesNow, node: str, page: int, months: Sequence[Month]) -> PageContent:
     colours = team_colours(found.nodes)
-    shown = sorted(found.nodes, key=_worst_first)[:MOST_NODES]
+    ranked, first = sorted(found.nodes, key=_worst_first), (page - 1) * MOST_NODES
+    shown = ranked[first : first + MOST_NODES]
     return content(
         "Nodes now" if not node else f"Node {display.name(node, 60)}, now",
         "nodes_page.html.j2",
@@ -206,6 +213,9 @@ def _nodes(found: NodesNow, node: str, months: Sequence[Month]) -> PageContent:
         chosen=node,
         nodes=[(each, slot_rows(each, colours)) for each in shown],
         models=model_sums(found.nodes),
+        page=page,
+        before=min(first, len(ranked)),
+        following=page + 1 if first + MOST_NODES < len(ranked) else None,
         colours=colours,
         others=OTHER_TEAMS,
         has_others=len({pod.team for each in found.nodes for pod in each.pods}) > len(colours),

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from httpx2 import Response
 
-from gpucost.api.pages.data_pages import DayCoverage, coverage_strips
+from gpucost.api.pages.data_pages import DayCoverage, coverage_strips, least_observed
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import LedgerState, WindowInfo
 from gpucost.reports.base import display
@@ -53,6 +53,10 @@ def test_days_add_up_and_say_what_is_missing_and_what_is_ahead() -> None:
     assert (days[3].missing, days[3].part) == (DAY_MS, 0)
     assert (days[4].missing, days[4].ahead) == (6 * HOUR_MS, 18 * HOUR_MS)
     assert (days[5].ahead, days[5].part) == (DAY_MS, None)
+    chosen = [strip.cluster for strip in least_observed(found * 3)]
+    assert chosen == [*["c"] * 2, *["empty"] * 3, *["other"] * 3], (
+        "one of those that were seen most is left out"
+    )
     assert strips["empty"].days[0].missing == DAY_MS
     assert sum(rect.height for rect in strips["other"].rects if rect.css == "held") == 26
 

@@ -18,6 +18,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
 from gpucost.ledger import Ledger, WaitPrediction
 from gpucost.reports.base import display
 from tests.advisor import worlds
+from tests.advisor.test_advise import H100
 from tests.advisor.worlds import NOW
 from tests.api import test_advisor_tenants as tenants
 from tests.api.advisor_worlds import StillCluster, advising
@@ -104,6 +105,7 @@ def test_nodes_say_who_is_where_what_is_free_and_what_is_closed(ledger: Ledger) 
     free = sum(node["free_per_hour_nano"] or 0 for node in found["nodes"])
     assert f"Held, an hour {display.money(held)} USD" in said
     assert f"Free, an hour {display.money(free)} USD" in said
+    assert "Nodes 1 to" not in said, "one page"
     one = texts(clients.fin.get("/nodes?node=n2"))
     assert "zq-0 pod zq-0 in zq 4 1 h 10.00 zqvision" in one
     assert clients.fin.get("/nodes?node=n9", headers=PAGE).status_code == 422
@@ -154,6 +156,21 @@ def test_hostile_names_are_text(ledger: Ledger) -> None:
         assert "<i>" not in page.text
         assert "\u202e" not in re.sub(r' value="[^"]*"', "", page.text)
         assert "style=" not in page.text
+
+
+def test_many_nodes_are_paged_each_once(ledger: Ledger) -> None:
+    many = worlds.state(*(worlds.node(f"n{at:03}", product=H100, boards=8) for at in range(100)))
+    client, seen = clients_of(ledger, many).fin, []
+    url: str | None = "/nodes"
+    while url:
+        page = client.get(url)
+        assert len(page.content) < 150_000
+        seen += re.findall(r'<h3><a href="/nodes\?node=(n\d+)"', page.text)
+        following = re.search(r'href="([^"]*)" rel="next"', page.text)
+        url = unescape(following[1]) if following else None
+    assert seen == sorted(each.meta.name for each in many.nodes.values())
+    assert "There are 100 nodes, and none here" in texts(client.get("/nodes?page=9"))
+    assert client.get("/nodes?page=0", headers=PAGE).status_code == 422
 
 
 def test_words_of_time() -> None:
