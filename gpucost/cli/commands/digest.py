@@ -29,7 +29,9 @@ def digest(
     team: Annotated[str, typer.Option(help="One team, with nothing of the others; else the platform.")] = "",
     format_: Annotated[
         Literal["plain", "html", "json"],
-        typer.Option("--format", "-f", help="plain for people, html with charts as pictures, json for programs."),
+        typer.Option(
+            "--format", "-f", help="plain for people, html with charts as pictures, json for programs."
+        ),
     ] = "plain",
     output: Output = None,
 ) -> None:
