@@ -31,4 +31,6 @@ def test_kills_of_every_part_change_nothing(tmp_path: Path) -> None:
     assert {version for _, version, _ in found.undisturbed.windows} == {1}
     assert found.digests_told == 1
     assert (found.findings_told, found.findings_repeated) == (1, 0)
+    assert found.receipts_told > 0
+    assert found.receipts[0] == found.receipts[1] >= found.receipts_told, "one of a job, whoever decided"
     assert found.verified == "0: every month: the ledger holds what was written"

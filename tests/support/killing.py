@@ -16,7 +16,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,7 @@ _COUNT = "SELECT count(*), count(*) FILTER (WHERE state <> 'open') FROM ledger_w
 _WINDOWS_MS = HOUR_MS
 _FINAL = "SELECT count(*), 1 FROM waste_window WHERE state = 'final'"
 _UNSENT = "SELECT count(*), 1 FROM notify_post WHERE state = 'waiting'"
+_RECEIPTS = "SELECT count(*), count(DISTINCT (channel, key)) FROM notify_post WHERE kind = 'receipt'"
 _CLAIMED_MS = 3 * MINUTE_MS
 """Longer than a claim on a message holds: a process that claims one and dies has not sent it, as far as
 others know."""
@@ -67,6 +68,10 @@ class Killed:
     digests_told: int = 0
     findings_told: int = 0
     findings_repeated: int = 0
+    receipts_told: int = 0
+    """Jobs whose receipt is in the room."""
+    receipts: Sequence[int] = ()
+    """In the outbox: all of them, and how many are of different jobs."""
     verified: str = ""
     """What ``gpucost month verify`` said in the end."""
 
@@ -110,7 +115,9 @@ class _World:
 
     def has_told(self, *, digest: bool) -> bool:
         """Whether the room has a digest, or a finding."""
-        return any(_is_digest(each.text) == digest for each in self.chat.shown)
+        return any(
+            _is_digest(each.text) == digest for each in self.chat.shown if not _is_receipt(each.payload)
+        )
 
     def wait_for_a_write(self) -> None:
         """Until a transaction that writes is open; for two seconds at most: the detectors' turn has none."""
@@ -146,6 +153,7 @@ def kill_in_turn(folder: Path, start_ms: int, kills: int, *, seed: int) -> Kille
         _kill_all(world, found, kills, rng)
         world.until("messages that wait", lambda: world.asked(_UNSENT) == (0, 1))
         found.took_s = time.monotonic() - began
+        found.receipts = world.asked(_RECEIPTS)
         world.service.stop()
         verified = said(world.service, "month", "verify")
         found.verified = f"{verified.returncode}: {verified.stdout}{verified.stderr}".strip()
@@ -218,8 +226,13 @@ def _is_digest(text: str) -> bool:
     return "2026-W41" in text or "week" in text.lower()
 
 
+def _is_receipt(payload: Mapping[str, object]) -> bool:
+    return "--receipt" in str(payload)
+
+
 def _count_told(chat: ChatServer, found: Killed) -> None:
-    openings = [each for each in chat.shown if not each.thread]
+    found.receipts_told = len({each.text for each in chat.shown if _is_receipt(each.payload)})
+    openings = [each for each in chat.shown if not each.thread and not _is_receipt(each.payload)]
     found.digests_told = sum(_is_digest(each.text) for each in openings)
     told = Counter(str(each.payload.get("message")) for each in openings if not _is_digest(each.text))
     found.findings_told, found.findings_repeated = len(told), told.total() - len(told)

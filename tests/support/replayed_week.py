@@ -114,11 +114,13 @@ def settings_of(
         "detectors": {"interval": "10s"},
         "api": {"auth": "off"},
         "notify": {
-            "channels": [{"name": "digests", **room}, {"name": "findings", **room}],
+            "channels": [{"name": name, **room} for name in ("digests", "findings", "receipts")],
             "routes": [
                 {"channels": ["digests"], "platform": True, "kinds": ["digest"]},
                 {"channels": ["findings"], "kinds": ["finding"], "floor": 0},
+                {"channels": ["receipts"], "kinds": ["receipt"], "floor": 0},
             ],
+            "receipts": "job",
             "weekly": {"hour": 0},
         },
     }
