@@ -76,7 +76,7 @@ ROUTES = {
     ("GET", "/month/{month}/change"): Route("/month/2026-10/change?team=research", READERS, 422),
     ("GET", "/month/{month}/team"): Route("/month/2026-10/team?team=research", READERS, 404),
     ("GET", "/job"): Route("/job?job=job-train", READERS, 404),
-    ("GET", "/search"): Route("/search?q=tra&month=2026-10", READERS, 200),
+    ("GET", "/search"): Route("/search?q=train&month=2026-10", READERS, 200),
     ("GET", "/advise"): Route("/advise", READERS, 200),
     ("POST", "/advise"): Route("/advise", READERS, 404, f"manifest={quote(json.dumps(job(namespace='ml')))}"),
     ("GET", "/explain"): Route("/explain?kind=Job&namespace=ml&name=mine", READERS, 404),

@@ -57,8 +57,8 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   name: train
-  namespace: research
-  labels: {kueue.x-k8s.io/queue-name: main}
+  namespace: my-namespace
+  labels: {kueue.x-k8s.io/queue-name: my-queue}
 spec:
   template:
     spec:
