@@ -93,7 +93,7 @@ def test_fifty_readers_of_one_report_cost_one_reading(ledger: Ledger, reads: Cou
 @pytest.mark.fault(54)
 def test_different_questions_take_turns_or_are_told_when(ledger: Ledger, reads: Counter[str]) -> None:
     app = impatient(fresh(ledger, heavy=2), 2)
-    answers = ask(app, [f"/v1/allocations?{SPAN}&team={number}" for number in range(20)])
+    answers = ask(app, [f"/v1/allocations?{SPAN}&user={number}" for number in range(20)])
     assert {answer.status_code for answer in answers} == {200, 503}
     assert all(answer.headers["retry-after"] for answer in answers if answer.status_code == 503)
     assert reads.total() == [answer.status_code for answer in answers].count(200)

@@ -132,7 +132,7 @@ def test_a_team_sees_its_own_waste_only(clients: Clients) -> None:
         (f"{URL}&top=1001", "top"),
         (f"{URL}&top=1_0", "top"),
         (f"{URL}&format=parquet", "format"),
-        (f"{URL}&team=vision", "team"),
+        (f"{URL}&team=nobody", "team"),
     ],
 )
 def test_what_is_wrong_is_named(url: str, field: str, clients: Clients) -> None:
