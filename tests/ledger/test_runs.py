@@ -292,6 +292,10 @@ def test_jobs_are_found_by_name_and_namespace(ledger: Ledger) -> None:
     assert (only.held, only.board_ms, only.nano, only.unpriced_ms) == (hour(0), HOUR_MS, PRICE, 0)
     last, *_ = ledger.jobs_named(EVERYTHING, "ml/train")
     assert (last.nano, last.unpriced_ms) == (None, HOUR_MS)
+    assert last in ledger.jobs_of(EVERYTHING, last.cluster, {last.job_uid, "nobody"})
+    assert ledger.jobs_of(EVERYTHING, "elsewhere", {last.job_uid}) == ()
+    assert ledger.jobs_of(Scope(frozenset({"nobody"})), last.cluster, {last.job_uid}) == ()
+    assert ledger.jobs_of(EVERYTHING, last.cluster, ()) == ()
     assert [each.job_uid for each in ledger.jobs_named(Scope(frozenset({"blue"})), "train")] == ["job-2"]
     for nobody in ("trai", "TRAIN", "train/", "x/train", "%", ""):
         assert ledger.jobs_named(EVERYTHING, nobody) == (), nobody

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from gpucost.attribution.frames import ClusterFrames, conform
+from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.contract.frames import EVICTIONS
@@ -33,6 +35,9 @@ from gpucost.reports.job.job_receipt import JobEnding
 from gpucost.service.notifications.loop import NotificationLoop, NotificationStatus
 from gpucost.service.notifications.receipts import EndedJob, JobEndings, ReceiptNotices
 from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.loader import checked
+from gpucost.service.settings.model import Settings
+from gpucost.service.wiring.notifications import build_news
 from tests.cluster import builders
 from tests.ledger.builders import CLUSTER, MONTH, PRICE, hour, ingest, line
 from tests.service.test_telling import Room
@@ -375,3 +380,38 @@ def test_one_message_for_the_jobs_of_a_day_once_it_is_settled(ledger: Ledger) ->
     assert blue.sections[1].text == "Next run of lab: Let it end when its work is done"
     assert [each.url for each in blue.links] == ["https://gpucost.example/month/2026-10/team?team=blue"]
     assert "cat" not in plain.render(red)
+
+
+_ENDED = ["again ended: USD 220", "bad ended: USD 80.00", "done ended: USD 80.00"]
+
+
+@pytest.mark.parametrize(
+    ("receipts", "expected"),
+    [
+        ("off", []),
+        ("job", [f"{each} (team red)" for each in _ENDED]),
+        ("daily", ["red: 4 jobs ended on 2026-10-01"]),
+    ],
+)
+def test_the_settings_say_whether_and_how(receipts: str, expected: list[str], ledger: Ledger) -> None:
+    """What the service is made of, without a cluster: the source says who was preempted."""
+    given = {
+        "channels": [{"name": "red", "service": "mattermost", "url": "https://chat.example"}],
+        "routes": [{"channels": ["red"], "teams": ["red"], "kinds": ["receipt"]}],
+        "receipts": receipts,
+    }
+    settings = checked(Settings, {"notify": given}, "")
+    clock = Clock(START_MS + HOURS * HOUR_MS)
+    source = History(evicted(), extent=Window(START_MS, START_MS + DAY_MS))
+    stop = threading.Event()
+    service = build_news(settings, ledger, TeamRules.default(), None, None, source, clock, stop)
+    assert service is not None
+    if receipts == "daily":
+        fill(ledger, HOURS, 26)
+        clock.now_ms = START_MS + 26 * HOUR_MS
+    for _ in range(3):
+        service.telling.turn()
+        clock.now_ms += MINUTE_MS
+    waiting = ledger.due_posts(clock.now_ms, ["red"], 100)
+    titles = [each.post.message.title for each in waiting]
+    assert sorted(titles) == expected
