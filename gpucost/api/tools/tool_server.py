@@ -8,6 +8,7 @@ it was given for it. There is no session that another caller could use.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from mcp.server.lowlevel import Server
@@ -66,7 +67,7 @@ def tool_server(ask: AskApi) -> Server[Any]:
     """A server whose tools ask with ``ask``."""
 
     async def list_tools(_: Any, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(tool) for tool in TOOLS.values()])
+        return ListToolsResult(tools=[_described(name) for name in TOOLS])
 
     async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
         tool = TOOLS.get(params.name)
@@ -80,6 +81,7 @@ def tool_server(ask: AskApi) -> Server[Any]:
         version=gpucost.__version__,
         title="gpucost",
         instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda name: _described(name).input_schema if name in TOOLS else None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
@@ -87,7 +89,10 @@ def tool_server(ask: AskApi) -> Server[Any]:
     return server
 
 
-def _described(tool: GpuCostTool) -> Tool:
+@cache
+def _described(name: str) -> Tool:
+    """What clients are told of a tool; the same for all of them."""
+    tool = TOOLS[name]
     return Tool(
         name=tool.name,
         title=tool.title,
