@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
 from gpucost.api.server.errors import LARGEST_CALL
+from gpucost.api.server.rate_limits import RequestGate
 from gpucost.api.tools.tool_arguments import read_arguments
 from gpucost.api.tools.tool_catalog import INSTRUCTIONS, TOOLS
 from gpucost.ledger import Ledger
@@ -273,7 +274,10 @@ def test_one_call_has_one_id_in_the_log_and_its_caller(
 
 def test_what_a_tool_asks_counts_against_the_rate_of_its_caller(ledger: Ledger) -> None:
     settings = SETTINGS.model_copy(update={"rate": 1, "burst": 3})
-    client = TestClient(create_app(ledger, settings, now=Clock()), headers=bearer("ada"))
+    app = create_app(ledger, settings, now=Clock())
+    services = app.state.services
+    services.__dict__["gate"] = RequestGate(settings, services.operations, seconds=lambda: 0.0)
+    client = TestClient(app, headers=bearer("ada"))
     assert client.post("/mcp", json=CALL).json()["result"]["isError"] is False
     second = client.post("/mcp", json=CALL).json()["result"]
     assert second["structuredContent"]["error"]["code"] == "too_many_requests"

@@ -46,9 +46,11 @@ OWN_CALLS = (
     Call("explain", {"kind": "Job", "namespace": "ml", "name": "mine"}),
     Call("queues", {}),
 )
+WAITS = Call("job", {"name": "zq-wl"})
 FOREIGN_CALLS = (
     Call("report", {"month": MONTH, "team": OTHER}),
     *(Call("allocations", {"window": DAY, "filters": {name: foreign(name)}}) for name in DIMENSIONS),
+    WAITS,
     Call("job", {"name": "zq-job"}),
     Call("job", {"name": "zq-namespace/zq-job"}),
     Call("job", {"uid": "zq-job_uid"}),
@@ -122,3 +124,6 @@ def test_who_may_see_both_is_told_of_both(app: FastAPI) -> None:
     )
     assert OTHER in statement
     assert "zq-wl" in queues
+    ((is_error, waits),) = told(app, "fin", (WAITS,))
+    assert not is_error
+    assert "zq-space" in waits, "a job that held nothing yet is listed as one that waits"

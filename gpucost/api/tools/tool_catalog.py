@@ -96,11 +96,11 @@ async def _job(ask: AskApi, given: JobArguments) -> ToolAnswer:
     if uid is None:
         found = await ask(ApiQuestion("/v1/jobs", query_of(job=given.name, cluster=given.cluster)))
         uids = list(dict.fromkeys(each["job_uid"] for each in found["jobs"]))
-        if not uids:
+        if not uids and not found["waiting"]:
             allowed = "the name, namespace/name or uid of a job that you may see"
             parts = {"field": "name", "value": (given.name or "")[:100], "allowed": allowed}
             raise ToolRefusal("not_found", f"name: no such job; allowed: {allowed}", parts)
-        if len(uids) > 1:
+        if len(uids) != 1:
             return concise(found, top=given.top, most_top=MOST_ROWS)
         uid = uids[0]
     query = query_of(cluster=given.cluster, progress=given.progress)
@@ -171,7 +171,7 @@ _ALL = (
         "One job",
         "One job by name or uid: what it held and cost, at which prices, how busy its GPUs were, what it "
         "wasted and why, its findings. Where several jobs have the name, the answer lists them: ask again by "
-        f"`uid`. {_MONEY} What was not measured is null.",
+        f"`uid`; one that held nothing yet is in `waiting`. {_MONEY} What was not measured is null.",
         JobArguments,
         _job,
     ),
