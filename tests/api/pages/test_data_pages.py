@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from html import unescape
+from pathlib import Path
 
 import pytest
 from httpx2 import Response
 
+from gpucost.api.app import create_app
 from gpucost.api.pages.data_pages import DayCoverage, coverage_strips, least_observed
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import LedgerState, WindowInfo
+from gpucost.ledger import Ledger, LedgerState, WindowInfo
 from gpucost.reports.base import display
-from tests.api.conftest import Clients
+from tests.api.conftest import SETTINGS, Clients
+from tests.ledger.builders import CLUSTER, NOW_MS, hour, ingest, line
+from tests.ledger.builders import MONTH as BUILT
+from tests.support.ledgers import new_ledger
 
 MONTH = Month.parse("2026-10")
 START = MONTH.window.start_ms
@@ -107,3 +113,35 @@ def test_a_month_without_data_and_one_that_is_none(clients: Clients) -> None:
     for url, status in (("/month/2031-01/data", 404), ("/month/2026-13/data", 422), (f"{DATA}?x=1", 400)):
         refused = clients.fin.get(url, headers=page)
         assert (refused.status_code, refused.headers["content-type"]) == (status, "text/html; charset=utf-8")
+
+
+def test_a_closed_month_with_what_has_no_price_and_hostile_words(tmp_path: Path) -> None:
+    """How it was closed, which GPUs have no price, and text from outside as text."""
+    bad = '<script>alert("x")</script>\u202e' + "y" * 20_000
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: NOW_MS) as ledger:
+        window = hour(0)
+        problems = [DataProblem(DataProblemCode.PRICE_MISSING, CLUSTER, bad[:200], bad, HOUR_MS)]
+        ingest(
+            ledger,
+            window,
+            line(window, team="red", pod_uid="a"),
+            line(window, team="red", pod_uid="b", model="B200", node="n2", nano=None, rate_id=""),
+            source=bad[:200],
+            problems=problems,
+        )
+        ledger.close_month(BUILT, author="root", min_coverage=Fraction(0), reason=bad[:900])
+        clients = Clients(create_app(ledger, SETTINGS, now=lambda: NOW_MS))
+        page = clients.fin.get(f"/month/{BUILT}/data")
+        report = clients.fin.get(f"/v1/reports/{BUILT}").json()
+        said = texts(page)
+    assert "Closed at" in said
+    assert "by root , in spite of what was missing" in said
+    assert report["provenance"]["month_digest"] in said
+    assert f"gpucost month verify {BUILT}" in said
+    assert report["totals"]["held"]["unpriced_board_ms"] == HOUR_MS
+    assert "Without a price 1.0 GPU-hours" in said
+    assert "B200 1.0 1.0" in said
+    assert "the problem price missing above says which" in said
+    assert "<script>alert" not in page.text
+    assert "\u202e" not in page.text
+    assert len(page.text) < 40_000
