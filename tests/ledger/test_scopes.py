@@ -76,11 +76,13 @@ SERVED = {
     "api/metrics/detectors.py": {"clusters", "extent", "assessed", "final_waste"},
     "api/metrics/recent.py": {"clusters", "extent", "windows", "month", "month_charges"},
     "api/routes/responses.py": {"mark"},
-    "api/server/services.py": {"frontier"},  # of a cluster that the caller named
+    # Of a cluster that the caller named; and predictions, of which who asks is told those of jobs it sees.
+    "api/server/services.py": {"foretold", "frontier"},
     # Charges are computed of all teams; closing a month is of who sees every team and cluster.
     "service/reporting/charge_reports.py": {"rates", "close_month", "month", "month_charges", "month_state"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
-    "service/reporting/report_service.py": {"rates"},
+    # How far the clusters of a job reach that the caller sees.
+    "service/reporting/report_service.py": {"extent", "rates"},
 }
 
 
