@@ -105,7 +105,13 @@ class ServiceRuntime:
         advising = None
         if parts.watching is not None:
             advising = build_advising(
-                settings, parts.watching, parts.book, parts.teams, ledger, parts.advisor_status
+                settings.advisor,
+                parts.watching,
+                parts.book,
+                parts.teams,
+                ledger,
+                parts.advisor_status,
+                has_webhook=settings.webhook.enabled,
             )
         source = parts.source(stop)
         news = build_news(settings, ledger, parts.teams, parts.policy, advising, source, now, stop)
@@ -147,7 +153,9 @@ class ServiceRuntime:
         )
         running._thread("gpucost-loop", loop.run)
         if settings.detectors.enabled:
-            state = _nobody_knows if parts.watching is None else parts.watching.overview
+            # A dump is as old as it is: what is found live must not be about pods of then.
+            live = None if settings.detectors.dump is not None else parts.watching
+            state = _nobody_knows if live is None else live.overview
             detectors = build_detect_loop(settings, pipeline, detect_status, state, stop)
             running._thread("gpucost-detectors", detectors.run)
         retaining = RetentionRun(ledger, settings.retention, now)

@@ -57,8 +57,8 @@ def _objects() -> list[Json]:
         "language": {"h100": {GPU: "16", **limits}},
     }
     return [
-        *(_node(f"gpu-{at}", 8, H100) for at in range(1, 5)),
-        *(_node(f"l4-{at}", 4, L4, "inference") for at in range(1, 3)),
+        *(_node(f"gpu-{at}", 8, H100, "p5.48xlarge") for at in range(1, 5)),
+        *(_node(f"l4-{at}", 4, L4, "g6.12xlarge", "inference") for at in range(1, 3)),
         *_kueue(),
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(name)} for name in queues),
         kueue.resource_flavor("h100", node_labels={PRODUCT: H100}),
@@ -73,8 +73,10 @@ def _objects() -> list[Json]:
     ]
 
 
-def _node(name: str, gpus: int, product: str, dedicated: str = "") -> Json:
+def _node(name: str, gpus: int, product: str, machine: str, dedicated: str = "") -> Json:
+    """Its labels say what a price is for, as those of a cloud do."""
     labels = {"nvidia.com/gpu.present": "true", PRODUCT: product, "nvidia.com/gpu.count": str(gpus)}
+    labels |= {"node.kubernetes.io/instance-type": machine, "karpenter.sh/capacity-type": "on-demand"}
     found = shapes.node(name, DAYS_AGO, {GPU: gpus}, labels)
     if dedicated:
         found["spec"]["taints"] = [{"key": "dedicated", "value": dedicated, "effect": "NoSchedule"}]

@@ -100,8 +100,9 @@ def knowledge(context: CommandContext, asked: AdviceSource) -> AdvisorContext:
     book = context.book(context.settings) if asked.prices is None else load_book(asked.prices)
     keys = owner_keys(asked.team_labels)
     where = ClusterLocation(asked.kubeconfig, asked.context, asked.kubernetes_url)
+    dump = asked.state or ("" if any(where) else context.dump())
     with undisturbed(), fields_as({"--from": "--state"}):
-        loaded = loaded_from(asked.state, keys, where, asked.at)
+        loaded = loaded_from(dump, keys, where, asked.at)
     settings = context.settings.advisor
     state = replace(loaded.state, schedulers=settings.assumed(loaded.state.schedulers))
     overview = ClusterOverview(state, catalog_of(asked.extra_resources), keys)

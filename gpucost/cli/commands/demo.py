@@ -142,27 +142,19 @@ def _program() -> str:
 
 
 def _serve(run: DemoMonth) -> None:
-    from gpucost.api.app import create_app
-    from gpucost.service.settings.api import ApiSettings
+    from gpucost.demo.month_app import demo_app
+    from gpucost.reports.base.page_addresses import month_page
     from gpucost.service.wiring.demo_month import DEMO_MONTH
-    from gpucost.service.wiring.ledger import accounts_of
 
-    app = create_app(
-        run.ledger,
-        ApiSettings(auth="off"),
-        now=run.now,
-        quotas=run.quotas,
-        budgets=run.teams.budgets,
-        accounts=accounts_of(run.teams),
-        named_teams=run.teams.names,
-    )
-    with _free() as listener:
+    with demo_app(run) as app, _free() as listener:
         base = url_of(listener)
-        typer.echo(f"{base}/v1/reports/{DEMO_MONTH}?format=html")
-        typer.echo(f"{base}/v1/allocations?window={DEMO_MONTH}&group_by=team,model")
-        typer.echo(f"{base}/v1/waste?window={DEMO_MONTH}")
-        typer.echo(f"{base}/v1/findings")
-        typer.echo(f"{base}/metrics")
+        for path in (
+            f"/v1/reports/{DEMO_MONTH}?format=html",
+            f"/v1/allocations?window={DEMO_MONTH}&group_by=team,model",
+            "/metrics",
+        ):
+            typer.echo(f"{base}{path}")
+        typer.echo(f"pages: {base}{month_page(DEMO_MONTH)}")
         typer.echo("Ctrl-C ends it.")
         answer(app, listener)
 

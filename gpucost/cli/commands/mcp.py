@@ -109,9 +109,10 @@ def _advising(context: CommandContext, ledger: Ledger) -> Iterator[AdvisorServic
     from gpucost.service.wiring.pipeline import build_rules
 
     book = context.book(settings)
-    watching = build_watching(settings, build_rules(settings.attribution, book, context.teams).catalog)
+    catalog = build_rules(settings.attribution, book, context.teams).catalog
+    watching = build_watching(settings, catalog, now_ms)
     assert watching is not None
-    advising = build_advising(settings, watching, book, context.teams, ledger)
+    advising = build_advising(settings.advisor, watching, book, context.teams, ledger)
     watching.start()
     advising.start()
     try:

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from gpucost.api.runtime import ServiceRuntime
+    from gpucost.api.runtime import ClusterFollower, ServiceRuntime
     from gpucost.api.webhook.ipc import Answering, Tell
     from gpucost.api.webhook.supervisor import WebhookProcess
     from gpucost.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.advisor.advisor_service import AdvisorService
-    from gpucost.service.advisor.cluster_watcher import ClusterWatcher
     from gpucost.service.advisor.status import AdvisorStatus
     from gpucost.service.settings.model import Settings
     from gpucost.service.wiring.configuration import ServiceConfiguration
@@ -143,18 +142,18 @@ class _Build:
     def __call__(self, found: ServiceConfiguration) -> ServiceRuntime:
         return self.running(found, self.watching(found))
 
-    def watching(self, found: ServiceConfiguration) -> ClusterWatcher | None:
+    def watching(self, found: ServiceConfiguration) -> ClusterFollower | None:
         """The watched cluster, not read yet. Raises InputError."""
         from gpucost.service.wiring.cluster import build_watching
         from gpucost.service.wiring.pipeline import build_rules
 
         settings = found.settings
         catalog = build_rules(settings.attribution, found.book, found.teams).catalog
-        watching = build_watching(settings, catalog)
+        watching = build_watching(settings, catalog, now_ms)
         _check_webhook(settings, watching)
         return watching
 
-    def running(self, found: ServiceConfiguration, watching: ClusterWatcher | None) -> ServiceRuntime:
+    def running(self, found: ServiceConfiguration, watching: ClusterFollower | None) -> ServiceRuntime:
         from gpucost.api.runtime import ServiceParts, ServiceRuntime
 
         source = partial(_source, found.settings, found.book)
@@ -222,7 +221,7 @@ def _source(settings: Settings, book: PriceBook, stopped: threading.Event) -> In
     return open_source(settings, book, now_ms, stopped=stopped)
 
 
-def _check_webhook(settings: Settings, watching: ClusterWatcher | None) -> None:
+def _check_webhook(settings: Settings, watching: ClusterFollower | None) -> None:
     if settings.webhook.enabled and watching is None:
         raise InputError(
             "webhook.enabled", True, "false, or detectors.state: advice is about a cluster that is watched"

@@ -105,6 +105,15 @@ class CommandContext:
             )
         return remote
 
+    def dump(self) -> str:
+        """The dump that the settings name in place of a cluster, empty where they name none. Says on stderr
+        that it is read."""
+        found = self.settings.detectors.dump
+        if found is None:
+            return ""
+        complain(f"of the cluster in {found}, as detectors.dump says; --kubeconfig FILE asks another")
+        return str(found)
+
     @property
     def file(self) -> Path | None:
         """The settings file, where there is one."""

@@ -1,13 +1,16 @@
-"""The current state of a cluster, watched by the service itself: some detectors need it besides history."""
+"""The current state of a cluster, watched by the service itself: some detectors need it besides history. Or
+the state that a dump holds, to try things where there is no cluster."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.httpx_transport import HttpxTransport
+from gpucost.kube.dumps.dump import ClusterStateBuilder, read_dump
 from gpucost.kube.parse.collections import collections
 from gpucost.kube.watch.cluster_watch import ClusterWatch
 from gpucost.kube.watch.scheduler_reader import (
@@ -70,3 +73,47 @@ class ClusterWatcher:
         if cluster != self.cluster or not self.is_current:
             return None
         return ClusterOverview(self.watch.snapshot(), self.catalog, self.keys)
+
+
+@dataclass(frozen=True)
+class DumpedCluster:
+    """The cluster of a dump, which never changes and never ages."""
+
+    cluster: str
+    read: ClusterOverview
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        dump: Path,
+        catalog: ResourceCatalog,
+        keys: OwnerKeys,
+        at_ms: int,
+        assume: AssumedConfigs = as_read,
+    ) -> DumpedCluster:
+        """``at_ms`` is the time of a dump that does not say when it was taken. Raises InputError naming the
+        file."""
+        gathering = ClusterStateBuilder(collections(keys.all))
+        read_dump(dump, gathering)
+        state = gathering.loaded(at_ms).state
+        state = replace(state, schedulers=assume(state.schedulers))
+        return cls(cluster, ClusterOverview(state, catalog, keys))
+
+    def start(self) -> None:
+        """Nothing has to be followed."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def version(self) -> int:
+        return self.read.state.at_ms
+
+    @property
+    def is_current(self) -> bool:
+        return True
+
+    def overview(self, cluster: str) -> ClusterOverview | None:
+        """None for another cluster."""
+        return self.read if cluster == self.cluster else None

@@ -138,10 +138,11 @@ class DetectorsSettings(SettingsGroup):
     something is idle (four hours for serving, and its start), and longer by itself where they need more.
     """
 
-    state: Literal["none", "in-cluster", "kubeconfig"] = "none"
+    state: Literal["none", "in-cluster", "kubeconfig", "dump"] = "none"
     """Whether the service watches the cluster's objects itself: ``in-cluster`` by its service account, or by
     ``kubeconfig``. Rules that need the state of now (CPU-only pods, topology, shapes with CPU and memory) say
-    that they lack it when nobody watches.
+    that they lack it when nobody watches. With ``dump`` the advisor, and commands that name no cluster,
+    answer from a file: it is of when it was taken, so rules do not use it.
     """
 
     kubeconfig: ExistingFile | None = None
@@ -149,6 +150,11 @@ class DetectorsSettings(SettingsGroup):
 
     context: str = ""
     """Context in it; its current one when empty."""
+
+    dump: ExistingFile | None = None
+    """The file with ``state: dump``, as ``gpucost state dump`` writes it, to try things without a cluster.
+    Read once.
+    """
 
     cluster: str = ""
     """Name of the watched cluster in the source. ``prometheus.cluster`` when empty."""
@@ -190,6 +196,9 @@ class DetectorsSettings(SettingsGroup):
             )
         if self.state != "kubeconfig" and (self.kubeconfig or self.context):
             raise wrong(self.state, "kubeconfig where a kubeconfig or context is given", "state")
+        if (self.state == "dump") != (self.dump is not None):
+            found = ErrorRemark("missing") if self.dump is None else str(self.dump)
+            raise wrong(found, "a file when state is dump, and nothing otherwise", "dump")
         for n, override in enumerate(self.overrides):
             self._override(n, override)
         return self

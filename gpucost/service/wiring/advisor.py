@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from gpucost.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.advisor.advisor_service import ClusterSource
+    from gpucost.service.settings.advisor import AdvisingSettings
     from gpucost.service.settings.model import Settings
 
 
 def build_advising(
-    settings: Settings,
+    settings: AdvisingSettings,
     watching: ClusterSource,
     book: PriceBook,
     teams: TeamRules,
     ledger: Ledger,
     status: AdvisorStatus | None = None,
+    *,
+    has_webhook: bool = False,
 ) -> AdvisorService:
     """The advisor over the watched cluster. Nothing is worked out yet: see ``start``. ``status`` keeps its
     counts across reloads."""
@@ -41,8 +44,8 @@ def build_advising(
         teams,
         prices=book,
         run_times=RunHistory(ledger, watching.cluster),
-        settings=settings.advisor.advisor(),
-        has_webhook=settings.webhook.enabled,
+        settings=settings.advisor(),
+        has_webhook=has_webhook,
         status=status or AdvisorStatus(),
     )
 

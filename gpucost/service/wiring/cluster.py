@@ -10,7 +10,7 @@ from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.credentials import SERVICE_ACCOUNT
-from gpucost.service.advisor.cluster_watcher import ClusterWatcher
+from gpucost.service.advisor.cluster_watcher import ClusterWatcher, DumpedCluster
 from gpucost.settings.types import milliseconds
 
 if TYPE_CHECKING:
@@ -30,14 +30,18 @@ def api_server(settings: DetectorsSettings) -> HttpxTransport:
     return connect(os.environ, kubeconfig, settings.context)
 
 
-def build_watching(settings: Settings, catalog: ResourceCatalog) -> ClusterWatcher | None:
+def build_watching(
+    settings: Settings, catalog: ResourceCatalog, now: Callable[[], int]
+) -> ClusterWatcher | DumpedCluster | None:
     """The watcher of the cluster that the settings name; None where they name none. Raises InputError."""
     found = settings.detectors
     if found.state == "none":
         return None
-    transport = api_server(found)
     cluster = found.cluster or settings.prometheus.cluster
     names, assumed = settings.advisor.names, settings.advisor.assumed
+    if found.dump is not None:
+        return DumpedCluster.of(cluster, found.dump, catalog, OwnerKeys(), now(), assumed)
+    transport = api_server(found)
     return ClusterWatcher.of(cluster, transport, catalog, OwnerKeys(), names, assumed)
 
 

@@ -13,18 +13,24 @@ from pathlib import Path
 from gpucost.attribution.conservation import ConservationDifference, difference
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger, WindowInfo
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.month.model import MonthReport
+from gpucost.service.advisor.advisor_service import AdvisorService
+from gpucost.service.advisor.cluster_watcher import DumpedCluster
 from gpucost.service.detection.runner import DetectorRun
 from gpucost.service.detection.waste_accounting import AssessmentOutcome as AssessOutcome
 from gpucost.service.detection.waste_accounting import WasteAccounting
 from gpucost.service.ingest.pipeline import OnWindow, Pipeline, PipelineOutcome
+from gpucost.service.settings.advisor import AdvisingSettings
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.service.settings.model import AttributionSettings, IngestSettings
+from gpucost.service.wiring.advisor import build_advising
+from gpucost.service.wiring.demo_dump import dump_text
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
@@ -44,7 +50,9 @@ from gpucost.telemetry.recorded_source import RecordedSource, record
 __all__ = ["DEMO_MONTH", "DemoMonth"]
 
 RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "report.html"
-WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT)
+STATE = "cluster.json"
+"""The cluster's objects at the end of the month, as a dump."""
+WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT, STATE)
 
 
 _DETECTORS = DetectorsSettings()
@@ -61,12 +69,13 @@ class DemoMonth:
     teams: TeamRules
     cluster: str
     simulated: SimulatedCluster
+    folder: Path
 
     @classmethod
     @contextmanager
     def record(cls, folder: Path, seed: int | None = None) -> Iterator[DemoMonth]:
-        """Simulate a cluster and record it in ``folder``, beside a new ledger, its prices, its teams, and
-        settings that name them all.
+        """Simulate a cluster and record it in ``folder``, beside a new ledger, its prices, its teams, its
+        objects at the end of the month, and settings that name them all.
 
         Raises InputError when the folder has any of the names: numbers are not mixed, nothing is replaced.
         """
@@ -75,19 +84,21 @@ class DemoMonth:
             if os.path.lexists(folder / name):
                 raise InputError("--dir", str(folder), f"a folder without a {name}, such as an empty one")
         folder = folder.absolute()
-        (folder / CONFIG).write_text(_config_text(folder), encoding="utf-8")
         (folder / PRICES_NAME).write_text(demo_prices_text(), encoding="utf-8")
         (folder / TEAMS_NAME).write_text(demo_teams_text(), encoding="utf-8")
         book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
         teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
         simulated = demo_cluster(DEMO_SEED if seed is None else seed)
         record(folder / RECORDING, simulated.frames)
+        dump = dump_text(cluster_state(simulated, DEMO_MONTH.window.end_ms - 1))
+        (folder / STATE).write_text(dump, encoding="ascii")
         rules = build_rules(AttributionSettings(), book, teams)
         with Ledger.open(f"sqlite:///{folder / LEDGER}", now=_after) as ledger:
             source = RecordedSource(folder / RECORDING)
             pipeline = build_pipeline(IngestSettings(), source, ledger, rules, _after)
             (cluster,) = source.clusters()
-            yield cls(ledger, pipeline, book, teams, cluster, simulated)
+            (folder / CONFIG).write_text(_config_text(folder, cluster), encoding="utf-8")
+            yield cls(ledger, pipeline, book, teams, cluster, simulated, folder)
 
     @property
     def currency(self) -> str:
@@ -115,6 +126,12 @@ class DemoMonth:
     def assess(self, on_window: OnWindow) -> AssessOutcome:
         """Where the capacity of every window went."""
         return self._assessing().assess(self.cluster, self.unassessed(), on_window=on_window)
+
+    def advising(self) -> AdvisorService:
+        """The advisor over the cluster at the end of the month. Nothing is worked out yet: see ``start``."""
+        catalog = self.pipeline.rules.catalog
+        watched = DumpedCluster.of(self.cluster, self.folder / STATE, catalog, OwnerKeys(), self.now())
+        return build_advising(AdvisingSettings(), watched, self.book, self.teams, self.ledger)
 
     def detect(self, end_ms: int = DEMO_MONTH.window.end_ms) -> DetectorRun:
         """Findings as of ``end_ms``, by default the month's end: a few evaluations in its last days."""
@@ -144,13 +161,14 @@ class DemoMonth:
         return difference(lines, recorded, month, self.book.rates)
 
 
-def _config_text(folder: Path) -> str:
+def _config_text(folder: Path, cluster: str) -> str:
     """Settings for the other commands. JSON's strings are YAML's too, whatever stands in a path."""
-    url, recording, prices, teams = (
+    url, recording, prices, teams, state, name = (
         json.dumps(text, ensure_ascii=False)
         for text in (
             f"sqlite:///{folder / LEDGER}",
-            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME)),
+            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME, STATE)),
+            cluster,
         )
     )
     return f"""# The settings of this demo: export GPUCOST_CONFIG=THIS_FILE, or gpucost --config THIS_FILE …
@@ -163,6 +181,10 @@ pricing:
   book: {prices}
 teams:
   rules: {teams}
+detectors:
+  state: dump  # advice and state without a cluster: its objects as they were when the month ended
+  dump: {state}
+  cluster: {name}
 api:
   auth: "off"  # allowed on loopback only
 """

@@ -9,12 +9,11 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.reports.base import display
-from gpucost.reports.base.page_addresses import explanation_page, job_page, month_page, team_page
+from gpucost.reports.base.page_addresses import job_page, month_page, team_page
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_report import TraceLine
 from tests.api.conftest import Clients
 from tests.api.pages.page_reader import HTML, anchors, foot, links, plain, rows, section, text
-from tests.api.test_live import clients_of, lending
 
 
 def page_of(clients: Clients, job: str = "uid-train", key: str = "root") -> str:
@@ -96,20 +95,6 @@ def test_a_foreign_job_is_like_one_that_nobody_has(clients: Clients) -> None:
         unknown = clients.vera.get(job_page("x" * len(job)), headers=HTML)
         assert foreign.status_code == unknown.status_code == 404
         assert foreign.text.replace(job, "x" * len(job)) == unknown.text
-
-
-def test_a_job_that_only_waits_is_found_by_name(ledger: Ledger) -> None:
-    seen = clients_of(ledger, lending())
-    for job in ("next", "ml/next"):
-        page = page_of(seen, job)
-        assert explanation_page("Job", "ml", "next") in links(page)
-        assert "Waiting now" in text(page)
-        foreign = seen.vera.get(job_page(job), headers=HTML)
-        unknown = seen.vera.get(job_page("x" * len(job)), headers=HTML)
-        assert foreign.status_code == unknown.status_code == 404
-        assert foreign.text.replace(job, "x" * len(job)) == unknown.text
-    explained = plain(seen.ada.get(explanation_page("Job", "ml", "next"), headers=HTML))
-    assert "quota" in text(section(explained, "layers")).lower()
 
 
 def test_other_names_of_parameters_are_refused(clients: Clients) -> None:

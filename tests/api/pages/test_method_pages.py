@@ -12,7 +12,6 @@ import pytest
 
 from gpucost.api.pages import method_pages
 from gpucost.api.pages.method_pages import TOPICS, method_text, page_link, page_names
-from gpucost.detectors.findings import WastePattern
 from gpucost.reports.base.page_addresses import METHODOLOGY, method_page
 from tests.api.conftest import Clients
 
@@ -52,10 +51,6 @@ def test_every_anchor_that_templates_name_exists() -> None:
     assert found
     for template, anchor, page in found:
         assert not anchor or anchor in method_text(page or METHODOLOGY).anchors, f"{template}: {anchor}"
-
-
-def test_every_detector_has_its_page() -> None:
-    assert {f"detectors/{pattern.value}" for pattern in WastePattern} <= set(page_names())
 
 
 def test_headings_are_named_as_on_github() -> None:
