@@ -56,8 +56,10 @@ async def show_queues(
 
     def make() -> PageContent:
         found = queues_now(known, principal, cluster or None)
-        one = queues_now(known, principal, cluster or None, queue) if queue else found
-        return _queues(found, one, queue, months)
+        if queue not in {each.name for each in found.queues}:
+            # Of an old link, or of a namespace: all queues help more than a refusal.
+            return _queues(found, found, "", months, missing=queue)
+        return _queues(found, queues_now(known, principal, cluster or None, queue), queue, months)
 
     return await _shown(frame, cluster, make_page=make)
 
@@ -76,7 +78,10 @@ async def show_nodes(
     months = await months_seen(known, principal.scope)
 
     def make() -> PageContent:
-        return _nodes(nodes_now(known, principal, cluster or None, node or None), node, page, months)
+        found = nodes_now(known, principal, cluster or None)
+        if node not in {each.name for each in found.nodes}:
+            return _nodes(found, "", page, months, missing=node)
+        return _nodes(nodes_now(known, principal, cluster or None, node), node, page, months)
 
     return await _shown(frame, cluster, make_page=make)
 
@@ -105,14 +110,18 @@ def _unwatched(section: str, why: str) -> PageContent:
 # --- queues ---------------------------------------------------------------------------------------------
 
 
-def _queues(every: QueuesNow, found: QueuesNow, queue: str, months: Sequence[Month]) -> PageContent:
-    """``every`` has the queues to choose from, ``found`` what is shown."""
+def _queues(
+    every: QueuesNow, found: QueuesNow, queue: str, months: Sequence[Month], missing: str = ""
+) -> PageContent:
+    """``every`` has the queues to choose from, ``found`` what is shown; there is no queue called ``missing``
+    that the reader may see."""
     priced = [each for each in found.queues if each.is_queue]
     return content(
         "Queues now",
         "queues_page.html.j2",
         found=found,
         chosen=queue,
+        missing=missing,
         names=[each.name for each in every.queues][:MOST_NAMES],
         queues=found.queues[:MOST_QUEUES],
         waiting=found.waiting[:MOST_WAITING],
@@ -202,7 +211,8 @@ class ModelSum:
     unavailable: int | None
 
 
-def _nodes(found: NodesNow, node: str, page: int, months: Sequence[Month]) -> PageContent:
+def _nodes(found: NodesNow, node: str, page: int, months: Sequence[Month], missing: str = "") -> PageContent:
+    """There is no node called ``missing`` that the reader may see."""
     colours = team_colours(found.nodes)
     ranked, first = sorted(found.nodes, key=_worst_first), (page - 1) * MOST_NODES
     shown = ranked[first : first + MOST_NODES]
@@ -211,6 +221,7 @@ def _nodes(found: NodesNow, node: str, page: int, months: Sequence[Month]) -> Pa
         "nodes_page.html.j2",
         found=found,
         chosen=node,
+        missing=missing,
         nodes=[(each, slot_rows(each, colours)) for each in shown],
         models=model_sums(found.nodes),
         page=page,

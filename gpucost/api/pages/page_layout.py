@@ -52,7 +52,7 @@ _HEADERS = {
     # Without a referrer, browsers would not say either where a form was sent from.
     "Referrer-Policy": "same-origin",
 }
-_STATIC = ("pages.css", "pages.js")
+_STATIC = ("pages.css", "pages.js", "icon.svg")
 _KEPT_S = 365 * 86_400
 _MOST_MONTHS = 36
 _MOST_FIELDS = 40
@@ -164,7 +164,7 @@ def _static(name: str) -> bytes:
 @public.get("/static/{name}")
 async def static_file(name: str) -> Response:
     """Style and script: the same for everybody, and nothing of anybody."""
-    types = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+    types = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
     found = next((each for each in _STATIC if static_name(each) == name), None)
     if found is None:
         raise not_found("name", name, "no such file")
