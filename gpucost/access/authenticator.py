@@ -66,7 +66,7 @@ class Authenticator:
         """Raises AccessDenied for a token that is malformed, unknown, expired or revoked, NotGranted for one
         whose owner is granted nothing, and CheckUnavailable."""
         if token.startswith(keys.PREFIX):
-            return self._key(token)
+            return self.key(token).principal
         now_ms = self._now()
         for checker in self._checkers:
             principal = checker.check(token, now_ms)
@@ -91,7 +91,10 @@ class Authenticator:
         for checker in self._checkers:
             checker.close()
 
-    def _key(self, token: str) -> Principal:
+    def key(self, token: str) -> KeyRecord:
+        """The key that ``token`` is, and only that. Raises AccessDenied, and CheckUnavailable."""
+        if not token.startswith(keys.PREFIX):
+            raise AccessDenied("it is no API key")
         key_id, secret = keys.parse_key(token)
         now_ms = self._now()
         store, record = self._found(key_id, secret, anew=False)
@@ -104,7 +107,15 @@ class Authenticator:
         if not record.is_valid(now_ms):
             raise AccessDenied(f"the key {record.id} has expired or was revoked")
         store.used(record.id, now_ms)
-        return record.principal
+        return record
+
+    def valid_key(self, key_id: str) -> KeyRecord | None:
+        """The key of this id as it is now, in the first store that has one; None for one that is not accepted
+        any more. Raises CheckUnavailable."""
+        # Looked for anew at last: another process may just have made it.
+        tries = (store.find(key_id, anew=anew) for anew in (False, True) for store in self._stores)
+        found = next(filter(None, tries), None)
+        return found if found is not None and found.is_valid(self._now()) else None
 
     def _found(
         self, key_id: str, secret: str, *, anew: bool

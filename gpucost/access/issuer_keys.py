@@ -1,4 +1,4 @@
-"""Documents of the issuer, over HTTPS. The only I/O of this package.
+"""Documents of the issuer, and forms that are sent to it, over HTTPS. The only I/O of this package.
 
 PyJWKClient loses test_answers_that_are_no_keys: it reads an answer of any size, however slowly it comes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,11 @@ CONNECT_S, READ_S, TOTAL_S = 5.0, 5.0, 10.0
 MOST_BYTES = 1 << 20
 _DISCOVERY = "/.well-known/openid-configuration"
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "gpucost"}
-_OK = 200
+_OK, _REFUSED = 200, (400, 401)
+
+
+class IssuerRefusal(IssuerFetchError):
+    """The issuer does not accept what it was sent. Trying again does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,25 @@ class IssuerFetcher:
 
     def json(self, url: str) -> object:
         """A document. No redirect is followed. Raises IssuerFetchError."""
+        return self._asked("GET", url)
+
+    def post(self, url: str, fields: Mapping[str, str], authorization: str = "") -> object:
+        """The answer to a form, which may hold secrets: nothing of it stands in an error. Raises
+        IssuerRefusal where the issuer says that the form is wrong, and IssuerFetchError."""
+        headers = {"Authorization": authorization} if authorization else {}
+        return self._asked("POST", url, dict(fields), headers)
+
+    def check(self, url: str) -> None:
+        """Raises IssuerFetchError for a URL that would not be fetched."""
+        self._checked_host(url)
+
+    def _asked(
+        self,
+        method: str,
+        url: str,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> object:
         host = self._checked_host(url)
         try:
             with (
@@ -46,8 +70,10 @@ class IssuerFetcher:
                     follow_redirects=False,
                     headers=_HEADERS,
                 ) as client,
-                client.stream("GET", url) as answer,
+                client.stream(method, url, data=form, headers=headers) as answer,
             ):
+                if form is not None and answer.status_code in _REFUSED:
+                    raise IssuerRefusal(f"{host} answered {answer.status_code}")
                 if answer.status_code != _OK:
                     raise IssuerFetchError(f"{host} answered {answer.status_code}")
                 body = _whole(answer, host)
@@ -94,18 +120,28 @@ class IssuerKeys:
         return self.fetcher.json(self.jwks_url or self._discovered())
 
     def _discovered(self) -> str:
-        found: Any = self.fetcher.json(self.issuer.rstrip("/") + _DISCOVERY)
-        if not isinstance(found, dict) or found.get("issuer") != self.issuer:
-            raise IssuerFetchError(
-                "the discovery page is of another issuer than access.oidc.issuer, to the letter"
-            )
-        url = found.get("jwks_uri")
-        if not isinstance(url, str):
-            raise IssuerFetchError("the discovery page has no jwks_uri")
-        if url.startswith("http:") and urlsplit(url).hostname != urlsplit(self.issuer).hostname:
-            # Over http that page may be forged: it must not lead to another machine.
-            raise IssuerFetchError("the discovery page leads to another host without TLS")
-        return url
+        return endpoint(discovered(self.issuer, self.fetcher), "jwks_uri")
+
+
+def discovered(issuer: str, fetcher: IssuerFetcher) -> Mapping[str, Any]:
+    """The discovery page of an issuer. Raises IssuerFetchError."""
+    found: Any = fetcher.json(issuer.rstrip("/") + _DISCOVERY)
+    if not isinstance(found, dict) or found.get("issuer") != issuer:
+        raise IssuerFetchError(
+            "the discovery page is of another issuer than access.oidc.issuer, to the letter"
+        )
+    return found
+
+
+def endpoint(page: Mapping[str, Any], name: str) -> str:
+    """The URL of this name on a discovery page. Raises IssuerFetchError."""
+    url = page.get(name)
+    if not isinstance(url, str):
+        raise IssuerFetchError(f"the discovery page has no {name}")
+    if url.startswith("http:") and urlsplit(url).hostname != urlsplit(str(page["issuer"])).hostname:
+        # Over http that page may be forged: it must not lead to another machine.
+        raise IssuerFetchError("the discovery page leads to another host without TLS")
+    return url
 
 
 def _whole(answer: httpx2.Response, host: str) -> bytes:

@@ -201,6 +201,17 @@ class OidcTokens:
 
     def check(self, token: str, now_ms: int) -> Principal | None:
         """None for a token that does not name this issuer. Raises AccessDenied, and CheckUnavailable."""
+        claims = self.claims(token, now_ms)
+        if claims is None:
+            return None
+        name, groups = self.person(claims)
+        principal = self._grants.principal(name, groups, AuthenticationMethod.OIDC)
+        if principal is None:
+            raise NotGranted(f"no grant fits {AuthenticationMethod.OIDC}:{name}")
+        return principal
+
+    def claims(self, token: str, now_ms: int) -> Mapping[str, Any] | None:
+        """What the issuer says in a token that is valid now; None and errors as of ``check``."""
         opened = open_token(token)
         if opened is None or opened.claims.get("iss") != self._rules.issuer:
             return None
@@ -208,7 +219,19 @@ class OidcTokens:
         # Before any key is fetched: a token that could not be accepted anyway costs the issuer nothing.
         check_claims(opened.claims, self._rules, now_ms)
         self._check_signature(token, opened.header, now_ms)
-        return self._principal(opened.claims)
+        return opened.claims
+
+    def person(self, claims: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """(name, groups) in the claims of a valid token. Raises AccessDenied."""
+        name = claim(claims, self._rules.username_claim)
+        # A name that is cut could be another person's; one with control characters would forge lines of the
+        # log.
+        if not isinstance(name, str) or not is_plain(name) or name.startswith(_KUBERNETES):
+            raise AccessDenied(f"the claim {self._rules.username_claim} is no name")
+        if self._rules.username_claim == "email" and claims.get("email_verified", True) is not True:
+            raise AccessDenied("the e-mail address is not verified")
+        groups = known_groups(claim(claims, self._rules.groups_claim))
+        return name, tuple(group for group in groups if not group.startswith(_KUBERNETES))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -227,18 +250,3 @@ class OidcTokens:
         else:
             return
         raise AccessDenied(f"the token's signature: {failure}") from None
-
-    def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        name = claim(claims, self._rules.username_claim)
-        # A name that is cut could be another person's; one with control characters would forge lines of the
-        # log.
-        if not isinstance(name, str) or not is_plain(name) or name.startswith(_KUBERNETES):
-            raise AccessDenied(f"the claim {self._rules.username_claim} is no name")
-        if self._rules.username_claim == "email" and claims.get("email_verified", True) is not True:
-            raise AccessDenied("the e-mail address is not verified")
-        groups = known_groups(claim(claims, self._rules.groups_claim))
-        outside = [group for group in groups if not group.startswith(_KUBERNETES)]
-        principal = self._grants.principal(name, outside, AuthenticationMethod.OIDC)
-        if principal is None:
-            raise NotGranted(f"no grant fits {AuthenticationMethod.OIDC}:{name}")
-        return principal

@@ -33,6 +33,9 @@ from starlette.types import ASGIApp
 
 import gpucost
 from gpucost.access.authenticator import Authenticator, FixedKeys
+from gpucost.access.code_flow import LoginWays
+from gpucost.access.grants import GroupGrants
+from gpucost.access.sessions import SessionAuthority
 from gpucost.api.metrics import collector
 from gpucost.api.pages import (
     advise_pages,
@@ -58,6 +61,7 @@ from gpucost.api.routes import (
     months,
     reports,
     service,
+    sessions,
 )
 from gpucost.api.server import errors
 from gpucost.api.server.middleware import OuterMiddleware
@@ -65,6 +69,7 @@ from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.services import CLOSE_COVERAGE, PLAIN_BOOK, ApiServices
 from gpucost.api.tools import tool_route
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.pricing.price_book import PriceBook
@@ -102,6 +107,7 @@ def create_app(
     advising: AdvisorService | None = None,
     telling: NotificationStatus | None = None,
     authenticator: Authenticator | None = None,
+    login: LoginWays | None = None,
     operations: OperationsStatus | None = None,
     named_teams: frozenset[str] = frozenset(),
     policy: PolicyBook = PLAIN_BOOK,
@@ -114,7 +120,7 @@ def create_app(
     ``status`` and ``detectors`` are the status of the service's loops; ``advising`` answers for the watched
     cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
     is no channel. ``authenticator`` identifies the caller; without one, the keys of ``settings`` and of the
-    ledger do. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
+    ledger do. ``login`` is how people log in to the pages; without it by a key, for eight hours at most. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
     name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must have been observed
     before it is closed; ``prices`` is the price book, else gpucost's own.
     """
@@ -149,6 +155,7 @@ def create_app(
         policy,
         close_coverage,
         prices,
+        login=login or _login_by_key(ledger, authenticator, now),
     )
     app.state.registry = collector.registry(app.state.services)
     errors.install(app, page_layout.is_page, page_layout.error_page)
@@ -180,6 +187,12 @@ def create_app(
         keys.router,
         keys.changes,
         tool_route.router,
+        sessions.router,
+        sessions.changes,
     ):
         app.include_router(router)
     return app
+
+
+def _login_by_key(ledger: Ledger, authenticator: Authenticator, now: Callable[[], int]) -> LoginWays:
+    return LoginWays(SessionAuthority(ledger, authenticator, GroupGrants(), "", 8 * HOUR_MS, now))

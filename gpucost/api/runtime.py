@@ -38,7 +38,7 @@ from gpucost.service.ingest.loop import IngestLoop
 from gpucost.service.ingest.retention_loop import RetentionLoop, RetentionRun
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import Settings
-from gpucost.service.wiring.access import build_authenticator
+from gpucost.service.wiring.access import build_authenticator, build_login
 from gpucost.service.wiring.advisor import build_advising, build_foretelling
 from gpucost.service.wiring.configuration import ServiceConfiguration, fingerprint, read_as_seen
 from gpucost.service.wiring.detection import build_detect_loop
@@ -128,6 +128,7 @@ class ServiceRuntime:
             advising=advising,
             telling=None if news is None else news.status,
             authenticator=authenticator,
+            login=build_login(settings, ledger, authenticator, now),
             operations=parts.operations,
             named_teams=parts.teams.names,
             policy=parts.policy,

@@ -3,7 +3,8 @@
 A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
 ``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Five base classes hold what has a
 topic of its own: RetentionStore (rollups, pruning), NotificationStore (the outbox of messages), KeyRing (API
-keys), JobHistory (runs of jobs, and jobs by name), NameSearch (names by a part of them).
+keys), SessionRing (login sessions), JobHistory (runs of jobs, and jobs by name), NameSearch (names by a part
+of them).
 
 What every method promises:
 
@@ -61,6 +62,7 @@ from gpucost.ledger.stores import findings, predictions
 from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
+from gpucost.ledger.stores.sessions import SessionRing
 from gpucost.ledger.usage import (
     months,
     query,
@@ -75,7 +77,7 @@ from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
-class Ledger(RetentionStore, NotificationStore, KeyRing, JobHistory, JobIndex, NameSearch):
+class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory, JobIndex, NameSearch):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,

@@ -13,6 +13,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from gpucost.access.authenticator import AccessDenied, CheckUnavailable, NotGranted
 from gpucost.access.principal import LOOPBACK, AccessRole, Principal
+from gpucost.access.sessions import csrf_token
+from gpucost.api.server import browser
 from gpucost.api.server.errors import (
     ApiError,
     forbidden,
@@ -28,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 async def authenticate(request: Request, known: KnownServices) -> Principal:
-    """The principal of a request; 401 in one shape for whatever is wrong with its key or token.
+    """The principal of a request, by its header or, where it has none, by the session of its cookie; 401 in
+    one shape for whatever is wrong with key, token or session.
 
     A good token whose owner is granted nothing is a 403: no other token would help, and the owner may know. A
     caller with too many requests gets a 429, and so does an address with too many refusals.
@@ -63,6 +66,9 @@ async def _authenticated(request: Request, known: KnownServices) -> Principal:
 
 async def _checked(request: Request, known: KnownServices, address: str) -> Principal:
     written = request.headers.getlist("authorization")
+    session = "" if written else browser.cookie(request, browser.SESSION)
+    if session:
+        return await _of_session(request, known, session)
     scheme, _, token = "".join(written).partition(" ")
     # Of two headers a proxy in front may have checked the other one.
     if len(written) != 1 or scheme.lower() != "bearer":
@@ -72,6 +78,15 @@ async def _checked(request: Request, known: KnownServices, address: str) -> Prin
         async with known.gate.asking(address):
             return await in_own_thread(authenticator.authenticate, token)
     return await run_in_threadpool(authenticator.authenticate, token)
+
+
+async def _of_session(request: Request, known: KnownServices, token: str) -> Principal:
+    """Raises ApiError (403) for a change that none of our pages asked for."""
+    record, principal = await run_in_threadpool(known.login.sessions.authenticate, token)
+    if request.method != "GET":  # HEAD is GET by now
+        await browser.check_change(request, token, known.login.public_url)
+    request.scope["state"] |= {browser.CSRF: csrf_token(token), browser.SESSION_ID: record.id}
+    return principal
 
 
 def _told(error: AccessDenied | CheckUnavailable) -> ApiError:

@@ -69,7 +69,7 @@ class OuterMiddleware:
             return
         headers, begun = Headers(scope=scope), self._seconds()
         found, status = _id_of(headers), 500
-        state: dict[str, Any] = {**scope.get("state", {}), "request_id": found}
+        state: dict[str, Any] = {**scope.get("state", {}), "request_id": found, "csrf": ""}
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -120,12 +120,12 @@ class OuterMiddleware:
         if length.isdecimal() and int(length[:20]) > most:
             return too_large(most)
         # Without keys, a web page that points its own name at 127.0.0.1 could read the ledger.
-        if self._settings.auth == "off" and not is_loopback(_host_name(headers.get("host", ""))):
+        if self._settings.auth == "off" and not is_loopback(host_name(headers.get("host", ""))):
             return wrong_host(headers.get("host", ""))
         return None
 
 
-def _host_name(host: str) -> str:
+def host_name(host: str) -> str:
     """``[::1]:8080`` -> ``::1``; ``localhost:8080`` -> ``localhost``."""
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -20,6 +20,7 @@ from fastapi import Depends, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 
 from gpucost.access.authenticator import Authenticator
+from gpucost.access.code_flow import LoginWays
 from gpucost.api.server.errors import ApiError, not_found
 from gpucost.api.server.metric_families import TeamRows
 from gpucost.api.server.operations_status import OperationsStatus
@@ -146,6 +147,7 @@ class ApiServices:
     policy: PolicyBook = PLAIN_BOOK
     close_coverage: Fraction = CLOSE_COVERAGE
     prices: PriceBook | None = None
+    login: LoginWays = field(kw_only=True)
 
     @cached_property
     def book(self) -> PriceBook:

@@ -2,7 +2,7 @@
 
 Digests find what was changed; rows that were deleted without a trace leave no digest to compare. Closes and
 adjustments are therefore recorded twice, in their table and in the trail, and the two are compared both ways.
-So are API keys, which no digest covers: what each may do, and that it was revoked.
+So are API keys and login sessions, which no digest covers: what each may do, and that it was revoked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, literal, select
 
 from gpucost.domain.time import Month, iso
 from gpucost.ledger.db.records import VerifyFinding
-from gpucost.ledger.db.store_tables import API_KEY
+from gpucost.ledger.db.store_tables import API_KEY, LOGIN_SESSION
 from gpucost.ledger.db.tables import (
     ADJUSTMENT,
     AUDIT,
@@ -32,6 +32,7 @@ ADJUSTS = ("adjustment",)
 CHARGES = ("month charges",)
 FOLDS = ("month fold",)
 ISSUE, REVOCATION = "key issue", "key revocation"
+LOGIN, LOGOUT = "session login", "session end"
 
 # (at_ms, author, subject, reason, detail): one event as the audit trail records it.
 _Event = tuple[int, str, str, str, str]
@@ -106,6 +107,7 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
                 yield _finding(actions[0], event, is_told=told[event] > events[event])
     yield from _currency(connection)
     yield from _keys(connection)
+    yield from _sessions(connection)
 
 
 def audited_months(connection: Connection) -> set[str]:
@@ -165,6 +167,20 @@ def _keys(connection: Connection) -> Iterator[VerifyFinding]:
                 f"key {key_id}",
                 f"{action}: the ledger has {here or 'none'}, the audit trail {there or 'none'}",
             )
+
+
+def _sessions(connection: Connection) -> Iterator[VerifyFinding]:
+    """Login sessions, for the same reason. Rows go when they have expired, so that the trail may have more."""
+    s = LOGIN_SESSION.c
+    logins = {(event[0], event[2]) for event in _told(connection, (LOGIN,))}
+    ends = {(event[0], event[1], event[2]) for event in _told(connection, (LOGOUT,))}
+    ended = {session_id for _, _, session_id in ends}
+    for row in connection.execute(select(LOGIN_SESSION).order_by(s.id)):
+        is_begun = (row.created_ms, row.id) in logins
+        is_end_told = (row.revoked_ms, row.revoked_by, row.id) in ends
+        if not is_begun or (row.id in ended if row.revoked_ms is None else not is_end_told):
+            text = f"the ledger has a session of {row.subject} that the audit trail tells otherwise"
+            yield VerifyFinding(None, f"session {row.id}", text)
 
 
 def _words(event: _Event) -> str:

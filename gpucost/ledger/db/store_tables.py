@@ -1,8 +1,8 @@
 """The tables of what the service keeps beside usage. No cost is computed from them: rows change.
 
 Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
-Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); and wait
-predictions of the last 90 days.
+Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); login
+sessions, until a day after they have expired; and wait predictions of the last 90 days.
 """
 
 from __future__ import annotations
@@ -133,6 +133,32 @@ class ApiKeyRow(LedgerModel, table=True):
 
 
 API_KEY = table_of(ApiKeyRow)
+
+
+class LoginSessionRow(LedgerModel, table=True):
+    """A login session of a person: the SHA-256 of its token, who logged in and how, never what they may do.
+    ``groups`` is a JSON list. Rows go a day after they have expired."""
+
+    __tablename__ = "login_session"
+    __table_args__ = (
+        CheckConstraint("created_ms >= 0 AND expires_ms > created_ms", name="instants"),
+        CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
+        Index(None, "expires_ms"),
+    )
+    id: str = Field(primary_key=True)
+    sha256: str = Field(unique=True)
+    method: str
+    subject: str
+    credential: str
+    groups: str = Field(sa_type=Text)
+    created_ms: int = big_int()
+    expires_ms: int = big_int()
+    login_sha256: str = Field(unique=True)
+    revoked_ms: int | None = big_int()
+    revoked_by: str
+
+
+LOGIN_SESSION = table_of(LoginSessionRow)
 
 
 UNDECIDED = "started_ms IS NULL AND gone_ms IS NULL"

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from alembic import command
 from alembic.util import CommandError
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, delete
 from sqlalchemy.engine import URL
 
 from gpucost.access.keys import KeyRecord
@@ -31,6 +31,7 @@ from gpucost.ledger.db.database import (
     is_damage,
     parsed_url,
 )
+from gpucost.ledger.db.store_tables import LOGIN_SESSION
 from gpucost.ledger.retention import verification
 from gpucost.ledger.retention.verification import damaged_pages
 from gpucost.ledger.stores import api_keys
@@ -86,6 +87,16 @@ def carry_revocations(old: Path, restored: Path, wait_ms: int) -> int | None:
     finally:
         database.close()
     return len(again)
+
+
+def _end_sessions(file: Path, wait_ms: int) -> None:
+    """Migrates the ledger as well."""
+    database = LedgerDatabase.open(f"sqlite:///{file.absolute()}", wait_ms, create=False)
+    try:
+        with database.write() as connection:
+            connection.execute(delete(LOGIN_SESSION))
+    finally:
+        database.close()
 
 
 def _made_anew(revision: str, name: Path) -> TableSchemas:
@@ -179,8 +190,8 @@ def back_up(source: Path, target: Path, wait_ms: int) -> BackupCheck:
 def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = None) -> BackupCheck:
     """Replace the ledger ``target`` by a copy, migrated to this program's schema and verified.
 
-    An existing ledger is kept as ``kept``, and its revocations of keys are carried over; without ``kept``, an
-    existing ledger is an error. Raises InputError for a file that is not a ledger or has a schema of its own,
+    Nobody is logged in to what was restored: a session may have ended since. An existing ledger is kept as
+    ``kept``, and its revocations of keys are carried over; without ``kept``, an existing ledger is an error. Raises InputError for a file that is not a ledger or has a schema of its own,
     and for an existing ledger; LedgerTooNew for one of a later program; LedgerError for one that does not
     verify; LedgerUnavailable while another process has the ledger open.
     """
@@ -193,7 +204,7 @@ def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = Non
         _copy(backup, draft, wait_ms)
         revision, _ = _revisions(draft, backup)
         refuse_foreign_schema(draft, revision, backup)
-        LedgerDatabase.open(f"sqlite:///{draft.absolute()}", wait_ms, create=False).close()
+        _end_sessions(draft, wait_ms)
         carried = None
         if kept is not None and target.exists():
             _settle(target, wait_ms)

@@ -12,7 +12,8 @@ from gpucost.access.principal import AccessRole
 from gpucost.access.token_claims import OidcRules
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import ErrorRemark
-from gpucost.settings.types import Duration, ExistingFile, SettingsGroup, base_url, between
+from gpucost.reports.base.page_addresses import CALLBACK
+from gpucost.settings.types import Duration, ExistingFile, SettingsGroup, base_url, between, one_line
 
 
 def _exact_url(url: str) -> str:
@@ -23,6 +24,8 @@ def _exact_url(url: str) -> str:
 
 
 _Url = Annotated[str, AfterValidator(_exact_url)]
+_SIGNS = r"[\x21\x23-\x5b\x5d-\x7e]+"  # of a scope, RFC 6749
+Scope = Annotated[str, Field(pattern=f"^{_SIGNS}$")]
 
 
 class OidcSettings(SettingsGroup):
@@ -49,6 +52,26 @@ class OidcSettings(SettingsGroup):
     ``realm_access.roles``.
     """
 
+    client_id: str = ""
+    """Client id by which the issuer knows gpucost when people log in in a browser, and what stands in the ``aud``
+    of their ID tokens. Empty: ``audience``.
+    """
+
+    client_secret_file: ExistingFile | None = None
+    """File whose content is the client's secret, for mounted secrets; read for each login. Without it the client
+    is a public one, which PKCE protects.
+    """
+
+    scopes: tuple[Scope, ...] = ("openid", "profile", "email", "groups")
+    """Scopes that a login asks for; ``openid`` is needed. Leave out what the issuer does not know: Entra ID and
+    Google refuse ``groups``.
+    """
+
+    redirect_url: _Url = ""
+    """Where the issuer sends people back to, as the client there names it: the service's address and
+    ``/login/callback``. Empty: that of ``notify.base_url``, else of the address in the browser.
+    """
+
     ca_file: ExistingFile | None = None
     """PEM file of the certificate authorities to trust instead of the system's."""
 
@@ -65,6 +88,21 @@ class OidcSettings(SettingsGroup):
         if self.jwks_url and not self.issuer:
             raise wrong(ErrorRemark("missing"), "the issuer whose keys are at jwks_url", "issuer")
         return self
+
+    @model_validator(mode="after")
+    def _login_fits(self) -> Self:
+        if "openid" not in self.scopes:
+            raise wrong(" ".join(self.scopes), "scopes with openid among them", "scopes")
+        if self.redirect_url and not self.redirect_url.endswith(CALLBACK):
+            raise wrong(self.redirect_url, f"the address of the service, and {CALLBACK}", "redirect_url")
+        if self.client_secret_file is not None:
+            one_line(self.client_secret_file, "client_secret")
+        return self
+
+    @property
+    def client(self) -> str:
+        """The client id of logins."""
+        return self.client_id or self.audience
 
     def rules(self) -> OidcRules:
         return OidcRules(self.issuer, self.audience, self.username_claim, self.groups_claim)
@@ -138,6 +176,13 @@ class AccessSettings(SettingsGroup):
 
     oidc: OidcSettings = OidcSettings()
     kubernetes: KubernetesAccessSettings = KubernetesAccessSettings()
+
+    session: Annotated[
+        Duration, between(timedelta(minutes=5), timedelta(days=1), "a duration from 5m to 24h")
+    ] = timedelta(hours=8)
+    """How long a person stays logged in to the pages, from 5m to 24h, however much they are used: a day of work.
+    What they may do is looked up anew at every request; their groups are those of the log-in.
+    """
 
     grants: tuple[GrantSettings, ...] = ()
     """What people and service accounts may do. Somebody whom no grant fits is refused (403)."""

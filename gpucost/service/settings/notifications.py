@@ -240,8 +240,9 @@ class NotifySettings(SettingsGroup):
     """Whether anything is posted. ``false`` silences all channels, and keeps their settings."""
 
     base_url: UrlOrEmpty = ""
-    """Address at which a browser opens gpucost, for links to its pages, where people log in. No such links
-    when it is empty: messages lead to dashboards, and name the command.
+    """The public address of the service: where a browser opens gpucost. Links in messages to its pages begin
+    with it, the issuer sends people back to it after a log-in, and forms are taken from pages of it. No such
+    links when it is empty: messages lead to dashboards, and name the command.
     """
 
     dashboards_url: UrlOrEmpty = ""
