@@ -1,9 +1,9 @@
 """Logging people in at an issuer: OpenID Connect's authorization code with PKCE, state and nonce. Pure.
 
 What must come back with the browser is in a cookie of its own (``LoginAttempt``): whoever did not begin the
-login has no such cookie, so that nobody can be logged in as somebody else by a link, and nothing is stored for
-callers who are not known yet. The code alone is worth nothing: it is exchanged with the verifier that only the
-cookie has, and the ID token must carry the nonce that only the cookie has.
+login has no such cookie, so that nobody can be logged in as somebody else by a link, and nothing is stored
+for callers who are not known yet. The code alone is worth nothing: it is exchanged with the verifier that
+only the cookie has, and the ID token must carry the nonce that only the cookie has.
 
 Begin with ``IssuerLogin``.
 """
@@ -40,8 +40,8 @@ _LONGEST_COOKIE = 4_000
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """One login that was begun: what the issuer must send back, and what is shown to it at the end. ``path`` is
-    where to go on to."""
+    """One login that was begun: what the issuer must send back, and what is shown to it at the end. ``path``
+    is where to go on to."""
 
     state: str
     nonce: str
@@ -61,7 +61,7 @@ class LoginAttempt:
             values = json.loads(base64.urlsafe_b64decode(text[:_LONGEST_COOKIE].encode("ascii")))
             found = cls(**values)
             randoms = found.state, found.nonce, found.verifier
-            if not all(_RANDOM.fullmatch(each) for each in randoms):
+            if not all(_RANDOM.fullmatch(each) for each in randoms) or not isinstance(found.path, str):
                 return None
             is_due = -_SKEW_MS <= now_ms - found.begun_ms < ATTEMPT_MS
             return found if is_due and local_path(found.path) == found.path else None
@@ -161,8 +161,8 @@ class LoginWays:
 
 
 def local_path(text: str) -> str:
-    """``text`` where it is a path on this server, with its query; ``/`` for anything that a browser might read
-    as another place."""
+    """``text`` where it is a path on this server, with its query; ``/`` for anything that a browser might
+    read as another place."""
     is_plain = text.isascii() and text.isprintable() and " " not in text and "\\" not in text
     if not is_plain or not text.startswith("/") or text.startswith("//") or len(text) > LONGEST_PATH:
         return "/"

@@ -39,8 +39,8 @@ class _IssuerPage:
 class IssuerCodes:
     """A ``CodeExchange`` with the issuer itself. Threads may share one.
 
-    ``secret_file`` holds the client's secret, and is read for each exchange; without one the client is public,
-    and PKCE alone protects the code.
+    ``secret_file`` holds the client's secret, and is read for each exchange; without one the client is
+    public, and PKCE alone protects the code.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class IssuerCodes:
         return self._endpoint("authorization_endpoint")
 
     def id_token(self, code: str, verifier: str, redirect_url: str) -> str:
-        """The ID token for a code, not checked yet. Raises AccessDenied where the issuer refuses the code, and
-        CheckUnavailable."""
+        """The ID token for a code, not checked yet. Raises AccessDenied where the issuer refuses the code,
+        and CheckUnavailable."""
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -108,7 +108,8 @@ class IssuerCodes:
         return url
 
     def _discovered(self) -> Mapping[str, Any]:
-        """The issuer's page: read again when it is an hour old, and what was read before while it cannot be."""
+        """The issuer's page: read again when it is an hour old, and what was read before while it cannot
+        be."""
         with self._lock:
             page, now_ms = self._page, self._now()
             keep_ms = FRESH_MS if page is not None and page.found is not None else NEXT_TRY_MS

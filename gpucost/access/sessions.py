@@ -1,9 +1,9 @@
 """Login sessions of people in a browser. Pure: where they are kept comes in as a ``SessionStore``.
 
-A session is a random token in a cookie; only its SHA-256 is stored, with who logged in and how. What its owner
-may do is not stored: it is worked out anew at every request, of a key by the key as it is now, of a person of
-the issuer by the grants as they are now, over the name and the groups of the login. A key that was revoked, has
-expired or was replaced ends its sessions, and so does another issuer in the settings.
+A session is a random token in a cookie; only its SHA-256 is stored, with who logged in and how. What its
+owner may do is not stored: it is worked out anew at every request, of a key by the key as it is now, of a
+person of the issuer by the grants as they are now, over the name and the groups of the login. A key that was
+revoked, has expired or was replaced ends its sessions, and so does another issuer in the settings.
 
 Begin with ``SessionAuthority``.
 """
@@ -34,9 +34,10 @@ _LOGIN = b"gpucost login that a session began with, version 1\0"
 class LoginProof:
     """Who proved what they are, and how.
 
-    ``subject`` is a key's id, or the name that the issuer gives; ``credential`` the SHA-256 of the key's secret,
-    or the issuer: the session ends when that is no longer the one. ``groups`` are of the issuer. ``state`` is of
-    this one login and is accepted once; ``ends_ms`` is when the credential itself ends, None for never.
+    ``subject`` is a key's id, or the name that the issuer gives; ``credential`` the SHA-256 of the key's
+    secret, or the issuer: the session ends when that is no longer the one. ``groups`` are of the issuer.
+    ``state`` is of this one login and is accepted once; ``ends_ms`` is when the credential itself ends, None
+    for never.
     """
 
     method: AuthenticationMethod
@@ -112,7 +113,7 @@ class SessionAuthority:
         record = self._read(token)
         if record is None or not record.is_valid(self._now()):
             raise AccessDenied("no such session, or one that has ended")
-        return record, self._principal(record)
+        return record, self.principal(record)
 
     def by_key(self, token: str) -> LoginProof:
         """The proof that an API key gives. Raises AccessDenied, and CheckUnavailable."""
@@ -121,12 +122,20 @@ class SessionAuthority:
             AuthenticationMethod.KEY, key.id, key.sha256, secrets.token_urlsafe(), ends_ms=key.expires_ms
         )
 
+    def principal(self, of: LoginProof | SessionRecord) -> Principal:
+        """The owner, with the rights that it has now. Raises as ``authenticate`` does."""
+        if of.method is AuthenticationMethod.KEY:
+            return self._current_key(of).principal
+        if of.method is not AuthenticationMethod.OIDC or of.credential != self._issuer:
+            raise AccessDenied("a session of an issuer that the settings do not name")
+        found = self._grants.principal(of.subject, of.groups, of.method)
+        if found is None:
+            raise NotGranted(f"no grant fits {of.method}:{of.subject}")
+        return found
+
     def begin(self, proof: LoginProof, old_token: str = "") -> tuple[str, SessionRecord]:
         """A new session: always under a new token, which is told once. The session of ``old_token`` ends.
-
-        Raises AccessDenied for a login that was used before, NotGranted for a person without a grant, and
-        CheckUnavailable.
-        """
+        Raises AccessDenied for a login that was used before, and CheckUnavailable."""
         token, now_ms = secrets.token_urlsafe(_TOKEN_BYTES), self._now()
         ends_ms = now_ms + self._lasts_ms
         record = SessionRecord(
@@ -140,7 +149,6 @@ class SessionAuthority:
             ends_ms if proof.ends_ms is None else min(ends_ms, proof.ends_ms),
             hash_login(proof.state),
         )
-        self._principal(record)
         try:
             is_new = self._store.begin_session(record, hash_token(old_token) if old_token else "")
         except LedgerError as error:
@@ -149,9 +157,11 @@ class SessionAuthority:
             raise AccessDenied("a session has begun with this login before")
         return token, record
 
-    def end(self, record: SessionRecord) -> None:
-        """Log out. Raises LedgerError."""
-        self._store.end_session(record.id, record.owner, "logged out")
+    def end(self, token: str) -> None:
+        """Log out, whatever its owner may still do; nothing for a token of no session. Raises LedgerError."""
+        record = self._store.session(hash_token(token))
+        if record is not None:
+            self._store.end_session(record.id, record.owner, "logged out")
 
     def _read(self, token: str) -> SessionRecord | None:
         if not 0 < len(token) <= _MOST_TOKEN:
@@ -161,21 +171,10 @@ class SessionAuthority:
         except LedgerError as error:
             raise _unreadable(error) from None
 
-    def _principal(self, record: SessionRecord) -> Principal:
-        """With the rights that its owner has now."""
-        if record.method is AuthenticationMethod.KEY:
-            return self._current_key(record).principal
-        if record.method is not AuthenticationMethod.OIDC or record.credential != self._issuer:
-            raise AccessDenied("a session of an issuer that the settings do not name")
-        found = self._grants.principal(record.subject, record.groups, record.method)
-        if found is None:
-            raise NotGranted(f"no grant fits {record.owner}")
-        return found
-
-    def _current_key(self, record: SessionRecord) -> KeyRecord:
-        key = self._authenticator.valid_key(record.subject)
-        if key is None or not hmac.compare_digest(key.sha256, record.credential):
-            raise AccessDenied(f"a session of the key {record.subject}, which has ended")
+    def _current_key(self, of: LoginProof | SessionRecord) -> KeyRecord:
+        key = self._authenticator.valid_key(of.subject)
+        if key is None or not hmac.compare_digest(key.sha256, of.credential):
+            raise AccessDenied(f"a session of the key {of.subject}, which has ended")
         return key
 
 

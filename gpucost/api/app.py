@@ -43,6 +43,7 @@ from gpucost.api.pages import (
     finding_pages,
     job_pages,
     live_pages,
+    login_pages,
     method_pages,
     month_pages,
     page_layout,
@@ -120,8 +121,9 @@ def create_app(
     ``status`` and ``detectors`` are the status of the service's loops; ``advising`` answers for the watched
     cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
     is no channel. ``authenticator`` identifies the caller; without one, the keys of ``settings`` and of the
-    ledger do. ``login`` is how people log in to the pages; without it by a key, for eight hours at most. ``operations`` is the status of the process. ``named_teams`` are those that the team rules
-    name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must have been observed
+    ledger do. ``login`` is how people log in to the pages; without it by a key, for eight hours at most.
+    ``operations`` is the status of the process. ``named_teams`` are those that the team rules name.
+    Statements are by ``policy``; ``close_coverage`` is the part of a month that must have been observed
     before it is closed; ``prices`` is the price book, else gpucost's own.
     """
     if authenticator is None:
@@ -161,6 +163,7 @@ def create_app(
     errors.install(app, page_layout.is_page, page_layout.error_page)
     for router in (
         page_layout.public,
+        login_pages.router,
         month_pages.router,  # before the index, which a browser is not shown
         team_pages.router,
         job_pages.router,

@@ -29,6 +29,7 @@ from gpucost.cli.commands import (
     prices,
     reports,
     serve,
+    session,
     teams,
 )
 from gpucost.cli.state import state_command
@@ -106,6 +107,7 @@ app.command("explain")(explain_command.explain)
 app.add_typer(advisor_command.app, name="advisor")
 app.add_typer(notify.app, name="notify")
 app.add_typer(key.app, name="key")
+app.add_typer(session.app, name="session")
 app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.command("whoami")(login.whoami)

@@ -42,6 +42,7 @@ OPERATIONS = (
     "GET /v1/prices",
     "GET /v1/queues",
     "GET /v1/reports/{month}",
+    "GET /v1/sessions",
     "GET /v1/state",
     "GET /v1/teams",
     "GET /v1/waste",
@@ -55,6 +56,7 @@ OPERATIONS = (
     "POST /v1/keys/{id}/revoke",
     "POST /v1/months/{month}/chargeback",
     "POST /v1/months/{month}/close",
+    "POST /v1/sessions/{id}/revoke",
 )
 HEADERS = {"Authorization": f"Bearer {format_key('root', SECRETS['root'])}"}
 ANYBODYS = {

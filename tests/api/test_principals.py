@@ -40,7 +40,11 @@ from tests.api.findings import ledger_with_findings
 from tests.service.worlds import Clock
 from tests.support.oidc_issuer import AUDIENCE, WRONG, Issuer, running_issuer
 
-PUBLIC = {("GET", "/healthz"), ("GET", "/healthz/ready"), ("GET", "/static/{name}")}
+PUBLIC = {
+    *(("GET", "/healthz"), ("GET", "/healthz/ready"), ("GET", "/static/{name}")),
+    *(("GET", "/login"), ("POST", "/login"), ("GET", "/login/start"), ("GET", "/login/callback")),
+    ("POST", "/logout"),  # what ends no session does nothing
+}
 REPORT = "/v1/reports/2026-10"
 DAY = "window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
 RESEARCHS = {"research", "train", "tune", "uid-train", "job-train", "bob", "llm", "ml", "mine", "theirs"}
@@ -146,6 +150,8 @@ ROUTES = {
     ("POST", "/mcp"): Route("/mcp", READERS, 200, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ("POST", "/v1/keys"): Route("/v1/keys", ADMINS, 422, NEW_KEY),
     ("POST", "/v1/keys/{id}/revoke"): Route("/v1/keys/theirs/revoke", ADMINS, 404, {}),
+    ("GET", "/v1/sessions"): Route("/v1/sessions", READERS, 200),
+    ("POST", "/v1/sessions/{id}/revoke"): Route("/v1/sessions/theirs/revoke", READERS, 404, {}),
     ("POST", "/v1/alerts/alertmanager"): Route("/v1/alerts/alertmanager", ALERTERS, 403, {}),
 }
 EVERY_ROUTE = pytest.mark.parametrize("route", ROUTES, ids=" ".join)

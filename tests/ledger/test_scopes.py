@@ -22,6 +22,7 @@ from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
+from gpucost.ledger.stores.sessions import SessionRing
 from tests.ledger.builders import MONTH, NOW_MS
 from tests.ledger.clones import CLUSTERS, HOURS, TEAMS, WHOLE, fill, windows_of
 from tests.support.ledgers import new_ledger
@@ -44,6 +45,7 @@ WITHOUT_SCOPE = {
 OF_OTHERS = {
     NotificationStore: "what is on its way to chats, whose settings say what each may see",
     KeyRing: "keys, which gpucost.api.routes.keys bounds by who keeps them",
+    SessionRing: "sessions, which gpucost.api.routes.sessions bounds by whose they are",
 }
 
 
@@ -112,7 +114,7 @@ def test_what_answers_readers_hands_their_scope_on() -> None:
         for path in ((root / each).rglob("*.py") if "." not in each else [root / each])
     ]
     found = {path.relative_to(root).as_posix(): unscoped_calls(path) for path in paths}
-    of_keys = set(vars(KeyRing))
+    of_keys = {*vars(KeyRing), *vars(SessionRing)}
     assert {name: calls - of_keys for name, calls in found.items() if calls - of_keys} == SERVED
 
 

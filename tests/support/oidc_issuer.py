@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import jwt
 from cryptography import x509
@@ -50,7 +51,11 @@ def public_jwk(key: PrivateKey, kid: str, **more: str) -> dict[str, Any]:
 
 
 class Issuer:
-    """What the server publishes, and a key that signs. ``served`` counts what was asked, by path."""
+    """What the server publishes, and a key that signs. ``served`` counts what was asked, by path.
+
+    Who logs in has the claims of ``person``. A code is taken once, from the client that it was given to, with
+    the verifier of its challenge; ``forms`` are the token requests that came in.
+    """
 
     def __init__(self, url: str, ca_file: Path) -> None:
         self.url, self.ca_file = url, ca_file
@@ -65,7 +70,17 @@ class Issuer:
     def reset(self) -> None:
         self.served: Counter[str] = Counter()
         self.published = [public_jwk(self.keys[kid], kid) for kid in ("rsa", "rsa-2", "ec", "ed")]
-        self.discovery: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        self.discovery: dict[str, Any] = {
+            "issuer": self.url,
+            "jwks_uri": f"{self.url}/keys",
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+        }
+        self.person: dict[str, Any] = {}
+        self.client_secret = ""
+        self.takes_codes_twice = False
+        self.codes: dict[str, dict[str, str]] = {}
+        self.forms: list[dict[str, str]] = []
         self.is_down = False
         self.answers: dict[str, tuple[int, bytes, Mapping[str, str]]] = {}
 
@@ -91,6 +106,36 @@ class Issuer:
         parts = f"{b64(json.dumps(header).encode())}.{b64(json.dumps(self.claims(**changes)).encode())}"
         signature = b"" if secret is None else hmac.digest(secret, parts.encode(), hashlib.sha256)
         return f"{parts}.{b64(signature)}"
+
+    def allow(self, asked: dict[str, str]) -> str:
+        """Where a browser is sent back to after its person agreed; empty where the request is wrong."""
+        wanted = {"response_type": "code", "code_challenge_method": "S256"}
+        needed = ("client_id", "redirect_uri", "state", "nonce", "code_challenge")
+        if wanted.items() - asked.items() or not all(map(asked.get, needed)):
+            return ""
+        code = f"c0de-{len(self.codes)}-{self.url[-5:]}"
+        self.codes[code] = asked
+        answer = {"code": code, "state": asked["state"], "iss": self.url, "session_state": "x"}
+        return f"{asked['redirect_uri']}?{urlencode(answer)}"
+
+    def exchange(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
+        """(status, answer) of the token endpoint."""
+        self.forms.append(form | {"authorization": authorization})
+        client, secret = form.get("client_id", ""), form.get("client_secret", "")
+        if authorization.startswith("Basic "):
+            pair = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+            client, _, secret = (unquote(part) for part in pair.partition(":"))
+        if secret != self.client_secret:
+            return 401, {"error": "invalid_client"}
+        asked = self.codes.get(form.get("code", ""))
+        challenge = b64(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
+        given = {"client_id": client, "redirect_uri": form.get("redirect_uri"), "code_challenge": challenge}
+        if asked is None or given.items() - asked.items() or form.get("grant_type") != "authorization_code":
+            return 400, {"error": "invalid_grant"}
+        if not self.takes_codes_twice:
+            self.codes[form["code"]] = {}
+        token = self.token(**{"aud": client, "nonce": asked["nonce"], **self.person})
+        return 200, {"access_token": "opaque", "token_type": "Bearer", "id_token": token}
 
     def public_pem(self, kid: str = "rsa") -> bytes:
         return self.keys[kid].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -175,11 +220,28 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
-    def do_GET(self) -> None:
-        issuer = self.server.issuer
+    def do_POST(self) -> None:
+        """The token endpoint."""
+        issuer, content = self.server.issuer, self.rfile.read(int(self.headers["Content-Length"]))
         issuer.served[self.path] += 1
         if issuer.is_down:
             self.close_connection = True
+        elif self.path in issuer.answers:
+            self._send(*issuer.answers[self.path])
+        else:
+            form = dict(parse_qsl(content.decode(), strict_parsing=True))
+            status, answer = issuer.exchange(form, self.headers.get("Authorization", ""))
+            self._send(status, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
+    def do_GET(self) -> None:
+        issuer, (path, _, query) = self.server.issuer, self.path.partition("?")
+        issuer.served[path] += 1
+        if issuer.is_down:
+            self.close_connection = True
+            return
+        if path == "/authorize":
+            back = issuer.allow(dict(parse_qsl(query)))
+            self._send(302 if back else 400, b"", {"Location": back} if back else {})
             return
         documents = {
             "/.well-known/openid-configuration": issuer.discovery,
@@ -190,6 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             found = documents.get(self.path)
             status, body, headers = 200 if found else 404, json.dumps(found).encode(), {}
+        self._send(status, body, headers)
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

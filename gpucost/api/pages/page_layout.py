@@ -30,6 +30,7 @@ from starlette.responses import HTMLResponse
 from gpucost.access.principal import LOOPBACK, Principal
 from gpucost.api.routes.requests import media_type, wrong_type
 from gpucost.api.routes.responses import cached_answer
+from gpucost.api.server.browser import CSRF
 from gpucost.api.server.errors import ApiError, ErrorDetail, not_found, repeated_parameter, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
 from gpucost.api.server.services import ApiServices
@@ -43,8 +44,6 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-CSRF = "csrf"
-"""Name of the token in forms, and in a request's state: empty where the caller has no session."""
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"
 _HEADERS = {

@@ -33,7 +33,7 @@ class LoginSession(BaseModel):
     id: str
     owner: str = Field(description="a key's id, or oidc:NAME")
     method: str = Field(description="key or oidc")
-    state: str = Field(description="valid or ended")
+    state: str = Field(description="open, or ended by its owner or an admin")
     is_current: bool = Field(description="whether this request was made in it")
     created_at: str
     expires: str = Field(description="the instant from which it is refused")
@@ -88,7 +88,7 @@ def _row(session: SessionRecord, current: str) -> LoginSession:
         id=session.id,
         owner=session.owner,
         method=session.method,
-        state="valid" if session.revoked_ms is None else "ended",
+        state="open" if session.revoked_ms is None else "ended",
         is_current=session.id == current,
         created_at=iso(session.created_ms),
         expires=iso(session.expires_ms),

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Request, Response
 
 from gpucost.access.sessions import csrf_token
-from gpucost.api.server.errors import ApiError, repeated_parameter
+from gpucost.api.server.errors import ApiError, cross_site, no_csrf_token, repeated_parameter
 from gpucost.api.server.middleware import host_name
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.service.settings.api import is_loopback
@@ -68,7 +68,8 @@ class BrowserPlace:
 
 
 def place_of(request: Request) -> BrowserPlace:
-    """Plain HTTP is believed of loopback only: elsewhere something in front speaks TLS, or no cookie is kept."""
+    """Plain HTTP is believed of loopback only: elsewhere something in front speaks TLS, or no cookie is
+    kept."""
     host = request.headers.get("host", "").lower()
     forwarded = request.headers.get("x-forwarded-proto", "").lower()
     is_plain = request.url.scheme == "http" and is_loopback(host_name(host)) and forwarded != "https"
@@ -91,13 +92,7 @@ def check_same_site(request: Request, public_url: str) -> None:
     if origin == "null" and site == "same-origin":
         is_own = True  # what a page writes that tells no address to others
     if site not in (None, "same-origin") or not is_own:
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            "cross_site",
-            "a page of another site asks for a change: only pages of this service may",
-            field="Origin",
-            allowed="a form of this service, at the address that notify.base_url says or the browser sends",
-        )
+        raise cross_site()
 
 
 async def check_change(request: Request, token: str, public_url: str) -> None:
@@ -107,13 +102,7 @@ async def check_change(request: Request, token: str, public_url: str) -> None:
     if not given and is_form(request):
         given = (await form_fields(request)).get(CSRF, "")
     if not is_same(given, csrf_token(token)):
-        raise ApiError(
-            HTTPStatus.FORBIDDEN,
-            "csrf",
-            "the change does not carry the token of its page: open the page again, and repeat it",
-            field=CSRF,
-            allowed=f"the field {CSRF} of the page's form, or the header {CSRF_HEADER}",
-        )
+        raise no_csrf_token(f"the field {CSRF} of the page's form, or the header {CSRF_HEADER}")
 
 
 def is_form(request: Request) -> bool:

@@ -167,6 +167,28 @@ def nothing_granted() -> ApiError:
     )
 
 
+def cross_site() -> ApiError:
+    """A browser says that a page of another site asks for a change."""
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        "cross_site",
+        "a page of another site asks for a change: only pages of this service may",
+        field="Origin",
+        allowed="a page of this service, at the address in the browser or the one that notify.base_url says",
+    )
+
+
+def no_csrf_token(allowed: str) -> ApiError:
+    """A change by a session without the token that only its own pages have."""
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        "csrf",
+        "the change does not carry the token of its page: open the page again, and repeat it",
+        field="csrf",
+        allowed=allowed,
+    )
+
+
 def not_found(field: str, value: object, message: str, allowed: str | None = None) -> ApiError:
     """``field`` is the parameter as the route names it; ``allowed`` lists what there is, if known."""
     return ApiError(HTTPStatus.NOT_FOUND, "not_found", message, field=field, value=value, allowed=allowed)

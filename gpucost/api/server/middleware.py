@@ -39,7 +39,9 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # The address of a page is told to this service only. With no-referrer a form would not say whose it is.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     # Responses depend on the caller, and a month that is still open changes every hour.
     "Cache-Control": "no-store",

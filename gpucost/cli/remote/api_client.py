@@ -232,6 +232,18 @@ class IssuedKey:
     created_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A login session as the server returns it; ``ended_by`` None is one that is open."""
+
+    id: str
+    owner: str
+    method: str
+    created_at: str
+    expires: str
+    ended_by: str | None
+
+
 class RemoteApi:
     """The API of one server. Errors of the server are those of the command line: InputError with the field of
     the API, LedgerConflict, LedgerUnavailable, SourceError."""
@@ -414,6 +426,13 @@ class RemoteApi:
         found = self._client.json(f"/v1/keys/{_part(key_id)}/revoke", body={"reason": reason})
         return self._read(read_part, _RevokedKey, found).made
 
+    def sessions(self) -> tuple[OpenSession, ...]:
+        return self._read(read_part, _SessionList, self._client.json("/v1/sessions")).sessions
+
+    def revoke_session(self, session_id: str, reason: str) -> OpenSession:
+        found = self._client.json(f"/v1/sessions/{_part(session_id)}/revoke", body={"reason": reason})
+        return self._read(read_part, OpenSession, found)
+
     def _pages(self, params: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         page, pages = 0, 1
         while page < pages:
@@ -462,6 +481,11 @@ class _RevokedKey:
 @dataclass(frozen=True, slots=True)
 class _KeyList:
     keys: tuple[IssuedKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionList:
+    sessions: tuple[OpenSession, ...]
 
 
 def words(values: Sequence[str] | None) -> str | None:

@@ -170,7 +170,8 @@ def _keys(connection: Connection) -> Iterator[VerifyFinding]:
 
 
 def _sessions(connection: Connection) -> Iterator[VerifyFinding]:
-    """Login sessions, for the same reason. Rows go when they have expired, so that the trail may have more."""
+    """Login sessions, for the same reason. Rows go when they have ended, so that the trail may have
+    more."""
     s = LOGIN_SESSION.c
     logins = {(event[0], event[2]) for event in _told(connection, (LOGIN,))}
     ends = {(event[0], event[1], event[2]) for event in _told(connection, (LOGOUT,))}

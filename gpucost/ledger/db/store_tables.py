@@ -2,7 +2,7 @@
 
 Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
 Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); login
-sessions, until a day after they have expired; and wait predictions of the last 90 days.
+sessions, until a day after they have ended; and wait predictions of the last 90 days.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ API_KEY = table_of(ApiKeyRow)
 
 class LoginSessionRow(LedgerModel, table=True):
     """A login session of a person: the SHA-256 of its token, who logged in and how, never what they may do.
-    ``groups`` is a JSON list. Rows go a day after they have expired."""
+    ``groups`` is a JSON list. Rows go a day after they have ended."""
 
     __tablename__ = "login_session"
     __table_args__ = (

@@ -191,9 +191,10 @@ def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = Non
     """Replace the ledger ``target`` by a copy, migrated to this program's schema and verified.
 
     Nobody is logged in to what was restored: a session may have ended since. An existing ledger is kept as
-    ``kept``, and its revocations of keys are carried over; without ``kept``, an existing ledger is an error. Raises InputError for a file that is not a ledger or has a schema of its own,
-    and for an existing ledger; LedgerTooNew for one of a later program; LedgerError for one that does not
-    verify; LedgerUnavailable while another process has the ledger open.
+    ``kept``, and its revocations of keys are carried over; without ``kept``, an existing ledger is an error.
+    Raises InputError for a file that is not a ledger or has a schema of its own, and for an existing ledger;
+    LedgerTooNew for one of a later program; LedgerError for one that does not verify; LedgerUnavailable while
+    another process has the ledger open.
     """
     _require_ledger(backup)
     if kept is None:

@@ -1,7 +1,7 @@
 """Login sessions: the ledger's records of them, so that all processes that answer know the same ones.
 
 ``SessionRing`` is the part of the ledger's facade. Begin, log-out and revocation are in the audit trail. A
-login is accepted once: its mark is unique. Rows that have expired go with the next login, a day later: no login
+login is accepted once: its mark is unique. Rows go with the next login a day after they have ended: no login
 that was begun can come back by then.
 """
 
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from gpucost.access.principal import AuthenticationMethod
 from gpucost.access.sessions import SessionRecord
@@ -25,7 +25,8 @@ from gpucost.ledger.usage.writer import record
 
 KEPT_MS = DAY_MS
 MOST_VALID = 20
-"""Sessions of one owner at a time: with one more the oldest ends. Browsers are lost, and the table stays small."""
+"""Sessions of one owner at a time: with one more the oldest ends. Browsers are lost, and the table stays
+small."""
 _SESSIONS = "(sessions)"
 S = LOGIN_SESSION.c
 
@@ -70,7 +71,8 @@ class SessionRing:
 def _begin(connection: Connection, session: SessionRecord, instead_of: str, now_ms: int) -> bool:
     if _one(connection, S.login_sha256 == session.login_sha256) is not None:
         return False
-    connection.execute(delete(LOGIN_SESSION).where(S.expires_ms < now_ms - KEPT_MS))
+    over = or_(S.expires_ms < now_ms - KEPT_MS, S.revoked_ms < now_ms - KEPT_MS)
+    connection.execute(delete(LOGIN_SESSION).where(over))
     before = _one(connection, S.sha256 == instead_of) if instead_of else None
     if before is not None and before.revoked_ms is None:
         _end(connection, before, session.owner, "logged in anew", now_ms)

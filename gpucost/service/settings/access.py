@@ -53,18 +53,18 @@ class OidcSettings(SettingsGroup):
     """
 
     client_id: str = ""
-    """Client id by which the issuer knows gpucost when people log in in a browser, and what stands in the ``aud``
-    of their ID tokens. Empty: ``audience``.
+    """Client id by which the issuer knows gpucost when people log in in a browser, and what stands in the
+    ``aud`` of their ID tokens. Empty: ``audience``.
     """
 
     client_secret_file: ExistingFile | None = None
-    """File whose content is the client's secret, for mounted secrets; read for each login. Without it the client
-    is a public one, which PKCE protects.
+    """File whose content is the client's secret, for mounted secrets; read for each login. Without it the
+    client is a public one, which PKCE protects.
     """
 
     scopes: tuple[Scope, ...] = ("openid", "profile", "email", "groups")
-    """Scopes that a login asks for; ``openid`` is needed. Leave out what the issuer does not know: Entra ID and
-    Google refuse ``groups``.
+    """Scopes that a login asks for; ``openid`` is needed. Leave out what the issuer does not know: Entra ID
+    and Google refuse ``groups``.
     """
 
     redirect_url: _Url = ""
@@ -180,8 +180,8 @@ class AccessSettings(SettingsGroup):
     session: Annotated[
         Duration, between(timedelta(minutes=5), timedelta(days=1), "a duration from 5m to 24h")
     ] = timedelta(hours=8)
-    """How long a person stays logged in to the pages, from 5m to 24h, however much they are used: a day of work.
-    What they may do is looked up anew at every request; their groups are those of the log-in.
+    """How long a person stays logged in to the pages, from 5m to 24h, however much they are used: a day of
+    work. What they may do is looked up anew at every request; their groups are those of the log-in.
     """
 
     grants: tuple[GrantSettings, ...] = ()
