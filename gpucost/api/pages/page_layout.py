@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
-from secrets import compare_digest
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -28,13 +26,12 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from gpucost.access.principal import LOOPBACK, Principal
-from gpucost.api.routes.requests import media_type, wrong_type
 from gpucost.api.routes.responses import cached_answer
+from gpucost.api.server import browser
 from gpucost.api.server.browser import CSRF
-from gpucost.api.server.errors import ApiError, ErrorDetail, not_found, repeated_parameter, unknown_key
+from gpucost.api.server.errors import ErrorDetail, not_found, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
 from gpucost.api.server.services import ApiServices
-from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month
 from gpucost.reports.base import page_addresses
@@ -45,7 +42,6 @@ PAGE_POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HTML = "text/html"
-FORM = "application/x-www-form-urlencoded"
 _HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     # Without a referrer, browsers would not say either where a form was sent from.
@@ -174,46 +170,16 @@ async def static_file(name: str) -> Response:
 async def read_form(request: Request, *names: str) -> dict[str, str]:
     """What a form of this service was sent with: the text of each of ``names``, empty where it is missing.
 
-    Sent from a page of another site, without the token of the session, with a field that is not of the form
-    or twice, it is refused (ApiError, InputError): a browser posts forms for whoever asks it to.
+    Sent from a page of another site, or with a field that is not of the form, it is refused (ApiError,
+    InputError): a browser posts forms for whoever asks it to. Authentication has checked the token of the
+    session; here it is for a reader without one, on loopback.
     """
-    if media_type(request.headers.get("content-type", "")) != FORM:
-        raise wrong_type(request, FORM)
-    _refuse_foreign(request)
-    body = await request.body()
-    try:
-        found = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-        )
-    except ValueError:
-        raise InputError("body", ErrorRemark("not a form"), f"{FORM} with {', '.join(names)}") from None
-    given: dict[str, str] = {}
-    for name, text in found:
+    browser.check_same_site(request, request.app.state.services.login.public_url)
+    found = await browser.form_fields(request)
+    for name in found:
         if name not in (*names, CSRF):
             raise unknown_key(name, ", ".join(names))
-        if name in given:
-            raise repeated_parameter(name)
-        if "\0" in text:
-            raise InputError(name, text, "text without NUL characters")
-        given[name] = text.replace("\r\n", "\n")
-    token = str(request.scope.get("state", {}).get(CSRF, ""))
-    if not compare_digest(token.encode(), given.get(CSRF, "").encode()):
-        raise _not_ours("the form is of another session: load the page again")
-    return {name: given.get(name, "") for name in names}
-
-
-def _refuse_foreign(request: Request) -> None:
-    """Raises ApiError (403) for what a page of another site sent. Browsers say where it was; whoever says
-    nothing is no browser, and nobody's session."""
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site not in (None, "same-origin"):
-        raise _not_ours("it was sent from a page of another site")
-    if site is None and origin is not None and urlsplit(origin).netloc != request.headers.get("host", ""):
-        raise _not_ours("it was sent from a page of another site")
-
-
-def _not_ours(why: str) -> ApiError:
-    return ApiError(HTTPStatus.FORBIDDEN, "forbidden", f"the form is refused: {why}", field=CSRF)
+    return {name: found.get(name, "").replace("\r\n", "\n") for name in names}
 
 
 def is_page(request: Request) -> bool:
