@@ -23,13 +23,15 @@ from sqlalchemy import event
 
 from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
-from gpucost.access.principal import AccessRole
+from gpucost.access.principal import AccessRole, AuthenticationMethod
+from gpucost.access.sessions import SessionRecord
 from gpucost.advisor.model.answers import AdviceSubject
 from gpucost.api.app import create_app
 from gpucost.cluster.objects.jobs import Namespace
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.ledger.usage.query import DIMENSIONS
@@ -85,6 +87,9 @@ def world_ledger(folder: Path, clock: Clock) -> Ledger:
     for key_id, team in (("own-key", OWN), ("zq-key", OTHER)):
         record = KeyRecord(key_id, hash_secret(key_id), AccessRole.VIEWER, frozenset({team}))
         ledger.add_key(replace(record, created_ms=clock(), created_by="root"))
+    by, until = AuthenticationMethod.KEY, clock() + HOUR_MS
+    session = SessionRecord("zq-session", "zq", by, "zq-key", "zq", (), clock(), until, "zq")
+    assert ledger.begin_session(session)
     return ledger
 
 
@@ -223,6 +228,7 @@ NAMED = {
     ("/v1/findings/{id}/mute", "id"): "/v1/findings/2/mute",
     ("/v1/findings/{id}/unmute", "id"): "/v1/findings/2/unmute",
     ("/v1/keys/{id}/revoke", "id"): "/v1/keys/zq-key/revoke",
+    ("/v1/sessions/{id}/revoke", "id"): "/v1/sessions/zq-session/revoke",
     ("/v1/explain/{kind}/{namespace}/{name}", "kind"): "",
     ("/v1/explain/{kind}/{namespace}/{name}", "namespace"): "/v1/explain/Job/zq-space/mine",
     ("/v1/explain/{kind}/{namespace}/{name}", "name"): "/v1/explain/Job/zq-space/zq-job",
@@ -283,6 +289,7 @@ def test_the_other_team_has_all_of_it(world: World) -> None:
     for url in ("/v1/jobs/zq-job_uid", "/v1/findings/2", "/v1/explain/Job/zq-space/zq-job"):
         assert fin.get(url).status_code == 200, url
     assert "zq-key" in world.clients.root.get("/v1/keys").text
+    assert "zq-session" in world.clients.root.get("/v1/sessions").text
 
 
 @pytest.mark.fault(47)

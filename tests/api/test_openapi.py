@@ -35,6 +35,7 @@ OPERATIONS = (
     "GET /v1/months/{month}",
     "GET /v1/months/{month}/charges",
     "GET /v1/months/{month}/close",
+    "GET /v1/months/{month}/forecast",
     "GET /v1/months/{month}/statement",
     "GET /v1/months/{month}/statements",
     "GET /v1/nodes",

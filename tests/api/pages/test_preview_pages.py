@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from httpx2 import Response
 
-from gpucost.api.pages.page_layout import FORM
+from gpucost.api.server.browser import FORM_TYPE
 from gpucost.reports.base import display
 from tests.api.conftest import Clients
 
@@ -82,5 +82,5 @@ def test_only_who_may_ask_the_api(clients: Clients) -> None:
         assert client.post(URL, data={"first": PLAIN}, headers=PAGE).status_code == 403
     foreign = clients.fin.post(URL, data={"first": PLAIN}, headers={"Sec-Fetch-Site": "cross-site"})
     assert foreign.status_code == 403
-    large = clients.fin.post(URL, content="first=" + "x" * 70_000, headers={"Content-Type": FORM})
+    large = clients.fin.post(URL, content="first=" + "x" * 70_000, headers={"Content-Type": FORM_TYPE})
     assert large.status_code == 413
