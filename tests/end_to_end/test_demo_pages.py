@@ -31,7 +31,7 @@ KINDS = {
     *("/month/{month}/preview", "/job", "/queues", "/nodes", "/findings", "/finding/{id}", "/advise"),
     *("/method", "/method/{page}", "/search"),
 }
-_UNSEEN = re.compile(r"^/(v1|static|logout|login)\b|format=")
+_UNSEEN = re.compile(r"^/(v1|static|logout|login|readyz|metrics)\b|format=")
 
 
 @pytest.fixture(scope="module")
@@ -195,22 +195,26 @@ def test_the_table_of_a_chart_equals_its_picture(person: BrowserVisit) -> None:
     person.go(f"/month/{MONTH}")
     page = person.page
     page.locator("details.data summary").first.click()
-    rows = page.locator("#trend-table tbody tr").all()
-    table = [[amount(cell) for cell in row.locator("td").all_inner_texts()] for row in rows]
+    heads = page.locator("#trend-table thead th").all_inner_texts()[1:]
+    table = {}
+    for row in page.locator("#trend-table tbody tr").all():
+        day, values = row.locator("th").inner_text(), row.locator("td").all_inner_texts()
+        table |= {(day, head): amount(value) for head, value in zip(heads, values, strict=True)}
     drawn = page.eval_on_selector_all(
-        "svg.day rect",
-        "all => all.map(each => [+each.getAttribute('x'), +each.getAttribute('height')])",
+        "#waste ~ figure svg.day rect, section[aria-labelledby=waste] svg.day rect",
+        "all => all.map(each => [each.querySelector('title').textContent, +each.getAttribute('height')])",
     )
-    days: dict[float, list[float]] = {}
-    for x, height in drawn:
-        days.setdefault(x, []).append(height)
-    assert len(days) == len(table) == 31
-    scale = max(sum(each) for each in days.values()) / float(max(sum(row) for row in table))
-    for heights, row in zip(days.values(), table, strict=True):
-        expected = [float(value) * scale for value in row if value]
-        assert len(heights) >= len(expected)
-        for height, value in zip([each for each in heights if each > 0.02], expected, strict=False):
-            assert height == pytest.approx(value, abs=0.5)
+    picture = {}
+    for title, height in drawn:
+        [(day, head, value)] = re.findall(r"^(\S+), (.+): ([0-9.,]+) GPU-hours$", title)
+        picture[day, head] = amount(value), height
+    assert {key: value for key, (value, _) in picture.items()} == {
+        key: value for key, value in table.items() if value or key in picture
+    }
+    assert len({day for day, _ in table}) == 31
+    whole, tallest = max((value, height) for value, height in picture.values())
+    for value, height in picture.values():
+        assert height == pytest.approx(tallest * float(value / whole), abs=0.02)
 
 
 def questions() -> list[tuple[str, list[str]]]:
