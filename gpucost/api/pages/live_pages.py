@@ -203,6 +203,7 @@ class ModelSum:
     """Nodes of one model and resource, added up; None where it is not known of one of them."""
 
     model: str
+    product: str
     resource: str
     nodes: int
     count: int
@@ -281,14 +282,15 @@ def _slots(node: LiveNode, gpus: NodeGpus, colours: Mapping[str, str]) -> Iterat
 
 
 def model_sums(nodes: Iterable[LiveNode]) -> tuple[ModelSum, ...]:
-    """By model and resource, the most GPUs first."""
-    of: dict[tuple[str, str], list[NodeGpus]] = {}
+    """By model, product (which says how GPUs are cut or shared) and resource, the most units first."""
+    of: dict[tuple[str, str, str], list[NodeGpus]] = {}
     for node in nodes:
         for each in node.gpus:
-            of.setdefault((node.model, each.resource), []).append(each)
+            of.setdefault((node.model, node.product, each.resource), []).append(each)
     found = [
         ModelSum(
             model,
+            product,
             resource,
             len(rows),
             sum(each.count for each in rows),
@@ -296,9 +298,9 @@ def model_sums(nodes: Iterable[LiveNode]) -> tuple[ModelSum, ...]:
             _whole(each.free for each in rows),
             _whole(each.unavailable for each in rows),
         )
-        for (model, resource), rows in of.items()
+        for (model, product, resource), rows in of.items()
     ]
-    return tuple(sorted(found, key=lambda each: (-each.count, each.model, each.resource)))
+    return tuple(sorted(found, key=lambda each: (-each.count, each.model, each.product, each.resource)))
 
 
 def _whole(counts: Iterable[int | None]) -> int | None:

@@ -98,7 +98,8 @@ def test_nodes_say_who_is_where_what_is_free_and_what_is_closed(ledger: Ledger) 
         name: sum(each[name] for node in found["nodes"] for each in node["gpus"])
         for name in ("count", "held", "free", "unavailable")
     }
-    assert f"H100 4 {sums['count']} {sums['held']} {sums['free']} {sums['unavailable']}" in said
+    [product] = {node["product"] for node in found["nodes"]}
+    assert f"H100 {product} 4 {sums['count']} {sums['held']} {sums['free']} {sums['unavailable']}" in said
     assert said.index("n3 cordoned") < said.index("n2 hole") < said.index("n1 H100"), "the worst first"
     assert (boxes(page, "free"), boxes(page, "unavailable")) == (12, 8)
     held = sum(node["held_per_hour_nano"] or 0 for node in found["nodes"])
