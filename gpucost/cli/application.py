@@ -31,6 +31,7 @@ from gpucost.cli.commands import (
     serve,
     session,
     teams,
+    words,
 )
 from gpucost.cli.state import state_command
 from gpucost.cli.terminal.context import CommandContext
@@ -104,6 +105,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(state_command.app, name="state")
 app.command("advise")(advise_command.advise)
 app.command("explain")(explain_command.explain)
+app.command("explain-term")(words.explain_term)
 app.add_typer(advisor_command.app, name="advisor")
 app.add_typer(notify.app, name="notify")
 app.add_typer(key.app, name="key")

@@ -61,13 +61,6 @@ train-llm (PyTorchJob, team-nlp): waits about 3 h (p90 9 h), then runs on 4
               18 of 20 ranges given so far held
   price       USD 98.32/h; prices from H100/on-demand
               USD 294.96 for a run of 3 h, the median of like jobs
-  evidence
-    · clusterqueue/ml
-      spec.resourceGroups[0].flavors[0].resources[0].nominalQuota = 64: its own
-      quota
-  rules       Kueue 0.19.2
-  differs     the cluster runs Kueue v0.19.1
-  assumed     jobs of like names run as long as before
   what to do
     1. queue research has 24 lendable GPUs of h100: now, USD 98.00/h
        mind: its team pays
@@ -87,6 +80,13 @@ train-llm (PyTorchJob, team-nlp): waits about 3 h (p90 9 h), then runs on 4
                - name: nvidia.com/gpu
                  nominalQuota: 72
        kubectl patch clusterqueue ml --type=json -p '[…]'
+  evidence
+    · clusterqueue/ml
+      spec.resourceGroups[0].flavors[0].resources[0].nominalQuota = 64: its own
+      quota
+  rules       Kueue 0.19.2
+  differs     the cluster runs Kueue v0.19.1
+  assumed     jobs of like names run as long as before
 """
 
 WALK = """\

@@ -189,7 +189,7 @@ def _asked(cluster: SimulatedCluster, past: DemoHistoryLedger) -> AdvisorService
     state = cluster_state(cluster, AT_MS)
     settings = Settings()
     watched = _Still(state, AttributionSettings().catalog())
-    advising = build_advising(settings, watched, past.book, past.teams, past.ledger)
+    advising = build_advising(settings.advisor, watched, past.book, past.teams, past.ledger)
     advising.settings = replace(advising.settings, samples=2)  # enough to have been asked
     advising.refresh()
     waiting = min(each.meta.name for each in state.workloads.values() if each.state is WorkloadState.PENDING)

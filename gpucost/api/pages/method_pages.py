@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -28,6 +27,7 @@ from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import not_found
 from gpucost.api.server.services import ApiServices, KnownServices
+from gpucost.reports.base.glossary import docs_folder
 from gpucost.reports.base.page_addresses import METHODOLOGY, method_page
 
 router = APIRouter(
@@ -53,13 +53,6 @@ class MethodPage:
     title: str
     html: str
     anchors: tuple[str, ...]
-
-
-def docs_folder() -> Path:
-    """The docs: beside this file where gpucost was installed, else those of the checkout."""
-    here = Path(__file__).parent
-    installed = here / "docs"
-    return installed if installed.is_dir() else here.parents[2] / "docs"
 
 
 @cache

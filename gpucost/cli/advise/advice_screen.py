@@ -178,9 +178,9 @@ def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
     for label, texts in advice_facts(advice).items():
         if texts and label not in told:
             yield from labelled(label, texts, width)
+    yield from suggestion_lines(advice.suggestions, look)
     yield from evidence_section(advice, width)
     yield from remarks(advice.rules or advice.scheduler, advice.drift, advice.assumptions, width)
-    yield from suggestion_lines(advice.suggestions, look)
 
 
 def evidence_section(advice: Advice, width: int) -> Iterator[Text]:
@@ -221,8 +221,8 @@ def explanation_lines(found: Explanation, at_ms: int, look: AdviceLayout) -> Ite
     told = advice.assumptions if advice is not None else ()
     assumptions = [*dict.fromkeys((*told, *found.assumptions))]
     drift = found.drift or (advice.drift if advice is not None else ())
-    yield from remarks(rules, drift, assumptions, width)
     yield from suggestion_lines(found.actions, look)
+    yield from remarks(rules, drift, assumptions, width)
 
 
 def _step_lines(step: LayerAnswer, at_ms: int, width: int) -> Iterator[Text]:

@@ -16,6 +16,7 @@ from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import (
     Output,
+    refuse_short_file,
     refuse_table_file,
     stdout,
     write,
@@ -205,14 +206,19 @@ def findings(
         Literal["table", "json", "csv"],
         typer.Option("--format", "-f", help="table for people, the others for programs."),
     ] = "table",
+    short: Annotated[
+        bool, typer.Option("--short", help="On one screen of 80 by 24; of a table only.")
+    ] = False,
     output: Output = None,
 ) -> None:
     """The list, unless a command follows."""
     if ctx.invoked_subcommand is not None:
         return
     from gpucost.reports.render.terminal_findings import print_findings
+    from gpucost.reports.render.terminal_short import print_short_findings
     from gpucost.service.reporting.rendering import ReportFormat, render_findings
 
+    refuse_short_file(short, format_)
     refuse_table_file(format_ == "table", output)
     remote = context_of(ctx).remote()
     with fields_as({"cluster": "--cluster", "team": "--team"}):
@@ -220,6 +226,8 @@ def findings(
         report, why = _found(context_of(ctx), asked) if remote is None else _told(remote, asked)
     if format_ != "table":
         write(render_findings(report, ReportFormat(format_)), output)
+    elif report.findings and short:
+        print_short_findings(report, stdout())
     elif report.findings:
         print_findings(report, stdout(whole=True))
     else:

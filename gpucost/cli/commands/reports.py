@@ -28,6 +28,7 @@ from gpucost.cli.terminal.output import (
     Output,
     bars,
     held,
+    refuse_short_file,
     refuse_table_file,
     stdout,
     write,
@@ -41,11 +42,14 @@ if TYPE_CHECKING:
     from gpucost.reports.job.job_receipt import JobReceipt
     from gpucost.reports.job.job_report import JobMatches, JobReport
     from gpucost.reports.month.allocations import Allocations
+    from gpucost.reports.month.model import MonthReport
     from gpucost.reports.waste.waste_report import WasteReport
     from gpucost.service.reporting.rendering import ReportFormat
     from gpucost.service.reporting.report_service import ReportAnswer
     from gpucost.telemetry.interval_source import IntervalSource
 
+
+Short = Annotated[bool, typer.Option("--short", help="On one screen of 80 by 24; of a table only.")]
 
 # Names of values in the layers below -> the options of the user.
 _OPTIONS = {
@@ -76,31 +80,34 @@ def report(
         bool,
         typer.Option("--waste", help="With --prometheus: say where the capacity went too; takes longer."),
     ] = False,
+    short: Short = False,
     output: Output = None,
 ) -> None:
-    """The cost report of a month: teams, jobs, models, capacity, and where the numbers come from.
+    """The cost report of a month: teams, budgets, what to do first; then what that rests on.
 
     With --prometheus nothing of gpucost's need run anywhere: gpucost's own series are read where they are,
     else those of kube-state-metrics and dcgm-exporter. `gpucost doctor` says what yours can tell.
     """
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
-    from gpucost.reports.render.terminal_month import print_month
     from gpucost.service.reporting.month_closing import scope_of_team
     from gpucost.service.reporting.rendering import ReportFormat, render_month
 
+    refuse_short_file(short, format_)
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
     kind = None if format_ == "table" else ReportFormat(format_)
     refuse_table_file(kind is None, output)
     if prometheus is not None:
-        _from_prometheus(context_of(ctx), prometheus, wanted, kind, cluster, team, output, waste=waste)
+        _from_prometheus(
+            context_of(ctx), prometheus, wanted, kind, cluster, team, output, waste=waste, short=short
+        )
         return
     remote = context_of(ctx).remote()
     if remote is not None:
         with fields_as({**_OPTIONS, "month": "MONTH"}):
             if kind is None:
-                print_month(remote.month(month, cluster=cluster, team=team), stdout())
+                _print_month(remote.month(month, cluster=cluster, team=team), short=short)
             else:
                 write(remote.month_file(month, kind, cluster=cluster, team=team), output)
         return
@@ -110,9 +117,16 @@ def report(
         if found is None:
             raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
         if kind is None:
-            print_month(found.report, stdout())
+            _print_month(found.report, short=short)
         else:
             write(render_month(found.report, kind), output)
+
+
+def _print_month(report: MonthReport, *, short: bool) -> None:
+    from gpucost.reports.render.terminal_month import print_month
+    from gpucost.reports.render.terminal_short import print_short_month
+
+    (print_short_month if short else print_month)(report, stdout())
 
 
 def _from_prometheus(
@@ -125,10 +139,10 @@ def _from_prometheus(
     output: Path | None,
     *,
     waste: bool,
+    short: bool,
 ) -> None:
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
     from gpucost.domain.scope import EVERYTHING
-    from gpucost.reports.render.terminal_month import print_month
     from gpucost.service.reporting.month_closing import scope_of_team
     from gpucost.service.reporting.rendering import render_month
     from gpucost.service.wiring.adhoc_month import read_month
@@ -154,7 +168,7 @@ def _from_prometheus(
         complain(f"nothing of {month} could be read; {why} says why")
         raise typer.Exit(ExitCode.SOURCE)
     if kind is None:
-        print_month(found.report, stdout())
+        _print_month(found.report, short=short)
         if not waste:
             complain("with --waste, where the capacity went is said too")
     else:
@@ -273,20 +287,26 @@ def waste(
     ] = "table",
     cluster: Annotated[str | None, typer.Option(help="Of this cluster.")] = None,
     team: Annotated[str | None, typer.Option(help="Of this team only, as the team itself sees it.")] = None,
+    short: Short = False,
     output: Output = None,
 ) -> None:
     """Where the capacity went: eleven buckets that add up to it, by team and by day, and what to do first.
 
     What no detector has looked at is unknown, and never called productive.
     """
+    from gpucost.reports.render.terminal_short import print_short_waste
     from gpucost.reports.render.terminal_waste import print_waste
     from gpucost.service.reporting.rendering import ReportFormat, render_waste
 
+    refuse_short_file(short, format_)
     refuse_table_file(format_ == "table", output)
     with fields_as({"window": "WINDOW", "cluster": "--cluster", "team": "--team"}):
         answer = _wasted(context_of(ctx), window, top, cluster, team)
     if format_ == "table":
-        print_waste(answer.report, stdout(whole=True))
+        if short:
+            print_short_waste(answer.report, stdout())
+        else:
+            print_waste(answer.report, stdout(whole=True))
     else:
         write(render_waste(answer, ReportFormat(format_)), output)
 
@@ -337,6 +357,7 @@ def job(
             help="What it held, cost, wasted and waited, how it ended, and the one change for its next run.",
         ),
     ] = False,
+    short: Short = False,
     format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
     output: Output = None,
 ) -> None:
@@ -348,11 +369,13 @@ def job(
     there is none of it, the report says why. Where several jobs have the name, they are listed.
     """
     from gpucost.reports.render.terminal_job import print_job, print_matches
+    from gpucost.reports.render.terminal_short import print_short_job
     from gpucost.service.reporting.rendering import ReportFormat, render_job
 
+    refuse_short_file(short, format_)
     refuse_table_file(format_ == "table", output)
     if receipt:
-        _refuse_with_receipt(progress, format_)
+        _refuse_with_receipt(progress, format_, short=short)
     context = context_of(ctx)
     with fields_as({"progress": "--progress", "cluster": "--cluster", "uid": "NAME", "name": "NAME"}):
         found = _called(context, name, cluster)
@@ -368,6 +391,9 @@ def job(
             _write_receipt(_receipt(context, uid, cluster, asks_source=asks_source), format_, output)
             return
         answer = _of_ledger(context, uid, progress, cluster)
+    if short:
+        print_short_job(answer.report, stdout())
+        return
     if asks_source:
         answer = replace(answer, report=_asked(context, answer.report)[0])
     if format_ == "table":
@@ -376,7 +402,9 @@ def job(
         write(render_job(answer, ReportFormat(format_)), output)
 
 
-def _refuse_with_receipt(progress: str | None, format_: str) -> None:
+def _refuse_with_receipt(progress: str | None, format_: str, *, short: bool) -> None:
+    if short:
+        raise InputError("--short", "given", "no --short with --receipt, which is short")
     if progress is not None:
         raise InputError("--progress", progress, "no --progress with --receipt, which has no cost per unit")
     if format_ not in ("table", "json"):

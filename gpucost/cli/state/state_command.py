@@ -163,7 +163,8 @@ def show(
     GPUs.
 
     The server that one is logged in to is asked, where no option names a cluster or a dump; it says so. What
-    is of other teams than one's own is left out then.
+    is of other teams than one's own is left out then. Without a server, the dump of detectors.dump is read
+    where the settings name one, else the cluster of the kubeconfig.
 
     A dump is what gpucost state dump writes, or kubectl get … -A -o json (or yaml) with the kinds below: a
     file or a folder of files, gzipped or not. What gpucost does not read in it is counted on stderr; what it
@@ -188,6 +189,7 @@ def show(
     if remote is not None:
         found = remote.state()
     else:
+        source = source or ("" if any(where) else context_of(ctx).dump())
         with undisturbed():
             found = _facts_of(
                 loaded_from(source, owner_keys(team_labels), where, at), team_labels, extra_resources

@@ -52,6 +52,12 @@ def write(content: str | bytes, output: Path | None) -> None:
         sys.stdout.buffer.flush()
 
 
+def refuse_short_file(is_short: bool, format_: str) -> None:
+    """``--short`` is of a terminal's table. Raises InputError."""
+    if is_short and format_ != "table":
+        raise InputError("--short", "given", "with --format table only")
+
+
 def refuse_table_file(is_table: bool, output: Path | None) -> None:
     """A table is made for a terminal; and an unwritable file is reported before the read, which may take
     minutes. Raises InputError."""

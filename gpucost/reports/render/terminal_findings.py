@@ -92,17 +92,17 @@ def _cells(row: FindingEntry, wide: bool) -> tuple[Text, ...]:
 
 
 def print_finding(report: FindingReport, console: Console) -> None:
-    """The sentence first; then evidence, waste, the change ready to be copied, guards, and what happened."""
+    """The sentence and the change first, ready to be copied; then evidence, waste, guards, what happened."""
     row = report.finding
     is_over = row.state == _OVER
-    parts = [*_headline(report), Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency))]
-    print_parts(parts, console)
+    print_parts(_headline(report), console)
     title = "What it said to do" if is_over else "What to do"
     print_parts([Text.assemble((f"{title}\n", "bold"), foreign(row.action.text))], console)
     if row.action.patch:
         print_block(row.action.patch, console, indent=2 if is_over else 0)
         console.print()
-    rest = [*_guards(row), Group(*_events(report.events)), Text(f"More: {row.documentation}", "dim")]
+    rest = [Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency)), *_guards(row)]
+    rest += [Group(*_events(report.events)), Text(f"More: {row.documentation}", "dim")]
     if uid := job_uid(row.subject):
         rest.append(Text(f"The job: gpucost job {uid}", "dim"))
     print_parts(rest, console)

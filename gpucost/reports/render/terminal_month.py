@@ -60,40 +60,47 @@ _STYLES = {
 }
 # Distinguishable without colour too.
 _BLOCKS = {Bucket.HELD: "█", Bucket.UNALLOCATED: "▒", Bucket.UNAVAILABLE: "▚", Bucket.UNKNOWN: "░"}
+_SIGNALS = "busy: a kernel ran; SM, tensor: part of the processors and of their tensor cores that worked."
 _BRACKETS = "In brackets: the part of the held time that was observed."
 
 
 def print_month(report: MonthReport, console: Console) -> None:
-    """Headline, capacity, waste, teams, costliest jobs, models, problems and provenance."""
-    wide = console.width >= _NARROW
-    parts: list[RenderableType] = [_headline(report)]
-    if report.capacity is not None:
-        parts.append(_capacity(report, min(console.width, 110) - 2))
+    """Headline, teams with budgets and what they pay, what to do first; then what that rests on: jobs,
+    capacity, waste, models, problems and provenance."""
     several = len(report.clusters) > 1
-    parts += waste_section(report.waste, console.width - 1, several=several)
+    print_parts([_headline(report), *_payers(report, console.width)], console)
     if report.waste is not None:
-        print_parts(parts, console)
         print_to_do(report.waste, console, _FEW_TO_DO)
-        parts = []
-    parts.append(_teams(report, wide))
+    print_parts([*_evidence(report, console.width, several=several)], console)
+
+
+def _payers(report: MonthReport, width: int) -> Iterator[RenderableType]:
+    """Who holds and pays what, and the budgets."""
+    yield _teams(report, width >= _NARROW)
     if any(team.has_account for team in report.teams):
-        parts.append(_accounts(report, console.width))
+        yield _accounts(report, width)
     if report.charges is not None:
-        parts += summary_parts(report.charges, console.width)
-        parts.append(Text(f"By the charge policy {display.visible(report.charges.policy)}."))
+        yield from summary_parts(report.charges, width)
+        yield Text(f"By the charge policy {display.visible(report.charges.policy)}.")
     elif report.uncharged:
-        parts.append(Text(f"What teams pay is not known: {display.visible(report.uncharged, 500)}."))
-    parts.append(_jobs("Costliest jobs", report.top_jobs, console.width, several))
+        yield Text(f"What teams pay is not known: {display.visible(report.uncharged, 500)}.")
+
+
+def _evidence(report: MonthReport, width: int, *, several: bool) -> Iterator[RenderableType]:
+    """Where the money went, and how exact that is."""
+    yield _jobs("Costliest jobs", report.top_jobs, width, several)
     if report.capacity is not None:
-        parts.append(_models(report))
+        yield _capacity(report, min(width, 110) - 2)
+    yield from waste_section(report.waste, width - 1, several=several)
+    if report.capacity is not None:
+        yield _models(report)
     if several:
-        parts.append(_clusters(report))
+        yield _clusters(report)
     if report.adjustments:
-        parts.append(_adjustments(report))
-    parts.append(method_table(report.methods))
-    parts.append(problem_table(report.problems))
-    parts.append(_provenance(report.provenance))
-    print_parts(parts, console)
+        yield _adjustments(report)
+    yield method_table(report.methods)
+    yield problem_table(report.problems)
+    yield _provenance(report.provenance)
 
 
 def summary_parts(found: StatementSummary, width: int) -> Iterator[RenderableType]:
@@ -262,7 +269,7 @@ def _teams(report: MonthReport, wide: bool) -> Table:
     cut = (f"{more} more in the other formats.",) if more > 0 else ()
     shown = [amount for team in report.teams[:MOST_ROWS] for amount in (team.row.held, team.adjusted)]
     several = jobs_of_several(report) if wide or not adjusted else ""
-    notes = (several, _BRACKETS if heads else "")
+    notes = (several, _BRACKETS if heads else "", _SIGNALS if "SM" in heads else "")
     caption(table, *cut, *footnotes([*shown, totals.held]), *filter(None, notes))
     return table
 

@@ -35,6 +35,7 @@ from gpucost.reports.waste.recommendations import Recommendation
 from gpucost.reports.waste.waste_report import DayWaste, JobWaste, WasteReport
 from gpucost.reports.waste.waste_table import (
     LABELS,
+    MEANINGS,
     NOBODY_LOOKED,
     alike,
     bucket_cells,
@@ -138,9 +139,15 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
     caption(
         table, "! could have been had back.", *footnotes([*(line.amount for line in lines), added.amount])
     )
+    words = "; ".join(
+        f"{line.label}: {MEANINGS[Waste(line.key)]}"
+        for line in lines
+        if line.is_waste and line.amount.board_ms
+    )
+    explained = (Text(f"{words}.", "dim"),) if words else ()
     busy = busy_words(report)
     rest = (Text(f"{busy[0].upper()}{busy[1:]}.", "dim"),) if busy else ()
-    return Group(table, Text(proof(report), "bold red" if is_broken(report) else "dim"), *rest)
+    return Group(table, Text(proof(report), "bold red" if is_broken(report) else "dim"), *rest, *explained)
 
 
 def team_table(report: WasteReport, width: int) -> RenderableType:
@@ -267,7 +274,8 @@ def _trend(days: Sequence[DayWaste]) -> str:
 
 
 def print_waste(report: WasteReport, console: Console) -> None:
-    """Buckets with their sum and the difference, teams, the costliest jobs, causes, what to do first."""
-    parts = [Text(f"Waste, {report.window}", "dim"), *waste_section(report, console.width)]
-    print_parts(parts, console)
+    """Buckets with their sum and the difference, what to do first, then teams, the costliest jobs, causes."""
+    buckets, *rest = waste_section(report, console.width)
+    print_parts([Text(f"Waste, {report.window}", "dim"), buckets], console)
     print_to_do(report, console)
+    print_parts(rest, console)
