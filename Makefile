@@ -67,9 +67,13 @@ docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, comman
 	@$(BIN)/python -m alerts
 	@$(BIN)/python -m tests.support.helm_values
 
-pictures: $(VENV)/.dev system ## Draw the pictures of messages and of pages in docs/pictures
+pictures: $(VENV)/.dev system ## Draw the pictures in docs/pictures: messages, pages, the report, dashboards
 	@$(BIN)/python docs/pictures/draw.py
 	@$(BIN)/python docs/pictures/draw_pages.py
+	@rm -rf demo-out && $(BIN)/gpucost demo --once --dir demo-out > /dev/null
+	@$(BIN)/python docs/pictures/draw_report.py demo-out/config.yaml
+	@$(BIN)/python -m tests.support.demo_prometheus demo-out/prometheus
+	@$(BIN)/python docs/pictures/draw_dashboards.py demo-out/prometheus
 
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
