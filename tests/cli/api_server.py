@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import uvicorn
 
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
 from gpucost.access.principal import AccessRole
@@ -19,6 +15,7 @@ from gpucost.ledger import Ledger
 from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.settings.api import ApiSettings
 from tests.kube.pki import Pki
+from tests.support.app_server import answering
 from tests.support.ports import free_port
 
 SECRET = "s3cret-that-nobody-may-read"
@@ -57,19 +54,6 @@ def served(
                 ledger.add_key(record)
             (folder / name).write_text(format_key(name, SECRET) + "\n", encoding="utf-8")
         app = create_app(ledger, ApiSettings(), now=now_ms, advising=advising)
-        tls = (
-            {} if pki is None else {"ssl_certfile": pki.server.with_suffix(".crt"), "ssl_keyfile": pki.server}
-        )
-        port = free_port()
-        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, access_log=False, **tls)  # type: ignore[arg-type]
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            yield Server(f"http{'s' if pki else ''}://127.0.0.1:{port}", folder, ledger)
-        finally:
-            server.should_exit = True
-            thread.join()
+        certificate = None if pki is None else (pki.server.with_suffix(".crt"), pki.server)
+        with answering(app, free_port(), certificate) as url:
+            yield Server(url, folder, ledger)
