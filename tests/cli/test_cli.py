@@ -200,8 +200,8 @@ def test_a_job_of_a_folded_month_is_told_by_day(filled: Run, monkeypatch: pytest
 
 
 def test_a_filter_that_matches_nothing_is_said(filled: Run) -> None:
-    words = ("allocations", "2026-10", "--filter", "team=vison", "--filter", "model=H100")
-    assert filled(*words).stdout == "nothing matches --filter team=vison --filter model=H100 in 2026-10\n"
+    words = ("allocations", "2026-10", "--filter", "team=vision", "--filter", "model=none")
+    assert filled(*words).stdout == "nothing matches --filter team=vision --filter model=none in 2026-10\n"
     document = filled(*words, "-f", "json")
     assert json.loads(document.stdout)["rows"] == []
     assert "nothing matches" in document.stderr

@@ -103,6 +103,7 @@ def visit(
         java_script_enabled=script,
         extra_http_headers=headers or {},
         reduced_motion="reduce",
+        ignore_https_errors=True,  # servers of tests have an authority of their own
     )
     context.set_default_timeout(_TIMEOUT_MS)
     page = context.new_page()
