@@ -26,6 +26,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.demo.chat import ChatPost
 from gpucost.demo.exporters import SimulatedExporters
+from gpucost.demo.grafana import grafana_program, installed_grafana
 from gpucost.demo.incident import JOB, NAMESPACE, TEAM, IdleIncident
 from gpucost.demo.stack import (
     LEDGER,
@@ -34,10 +35,12 @@ from gpucost.demo.stack import (
     DemoStack,
     LoopbackPorts,
     ScrapeHistory,
+    WatchedStep,
     ask,
     found,
     running,
     stack,
+    unwatched,
 )
 from gpucost.domain.errors import ErrorRemark, GpuCostError, InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
@@ -45,6 +48,7 @@ from gpucost.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.digest.week_model import IsoWeek
 from gpucost.service.detection.loop import DetectorStatus
+from gpucost.service.ingest.pipeline import OnWindow
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.service.settings.model import AttributionSettings, IngestSettings
@@ -86,6 +90,7 @@ def past_of(
     window: Window,
     detectors: DetectorsSettings,
     looks_before_ms: Sequence[int] = _LOOKS_BEFORE_MS,
+    on_window: OnWindow | None = None,
 ) -> Iterator[DemoHistoryLedger]:
     """Record the cluster in ``folder``, bring ``window`` into the ledger at ``url``, and look for findings as
     of its end. The clock stands at the end of the window."""
@@ -101,9 +106,13 @@ def past_of(
         pipeline = build_pipeline(IngestSettings(), RecordedSource(recording), ledger, rules, now)
         status.started(HOUR_MS)
         pending = pipeline.pending(cluster.name, window)
-        outcome = pipeline.ingest(
-            cluster.name, pending, on_window=lambda name, _: status.window_ingested(name, window.end_ms)
-        )
+
+        def ingested(name: str, each: Window) -> None:
+            status.window_ingested(name, window.end_ms)
+            if on_window is not None:
+                on_window(name, each)
+
+        outcome = pipeline.ingest(cluster.name, pending, on_window=ingested)
         status.cluster_read(
             cluster.name, pending=len(pending) - outcome.ingested, lost=0, failures=outcome.failures
         )
@@ -164,11 +173,13 @@ _SERVE = "from gpucost.cli import main; main()"
 
 @dataclass(frozen=True)
 class FullDemo:
-    """The running demo: ``service`` is the address of gpucost's API."""
+    """The running demo: ``service`` is the address of gpucost's API, ``grafana`` None where none is
+    installed."""
 
     stack: DemoStack
     service: str
     incident: IdleIncident
+    grafana: str | None = None
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
@@ -180,6 +191,7 @@ class FullDemo:
             ("Prometheus: alerts", f"{self.stack.prometheus}/alerts"),
             ("Alertmanager", f"{self.stack.alertmanager}/#/alerts"),
             ("chat room", self.stack.chat.address),
+            *((("Grafana: dashboards", self.grafana),) if self.grafana else ()),
         )
 
 
@@ -196,20 +208,25 @@ def own_rules() -> tuple[Path, ...]:
 
 @contextmanager
 def full(
-    folder: Path, rule_files: tuple[Path, ...], seed: int | None = None, history: ScrapeHistory | None = None
+    folder: Path,
+    rule_files: tuple[Path, ...],
+    seed: int | None = None,
+    history: ScrapeHistory | None = None,
+    watch: WatchedStep = unwatched,
 ) -> Iterator[FullDemo]:
     """Start all of it in ``folder``, and end it in order. Without a ``history``, three hours of it are in
-    Prometheus and the week before in the ledger. Raises InputError and NotStarted, as ``stack``.
+    Prometheus and the week before in the ledger. ``watch`` is told each step that takes long, and how far it
+    is. Raises InputError and NotStarted, as ``stack``.
     """
     for name in PROGRAMS:  # before any file is made
         found(name)
     now_ms = time.time_ns() // 1_000_000
     cluster = cluster_around(now_ms, DEMO_SEED if seed is None else seed)
     incident = IdleIncident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
-    prometheus, alertmanager, service = _free_ports(3)
+    prometheus, alertmanager, service, dashboards = _free_ports(4)
     url = f"http://127.0.0.1:{service}"
     if history is None:
-        _remember(cluster, folder, now_ms)
+        _remember(cluster, folder, now_ms, watch)
     with ExitStack() as opened:
         started = opened.enter_context(
             stack(
@@ -219,22 +236,32 @@ def full(
                 LoopbackPorts(prometheus, alertmanager),
                 history or ScrapeHistory(),
                 rule_files,
+                watch,
             )
         )
         config = folder / CONFIG
         config.write_text(started.settings_text(service), encoding="utf-8")
         arguments = ["-c", _SERVE, "--config", str(config), "serve"]
+        watch("starting gpucost", 1)
         program = ChildProgram(sys.executable, arguments, f"{url}/healthz", folder / "gpucost.log")
         opened.enter_context(running(program))
-        yield FullDemo(started, url, incident)
+        grafana = installed_grafana()
+        if grafana is None:
+            yield FullDemo(started, url, incident)
+            return
+        watch("starting Grafana", 1)
+        opened.enter_context(running(grafana_program(grafana, folder, dashboards, started.prometheus)))
+        yield FullDemo(started, url, incident, f"http://127.0.0.1:{dashboards}/")
 
 
-def _remember(cluster: SimulatedCluster, folder: Path, now_ms: int) -> None:
+def _remember(cluster: SimulatedCluster, folder: Path, now_ms: int, watch: WatchedStep) -> None:
     """The ledger from the Monday before the last one to the begin of Prometheus' history, so that there is a
     whole week in it."""
     end_ms = (now_ms - _KNOWN_MS) // HOUR_MS * HOUR_MS
     window = Window(IsoWeek.of(end_ms).previous().window.start_ms, end_ms)
-    with past_of(cluster, folder, f"sqlite:///{folder / LEDGER}", window, DetectorsSettings()):
+    advance = watch("the ledger's past", len([*window.split(HOUR_MS)]))
+    url = f"sqlite:///{folder / LEDGER}"
+    with past_of(cluster, folder, url, window, DetectorsSettings(), on_window=advance):
         pass
 
 

@@ -18,7 +18,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,7 +40,7 @@ from gpucost.demo.exporters import (
 )
 from gpucost.demo.incident import IdleIncident
 from gpucost.domain.errors import GpuCostError, InputError
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.simulator.cluster import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 
 # Debian's package of each program.
@@ -276,6 +276,16 @@ class DemoStack:
         )  # fmt: skip
 
 
+WatchedStep = Callable[[str, int], Callable[[str, Window], object]]
+"""Told a step and how many parts it has; what it returns is told each part: of which cluster, and when."""
+
+
+def unwatched(step: str, parts: int) -> Callable[[str, Window], object]:
+    """Nobody is told."""
+    del step, parts
+    return lambda _cluster, _window: None
+
+
 @contextmanager
 def stack(
     exporters: SimulatedExporters,
@@ -284,6 +294,7 @@ def stack(
     ports: LoopbackPorts,
     history: ScrapeHistory,
     rule_files: Sequence[Path] = (),
+    watch: WatchedStep = unwatched,
 ) -> Iterator[DemoStack]:
     """Start all of it, and end it in order. Raises InputError, naming the Debian package, for a program that
     is not there, and NotStarted for one that does not get ready."""
@@ -291,13 +302,14 @@ def stack(
     _write(folder / TEAMS_NAME, demo_teams_text())
     now_ms = time.time_ns() // 1_000_000
     data = folder / DATA
-    create_blocks(_samples(exporters, history, now_ms), data)
+    create_blocks(_samples(exporters, history, now_ms, watch), data)
     with ExitStack() as opened:
         pages = opened.enter_context(_serving(PageServer(exporters)))
         chat = opened.enter_context(_serving(ChatServer(ChatRoom(secrets.token_urlsafe(16)))))
         hosts = [f"127.0.0.1:{port}" for port in (ports.prometheus, ports.alertmanager)]
         _write(folder / "alertmanager.yml", _alertmanager_config(service_url))
         _write(folder / "prometheus.yml", _prometheus_config(pages, service_url, hosts[1], rule_files))
+        watch("starting Prometheus and Alertmanager", 1)
         opened.enter_context(running(_alertmanager(folder, hosts[1])))
         opened.enter_context(running(_prometheus(folder, data, hosts[0])))
         yield DemoStack(folder, f"http://{hosts[0]}", f"http://{hosts[1]}", chat, pages, history)
@@ -392,10 +404,15 @@ def path_of(target: ScrapeTarget) -> str:
     return f"/{target.job}/{target.instance}/metrics"
 
 
-def _samples(exporters: SimulatedExporters, history: ScrapeHistory, now_ms: int) -> Iterator[str]:
+def _samples(
+    exporters: SimulatedExporters, history: ScrapeHistory, now_ms: int, watch: WatchedStep
+) -> Iterator[str]:
     backfill = MetricBackfill()
     last_ms = now_ms - SCRAPE_S * 1000
-    for at_ms in range(last_ms - history.length_ms, last_ms + 1, history.step_ms):
+    instants = range(last_ms - history.length_ms, last_ms + 1, history.step_ms)
+    advance = watch("Prometheus' past", len(instants))
+    for at_ms in instants:
+        advance(exporters.cluster.name, Window(at_ms, at_ms + history.step_ms))
         for target, page in exporters.pages(at_ms):
             backfill.add(page, target.labels(exporters.cluster.name), at_ms)
     return backfill.text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from gpucost.service.wiring.demo_month import DEMO_MONTH, DemoMonth
 from tests.cli.faces import Faces
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 LAST_LINE = "conservation: difference 0 GPU-ms, 0 nano-USD"
 
 
@@ -80,6 +82,38 @@ def report_json(demo: tuple[Path, str]) -> str:
         command, capture_output=True, encoding="utf-8", cwd=ROOT, env=environ, check=True, timeout=120
     )
     return done.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_of_readme_work_one_after_the_other_in_one_shell(
+    demo: tuple[Path, str], tmp_path: Path
+) -> None:
+    """From the checkout, on the demo's settings; the demo itself has run already."""
+    [block] = [each for each in README.split("```") if "export GPUCOST_CONFIG=" in each]
+    lines = [line for line in block.strip().splitlines() if not line.startswith(("make ", ". .venv/"))]
+    assert lines[0] == "export GPUCOST_CONFIG=$PWD/demo-out/config.yaml"
+    assert len(lines) >= 9
+    (tmp_path / "gpucost").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -c "from gpucost.cli import main; main()" "$@"\n', encoding="utf-8"
+    )
+    (tmp_path / "gpucost").chmod(0o755)
+    lines[0] = f"export GPUCOST_CONFIG={demo[0] / 'config.yaml'}"
+    script = "set -e\n" + "\n".join(f"{line}\necho END" for line in lines)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env={name: value for name, value in environ.items() if name not in ("COLUMNS", "KUBECONFIG")},
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    said = done.stdout.split("END\n")[1:-1]
+    assert [len(text) > 20 for text in said] == [True] * (len(lines) - 1)
+    assert [text for text in said if re.search(r"[ \t]$", text, re.MULTILINE)] == []
+    assert "USD" in next(text for line, text in zip(lines[1:], said, strict=True) if " advise " in line)
 
 
 @pytest.mark.slow

@@ -49,3 +49,6 @@ def test_commands_on_the_demos_settings_answer_for_it_too(
         assert found.exit_code == 0, found.stderr
         assert "USD" in found.stdout
         assert "as detectors.dump says" in found.stderr
+    state = CliRunner().invoke(app, ["state", "show"])
+    assert "robotics/too-big" in state.stdout
+    assert "as detectors.dump says" in state.stderr

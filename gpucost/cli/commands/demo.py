@@ -7,6 +7,8 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +16,14 @@ import typer
 
 from gpucost.cli.commands.serve import answer, listen, url_of
 from gpucost.cli.terminal.exit_codes import ExitCode, as_ctrl_c, complain
-from gpucost.cli.terminal.output import progress, stdout, write_file
+from gpucost.cli.terminal.output import bars, progress, stdout, write_file
 from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
     import socket
 
+    from gpucost.demo.stack import WatchedStep
+    from gpucost.domain.time import Window
     from gpucost.service.wiring.demo_month import DemoMonth
 
 _PORT = 8080
@@ -91,15 +95,23 @@ def demo(
 def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bool) -> None:
     """The whole stack, until Ctrl-C or SIGTERM; with ``with_check``, until the checks are done."""
     from gpucost.demo.full import DemoCheck, NotShown, full, own_rules
+    from gpucost.demo.grafana import NAMES, own_boards
     from gpucost.demo.stack import SHORT
 
     typer.echo(f"files and logs: {place}")
     try:
         typer.echo("starting Prometheus, Alertmanager, gpucost and a chat room ...")
-        with as_ctrl_c(), full(place, rules or own_rules(), seed, SHORT if with_check else None) as found:
+        history = SHORT if with_check else None
+        with as_ctrl_c(), ExitStack() as opened:
+            with _told_steps() as watch:
+                found = opened.enter_context(full(place, rules or own_rules(), seed, history, watch))
             width = max(len(what) for what, _ in found.places)
             for what, url in found.places:
                 typer.echo(f"{what:{width}}  {url}")
+            if found.grafana is None:
+                typer.echo(
+                    f"no {' or '.join(NAMES)} is installed: the dashboards for it are in {own_boards()}"
+                )
             if with_check:
                 DemoCheck(found, typer.echo).run()
                 typer.echo("shown: a finding, an alert and a message, and the end of all three")
@@ -111,6 +123,18 @@ def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bo
     except NotShown as error:
         complain(str(error))
         raise typer.Exit(ExitCode.VERIFICATION) from None
+
+
+@contextmanager
+def _told_steps() -> Iterator[WatchedStep]:
+    """A line for each step, and in a terminal a bar for each that has many parts."""
+    with bars() as add:
+
+        def watch(step: str, parts: int) -> Callable[[str, Window], object]:
+            typer.echo(f"  {step} ...")
+            return add(step, parts)
+
+        yield watch
 
 
 def _show(run: DemoMonth, place: Path) -> None:
