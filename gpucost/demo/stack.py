@@ -276,11 +276,11 @@ class DemoStack:
         )  # fmt: skip
 
 
-WatchedStep = Callable[[str, int], Callable[[str, Window], object]]
+WatchedStep = Callable[[str, int], Callable[[str, Window], None]]
 """Told a step and how many parts it has; what it returns is told each part: of which cluster, and when."""
 
 
-def unwatched(step: str, parts: int) -> Callable[[str, Window], object]:
+def unwatched(step: str, parts: int) -> Callable[[str, Window], None]:
     """Nobody is told."""
     del step, parts
     return lambda _cluster, _window: None

@@ -130,7 +130,7 @@ def _told_steps() -> Iterator[WatchedStep]:
     """A line for each step, and in a terminal a bar for each that has many parts."""
     with bars() as add:
 
-        def watch(step: str, parts: int) -> Callable[[str, Window], object]:
+        def watch(step: str, parts: int) -> Callable[[str, Window], None]:
             typer.echo(f"  {step} ...")
             return add(step, parts)
 
