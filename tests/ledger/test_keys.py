@@ -11,13 +11,16 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from gpucost.access.authenticator import AccessDenied, Authenticator, CheckUnavailable
+from gpucost.access.grants import GroupGrants
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
 from gpucost.access.principal import AccessRole
+from gpucost.access.sessions import SessionAuthority
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import BELIEVED_MS, LedgerKeys
+from gpucost.ledger.stores.sessions import MOST_VALID
 from tests.ledger.builders import NOW_MS
 from tests.ledger.tampering import tamper
 from tests.service.worlds import Clock
@@ -273,3 +276,17 @@ def test_keys_are_held_against_the_audit_trail(
     assert finding.month is None
     assert finding.subject == ("key bob" if "bob" in statement or "revocation" in statement else "key ada")
     assert re.search(found, finding.detail), finding.detail
+
+
+def test_a_key_that_logs_in_again_and_again_leaves_no_long_table(ledger: Ledger, clock: Clock) -> None:
+    """Every four minutes for four hours: what is open, and what has ended within the last hour."""
+    ledger.add_key(replace(ADA, expires_ms=None))
+    keys = Authenticator([LedgerKeys(ledger, clock)], [], clock)
+    sessions = SessionAuthority(ledger, keys, GroupGrants(), "", 8 * HOUR_MS, clock)
+    for _ in range(60):
+        clock.now_ms += 4 * MINUTE_MS
+        sessions.begin(sessions.by_key(BEARER))
+    found = ledger.sessions()
+    assert sum(each.revoked_ms is None for each in found) == MOST_VALID
+    assert len(found) == MOST_VALID + 16
+    assert ledger.verify() == ()

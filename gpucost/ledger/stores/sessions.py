@@ -1,8 +1,8 @@
 """Login sessions: the ledger's records of them, so that all processes that answer know the same ones.
 
 ``SessionRing`` is the part of the ledger's facade. Begin, log-out and revocation are in the audit trail. A
-login is accepted once: its mark is unique. Rows go with the next login a day after they have ended: no login
-that was begun can come back by then.
+login is accepted once: its mark is unique. Rows go with the next login an hour after they have ended: no
+login that was begun can come back by then, and whoever logs in again and again makes no long table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from gpucost.access.principal import AuthenticationMethod
 from gpucost.access.sessions import SessionRecord
-from gpucost.domain.time import DAY_MS, iso
+from gpucost.domain.time import HOUR_MS, iso
 from gpucost.ledger.db.audit_trail import LOGIN, LOGOUT
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.db.dimensions import check_text
@@ -23,7 +23,7 @@ from gpucost.ledger.db.store_tables import LOGIN_SESSION
 from gpucost.ledger.stores.api_keys import LONGEST_NOTE
 from gpucost.ledger.usage.writer import record
 
-KEPT_MS = DAY_MS
+KEPT_MS = HOUR_MS
 MOST_VALID = 20
 """Sessions of one owner at a time: with one more the oldest ends. Browsers are lost, and the table stays
 small."""
