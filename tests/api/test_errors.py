@@ -206,3 +206,15 @@ def test_without_keys_only_loopback_names_are_answered(ledger: Ledger) -> None:
     ):
         response = TestClient(app).get("/healthz", headers={"Host": host})
         assert response.status_code == status
+
+
+def test_an_address_that_is_too_long_to_come_back_to_leads_to_the_login_alone(clients: Clients) -> None:
+    """The log-in would refuse it, and nobody could log in from there."""
+    for asked, leads_to in (
+        ("/search?q=train", "/login?next=%2Fsearch%3Fq%3Dtrain"),
+        ("/", "/login"),
+        (f"/job?job={'%C3%A9' * 400}", "/login"),
+    ):
+        sent = clients.anybody.get(asked, headers={"Accept": "text/html"}, follow_redirects=False)
+        assert (sent.status_code, sent.headers["location"]) == (303, leads_to)
+        assert clients.anybody.get(leads_to, headers={"Accept": "text/html"}).status_code == 200

@@ -25,6 +25,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from gpucost.access.code_flow import local_path
 from gpucost.access.principal import LOOPBACK, Principal
 from gpucost.api.routes.responses import cached_answer
 from gpucost.api.server import browser
@@ -196,8 +197,10 @@ async def error_page(
     """What went wrong, for a person: who is not known is sent to the log-in, and comes back here after it."""
     if status == HTTPStatus.UNAUTHORIZED:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        back = here if request.method == "GET" and here != "/" else ""
-        return RedirectResponse(page_addresses.address(page_addresses.LOGIN, next=back), HTTPStatus.SEE_OTHER)
+        # One that the log-in would not lead back to, because it is too long, would be refused there.
+        back = local_path(here) if request.method == "GET" else page_addresses.HOME
+        login = page_addresses.address(page_addresses.LOGIN, next="" if back == page_addresses.HOME else back)
+        return RedirectResponse(login, HTTPStatus.SEE_OTHER)
     middle = content(HTTPStatus(status).phrase, "error.html.j2", error=error, status=status)
     principal = request.scope.get("state", {}).get(ASKED_BY)
     kept = {name: value for name, value in headers.items() if name.lower() in ("retry-after", "allow")}
