@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from urllib.parse import urlencode
 
+import pytest
+from fastapi.testclient import TestClient
+
+from gpucost.access.authenticator import Authenticator, FixedKeys
+from gpucost.access.code_flow import LoginWays
+from gpucost.access.grants import GroupGrants
+from gpucost.access.keys import format_key
+from gpucost.access.sessions import SessionAuthority
 from gpucost.api.app import create_app
 from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import LedgerDatabase, place_of
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.api import ApiSettings
-from tests.api.conftest import Clients
+from tests.api.conftest import KEYS, SECRETS, SETTINGS, Clients
 from tests.service.worlds import DAY, NOW_MS, Clock
 
 ALLOCATIONS = "/v1/allocations?window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
@@ -88,3 +98,34 @@ def test_no_part_of_a_password_is_shown(url: str) -> None:
     with pytest.raises(InputError) as caught:
         LedgerDatabase.open(url, 100)
     assert "hunter2" not in str(caught.value)
+
+
+def test_behind_a_proxy_that_passes_nothing_on_the_session_is_kept_over_tls_only(ledger: Ledger) -> None:
+    """As nginx on the same machine does unless it is told otherwise: the request looks like one of loopback.
+    A server of a neighbouring name could set a cookie without the prefix, and choose the session."""
+    public, clock = "https://gpucost.example.com", Clock()
+    keys = Authenticator([FixedKeys([key.record() for key in KEYS])], [], clock)
+    sessions = SessionAuthority(ledger, keys, GroupGrants(), "", HOUR_MS, clock)
+    app = create_app(ledger, SETTINGS, now=clock, authenticator=keys, login=LoginWays(sessions, None, public))
+    client = TestClient(app, base_url="http://localhost:8080", follow_redirects=False)
+
+    def form(url: str, cookie: str, **fields: str) -> list[str]:
+        sent = {"Origin": public, "Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
+        answered = client.post(url, content=urlencode(fields), headers=sent)
+        assert answered.status_code == 303
+        return answered.headers.get_list("set-cookie")
+
+    shown = client.get("/login")
+    [held] = shown.headers.get_list("set-cookie")
+    [csrf] = re.findall(r'name="csrf" value="(\w+)"', shown.text)
+    given, _ = form("/login", held.partition(";")[0], csrf=csrf, key=format_key("ada", SECRETS["ada"]))
+    session, *flags = given.split("; ")
+    assert session.startswith("__Host-gpucost=")
+    assert {"HttpOnly", "Secure", "Path=/", "SameSite=lax"} < set(flags)
+    who = {"Cookie": f"{session}; gpucost=tossed"}
+    assert client.get("/v1/me", headers=who).json()["id"] == "ada"
+    page = client.get("/login", headers=who).text
+    token = re.findall(r'name="csrf" value="(\w+)"', page)[0]
+    [dropped] = form("/logout", session, csrf=token)
+    assert dropped.startswith('__Host-gpucost="";')
+    assert client.get("/v1/me", headers=who).status_code == 401

@@ -27,7 +27,7 @@ from gpucost.api.pages.page_layout import PAGE_POLICY, content, render
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server import browser
 from gpucost.api.server.authentication import admit
-from gpucost.api.server.browser import BrowserPlace, place_of
+from gpucost.api.server.browser import BrowserPlace, place_of, place_of_form
 from gpucost.api.server.errors import not_found, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
 from gpucost.api.server.services import ApiServices, KnownServices
@@ -112,7 +112,7 @@ async def take_key(request: Request, known: KnownServices) -> Response:
     key = fields.get("key", "").strip()
     try:
         proof = await run_in_threadpool(known.login.sessions.by_key, key)
-        return await _begun(request, known, proof, place_of(request), path)
+        return await _begun(request, known, proof, place_of_form(request), path)
     except (AccessDenied, CheckUnavailable) as error:
         return await _refused(request, known, error, _WRONG_KEY, path)
 
@@ -125,7 +125,7 @@ async def log_out(request: Request, known: KnownServices) -> Response:
         await browser.check_change(request, token, known.login.public_url)
         await run_in_threadpool(known.login.sessions.end, token)
     response = RedirectResponse(page_addresses.LOGIN, HTTPStatus.SEE_OTHER)
-    place_of(request).drop(response, browser.SESSION)
+    place_of_form(request).drop(response, browser.SESSION)
     return response
 
 
@@ -163,7 +163,7 @@ async def _begun(
     token, session = await run_in_threadpool(sessions.begin, proof, before)
     response = RedirectResponse(local_path(path), HTTPStatus.SEE_OTHER)
     place.keep(response, browser.SESSION, token, max(1, (session.expires_ms - known.now()) // SECOND_MS))
-    place.drop(response, browser.FORM)
+    place_of(request).drop(response, browser.FORM)
     return response
 
 

@@ -76,6 +76,13 @@ def place_of(request: Request) -> BrowserPlace:
     return BrowserPlace(f"{'http' if is_plain else 'https'}://{host}")
 
 
+def place_of_form(request: Request) -> BrowserPlace:
+    """The address of the page that sent a form. Its browser says it, also where a proxy on this machine
+    speaks TLS and passes on neither name nor scheme, so that ``place_of`` takes it for plain HTTP."""
+    origin = request.headers.get("origin", "").lower()
+    return BrowserPlace(origin) if origin.startswith("https:") else place_of(request)
+
+
 def cookie(request: Request, name: str) -> str:
     """The value of a cookie; empty where there is none."""
     found = request.cookies.get(f"{_PREFIX}{name}", "")
