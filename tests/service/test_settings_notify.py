@@ -390,12 +390,18 @@ def test_the_examples_of_the_page_are_settings(tmp_path: Path) -> None:
     """The first stands by itself; channels and routes of the others belong together."""
     text = re.sub(r"/etc/gpucost/[\w-]+", str(tmp_path / "secret"), PAGE.read_text(encoding="utf-8"))
     (tmp_path / "secret").write_text("https://example.com/hook", encoding="utf-8")
-    first, channels, routes = re.findall(r"```yaml\n(notify:\n.*?)```", text, re.DOTALL)
+    first, channels, routes, receipts = re.findall(r"```yaml\n(notify:\n.*?)```", text, re.DOTALL)
     (route,) = load(tmp_path, first).notify.routes
     assert route.min_severity is NoticeRank.MEDIUM
     both = load(tmp_path, channels + routes.removeprefix("notify:\n")).notify
     assert [each.service for each in both.channels] == ["slack", "teams", "mattermost", "email", "apprise"]
     assert [each.channels for each in both.routes] == [("nlp",), ("finance",), ("oncall",)]
+    ada = "  channels:\n" + "".join(
+        f"    - {{name: {each}, service: slack, url_file: {tmp_path / 'secret'}}}\n"
+        for each in ("nlp", "ada")
+    )
+    told = load(tmp_path, f"notify:\n{ada}{receipts.removeprefix('notify:' + chr(10))}").notify
+    assert [each.floor for each in told.routes] == [100, 0]
 
 
 def test_secrets_in_files_are_read_again(tmp_path: Path) -> None:
