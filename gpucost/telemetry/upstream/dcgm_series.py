@@ -285,7 +285,8 @@ class DcgmReader:
         return self._intervals[source]
 
     def _measured(self, name: str, labels: SeriesLabels, step: Window) -> float:
-        exact = [equals(label, value) for label, value in labels.items()]
+        # In an order of its own: a server keeps the answers of queries by their text.
+        exact = [equals(label, value) for label, value in sorted(labels.items())]
         start_ms = min(step.start_ms, step.end_ms - HOUR_MS)
         found = self.reader.raw(self.reader.select(name, *exact), start_ms, step.end_ms)
         gaps = [gap for each in found for gap in np.diff(points(each)[0]).tolist()]
