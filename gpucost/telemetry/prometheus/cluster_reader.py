@@ -169,12 +169,14 @@ class ClusterReader:
         start, end = self.around
         return self._whole(self._client.series(selector, start if since_ms is None else since_ms, end))
 
-    def label_values(self, label: str, selector: PromQL, since_ms: int | None = None) -> list[str]:
-        """The values that a label has in series that ``selector`` matches around the window, or since then;
-        sorted."""
+    def label_values(
+        self, label: str, selector: PromQL, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[str]:
+        """The values that a label has in series that ``selector`` matches around the window, or between these
+        instants; sorted."""
         start, end = self.around
-        since = start if since_ms is None else since_ms
-        found = self._whole(holding("label", self._client.label_values(label, selector, since, end)))
+        since, until = start if since_ms is None else since_ms, end if until_ms is None else until_ms
+        found = self._whole(holding("label", self._client.label_values(label, selector, since, until)))
         return sorted(str(each["label"]) for each in found)
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[ResultSeries]:

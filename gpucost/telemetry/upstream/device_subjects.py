@@ -180,26 +180,20 @@ def _looks(window: Window, most: int) -> tuple[int, int, int]:
 def field_names(
     reader: KubeStateReader, window: Window, dialect: DeviceDialect = DCGM
 ) -> Mapping[DcgmField, tuple[str, ...]]:
-    """The names that have samples in ``window``, by field."""
-
-    def ask() -> frozenset[str]:
-        counted = by("count", ("__name__",), reader.select(dialect.spelled))
-        # GPUs that exist for one short job only are few: a finer search for them costs little.
-        for most in (_FEW_LOOKS, window.length_ms // _LOOKED_MS):
-            looked = reader.matrix(counted, *_looks(window, max(1, most)))
-            seen = [needed(each, "__name__", dialect.spelled) for each in looked]
-            if seen:
-                break
-        return frozenset(seen)
-
+    """The names that have series in ``window``, by field: out of the server's index, without any samples. Of
+    a name whose samples are all near the window, and none inside it, nothing will be read."""
     if dialect is not DCGM and not has_series(reader, dialect):
         return {}
-    found = reader.once((dialect.what, window.start_ms, window.end_ms), ask)
     names: dict[DcgmField, tuple[str, ...]] = {}
-    for name in sorted(found):
+    for name in reader.once((dialect.what, window), lambda: _names(reader, window, dialect)):
         meant = dialect.meaning(name).field
         names[meant] = (*names.get(meant, ()), name)
     return names
+
+
+def _names(reader: KubeStateReader, window: Window, dialect: DeviceDialect) -> Sequence[str]:
+    found = reader.label_values("__name__", reader.select(dialect.spelled), window.start_ms, window.end_ms)
+    return [needed({"metric": {"__name__": name}}, "__name__", dialect.spelled) for name in found]
 
 
 def has_series(reader: ClusterReader, dialect: DeviceDialect) -> bool:

@@ -235,7 +235,7 @@ class _Reading:
         """Whether any device may have only the activity of its graphics engine, which is expensive to
         read."""
         graphics, busy = (self._names.get(field, ()) for field in (DcgmField.GRAPHICS, DcgmField.BUSY))
-        if not graphics or not busy or has_others(self._read.reader, self._whole, graphics, busy):
+        if not graphics or not busy:
             return bool(graphics)
         lacking: dict[DcgmDevice, Floats] = {}
         for field, reading in self._gauges.items():
@@ -244,7 +244,10 @@ class _Reading:
                     int(field is DcgmField.BUSY)
                 ]
                 np.maximum(seen, reading.observed[row], out=seen)
-        return any(((seen[0] > 0) & (seen[1] == 0)).any() for seen in lacking.values())
+        # What was read may tell it; only else the server is asked.
+        if any(((seen[0] > 0) & (seen[1] == 0)).any() for seen in lacking.values()):
+            return True
+        return has_others(self._read.reader, self._whole, graphics, busy)
 
     def _read_energy(self) -> DeviceReading:
         """The energy counter; for GPUs without one, power times time, which has the same unit."""
