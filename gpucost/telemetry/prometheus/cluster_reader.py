@@ -194,11 +194,16 @@ class ClusterReader:
         end_ms: int,
     ) -> list[ResultSeries]:
         """Raw samples of the series in which any of ``labels`` has one of ``values``; in batches."""
-        found: list[ResultSeries] = []
+        selections = self.selections(names, labels, values)
+        return [found for each in selections for found in self.raw(each, start_ms, end_ms)]
+
+    def selections(
+        self, names: str | Sequence[str], labels: Sequence[str], values: Iterable[str]
+    ) -> Iterator[PromQL]:
+        """Selectors of the series in which any of ``labels`` has one of ``values``, in batches."""
         for batch in _batches(sorted(set(values))):
             for label in labels:
-                found += self.raw(self.select(names, one_of(label, batch)), start_ms, end_ms)
-        return found
+                yield self.select(names, one_of(label, batch))
 
     @property
     def _own(self) -> PromQL:

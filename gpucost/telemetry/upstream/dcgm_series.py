@@ -64,7 +64,7 @@ class StepStatistics:
 @dataclass(frozen=True, slots=True)
 class StepQuery:
     """A function of a series' samples in each step and ``before_ms`` before it; with ``over``, it is queried
-    only where a value is above that bound."""
+    only where a value is above that bound, and at all only if there is one in all steps together."""
 
     function: str
     before_ms: int = 0
@@ -105,8 +105,8 @@ class DcgmReader:
         """The longest scrape interval of all jobs; 0 when nothing was read."""
         return max(self._intervals.values(), default=0.0)
 
-    def gauge(self, names: Iterable[str]) -> DeviceReading:
-        """Counts, sums and peaks of a gauge, in base units."""
+    def gauge(self, names: Iterable[str], keys: Collection[str] | None = None) -> DeviceReading:
+        """Counts, sums and peaks of a gauge, in base units; with ``keys``, of the devices with these."""
         rows: list[_DcgmRow] = []
         for name in names:
             meant = self._meaning(name)
@@ -116,7 +116,7 @@ class DcgmReader:
             over = None if needs_peaks else int(SCALES[meant.unit or DcgmUnit.RATIO].highest)
             most = StepQuery("max_over_time", 0, over)
             asked = {"count": StepQuery("count_over_time"), "sum": StepQuery("sum_over_time"), "max": most}
-            stats = self.stats(name, asked)
+            stats = self.stats(name, asked, keys)
             units = self._units(name, stats)
             self._repair(name, stats, units)
             self._scales[name] = dict(zip(stats.places, units, strict=True))
@@ -209,10 +209,21 @@ class DcgmReader:
                 found[key] = mean if known is None else np.fmax(known, mean)
         return found
 
-    def stats(self, name: str, asked: Mapping[str, StepQuery]) -> StepStatistics:
-        """The results of ``asked``, by name."""
+    def stats(
+        self, name: str, asked: Mapping[str, StepQuery], keys: Collection[str] | None = None
+    ) -> StepStatistics:
+        """The results of ``asked``, by name; with ``keys``, of the series of the devices with these."""
         places: dict[SeriesPlace, int] = {}
-        read = {key: [*self._answer(name, ask)] for key, ask in asked.items()}
+        read: dict[str, list[ResultSeries]] = {key: [] for key in asked}
+        selectors: Iterable[PromQL] = [self.reader.select(name)]
+        if keys is not None:
+            selectors = self.reader.selections(name, self.subjects.dialect.keys, keys)
+        for selector in selectors:
+            for key, ask in asked.items():
+                found = [*self._answer(selector, ask)]
+                read[key] += found
+                if not found and key == "count":
+                    break  # nothing else is to be asked of what is not there
         rows = {
             key: [places.setdefault(frozenset(each["metric"].items()), len(places)) for each in found]
             for key, found in read.items()
@@ -237,14 +248,25 @@ class DcgmReader:
             instant_place(at, first, self.length_ms, len(self.steps))
         return places
 
-    def _answer(self, name: str, ask: StepQuery) -> Iterator[ResultSeries]:
+    def _answer(self, selector: PromQL, ask: StepQuery) -> Iterator[ResultSeries]:
         # The very beginning of a step belongs to the step before.
-        selector = self.reader.select(name)
         expression = over_time(ask.function, selector, self.length_ms - 1 + ask.before_ms)
         if ask.over is not None:
+            if not self._is_any_above(selector, ask):
+                return
             expression = above(expression, ask.over)
         # Containers of one pod are copies.
-        return self._matrix(without("max", NEEDLESS, expression), selector)
+        yield from self._matrix(without("max", NEEDLESS, expression), selector)
+
+    def _is_any_above(self, selector: PromQL, ask: StepQuery) -> bool:
+        """Whether the function of all samples together is above the bound for any series: if not, it is not
+        in any step. One instant costs the server less than every step."""
+        assert ask.over is not None
+        if len(self.steps) == 1:
+            return True
+        start_ms, end_ms = self.steps[0].start_ms - ask.before_ms, self.steps[-1].end_ms
+        found = above(over_time(ask.function, selector, end_ms - start_ms), ask.over)
+        return bool(self.reader.vector(by("count", (), found), end_ms))
 
     def _matrix(self, expression: PromQL, selector: PromQL) -> Iterator[ResultSeries]:
         most = self._most or len(self.steps)

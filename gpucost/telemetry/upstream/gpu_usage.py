@@ -19,6 +19,7 @@ from gpucost.contract.dcgm import DcgmField
 from gpucost.contract.device_dialects import DCGM, DIALECTS, DeviceDialect
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import SECOND_MS, Window
+from gpucost.telemetry.evidence.evidence_rule import BoolArray
 from gpucost.telemetry.evidence.gauge_runs import Floats
 from gpucost.telemetry.upstream.dcgm_series import DcgmReader, DeviceReading
 from gpucost.telemetry.upstream.device_claims import (
@@ -38,6 +39,7 @@ from gpucost.telemetry.upstream.device_claims import (
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     DcgmDevice,
+    DeviceSubject,
     NodeHolders,
     SeriesSubjects,
     field_names,
@@ -254,9 +256,10 @@ class _Reading:
         counted = self._read.counter(self._names.get(DcgmField.ENERGY, ()))
         boards = {key.device[0] for key, row in counted.keys.items() if counted.observed[row].any()}
         lacking = any(key.device[0] not in boards for each in self._gauges.values() for key in each.keys)
-        if not lacking or not self._names.get(DcgmField.POWER):
+        names = self._names.get(DcgmField.POWER, ())
+        if not lacking or not names:
             return counted
-        power = self._read.gauge(self._names[DcgmField.POWER])
+        power = self._read.gauge(names, self._without(boards, names))
         taken = [(counted, key, row) for key, row in counted.keys.items() if key.device[0] in boards]
         taken += [(power, key, row) for key, row in power.keys.items() if key.device[0] not in boards]
         grids = (
@@ -264,6 +267,14 @@ class _Reading:
             for name in ("observed", "amount", "peak")
         )
         return DeviceReading({key: row for row, (_, key, _) in enumerate(taken)}, *grids)
+
+    def _without(self, boards: Collection[str], names: Sequence[str]) -> Collection[str] | None:
+        """Keys of the devices with series of ``names`` that are not of ``boards``; None where most are."""
+        reader, labels = self._read.reader, self._dialect.keys
+        span = self._whole.start_ms, self._whole.end_ms
+        every = {key for label in labels for key in reader.label_values(label, reader.select(names), *span)}
+        found = every - {key for device, key in self._subjects.keys.items() if device[0] in boards}
+        return found if 2 * len(found) <= len(every) else None
 
     def _parts(self, used: ClaimReadings) -> Floats:
         """Per claim, its part of its device; 0 where the pod of a reading is unknown."""
@@ -357,10 +368,7 @@ class _Reading:
 
     def _totals(self, reading: DeviceReading) -> Floats:
         """Bytes of the device of each claim: the reported total, or the sum of used, free and reserved."""
-        told, free, reserved = (
-            self._read.levels(self._names.get(field, ()))
-            for field in (DcgmField.MEMORY_TOTAL, DcgmField.MEMORY_FREE, DcgmField.MEMORY_RESERVED)
-        )
+        told, free, reserved = self._levels(reading)
         nothing = np.full(len(self._steps), np.nan)
         of_device: dict[DcgmDevice, Floats] = {}
         for key, mean in free.items():
@@ -378,6 +386,21 @@ class _Reading:
             whole[key.device] = np.where(np.isfinite(mean), mean, known)
         rows = [whole.get(device, nothing) for device, _ in self._claims.of]
         return np.array(rows, dtype=np.float64).reshape(-1, len(self._steps))
+
+    def _levels(self, reading: DeviceReading) -> Sequence[Mapping[DeviceSubject, Floats]]:
+        """The total, free and reserved memory of each device; free and reserved only where any device that
+        was read lacks its total."""
+        fields = DcgmField.MEMORY_TOTAL, DcgmField.MEMORY_FREE, DcgmField.MEMORY_RESERVED
+        names = [self._names.get(field, ()) for field in fields]
+        told = self._read.levels(names[0])
+        known: dict[DcgmDevice, BoolArray] = {}
+        none = np.zeros(len(self._steps), dtype=np.bool_)
+        for key, mean in told.items():
+            known[key.device] = known.get(key.device, none) | np.isfinite(mean)
+        seen = ((key.device, reading.observed[row] > 0) for key, row in reading.keys.items())
+        if all(known.get(device, none)[at].all() for device, at in seen):
+            return told, {}, {}
+        return told, self._read.levels(names[1]), self._read.levels(names[2])
 
     def _held(self, used: Mapping[DcgmField, ClaimReadings]) -> Floats:
         """GPU time held of each device, where anything of it was read."""
