@@ -76,6 +76,34 @@ def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
     assert len(kept) > 5, "one that is too large is not kept, and displaces nothing"
 
 
+def test_a_report_is_measured_no_further_than_it_may_be_kept() -> None:
+    seen = list[int]()
+
+    class Part:
+        def __reduce__(self) -> tuple[type[bytes], tuple[bytes]]:
+            seen.append(1)
+            return bytes, (bytes(1_000),)
+
+    kept = ReportCache(400_000)
+    kept.get("large", lambda: [Part() for _ in range(5_000)], keeps=always)
+    assert len(kept) == 0
+    assert 100 <= len(seen) < 1_000
+    kept.get("small", lambda: [Part() for _ in range(10)], keeps=always)
+    assert len(kept) == 1
+    assert 10_000 <= kept.bytes < 20_000
+
+
+def test_a_cache_of_nothing_keeps_and_measures_nothing() -> None:
+    def unmeasured() -> object:
+        return lambda: None  # has no pickle
+
+    kept, made = ReportCache(0), list[int]()
+    kept.get("key", unmeasured, keeps=always)
+    for _ in range(2):
+        kept.get("other", lambda: made.append(1), keeps=always)
+    assert (len(kept), kept.bytes, len(made)) == (0, 0, 2)
+
+
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ReportService, Ledger, list[str]]:
     """Reports over a ledger, and the names of the heavy reads that they made."""

@@ -219,7 +219,7 @@ class CommandContext:
 
         policy = load_policy(self.settings.charges.policy, self.teams)
         with self.ledger() as ledger:
-            yield build_reporting(ledger, self.teams, policy)
+            yield build_reporting(ledger, self.teams, policy, keeps=False)
 
 
 def say_stale(book: PriceBook) -> None:

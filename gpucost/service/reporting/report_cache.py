@@ -22,6 +22,36 @@ MOST_BYTES = 64 * 1024 * 1024
 _LARGEST_PART = 4
 
 
+class _SizeLimit(Exception):
+    """A pickle is larger than what is kept."""
+
+
+@dataclass
+class _PickleSize:
+    """A file that counts what is written to it, and takes no more than ``most``."""
+
+    most: int
+    written: int = 0
+
+    def write(self, part: bytes | memoryview) -> None:
+        self.written += len(part)
+        if self.written > self.most:
+            raise _SizeLimit
+
+
+def _size(answer: object, most: int) -> int | None:
+    """The size of the pickle; None where it is over ``most``, which a report of every job is by far: it is
+    written no further than that, and never held."""
+    if not most:
+        return None
+    found = _PickleSize(most)
+    try:
+        pickle.dump(answer, found, pickle.HIGHEST_PROTOCOL)
+    except _SizeLimit:
+        return None
+    return found.written
+
+
 @dataclass(frozen=True, slots=True)
 class LandedReport:
     """A report, for all who waited for it."""
@@ -40,7 +70,8 @@ class FlightTicket:
 
 
 class ReportCache:
-    """Reports by key, at most ``most_bytes`` of them; the least recently used go first.
+    """Reports by key, at most ``most_bytes`` of them; the least recently used go first. Of 0 bytes it keeps
+    nothing, and those who want the same at once still share it.
 
     May be shared by threads. Reports are handed out without a copy: no caller may change one.
     """
@@ -103,8 +134,8 @@ class ReportCache:
         ticket.landed.set_result(landed)
 
     def _keep(self, key: Hashable, answer: object) -> None:
-        size = len(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
-        if size > self._most_bytes // _LARGEST_PART:
+        size = _size(answer, self._most_bytes // _LARGEST_PART)
+        if size is None:
             return
         with self._lock:
             self._kept[key] = answer, size

@@ -70,7 +70,9 @@ def read_month(
             failures: list[WindowFailure] = []
             for name in wanted:
                 failures += _cluster(settings, book, teams, source, ledger, name, asked, watch)
-            yield AdhocMonth(build_reporting(ledger, teams), ledger, source, wanted, tuple(failures))
+            yield AdhocMonth(
+                build_reporting(ledger, teams, keeps=False), ledger, source, wanted, tuple(failures)
+            )
 
 
 def _cluster(

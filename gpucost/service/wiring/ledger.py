@@ -9,6 +9,7 @@ from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import place_of
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.reporting.charge_reports import PolicyCharging
+from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.report_service import ReportService
 
 if TYPE_CHECKING:
@@ -29,11 +30,19 @@ def ledger_place(settings: Settings) -> str:
     return place_of(settings.ledger.database_url())
 
 
-def build_reporting(ledger: Ledger, teams: TeamRules, policy: PolicyBook | None = None) -> ReportService:
-    """Reports over ``ledger``; those of months say what teams pay under ``policy``."""
+def build_reporting(
+    ledger: Ledger, teams: TeamRules, policy: PolicyBook | None = None, *, keeps: bool = True
+) -> ReportService:
+    """Reports over ``ledger``; those of months say what teams pay under ``policy``. A command, which asks
+    each once, does not keep them."""
     charging = None if policy is None else PolicyCharging(policy)
     return ReportService(
-        ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams), charging=charging
+        ledger,
+        gpucost.__version__,
+        teams.quotas,
+        accounts=accounts_of(teams),
+        charging=charging,
+        kept=ReportCache() if keeps else ReportCache(0),
     )
 
 
