@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from gpucost.telemetry.prometheus.query_response import (
     BEYOND,
     ResultSeries,
     instant_place,
+    point_times,
     whole_count,
 )
 from gpucost.telemetry.upstream.device_subjects import (
@@ -232,12 +234,11 @@ class DcgmReader:
         grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in asked}
         for key, found in read.items():
             many = [len(each["values"]) for each in found]
-            times = np.array([at for each in found for at, _ in each["values"]], dtype=np.float64)
-            values = [float(value) for each in found for _, value in each["values"]]
-            steps = self._places(np.rint(times * 1000).astype(np.int64), first)
-            at = np.repeat(np.array(rows[key], dtype=np.int64), many), steps
+            every = [point for each in found for point in each["values"]]
+            values = np.fromiter(map(float, map(itemgetter(1), every)), dtype=np.float64)
+            at = np.repeat(np.array(rows[key], dtype=np.int64), many), self._places(point_times(every), first)
             # DCGM reports nothing below 0.
-            grids[key][at] = [value if 0 <= value < BEYOND else np.nan for value in values]
+            grids[key][at] = np.where((values >= 0) & (values < BEYOND), values, np.nan)
         return StepStatistics([*places], [dict(labels) for labels in places], grids)
 
     def _places(self, times: IntArray, first: int) -> IntArray:
