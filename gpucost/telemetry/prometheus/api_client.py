@@ -15,6 +15,7 @@ import io
 import random
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from gpucost.telemetry.prometheus.query_response import (
     parse,
     parse_status,
 )
+from gpucost.telemetry.prometheus.request_turns import QuestionBatch, RequestTurns
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -101,6 +103,8 @@ class _HttpsPool(HTTPSConnectionPool):
 
 
 _CHUNK_BYTES = 1 << 18
+# By these a server says that it has too much to do.
+_OVERLOADED = frozenset({429, 503})
 # How far from the requested instant an answer may be: caches and servers that wait for late samples move it.
 _MOVED_MS = 5 * MINUTE_MS
 # How many of the server's warnings and infos are kept.
@@ -119,7 +123,8 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Limits of one request. Prometheus refuses more than 11,000 points per series by itself."""
+    """Limits of one request, and how many are under way at once. Prometheus refuses more than 11,000 points
+    per series by itself, and answers 20 queries at once by default."""
 
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 120.0
@@ -129,6 +134,7 @@ class ClientSettings:
     max_bytes: int = 1 << 29
     max_points: int = 10_000
     max_raw_span_ms: int = 86_400_000
+    most_at_once: int = 6
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -138,7 +144,7 @@ class ClientSettings:
 
 @dataclass(slots=True)
 class QueryStats:
-    """Queries sent to the server; ``query_seconds`` is the time spent waiting for it."""
+    """Queries sent to the server; ``query_seconds`` is the time spent waiting for each, added up."""
 
     queries: int = 0
     retries: int = 0
@@ -152,7 +158,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     """One server. ``headers`` may carry a bearer token; userinfo in ``url`` becomes basic auth.
 
     ``sleep`` and ``jitter`` (uniform in [0, 1)) are passed in so that tests need not wait.
-    Once ``stopped`` says so, a request that failed is not tried again.
+    Once ``stopped`` says so, a request that failed is not tried again. May be shared by threads.
     """
 
     def __init__(
@@ -170,6 +176,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         bare, auth = _split_userinfo(url)
         self.settings = settings or ClientSettings()
         self.stats = QueryStats()
+        self._turns, self._counting = RequestTurns(self.settings.most_at_once), threading.Lock()
         self._sleep, self._jitter, self._stopped = sleep, jitter, stopped
         session = requests.Session()
         # Proxies and credentials come from the settings, never from the environment or ~/.netrc.
@@ -186,6 +193,10 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         )
         # In place of the library's own adapter, which retries by itself.
         session.mount(bare, TimedAdapter(max_retries=Retry(total=0, redirect=False)))
+
+    def batch(self) -> QuestionBatch:
+        """For questions to this client that are asked together."""
+        return QuestionBatch(self.settings.most_at_once)
 
     def query(self, expression: PromQL, at_ms: int) -> QueryResponse:
         """An instant query: one value per series, or the raw samples of a range selector."""
@@ -251,7 +262,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     def status(self, what: str) -> dict[str, str]:
         """What the server reports about itself: ``flags`` or ``runtimeinfo``. Not retried: many servers
         (Thanos, Mimir) do not support it. Raises SourceError."""
-        self.stats.queries += 1
+        with self._counting:
+            self.stats.queries += 1
         code, body = self._send(f"status/{what}", None)
         return parse_status(self.url, code, body)
 
@@ -265,7 +277,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             except (SourceUnreachable, SourceTimeout):
                 if attempt + 1 == self.settings.attempts or self._stopped():
                     raise
-                self.stats.retries += 1
+                with self._counting:
+                    self.stats.retries += 1
                 ceiling = min(self.settings.backoff_cap_s, self.settings.backoff_s * 2**attempt)
                 self._sleep(self._jitter() * ceiling)
                 if self._stopped():
@@ -273,18 +286,34 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         raise AssertionError("at least one attempt is made")
 
     def _once(self, path: str, form: Mapping[str, Any] | None, key: str) -> QueryResponse:
-        started = time.monotonic()
-        self.stats.queries += 1
-        try:
-            status, body = self._send(path, form)
-        finally:
-            self.stats.query_seconds += time.monotonic() - started
-        self.stats.bytes += len(body)
+        with self._counting:
+            self.stats.queries += 1
+        status, body = self._at_its_turn(path, form)
         answer = parse(self.url, status, body, key=key)
-        self.stats.series += len(answer.result)
-        if len(self.stats.infos) < _MOST_INFOS:
-            self.stats.infos.update(answer.infos[:_MOST_INFOS])
+        with self._counting:
+            self.stats.series += len(answer.result)
+            if len(self.stats.infos) < _MOST_INFOS:
+                self.stats.infos.update(answer.infos[:_MOST_INFOS])
         return answer
+
+    def _at_its_turn(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        with self._turns.turn():
+            started = time.monotonic()
+            try:
+                status, body = self._send(path, form)
+            except SourceTimeout:
+                self._turns.overloaded()
+                raise
+            finally:
+                with self._counting:
+                    self.stats.query_seconds += time.monotonic() - started
+        with self._counting:
+            self.stats.bytes += len(body)
+        if status in _OVERLOADED:
+            self._turns.overloaded()
+        else:
+            self._turns.answered()
+        return status, body
 
     def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
         """Posts ``form``; without one, just asks."""

@@ -21,6 +21,7 @@ from gpucost.telemetry.prometheus.promql import (
     taken,
 )
 from gpucost.telemetry.prometheus.query_response import QueryResponse, ResultSeries, holding
+from gpucost.telemetry.prometheus.request_turns import QuestionBatch
 from gpucost.telemetry.prometheus.scrape_claimants import ClaimantChoice
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 
@@ -160,6 +161,11 @@ class ClusterReader:
             if label in self.renames:
                 expression = taken(expression, label, renamed(label))
         return expression
+
+    def batch(self) -> QuestionBatch:
+        """For questions that are asked together. Which jobs are believed is to be known before: what is known
+        is not guarded against threads."""
+        return self._client.batch()
 
     def vector(self, expression: PromQL, at_ms: int) -> list[ResultSeries]:
         return self._whole(holding("value", self._client.query(expression, at_ms)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -97,6 +98,7 @@ class DcgmReader:
     _intervals: dict[tuple[str, ...], float] = field(default_factory=dict)
     _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
     _most: int = 0
+    _ahead: dict[object, StepStatistics] = field(default_factory=dict)
 
     @property
     def length_ms(self) -> int:
@@ -111,13 +113,7 @@ class DcgmReader:
         """Counts, sums and peaks of a gauge, in base units; with ``keys``, of the devices with these."""
         rows: list[_DcgmRow] = []
         for name in names:
-            meant = self._meaning(name)
-            # Peaks are needed where the values decide the unit, and for memory; else only where a sample is
-            # corrupt.
-            needs_peaks = meant.unit is None or meant.field is DcgmField.MEMORY_USED
-            over = None if needs_peaks else int(SCALES[meant.unit or DcgmUnit.RATIO].highest)
-            most = StepQuery("max_over_time", 0, over)
-            asked = {"count": StepQuery("count_over_time"), "sum": StepQuery("sum_over_time"), "max": most}
+            asked = self._asked_of_gauge(name)
             stats = self.stats(name, asked, keys)
             units = self._units(name, stats)
             self._repair(name, stats, units)
@@ -129,13 +125,28 @@ class DcgmReader:
                     self.untold_ms += untold_ms if key.uids else 0
                     continue
                 count, total, peak = (stats.grids[each][at] for each in asked)
-                if meant.field is DcgmField.POWER:  # every GPU draws power: 0 is what was not read
+                if (
+                    self._meaning(name).field is DcgmField.POWER
+                ):  # every GPU draws power: 0 is what was not read
                     count = np.where(total > 0, count, np.nan)
                 amount = total * (interval / scale.per)
                 rows.append(_DcgmRow(key, source, count * interval, amount, peak / scale.per))
         return self._merged(rows)
 
-    def counter(self, names: Iterable[str]) -> DeviceReading:
+    def gauges_ahead(self, names: Iterable[str]) -> None:
+        """Ask for these gauges together; ``gauge`` then has the answers."""
+        self._ask_ahead({name: self._asked_of_gauge(name) for name in names})
+
+    def _asked_of_gauge(self, name: str) -> Mapping[str, StepQuery]:
+        meant = self._meaning(name)
+        # Peaks are needed where the values decide the unit, and for memory; else only where a sample is
+        # corrupt.
+        needs_peaks = meant.unit is None or meant.field is DcgmField.MEMORY_USED
+        over = None if needs_peaks else int(SCALES[meant.unit or DcgmUnit.RATIO].highest)
+        most = StepQuery("max_over_time", 0, over)
+        return {"count": StepQuery("count_over_time"), "sum": StepQuery("sum_over_time"), "max": most}
+
+    def counter(self, names: Sequence[str]) -> DeviceReading:
         """How much a counter rose, and for how long that was observed: from the last sample before a step to
         the last in it, of each series alone, so that a series under new labels is not counted as an increase.
         """
@@ -147,8 +158,8 @@ class DcgmReader:
                 for at in range(len(counts.labels)):
                     self._interval(name, counts, at)
             edge = round(self.interval_ms)
-            asked = {each: StepQuery(f"{each}_over_time", edge) for each in ("count", "min", "max")}
-            stats = self.stats(name, {**asked, "resets": StepQuery("resets", edge, 0)})
+            self._ask_ahead({each: _asked_of_counter(edge) for each in names[names.index(name) :]})
+            stats = self.stats(name, _asked_of_counter(edge))
             grids = stats.grids
             rises, counts_of = self._rises(name, stats, edge)
             for at, key, source in self._whose(name, stats):
@@ -201,9 +212,12 @@ class DcgmReader:
     def levels(self, names: Iterable[str]) -> dict[DeviceSubject, Floats]:
         """The mean of a gauge in each step, in base units; the largest of copies."""
         found: dict[DeviceSubject, Floats] = {}
+        asked = {"avg": StepQuery("avg_over_time")}
+        names = [*names]
+        self._ask_ahead(dict.fromkeys(names, asked))
         for name in names:
             scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
-            stats = self.stats(name, {"avg": StepQuery("avg_over_time")})
+            stats = self.stats(name, asked)
             for at, key, _ in self._whose(name, stats):
                 mean = stats.grids["avg"][at]
                 mean = np.where(mean <= scale.highest, mean / scale.per, np.nan)
@@ -215,11 +229,28 @@ class DcgmReader:
         self, name: str, asked: Mapping[str, StepQuery], keys: Collection[str] | None = None
     ) -> StepStatistics:
         """The results of ``asked``, by name; with ``keys``, of the series of the devices with these."""
+        if keys is not None:
+            return self._asked_of([*self.reader.selections(name, self.subjects.dialect.keys, keys)], asked)
+        found = self._ahead.pop(_question(name, asked), None)
+        return found or self._asked_of([self.reader.select(name)], asked)
+
+    def _ask_ahead(self, wanted: Mapping[str, Mapping[str, StepQuery]]) -> None:
+        """Ask for ``stats`` of several names together."""
+        new = {name: asked for name, asked in wanted.items() if _question(name, asked) not in self._ahead}
+        selected = [[self.reader.select(name)] for name in new]
+        for each in selected[:1]:
+            self._at_once(*each)
+        batch = self.reader.batch()
+        found = {
+            _question(name, asked): batch.add(partial(self._asked_of, each, asked))
+            for (name, asked), each in zip(new.items(), selected, strict=True)
+        }
+        batch.ask()
+        self._ahead |= {question: each.result() for question, each in found.items()}
+
+    def _asked_of(self, selectors: Sequence[PromQL], asked: Mapping[str, StepQuery]) -> StepStatistics:
         places: dict[SeriesPlace, int] = {}
         read: dict[str, list[ResultSeries]] = {key: [] for key in asked}
-        selectors: Iterable[PromQL] = [self.reader.select(name)]
-        if keys is not None:
-            selectors = self.reader.selections(name, self.subjects.dialect.keys, keys)
         for selector in selectors:
             for key, ask in asked.items():
                 found = [*self._answer(selector, ask)]
@@ -270,12 +301,16 @@ class DcgmReader:
         return bool(self.reader.vector(by("count", (), found), end_ms))
 
     def _matrix(self, expression: PromQL, selector: PromQL) -> Iterator[ResultSeries]:
-        most = self._most or len(self.steps)
-        if len(self.steps) > _FEW_STEPS and not self._most:
-            most = self._most = self._most_steps(selector)
+        most = self._at_once(selector)
         for at in range(0, len(self.steps), most):
             first, last = self.steps[at], self.steps[min(at + most, len(self.steps)) - 1]
             yield from self.reader.matrix(expression, first.end_ms, last.end_ms, self.length_ms)
+
+    def _at_once(self, selector: PromQL) -> int:
+        """How many steps are asked for at once: as many as the first series that are read allow."""
+        if len(self.steps) > _FEW_STEPS and not self._most:
+            self._most = self._most_steps(selector)
+        return self._most or len(self.steps)
 
     def _most_steps(self, selector: PromQL) -> int:
         """How many steps keep an answer small, judged by the number of series at three instants."""
@@ -367,6 +402,15 @@ class DcgmReader:
                 times, values = points(each)
                 found[row] = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
         return found
+
+
+def _question(name: str, asked: Mapping[str, StepQuery]) -> object:
+    return name, *asked.items()
+
+
+def _asked_of_counter(edge_ms: int) -> Mapping[str, StepQuery]:
+    asked = {each: StepQuery(f"{each}_over_time", edge_ms) for each in ("count", "min", "max")}
+    return {**asked, "resets": StepQuery("resets", edge_ms, 0)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,9 @@ class _Reading:
             self._holders = NodeHolders(reader, self._whole, holdings, dialect, every, told)
         self._subjects = SeriesSubjects(reader, holdings, self._whole, dialect, self._holders)
         self._read = DcgmReader(reader, steps, self._subjects)
+        self._read.gauges_ahead(
+            name for field in _GAUGES if field is not DcgmField.GRAPHICS for name in names.get(field, ())
+        )
         self._gauges = {
             field: self._read.gauge(names.get(field, ()) if field is not DcgmField.GRAPHICS else ())
             for field in _GAUGES

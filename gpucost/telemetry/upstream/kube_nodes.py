@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -106,13 +107,20 @@ def read_nodes(
 ) -> tuple[list[NodeSpan], list[DataProblem]]:
     """Spans of all nodes that have or should have GPUs, not clipped, and problems."""
     evidence = groups.evidence
-    units = _units(reader, evidence)
-    flags = _flags(reader, evidence)
-    labels = _labels(reader, evidence)
+    batch = reader.batch()
+    of_units, of_flags, of_labels = (
+        batch.add(partial(_units, reader, evidence)),
+        batch.add(partial(_flags, reader, evidence)),
+        batch.add(partial(_labels, reader, evidence)),
+    )
+    of_samples = batch.add(partial(_samples, reader, groups))
+    of_changes = batch.add(partial(_changed, reader, evidence))
+    batch.ask()
+    units, flags, labels = of_units.result(), of_flags.result(), of_labels.result()
     named = {node for node, sets in labels.items() if any(_counts_gpus(each) for each in sets)}
     nodes = (units.keys() | boards.count.keys() | named) & flags[_CREATED].keys()
-    counts, targets = _samples(reader, groups)
-    changed = _changed(reader, evidence) | {node for node, sets in labels.items() if len(sets) > 1}
+    counts, targets = of_samples.result()
+    changed = of_changes.result() | {node for node, sets in labels.items() if len(sets) > 1}
     rows: dict[frozenset[TargetKey], list[str]] = defaultdict(list)
     for node in sorted(nodes):
         rows[frozenset(targets.get(node, ()))].append(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from gpucost.cluster.views.ownership import (
@@ -71,18 +72,17 @@ class PodOwners:
         self._annotations = tuple(
             dict.fromkeys(ksm.annotation_name(key) for key in (*sum(self._keys, ()), *self._links))
         )
-        self._of_pods = _owners_of_pods(self._about(ksm.POD_OWNER, _OWNER))
-        self._of_owners = self._owners_of_owners()
-        self._of_namespaces = {
-            own_label(series, "namespace"): series["metric"]
-            for series in self._all(ksm.NAMESPACE_LABELS, (*with_renamed(("namespace",)), *self._labels))
-        }
-        self._of_jobs = self._labels_of_owners()
-        self._annotated = {
-            needed(series, "uid"): series["metric"]
-            for series in self._about(ksm.POD_ANNOTATIONS, self._annotations)
-        }
-        self._labelled = self._over_time()
+        batch = reader.batch()
+        of_pods = batch.add(lambda: _owners_of_pods(self._about(ksm.POD_OWNER, _OWNER)))
+        of_owners = batch.add(self._owners_of_owners)
+        of_namespaces = batch.add(self._labels_of_namespaces)
+        of_jobs = [batch.add(partial(self._labels_of_kind, *each)) for each in self._kinds]
+        annotated, labelled = batch.add(self._annotations_of_pods), batch.add(self._over_time)
+        batch.ask()
+        self._of_pods, self._of_owners = of_pods.result(), of_owners.result()
+        self._of_namespaces = of_namespaces.result()
+        self._of_jobs = {ref: labels for each in of_jobs for ref, labels in each.result().items()}
+        self._annotated, self._labelled = annotated.result(), labelled.result()
 
     def of(self, uid: str, name: PodName) -> Sequence[OwnershipSpan]:
         """The owner of the pod over time: nearly always one entry that is valid for ever."""
@@ -136,19 +136,30 @@ class PodOwners:
                     found[own_label(series, "namespace"), kind, own_label(series, label)] = owner
         return found
 
-    def _labels_of_owners(self) -> Mapping[OwnerKey, KubeLabels]:
+    def _labels_of_namespaces(self) -> Mapping[str, KubeLabels]:
+        found = self._all(ksm.NAMESPACE_LABELS, (*with_renamed(("namespace",)), *self._labels))
+        return {own_label(series, "namespace"): series["metric"] for series in found}
+
+    def _annotations_of_pods(self) -> Mapping[str, KubeLabels]:
+        found = self._about(ksm.POD_ANNOTATIONS, self._annotations)
+        return {needed(series, "uid"): series["metric"] for series in found}
+
+    @property
+    def _kinds(self) -> Sequence[tuple[str, str, str]]:
+        return *ksm.OWNER_LABELS, *self._reader.existing.custom_resources
+
+    def _labels_of_kind(self, kind: str, metric: str, name: str) -> Mapping[OwnerKey, KubeLabels]:
         """Labels of the owners. Those of custom resources have the names that their configuration gave them:
         ``team`` is read as ``label_team``."""
         plain = {label.removeprefix("label_"): label for label in self._labels}
+        own = () if (kind, metric, name) in ksm.OWNER_LABELS else tuple(plain)
+        columns = tuple(dict.fromkeys((*with_renamed(("namespace", name)), *self._labels, *own)))
         found: dict[OwnerKey, KubeLabels] = {}
-        for kind, metric, name in (*ksm.OWNER_LABELS, *self._reader.existing.custom_resources):
-            own = () if (kind, metric, name) in ksm.OWNER_LABELS else tuple(plain)
-            columns = tuple(dict.fromkeys((*with_renamed(("namespace", name)), *self._labels, *own)))
-            for series in self._all(metric, columns):
-                labels = series["metric"]
-                said = {plain[each]: labels[each] for each in own if labels.get(each)}
-                ref = own_label(series, "namespace"), kind, own_label(series, name)
-                found[ref] = {**said, **labels}
+        for series in self._all(metric, columns):
+            labels = series["metric"]
+            said = {plain[each]: labels[each] for each in own if labels.get(each)}
+            ref = own_label(series, "namespace"), kind, own_label(series, name)
+            found[ref] = {**said, **labels}
         return found
 
     def _over_time(self) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -232,9 +233,15 @@ class _Told:
 def read_pods(reader: KubeStateReader, groups: ScrapeGroups) -> PodSpans:
     """All pods that held GPUs at some time of the evidence."""
     evidence = groups.evidence
-    requests = PodRequests(reader, groups)
-    by_phase = _ended(reader, evidence)
-    told = _Told(_claims(reader, evidence), _completed(reader, evidence) if by_phase is None else by_phase)
+    batch = reader.batch()
+    of_requests = batch.add(partial(PodRequests, reader, groups))
+    phases, claims = (
+        batch.add(partial(_ended, reader, evidence)),
+        batch.add(partial(_claims, reader, evidence)),
+    )
+    batch.ask()
+    requests, by_phase = of_requests.result(), phases.result()
+    told = _Told(claims.result(), _completed(reader, evidence) if by_phase is None else by_phase)
     rows: dict[frozenset[TargetKey], list[PodResourceKey]] = defaultdict(list)
     for uid, resource in requests.units:
         rows[frozenset(requests.targets.get(uid, ()))].append((uid, resource))
