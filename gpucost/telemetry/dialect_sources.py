@@ -10,8 +10,9 @@ dcgm-exporter before that and where gpucost's series are missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -39,6 +40,7 @@ from gpucost.telemetry.evidence.frame_rows import (
     joined,
 )
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
+from gpucost.telemetry.prometheus.request_turns import begun
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
@@ -50,6 +52,7 @@ _AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY)
 _BY_DAY = (ACTIVITY.name, HEALTH.name)
 # The day that is assessed, the one before and the one after.
 _MOST_DAYS = 3
+_DAYS_AHEAD = 2
 
 
 class CachedCoverageSource(PrometheusSource):
@@ -77,7 +80,8 @@ class _Day:
 
 class DailyUpstreamSource(UpstreamSource):
     """``days`` are those that will be read, whole; days around them are read as far as they are asked for.
-    Frames of a few days are kept, not of a month."""
+    Frames of a few days are kept, not of a month. While one day is worked on, the ``ahead`` next ones are
+    read."""
 
     def __init__(
         self,
@@ -87,9 +91,12 @@ class DailyUpstreamSource(UpstreamSource):
         *,
         now: Callable[[], int],
         days: Window,
+        ahead: int = _DAYS_AHEAD,
     ) -> None:
         super().__init__(client, settings, existing, now=now)
         self._days = days
+        self._ahead = ahead
+        self._begun: dict[tuple[str, Window], Future[_Day]] = {}
         self._covered: dict[str, Window | None] = {}
         self._most = _MOST_DAYS
         self._kept: dict[tuple[str, Window], _Day] = {}  # least recently used first
@@ -104,7 +111,18 @@ class DailyUpstreamSource(UpstreamSource):
         """As UpstreamSource.read."""
         if window != _day_of(window):
             return super().read(cluster, window)
+        self._begin(cluster, window)
         return self._day(cluster, window).read
+
+    def _begin(self, cluster: str, window: Window) -> None:
+        """Begin to read the days after ``window``. What fails is raised where that day is asked for."""
+        covered = self.covered(cluster) if self._ahead else None
+        readable = None if covered is None else covered.intersect(self._days)
+        for after_ms in range(DAY_MS, (self._ahead + 1) * DAY_MS, DAY_MS):
+            day = Window(window.start_ms + after_ms, window.end_ms + after_ms)
+            is_new = (cluster, day) not in self._kept and (cluster, day) not in self._begun
+            if is_new and readable is not None and readable.intersect(day) == day:
+                self._begun[cluster, day] = begun(partial(self._read_day, cluster, day))
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         """As UpstreamSource.history, out of what was read of each day whose activity steps end with the
@@ -146,12 +164,16 @@ class DailyUpstreamSource(UpstreamSource):
         together."""
         found = self._kept.pop((cluster, part), None)
         if found is None:
-            reader = self._reader(cluster, part)
-            found = _Day(reader, self._read_all(reader, part))
+            ahead = self._begun.pop((cluster, part), None)
+            found = self._read_day(cluster, part) if ahead is None else ahead.result()
         self._kept[cluster, part] = found
         for key in [*self._kept][: -self._most]:
             del self._kept[key]
         return found
+
+    def _read_day(self, cluster: str, part: Window) -> _Day:
+        reader = self._reader(cluster, part)
+        return _Day(reader, self._read_all(reader, part))
 
 
 def joined_days(days: Sequence[ClusterFrames], window: Window) -> ClusterFrames:

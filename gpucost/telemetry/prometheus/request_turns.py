@@ -101,6 +101,22 @@ def asked_together(asks: Sequence[Callable[[], _Answer]], most: int) -> list[_An
             failed[0] = -1
 
 
+def begun(ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """What will have the result of ``ask``, which goes on in a thread of its own that nobody waits for; what
+    it asks together runs one after the other."""
+    found: Future[_Answer] = Future()
+
+    def work() -> None:
+        _OF_THREAD.is_inside = True
+        try:
+            found.set_result(ask())
+        except BaseException as error:  # raised by whoever waits for it
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found
+
+
 class QuestionBatch:
     """Questions of several kinds that are asked together, ``most`` of them at once."""
 

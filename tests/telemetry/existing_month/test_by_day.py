@@ -93,8 +93,10 @@ def client(url: str) -> Iterator[AskedClient]:
         yield found
 
 
-def by_day(client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS) -> DailyUpstreamSource:
-    return DailyUpstreamSource(client, settings, UpstreamSettings(), now=lambda: NOW, days=MONTH)
+def by_day(
+    client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS, ahead: int = 0
+) -> DailyUpstreamSource:
+    return DailyUpstreamSource(client, settings, UpstreamSettings(), now=lambda: NOW, days=MONTH, ahead=ahead)
 
 
 def alone(client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS) -> UpstreamSource:
@@ -175,6 +177,42 @@ def test_a_day_is_read_once(client: AskedClient) -> None:
     client.asked.clear()
     alone(client).history(CLUSTER, around(2, covered))
     assert counts[2][0] < 0.65 * len(client.asked)
+
+
+def test_the_next_days_are_read_meanwhile_and_each_once(client: AskedClient) -> None:
+    found = []
+    for ahead in (0, 2):
+        source = by_day(client, ahead=ahead)
+        source.covered(CLUSTER)
+        client.asked.clear()
+        frames = [source.read(CLUSTER, day(number)) for number in range(DAYS)]
+        found.append((frames, sorted(client.asked)))
+    (one, asked), (other, again) = found
+    assert again == asked
+    for first, second in zip(one, other, strict=True):
+        for spec in FRAMES:
+            pd.testing.assert_frame_equal(getattr(first, spec.name), getattr(second, spec.name))
+        assert first.problems == second.problems
+
+
+def test_what_cannot_be_read_meanwhile_is_raised_in_its_turn(
+    client: AskedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_evidence = heartbeat.read_evidence
+
+    def refused(reader: ClusterReader, asked: Window) -> Any:
+        if asked == day(1):
+            raise NotCovered("not of that day")
+        return read_evidence(reader, asked)
+
+    monkeypatch.setattr(heartbeat, "read_evidence", refused)
+    source = by_day(client, ahead=2)
+    assert len(source.read(CLUSTER, day(0)).allocations)
+    with pytest.raises(NotCovered, match="of that day"):
+        source.read(CLUSTER, day(1))
+    assert len(source.read(CLUSTER, day(2)).allocations)
+    with pytest.raises(NotCovered, match="of that day"):
+        source.read(CLUSTER, day(1))
 
 
 def test_only_days_that_are_near_are_kept(client: AskedClient) -> None:
