@@ -39,6 +39,33 @@ ResultSeries = dict[str, Any]
 IntColumn = npt.NDArray[np.int64]
 
 
+class GarbageCollector:
+    """Pauses it while an answer is read, by any thread: an answer is millions of small lists, none of which
+    is garbage, and to look through them again and again takes three times as long as to read them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        with self._lock:
+            if not self._readers:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if not self._readers and self._was_enabled:
+                    gc.enable()
+
+
+COLLECTOR = GarbageCollector()
+
+
 @dataclass(frozen=True, slots=True)
 class QueryResponse:
     """``result`` as in the API (vector, matrix or label sets), and the server's warnings and infos."""
@@ -233,40 +260,13 @@ def _document(body: bytes) -> Any:
     """None for text that is not JSON or not valid UTF-8, which no database stores."""
     try:
         text = body.decode()
-        with _COLLECTOR.paused():
+        with COLLECTOR.paused():
             document = json.loads(text)
         if _HALF_PAIR.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return document
-
-
-class _GarbageCollector:
-    """Pauses it while JSON is read, by any thread: an answer is millions of small lists, none of which is
-    garbage, and to look through them again and again takes three times as long as to read them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers = 0
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        with self._lock:
-            if not self._readers:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._readers -= 1
-                if not self._readers and self._was_enabled:
-                    gc.enable()
-
-
-_COLLECTOR = _GarbageCollector()
 
 
 def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:

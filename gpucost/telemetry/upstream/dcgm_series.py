@@ -32,6 +32,7 @@ from gpucost.telemetry.prometheus.promql import (
 )
 from gpucost.telemetry.prometheus.query_response import (
     BEYOND,
+    COLLECTOR,
     ResultSeries,
     instant_place,
     point_times,
@@ -249,7 +250,6 @@ class DcgmReader:
         self._ahead |= {question: each.result() for question, each in found.items()}
 
     def _asked_of(self, selectors: Sequence[PromQL], asked: Mapping[str, StepQuery]) -> StepStatistics:
-        places: dict[SeriesPlace, int] = {}
         read: dict[str, list[ResultSeries]] = {key: [] for key in asked}
         for selector in selectors:
             for key, ask in asked.items():
@@ -257,12 +257,17 @@ class DcgmReader:
                 read[key] += found
                 if not found and key == "count":
                     break  # nothing else is to be asked of what is not there
+        with COLLECTOR.paused():
+            return self._statistics(read)
+
+    def _statistics(self, read: Mapping[str, Sequence[ResultSeries]]) -> StepStatistics:
+        places: dict[SeriesPlace, int] = {}
         rows = {
             key: [places.setdefault(frozenset(each["metric"].items()), len(places)) for each in found]
             for key, found in read.items()
         }
         first = self.steps[0].end_ms
-        grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in asked}
+        grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in read}
         for key, found in read.items():
             many = [len(each["values"]) for each in found]
             every = [point for each in found for point in each["values"]]
