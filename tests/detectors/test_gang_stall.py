@@ -9,7 +9,7 @@ from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import GangStallSettings, ScopedSettings
 from gpucost.detectors.rules.gang_stall import run
-from gpucost.domain.time import MINUTE_MS
+from gpucost.domain.time import MINUTE_MS, Window
 from tests.cluster import builders as build
 from tests.detectors.case_gang_stall import half, lagging, locked, lost, stall
 from tests.detectors.worlds import World, at
@@ -115,6 +115,18 @@ def test_a_rank_that_never_worked_is_no_straggler() -> None:
     world = lagging(steps=6)
     world.rows["activity"] = [row for row in world.rows["activity"] if row["start_ms"] >= at(30)]
     assert found(world).drafts == ()
+
+
+def test_samples_from_before_the_window_change_nothing() -> None:
+    """The steps of a job's GPUs may begin before what was asked for."""
+    world = lagging()
+    facts = world.facts()
+    window = facts.history.window
+    later = Window(window.start_ms + 3 * MINUTE_MS, window.end_ms)
+    cut = replace(facts, history=replace(facts.history, window=later))
+    drafts = [run(each, ScopedSettings(GangStallSettings())).drafts for each in (facts, cut)]
+    assert drafts[0]
+    assert [draft.subject for draft in drafts[1]] == [draft.subject for draft in drafts[0]]
 
 
 def test_two_that_lag_are_no_stragglers() -> None:

@@ -248,6 +248,7 @@ def stragglers(history: ClusterHistory, low: float, high: float, least_ms: int) 
     start, end = activity.start[rows], activity.end[rows]
     step_ms = max(1, int(np.median(end - start)))
     step = (start - history.window.start_ms) // step_ms
+    step -= min(0, int(step.min()))  # what was read may begin before the window
     steps = int(step.max()) + 1
     level = activity.values["busy_ms"][rows] / activity.values["observed_ms"][rows]
     at = pod_of[activity.code[rows]] * steps + step
