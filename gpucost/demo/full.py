@@ -9,17 +9,21 @@ It asks where people would: gpucost's API, Alertmanager's, and the chat room.
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
+from html import unescape
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pandas as pd
+import requests
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
@@ -277,6 +281,7 @@ LONGEST_S = 420.0
 """Prometheus checks for the imported idle hours once a minute; the rest takes seconds, on a machine that has
 nothing else to do."""
 _PAUSE_S = 0.5
+_PAGE_S = 30.0
 _RESOLVED = "Resolved"
 
 T = TypeVar("T")
@@ -351,13 +356,18 @@ class DemoCheck:
         return [each for each in said if first.id in (each.id, each.thread) or JOB in " ".join(each.lines)]
 
     def _complete(self, said: ChatPost, finding: Mapping[str, Any]) -> None:
-        """Check that the message has the amount, the job, the team and the action."""
+        """Check that the message has the amount, the job, the team and the action, and that its link leads to
+        the page with the rest."""
         text = "\n".join(said.lines)
-        patch = str(finding["action"]["patch"]).splitlines()
-        wanted = {"the amount": "USD ", "the job": JOB, "the team": TEAM, "the action": "".join(patch[:1])}
+        action = str(finding["action"]["text"])
+        page = re.search(r"https?://[^\s|>]+/finding/\d+", text)
+        wanted = {"the amount": "USD ", "the job": JOB, "the team": TEAM, "the action": action}
         missing = [what for what, word in wanted.items() if word not in text]
-        if missing or not patch:
-            raise NotShown(f"the message lacks {', '.join(missing) or 'an action'}: {text}")
+        if missing or page is None:
+            raise NotShown(f"the message lacks {', '.join(missing) or 'a link to the page'}: {text}")
+        shown = requests.get(page[0], headers={"Accept": "text/html"}, timeout=_PAGE_S)
+        if shown.status_code != HTTPStatus.OK or JOB not in shown.text or action not in unescape(shown.text):
+            raise NotShown(f"the page {page[0]} answers {shown.status_code} and does not show the finding")
 
     def _once(self, opened: ChatPost) -> None:
         """Check that it was one message, replaced, with one answer that says that it is over."""

@@ -53,7 +53,7 @@ def answers(folder: Path) -> list[Mapping[str, Any]]:
         settings = Settings()
         state = cluster_state(run.simulated, AT_MS)
         watched = DemoCluster(state, settings.attribution.catalog(), run.cluster)
-        advising = build_advising(settings, watched, run.book, run.teams, run.ledger)
+        advising = build_advising(settings.advisor, watched, run.book, run.teams, run.ledger)
         advising.refresh()
         app = create_app(
             run.ledger,
