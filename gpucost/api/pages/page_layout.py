@@ -43,15 +43,10 @@ PAGE_POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HTML = "text/html"
-_HEADERS = {
-    "Content-Security-Policy": PAGE_POLICY,
-    # Without a referrer, browsers would not say either where a form was sent from.
-    "Referrer-Policy": "same-origin",
-}
+_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 _STATIC = ("pages.css", "pages.js", "icon.svg")
 _KEPT_S = 365 * 86_400
 _MOST_MONTHS = 36
-_MOST_FIELDS = 40
 
 public = APIRouter(include_in_schema=False)
 
