@@ -189,7 +189,8 @@ class FullDemo:
     def places(self) -> tuple[tuple[str, str], ...]:
         """Addresses to open, and what each of them shows."""
         return (
-            ("gpucost: findings", f"{self.service}/v1/findings"),
+            ("gpucost: pages", f"{self.service}/"),
+            ("gpucost: findings", f"{self.service}/findings"),
             ("gpucost: metrics", f"{self.service}/metrics"),
             ("Prometheus", f"{self.stack.prometheus}/graph"),
             ("Prometheus: alerts", f"{self.stack.prometheus}/alerts"),

@@ -5,27 +5,33 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
-from gpucost.demo.chat import ROOM, ChatRoom, ChatServer
-from gpucost.demo.full import own_rules
+from gpucost.demo.chat import ROOM, ChatPost, ChatRoom, ChatServer
+from gpucost.demo.full import LONGEST_S, full, own_rules
 from gpucost.demo.stack import (
+    SHORT,
     ChildProgram,
     NotStarted,
     found,
     running,
 )
 from gpucost.domain.errors import InputError
+from tests.support.browser import running_browser, visit
+from tests.support.chromium import needs_chromium
 from tests.support.ports import free_port
 from tests.support.prometheus import needs_prometheus
 
@@ -67,6 +73,51 @@ def test_an_idle_job_is_found_alerted_and_told_and_all_three_end(tmp_path: Path)
             port = int(line.rsplit("127.0.0.1:", 1)[1].split("/")[0])
             with socket.socket() as probe:
                 assert probe.connect_ex(("127.0.0.1", port)) != 0, line
+
+
+def told(room: ChatRoom, title: str) -> ChatPost:
+    """The first message that the chat room gets whose title begins so."""
+    until_s = time.monotonic() + LONGEST_S
+    while time.monotonic() < until_s:
+        for each in room.said:
+            if each.lines[0].startswith(title):
+                return each
+        time.sleep(0.5)
+    raise AssertionError(f"no message begins with {title!r}: {[each.lines for each in room.said]}")
+
+
+@pytest.mark.prometheus
+@pytest.mark.alertmanager
+@pytest.mark.chromium
+@needs_prometheus
+@needs_chromium
+@pytest.mark.skipif(ALERTMANAGER is None, reason=MISSING)
+def test_a_browser_follows_the_link_of_a_message_to_the_finding_and_its_job(tmp_path: Path) -> None:
+    # The whole GPUs of this pattern are held all the time, so that its rate is the same at every look.
+    with full(tmp_path, own_rules(), history=SHORT) as site, running_browser() as browser:
+        said = "\n".join(told(site.stack.chat.room, "Gang stall: ").lines)
+        title, job = re.findall(r"^(Gang stall: (\S+)) \(team \S+\): ", said)[0]
+        daily = re.findall(r"^USD ([0-9,]+) a day, [0-9]+ GPUs now$", said, re.MULTILINE)[0]
+        action = re.findall(r"^What to do: (.+)$", said, re.MULTILINE)[0]
+        link = re.findall(r"<(https?://\S+)[|]Finding>", said)[0]
+        with visit(browser, site.service) as person:
+            assert person.go(link).status == 200
+            page = person.page
+            assert page.locator("h1").inner_text().startswith(title)
+            assert action in page.locator("section[aria-labelledby=do]").inner_text()
+            tile = page.locator(".tiles div").filter(has_text="A day at its rate of now")
+            assert (
+                f"{Decimal(tile.locator('.figure').inner_text().split()[0].replace(',', '')):,.0f}" == daily
+            )
+            assert person.violations() == []
+            page.locator("h1").get_by_role("link", name=job, exact=True).click()
+            page.wait_for_load_state()
+            assert person.here().startswith("/job?job=")
+            assert page.locator("h1").inner_text().startswith(job)
+            assert page.locator('a[href*="#interval-"]').count() > 0
+            assert person.violations() == []
+            assert person.foreign == []
+            assert person.complaints == []
 
 
 def test_a_program_that_is_missing_is_named_with_its_package(tmp_path: Path) -> None:
