@@ -66,9 +66,7 @@ class TeamProfile(ConfigModel):
 
     name: TeamName = Field(description="text, the team's name")
     cost_centre: Text | None = Field(None, description="text, the cost centre of the team")
-    quota_gpus: NanoAmount | None = Field(
-        None, description="boards the team is entitled to, such as 16 or 2.5"
-    )
+    quota_gpus: NanoAmount | None = Field(None, description="GPUs the team is entitled to, such as 16 or 2.5")
     monthly_budget: NanoAmount | None = Field(
         None, description="what a month may cost, in the currency of the price book, such as 120000"
     )

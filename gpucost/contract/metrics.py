@@ -180,7 +180,7 @@ NODE_GPU_REPLICAS = _gauge(
     "gpucost_node_gpu_replicas",
     "",
     ("node", "resource"),
-    "Time-slicing or MPS replicas per board or slice (nvidia.com/gpu.replicas); absent or 1 when not shared.",
+    "Time-slicing or MPS replicas per GPU or slice (nvidia.com/gpu.replicas); absent or 1 when not shared.",
 )
 NODE_SCHEDULABLE = _gauge(
     "gpucost_node_schedulable",

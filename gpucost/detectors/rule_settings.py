@@ -94,7 +94,7 @@ class UnhealthyAllocatedSettings(DetectorSettings):
     """How long a GPU must be broken and held, without a break. Ours: a driver that restarts takes less."""
 
     programs_xids: frozenset[int] = frozenset({13, 31, 43, 45, 68, 109})
-    """Xid codes that a program causes, not the board. Those that NVIDIA's device plugin does not take for a
+    """Xid codes that a program causes, not the GPU. Those that NVIDIA's device plugin does not take for a
     failure (k8s-device-plugin, internal/rm/health.go)."""
 
 
@@ -181,7 +181,7 @@ class IdleAllocationSettings(DetectorSettings):
     longer. Ours."""
 
     idle_watts: float | None = Field(None, gt=0)
-    """Watts of a whole board at which its power contradicts that it idles. Unset: a level by model, such as
+    """Watts of a whole GPU at which its power contradicts that it idles. Unset: a level by model, such as
     100 W for an A100, 150 W for an H100 and 40 W for an L4; for others 100 W, or one and a half times the
     least it drew. gpu-pruner and ours."""
 
@@ -237,7 +237,7 @@ class OversizedRequestSettings(DetectorSettings):
     of them is reported; a shorter history needs its part of them. JDS, per user."""
 
     small_sm: float = Field(0.15, gt=0, le=1)
-    """Mean SM activity up to which a job may fit a smaller part of a board. JDS has 15 to 20 %."""
+    """Mean SM activity up to which a job may fit a smaller part of a GPU. JDS has 15 to 20 %."""
 
     memory_room: float = Field(MEMORY_ROOM, gt=0, le=1)
     """Part of a slice's memory that the job's 99th percentile may take: JDS' margin of 20 %."""

@@ -17,7 +17,7 @@ from fractions import Fraction
 from gpucost.domain.errors import InputError
 
 WHOLE = Fraction(1)
-_ALLOWED_PROFILE = "a profile of that board in NVIDIA's MIG user guide, such as 1g.10gb"
+_ALLOWED_PROFILE = "a profile of that GPU in NVIDIA's MIG user guide, such as 1g.10gb"
 
 
 class ShareBasis(StrEnum):
@@ -180,7 +180,7 @@ def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) 
     plain = f"{match['g']}g.{match['gb']}gb" if match else profile
     boards = [MIG_TABLES.get(model)] if model else MIG_TABLES.values()
     tables = [table for table in boards if table is not None and plain in table.memory_by_profile]
-    on = f"{profile} on {model or 'a board of an unknown model'}"
+    on = f"{profile} on {model or 'a GPU of an unknown model'}"
     if match is None or not tables:
         raise InputError("MIG profile", on, _ALLOWED_PROFILE)
     slices = int(match["g"])
@@ -189,7 +189,7 @@ def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) 
         raise InputError("MIG profile", on, "a compute instance no larger than its GPU instance")
     shares = {_share_of(table, slices, plain, basis) for table in tables}
     if len(shares) > 1 or (not model and plain in _ELSEWHERE_ANOTHER):
-        raise InputError("MIG profile", on, "one of a known model: boards that have it differ in its share")
+        raise InputError("MIG profile", on, "one of a known model: GPUs that have it differ in its share")
     return part * shares.pop()
 
 

@@ -54,9 +54,7 @@ class Rate:
         check_currency(self.currency)
         for name in ("nano_per_board_hour", "list_nano_per_board_hour"):
             if not 0 <= getattr(self, name) <= MAX_NANO_PER_BOARD_HOUR:
-                raise InputError(
-                    f"{self.rate_id}.{name}", getattr(self, name), "0 to 1,000,000 per board-hour"
-                )
+                raise InputError(f"{self.rate_id}.{name}", getattr(self, name), "0 to 1,000,000 per GPU-hour")
 
 
 @dataclass(frozen=True, slots=True)

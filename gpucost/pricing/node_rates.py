@@ -43,6 +43,6 @@ def boards_on(
         try:
             unit = catalog.unit(resource, node.product, node.replicas.get(resource, 1))
         except InputError:
-            return None, f"nobody knows what part of a board {resource} is on node {node.meta.name}"
+            return None, f"nobody knows what part of a GPU {resource} is on node {node.meta.name}"
         total += unit.share * amount
     return total, ""

@@ -89,7 +89,7 @@ _NAMED = ("instance_type", "model", "capacity_type", "region", "zone", "pool", "
 def _model_name(text: str) -> str:
     product = parse_product(text)
     if product.profile or product.shared:
-        raise InputError("model", text, f"a whole board, such as {product.model}: slices follow their board")
+        raise InputError("model", text, f"a whole GPU, such as {product.model}: slices follow their GPU")
     return product.model
 
 
@@ -214,9 +214,7 @@ class PriceRow(SourcedRow):
             raise wrong(MISSING, "an instance_type, or a model", "instance_type")
         if self.board_hour > MAX_NANO_PER_BOARD_HOUR:
             found = plain(round(self.board_hour))
-            raise wrong(
-                ErrorRemark(f"{found} per board-hour"), "up to 1,000,000 per board-hour; is gpus right?"
-            )
+            raise wrong(ErrorRemark(f"{found} per GPU-hour"), "up to 1,000,000 per GPU-hour; is gpus right?")
         return self
 
 
@@ -412,7 +410,7 @@ def _far(rows: Sequence[PriceRow]) -> Iterable[BookWarning]:
         for row in group:
             if len(group) >= 3 and not middle / FAR <= row.board_hour <= middle * FAR:
                 detail = (
-                    f"{plain(round(row.board_hour), 3)} per board-hour; the median of the {len(group)} rows "
+                    f"{plain(round(row.board_hour), 3)} per GPU-hour; the median of the {len(group)} rows "
                     f"for {model}, {capacity_type}, is {plain(round(middle), 3)}"
                 )
                 yield BookWarning(WarningCode.FAR_FROM_OTHERS, (row.title,), detail)

@@ -64,7 +64,7 @@ def _share(value: object) -> Fraction:
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if not 0 < share <= 1:
-        raise wrong(value, 'a share of a board above 0 and at most 1, such as "1" or "1/100"')
+        raise wrong(value, 'a share of a GPU above 0 and at most 1, such as "1" or "1/100"')
     return share
 
 

@@ -187,7 +187,7 @@ def of_jobs(
     if (small := first.get(_SMALL)) is not None:
         window = Window(small.start_ms, small.end_ms)
         scripts.append(ActivityScript(_SMALL, window, busy=0.35, sm_ratio=0.2, memory_bytes=6.0 * GIB))
-        what = "7 % of its SMs and 6 GiB: a slice of a board would do"
+        what = "7 % of its SMs and 6 GiB: a slice of a GPU would do"
         plants.append(plant_of(WastePattern.OVERSIZED_REQUEST, small.submission, window, 1, what))
     if (rank := steady(_LATE)) is not None:
         window = Window(rank.start_ms, rank.start_ms + _LATE_MS)
@@ -389,7 +389,7 @@ def _break(
     position = pod.submission.units - 1
     staged.broken = BrokenGpu(pod.submission.job.uid, pod.node, position, window)
     staged.scripts.append(ActivityScript(pod.submission.job.name, window, (position,), is_seen=False))
-    what = "XID 79: the board fell off the bus, and its job held it for three more hours"
+    what = "XID 79: the GPU fell off the bus, and its job held it for three more hours"
     staged.plants.append(
         replace(plant_of(WastePattern.UNHEALTHY_ALLOCATED, pod.submission, window, 1, what), node=pod.node)
     )

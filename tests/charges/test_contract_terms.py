@@ -56,7 +56,7 @@ WRONG = [
         "covers nothing; allowed: clusters and pools that its accounts pay for",
     ),
     (row(f"{GOOD}, scope: {{clusters: []}}"), "contracts[0].scope.clusters", "an empty list"),
-    (row(f"{GOOD}, scope: {{models: [H100-MIG-1g.10gb]}}"), "contracts[0].scope.models[0]", "a whole board"),
+    (row(f"{GOOD}, scope: {{models: [H100-MIG-1g.10gb]}}"), "contracts[0].scope.models[0]", "a whole GPU"),
     (row(GOOD.replace("gpus: 8", "gpus: 0")), "contracts[0].gpus", "at least 1"),
     (row(f"{GOOD}, gpu_hours: 5"), "contracts[0].gpu_hours", "exactly one of gpus, gpu_hours and spend"),
     (row(GOOD.replace("gpus: 8, ", "")), "contracts[0].gpus", "exactly one of gpus, gpu_hours and spend"),

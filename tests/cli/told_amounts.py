@@ -20,7 +20,7 @@ MONTH: tuple[Rule, ...] = (
         ((*ALL, "cost"), (*ALL, "gpu-hours"), (*ALL, "jobs")),
     ),
     (
-        rf"memory {P} \({P}\), at most {N} GiB of a GPU; {N} kWh, {N} W per board \({P}\)",
+        rf"memory {P} \({P}\), at most {N} GiB of a GPU; {N} kWh, {N} W per GPU \({P}\)",
         (
             *((*ALL, "memory", part) for part in ("memory", "seen", "peak")),
             *((*ALL, "energy", part) for part in ("energy", "watts", "seen")),

@@ -416,8 +416,8 @@ def test_peak_memory_is_that_of_the_idle_time() -> None:
 @pytest.mark.parametrize(
     ("resource", "units", "replicas", "boards", "words"),
     [
-        ("nvidia.com/mig-2g.20gb", 4, 1, 1, "1 nvidia.com/mig-2g.20gb, 2/7 of a board"),
-        ("nvidia.com/gpu.shared", 4, 4, 1, "1 nvidia.com/gpu.shared, 1/4 of a board"),
+        ("nvidia.com/mig-2g.20gb", 4, 1, 1, "1 nvidia.com/mig-2g.20gb, 2/7 of a GPU"),
+        ("nvidia.com/gpu.shared", 4, 4, 1, "1 nvidia.com/gpu.shared, 1/4 of a GPU"),
         (GPU, 8, 1, 8, "1 GPU"),
     ],
 )

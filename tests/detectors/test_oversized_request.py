@@ -106,7 +106,7 @@ def test_what_to_write() -> None:
     assert draft.action.frees_boards == pytest.approx(6 / 7)
     assert draft.since_ms == at(15)
     assert draft.summary == (
-        "Job ns/j1 uses 10.0 % of its GPU's SMs and 7.5 GiB of its memory: it fits 1g.10gb, 1/7 of the board"
+        "Job ns/j1 uses 10.0 % of its GPU's SMs and 7.5 GiB of its memory: it fits 1g.10gb, 1/7 of the GPU"
     )
     assert "what it asks of cores and host memory is not known" in draft.checked
     assert any("days of history there are" in each for each in draft.checked)

@@ -90,7 +90,7 @@ def test_a_slice_must_hold_the_memory_and_the_peak() -> None:
     """22 % of the SMs at 70 % are 31.4 %: 3/7; 31 GB are 78 % of its 40 GB, and 33 are too much."""
     draft = only(server(peak=0.22, memory=31e9))
     assert draft.variant == "serving_peak"
-    assert "3g.40gb, 3/7 of the board would do, and hold its 28.9 GiB of memory" in draft.summary
+    assert "3g.40gb, 3/7 of the GPU would do, and hold its 28.9 GiB of memory" in draft.summary
     assert board_ms(draft.episodes) == round(24 * HOUR_MS * 4 / 7)
     template = yaml.safe_load(draft.action.patch)["spec"]["template"]["spec"]["containers"][0]
     assert template["resources"]["limits"] == {"nvidia.com/mig-3g.40gb": 1}

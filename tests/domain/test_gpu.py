@@ -107,7 +107,7 @@ def test_of_a_board_that_nothing_names_a_slice_is_what_it_is_of_all_that_have_it
             unit = ResourceCatalog().unit(f"nvidia.com/mig-{profile}", "", basis=basis)
             assert (unit.share, unit.model) == (share, "")
             continue
-        with pytest.raises(InputError, match=f"{profile} on a board of an unknown model"):
+        with pytest.raises(InputError, match=f"{profile} on a GPU of an unknown model"):
             mig_share("", profile, basis)
 
 

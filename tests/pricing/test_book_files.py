@@ -73,8 +73,8 @@ WRONG_PRICES = [
     (P5 + "gpus: 0,", "gpus", "1 to 1024"),
     (P5 + "gpus: 8.0,", "gpus", "1 to 1024"),
     (H + "capacity_type: Spot,", "capacity_type", "on-demand, spot, reserved or owned"),
-    ("model: H100-MIG-1g.10gb, per_hour: 1,", "model", "a whole board, such as H100"),
-    ("model: H100-SHARED, per_hour: 1,", "model", "a whole board"),
+    ("model: H100-MIG-1g.10gb, per_hour: 1,", "model", "a whole GPU, such as H100"),
+    ("model: H100-SHARED, per_hour: 1,", "model", "a whole GPU"),
     (H + "labels: {},", "labels", "at least one label"),
     (H + "labels: {rack: 7},", "labels.rack", "put quotes around it"),
     (H + "region: 7,", "region", "put quotes around it"),
@@ -92,7 +92,7 @@ WRONG_PRICES = [
     (H + "source: 5,", "source", "duplicate key"),
 ]
 WRONG_ROWS = [
-    ("prices", "model: H100, per_hour: 1000000.01, " + ROW, "", "up to 1,000,000 per board-hour"),
+    ("prices", "model: H100, per_hour: 1000000.01, " + ROW, "", "up to 1,000,000 per GPU-hour"),
     ("prices", H + "retrieved: 2026-11-21", ".source", "missing"),
     ("prices", H + "source: s", ".retrieved", "missing"),
     ("prices", H + "source: s, retrieved: 2026-02-29", ".retrieved", "a day of the calendar"),

@@ -78,7 +78,7 @@ def test_a_price_far_from_the_others_is_told_with_theirs() -> None:
     rows = [price("10.1234", region=f"r{n}") for n in range(4)]
     [warning] = book(*rows, price("100.1234", region="odd")).check(TODAY)
     assert warning.detail == (
-        "100.123 per board-hour; the median of the 5 rows for H100, any capacity type, is 10.123"
+        "100.123 per GPU-hour; the median of the 5 rows for H100, any capacity type, is 10.123"
     )
 
 

@@ -82,15 +82,15 @@ def test_a_job_names_what_it_is_and_adds_up() -> None:
 
 def test_the_trace_can_be_computed_by_hand() -> None:
     (line,) = build_job(job_inputs(part(28, 0, 3.5))).lines
-    assert line.formula == "8 boards × 3.5 h × 6.88 USD/h = 192.64 USD"
+    assert line.formula == "8 GPUs × 3.5 h × 6.88 USD/h = 192.64 USD"
 
 
 @pytest.mark.vector("V23")
 def test_a_price_change_is_two_lines() -> None:
     report = build_job(job_inputs(part(12, 0, 12, LOW), part(12, 12, 24, HIGH)))
     assert [line.formula for line in report.lines] == [
-        "1 board × 12 h × 2.00 USD/h = 24.00 USD",
-        "1 board × 12 h × 3.00 USD/h = 36.00 USD",
+        "1 GPU × 12 h × 2.00 USD/h = 24.00 USD",
+        "1 GPU × 12 h × 3.00 USD/h = 36.00 USD",
     ]
     assert report.held.nano == 60 * 10**9
 
@@ -104,12 +104,12 @@ def test_steps_are_lines_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("board_ms", "span_ms", "share", "rate", "text"),
     [
-        (514_286, HOUR_MS, "1/7", H100, "1 unit × 1/7 board × 1 h × 6.88 USD/h"),
-        (5_416_287, 18_957_000, "2/7", H100, "1 unit × 2/7 board × 5 h 15 min 57 s × 6.88 USD/h"),
-        (2_700_000, HOUR_MS, "1/4", H100, "3 units × 1/4 board × 1 h × 6.88 USD/h"),
-        (1_200_000, 1_200_000, "1", H100, "1 board × 20 min × 6.88 USD/h"),
-        (1, 1, "1", H100, "1 board × 0.001 s × 6.88 USD/h"),
-        (HOUR_MS, HOUR_MS, "1", None, "1 board × 1 h"),
+        (514_286, HOUR_MS, "1/7", H100, "1 unit × 1/7 GPU × 1 h × 6.88 USD/h"),
+        (5_416_287, 18_957_000, "2/7", H100, "1 unit × 2/7 GPU × 5 h 15 min 57 s × 6.88 USD/h"),
+        (2_700_000, HOUR_MS, "1/4", H100, "3 units × 1/4 GPU × 1 h × 6.88 USD/h"),
+        (1_200_000, 1_200_000, "1", H100, "1 GPU × 20 min × 6.88 USD/h"),
+        (1, 1, "1", H100, "1 GPU × 0.001 s × 6.88 USD/h"),
+        (HOUR_MS, HOUR_MS, "1", None, "1 GPU × 1 h"),
         # Not all of the span was held: never a GPU that was not shared, never units without a holder.
         (HOUR_MS, 2 * HOUR_MS, "1", H100, f"1 GPU-hours {DIFFERS} 2 h) × 6.88 USD/h"),
         (7_200_001, HOUR_MS, "1", H100, f"2 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),
@@ -128,8 +128,8 @@ def test_the_trace_tells_units_of_two_shares_apart() -> None:
     slices = {"resource": "nvidia.com/gpu.shared", "share_num": 1}
     lines = [part(0.5, 0, 2, **slices, share_den=4), part(1, 0, 2, **slices, share_den=2)]
     assert [line.formula.split(" × 6.88")[0] for line in build_job(job_inputs(*lines)).lines] == [
-        "1 unit × 1/2 board × 2 h",
-        "1 unit × 1/4 board × 2 h",
+        "1 unit × 1/2 GPU × 2 h",
+        "1 unit × 1/4 GPU × 2 h",
     ]
 
 

@@ -139,4 +139,4 @@ def test_a_job_in_a_terminal() -> None:
     text = shown(lambda console: print_job(build_job(inputs), console))
     assert "192.64 USD for 28.0 GPU-hours of H100" in text
     assert "48.160000000 USD per epochs" in text
-    assert "8 boards × 3.5 h × 6.88 USD/h = 192.64 USD" in text
+    assert "8 GPUs × 3.5 h × 6.88 USD/h = 192.64 USD" in text

@@ -138,4 +138,4 @@ def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reportin
 def test_the_trace_of_a_job_knows_its_units(reporting: ReportService) -> None:
     answer = reporting.job(EVERYTHING, "job-train")
     assert answer is not None
-    assert [line.formula for line in answer.report.lines] == ["4 boards × 8 h × 2.50 USD/h = 80.00 USD"]
+    assert [line.formula for line in answer.report.lines] == ["4 GPUs × 8 h × 2.50 USD/h = 80.00 USD"]

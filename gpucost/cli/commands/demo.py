@@ -82,7 +82,7 @@ def demo(
         _show(run, place)
         difference = run.difference()
         if difference.uncounted:
-            complain(f"nodes without a board count: {', '.join(difference.uncounted)}")
+            complain(f"nodes without a GPU count: {', '.join(difference.uncounted)}")
         if not once and difference.is_zero:
             _serve(run)
         typer.echo(

@@ -294,7 +294,7 @@ def _draft(facts: DetectorFacts, stretch: _MissingInterval, held: Sequence[Alloc
         labels=node.labels if node is not None else None,
         checked=(
             "the node is Ready and not cordoned, and no newcomer",
-            "GPUs are counted as boards, whatever they are shared or sliced into",
+            "GPUs are counted whole, whatever they are shared or sliced into",
             "no MIG reconfiguration and no driver upgrade is under way",
         ),
         at_least=FindingSeverity.HIGH if is_urgent else FindingSeverity.INFO,

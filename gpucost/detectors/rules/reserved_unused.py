@@ -243,7 +243,7 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Fin
         "nobody borrowed.",
         _evidence(quota, settings, often, idle, hurt_ms),
         _action(quota, settings, often),
-        f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} boards per unit; "
+        f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} GPUs per unit; "
         "shown, not counted: where somebody waited meanwhile it is in quota_starvation",
         queue=quota.place.name,
         view=view,

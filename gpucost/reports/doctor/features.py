@@ -371,7 +371,7 @@ def _sharing(case: ClusterCase) -> FeatureFinding:
         return FeatureFinding(
             PART, "costs yes; use is that of one pod of several, without KUBERNETES_VIRTUAL_GPUS"
         )
-    beside = f"label {REPLICAS}" if tells_replicas else "how many boards there are"
+    beside = f"label {REPLICAS}" if tells_replicas else "how many GPUs there are"
     return FeatureFinding(YES, f"from resource names and {beside}")
 
 

@@ -396,7 +396,7 @@ def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:
 
 
 def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None, currency: str) -> str:
-    """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of GPUs.
+    """``8 GPUs × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 GPU × 5 h × …`` for parts of GPUs.
 
     The number of units follows from GPU time, ``share`` of a GPU and span. Where no number of units that held
     all of the span explains the time (a pod with gaps, several pods of one name), the GPU-hours are shown
@@ -407,9 +407,9 @@ def formula(amount: CostAmount, span: Window, share: Fraction, rate: Rate | None
         hours = trimmed(plain(round_half_even(amount.board_ms * NANO, HOUR_MS), 6))
         time = f"{hours} GPU-hours (time held differs from the span of {duration(span.length_ms)})"
     elif share == 1:
-        time = f"{units} {'board' if units == 1 else 'boards'} × {duration(span.length_ms)}"
+        time = f"{units} {'GPU' if units == 1 else 'GPUs'} × {duration(span.length_ms)}"
     else:
-        time = f"{units} {'unit' if units == 1 else 'units'} × {share} board × {duration(span.length_ms)}"
+        time = f"{units} {'unit' if units == 1 else 'units'} × {share} GPU × {duration(span.length_ms)}"
     if rate is None or amount.nano is None:
         return f"{time}, no price"
     return f"{time} × {price(rate.nano_per_board_hour)} {currency}/h = {price(amount.nano)} {currency}"

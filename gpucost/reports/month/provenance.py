@@ -339,11 +339,11 @@ _OWN = {
     ReportNumber.SM: "counted on the node, about once a second",
     ReportNumber.TENSOR: "counted on the node, about once a second",
     ReportNumber.MEMORY: "looked at once a minute",
-    ReportNumber.ENERGY: "the board's own counter",
+    ReportNumber.ENERGY: "the GPU's own counter",
 }
 _EXISTING = {
     ReportNumber.HELD: "requests, times of scheduling and completion of kube-state-metrics",
-    ReportNumber.CAPACITY: "capacity and allocatable of kube-state-metrics, boards by dcgm-exporter",
+    ReportNumber.CAPACITY: "capacity and allocatable of kube-state-metrics, GPUs by dcgm-exporter",
     ReportNumber.BUSY: "a gauge of dcgm-exporter at each scrape",
     ReportNumber.SM: "a gauge of dcgm-exporter at each scrape",
     ReportNumber.TENSOR: "a gauge of dcgm-exporter at each scrape",

@@ -58,7 +58,7 @@ TEXTS: Mapping[ComparisonCause, CauseText] = {
         "D9",
         "GPU count missing",
         "OpenCost has no node_gpu_count of a node and takes its capacity for nothing, or nothing says how "
-        "many boards the node has.",
+        "many GPUs the node has.",
     ),
     ComparisonCause.ALLOCATION: CauseText(
         "",
@@ -103,8 +103,8 @@ TEXTS: Mapping[ComparisonCause, CauseText] = {
     ),
     ComparisonCause.UNITS: CauseText(
         "D3",
-        "units as boards",
-        "OpenCost bills every slice or time-slice like a whole GPU; we bill its part of the board.",
+        "units as GPUs",
+        "OpenCost bills every slice or time-slice like a whole GPU; we bill its part of the GPU.",
     ),
     ComparisonCause.OVERCOMMITTED: CauseText(
         "D8",

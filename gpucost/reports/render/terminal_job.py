@@ -111,7 +111,7 @@ def _signals_line(report: JobReport) -> Text:
     lines += level_lines(found)
     over = found.busy.over_board_ms if found.busy else 0
     if over:
-        lines.append(f"busy for {display.hours(over)} GPU-hours more than its part of shared boards")
+        lines.append(f"busy for {display.hours(over)} GPU-hours more than its part of shared GPUs")
     return Text("\n".join(lines))
 
 

@@ -99,7 +99,7 @@ def level_lines(found: GpuUtilisation) -> list[str]:
         )
     if found.energy is not None:
         energy, coverage = found.energy, display.percent(found.energy.coverage)
-        words.append(f"{display.kwh(energy.mj)}, {display.watts(energy.mean_w)} per board ({coverage})")
+        words.append(f"{display.kwh(energy.mj)}, {display.watts(energy.mean_w)} per GPU ({coverage})")
     return ["; ".join(words)] if words else []
 
 

@@ -368,7 +368,7 @@ class PrometheusSettings(SettingsGroup):
 
 
 class PricingSettings(SettingsGroup):
-    """What a board-hour costs."""
+    """What a GPU-hour costs."""
 
     book: ExistingFile | None = None
     """Price book (YAML). The dated table that ships with gpucost is used when it is not set; its list prices
@@ -410,7 +410,7 @@ class ChargeSettings(SettingsGroup):
 
 
 class AttributionSettings(SettingsGroup):
-    """How a unit becomes a part of a board."""
+    """How a unit becomes a part of a GPU."""
 
     basis: ShareBasis = ShareBasis.COMPUTE
     """``compute`` or ``memory``: what a MIG slice is measured by. Compute slices, of seven, are what NVIDIA
@@ -418,7 +418,7 @@ class AttributionSettings(SettingsGroup):
     """
 
     resources: dict[str, Share] = Field(default_factory=dict)
-    """Further GPU resource names and the share of a board of one unit, such as ``{"vendor.example/gpu":
+    """Further GPU resource names and the share of a GPU of one unit, such as ``{"vendor.example/gpu":
     "1"}``. They are added to the known ones.
     """
 

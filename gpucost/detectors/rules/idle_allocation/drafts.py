@@ -264,7 +264,7 @@ class IdleDrafter:
             self._summary(),
             self._evidence(),
             self._action(),
-            "sum over idle GPUs of the board time held in steps that were observed and idle, later than "
+            "sum over idle GPUs of the GPU time held in steps that were observed and idle, later than "
             f"{grace} after the pod's start",
             team=row.team,
             queue=row.queue,
@@ -349,7 +349,7 @@ class IdleDrafter:
         if share is None:
             return f"{units} {resource}"
         boards = units * share
-        return f"{units} {resource}, {boards} {'of a board' if boards <= 1 else 'boards'}"
+        return f"{units} {resource}, {boards} {'of a GPU' if boards <= 1 else 'GPUs'}"
 
     def _evidence(self) -> tuple[FindingEvidence, ...]:
         seen, row = self.found.span, self._row

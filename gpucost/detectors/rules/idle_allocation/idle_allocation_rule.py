@@ -292,7 +292,7 @@ def _problem(seen: IdleSpan, needed_ms: int) -> str:
     else:
         share = "no GPU of it was observed"
     if seen.contradicted:
-        return "power contradicts it: no kernel was seen, but the boards drew what only work draws"
+        return "power contradicts it: no kernel was seen, but the GPUs drew what only work draws"
     return f"data are missing: {share}"
 
 

@@ -149,7 +149,7 @@ def _draft(
     episodes = search.episodes(row.cluster, seen.rows, freed)
     resource = f"nvidia.com/mig-{fit.profile}"
     offering = search.nodes_offering.get(resource, 0)
-    where = "" if offering else "; no node offers it now: divide a board"
+    where = "" if offering else "; no node offers it now: divide a GPU"
     ended = search.ended(job)
     memory, room = seen.memory_p99 / GIB, fit.memory / GIB
     return FindingDraft(
@@ -158,7 +158,7 @@ def _draft(
         row.subject,
         min(each.start_ms for each in episodes),
         f"{row.job_kind} {row.subject} uses {100 * seen.mean:.1f} % of its GPU's SMs and {memory:.1f} GiB of "
-        f"its memory: it fits {fit.profile}, {fit.share} of the board",
+        f"its memory: it fits {fit.profile}, {fit.share} of the GPU",
         (
             FindingEvidence("SM activity, mean", round(100 * seen.mean, 2), "%", "DCGM_FI_PROF_SM_ACTIVE"),
             FindingEvidence("SM activity, 95th percentile", round(100 * seen.sm_p95, 2), "%", "of steps"),
@@ -171,7 +171,7 @@ def _draft(
             f'resources:\n  limits:\n    "{resource}": 1',
             freed if ended is None else 0.0,
         ),
-        f"board time observed after the warm-up x (1 - {fit.share})",
+        f"GPU time observed after the warm-up x (1 - {fit.share})",
         team=row.team,
         queue=row.queue,
         user=row.user,
@@ -359,7 +359,7 @@ def _candidate(
             FindingEvidence("time they work more than that", round(above, 2), "%", "of the busiest of them"),
         ),
         _action(search, row, job, groups, len(little) if ended is None else 0),
-        "board time of the GPUs that do a little, observed after the warm-up; those that do nothing at all "
+        "GPU time of the GPUs that do a little, observed after the warm-up; those that do nothing at all "
         "are with idle_allocation",
         team=row.team,
         queue=row.queue,

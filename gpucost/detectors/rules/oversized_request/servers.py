@@ -55,7 +55,7 @@ _SCALED = {JobKind.DEPLOYMENT: "deployments.apps", JobKind.REPLICA_SET: "replica
 def server_need_text(need: ServerNeed) -> str:
     """Such as ``2 GPUs per pod``."""
     if need.fit is not None:
-        return f"{need.fit.profile}, {need.fit.share} of the board"
+        return f"{need.fit.profile}, {need.fit.share} of the GPU"
     return (
         amount(need.needs, "replica")
         if need.part is ServerPart.REPLICAS
@@ -152,7 +152,7 @@ def server_action(search: OversizedSearch, job: int, need: ServerNeed, freed: fl
         text += " many"
         return request_action(text, who, table.resources[last], need.needs, freed)
     resource = f"nvidia.com/mig-{need.fit.profile}"
-    where = "" if search.nodes_offering.get(resource) else "; no node offers it now: divide a board"
+    where = "" if search.nodes_offering.get(resource) else "; no node offers it now: divide a GPU"
     return request_action(
         f"Ask for one {need.fit.profile} slice instead of a whole GPU{where}", who, resource, 1, freed
     )
@@ -251,7 +251,7 @@ def _draft(
         server_summary(row, load, need),
         server_evidence(load, need, coverage),
         server_action(search, job, need, now),
-        f"board time observed after the warm-up, without GPUs that idle, x {100 * load.mean(need.saved):.1f} "
+        f"GPU time observed after the warm-up, without GPUs that idle, x {100 * load.mean(need.saved):.1f} "
         f"%: what it held beyond {server_need_text(need)}{at_most}",
         team=row.team,
         queue=row.queue,

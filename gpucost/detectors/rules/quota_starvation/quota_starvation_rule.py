@@ -390,7 +390,7 @@ def _draft(
         replace(found.action, frees_boards=at_end),
         "for information: the smaller of what waited and the unused quota of others, times time"
         if is_kept
-        else "free boards that its waiting work would have had, times time; of several that could have had "
+        else "free GPUs that its waiting work would have had, times time; of several that could have had "
         "one the longest waiting counts",
         queue=queue.place.name,
         ended_ms=None if goes_on else run.end_ms,
