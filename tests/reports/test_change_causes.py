@@ -41,6 +41,13 @@ def test_hours_that_went_to_a_dearer_model() -> None:
     assert causes(now, [held("vision", A100, 100, 2 * NANO)]) == [("vision", "models", "", 200 * NANO)]
 
 
+def test_sums_that_were_rounded_are_no_price_that_changed() -> None:
+    """The same price in both months, each sum rounded by itself: hours alone, and they add up."""
+    before, now = held("vision", H100, 70, 4 * NANO), held("vision", H100, 100, 4 * NANO)
+    before["nano"] = 280 * NANO + 37
+    assert causes([now], [before]) == [("vision", "hours", "", 120 * NANO - 37)]
+
+
 def test_teams_that_came_and_went() -> None:
     found = causes([held("nlp", H100, 10, 4 * NANO)], [held("vision", H100, 100, 4 * NANO)])
     assert found == [("vision", "gone_team", "", -400 * NANO), ("nlp", "new_team", "", 40 * NANO)]

@@ -374,7 +374,7 @@ def test_a_rate_id_without_a_rate_is_refused() -> None:
 def test_rates_carry_their_source_and_what_they_rated() -> None:
     used = {rate.rate_id: rate for rate in build_month(small_month()).provenance.rates}
     assert list(used) == sorted(RATES)
-    assert used["aws-p5@1"].rated == CostAmount(100 * HOUR_MS + 3 * HOUR_MS, usd("688"))
+    assert used["aws-p5@1"].rated == CostAmount(100 * HOUR_MS, usd("688")), "3 h over-committed cost nothing"
     assert (used["aws-p4de@1"].source, used["aws-p4de@1"].discount) == (A100.source, "14.2%")
 
 

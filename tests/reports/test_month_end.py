@@ -51,6 +51,12 @@ def test_no_more_than_all_gpus_cost() -> None:
     assert found.expected_nano == 5 * LEVEL
 
 
+def test_no_end_is_below_what_is_held_already() -> None:
+    held = {"vision": 12 * LEVEL}
+    [found] = month_ends({"vision": [LEVEL] * 40}, {"vision": 10 * LEVEL}, 1, held=held).values()
+    assert (found.low_nano, found.expected_nano, found.high_nano) == (12 * LEVEL,) * 3
+
+
 @pytest.mark.parametrize(
     ("history", "reason"),
     [

@@ -115,18 +115,30 @@ def evictions(*rows: dict[str, Any]) -> pd.DataFrame:
 def test_the_last_eviction_is_the_end_where_nothing_ran_after_it() -> None:
     demand = empty_frame(DEMAND)
     early, late = {"end_ms": T0}, {"end_ms": T0 + HOUR_MS, "reason": "Drain"}
-    end = end_in_history(evictions(early, late), demand, "j", T0 + HOUR_MS)
+    end = end_in_history(evictions(early, late), demand, "j", T0 + HOUR_MS, 0)
     assert end == JobEndFacts(JobEnding.EVICTED, "it gave its quota back")
-    assert end_in_history(evictions(early), demand, "j", T0).ending is JobEnding.PREEMPTED
-    assert end_in_history(evictions(early), demand, "j", T0 + HOUR_MS) == NO_END, "it ran on"
-    assert end_in_history(evictions(early), demand, "another", T0) == NO_END
-    assert end_in_history(empty_frame(EVICTIONS), demand, "j", T0) == NO_END
+    assert end_in_history(evictions(early), demand, "j", T0, 0).ending is JobEnding.PREEMPTED
+    assert end_in_history(evictions(early), demand, "j", T0 + HOUR_MS, 0) == NO_END, "it ran on"
+    assert end_in_history(evictions(early), demand, "another", T0, 0) == NO_END
+    assert end_in_history(empty_frame(EVICTIONS), demand, "j", T0, 0) == NO_END
 
 
-def test_waits_are_added_up_once() -> None:
-    spans = [(T0, T0 + 60_000), (T0 + 30_000, T0 + 90_000), (T0 + HOUR_MS, T0 + HOUR_MS + 1)]
+@pytest.mark.parametrize(
+    ("last_ms", "since_ms", "waited_ms"),
+    [
+        (T0 + HOUR_MS, T0 - 1, 90_000),  # of quota, then of a place: one wait
+        (T0 + HOUR_MS, T0, None),  # it may have begun before what was read
+        (T0 + 3 * HOUR_MS, T0, MINUTE_MS),  # the last of two, which was read whole
+        (T0, T0 - 1, None),  # it waited after it held GPUs, to run again
+    ],
+)
+def test_the_wait_is_the_one_before_it_ran_last(last_ms: int, since_ms: int, waited_ms: int | None) -> None:
+    again = T0 + 2 * HOUR_MS
+    spans = [(T0, T0 + 60_000), (T0 + 30_000, T0 + 70_000), (T0 + 70_000, T0 + 90_000)]
+    spans += [(again, again + MINUTE_MS)]
     demand = pd.DataFrame([{"job_uid": "j", "start_ms": start, "end_ms": end} for start, end in spans])
-    assert end_in_history(empty_frame(EVICTIONS), demand, "j", T0).waited_ms == 90_001
+    found = end_in_history(empty_frame(EVICTIONS), demand, "j", last_ms, since_ms)
+    assert found.waited_ms == waited_ms
 
 
 def test_the_cluster_has_the_word_where_it_knows_the_end() -> None:

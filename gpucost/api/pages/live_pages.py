@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
@@ -235,9 +235,19 @@ def _nodes(found: NodesNow, node: str, page: int, months: Sequence[Month], missi
         closed=sum(bool(each.closed) for each in found.nodes),
         held_nano=_sum(each.held_per_hour_nano for each in found.nodes),
         free_nano=_sum(each.free_per_hour_nano for each in found.nodes),
+        held_unpriced=_unpriced(found.nodes, "held"),
+        free_unpriced=_unpriced(found.nodes, "free"),
         month=months[0] if months else None,
         waited=lambda since: waited(found.at, since),
         rows_json=page_addresses.address("/v1/nodes", node=node),
+    )
+
+
+def _unpriced(nodes: Iterable[LiveNode], part: Literal["held", "free"]) -> int:
+    """Nodes of which GPUs of this part cost something that is not known."""
+    return sum(
+        getattr(node, f"{part}_per_hour_nano") is None and any(getattr(each, part) for each in node.gpus)
+        for node in nodes
     )
 
 

@@ -29,7 +29,7 @@ from gpucost.domain.time import Month, iso
 from gpucost.reports.base import display, page_addresses
 from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
 from gpucost.reports.month.change_causes import cause_words
-from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words
+from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words, jobs_of_several
 from gpucost.reports.month.provenance import provisional_words, read_of
 from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
@@ -207,6 +207,7 @@ def _month(
         ends={} if forecast is None else {each.team: each for each in forecast.teams},
         first=() if report.waste is None else report.waste.to_do[:_MOST_FIRST],
         budget_words=budget_words(report),
+        several=jobs_of_several(report),
         read=read_of(report.provenance.clusters, month.window),
         provisional=provisional_words(report.provenance.clusters),
         months=months,

@@ -243,6 +243,7 @@ _CAPACITY_TYPES = {
     "standard": "on-demand",
     "regular": "on-demand",
     "normal": "on-demand",
+    "owned": "owned",
     "reserved": "reserved",
     "capacity_block": "reserved",
     "capacity-block": "reserved",
@@ -282,8 +283,8 @@ def _first(labels: Labels, keys: tuple[str, ...]) -> str:
 
 
 def _capacity_type(labels: Labels, flaw: FlawReport) -> str:
-    """``spot``, ``on-demand`` or ``reserved``; empty where unknown, for which the price book may have a
-    default."""
+    """``spot``, ``on-demand``, ``reserved`` or ``owned``; empty where unknown, for which the price book may
+    have a default."""
     if any(labels.get(key) == "true" for key in _SPOT_FLAGS):
         return "spot"
     for key in _CAPACITY_TYPE:

@@ -76,9 +76,10 @@ class JobReceipt:
     it held at once, the mean over the time in which it held any.
 
     ``busy`` is None where its use was not observed. ``wasted`` and ``wasted_share`` are None where no
-    detector has looked at it; ``buckets`` are those of waste, the dearest first. ``waited_ms`` is None where
-    no wait is known: it never waited, or nothing recorded it. ``change`` is None where there is nothing to
-    change. ``assessment`` says how much of its time was assessed.
+    detector has looked at it; ``buckets`` are those of waste, the dearest first. ``waited_ms`` is the wait
+    before it ran last, None where none is known: it never waited, or nothing recorded all of that wait.
+    ``change`` is None where there is nothing to change. ``assessment`` says how much of its time was
+    assessed.
     """
 
     job_uid: str
@@ -123,7 +124,6 @@ def build_receipt(report: JobReport, end: JobEndFacts = NO_END, *, holds: bool =
     account = report.account
     rows = () if account is None else tuple(row for row in account.buckets if row.is_waste)
     ranked = tuple(sorted(rows, key=lambda row: costliest_first(row.amount, row.waste)))
-    seen = None if report.seen is None or not report.seen.waits else report.seen.waited_ms
     return JobReceipt(
         job_uid=report.job_uid,
         job=report.job,
@@ -144,7 +144,7 @@ def build_receipt(report: JobReport, end: JobEndFacts = NO_END, *, holds: bool =
         wasted=None if account is None or _unseen(account.assessment) else account.wasted,
         wasted_share=None if account is None or _unseen(account.assessment) else account.share,
         buckets=tuple(row for row in ranked if row.amount.board_ms),
-        waited_ms=end.waited_ms if seen is None else seen,
+        waited_ms=end.waited_ms,
         change=_change(report, ranked),
         assessment=None if account is None else account.assessment,
     )

@@ -8,7 +8,8 @@ The change of a team is split exactly, in nano-units, so that the causes add up 
 * models: the rest: hours that went to dearer or cheaper models.
 
 A team that held nothing before, or holds nothing now, is one cause. It is the price-volume-mix analysis of
-management accounting; products are rounded half-even once, and the rest takes the difference.
+management accounting; products are rounded half-even once, and the rest takes the
+difference; what is less than a nano-unit for each GPU-hour is rounding, and no price or model of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from enum import StrEnum
 import pandas as pd
 
 from gpucost.domain.money import round_half_even
+from gpucost.domain.time import HOUR_MS
 from gpucost.reports.base import display
 from gpucost.reports.base.frame_sums import sums
 from gpucost.reports.base.values import NOTHING, CostAmount
@@ -91,11 +93,19 @@ def _of_team(team: str, now: _Cells, before: _Cells) -> list[ChangeCause]:
         for cell, amount in now.items()
         if cell in before and before[cell].board_ms
     ]
+    causes = [cause for cause in causes if not _is_rounding(cause.nano, now[cause.cluster, cause.model])]
     by_hours = _scaled(all_before, all_now.board_ms) - (all_before.nano or 0)
     rest = change - by_hours - sum(cause.nano for cause in causes)
+    if _is_rounding(rest, all_now):
+        by_hours, rest = by_hours + rest, 0
     causes.append(ChangeCause(CauseKind.HOURS, team, "", "", hours, by_hours))
     causes.append(ChangeCause(CauseKind.MODELS, team, "", "", 0, rest))
     return causes
+
+
+def _is_rounding(nano: int, amount: CostAmount) -> bool:
+    """Prices are whole nano-units: less than one for each GPU-hour comes from sums that were rounded."""
+    return abs(nano) * HOUR_MS < amount.board_ms
 
 
 def _scaled(amount: CostAmount, board_ms: int) -> int:

@@ -102,12 +102,14 @@ def month_ends(
     spent: Mapping[str, int],
     days_left: int,
     most_a_day: int | None = None,
+    held: Mapping[str, int] | None = None,
 ) -> dict[str, MonthEnd]:
     """Of each team of ``history`` the cost at the month's end, by name.
 
     ``history`` are nano-units of each whole day up to now, the last one last, from the team's first day on;
     None is a day that is not known. ``spent`` is what it cost in the month so far; ``most_a_day`` what all
-    GPUs cost in a day, more than which no team can use.
+    GPUs cost in a day, more than which no team can use. ``held`` is what is known to be held by now, with the
+    day that goes on: no end of the month is less.
     """
     known = {team: [float(day) for day in days if day is not None] for team, days in history.items()}
     errors = [
@@ -118,7 +120,9 @@ def month_ends(
     ]
     part = conformal_part(errors)
     return {
-        team: _month_end(team, days, spent.get(team, 0), days_left, part, most_a_day)
+        team: _month_end(
+            team, days, spent.get(team, 0), days_left, part, most_a_day, (held or {}).get(team, 0)
+        )
         for team, days in sorted(history.items())
     }
 
@@ -130,6 +134,7 @@ def _month_end(
     days_left: int,
     part: float | None,
     most_a_day: int | None,
+    held: int,
 ) -> MonthEnd:
     if not days_left:
         return MonthEnd(team, spent, spent, spent, 0)
@@ -144,5 +149,6 @@ def _month_end(
         return MonthEnd(team, None, None, None, days_left, lacks)
     rest = daily_forecast(whole) * days_left
     most = math.inf if most_a_day is None else float(most_a_day) * days_left
-    low, expected, high = (min(rest * each, most) for each in (max(0.0, 1 - part), 1.0, 1 + part))
-    return MonthEnd(team, spent + round(expected), spent + round(low), spent + round(high), days_left)
+    ends = (min(rest * each, most) for each in (max(0.0, 1 - part), 1.0, 1 + part))
+    low, expected, high = (max(held, spent + round(each)) for each in ends)
+    return MonthEnd(team, expected, low, high, days_left)

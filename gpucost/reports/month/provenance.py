@@ -17,7 +17,7 @@ from itertools import groupby, pairwise
 
 import pandas as pd
 
-from gpucost.domain.buckets import Waste
+from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window, iso
@@ -241,9 +241,11 @@ def _goes_on(before: UnobservedSpan, after: UnobservedSpan) -> bool:
 
 
 def rates_used(lines: pd.DataFrame, rates: Mapping[str, Rate]) -> tuple[RateUse, ...]:
-    """Every rate of the lines, by id. Raises InputError for a rate id that has no rate."""
+    """Every rate of the lines, by id, with what it priced: over-committed time, costing nothing, is left out.
+    Raises InputError for a rate id that has no rate."""
     used = []
-    for (rate_id,), found in sorted(sums(lines[lines["rate_id"] != ""], ["rate_id"]).items()):
+    rated = lines[(lines["rate_id"] != "") & (lines["bucket"] != Bucket.OVERCOMMITTED)]
+    for (rate_id,), found in sorted(sums(rated, ["rate_id"]).items()):
         if rate_id not in rates:
             raise InputError("rate_id", rate_id, "a rate that the ledger has a record of")
         rate = rates[rate_id]

@@ -243,8 +243,8 @@ def show_command(finding: int) -> str:
 
 
 def who(row: Recommendation) -> str:
-    """The team or person who could act on it."""
-    return display.name(row.team) if row.team else "platform"
+    """The team that could act on it: what is of none is the platform's, which is not a team of that name."""
+    return display.name(row.team) if row.team else "platform, no team"
 
 
 def patch_text(patch: str) -> str:

@@ -125,9 +125,8 @@ class JobEndings:
             return {}
         found = {}
         for each in jobs:
-            end = end_in_history(frames.evictions, frames.demand, each.found.job_uid, each.last_ms)
-            whole = window.start_ms < each.found.held.start_ms  # else it may have waited before that, too
-            found[each.found.job_uid] = end if whole else replace(end, waited_ms=None)
+            of = (each.found.job_uid, each.last_ms, window.start_ms)
+            found[each.found.job_uid] = end_in_history(frames.evictions, frames.demand, *of)
         return found
 
 

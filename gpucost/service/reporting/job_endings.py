@@ -7,7 +7,6 @@ unknown, and never guessed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 import pandas as pd
@@ -114,12 +113,18 @@ def _would_be_known(state: ClusterState, kind: str) -> bool:
     return status is not None and status.synced and not status.absent
 
 
-def end_in_history(evictions: pd.DataFrame, demand: pd.DataFrame, job_uid: str, last_ms: int) -> JobEndFacts:
-    """What frames of a source say of a job that held GPUs until ``last_ms``: whether its last pods were
-    evicted, and how long any of its pods waited."""
+def end_in_history(
+    evictions: pd.DataFrame, demand: pd.DataFrame, job_uid: str, last_ms: int, since_ms: int
+) -> JobEndFacts:
+    """What frames of a source, read from ``since_ms`` on, say of a job that held GPUs until ``last_ms``:
+    whether its last pods were evicted, and how long it waited before it ran last. A wait that may have begun
+    before the frames is not known."""
     waits = demand[demand["job_uid"] == job_uid]
     starts, ends = union(waits["start_ms"].tolist(), waits["end_ms"].tolist())
-    waited_ms = int((ends - starts).sum()) if len(waits) else None
+    before = ends <= last_ms
+    waited_ms = None
+    if before.any() and starts[before][-1] > since_ms:
+        waited_ms = int(ends[before][-1] - starts[before][-1])
     mine = evictions[evictions["job_uid"] == job_uid]
     last = mine[(mine["end_ms"] - last_ms).abs() <= NEAR_MS].sort_values(["end_ms", "pod_uid"])
     if last.empty:
@@ -139,8 +144,8 @@ def end_in_source(source: IntervalSource, report: JobReport) -> JobEndFacts:
             window = None if covered is None else covered.intersect(around)
             if window is not None:
                 frames = source.history(cluster, window, only=END_FRAMES)
-                end = end_in_history(frames.evictions, frames.demand, report.job_uid, span.end_ms)
-                return end if window.start_ms < span.start_ms else replace(end, waited_ms=None)
+                asked = (report.job_uid, span.end_ms, window.start_ms)
+                return end_in_history(frames.evictions, frames.demand, *asked)
         except (SourceError, InputError):
             continue
     return NO_END
@@ -148,7 +153,7 @@ def end_in_source(source: IntervalSource, report: JobReport) -> JobEndFacts:
 
 def joined_end(of_cluster: JobEndFacts, of_history: JobEndFacts) -> JobEndFacts:
     """Both together: the cluster's word on the end, where it has one, since it may be newer; the history's on
-    the wait, which has all of it."""
+    the wait, which has it of jobs that were evicted more than once, too."""
     known = of_cluster if of_cluster.ending not in (JobEnding.UNKNOWN, JobEnding.GONE) else of_history
     if known.ending is JobEnding.UNKNOWN:
         known = of_cluster

@@ -50,8 +50,11 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     last = [info for info in infos if until_ms - DAY_MS <= info.window.start_ms < until_ms]
     most_a_day = sum(info.nano for info in last) if scope.sees_every_team else None
     days_left = (window.end_ms - until_ms) // DAY_MS
-    found = month_ends(history, spent, days_left, most_a_day)
-    total = month_ends({_ALL: _added(history.values())}, {_ALL: sum(spent.values())}, days_left, most_a_day)
+    today = _daily_costs(reporting, scope, Window(until_ms, window.end_ms))
+    held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
+    found = month_ends(history, spent, days_left, most_a_day, held)
+    together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
+    total = month_ends({_ALL: _added(history.values())}, together, days_left, most_a_day, all_held)
     return MonthForecast(
         month, reporting.currency, iso(until_ms), days_left, COVERAGE, total[_ALL], tuple(found.values())
     )

@@ -131,6 +131,8 @@ def _node(node: Node) -> Json:
     labels = dict(node.meta.labels) | {"node.kubernetes.io/pool": node.pool} | _unit_labels(node)
     if node.capacity_type in _CAPACITY_TYPES:
         labels["karpenter.sh/capacity-type"] = node.capacity_type
+    elif node.capacity_type:
+        labels["node.kubernetes.io/lifecycle"] = node.capacity_type  # owned: no cloud's label says so
     ready = [_condition("Ready", node.is_ready, node.ready_since_ms or node.meta.created_ms, "KubeletReady")]
     return _object(
         "v1",

@@ -107,6 +107,8 @@ def test_nodes_say_who_is_where_what_is_free_and_what_is_closed(ledger: Ledger) 
     assert f"Held, an hour {display.money(held)} USD" in said
     assert f"Free, an hour {display.money(free)} USD" in said
     assert "Nodes 1 to" not in said, "one page"
+    assert "Figures of now are of the cluster's state, and in no month" in said
+    assert "summed from the intervals" not in said
     one = texts(clients.fin.get("/nodes?node=n2"))
     assert "zq-0 pod zq-0 in zq 4 1 h 10.00 zqvision" in one
     assert "Now there is no node called n9" in texts(clients.fin.get("/nodes?node=n9", headers=PAGE))
@@ -172,6 +174,13 @@ def test_many_nodes_are_paged_each_once(ledger: Ledger) -> None:
     assert seen == sorted(each.meta.name for each in many.nodes.values())
     assert "There are 100 nodes, and none here" in texts(client.get("/nodes?page=9"))
     assert client.get("/nodes?page=0", headers=PAGE).status_code == 422
+
+
+def test_nodes_without_a_price_are_told_where_they_are_left_out(ledger: Ledger) -> None:
+    mixed = worlds.state(*(worlds.node(name, product=name, boards=8) for name in (H100, "NVIDIA-L4")))
+    said = texts(clients_of(ledger, mixed).fin.get("/nodes"))
+    assert "Free, an hour 20.00 USD 1 node without a price left out" in said
+    assert "Held, an hour 0.00 USD at the prices of now" in said
 
 
 def test_words_of_time() -> None:

@@ -295,6 +295,7 @@ def test_products_of_others(labels: dict[str, str], product: str) -> None:
         ({}, ""),
         ({"karpenter.sh/capacity-type": "spot"}, "spot"),
         ({"karpenter.sh/capacity-type": "reserved"}, "reserved"),
+        ({"node.kubernetes.io/lifecycle": "owned"}, "owned"),
         ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, "on-demand"),
         ({"eks.amazonaws.com/capacityType": "SPOT"}, "spot"),
         ({"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, "reserved"),
